@@ -25,6 +25,7 @@ mod chapters {
     chapter!(budgets, "src/budgets.md");
     chapter!(sleepable, "src/sleepable.md");
     chapter!(tokio_and_axum, "src/async.md");
+    chapter!(cache, "src/cache.md");
     chapter!(tenants, "src/tenants.md");
     chapter!(vmap, "src/vmap.md");
     chapter!(stalls, "src/stalls.md");

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod array;
+mod cache;
 mod choice;
 mod interrupt;
 mod load;

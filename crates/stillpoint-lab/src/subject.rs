@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use crate::cache::{ByteCache, Cache};
 pub use crate::map::Counted;
 pub use crate::map::Map;
 pub use crate::object::Object;
@@ -201,6 +202,8 @@ pub enum Ability {
     Shares,
     /// [`Map`].
     Maps,
+    /// [`Cache`].
+    Caches,
 }
 
 /// Takes down what peers can do. An experiment implements what it measures, and passes over the
@@ -235,6 +238,12 @@ pub trait Registry {
 
     /// The peer has another way to make many empty maps.
     fn empty_maps<M: 'static>(&mut self, _peer: Peer, _make: fn() -> M) {}
+
+    /// The peer is a [`Cache`].
+    fn caches<C: Cache>(&mut self, _peer: Peer) {}
+
+    /// The peer has a [`ByteCache`].
+    fn shrinks<C: ByteCache>(&mut self, _peer: Peer) {}
 
     /// The peer is not part of this build, where it would be asked for these.
     fn absent(&mut self, _name: &'static str, _abilities: &[Ability]) {}

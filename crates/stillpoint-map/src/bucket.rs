@@ -34,7 +34,7 @@ use crate::{
 };
 use std::{
     iter,
-    mem::ManuallyDrop,
+    mem::{self, ManuallyDrop},
     ptr::{self, NonNull},
 };
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -68,11 +68,13 @@ impl Bucket {
         Word::from_bits(self.word.load(Ordering::Acquire))
     }
 
+    #[inline]
     pub fn set_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: what was done to the chain before.
         self.word.store(word.bits(), Ordering::Release);
     }
 
+    #[inline]
     fn swap_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: as in `set_word`.
         self.word.swap(word.bits(), Ordering::Release);
@@ -88,16 +90,26 @@ impl Bucket {
     }
 
     /// Replaces the word by its locked form, unless it has changed.
-    pub fn lock(&self, word: Word) -> bool {
+    #[inline]
+    pub fn lock(&self, word: Word) -> Option<Locked<'_>> {
+        let locked = Locked {
+            home: self,
+            word: word.locked(),
+        };
         // Acquire, pairs with `set_word`: the thread finds what the last one left.
-        self.word
-            .compare_exchange(
-                word.bits(),
-                word.locked().bits(),
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            )
-            .is_ok()
+        let won = self.word.compare_exchange(
+            word.bits(),
+            locked.word.bits(),
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        match won {
+            Ok(_) => Some(locked),
+            Err(_) => {
+                mem::forget(locked);
+                None
+            }
+        }
     }
 
     #[inline(always)]
@@ -106,6 +118,7 @@ impl Bucket {
         Slot(self.slots[slot].load(Ordering::Acquire))
     }
 
+    #[inline]
     pub fn set_slot(&self, slot: usize, value: Slot) {
         // Release, pairs with `slot`: what it refers to is complete.
         self.slots[slot].store(value.0, Ordering::Release);
@@ -141,10 +154,12 @@ pub struct Place<'t> {
 }
 
 impl Place<'_> {
+    #[inline]
     pub fn get(self) -> Slot {
         self.bucket.slot(self.slot)
     }
 
+    #[inline]
     pub fn is_in(self, bucket: &Bucket) -> bool {
         ptr::eq(self.bucket, bucket)
     }
@@ -154,19 +169,21 @@ impl Place<'_> {
 #[derive(Debug)]
 pub struct Locked<'t> {
     home: &'t Bucket,
-    /// What the home's word will be.
+    /// The home's word, locked.
     word: Word,
 }
 
 impl<'t> Locked<'t> {
-    /// The lock has just been taken, with the word as it was before.
-    pub fn of(home: &'t Bucket, word: Word) -> Self {
+    /// As if the lock had been taken, with the word as it was before.
+    #[cfg(all(test, stillpoint_loom))]
+    pub fn unlocked(home: &'t Bucket, word: Word) -> Self {
         Self {
             home,
-            word: word.unlocked(),
+            word: word.locked(),
         }
     }
 
+    #[inline]
     fn word(&self, bucket: &Bucket) -> Word {
         if ptr::eq(bucket, self.home) {
             self.word
@@ -176,27 +193,39 @@ impl<'t> Locked<'t> {
     }
 
     /// Changes the word of a bucket; the lock stays.
+    #[inline]
     fn set_word(&mut self, bucket: &Bucket, word: Word) {
         if ptr::eq(bucket, self.home) {
             self.word = word;
-            bucket.set_word(word.locked());
-        } else {
-            bucket.set_word(word);
         }
+        bucket.set_word(word);
     }
 
     /// Returns whether the home has no entries.
+    #[inline]
     pub fn is_home_empty(&self) -> bool {
         self.word.is_empty()
     }
 
-    /// The places whose tags are `tag`, and perhaps others with an entry.
-    pub fn with_tag(&self, tag: u8) -> impl Iterator<Item = Place<'t>> {
-        self.home.chain().flat_map(move |bucket| {
-            let slots = self.word(bucket).with_tag(tag);
-            let places = slots.map(move |slot| Place { bucket, slot });
-            places.filter(|place| place.get().as_link().is_none())
-        })
+    /// The first place whose tag is `tag`, and perhaps another's, with an entry that `is_it`
+    /// accepts.
+    #[inline]
+    pub fn find(&self, tag: u8, mut is_it: impl FnMut(NonNull<Head>) -> bool) -> Option<Place<'t>> {
+        let (mut bucket, mut word) = (self.home, self.word);
+        loop {
+            for slot in word.with_tag(tag) {
+                let place = Place { bucket, slot };
+                let slot = place.get();
+                if slot.as_link().is_none() && slot.as_entry().is_some_and(&mut is_it) {
+                    return Some(place);
+                }
+            }
+            if !word.has_link() {
+                return None;
+            }
+            bucket = bucket.next()?;
+            word = bucket.word();
+        }
     }
 
     /// All entries of the chain, with their tags.
@@ -209,17 +238,23 @@ impl<'t> Locked<'t> {
     }
 
     /// The first empty place.
+    #[inline]
     pub fn free(&self) -> Option<Place<'t>> {
-        let free = |bucket| {
-            Some(Place {
-                bucket,
-                slot: self.word(bucket).free()?,
-            })
-        };
-        self.home.chain().find_map(free)
+        let (mut bucket, mut word) = (self.home, self.word);
+        loop {
+            if let Some(slot) = word.free() {
+                return Some(Place { bucket, slot });
+            }
+            if !word.has_link() {
+                return None;
+            }
+            bucket = bucket.next()?;
+            word = bucket.word();
+        }
     }
 
     /// Puts an entry into an empty place.
+    #[inline]
     pub fn fill(&mut self, place: Place<'t>, slot: Slot, tag: u8) {
         let word = self.word(place.bucket).with(place.slot, tag);
         self.set_word(place.bucket, word);
@@ -227,11 +262,13 @@ impl<'t> Locked<'t> {
     }
 
     /// Replaces an entry.
+    #[inline]
     pub fn replace(&mut self, place: Place<'t>, slot: Slot) {
         place.bucket.set_slot(place.slot, slot);
     }
 
     /// Takes an entry out.
+    #[inline]
     pub fn clear(&mut self, place: Place<'t>) {
         place.bucket.set_slot(place.slot, Slot::NONE);
         self.set_word(place.bucket, self.word(place.bucket).without(place.slot));
@@ -271,14 +308,16 @@ impl<'t> Locked<'t> {
     }
 
     /// Unlocks by a read-modify-write, after which a fence costs nothing on x86-64.
+    #[inline]
     pub fn unlock(self) {
         let this = ManuallyDrop::new(self);
-        this.home.swap_word(this.word);
+        this.home.swap_word(this.word.unlocked());
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.home.set_word(self.word);
+        self.home.set_word(self.word.unlocked());
     }
 }

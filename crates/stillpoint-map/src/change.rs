@@ -123,14 +123,14 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     fn new_entry(&self, key: K, value: V, guard: &impl Section) -> NewEntry<K, V> {
         // Before `Hash` runs, and anything is allocated.
         self.store.check(guard);
-        NewEntry::new(self.hash(&key), key, value)
+        self.store.new_entry(self.hash(&key), key, value, guard)
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
     ///
     /// The old value stays valid for the section, and is then dropped. The old key is replaced,
-    /// too. Allocates once; does not block, but for a lock of the bucket, which other threads hold
-    /// for nanoseconds. If the domain has used up its memory budget, the end of the section may
+    /// too. Allocates at most once; does not block, but for a lock of the bucket, which other threads
+    /// hold for nanoseconds. If the domain has used up its memory budget, the end of the section may
     /// wait, for a bounded time. Not async-signal-safe.
     ///
     /// ```
@@ -221,7 +221,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
         if let Some(found) = self.find(hash, &key, guard) {
             return Err(&found.get().value);
         }
-        match self.put(NewEntry::new(hash, key, make()), false, guard) {
+        match self.put(self.store.new_entry(hash, key, make(), guard), false, guard) {
             Ok(inserted) => Ok(&inserted.new.get().value),
             Err(occupied) => Err(&occupied.old.get().value),
         }
@@ -410,10 +410,11 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                     }
                 }
                 (Operation::Insert(value), Some(old)) => {
-                    match self
-                        .store
-                        .replace(old, NewEntry::new(hash, key, value), guard)
-                    {
+                    match self.store.replace(
+                        old,
+                        self.store.new_entry(hash, key, value, guard),
+                        guard,
+                    ) {
                         Ok(new) => {
                             return Compute::Updated {
                                 old: old.get().pair(),
@@ -424,7 +425,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                     }
                 }
                 (Operation::Insert(value), None) => {
-                    match self.put(NewEntry::new(hash, key, value), false, guard) {
+                    match self.put(self.store.new_entry(hash, key, value, guard), false, guard) {
                         Ok(inserted) => {
                             let (key, value) = inserted.new.get().pair();
                             return Compute::Inserted(key, value);

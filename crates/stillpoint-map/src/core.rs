@@ -14,11 +14,15 @@ use crate::{
     bucket::{Bucket, Locked, Place},
     count::Count,
     resize::{self, Move, Progress},
+    slab::Arena,
     slot::{Head, Slot},
     table::{FEWEST_BITS, Header, MOST_BITS, Table},
     word::tag,
 };
-use std::ptr::{self, NonNull};
+use std::{
+    alloc::Layout,
+    ptr::{self, NonNull},
+};
 use stillpoint_platform::{
     barrier::{fence_after_rmw, full_fence},
     fork,
@@ -27,17 +31,21 @@ use stillpoint_platform::{
 
 /// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
 /// places, a sample.
-const LARGE: u32 = 8;
+pub const LARGE: u32 = 8;
+
+/// From so many bits on a map's count is in many places, and its entries are in slabs: in Miri's small
+/// maps, too.
+const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 
 /// How many chunks of units the service thread moves before it turns to other callbacks: a
 /// millisecond or two.
 const SLICE: usize = 1024;
 
 /// Small tables have so many more links before they move because of them.
-const FEW_LINKS: u64 = 16;
+pub const FEW_LINKS: u64 = 16;
 
 /// How many entries a table of so many bits has before it grows.
-fn capacity(bits: u32) -> usize {
+pub fn capacity(bits: u32) -> usize {
     (1 << bits) * 13 / 2
 }
 
@@ -67,6 +75,8 @@ pub enum Inserted {
 #[derive(Debug)]
 pub struct Core {
     table: AtomicPtr<Header>,
+    /// Where entries lie, once there are many; null before.
+    arena: AtomicPtr<Arena>,
     pub count: Count,
     /// The bits of the smallest table that it may shrink to.
     floor: AtomicU32,
@@ -98,6 +108,7 @@ impl Core {
     pub fn of(table: Table<'static>, floor: u32) -> Self {
         Self {
             table: AtomicPtr::new(table.into_word()),
+            arena: AtomicPtr::new(ptr::null_mut()),
             count: Count::new(),
             floor: AtomicU32::new(floor),
             driver: AtomicU64::new(0),
@@ -114,13 +125,72 @@ impl Core {
     pub unsafe fn table<'t>(&self) -> Table<'t> {
         // Acquire, pairs with `finish`: the table is complete.
         let word = self.table.load(Ordering::Acquire);
+        debug_assert!(!word.is_null());
         // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
-        // had begun before.
-        unsafe { Table::from_word(word) }.expect("there is always one")
+        // had begun before. There is one until `free_tables`.
+        unsafe { Table::from_word(word).unwrap_unchecked() }
+    }
+
+    /// Where new entries, which are of this layout, are to lie; `None` for boxes: while there are
+    /// few.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub unsafe fn arena(&self, entry: Layout) -> Option<&Arena> {
+        // Acquire, pairs with `make_arena`: it is complete.
+        let arena = NonNull::new(self.arena.load(Ordering::Acquire));
+        match arena {
+            // SAFETY: it is there until `close_arena`.
+            Some(arena) => Some(unsafe { arena.as_ref() }),
+            // SAFETY: the caller's promise.
+            None if self.count.is_spread_out() => unsafe { self.make_arena(entry) },
+            None => None,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Core::arena`].
+    #[cold]
+    unsafe fn make_arena(&self, entry: Layout) -> Option<&Arena> {
+        // SAFETY: the caller's promise.
+        let made = Arena::new(entry, unsafe { self.capacity() })?;
+        // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
+        let set = self.arena.compare_exchange(
+            ptr::null_mut(),
+            made.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        let arena = match set {
+            Ok(_) => made,
+            Err(faster) => {
+                // SAFETY: no other thread knows it.
+                unsafe { Arena::close(made) };
+                NonNull::new(faster)?
+            }
+        };
+        // SAFETY: it is there until `close_arena`.
+        Some(unsafe { arena.as_ref() })
+    }
+
+    /// Ends the arena, when its last slot is free.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the map; nor does the caller any more.
+    pub unsafe fn close_arena(&self) {
+        let arena = self.arena.swap(ptr::null_mut(), Ordering::Relaxed);
+        if let Some(arena) = NonNull::new(arena) {
+            // SAFETY: the caller's promise.
+            unsafe { Arena::close(arena) };
+        }
     }
 
     fn spread_out(&self, bits: u32) {
-        if bits >= LARGE {
+        if bits >= SPREAD {
             self.count.spread_out();
         }
     }
@@ -131,6 +201,7 @@ impl Core {
     ///
     /// Inside a section of the map's domain, since before the entries in `unequal` were found. The
     /// entry is complete, and in no map.
+    #[inline]
     pub unsafe fn insert(
         &self,
         entry: NonNull<Head>,
@@ -142,26 +213,23 @@ impl Core {
         let mut spare = None;
         let (table, place) = loop {
             let (table, mut locked) = table.lock(hash);
-            let others = locked
-                .with_tag(tag(hash))
-                .filter_map(|place| place.get().as_entry());
             // Both are in the chain's order, unless it has just grown. None of those in `unequal` has
             // been freed, and another one made at its address: the section has found them.
             let mut compared = unequal.iter();
-            if others
-                .into_iter()
-                .any(|other| !compared.any(|entry| *entry == other))
-            {
+            let is_new = |other| !compared.any(|entry| *entry == other);
+            if locked.find(tag(hash), is_new).is_some() {
                 return Inserted::Changed;
             }
-            if locked.free().is_none()
+            let mut free = locked.free();
+            if free.is_none()
                 && let Some(spare) = spare.take()
             {
                 locked.extend(spare);
                 let extended = &table.header().units.extended;
                 extended.fetch_add(1, Ordering::Relaxed);
+                free = locked.free();
             }
-            if let Some(place) = locked.free() {
+            if let Some(place) = free {
                 locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
                 break (table, place);
             }
@@ -173,7 +241,7 @@ impl Core {
         };
         self.count.add(1);
         fence_change();
-        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table, hash) {
+        if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {
             self.consider_growing(table);
         }
         // SAFETY: the caller's promise.
@@ -187,6 +255,7 @@ impl Core {
     ///
     /// Inside a section of the map's domain, since before `old` was found. `new` is complete, has
     /// the same hash, and is in no map.
+    #[inline]
     pub unsafe fn replace(&self, old: NonNull<Head>, new: NonNull<Head>) -> bool {
         // SAFETY: the caller's promises.
         let (table, hash) = unsafe { (self.table(), old.as_ref().hash) };
@@ -205,6 +274,7 @@ impl Core {
     /// # Safety
     ///
     /// Inside a section of the map's domain, since before `entry` was found.
+    #[inline]
     pub unsafe fn remove(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
         // SAFETY: the caller's promises.
         let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
@@ -217,7 +287,7 @@ impl Core {
         drop(locked);
         self.count.add(1_u64.wrapping_neg());
         fence_change();
-        if empty && is_looked_at(table, hash) {
+        if empty && is_looked_at(table.bits(), hash) {
             self.consider_shrinking(table);
         }
         // SAFETY: the caller's promise.
@@ -225,6 +295,7 @@ impl Core {
         true
     }
 
+    #[cold]
     fn consider_growing(&self, table: Table<'_>) {
         let bits = table.bits();
         let extended = table.header().units.extended.load(Ordering::Relaxed);
@@ -235,6 +306,7 @@ impl Core {
         }
     }
 
+    #[cold]
     fn consider_shrinking(&self, table: Table<'_>) {
         let bits = table.bits();
         if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
@@ -462,24 +534,31 @@ impl Core {
 
 /// Between a change and what the thread does next: so each operation takes effect before it
 /// returns, as other threads see it. After a read-modify-write it costs nothing on x86-64.
-fn fence_change() {
+#[inline]
+pub fn fence_change() {
     // Fence, pairs with itself: of two threads that each change a key, and then look the other's up,
     // one sees the other's change.
     fence_after_rmw();
 }
 
-fn is_looked_at(table: Table<'_>, hash: u64) -> bool {
-    table.bits() < LARGE || hash & 0xf00 == 0
+/// Whether a change of an entry with this hash looks whether a table of so many bits is to grow or
+/// shrink.
+#[inline]
+pub fn is_looked_at(bits: u32, hash: u64) -> bool {
+    bits < LARGE || hash & 0xf00 == 0
 }
 
+#[inline]
 fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<Place<'t>> {
-    let mut places = locked.with_tag(tag(hash));
-    places.find(|place| place.get().as_entry() == Some(entry))
+    locked.find(tag(hash), |other| other == entry)
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
         // SAFETY: no other thread has it any more.
-        unsafe { self.free_tables() };
+        unsafe {
+            self.free_tables();
+            self.close_arena();
+        }
     }
 }

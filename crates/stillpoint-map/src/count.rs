@@ -1,10 +1,7 @@
 //! How many entries a map has.
 
 use crossbeam_utils::CachePadded;
-use std::{
-    ptr::{self, NonNull},
-    slice,
-};
+use std::ptr::{self, NonNull};
 use stillpoint_platform::{
     cpu,
     sync::{AtomicPtr, AtomicU64, Ordering},
@@ -16,11 +13,17 @@ const MOST_STRIPES: usize = 64;
 
 type Stripe = CachePadded<AtomicU64>;
 
+/// The low bits of a stripe's address, which hold how many there are, as a logarithm.
+const COUNT_MASK: usize = 7;
+
+const _: () = assert!(align_of::<Stripe>() > COUNT_MASK && MOST_STRIPES < 2 << COUNT_MASK);
+
 /// A sum, of one number while the map is small, and then of one for each of some threads, so that
 /// they do not write the same cache line.
 #[derive(Debug)]
 pub struct Count {
     first: AtomicU64,
+    /// Null, or the first of them and, in the low bits, how many there are.
     stripes: AtomicPtr<Stripe>,
 }
 
@@ -57,11 +60,24 @@ impl Count {
         usize::try_from(sum.cast_signed()).unwrap_or(0)
     }
 
+    #[inline]
     fn stripes(&self) -> Option<&[Stripe]> {
+        // SAFETY: `spread_out` has leaked them.
+        self.leaked().map(|stripes| unsafe { &*stripes })
+    }
+
+    #[inline]
+    fn leaked(&self) -> Option<*mut [Stripe]> {
         // Acquire, pairs with `spread_out`: the stripes are complete.
-        let first = NonNull::new(self.stripes.load(Ordering::Acquire))?;
-        // SAFETY: `spread_out` has leaked that many.
-        Some(unsafe { slice::from_raw_parts(first.as_ptr(), stripes()) })
+        let word = NonNull::new(self.stripes.load(Ordering::Acquire))?.as_ptr();
+        let count = 1 << (word.addr() & COUNT_MASK);
+        let first = word.map_addr(|address| address & !COUNT_MASK);
+        Some(ptr::slice_from_raw_parts_mut(first, count))
+    }
+
+    /// Whether [`Count::spread_out`] has been called, and there was memory.
+    pub fn is_spread_out(&self) -> bool {
+        self.stripes().is_some()
     }
 
     /// From now on threads add to numbers of their own, if there is memory for them.
@@ -69,15 +85,18 @@ impl Count {
         if self.stripes().is_some() {
             return;
         }
-        let Some(made) = stillpoint_platform::memory::try_several(stripes(), Stripe::default)
-        else {
+        let count = stripes();
+        let Some(made) = stillpoint_platform::memory::try_several(count, Stripe::default) else {
             return;
         };
         let made = Box::into_raw(made);
+        let word = made
+            .cast::<Stripe>()
+            .map_addr(|address| address | count.trailing_zeros() as usize);
         // Release, pairs with `stripes`: they are complete.
         let set = self.stripes.compare_exchange(
             ptr::null_mut(),
-            made.cast(),
+            word,
             Ordering::Release,
             Ordering::Relaxed,
         );
@@ -90,11 +109,9 @@ impl Count {
 
 impl Drop for Count {
     fn drop(&mut self) {
-        let stripes = stripes();
-        let first = self.stripes.load(Ordering::Relaxed);
-        if !first.is_null() {
-            // SAFETY: `spread_out` made it of a box of that length.
-            drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(first, stripes)) });
+        if let Some(stripes) = self.leaked() {
+            // SAFETY: `spread_out` made them of a box, and no other thread has it any more.
+            drop(unsafe { Box::from_raw(stripes) });
         }
     }
 }

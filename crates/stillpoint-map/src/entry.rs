@@ -1,35 +1,135 @@
 //! A key and its value: before a map has them, and found in one.
 
-use crate::slot::{Head, fits};
-use std::{marker::PhantomData, ops::Deref, ptr::NonNull};
+use crate::{
+    slab::Arena,
+    slot::{Head, IN_SLAB, fits},
+};
+use std::{marker::PhantomData, mem::needs_drop, ops::Deref, ptr::NonNull};
+use stillpoint::{Destructor, Domain, internal::retire_in_place};
 
 /// A key and its value.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Entry<K, V> {
     head: Head,
+    /// The key.
     pub key: K,
+    /// The value.
     pub value: V,
 }
 
 impl<K, V> Entry<K, V> {
+    /// The hash of the key, spread.
+    #[inline]
     pub fn hash(&self) -> u64 {
-        self.head.hash
+        self.head.hash & !IN_SLAB
     }
 
+    /// Whether the key has this hash, but for the bit that says where the entry lies.
+    #[inline(always)]
+    pub fn has_hash(&self, hash: u64) -> bool {
+        self.head.hash | IN_SLAB == hash | IN_SLAB
+    }
+
+    /// Key and value.
     #[inline(always)]
     pub fn pair(&self) -> (&K, &V) {
         (&self.key, &self.value)
     }
+
+    #[inline]
+    fn is_in_slab(&self) -> bool {
+        self.head.hash & IN_SLAB != 0
+    }
+
+    /// Moves an entry out of its box or slab.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`NewEntry`], and is not used any more.
+    pub unsafe fn take(entry: NonNull<Self>) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            if !entry.as_ref().is_in_slab() {
+                return *Box::from_raw(entry.as_ptr());
+            }
+            let taken = entry.read();
+            Arena::free(entry.cast());
+            taken
+        }
+    }
+
+    const DROPPED: &'static Destructor = &Destructor::new(Self::drop_in_slab, size_of::<Self>());
+    const FREED: &'static Destructor = &Destructor::new(Self::free_in_slab, size_of::<Self>());
+
+    /// # Safety
+    ///
+    /// The entry is in a slab, and not used any more.
+    unsafe fn drop_in_slab(entry: *mut u8) {
+        /// Also if the drop panics.
+        struct Free(NonNull<u8>);
+        impl Drop for Free {
+            fn drop(&mut self) {
+                // SAFETY: that of `drop_in_slab`.
+                unsafe { Arena::free(self.0) };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe {
+            let _free = Free(NonNull::new_unchecked(entry));
+            entry.cast::<Self>().drop_in_place();
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for `drop_in_slab`, and nothing is to be dropped.
+    unsafe fn free_in_slab(entry: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { Arena::free(NonNull::new_unchecked(entry)) };
+    }
 }
 
-/// An entry that no map has, in a box.
+impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
+    /// Drops and frees an entry after a grace period of the domain.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`NewEntry`], and no reader from now on finds it.
+    #[inline]
+    pub unsafe fn retire(entry: NonNull<Self>, domain: &Domain) {
+        // SAFETY: the caller's promise: also for its contents, which no thread changes any more.
+        unsafe {
+            if !entry.as_ref().is_in_slab() {
+                domain.retire(entry);
+            } else if needs_drop::<Self>() {
+                domain.retire_with(entry.as_ptr().cast(), Self::DROPPED);
+            } else {
+                retire_in_place(domain, entry.as_ptr().cast(), Self::FREED);
+            }
+        }
+    }
+}
+
+/// An entry that no map has, in a box or a slab.
 #[derive(Debug)]
 pub struct NewEntry<K, V>(NonNull<Entry<K, V>>);
 
 impl<K, V> NewEntry<K, V> {
-    /// Makes an entry of a key with that hash. Ends the process without memory.
-    pub fn new(hash: u64, key: K, value: V) -> Self {
+    /// Makes an entry of a key with that hash, in a slot of the arena if there is one. Ends the
+    /// process without memory.
+    #[inline]
+    pub fn new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
+        debug_assert_eq!(hash & IN_SLAB, 0, "it is spread");
+        if let Some(slot) = arena.and_then(Arena::allocate) {
+            let head = Head {
+                hash: hash | IN_SLAB,
+            };
+            let entry = slot.cast();
+            // SAFETY: the slot is this thread's, and large enough: the arena is of this layout.
+            unsafe { entry.write(Entry { head, key, value }) };
+            return Self(entry);
+        }
         let head = Head { hash };
         let entry = NonNull::from(Box::leak(Box::new(Entry { head, key, value })));
         assert!(
@@ -40,23 +140,25 @@ impl<K, V> NewEntry<K, V> {
     }
 
     /// Its beginning.
+    #[inline]
     pub fn head(&self) -> NonNull<Head> {
         self.0.cast()
     }
 
     /// It is in a map now, for a section that lasts for `'g`.
+    #[inline]
     pub fn publish<'g>(self) -> Found<'g, K, V> {
         let entry = self.0;
         std::mem::forget(self);
         Found::of(entry.cast())
     }
 
-    /// Takes the key and the value out of the box.
+    /// Takes the key and the value out of it.
     pub fn into_entry(self) -> Entry<K, V> {
-        // SAFETY: from a box, and no map has it.
-        let entry = unsafe { Box::from_raw(self.0.as_ptr()) };
+        let entry = self.0;
         std::mem::forget(self);
-        *entry
+        // SAFETY: made by `new`, and no map has it.
+        unsafe { Entry::take(entry) }
     }
 }
 
@@ -64,15 +166,15 @@ impl<K, V> Deref for NewEntry<K, V> {
     type Target = Entry<K, V>;
 
     fn deref(&self) -> &Entry<K, V> {
-        // SAFETY: from a box, and no map has it.
+        // SAFETY: made by `new`, and no map has it.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<K, V> Drop for NewEntry<K, V> {
     fn drop(&mut self) {
-        // SAFETY: from a box, and no map has it.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        // SAFETY: made by `new`, and no map has it.
+        drop(unsafe { Entry::take(self.0) });
     }
 }
 
@@ -93,6 +195,8 @@ impl<K, V> Clone for Found<'_, K, V> {
 impl<K, V> Copy for Found<'_, K, V> {}
 
 impl<'g, K, V> Found<'g, K, V> {
+    /// The entry whose beginning was found, as it was allocated.
+    #[inline]
     pub fn of(head: NonNull<Head>) -> Self {
         Self {
             entry: head.cast(),
@@ -100,15 +204,18 @@ impl<'g, K, V> Found<'g, K, V> {
         }
     }
 
+    /// Its beginning.
     pub fn head(self) -> NonNull<Head> {
         self.entry.cast()
     }
 
     /// Where it is, as it was allocated.
+    #[inline]
     pub fn pointer(self) -> NonNull<Entry<K, V>> {
         self.entry
     }
 
+    /// The entry.
     #[inline(always)]
     pub fn get(self) -> &'g Entry<K, V> {
         // SAFETY: found in a section that lasts for `'g`, before whose end it is not freed.

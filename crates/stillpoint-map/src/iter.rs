@@ -14,6 +14,12 @@ impl<'g, K, V> Iterator for Iter<'g, K, V> {
     fn next(&mut self) -> Option<(&'g K, &'g V)> {
         Some(self.0.next()?.get().pair())
     }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        self.0
+            .fold(init, |folded, entry| visit(folded, entry.get().pair()))
+    }
 }
 
 /// The keys of a map: what [`HashMap::keys`](crate::HashMap::keys) returns.
@@ -27,6 +33,11 @@ impl<'g, K, V> Iterator for Keys<'g, K, V> {
     fn next(&mut self) -> Option<&'g K> {
         Some(self.0.next()?.0)
     }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        self.0.fold(init, |folded, pair| visit(folded, pair.0))
+    }
 }
 
 /// The values of a map: what [`HashMap::values`](crate::HashMap::values) returns.
@@ -39,6 +50,11 @@ impl<'g, K, V> Iterator for Values<'g, K, V> {
     #[inline]
     fn next(&mut self) -> Option<&'g V> {
         Some(self.0.next()?.1)
+    }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        self.0.fold(init, |folded, pair| visit(folded, pair.1))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Concurrent hash maps whose readers take no lock and write nothing: [`HashMap`] and [`HashSet`],
-//! on [stillpoint](https://docs.rs/stillpoint)'s grace periods.
+//! Concurrent hash maps whose readers take no lock and write nothing: [`HashMap`], [`HashSet`] and,
+//! for keys and values that are [`Copy`], [`CopyMap`], on [stillpoint](https://docs.rs/stillpoint)'s grace periods.
 //!
 //! * A look-up costs a section, a hash, a cache line of the table and the entry. It never blocks,
 //!   retries without bound, allocates, or helps another thread.
@@ -33,11 +33,15 @@
 //! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
 //! limits.
 //!
+//! [`CopyMap`] is for small keys and values without destructors: its entries lie in the table, so a
+//! look-up reads one place of memory instead of two, and returns a copy.
+//!
 //! # When not to use it
 //!
 //! * Where several keys must change together, or an iteration must see one version: use a lock, or
 //!   an [`Rcu<std::collections::HashMap>`](stillpoint::Rcu), whose readers see one version, whole.
-//! * Where one thread uses the map: std's is faster and smaller. Each entry here is an allocation.
+//! * Where one thread uses the map: std's is faster and smaller. Each entry here has a place of its
+//!   own.
 //! * Where values are large and replaced often: an update allocates the whole entry. Put an atomic
 //!   or a lock into the value, or an `Arc`.
 //! * Where keys are ordered: there is no range query.
@@ -53,16 +57,19 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `bucket` (a chain, its
+// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where
+// many entries lie), `bucket` (a chain, its
 // readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`, `core`
 // (a map without types) and `walk` (all of its entries). The interface: `store` (with the entries'
 // types), on it `map` with `change` and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
-// lead from the later ones to the earlier ones. Models are about the machine.
+// lead from the later ones to the earlier ones. Models are about the machine. `copy` has the map of
+// copies, from its buckets to its interface.
 
 mod backoff;
 mod bucket;
 #[cfg(not(stillpoint_loom))]
 mod change;
+mod copy;
 mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
@@ -91,6 +98,7 @@ mod reclaim;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
+mod slab;
 mod slot;
 #[cfg(not(stillpoint_loom))]
 mod store;
@@ -110,6 +118,7 @@ pub use equivalent::Equivalent;
 pub use with_rayon::{ParIter, ParValues};
 #[cfg(not(stillpoint_loom))]
 pub use {
+    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyKeys, CopyMap, CopyMapRef, CopyValues},
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
@@ -123,12 +132,23 @@ pub use {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// What the crates of Stillpoint that stand on this one need beyond its interface. No part of the
+/// stable interface.
+#[cfg(not(stillpoint_loom))]
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::{
+        entry::{Entry, Found, NewEntry},
+        slot::spread,
+        store::{Entries, Store},
+    };
+}
+
 /// For the torture program alone: maps whose entries do not wait for readers.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod torture {
     pub use crate::{
-        entry::NewEntry,
         slot::spread,
         store::{Inserted, Policy, Sound, Store},
     };

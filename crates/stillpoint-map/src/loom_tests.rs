@@ -58,7 +58,7 @@ fn read(head: NonNull<Head>) -> u32 {
 
 /// A hash of bucket `bucket` of a table of two, and of the half `half` of it in one of four.
 fn hash(bucket: u64, half: u64, tag: u64) -> u64 {
-    bucket << 63 | half << 62 | tag
+    bucket << 63 | half << 62 | tag << 1
 }
 
 const KEY: u64 = 9;
@@ -108,7 +108,7 @@ impl World {
     fn try_insert(&self, index: usize) -> bool {
         let hash = self.hash(index);
         let (table, mut locked) = self.table.lock(hash);
-        if locked.with_tag(tag(hash)).next().is_some() {
+        if locked.find(tag(hash), |_| true).is_some() {
             return false;
         }
         let place = locked.free().unwrap();
@@ -119,20 +119,14 @@ impl World {
 
     fn remove(&self, index: usize) {
         let (_, mut locked) = self.table.lock(self.hash(index));
-        let mut places = locked.with_tag(tag(self.hash(index)));
-        let place = places.next().unwrap();
-        drop(places);
+        let place = locked.find(tag(self.hash(index)), |_| true).unwrap();
         locked.clear(place);
     }
 
     fn replace(&self, old: usize, new: usize) {
         let (table, mut locked) = self.table.lock(self.hash(old));
-        let entry = Some(self.entry(old));
-        let mut places = locked.with_tag(tag(self.hash(old)));
-        let place = places
-            .find(|place| place.get().as_entry() == entry)
-            .unwrap();
-        drop(places);
+        let is_it = |entry| entry == self.entry(old);
+        let place = locked.find(tag(self.hash(old)), is_it).unwrap();
         let slot = Slot::entry(self.entry(new), self.hash(new), table.bits());
         locked.replace(place, slot);
     }
@@ -513,7 +507,7 @@ fn loom_a_shrink_under_one_lock_is_caught() {
                 let (from, to) = (to_move.from, to_move.to.at(0));
                 let mut lower = from.lock_at(0).unwrap();
                 let upper = from.at(1);
-                let mut unlocked = Locked::of(upper, upper.word());
+                let mut unlocked = Locked::unlocked(upper, upper.word());
                 let mut word = crate::word::Word::EMPTY;
                 let both = lower.entries().map(|entry| (entry, false));
                 let both = both.chain(unlocked.entries().map(|entry| (entry, true)));

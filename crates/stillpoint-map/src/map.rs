@@ -151,16 +151,21 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// |---|---|
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
 /// | [`get`](Self::get) | hashes the key, reads a cache line of the table and the entry. Never blocks, never allocates |
-/// | [`insert`](Self::insert), [`update`](Self::update) | one allocation, and the lock of one bucket for some nanoseconds |
+/// | [`insert`](Self::insert), [`update`](Self::update) | a slot for the entry (an allocation while the map is small), and the lock of one bucket for some nanoseconds |
 /// | [`remove`](Self::remove) | the lock of one bucket, and a retire |
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest |
 /// | [`len`](Self::len) | sums up to 64 counters in large maps |
 /// | iteration | reads the table in order; no allocation |
-/// | memory | 8 bytes an entry beside key and value, as the allocator rounds them, and 64 bytes for each bucket: some 13 to 20 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
+/// | memory | 8 bytes an entry beside key and value, in large maps without an allocator's rounding, and 64 bytes for each bucket: some 13 to 20 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
 ///
 /// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
 /// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
 /// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit).
+///
+/// Entries of up to 512 bytes of a map of a thousand and more lie side by side, in regions of 2 MiB
+/// that are mapped for this map: in huge pages where the system gives them and the map has a
+/// megabyte of entries. Entries that are alone, of the many that a region had, keep 32 KiB each; what
+/// lies between goes back to the system at once, but for an eighth of what is in use.
 ///
 /// # Memory that is not yet freed
 ///
@@ -214,11 +219,12 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// In the child of a fork the map works. What another thread was inserting or removing at that
 /// instant has been done or has not; `len` may then be off by what was under way, and its entry may
-/// be leaked.
+/// be leaked. If a thread was making or giving back a run of slots, the child leaks the memory of the
+/// map's entries of before the fork when it removes them.
 ///
 /// # Limits
 ///
-/// * Entries lie at addresses of 48 bits. Allocators give no others unless a program asks its
+/// * Entries lie at addresses of 48 bits. Systems and allocators give no others unless a program asks its
 ///   system for them; inserts panic then.
 /// * Forks inside children nest 62 deep. In deeper ones, a bucket that a thread of an ancestor had
 ///   locked at its fork may never be unlocked.
@@ -448,7 +454,7 @@ impl<K, V, S> HashMap<K, V, S> {
 
 /// A position in a map, which stays good while the map changes: see [`HashMap::scan`].
 #[derive(Clone, Debug)]
-pub struct Cursor(Option<u64>);
+pub struct Cursor(pub(crate) Option<u64>);
 
 impl Cursor {
     /// The position before the first entry.
@@ -492,7 +498,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     /// # Panics
     ///
     /// If the guard is of another domain.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     pub fn get<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
     where

@@ -3,6 +3,7 @@
 use crate::{bucket::Bucket, table::Header};
 use std::{
     alloc::{Layout, dealloc},
+    marker::PhantomData,
     ptr::NonNull,
 };
 use stillpoint_platform::memory::try_alloc;
@@ -16,49 +17,60 @@ use unmapped::Mapped;
 /// written, so that a resize costs no insert more than its own few buckets.
 const MAPPED_FROM: usize = 128 << 10;
 
+/// A header `H`, behind which there are buckets `B`, of which zeroes are empty ones.
 #[derive(Debug)]
-pub enum Memory {
-    Allocated(NonNull<Header>, Layout),
+pub struct Memory<H = Header, B = Bucket>(Place, PhantomData<*mut (H, B)>);
+
+#[derive(Debug)]
+enum Place {
+    Allocated(NonNull<u8>, Layout),
     Mapped(Mapped),
 }
 
-fn layout(bits: u32) -> Option<Layout> {
-    let buckets = Layout::array::<Bucket>(1 << bits).ok()?;
-    Some(Layout::new::<Header>().extend(buckets).ok()?.0)
-}
+/// Pages have no larger alignment.
+const MOST_ALIGNED: usize = 4096;
 
-impl Memory {
-    /// Room for a header, and empty buckets behind it. `None` without memory.
-    pub fn of_buckets(bits: u32) -> Option<Self> {
-        let layout = layout(bits)?;
-        if layout.size() >= MAPPED_FROM
-            && let Some(mapped) =
-                Mapped::zeroed(size_of::<Header>(), layout.size() - size_of::<Header>())
-        {
-            return Some(Self::Mapped(mapped));
-        }
-        // SAFETY: not of size 0.
-        let start = NonNull::new(unsafe { try_alloc(layout) })?.cast::<Header>();
-        // SAFETY: room for a header, and behind it for that many buckets.
-        unsafe {
-            let buckets = start.add(1).cast::<Bucket>();
-            (0..1 << bits).for_each(|index| buckets.add(index).write(Bucket::default()));
-        }
-        Some(Self::Allocated(start, layout))
+impl<H, B: Default> Memory<H, B> {
+    /// The buckets begin where the header ends.
+    const IS_HEADER_ALIGNED: () = assert!(size_of::<H>().is_multiple_of(align_of::<B>()));
+
+    fn layout(bits: u32) -> Option<Layout> {
+        let buckets = Layout::array::<B>(1 << bits).ok()?;
+        Some(Layout::new::<H>().extend(buckets).ok()?.0)
     }
 
-    pub fn start(&self) -> NonNull<Header> {
-        match self {
-            Self::Allocated(start, _) => *start,
-            Self::Mapped(mapped) => mapped.start().cast(),
+    /// Room for a header, and empty buckets behind it. `None` without memory.
+    pub fn of_buckets(bits: u32) -> Option<Self> {
+        let () = Self::IS_HEADER_ALIGNED;
+        let layout = Self::layout(bits)?;
+        if layout.size() >= MAPPED_FROM
+            && layout.align() <= MOST_ALIGNED
+            && let Some(mapped) = Mapped::zeroed(size_of::<H>(), layout.size() - size_of::<H>())
+        {
+            return Some(Self(Place::Mapped(mapped), PhantomData));
+        }
+        // SAFETY: not of size 0.
+        let start = NonNull::new(unsafe { try_alloc(layout) })?;
+        // SAFETY: room for a header, and behind it for that many buckets.
+        unsafe {
+            let buckets = start.cast::<H>().add(1).cast::<B>();
+            (0..1 << bits).for_each(|index| buckets.add(index).write(B::default()));
+        }
+        Some(Self(Place::Allocated(start, layout), PhantomData))
+    }
+
+    pub fn start(&self) -> NonNull<H> {
+        match &self.0 {
+            Place::Allocated(start, _) => start.cast(),
+            Place::Mapped(mapped) => mapped.start().cast(),
         }
     }
 
     /// The block and its layout, if the allocator can free it and it is small.
     pub fn as_block(&self) -> Option<(NonNull<u8>, Layout)> {
-        match self {
-            Self::Allocated(start, layout) if layout.size() < MAPPED_FROM => {
-                Some((start.cast(), *layout))
+        match &self.0 {
+            Place::Allocated(start, layout) if layout.size() < MAPPED_FROM => {
+                Some((*start, *layout))
             }
             _ => None,
         }
@@ -66,19 +78,31 @@ impl Memory {
 
     /// Gives it back.
     pub fn free(self) {
-        match self {
+        match self.0 {
             // SAFETY: allocated with that layout. What the model's atomics own is dropped.
-            Self::Allocated(start, layout) => unsafe {
+            Place::Allocated(start, layout) => unsafe {
                 if cfg!(stillpoint_loom) {
-                    let buckets = (layout.size() - size_of::<Header>()) / size_of::<Bucket>();
-                    let first = start.add(1).cast::<Bucket>();
+                    let buckets = (layout.size() - size_of::<H>()) / size_of::<B>();
+                    let first = start.cast::<H>().add(1).cast::<B>();
                     (0..buckets).for_each(|index| first.add(index).drop_in_place());
                 }
-                dealloc(start.as_ptr().cast(), layout);
+                dealloc(start.as_ptr(), layout);
             },
-            Self::Mapped(mapped) => mapped.free(),
+            Place::Mapped(mapped) => mapped.free(),
         }
     }
+}
+
+/// Has what lies there in the cache when it is used.
+#[inline(always)]
+pub fn prefetch<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri), not(stillpoint_loom)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it reads nothing as far as the program can see, from any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+    let _ = at;
 }
 
 #[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]

@@ -50,9 +50,8 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
     fn next(&mut self) -> Option<Entry<K, V>> {
         let head = self.walk.next()?;
         self.counter()?.add(1_u64.wrapping_neg());
-        // SAFETY: from a box, and of this map alone, which no longer exists; the walk does not come
-        // back to it.
-        Some(*unsafe { Box::from_raw(head.cast::<Entry<K, V>>().as_ptr()) })
+        // SAFETY: of this map alone, which no longer exists; the walk does not come back to it.
+        Some(unsafe { Entry::take(head.cast()) })
     }
 }
 
@@ -69,6 +68,7 @@ impl<K, V> Drop for OwnedEntries<K, V> {
                     unsafe {
                         let shared = Arc::from_raw(shared.as_ptr().cast_const());
                         shared.core.free_tables();
+                        shared.core.close_arena();
                         drop((*shared.domain.get()).take());
                     }
                 }

@@ -94,7 +94,7 @@ impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
 
 impl<K: Hash + Eq, V, S: BuildHasher, G: Section> HashMapRef<'_, K, V, S, G> {
     /// As [`HashMap::get`].
-    #[inline]
+    #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         Q: Hash + Equivalent<K> + ?Sized,

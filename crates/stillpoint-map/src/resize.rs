@@ -74,6 +74,53 @@ pub enum Progress {
     Finished,
 }
 
+impl Units {
+    /// Takes a chunk of `all` units.
+    pub fn take(&self, all: usize) -> Option<Range<usize>> {
+        let taken = &self.taken;
+        loop {
+            let (word, count) = Count::of(taken);
+            let first = count.units();
+            if first >= all {
+                return None;
+            }
+            let end = (first + CHUNK).min(all);
+            let next = count.0 + (end - first) as u64;
+            // Acquire, pairs with `add_done`, which begins another pass.
+            let won = taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
+            if won.is_ok() {
+                return Some(first..end);
+            }
+        }
+    }
+
+    /// Adds a chunk that has moved, or of which a part was left out.
+    pub fn add_done(&self, units: usize, is_whole: bool, all: usize) -> Progress {
+        let Self { taken, done, .. } = self;
+        loop {
+            let (word, count) = Count::of(done);
+            let left_out = if is_whole { 0 } else { LEFT_OUT };
+            let next = Count((count.0 + units as u64) | left_out);
+            // AcqRel, pairs with itself: who is last has seen all units moved.
+            let won = done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
+            if won.is_err() {
+                continue;
+            }
+            if next.units() < all {
+                return Progress::Moved;
+            }
+            if next.0 & LEFT_OUT == 0 {
+                return Progress::Finished;
+            }
+            // No thread has a unit any more, and none takes one before `taken` is 0 again.
+            done.store(Count::zero().0, Ordering::Relaxed);
+            // Release, pairs with `take`: `done` is 0.
+            taken.store(Count::zero().0, Ordering::Release);
+            return Progress::LeftOut;
+        }
+    }
+}
+
 /// The move of one table to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Move<'t> {
@@ -83,6 +130,7 @@ pub struct Move<'t> {
 
 impl<'t> Move<'t> {
     /// The move of a table, if it moves.
+    #[inline]
     pub fn of(from: Table<'t>) -> Option<Self> {
         let to = from.next()?;
         Some(Self { from, to })
@@ -98,7 +146,7 @@ impl<'t> Move<'t> {
 
     /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
     pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
-        let Some(units) = self.take() else {
+        let Some(units) = self.counters().take(self.units()) else {
             return Progress::NothingToTake;
         };
         let (process, count) = (fork::process(), units.len());
@@ -119,7 +167,7 @@ impl<'t> Move<'t> {
                 return Progress::NothingToTake;
             }
         }
-        self.add_done(count, all)
+        self.counters().add_done(count, all, self.units())
     }
 
     /// The buckets that a unit is in.
@@ -132,49 +180,6 @@ impl<'t> Move<'t> {
     fn news(self, unit: usize) -> Range<usize> {
         let each = self.to.buckets() / self.units();
         unit * each..(unit + 1) * each
-    }
-
-    fn take(self) -> Option<Range<usize>> {
-        let taken = &self.counters().taken;
-        loop {
-            let (word, count) = Count::of(taken);
-            let first = count.units();
-            if first >= self.units() {
-                return None;
-            }
-            let end = (first + CHUNK).min(self.units());
-            let next = count.0 + (end - first) as u64;
-            // Acquire, pairs with `add_done`, which begins another pass.
-            let won = taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
-            if won.is_ok() {
-                return Some(first..end);
-            }
-        }
-    }
-
-    fn add_done(self, units: usize, all: bool) -> Progress {
-        let Units { taken, done, .. } = self.counters();
-        loop {
-            let (word, count) = Count::of(done);
-            let left_out = if all { 0 } else { LEFT_OUT };
-            let next = Count((count.0 + units as u64) | left_out);
-            // AcqRel, pairs with itself: who is last has seen all units moved.
-            let won = done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
-            if won.is_err() {
-                continue;
-            }
-            if next.units() < self.units() {
-                return Progress::Moved;
-            }
-            if next.0 & LEFT_OUT == 0 {
-                return Progress::Finished;
-            }
-            // No thread has a unit any more, and none takes one before `taken` is 0 again.
-            done.store(Count::zero().0, Ordering::Relaxed);
-            // Release, pairs with `take`: `done` is 0.
-            taken.store(Count::zero().0, Ordering::Release);
-            return Progress::LeftOut;
-        }
     }
 
     /// Returns whether this thread has moved it, and not another before; `None` without memory.
@@ -324,10 +329,12 @@ impl<'t> Filler<'t> {
 
     fn push(&mut self, slot: Slot, tag: u8, spares: &mut Vec<Spare>) {
         if self.used == SLOTS - 1 && self.left > 1 {
-            let spare = Box::leak(spares.pop().expect("they were counted"));
-            self.bucket
-                .set_slot(self.used, Slot::link(NonNull::from(&mut *spare)));
+            let spare = NonNull::from(Box::leak(spares.pop().expect("they were counted")));
+            self.bucket.set_slot(self.used, Slot::link(spare));
             self.bucket.set_word(self.word.linked());
+            // SAFETY: from a box just now, and in a chain, which stays. Not the box's own reference,
+            // whose writes would end what the link may be used for.
+            let spare = unsafe { spare.as_ref() };
             *self = Self::new(spare, self.left);
         }
         self.bucket.set_slot(self.used, slot);

@@ -19,17 +19,21 @@ use std::ptr::{self, NonNull};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head {
-    /// The hash of the key, spread ([`spread`]).
+    /// The hash of the key, spread ([`spread`]), and in its lowest bit whether the entry is in a
+    /// slab ([`crate::slab`]), and not in a box.
     pub hash: u64,
 }
 
-/// Spreads a hash over all bits, for hashers that do not: the high bits choose a bucket, the low
-/// ones are the tag.
+/// The bit of [`Head::hash`] that is no hash's.
+pub const IN_SLAB: u64 = 1;
+
+/// Spreads a hash over all bits but the lowest, which is 0, for hashers that do not: the high bits
+/// choose a bucket, the low ones are the tag.
 #[inline(always)]
 pub fn spread(hash: u64) -> u64 {
     // Fibonacci hashing: each bit reaches the high ones. Those then reach the low ones.
     let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^ (hash >> 32)
+    (hash ^ (hash >> 32)) & !IN_SLAB
 }
 
 const ADDRESS_BITS: u32 = 48;
@@ -38,6 +42,7 @@ const LINK: usize = 1;
 
 /// Returns whether an address fits into a slot: on all systems that we know those of memory do,
 /// unless a program asks for others.
+#[inline]
 pub fn fits<T>(pointer: NonNull<T>) -> bool {
     pointer.addr().get() & !(ADDRESS & !7) == 0
 }
@@ -71,6 +76,7 @@ impl Slot {
     }
 
     /// The next bucket of the chain.
+    #[inline]
     pub fn link(bucket: NonNull<Bucket>) -> Self {
         Self(bucket.as_ptr().map_addr(|address| address | LINK).cast())
     }

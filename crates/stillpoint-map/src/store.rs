@@ -110,6 +110,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     /// The core, with a table for `entries` if there was none, which is the smallest if it `stays`.
     /// `None` without memory.
+    #[inline]
     fn core_for(&self, entries: usize, stays: bool) -> Option<&Core> {
         match self.core() {
             Some(core) => Some(core),
@@ -137,6 +138,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
         self.core()
     }
 
+    #[inline]
     fn to(&self) -> To<'_> {
         To(self.domain())
     }
@@ -168,7 +170,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
         let table = unsafe { self.core()?.table() };
         let found = table.find(hash, |head| {
             let entry = Found::<K, V>::of(head);
-            entry.hash() == hash && is_it(&entry.key)
+            entry.has_hash(hash) && is_it(&entry.key)
         });
         found.map(Found::of)
     }
@@ -216,7 +218,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             // SAFETY: inside a section of the map's domain.
             let found = unsafe { core.table() }.find(new.hash(), |head| {
                 let other = Found::<K, V>::of(head);
-                let same = other.hash() == new.hash() && is_same(&other.key, &new.key);
+                let same = other.has_hash(new.hash()) && is_same(&other.key, &new.key);
                 if !same {
                     unequal.push(head);
                 }
@@ -253,6 +255,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// # Errors
     ///
     /// The new entry, if the old one is not in this map, or no longer.
+    #[inline]
     pub fn replace<'g>(
         &'g self,
         old: Found<'g, K, V>,
@@ -275,6 +278,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     }
 
     /// Takes `entry` out. Returns whether it was in this map.
+    #[inline]
     pub fn remove<'g>(&'g self, entry: Found<'g, K, V>, section: &'g impl Section) -> bool {
         self.check(section);
         let Some(core) = self.core() else {
@@ -290,13 +294,25 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         removed
     }
 
+    /// Makes an entry, of a key with that hash, for this map. Ends the process without memory.
+    #[inline]
+    pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
+        self.check(section);
+        // SAFETY: inside a section of the map's domain.
+        let arena = self
+            .core()
+            .and_then(|core| unsafe { core.arena(Layout::new::<Entry<K, V>>()) });
+        NewEntry::new(hash, key, value, arena)
+    }
+
     /// # Safety
     ///
     /// The calling thread has taken the entry out of the map.
+    #[inline]
     unsafe fn retire(&self, entry: NonNull<Entry<K, V>>) {
         if P::WAITS_FOR_READERS {
-            // SAFETY: from a box; no reader from now on finds it.
-            unsafe { self.domain().retire(entry) };
+            // SAFETY: no reader from now on finds it.
+            unsafe { Entry::retire(entry, self.domain()) };
         } else {
             // SAFETY: broken on purpose. The block stays: a reader that still has the entry sees what
             // the drop has left.
@@ -434,6 +450,12 @@ impl<'g, K, V> Iterator for Entries<'g, K, V> {
     #[inline]
     fn next(&mut self) -> Option<Found<'g, K, V>> {
         self.walk.next().map(Found::of)
+    }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Found<'g, K, V>) -> B>(self, init: B, mut visit: F) -> B {
+        self.walk
+            .fold(init, |folded, head| visit(folded, Found::of(head)))
     }
 }
 

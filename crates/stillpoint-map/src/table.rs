@@ -9,7 +9,7 @@ use crate::{
     bucket::{Bucket, Locked},
     memory::Memory,
     slot::Head,
-    word::tag,
+    word::{Word, tag},
 };
 use std::{
     alloc::Layout,
@@ -88,6 +88,7 @@ impl<'t> Table<'t> {
         NonNull::new(word).map(Self::of)
     }
 
+    #[inline]
     pub fn into_word(self) -> *mut Header {
         self.word.as_ptr()
     }
@@ -99,10 +100,12 @@ impl<'t> Table<'t> {
     }
 
     /// How many bits of a hash choose a bucket.
+    #[inline]
     pub fn bits(self) -> u32 {
         64 - (self.shift() & 63)
     }
 
+    #[inline]
     pub fn buckets(self) -> usize {
         1 << self.bits()
     }
@@ -117,6 +120,7 @@ impl<'t> Table<'t> {
         self.header().memory.as_block()
     }
 
+    #[inline]
     pub fn header(self) -> &'t Header {
         // SAFETY: that of `from_word`.
         unsafe { &*self.start() }
@@ -137,6 +141,7 @@ impl<'t> Table<'t> {
     }
 
     /// The last hash whose home is the bucket of that number.
+    #[inline]
     pub fn last_hash(self, index: usize) -> u64 {
         ((index as u64) << (64 - self.bits())) | (u64::MAX >> self.bits())
     }
@@ -166,7 +171,7 @@ impl<'t> Table<'t> {
     /// The table, this one or a later, and the number of the bucket in it, that is the home of
     /// `hash`; with the bucket's word, which says that it has not moved.
     #[inline(always)]
-    pub fn home(self, hash: u64) -> (Self, usize, crate::word::Word) {
+    pub fn home(self, hash: u64) -> (Self, usize, Word) {
         let mut table = self;
         loop {
             let index = table.index(hash);
@@ -185,31 +190,50 @@ impl<'t> Table<'t> {
         hash: u64,
         mut is_it: impl FnMut(NonNull<Head>) -> bool,
     ) -> Option<NonNull<Head>> {
-        let (table, index, mut word) = self.home(hash);
-        let mut bucket = table.at(index);
-        loop {
-            let mut linked = word.has_link();
-            for slot in word.with_tag(tag(hash)) {
-                let slot = bucket.slot(slot);
-                if slot.as_link().is_some() {
-                    // The last slot became a link after the word was loaded.
-                    linked = true;
-                } else if let Some(entry) = slot.as_entry()
-                    && is_it(entry)
-                {
-                    return Some(entry);
-                }
-            }
-            if !linked {
-                return None;
-            }
-            bucket = bucket.next().expect("a link stays one");
-            word = bucket.word();
+        // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
+        // few instructions leaves the processor space to begin the next.
+        let bucket = self.at(self.index(hash));
+        let word = bucket.word();
+        if word.is_moved() {
+            return self.find_in_next(hash, is_it);
+        }
+        match find_here(bucket, word, hash, &mut is_it) {
+            Found::Entry(entry) => Some(entry),
+            Found::Nothing => None,
+            Found::Link => find_behind(bucket, hash, is_it),
+        }
+    }
+
+    #[cold]
+    fn find_in_next(
+        self,
+        hash: u64,
+        mut is_it: impl FnMut(NonNull<Head>) -> bool,
+    ) -> Option<NonNull<Head>> {
+        let (table, index, word) = self.home(hash);
+        let bucket = table.at(index);
+        match find_here(bucket, word, hash, &mut is_it) {
+            Found::Entry(entry) => Some(entry),
+            Found::Nothing => None,
+            Found::Link => find_behind(bucket, hash, is_it),
         }
     }
 
     /// Locks the chain of `hash`, in this table or a later one.
+    #[inline]
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
+        let home = self.at(self.index(hash));
+        let word = home.word();
+        if word.is_free()
+            && let Some(locked) = home.lock(word)
+        {
+            return (self, locked);
+        }
+        self.lock_slowly(hash)
+    }
+
+    #[cold]
+    fn lock_slowly(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
             if let Some(locked) = table.lock_at(table.index(hash)) {
@@ -232,8 +256,7 @@ impl<'t> Table<'t> {
                 backoff.wait();
                 continue;
             }
-            if home.lock(word) {
-                let mut locked = Locked::of(home, word);
+            if let Some(mut locked) = home.lock(word) {
                 if word.is_abandoned() {
                     locked.repair();
                     if self.other_half_has_moved(index) {
@@ -294,5 +317,57 @@ impl<'t> Table<'t> {
         // SAFETY: written by `new`; the rest of the header needs no drop.
         let memory = unsafe { ptr::read(&raw const (*self.start()).memory) };
         memory.free();
+    }
+}
+
+/// What a look into a bucket has come to.
+enum Found {
+    Entry(NonNull<Head>),
+    /// It is not here; perhaps in the next bucket of the chain.
+    Link,
+    Nothing,
+}
+
+/// Looks into a bucket, whose word has been loaded.
+#[inline(always)]
+fn find_here(
+    bucket: &Bucket,
+    word: Word,
+    hash: u64,
+    mut is_it: impl FnMut(NonNull<Head>) -> bool,
+) -> Found {
+    for slot in word.with_tag(tag(hash)) {
+        let slot = bucket.slot(slot);
+        if slot.as_link().is_some() {
+            // The last slot became a link after the word was loaded.
+            return Found::Link;
+        }
+        if let Some(entry) = slot.as_entry()
+            && is_it(entry)
+        {
+            return Found::Entry(entry);
+        }
+    }
+    if word.has_link() {
+        Found::Link
+    } else {
+        Found::Nothing
+    }
+}
+
+/// Looks into the buckets behind one that has a link.
+#[inline(never)]
+fn find_behind(
+    mut bucket: &Bucket,
+    hash: u64,
+    mut is_it: impl FnMut(NonNull<Head>) -> bool,
+) -> Option<NonNull<Head>> {
+    loop {
+        bucket = bucket.next().expect("a link stays one");
+        match find_here(bucket, bucket.word(), hash, &mut is_it) {
+            Found::Entry(entry) => return Some(entry),
+            Found::Nothing => return None,
+            Found::Link => {}
+        }
     }
 }

@@ -13,6 +13,7 @@
 use crate::{
     bucket::Bucket,
     core::Core,
+    memory::prefetch,
     slot::Head,
     word::{Slots, Word},
 };
@@ -77,22 +78,32 @@ impl<'g> Walk<'g> {
         std::iter::from_fn(|| self.next_here())
     }
 
+    #[inline]
     fn visit(&mut self, bucket: &'g Bucket, word: Word) {
         self.bucket = Some(bucket);
         self.slots = word.taken();
         self.linked = word.has_link();
-        for slot in self.slots {
-            prefetch(bucket.slot(slot).as_entry());
-        }
     }
 
     /// Visits the next home, if there is one.
+    #[inline]
     fn step(&mut self) -> Option<()> {
         let from = self.position?;
         // SAFETY: that of `from`.
         let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
         self.from = from;
         self.position = table.last_hash(index).checked_add(1);
+        // What a bucket has may have changed when the walk comes there, and may be free by then:
+        // nothing but time depends on it.
+        if index + FAR < table.buckets() {
+            prefetch(table.at(index + FAR));
+            let near = table.at(index + NEAR);
+            for slot in near.word().taken() {
+                if let Some(entry) = near.slot(slot).as_entry() {
+                    prefetch(entry.as_ptr());
+                }
+            }
+        }
         self.visit(table.at(index), word);
         Some(())
     }
@@ -137,15 +148,21 @@ impl Iterator for Walk<'_> {
             self.step()?;
         }
     }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, NonNull<Head>) -> B>(mut self, init: B, mut visit: F) -> B {
+        let mut folded = init;
+        loop {
+            while let Some(entry) = self.next_here() {
+                folded = visit(folded, entry);
+            }
+            if self.step().is_none() {
+                return folded;
+            }
+        }
+    }
 }
 
-#[inline(always)]
-fn prefetch(entry: Option<NonNull<Head>>) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if let Some(entry) = entry {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: it reads nothing as far as the program can see, from any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.as_ptr().cast_const().cast()) };
-    }
-    let _ = entry;
-}
+/// How many buckets ahead a bucket is fetched, and its entries are.
+const FAR: usize = 16;
+const NEAR: usize = 4;

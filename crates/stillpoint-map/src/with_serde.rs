@@ -1,6 +1,6 @@
 //! The feature `serde`: `Serialize` and `Deserialize`.
 
-use crate::{HashMap, HashMapRef, HashSet, HashSetRef};
+use crate::{CopyMap, CopyMapRef, HashMap, HashMapRef, HashSet, HashSetRef};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -30,6 +30,31 @@ impl<K: Serialize, V: Serialize, S> Serialize for HashMap<K, V, S> {
     }
 }
 
+/// As that of [`HashMapRef`].
+impl<K, V, S, G> Serialize for CopyMapRef<'_, K, V, S, G>
+where
+    K: Serialize + Copy + Hash + Eq,
+    V: Serialize + Copy,
+    S: BuildHasher,
+    G: Section,
+{
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.collect_map(self.iter().collect::<Vec<_>>())
+    }
+}
+
+/// As that of [`CopyMapRef`], in one section.
+impl<K, V, S> Serialize for CopyMap<K, V, S>
+where
+    K: Serialize + Copy + Hash + Eq,
+    V: Serialize + Copy,
+    S: BuildHasher,
+{
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        self.pin().serialize(serializer)
+    }
+}
+
 /// Writes the values that an iteration visits, gathered first.
 impl<T: Serialize, S, G: Section> Serialize for HashSetRef<'_, T, S, G> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
@@ -52,7 +77,19 @@ where
     S: BuildHasher + Default,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(OfMap(PhantomData))
+        deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
+    }
+}
+
+/// Reads a map of the global domain. Of entries with equal keys the last one stays.
+impl<'de, K, V, S> Deserialize<'de> for CopyMap<K, V, S>
+where
+    K: Deserialize<'de> + Copy + Hash + Eq + Send + 'static,
+    V: Deserialize<'de> + Copy + Send + 'static,
+    S: BuildHasher + Default,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
     }
 }
 
@@ -67,26 +104,63 @@ where
     }
 }
 
-struct OfMap<K, V, S>(PhantomData<HashMap<K, V, S>>);
+/// A map that is filled with what is read.
+trait Filled<K, V> {
+    fn with_capacity(capacity: usize) -> Self;
 
-impl<'de, K, V, S> Visitor<'de> for OfMap<K, V, S>
+    /// Inserts an entry. A section each, because the input may take its time.
+    fn put(&self, key: K, value: V);
+}
+
+impl<K, V, S> Filled<K, V> for HashMap<K, V, S>
 where
-    K: Deserialize<'de> + Hash + Eq + Send + 'static,
-    V: Deserialize<'de> + Send + 'static,
+    K: Hash + Eq + Send + 'static,
+    V: Send + 'static,
     S: BuildHasher + Default,
 {
-    type Value = HashMap<K, V, S>;
+    fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_and_hasher(capacity, S::default())
+    }
+
+    fn put(&self, key: K, value: V) {
+        self.insert(key, value, &self.guard());
+    }
+}
+
+impl<K, V, S> Filled<K, V> for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher + Default,
+{
+    fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_and_hasher(capacity, S::default())
+    }
+
+    fn put(&self, key: K, value: V) {
+        self.insert(key, value, &self.guard());
+    }
+}
+
+struct OfMap<M, K, V>(PhantomData<(M, K, V)>);
+
+impl<'de, M, K, V> Visitor<'de> for OfMap<M, K, V>
+where
+    M: Filled<K, V>,
+    K: Deserialize<'de>,
+    V: Deserialize<'de>,
+{
+    type Value = M;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a map")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<M, A::Error> {
         let capacity = entries.size_hint().unwrap_or(0).min(MOST_RESERVED);
-        let map = HashMap::with_capacity_and_hasher(capacity, S::default());
+        let map = M::with_capacity(capacity);
         while let Some((key, value)) = entries.next_entry()? {
-            // A section each, because the input may take its time.
-            map.insert(key, value, &map.guard());
+            map.put(key, value);
         }
         Ok(map)
     }

@@ -42,8 +42,9 @@ fn mine() -> u64 {
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Its low bits; its high ones say which bucket it is in.
-    (hash as u8).max(1)
+    // Its low bits, but for the lowest, which is the entry's; the high ones say which bucket it is
+    // in.
+    ((hash >> 1) as u8).max(1)
 }
 
 impl Word {
@@ -70,7 +71,14 @@ impl Word {
         self.0 & LINK != 0
     }
 
+    /// Returns whether the bucket can be locked at once.
+    #[inline(always)]
+    pub fn is_free(self) -> bool {
+        self.0 & (MOVED | LOCK) == 0
+    }
+
     /// Returns whether no slot has an entry.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self.0 & TAGS == 0
     }
@@ -85,11 +93,13 @@ impl Word {
         self.0 & LOCK != 0 && !self.is_locked()
     }
 
+    #[inline]
     #[must_use]
     pub fn locked(self) -> Self {
         Self((self.0 & !LOCK) | mine())
     }
 
+    #[inline]
     #[must_use]
     pub fn unlocked(self) -> Self {
         Self(self.0 & !LOCK)
@@ -106,11 +116,19 @@ impl Word {
         Self(self.without(SLOTS - 1).0 | LINK)
     }
 
+    /// There are entries behind the bucket; the last slot stays one.
+    #[must_use]
+    pub fn spilled(self) -> Self {
+        Self(self.0 | LINK)
+    }
+
+    #[inline]
     #[must_use]
     pub fn with(self, slot: usize, tag: u8) -> Self {
         Self(self.without(slot).0 | (u64::from(tag) << (8 * slot)))
     }
 
+    #[inline]
     #[must_use]
     pub fn without(self, slot: usize) -> Self {
         Self(self.0 & !(0xff << (8 * slot)))
@@ -124,8 +142,8 @@ impl Word {
     #[inline(always)]
     pub fn with_tag(self, tag: u8) -> Slots {
         // Bytes that are 0 after this are equal to the tag. A byte that is 1, above one that is 0,
-        // is taken for 0 as well.
-        let different = (self.0 & TAGS) ^ (u64::from(tag) * LOW);
+        // is taken for 0 as well. The byte above the tags tells nothing, and is not asked.
+        let different = self.0 ^ (u64::from(tag) * LOW);
         Slots(different.wrapping_sub(LOW) & !different & HIGH)
     }
 
@@ -137,7 +155,19 @@ impl Word {
         Slots((((tags & !HIGH) + (HIGH - LOW)) | tags) & HIGH)
     }
 
+    /// The slots with exactly this tag, a bit for each.
+    pub fn bits_with(self, tag: u8) -> u8 {
+        let different = Self(self.0 ^ (u64::from(tag) * LOW));
+        Slots(!different.taken().0 & HIGH).bits()
+    }
+
+    /// Returns whether all slots have the same tags.
+    pub fn has_same_tags(self, other: Self) -> bool {
+        (self.0 ^ other.0) & TAGS == 0
+    }
+
     /// The first empty slot.
+    #[inline]
     pub fn free(self) -> Option<usize> {
         let usable = if self.has_link() { SLOTS - 1 } else { SLOTS };
         let free = (!self.taken().0 & HIGH).trailing_zeros() as usize / 8;
@@ -151,6 +181,12 @@ pub struct Slots(u64);
 
 impl Slots {
     pub const NONE: Self = Self(0);
+
+    /// A bit for each.
+    pub fn bits(self) -> u8 {
+        // Brings the bit of slot n to bit 56 + n; no two products meet.
+        ((self.0 >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+    }
 }
 
 impl Iterator for Slots {
@@ -184,6 +220,10 @@ mod tests {
         assert_eq!(full.linked().free(), None);
         assert!(full.linked().has_link() && Word::EMPTY.linked().is_empty());
         assert!(Word::EMPTY.with(5, 1).without(5).is_empty());
+        assert_eq!(word.taken().bits(), 0b100_1001);
+        assert_eq!(full.taken().bits(), 0b111_1111);
+        assert_eq!((word.bits_with(7), word.bits_with(6)), (0b100_0001, 0));
+        assert!(word.has_same_tags(word.locked()) && !word.has_same_tags(full));
     }
 
     #[test]

@@ -14,77 +14,153 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
-use stillpoint_map::HashMap;
+use stillpoint_map::{CopyMap, HashMap};
 
 const WRITERS: u64 = 3;
 const STAYING: u64 = 50;
 const MANY: u64 = 1500;
 
-type Map = HashMap<u64, Box<u64>>;
+/// A map that threads write while others fork. Values are their keys.
+trait Map: Sync {
+    fn put(&self, key: u64);
+    fn remove(&self, key: u64);
+    fn value(&self, key: u64) -> Option<u64>;
+    fn entries(&self) -> Vec<(u64, u64)>;
+    fn clear(&self);
+    fn len(&self) -> usize;
+    /// Lets the table shrink. Returns how many entries it is for.
+    fn shrink(&self) -> usize;
+}
 
-fn put(map: &Map, key: u64) {
-    map.pin().insert(key, Box::new(key));
+impl Map for HashMap<u64, Box<u64>> {
+    fn put(&self, key: u64) {
+        self.pin().insert(key, Box::new(key));
+    }
+
+    fn remove(&self, key: u64) {
+        self.pin().remove(&key);
+    }
+
+    fn value(&self, key: u64) -> Option<u64> {
+        self.pin().get(&key).map(|value| **value)
+    }
+
+    fn entries(&self) -> Vec<(u64, u64)> {
+        let entries = self.pin();
+        entries.iter().map(|(key, value)| (*key, **value)).collect()
+    }
+
+    fn clear(&self) {
+        self.pin().clear();
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn shrink(&self) -> usize {
+        self.pin().shrink_to_fit();
+        self.pin().capacity()
+    }
+}
+
+impl Map for CopyMap<u64, u64> {
+    fn put(&self, key: u64) {
+        self.pin().insert(key, key);
+    }
+
+    fn remove(&self, key: u64) {
+        self.pin().remove(&key);
+    }
+
+    fn value(&self, key: u64) -> Option<u64> {
+        self.pin().get(&key)
+    }
+
+    fn entries(&self) -> Vec<(u64, u64)> {
+        self.pin().iter().collect()
+    }
+
+    fn clear(&self) {
+        self.pin().clear();
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn shrink(&self) -> usize {
+        self.pin().shrink_to_fit();
+        // Changes move it.
+        self.put(0);
+        self.pin().capacity()
+    }
 }
 
 /// All of the map, by the child's threads: their locks, their moves, their service thread.
-fn use_in_child(map: &Map) {
+fn use_in_child(map: &impl Map) {
     let check = || {
-        let pinned = map.pin();
         let mut seen = HashSet::new();
-        for (key, value) in &pinned {
-            assert_eq!(*key, **value);
-            assert!(seen.insert(*key), "{key} is visited twice");
+        for (key, value) in map.entries() {
+            assert_eq!(key, value);
+            assert!(seen.insert(key), "{key} is visited twice");
         }
         assert!((0..STAYING).all(|key| seen.contains(&key)));
         for key in &seen {
-            assert_eq!(pinned.get(key).map(|value| **value), Some(*key));
+            assert_eq!(map.value(*key), Some(*key));
         }
     };
     check();
     let work = |first: u64| {
         for key in (first..MANY + 500).step_by(2) {
-            put(map, key);
+            map.put(key);
         }
         for key in (first..STAYING).step_by(2) {
-            assert_eq!(map.pin().get(&key).map(|value| **value), Some(key));
+            assert_eq!(map.value(key), Some(key));
         }
     };
     work(0);
     elsewhere(|| work(1));
     check();
-    map.pin().clear();
-    assert_eq!(map.pin().iter().count(), 0);
-    (0..100).for_each(|key| put(map, key));
-    assert_eq!(map.pin().iter().count(), 100);
+    map.clear();
+    assert_eq!(map.entries().len(), 0);
+    (0..100).for_each(|key| map.put(key));
+    assert_eq!(map.entries().len(), 100);
     // Moves end, also those that threads of the parent had begun.
-    eventually(|| {
-        map.pin().shrink_to_fit();
-        map.pin().capacity() < MANY as usize / 2
-    });
+    eventually(|| map.shrink() < MANY as usize / 2);
     // What the writers of the parent had not counted yet is not counted.
     assert!(map.len().abs_diff(100) <= WRITERS as usize);
 }
 
 #[test]
 fn child_goes_on_with_a_map_that_was_written() {
-    if !is_apart("child_goes_on_with_a_map_that_was_written") {
-        return;
+    if is_apart("child_goes_on_with_a_map_that_was_written") {
+        fork_while_it_is_written(&HashMap::new());
     }
-    let map = Map::new();
-    (0..STAYING).for_each(|key| put(&map, key));
+}
+
+#[test]
+fn child_goes_on_with_copies_that_were_written() {
+    if is_apart("child_goes_on_with_copies_that_were_written") {
+        fork_while_it_is_written(&CopyMap::new());
+    }
+}
+
+fn fork_while_it_is_written(map: &impl Map) {
+    (0..STAYING).for_each(|key| map.put(key));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = Over(&over);
         for writer in 0..WRITERS {
-            let (map, over) = (&map, &over);
+            let over = &over;
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     for key in (STAYING + writer..MANY).step_by(WRITERS as usize) {
-                        put(map, key);
+                        map.put(key);
                     }
-                    put(map, writer);
+                    map.put(writer);
                     for key in (STAYING + writer..MANY).step_by(WRITERS as usize) {
-                        map.pin().remove(&key);
+                        map.remove(key);
                     }
                 }
             });
@@ -94,7 +170,7 @@ fn child_goes_on_with_a_map_that_was_written() {
             for _ in 0..round % 16 * 1000 {
                 black_box(round);
             }
-            fork(|| use_in_child(&map)).well();
+            fork(|| use_in_child(map)).well();
         }
     });
 }

@@ -9,7 +9,7 @@ use std::{
     },
     thread,
 };
-use stillpoint_map::{Compute, HashMap, Operation};
+use stillpoint_map::{Compute, CopyCompute, CopyMap, HashMap, Operation};
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -107,31 +107,67 @@ const ROUNDS: usize = if cfg!(miri) { 3 } else { 8000 };
 /// What other threads insert and remove.
 const OTHERS: u64 = if cfg!(miri) { 20 } else { 200 };
 
-type Map = HashMap<u64, u64>;
+/// What histories are of.
+trait Map: Sync {
+    fn act(&self, key: u64, kind: Kind) -> Option<u64>;
+}
 
-fn act(map: &Map, key: u64, kind: Kind) -> Option<u64> {
-    let map = map.pin();
-    let mut seen = None;
-    match kind {
-        Kind::Get => map.get(&key).copied(),
-        Kind::Insert(value) => map.insert(key, value).copied(),
-        Kind::TryInsert(value) => map.try_insert(key, value).err().map(|error| *error.current),
-        Kind::Update(value) => {
-            map.update(key, |old| {
-                seen = Some(*old);
-                value
-            })?;
-            seen
+/// Removes what is there, or inserts.
+fn flip<T>(is_there: bool, value: u64) -> Operation<u64, T> {
+    if is_there {
+        Operation::Remove
+    } else {
+        Operation::Insert(value)
+    }
+}
+
+impl Map for HashMap<u64, u64> {
+    fn act(&self, key: u64, kind: Kind) -> Option<u64> {
+        let map = self.pin();
+        let mut seen = None;
+        match kind {
+            Kind::Get => map.get(&key).copied(),
+            Kind::Insert(value) => map.insert(key, value).copied(),
+            Kind::TryInsert(value) => map.try_insert(key, value).err().map(|error| *error.current),
+            Kind::Update(value) => {
+                map.update(key, |old| {
+                    seen = Some(*old);
+                    value
+                })?;
+                seen
+            }
+            Kind::Remove => map.remove(&key).copied(),
+            Kind::Compute(value) => {
+                match map.compute(key, |entry| flip::<()>(entry.is_some(), value)) {
+                    Compute::Removed(_, old) => Some(*old),
+                    _ => None,
+                }
+            }
         }
-        Kind::Remove => map.remove(&key).copied(),
-        Kind::Compute(value) => {
-            let done = map.compute(key, |entry| match entry {
-                Some(_) => Operation::<u64, ()>::Remove,
-                None => Operation::Insert(value),
-            });
-            match done {
-                Compute::Removed(_, old) => Some(*old),
-                _ => None,
+    }
+}
+
+impl Map for CopyMap<u64, u64> {
+    fn act(&self, key: u64, kind: Kind) -> Option<u64> {
+        let map = self.pin();
+        let mut seen = None;
+        match kind {
+            Kind::Get => map.get(&key),
+            Kind::Insert(value) => map.insert(key, value),
+            Kind::TryInsert(value) => map.try_insert(key, value).err(),
+            Kind::Update(value) => {
+                map.update(key, |old| {
+                    seen = Some(old);
+                    value
+                })?;
+                seen
+            }
+            Kind::Remove => map.remove(&key),
+            Kind::Compute(value) => {
+                match map.compute(key, |entry| flip::<()>(entry.is_some(), value)) {
+                    CopyCompute::Removed(_, old) => Some(old),
+                    _ => None,
+                }
             }
         }
     }
@@ -139,11 +175,19 @@ fn act(map: &Map, key: u64, kind: Kind) -> Option<u64> {
 
 #[test]
 fn histories_of_single_keys_are_linearizable() {
-    let map = Map::new();
+    check_histories(&HashMap::new());
+}
+
+#[test]
+fn histories_of_copies_are_linearizable() {
+    check_histories(&CopyMap::new());
+}
+
+fn check_histories(map: &impl Map) {
     let (clock, over) = (AtomicU64::new(1), AtomicBool::new(false));
     let barrier = Barrier::new(THREADS + 1);
     let histories: [Mutex<Vec<Event>>; KEYS as usize] = Default::default();
-    let (map, clock, over, barrier, histories) = (&map, &clock, &over, &barrier, &histories);
+    let (clock, over, barrier, histories) = (&clock, &over, &barrier, &histories);
     thread::scope(|scope| {
         for thread in 0..THREADS as u64 {
             scope.spawn(move || {
@@ -164,7 +208,7 @@ fn histories_of_single_keys_are_linearizable() {
                             6 => Kind::Remove,
                             _ => Kind::Compute(began),
                         };
-                        let found = act(map, key, kind);
+                        let found = map.act(key, kind);
                         let ended = clock.fetch_add(1, Ordering::SeqCst);
                         histories[key as usize].lock().unwrap().push(Event {
                             began,
@@ -180,15 +224,15 @@ fn histories_of_single_keys_are_linearizable() {
         scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
                 for key in KEYS..OTHERS {
-                    map.pin().insert(key, key);
+                    map.act(key, Kind::Insert(key));
                 }
                 for key in KEYS..OTHERS {
-                    map.pin().remove(&key);
+                    map.act(key, Kind::Remove);
                 }
             }
         });
         for _ in 0..ROUNDS {
-            let first: Vec<_> = (0..KEYS).map(|key| act(map, key, Kind::Get)).collect();
+            let first: Vec<_> = (0..KEYS).map(|key| map.act(key, Kind::Get)).collect();
             barrier.wait();
             barrier.wait();
             for (history, first) in histories.iter().zip(first) {

@@ -1,7 +1,7 @@
 //! The feature `serde`.
 
 use stillpoint::Domain;
-use stillpoint_map::{HashMap, HashSet};
+use stillpoint_map::{CopyMap, HashMap, HashSet};
 
 #[test]
 fn a_map_is_written_and_read() {
@@ -11,6 +11,16 @@ fn a_map_is_written_and_read() {
     assert_eq!(read.len(), 100);
     assert_eq!(read["42"], [42; 3]);
     assert_eq!(serde_json::from_str::<HashMap<_, _>>(&text).unwrap(), map);
+    assert_eq!(serde_json::to_string(&map.pin()).unwrap(), text);
+}
+
+#[test]
+fn copies_are_written_and_read() {
+    let map: CopyMap<u32, u64> = (0..100).map(|n| (n, u64::from(n) << 32)).collect();
+    let text = serde_json::to_string(&map).unwrap();
+    let read: HashMap<u32, u64> = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.pin().get(&42), Some(&(42 << 32)));
+    assert_eq!(serde_json::from_str::<CopyMap<_, _>>(&text).unwrap(), map);
     assert_eq!(serde_json::to_string(&map.pin()).unwrap(), text);
 }
 

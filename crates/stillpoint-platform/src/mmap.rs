@@ -189,6 +189,8 @@ pub enum Advice {
     Remove = libc::MADV_REMOVE,
     /// Their memory may come in huge pages.
     HugePages = libc::MADV_HUGEPAGE,
+    /// It may not.
+    SmallPages = libc::MADV_NOHUGEPAGE,
     /// They give up their memory, and an access to them raises SIGSEGV.
     InstallGuards = 102,
     /// They take memory again.

@@ -4,7 +4,9 @@
 pub use crate::rcu::{Kept, epoch};
 
 use crate::{
+    Destructor,
     gp::Cookie,
+    kvfree::RetireRequest,
     platform::{clock::Nanos, user_code},
     rcu::{self, Domain, Section, global},
 };
@@ -50,4 +52,26 @@ pub fn wait_until(domain: &Domain, cookie: Cookie, deadline: Nanos) -> bool {
 /// Drops a share of `object` after a grace period.
 pub fn retire_shared<T: Send + Sync + 'static>(domain: &Domain, object: Arc<T>) {
     domain.retire_shared(object);
+}
+
+/// [`Domain::retire_with`], for a `how` that runs no user code and takes no lock for long: it is
+/// called wherever the block of a retired object would be freed, most often on the retiring thread.
+///
+/// # Safety
+///
+/// As there.
+#[inline]
+pub unsafe fn retire_in_place(domain: &Domain, object: *mut u8, how: &'static Destructor) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        domain
+            .core()
+            .retire_request(RetireRequest::with_plain(object, how));
+    }
+}
+
+/// Returns whether a grace period is known to have ended. Only a load: it ends none, as
+/// [`Domain::poll`] may.
+pub fn has_ended(domain: &Domain, cookie: Cookie) -> bool {
+    domain.core().has_ended(cookie)
 }

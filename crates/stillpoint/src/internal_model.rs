@@ -1,9 +1,12 @@
 //! What models of the crates that stand on this one need: grace periods, without what threads keep.
 
-pub use crate::gp::policy::{Policy, Sound};
+pub use crate::gp::{
+    Cookie,
+    policy::{Policy, Sound},
+};
 
 use crate::{
-    gp::{BarrierMode, Cookie, Engine, Flavour, Progress, Record, Seq, Sequence},
+    gp::{BarrierMode, Engine, Flavour, Progress, Record, Seq, Sequence},
     platform::thread::Token,
 };
 

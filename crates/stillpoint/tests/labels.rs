@@ -676,6 +676,7 @@ fn orderings_are_explained_by_labels_that_are_defined_once() {
         "stillpoint/src",
         "stillpoint-platform/src",
         "stillpoint-lru/src",
+        "stillpoint-cache/src",
         "stillpoint-vmap/src",
         "stillpoint-c/src",
     ] {

@@ -46,21 +46,23 @@ const TYPES: [&str; 30] = [
 ];
 
 /// The crates that programs use.
-const CRATES: [&str; 4] = [
+const CRATES: [&str; 5] = [
     "stillpoint",
+    "stillpoint-cache",
     "stillpoint-lru",
     "stillpoint-map",
     "stillpoint-vmap",
 ];
 
 /// The paths of their public modules, and the files.
-const MODULES: [(&str, &str); 6] = [
+const MODULES: [(&str, &str); 7] = [
     ("stillpoint", "stillpoint/src/lib.rs"),
     ("tasks_trace", "stillpoint/src/tasks_trace/mod.rs"),
     (
         "stillpoint::tasks_trace",
         "stillpoint/src/tasks_trace/mod.rs",
     ),
+    ("stillpoint_cache", "stillpoint-cache/src/lib.rs"),
     ("stillpoint_lru", "stillpoint-lru/src/lib.rs"),
     ("stillpoint_map", "stillpoint-map/src/lib.rs"),
     ("stillpoint_vmap", "stillpoint-vmap/src/lib.rs"),

@@ -41,6 +41,18 @@ pub struct Report {
     pub partial: bool,
     /// A row for each case that gave at least one sample.
     pub rows: Vec<Row>,
+    /// The scenarios that were asked for and cannot be measured here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
+}
+
+/// A scenario that is neither measured nor failed.
+#[derive(Serialize)]
+pub struct Skipped {
+    /// Its name.
+    pub scenario: &'static str,
+    /// What is missing.
+    pub reason: &'static str,
 }
 
 /// A case and its medians.

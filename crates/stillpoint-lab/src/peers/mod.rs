@@ -2,7 +2,9 @@
 //! documented use. A new one is a file here, its `mod`, and a line in [`register`].
 
 use crate::choice::Choice;
-use crate::subject::{Ability, Cell, Map, Peer, ReadSide, Reclaimer, Registry, Updater, Value};
+use crate::subject::{
+    Ability, Cache, Cell, Map, Peer, ReadSide, Reclaimer, Registry, Updater, Value,
+};
 
 mod arc_swap;
 mod crossbeam_epoch;
@@ -18,12 +20,16 @@ mod liburcu;
 mod liburcu_memb;
 #[cfg(have_liburcu)]
 mod liburcu_qsbr;
+mod lru_mutex;
+mod moka;
 mod papaya;
 mod ps_reclaim;
+mod quick_cache;
 mod scc;
 mod sdd;
 mod seize;
 mod std_rwlock;
+mod tinyufo;
 mod tokio;
 
 /// Has every peer say what it takes part in, in the order of the tables.
@@ -57,6 +63,10 @@ pub fn register(to: &mut impl Registry) {
     scc::register(to);
     flurry::register(to);
     std_rwlock::register(to);
+    moka::register(to);
+    quick_cache::register(to);
+    tinyufo::register(to);
+    lru_mutex::register(to);
     kernel::register(to);
 }
 
@@ -95,6 +105,11 @@ pub fn that_map() -> Vec<&'static str> {
     names(Ability::Maps)
 }
 
+/// Those of `scale cache`.
+pub fn that_cache() -> Vec<&'static str> {
+    names(Ability::Caches)
+}
+
 struct Names {
     ability: Ability,
     found: Vec<&'static str>,
@@ -127,6 +142,10 @@ impl Registry for Names {
 
     fn maps<M: Map<u64>>(&mut self, peer: Peer) {
         self.note(Ability::Maps, peer.name);
+    }
+
+    fn caches<C: Cache>(&mut self, peer: Peer) {
+        self.note(Ability::Caches, peer.name);
     }
 
     fn absent(&mut self, name: &'static str, abilities: &[Ability]) {

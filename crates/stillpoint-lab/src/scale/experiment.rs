@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::array::Task;
 use crate::choice::{Choice, PossibleValues};
 use crate::interrupt;
 use crate::load::Watch;
 use crate::machine::{Machine, this_command, this_program};
-use crate::output::{Metric, Output, Report, Row, say, table};
+use crate::output::{Metric, Output, Report, Row, Skipped, say, table};
 use crate::peers;
 use crate::run::child::Request;
 use crate::run::{self, Case, Common, Failure, Sample, child};
@@ -49,6 +50,11 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// Stillpoint's variants, the peers that this build has, and the limit, in the table's order;
     /// but for the scenarios.
     fn benchmarks() -> Vec<Benchmark<Self>>;
+
+    /// Why a scenario is not measured here; `None`: it is.
+    fn skipped(&self, _scenario: &str) -> Option<&'static str> {
+        None
+    }
 
     /// Says on standard error what cannot take part here, and refuses work that cannot be done.
     fn check(&self) -> Result<(), clap::Error> {
@@ -149,6 +155,16 @@ impl Chosen {
         } else {
             rounds
         }
+    }
+
+    /// The chosen scenarios that are not measured here.
+    fn skipped<W: Work>(&self, work: &W) -> Vec<Skipped> {
+        let scenarios = self.scenarios.iter().flat_map(Choice::names);
+        let skipped = |&scenario| {
+            let reason = work.skipped(scenario)?;
+            Some(Skipped { scenario, reason })
+        };
+        scenarios.filter_map(skipped).collect()
     }
 
     /// The chosen ones of `benchmarks`; of the peers, those `available`.
@@ -275,6 +291,20 @@ struct Params<'a, W> {
     chosen: &'a Chosen,
 }
 
+fn request<W: Work>(case: &Case, params: &Value) -> Request {
+    Request {
+        experiment: W::NAME.to_owned(),
+        case: case.clone(),
+        params: params.clone(),
+    }
+}
+
+/// In the parent: measures one case in a process of its own, for a figure of another experiment.
+pub fn measure_once<W: Work>(work: &W, case: Case, timeout: Duration) -> Result<Sample> {
+    let params = serde_json::to_value(work)?;
+    child::measure(&request::<W>(&case, &params), timeout)
+}
+
 /// In the child: takes the measurement that the parent asks for.
 pub fn measure<W: Work>(request: &Request) -> Result<Sample> {
     let work = W::deserialize(&request.params)?;
@@ -311,20 +341,16 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let rounds = |benchmark| chosen.rounds(benchmark, common.rounds);
     let cases: Vec<(Case, u32)> = chosen
         .among(&benchmarks, &available)
+        .filter(|benchmark| {
+            benchmark
+                .scenario
+                .is_none_or(|name| work.skipped(name).is_none())
+        })
         .map(|benchmark| (benchmark.case(), rounds(benchmark)))
         .collect();
+    let skipped = chosen.skipped(work);
     let params = serde_json::to_value(work)?;
-    let measure = |case: &Case, timeout: Duration| {
-        let experiment = W::NAME.to_owned();
-        child::measure(
-            &Request {
-                experiment,
-                case: case.clone(),
-                params: params.clone(),
-            },
-            timeout,
-        )
-    };
+    let measure = |case: &Case, timeout| child::measure(&request::<W>(case, &params), timeout);
     interrupt::catch();
     let watch = Watch::start();
     let (measured, failures) = run::rounds(cases, common, measure);
@@ -355,6 +381,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         machine: Machine::watched_by(&watch),
         partial: interrupted.is_some(),
         rows,
+        skipped,
     };
     Ok(Comparison {
         report,
@@ -410,6 +437,9 @@ impl Comparison {
             table::render(&self.report.rows, self.metrics),
             self.shows
         );
+        for Skipped { scenario, reason } in &self.report.skipped {
+            say!("{scenario}: skipped: {reason}");
+        }
         for failure in &self.failures {
             eprintln!("stillpoint: failed: {failure}");
         }

@@ -13,6 +13,7 @@ use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
+mod cache;
 mod contention;
 mod epoch;
 mod experiment;
@@ -42,6 +43,10 @@ pub struct Options {
 /// The experiments.
 #[derive(Subcommand)]
 enum Experiment {
+    /// Read and write caches that threads share, and replay traces on them: time, hits, memory, and
+    /// what a neighbour costs a tenant. The scenarios with -n run only if they are named; all but
+    /// read and mixed run in one round, unless they are named
+    Cache(Selection<cache::Work>),
     /// Pin, defer and use what stands on crossbeam-epoch, with the drop-in package and with the
     /// original
     Epoch(Selection<epoch::Work>),
@@ -76,6 +81,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     match experiment {
         Experiment::Epoch(selection) => experiment::run(selection),
+        Experiment::Cache(selection) => experiment::run(selection),
         Experiment::Contention(selection) => contention::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
@@ -91,6 +97,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 fn list() -> String {
     [
         experiment::list::<epoch::Work>(),
+        experiment::list::<cache::Work>(),
         experiment::list::<contention::Work>(),
         experiment::list::<kfree::Work>(),
         experiment::list::<lru::Work>(),
@@ -107,6 +114,7 @@ fn list() -> String {
 pub fn measure(request: &Request) -> Result<Sample> {
     match request.experiment.as_str() {
         epoch::Work::NAME => experiment::measure::<epoch::Work>(request),
+        cache::Work::NAME => experiment::measure::<cache::Work>(request),
         contention::Work::NAME => experiment::measure::<contention::Work>(request),
         kfree::Work::NAME => experiment::measure::<kfree::Work>(request),
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
@@ -141,6 +149,7 @@ mod tests {
     #[test]
     fn possible_values_are_the_benchmarks() {
         assert_possible_values::<epoch::Work>();
+        assert_possible_values::<cache::Work>();
         assert_possible_values::<contention::Work>();
         assert_possible_values::<kfree::Work>();
         assert_possible_values::<lru::Work>();

@@ -292,6 +292,7 @@ impl Results {
             machine: Machine::watched_by(&self.watch),
             partial: interrupt::received().is_some(),
             rows: outcomes.into_iter().map(|outcome| outcome.row).collect(),
+            skipped: Vec::new(),
         };
         report.write_json(file)
     }

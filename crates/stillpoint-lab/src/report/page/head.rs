@@ -24,7 +24,7 @@ struct Tile {
     price: Option<(&'static str, Unit, &'static str)>,
 }
 
-const TILES: [Tile; 8] = [
+const TILES: [Tile; 9] = [
     Tile {
         title: "Read-side cost",
         label: "to enter and leave a read section",
@@ -108,6 +108,17 @@ const TILES: [Tile; 8] = [
         part: "map",
         scenario: Some("readheavy-2"),
         variant: "hash",
+        metric: "ops_per_s",
+        unit: Unit::PerSecond,
+        better: Better::More,
+        price: None,
+    },
+    Tile {
+        title: "Cache",
+        label: "reads by two threads, all of them hits",
+        part: "cache",
+        scenario: Some("read-2"),
+        variant: "default",
         metric: "ops_per_s",
         unit: Unit::PerSecond,
         better: Better::More,

@@ -7,6 +7,7 @@ use super::draw::{Bar, Bars, Better, Unit};
 use super::stored::{Row, Stored};
 
 mod about;
+mod cache;
 mod epoch;
 mod grace;
 mod head;
@@ -41,6 +42,7 @@ pub fn draw(stored: &Stored) -> String {
         vmap::section(stored),
         map::section(stored),
         epoch::section(stored),
+        cache::section(stored),
         torture::section(stored),
         about::section(stored),
         patches::section(stored),

@@ -23,6 +23,7 @@
 //! them.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -59,7 +60,7 @@ const PROCESSORS: [usize; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 #[derive(Args, Serialize, Deserialize)]
 pub struct Work {
     /// Threads that run an operation in turn, while it is counted
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=MOST_THREADS as i64))]
+    #[arg(long, value_name = "N", default_value_t = COUNTED, value_parser = clap::value_parser!(u32).range(2..=MOST_THREADS as i64))]
     threads: u32,
 
     /// Threads beside them that have run it once, and wait. With --index, a job array (0-10) has 0,
@@ -72,6 +73,9 @@ pub struct Work {
     #[serde(skip_serializing_if = "Option::is_none")]
     timed: Option<u32>,
 }
+
+/// Threads that are counted, unless the command line says another number.
+const COUNTED: u32 = 2;
 
 impl Work {
     fn taking_part(&self) -> Threads {
@@ -290,6 +294,28 @@ pub fn run(selection: &Selection<Work>) -> Result<ExitCode> {
         found.failures.extend(timed.failures);
     }
     found.conclude()
+}
+
+/// What a retire by the library costs in read-modify-writes of shared lines, where `threads` retire:
+/// a page's, by its objects, whose fast path makes none. Counted in a process of its own. `None`
+/// where the processor cannot be stepped through.
+pub fn shared_rmw_per_retire(threads: u32, timeout: Duration) -> Result<Option<f64>> {
+    if stepping::available().is_err() {
+        return Ok(None);
+    }
+    let work = Work {
+        threads: COUNTED,
+        beside: threads.saturating_sub(COUNTED),
+        timed: None,
+    };
+    let case = Case {
+        subject: "stillpoint".to_owned(),
+        variant: "default".to_owned(),
+        scenario: Some("seal".to_owned()),
+    };
+    let sample = experiment::measure_once(&work, case, timeout)?;
+    let per_page = sample.metrics.get("shared_rmw_per_op");
+    Ok(per_page.map(|count| count / operations::SLOTS as f64))
 }
 
 /// What an object that is retired comes to on so many processors: a row for each point of the

@@ -160,7 +160,7 @@ pub fn retire<R: Reclaimer>(work: &Work) -> Result<Sample> {
 pub struct Seal(Kvfree);
 
 /// Objects of a page.
-const SLOTS: usize = 253;
+pub const SLOTS: usize = 253;
 
 impl Operation for Seal {
     fn before(&mut self) {

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
@@ -14,7 +15,7 @@ use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
 use super::in_domain::Fences;
-use super::{Benchmark, Selection, Work as _, experiment};
+use super::{Benchmark, Selection, Work as _, contention, experiment};
 use crate::choice::PossibleValues;
 use crate::object;
 use crate::output::plot::{self, Line};
@@ -28,6 +29,9 @@ pub use ours::{Kvfree, Limit, wait_until_drained};
 mod ours;
 mod tradeoff;
 mod workload;
+
+/// Counted by another experiment: see [`contention::shared_rmw_per_retire`].
+const SHARED_RMW: &str = "shared_rmw_per_object";
 
 /// The command line.
 #[derive(Args)]
@@ -46,6 +50,10 @@ pub struct Options {
     /// Print the line of the kernel's rcuscale, too, for each of Stillpoint's variants
     #[arg(long)]
     kernel_format: bool,
+
+    /// Count the shared cache lines that a retire writes, too: half a minute more
+    #[arg(long)]
+    count: bool,
 }
 
 /// What the work depends on.
@@ -131,6 +139,10 @@ impl super::Work for Work {
             name: "membarriers_per_s",
             decimals: 0,
         },
+        Metric {
+            name: SHARED_RMW,
+            decimals: 3,
+        },
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
@@ -186,12 +198,16 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         plot,
         tradeoff,
         kernel_format,
+        count,
     } = options;
     selection.work.check()?;
     let plot = plot.as_deref().map(Output::create).transpose()?;
     let tradeoff = tradeoff.as_deref().map(Output::create).transpose()?;
 
-    let found = experiment::compare(selection)?;
+    let mut found = experiment::compare(selection)?;
+    if *count && !found.report.partial {
+        note_shared_rmw(&mut found.report.rows, selection);
+    }
     say!("{}\n", found.head());
     let ours = |row: &&Row| row.case.subject == "stillpoint";
     for row in found.report.rows.iter().filter(ours) {
@@ -226,6 +242,23 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     plotted.transpose()?;
     traded.transpose()?;
     Ok(outcome)
+}
+
+/// Gives the row of pages the figure that another experiment counts. Where that fails, the row goes
+/// without, and the times that have been measured are told all the same.
+fn note_shared_rmw(rows: &mut [Row], selection: &Selection<Work>) {
+    let is_paged =
+        |row: &&mut Row| row.case.subject == "stillpoint" && row.case.variant == "per-page";
+    let Some(row) = rows.iter_mut().find(is_paged) else {
+        return;
+    };
+    let timeout = Duration::from_secs(selection.common.timeout_s);
+    match contention::shared_rmw_per_retire(selection.work.threads, timeout) {
+        Ok(count) => row
+            .metrics
+            .extend(count.map(|count| (SHARED_RMW.to_owned(), count))),
+        Err(error) => eprintln!("stillpoint: no {SHARED_RMW}: {error:#}"),
+    }
 }
 
 /// Puts a plot into its place.

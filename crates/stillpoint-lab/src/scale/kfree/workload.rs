@@ -17,7 +17,10 @@
 //!   and call nothing. Stillpoint is left to itself, which includes the time by which an idle
 //!   thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
 //! - `grace_periods`: those completed between the start and the last retire;
-//! - `membarriers_per_s`: those issued in that time, of whichever thread.
+//! - `membarriers_per_s`: those issued in that time, of whichever thread;
+//! - `shared_rmw_per_object`, of Stillpoint's pages, with `--count`: the atomic read-modify-writes of lines that
+//!   threads share, for an object of 32 bytes. `scale contention` counts them in a process of its
+//!   own: two threads in turn, the others beside them.
 //!
 //! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a
 //! subject keeps beside an object or in it is its own choice, and its memory counts; a process has

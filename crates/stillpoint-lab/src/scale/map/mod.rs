@@ -29,11 +29,11 @@ use crate::subject::{Peer, Registry};
 mod get;
 mod growth;
 mod idle;
-mod keys;
+pub mod keys;
 mod limit;
 mod mix;
 mod ours;
-mod weight;
+pub mod weight;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[&str] = &[
@@ -101,7 +101,7 @@ impl super::Work for Work {
     const SHOWS: &'static str = "What hash maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
         is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash", "hash-inline"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_map);
 

@@ -1,6 +1,6 @@
 //! The library's maps, in the global domain; each call is a section.
 
-use stillpoint_map::HashMap;
+use stillpoint_map::{CopyMap, HashMap};
 
 use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
 use crate::subject::{Peer, Registry};
@@ -10,6 +10,7 @@ pub fn register(to: &mut impl Registry) {
     let hash = Peer::new("stillpoint").variant("hash");
     to.maps::<Hash<_>>(hash);
     to.maps_with_drop::<Hash<_>>(hash);
+    to.maps::<Inline>(Peer::new("stillpoint").variant("hash-inline"));
 }
 
 /// The map of entries that never move.
@@ -52,5 +53,49 @@ impl<V: MapValue> MapHandle<V> for &Hash<V> {
 
     fn count_and_sum(&self) -> (u64, u64) {
         self.0.pin().values().fold((0, 0), add)
+    }
+}
+
+/// The map of copies, whose entries lie in its table.
+pub struct Inline(CopyMap<u64, u64, BuildHasher>);
+
+impl Map<u64> for Inline {
+    type Handle<'m> = &'m Self;
+
+    fn with_capacity(capacity: usize) -> Self {
+        let hasher = BuildHasher::default();
+        Self(CopyMap::with_capacity_and_hasher(capacity, hasher))
+    }
+
+    fn handle(&self, _threads: usize) -> &Self {
+        self
+    }
+}
+
+impl MapHandle<u64> for &Inline {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.pin().get(&key)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64, value: u64) -> bool {
+        self.0.pin().insert(key, value).is_none()
+    }
+
+    #[inline]
+    fn remove(&mut self, key: u64) -> bool {
+        self.0.pin().remove(&key).is_some()
+    }
+
+    #[inline]
+    fn update(&mut self, key: u64) -> bool {
+        self.0.pin().update(key, |value| value + 1).is_some()
+    }
+
+    fn count_and_sum(&self) -> (u64, u64) {
+        let pinned = self.0.pin();
+        let values = pinned.values();
+        values.fold((0, 0), |sum, value| add(sum, &value))
     }
 }

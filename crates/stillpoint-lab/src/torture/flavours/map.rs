@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stillpoint::{Domain, torture::core_of};
-use stillpoint_map::torture::{Inserted, NewEntry, Policy, Sound, Store, spread};
+use stillpoint_map::torture::{Inserted, Policy, Sound, Store, spread};
 
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::runner;
@@ -167,8 +167,9 @@ impl<P: Policy> Test<P> {
             return;
         };
         let elements = Arc::clone(&self.elements);
-        let entry = NewEntry::new(spread(key), key, Value { number, elements });
         let section = self.store.read_lock();
+        let value = Value { number, elements };
+        let entry = self.store.new_entry(spread(key), key, value, &section);
         add(&session.tally.published, 1);
         let inserted = self
             .store

@@ -80,7 +80,7 @@ impl<P: Policy> Core<P> {
     ///
     /// As for [`Domain::retire`](crate::Domain::retire), and the object may be freed on any thread.
     #[inline]
-    pub(in crate::rcu) unsafe fn retire_request(&self, object: RetireRequest) {
+    pub(crate) unsafe fn retire_request(&self, object: RetireRequest) {
         // SAFETY: the caller's promise.
         let retired = unsafe { self.try_retire_request(object, OnNoPage::BlockOrCall) };
         debug_assert!(retired.is_ok(), "a callback never gives it back");

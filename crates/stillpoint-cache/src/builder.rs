@@ -1,0 +1,164 @@
+//! [`Builder`]: how a cache is set up.
+
+use crate::{
+    cache::{Cache, Inner},
+    cause::Cause,
+    clock::{Clock, ManualClock},
+    limits::default_max,
+    listener::Listener,
+};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    time::Duration,
+};
+use stillpoint_map::DefaultHashBuilder;
+use stillpoint_platform::clock;
+
+pub type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
+type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
+
+/// How long entries last, in nanoseconds.
+pub struct Expiry<K, V> {
+    pub live: Option<u64>,
+    pub idle: Option<u64>,
+    pub after: Option<Box<ExpireAfter<K, V>>>,
+}
+
+/// Sets up a [`Cache`].
+#[must_use = "nothing is made before `build`"]
+pub struct Builder<K, V, S = DefaultHashBuilder> {
+    max_bytes: Option<u64>,
+    name: String,
+    pub(crate) weigher: Option<Box<Weigher<K, V>>>,
+    pub(crate) expiry: Expiry<K, V>,
+    pub(crate) listener: Option<Listener<K, V>>,
+    pub(crate) clock: Clock,
+    pub(crate) hasher: S,
+}
+
+impl<K, V> Builder<K, V> {
+    pub(crate) fn new() -> Self {
+        Self {
+            max_bytes: None,
+            name: String::new(),
+            weigher: None,
+            expiry: Expiry {
+                live: None,
+                idle: None,
+                after: None,
+            },
+            listener: None,
+            clock: Clock::Monotonic,
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+}
+
+impl<K, V, S> Builder<K, V, S> {
+    /// Sets how much all entries together may weigh. By default half of what the container may use,
+    /// or a quarter of the machine's memory.
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets what an entry weighs, in bytes, or in another unit that `max_bytes` is then in, too. 0
+    /// counts as 1. By default the sizes of key and value, and 64 bytes.
+    ///
+    /// It is called once for each insert, on the inserting thread, outside of locks and sections.
+    pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
+        self.weigher = Some(Box::new(weigher));
+        self
+    }
+
+    /// Sets how long after its insertion an entry expires.
+    pub fn time_to_live(mut self, duration: Duration) -> Self {
+        self.expiry.live = Some(clock::nanos(duration));
+        self
+    }
+
+    /// Sets how long after its last use an entry expires: at least a sixteenth less than that.
+    pub fn time_to_idle(mut self, duration: Duration) -> Self {
+        self.expiry.idle = Some(clock::nanos(duration));
+        self
+    }
+
+    /// Sets a function that says how long after its insertion an entry expires; `None` for what
+    /// [`time_to_live`](Self::time_to_live) says. Called as the weigher is.
+    pub fn expire_after(
+        mut self,
+        after: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
+    ) -> Self {
+        self.expiry.after = Some(Box::new(after));
+        self
+    }
+
+    /// Sets a function that is told of each entry that leaves the cache, and why.
+    ///
+    /// It is called on the thread that has caused it, after that has left its section and all
+    /// locks: it may use the cache. It gets clones. A panic ends its call alone.
+    pub fn eviction_listener(
+        mut self,
+        listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Clone,
+        V: Clone,
+    {
+        self.listener = Some(Listener {
+            notify: Box::new(listener),
+            clone: |key, value| (key.clone(), value.clone()),
+        });
+        self
+    }
+
+    /// Sets the cache's name, which is in `Debug`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Sets how keys are hashed.
+    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
+        Builder {
+            max_bytes: self.max_bytes,
+            name: self.name,
+            weigher: self.weigher,
+            expiry: self.expiry,
+            listener: self.listener,
+            clock: self.clock,
+            hasher,
+        }
+    }
+
+    #[doc(hidden)]
+    pub fn clock(mut self, clock: ManualClock) -> Self {
+        self.clock = Clock::Manual(clock);
+        self
+    }
+}
+
+impl<K, V, S> Builder<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Makes the cache.
+    #[must_use]
+    pub fn build(mut self) -> Cache<K, V, S> {
+        let max = self.max_bytes.unwrap_or_else(default_max);
+        let name = std::mem::take(&mut self.name);
+        Cache::of(Inner::new(self, name, max))
+    }
+}
+
+impl<K, V, S> fmt::Debug for Builder<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("max_bytes", &self.max_bytes)
+            .finish_non_exhaustive()
+    }
+}

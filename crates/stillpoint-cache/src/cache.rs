@@ -1,0 +1,409 @@
+//! `Cache`: what it is, and its reading half. [`crate::put`] has what changes it, [`crate::load`]
+//! what loads, [`crate::limits`] tenants and limits.
+
+use crate::{
+    builder::{Builder, Expiry, Weigher},
+    clock::Clock,
+    fork::Shared,
+    listener::{Listener, Notes},
+    load::Flights,
+    node::{Id, Locked, NEVER, Node},
+    state::State,
+    statistics::{Counters, Event, Statistics},
+    tenant::Handle,
+};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    marker::PhantomData,
+    ops::Deref,
+    sync::{Arc, atomic::Ordering},
+};
+use stillpoint::Guard;
+use stillpoint_map::{
+    DefaultHashBuilder, Equivalent,
+    internal::{Found, Store, spread},
+};
+use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
+
+/// An in-process cache, which many threads use at a time, or the view of it that a tenant has.
+///
+/// A handle: clones are the same cache.
+///
+/// ```
+/// use stillpoint_cache::Cache;
+///
+/// let cache: Cache<u64, String> = Cache::new(1 << 20); // bytes, those of strings not counted
+/// cache.insert(1, "one".to_owned());
+/// assert_eq!(cache.get(&1).as_deref(), Some("one"));
+/// assert_eq!(cache.get_with(2, || "two".to_owned()), "two"); // loads, once for all callers
+/// assert_eq!(cache.get_ref(&2).unwrap().len(), 3);           // no clone
+/// ```
+///
+/// # What goes first
+///
+/// S3-FIFO, with an admission by frequency. A new entry is on probation in a small queue. It stays
+/// if it is used twice there, or if it is inserted again soon after its eviction and is asked for
+/// more often than what it would replace. Scans and loops that do not fit leave alone what is used.
+/// Which entries go does not depend on how many threads there are. There are no shards: an entry
+/// may be as large as the whole cache.
+///
+/// # Tenants
+///
+/// [`tenant`](Self::tenant) returns a view of the same cache with limits of its own. Keys are one
+/// space: any view finds any entry, which belongs to the view that inserted it.
+///
+/// | limit | what it does |
+/// |---|---|
+/// | [min](Self::set_min) | what the tenant has up to this is never taken for others |
+/// | [low](Self::set_low) | the same, unless nothing else is left |
+/// | [high](Self::set_high) | above this it gives way before others |
+/// | [max](Self::set_max) | an insert that would pass it evicts first, below that tenant |
+///
+/// Limits count for a tenant together with all below it. Where the minima of siblings add up to
+/// more than their parent has, each gets its share of that. A min holds to the byte: an entry goes
+/// only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
+/// earns least: whose evicted entries are asked for again, and found worth a place, least often for
+/// each byte that it has. A tenant that only scans earns nothing.
+///
+/// # Costs
+///
+/// | | |
+/// |---|---|
+/// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
+/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once or twice the lock of the queues, of which there is one; evicts one by one what it needs the room of. Never waits for a grace period |
+/// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts, which are not charged |
+/// | an entry that expires | 32 bytes more |
+///
+/// Evicted entries are freed after a grace period, and count against the
+/// [budget](stillpoint::Domain::set_budget) of the global domain until then. A thread that inserts
+/// faster than readers leave is throttled at the end of the call, for a bounded time.
+///
+/// # Expiry
+///
+/// An entry that has expired is never returned. Its memory is given back by later inserts, or
+/// [`run_pending`](Self::run_pending): call that now and then in a cache that may be idle.
+///
+/// # User code
+///
+/// Weigher, loaders and the listener run outside of locks and sections; `Hash`, `Eq` and `Clone`
+/// outside of locks. All may use the cache, and may panic. Values are dropped after a grace period,
+/// as the [map](stillpoint_map::HashMap) says.
+///
+/// # Signals and forks
+///
+/// Nothing here is async-signal-safe. A fork's child goes on using the cache. If another thread was
+/// changing it at that instant, the child has all entries, the limit of the whole cache, and no
+/// tenants: their views are views of the whole.
+pub struct Cache<K, V, S = DefaultHashBuilder> {
+    inner: Arc<Inner<K, V, S>>,
+    handle: Arc<Handle>,
+}
+
+/// What all views share.
+pub struct Inner<K, V, S> {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    place: AtForkHandle,
+    pub store: Store<K, Node<V>>,
+    pub shared: Shared,
+    name: String,
+    pub hasher: S,
+    pub weigher: Option<Box<Weigher<K, V>>>,
+    pub expiry: Expiry<K, V>,
+    pub listener: Option<Listener<K, V>>,
+    pub clock: Clock,
+    pub flights: Flights<K, V>,
+}
+
+impl<K, V, S> Inner<K, V, S> {
+    pub fn new(builder: Builder<K, V, S>, name: String, max: u64) -> Self {
+        Self {
+            place: AtForkHandle::reserve(),
+            store: Store::new(None),
+            shared: Shared::new(max),
+            name,
+            hasher: builder.hasher,
+            weigher: builder.weigher,
+            expiry: builder.expiry,
+            listener: builder.listener,
+            clock: builder.clock,
+            flights: Flights::new(),
+        }
+    }
+
+    /// Locks the queues. The caller is in a section of the store since before, and stays in it for
+    /// as long as it uses what it claims.
+    pub fn lock<'a>(&'a self, section: &'a Guard<'_>) -> (MutexGuard<'a, State>, Locked) {
+        let mut state = self.shared.lock();
+        if state.orphans {
+            self.adopt(&mut state, section);
+        }
+        // SAFETY: the lock is held for as long as `state` is, with which callers use this. What is
+        // in queues is in the map; what callers have found, the section keeps.
+        (state, unsafe { Locked::assume() })
+    }
+
+    pub fn notes(&self) -> Notes<'_, K, V> {
+        Notes::new(self.listener.as_ref())
+    }
+
+    /// Whether an entry is there no longer, as its time is over.
+    #[inline(always)]
+    pub fn has_expired(&self, entry: Found<'_, K, Node<V>>) -> bool {
+        let expires = entry.get().value.meta.expires.load(Ordering::Relaxed);
+        expires != NEVER && self.clock.is_over(expires)
+    }
+}
+
+impl<K, V> Cache<K, V>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Makes a cache whose entries weigh `max_bytes` together, at most.
+    #[must_use]
+    pub fn new(max_bytes: u64) -> Self {
+        Builder::new().max_bytes(max_bytes).build()
+    }
+
+    /// Begins to set up a cache.
+    pub fn builder() -> Builder<K, V> {
+        Builder::new()
+    }
+}
+
+impl<K, V, S> Cache<K, V, S> {
+    pub(crate) fn of(inner: Inner<K, V, S>) -> Self {
+        let inner = Arc::new(inner);
+        // SAFETY: once; complete, and it stays where it is: in the `Arc`, whose last owner drops the
+        // place first.
+        unsafe { inner.place.occupy(&inner.shared) };
+        let handle = Arc::clone(&inner.shared.root);
+        Self { inner, handle }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<K, V, S> {
+        &self.inner
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(crate) fn view(&self, handle: Arc<Handle>) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            handle,
+        }
+    }
+
+    pub(crate) fn root(&self) -> Self {
+        self.view(Arc::clone(&self.inner.shared.root))
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.handle.counters
+    }
+
+    pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+        work(&mut self.inner.shared.lock())
+    }
+
+    /// With the number of the tenant, or of the one above that has not been deleted.
+    pub(crate) fn with_present<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> R {
+        self.with_state(|state| {
+            let number = self.handle.number(state.generation);
+            work(state, number)
+        })
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    #[inline(always)]
+    pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        spread(self.inner.hasher.hash_one(key))
+    }
+
+    #[inline(always)]
+    pub(crate) fn find<'g, Q>(
+        &'g self,
+        key: &Q,
+        guard: &'g Guard<'_>,
+    ) -> Option<Found<'g, K, Node<V>>>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let hash = self.hash(key);
+        self.inner
+            .store
+            .find(hash, guard, |other| key.equivalent(other))
+    }
+
+    /// The entry, unless it has expired; counts and marks it.
+    #[inline(always)]
+    fn look_up<'g, Q>(&'g self, key: &Q, guard: &'g Guard<'_>) -> Option<Found<'g, K, Node<V>>>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let found = self
+            .find(key, guard)
+            .filter(|&found| !self.inner.has_expired(found));
+        let Some(found) = found else {
+            self.counters().count(Event::Miss);
+            return None;
+        };
+        self.counters().count(Event::Hit);
+        let meta = &found.get().value.meta;
+        meta.mark();
+        if let Some(idle) = self.inner.expiry.idle {
+            meta.touch(self.inner.clock.now(), idle);
+        }
+        Some(found)
+    }
+
+    /// Returns a clone of the value of a key, and counts as a use.
+    ///
+    /// Takes no lock and does not allocate, unless the clone does. The key may be anything that
+    /// hashes and compares like one ([`Equivalent`]).
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        let guard = self.inner.store.read_lock();
+        Some(self.look_up(key, &guard)?.get().value.value.clone())
+    }
+
+    /// Returns a reference to the value of a key, which stays good while other threads evict or
+    /// replace it. It holds a section open: keep it for a short time, and not across an `.await`.
+    #[inline]
+    pub fn get_ref<Q>(&self, key: &Q) -> Option<Ref<'_, K, V>>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let guard = self.inner.store.read_lock();
+        let id = Id::of(self.look_up(key, &guard)?);
+        Some(Ref {
+            id,
+            _guard: guard,
+            entry: PhantomData,
+        })
+    }
+
+    /// As [`get`](Self::get), without counting and marking.
+    pub(crate) fn peek<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        let guard = self.inner.store.read_lock();
+        let found = self.find(key, &guard)?;
+        (!self.inner.has_expired(found)).then(|| found.get().value.value.clone())
+    }
+
+    /// Returns whether there is an entry. Neither counts as a use.
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let guard = self.inner.store.read_lock();
+        self.find(key, &guard)
+            .is_some_and(|found| !self.inner.has_expired(found))
+    }
+
+    /// Returns how many entries the tenant and all below it have.
+    #[must_use]
+    pub fn entry_count(&self) -> u64 {
+        self.statistics().entries
+    }
+
+    /// Returns what they weigh.
+    #[must_use]
+    pub fn weighted_bytes(&self) -> u64 {
+        self.with_present(|state, number| state.tenant(number).usage)
+    }
+
+    /// Returns what has happened in this tenant and all below it, and what is there.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.with_present(|state, number| {
+            let mut all = Statistics {
+                bytes: state.tenant(number).usage,
+                ..Statistics::default()
+            };
+            for number in state.below(number) {
+                let tenant = state.tenant(number);
+                let counted = |event| tenant.handle.counters.get(event);
+                all.hits += counted(Event::Hit);
+                all.misses += counted(Event::Miss);
+                all.loads += counted(Event::Load);
+                all.load_failures += counted(Event::LoadFailure);
+                all.load_nanos += counted(Event::LoadNanos);
+                all.refused += counted(Event::Refused);
+                all.inserts += tenant.events.inserts;
+                all.evicted += tenant.events.evicted;
+                all.expired += tenant.events.expired;
+                all.replaced += tenant.events.replaced;
+                all.removed += tenant.events.removed;
+                all.ghost_hits += tenant.policy.ghost_hits();
+                all.entries += tenant.policy.entries() as u64;
+            }
+            all
+        })
+    }
+}
+
+impl<K, V, S> Clone for Cache<K, V, S> {
+    fn clone(&self) -> Self {
+        self.view(Arc::clone(&self.handle))
+    }
+}
+
+impl<K, V, S> fmt::Debug for Cache<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache")
+            .field("name", &self.inner.name)
+            .field("tenant", &self.handle.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reference to an entry, and the section that keeps it.
+pub struct Ref<'c, K, V> {
+    id: Id,
+    _guard: Guard<'c>,
+    entry: PhantomData<&'c (K, V)>,
+}
+
+impl<K, V> Ref<'_, K, V> {
+    /// The key of the entry.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        // SAFETY: found in the section that this keeps open; the cache, which is borrowed, has not
+        // been dropped.
+        let found: Found<'_, K, Node<V>> = unsafe { self.id.found() };
+        &found.get().key
+    }
+}
+
+impl<K, V> Deref for Ref<'_, K, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        // SAFETY: as in `key`.
+        let found: Found<'_, K, Node<V>> = unsafe { self.id.found() };
+        &found.get().value.value
+    }
+}
+
+impl<K, V: fmt::Debug> fmt::Debug for Ref<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        V::fmt(self, f)
+    }
+}

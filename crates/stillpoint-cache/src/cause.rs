@@ -1,0 +1,75 @@
+//! Why an entry has left the cache, and why one was not let in.
+
+use std::{error::Error, fmt, sync::Arc};
+
+/// Why an entry has left the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// It made room, below a limit.
+    Evicted,
+    /// Its time was over.
+    Expired,
+    /// An entry with its key was inserted.
+    Replaced,
+    /// It was removed or invalidated, or its tenant was deleted.
+    Removed,
+}
+
+/// Why an insert was refused, and by whose limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InsertError {
+    /// The entry weighs more than the tenant's max (for the whole cache: `max_bytes`).
+    #[non_exhaustive]
+    TooLarge {
+        /// Whose limit; empty for the whole cache.
+        tenant: Arc<str>,
+        /// The limit, in bytes.
+        limit: u64,
+        /// What the entry weighs, in bytes.
+        weight: u64,
+    },
+    /// All that could make room below the tenant's max is protected by the min of other tenants.
+    #[non_exhaustive]
+    Full {
+        /// Whose limit; empty for the whole cache.
+        tenant: Arc<str>,
+        /// The limit, in bytes.
+        limit: u64,
+        /// What the entry weighs, in bytes.
+        weight: u64,
+    },
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whose = |tenant: &Arc<str>| match &**tenant {
+            "" => "the cache".to_owned(),
+            name => format!("tenant {name:?}"),
+        };
+        match self {
+            Self::TooLarge {
+                tenant,
+                limit,
+                weight,
+            } => write!(
+                f,
+                "the entry weighs {weight} bytes, more than the limit of {}, {limit} bytes",
+                whose(tenant)
+            ),
+            Self::Full {
+                tenant,
+                limit,
+                weight,
+            } => write!(
+                f,
+                "no room for {weight} bytes below the limit of {}, {limit} bytes: what is there is \
+                 protected by the min of other tenants",
+                whose(tenant)
+            ),
+        }
+    }
+}
+
+impl Error for InsertError {}

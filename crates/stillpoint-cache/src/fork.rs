@@ -1,0 +1,112 @@
+//! What the child of a fork does with a cache whose queues another thread was changing.
+//!
+//! That thread is lost, and its lock with it. What the lock guarded is in the middle of a change, so
+//! the child does not look at it: it leaks it, and begins anew, with the limit of the whole cache
+//! and without tenants. Their views are views of the whole from then on. The entries are in the map
+//! as before. The first thread that changes the cache finds them there, and links them again, as the
+//! root's.
+//!
+//! Where no thread held the lock, the child has all as it was.
+
+use crate::{
+    cache::Inner,
+    node::{Id, Locked},
+    state::State,
+    tenant::Handle,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use stillpoint::Guard;
+use stillpoint_platform::{
+    fork::ForkReset,
+    sync::{Mutex, MutexGuard, lock, try_lock},
+};
+
+/// The queues and their lock.
+#[derive(Debug)]
+pub struct Shared {
+    state: Mutex<State>,
+    pub root: Arc<Handle>,
+    /// The root's max, which is known also when the state is lost.
+    pub max: AtomicU64,
+    /// How many states were lost.
+    generation: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(max: u64) -> Self {
+        let root = Handle::root();
+        Self {
+            state: Mutex::new(State::new(Arc::clone(&root), max, 0)),
+            root,
+            max: AtomicU64::new(max),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        if state.is_lost() {
+            let generation = self.generation.load(Ordering::Relaxed);
+            let max = self.max.load(Ordering::Relaxed);
+            *state = State::new(Arc::clone(&self.root), max, generation);
+        }
+        state
+    }
+}
+
+impl ForkReset for Shared {
+    unsafe fn reset_in_child(&self) {
+        if try_lock(&self.state).is_none() {
+            self.generation.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: the caller's promise; no user code runs under this lock.
+            unsafe { self.state.reinit(State::lost()) };
+        }
+    }
+}
+
+impl<K, V, S> Inner<K, V, S> {
+    /// Links all entries of the map, which no queue has.
+    #[cold]
+    pub fn adopt(&self, state: &mut State, section: &Guard<'_>) {
+        state.orphans = false;
+        // SAFETY: the lock is held; the entries are found in the section.
+        let mut locked = unsafe { Locked::assume() };
+        for found in self.store.iter(section) {
+            state.adopt(&mut locked, Id::of(found));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Cache;
+    use stillpoint_platform::fork::ForkReset;
+
+    #[test]
+    fn a_child_of_a_thread_that_was_lost_goes_on_with_all_entries() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(100).weigher(|_, _| 1).build();
+        let tenant = cache.tenant("tenant");
+        tenant.set_max(10);
+        (0..50).for_each(|key| cache.insert(key, key));
+        (50..60).for_each(|key| tenant.insert(key, key));
+        // What the handler does in a child, where the thread that held this is gone.
+        std::mem::forget(cache.inner().shared.lock());
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+        assert_eq!(cache.get(&7), Some(7));
+        tenant.insert(100, 100);
+        assert_eq!((cache.entry_count(), cache.max_bytes()), (61, 100));
+        assert_eq!(tenant.weighted_bytes(), 61, "a view of the whole");
+        (200..400).for_each(|key| tenant.insert(key, key));
+        assert_eq!((cache.entry_count(), cache.iter().count()), (100, 100));
+        let again = cache.tenant("tenant");
+        again.set_max(10);
+        (400..500).for_each(|key| again.insert(key, key));
+        assert_eq!(again.entry_count(), 10);
+        cache.invalidate_all();
+        assert_eq!(cache.iter().count(), 0);
+    }
+}

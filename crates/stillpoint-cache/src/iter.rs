@@ -1,0 +1,92 @@
+//! Iteration: a few buckets at a time, so that no section stays open.
+
+use crate::cache::Cache;
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    vec,
+};
+
+/// How many buckets are looked at in one section.
+pub const HOMES: usize = 16;
+
+/// Clones of the entries of a cache: see [`Cache::iter`].
+pub struct Iter<'c, K, V, S> {
+    cache: &'c Cache<K, V, S>,
+    position: Option<u64>,
+    found: vec::IntoIter<(K, V)>,
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Visits clones of the entries of the tenant and all below it, in no particular order. An
+    /// entry that is there throughout is visited exactly once. No section stays open meanwhile, and
+    /// nothing counts as a use.
+    pub fn iter(&self) -> Iter<'_, K, V, S>
+    where
+        K: Clone,
+        V: Clone,
+    {
+        Iter {
+            cache: self,
+            position: Some(0),
+            found: Vec::new().into_iter(),
+        }
+    }
+
+    /// Calls `visit` with each entry, as [`iter`](Self::iter) would visit it, inside a section that
+    /// ends every few buckets.
+    pub fn for_each(&self, mut visit: impl FnMut(&K, &V)) {
+        let mut position = Some(0);
+        while position.is_some() {
+            self.step(&mut position, &mut visit);
+        }
+    }
+
+    fn step(&self, position: &mut Option<u64>, visit: &mut impl FnMut(&K, &V)) {
+        let guard = self.inner().store.read_lock();
+        let mut entries = self.inner().store.iter_from(*position, &guard);
+        for _ in 0..HOMES {
+            for found in entries.next_home() {
+                if !self.inner().has_expired(found) && self.has(found, &guard) {
+                    let entry = found.get();
+                    visit(&entry.key, &entry.value.value);
+                }
+            }
+            *position = entries.position();
+        }
+    }
+}
+
+impl<K, V, S> Iterator for Iter<'_, K, V, S>
+where
+    K: Hash + Eq + Clone + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        loop {
+            if let Some(entry) = self.found.next() {
+                return Some(entry);
+            }
+            self.position?;
+            let mut found = Vec::new();
+            self.cache.step(&mut self.position, &mut |key, value| {
+                found.push((key.clone(), value.clone()));
+            });
+            self.found = found.into_iter();
+        }
+    }
+}
+
+impl<K, V, S> fmt::Debug for Iter<'_, K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Iter").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! An entry as the cache sees it: the value, and beside it what the policy, the limits and the
+//! wheel know of the entry.
+//!
+//! # Who may touch an entry, and for how long
+//!
+//! An entry is in the map, and, once it is *linked*, in a queue. The queues hold raw pointers. What
+//! keeps these good is one rule: **an entry leaves its queue before it leaves the map**. A thread
+//! that is about to take an entry out of the map, for whatever reason, first *claims* it, under the
+//! lock of the queues: it takes the entry out of its queue, and the entry is never linked again.
+//! So what is in a queue is in the map, and has not been retired. A thread that evicts begins its
+//! section before it takes the lock: the entries that it claims are freed after that section, also
+//! if another thread takes them out of the map.
+//!
+//! An entry that is in the map and not linked yet can be claimed, too: its inserter then finds it
+//! claimed and leaves it.
+
+use crate::policy::{Links, MOST, Nodes, Place};
+use std::{
+    cell::UnsafeCell,
+    mem::offset_of,
+    ptr::NonNull,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+};
+use stillpoint_map::internal::{Entry, Found};
+
+/// What becomes of an entry in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Not linked yet.
+    New,
+    /// In a queue.
+    Linked,
+    /// Claimed: no queue has it, or will have it.
+    Claimed,
+}
+
+/// What the lock of the queues guards.
+#[derive(Debug)]
+pub struct Guarded {
+    links: Links<Id>,
+    place: Place,
+    pub stage: Stage,
+    /// Whose it is.
+    pub tenant: u32,
+    /// Where the wheel has it; `u32::MAX` if it has not.
+    pub timer: u32,
+    fingerprint: u32,
+}
+
+/// What the cache knows of an entry beside key and value.
+#[derive(Debug)]
+pub struct Meta {
+    guarded: UnsafeCell<Guarded>,
+    pub weight: u64,
+    /// When it expires, in nanoseconds of the monotonic clock; `u64::MAX` for never.
+    pub expires: AtomicU64,
+    /// The tick, as [`TICK`] has it, after which no use makes it last longer.
+    latest: u32,
+    frequency: AtomicU8,
+}
+
+/// With the map's head, an entry takes 64 bytes beside key and value, as [`crate::Cache`] says.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Meta>() == 56);
+
+// SAFETY: the cell is used under the lock of the queues alone.
+unsafe impl Sync for Meta {}
+// SAFETY: as for `Sync`; the pointers in it are used under that lock alone.
+unsafe impl Send for Meta {}
+
+/// Nanoseconds of a tick, as a power of two: 16.8 ms.
+pub const TICK: u32 = 24;
+
+/// No timer.
+pub const NO_TIMER: u32 = u32::MAX;
+
+/// Never.
+pub const NEVER: u64 = u64::MAX;
+
+/// A value in the map.
+#[derive(Debug)]
+pub struct Node<V> {
+    pub value: V,
+    pub meta: Meta,
+}
+
+/// An entry that a queue has, or a thread that has claimed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Id(NonNull<Meta>);
+
+// SAFETY: an address. What is done with it takes the lock.
+unsafe impl Send for Id {}
+
+impl Guarded {
+    /// As if it had just been made: the queues that had it are lost.
+    pub fn forget(&mut self) {
+        (self.links, self.place) = (Links::NONE, Place::None);
+        (self.stage, self.timer) = (Stage::New, NO_TIMER);
+    }
+}
+
+impl Meta {
+    /// `latest` is when it expires however much it is used; `expires`, unless it is used.
+    pub fn new(weight: u64, fingerprint: u32, expires: u64, latest: u64) -> Self {
+        Self {
+            guarded: UnsafeCell::new(Guarded {
+                links: Links::NONE,
+                place: Place::None,
+                stage: Stage::New,
+                tenant: 0,
+                timer: NO_TIMER,
+                fingerprint,
+            }),
+            weight,
+            expires: AtomicU64::new(expires),
+            latest: u32::try_from(latest >> TICK).unwrap_or(u32::MAX),
+            frequency: AtomicU8::new(0),
+        }
+    }
+
+    /// Notes that the entry was found. Writes nothing once it is noted often enough.
+    #[inline(always)]
+    pub fn mark(&self) {
+        let frequency = self.frequency.load(Ordering::Relaxed);
+        if frequency < MOST {
+            // A lost increment is a hit that is not noted.
+            self.frequency.store(frequency + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a use at `now`, after which the entry lasts for `idle` nanoseconds. Writes once in a
+    /// sixteenth of these.
+    pub fn touch(&self, now: u64, idle: u64) {
+        let latest = match self.latest {
+            u32::MAX => NEVER,
+            tick => u64::from(tick) << TICK,
+        };
+        let expires = now.saturating_add(idle).min(latest);
+        if expires.saturating_sub(self.expires.load(Ordering::Relaxed)) > idle / 16 {
+            self.expires.store(expires, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The proof that the lock of the queues is held, and that all that is in queues can be read.
+#[derive(Debug)]
+pub struct Locked(());
+
+impl Locked {
+    /// # Safety
+    ///
+    /// The calling thread holds the lock of the queues for as long as this is used, and each [`Id`]
+    /// that it is used with is in a queue, or of an entry that a section of the calling thread
+    /// keeps.
+    pub unsafe fn assume() -> Self {
+        Self(())
+    }
+
+    pub fn of(&mut self, id: Id) -> &mut Guarded {
+        // SAFETY: the contract of `assume`: the entry is there, and this thread alone is at its cell
+        // for as long as `self` is borrowed.
+        unsafe { &mut *id.0.as_ref().guarded.get() }
+    }
+}
+
+impl Id {
+    /// The entry that was found, as it was allocated.
+    pub fn of<K, V>(found: Found<'_, K, Node<V>>) -> Self {
+        let entry = found.pointer().as_ptr();
+        // SAFETY: in bounds of the entry. Made from the pointer to all of it, so that the way back
+        // is good, too.
+        Self(unsafe { NonNull::new_unchecked(&raw mut (*entry).value.meta) })
+    }
+
+    /// The way back.
+    ///
+    /// # Safety
+    ///
+    /// Of an entry of that type, which a section that lasts for `'g` keeps.
+    pub unsafe fn found<'g, K, V>(self) -> Found<'g, K, Node<V>> {
+        let offset = offset_of!(Entry<K, Node<V>>, value) + offset_of!(Node<V>, meta);
+        // SAFETY: in bounds of the entry, as `of` has made it.
+        let entry: NonNull<Entry<K, Node<V>>> = unsafe { self.0.byte_sub(offset) }.cast();
+        Found::of(entry.cast())
+    }
+
+    /// # Safety
+    ///
+    /// The entry is kept by a section that lasts for `'g`, or is in a queue whose lock is held.
+    pub unsafe fn meta<'g>(self) -> &'g Meta {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Nodes for Locked {
+    type Id = Id;
+
+    fn links(&mut self, id: Id) -> &mut Links<Id> {
+        &mut self.of(id).links
+    }
+
+    fn place(&mut self, id: Id) -> &mut Place {
+        &mut self.of(id).place
+    }
+
+    fn weight(&self, id: Id) -> u64 {
+        // SAFETY: the contract of `assume`.
+        unsafe { id.meta() }.weight
+    }
+
+    fn fingerprint(&self, id: Id) -> u32 {
+        // SAFETY: the contract of `assume`; nothing changes it, and `self` is not borrowed mutably.
+        unsafe { (*id.meta().guarded.get()).fingerprint }
+    }
+
+    fn frequency(&self, id: Id) -> u8 {
+        // SAFETY: the contract of `assume`.
+        unsafe { id.meta() }.frequency.load(Ordering::Relaxed)
+    }
+
+    fn set_frequency(&mut self, id: Id, frequency: u8) {
+        // SAFETY: the contract of `assume`.
+        unsafe { id.meta() }
+            .frequency
+            .store(frequency, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,187 @@
+//! The policy of one tenant: which entry goes next. Single-threaded, and without knowledge of keys,
+//! values, limits or locks; `model.rs` is the same policy told a second time, on plain vectors.
+//!
+//! S3-FIFO (Yang and others, SOSP 2023): a *small* queue of newcomers, a *main* queue, and ghosts of
+//! those that were evicted from the small one. A hit sets a frequency of two bits and moves nothing;
+//! what has been used is moved, or goes round once more, when its turn comes.
+//!
+//! One thing is added. A ghost that comes back goes to the main queue only if it has been asked for
+//! more often than the entry there that would have to go for it, as a [`sketch`] has counted
+//! (TinyLFU). Without that, a loop that is a little longer than the cache replaces all of the main
+//! queue by entries that are not used before they are replaced themselves. In return ghosts last
+//! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
+
+mod ghost;
+#[cfg(test)]
+mod model;
+mod queue;
+mod sketch;
+
+pub use queue::Links;
+
+use ghost::Ghosts;
+use queue::Queue;
+use sketch::Sketch;
+use std::fmt::Debug;
+
+/// The largest frequency of an entry: hits beyond it write nothing.
+pub const MOST: u8 = 3;
+
+/// What a policy knows of entries.
+pub trait Nodes {
+    type Id: Copy + Eq + Debug;
+
+    fn links(&mut self, id: Self::Id) -> &mut Links<Self::Id>;
+    /// In which queue an entry is. Belongs to the policy.
+    fn place(&mut self, id: Self::Id) -> &mut Place;
+    fn weight(&self, id: Self::Id) -> u64;
+    fn fingerprint(&self, id: Self::Id) -> u32;
+    fn frequency(&self, id: Self::Id) -> u8;
+    fn set_frequency(&mut self, id: Self::Id, frequency: u8);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In no queue.
+    None,
+    Small,
+    Main,
+}
+
+/// The queues of one tenant.
+#[derive(Debug)]
+pub struct Policy<I> {
+    small: Queue<I>,
+    main: Queue<I>,
+    ghosts: Ghosts,
+    sketch: Sketch,
+    ghost_hits: u64,
+}
+
+impl<I: Copy + Eq + Debug> Policy<I> {
+    pub fn new() -> Self {
+        Self {
+            small: Queue::new(),
+            main: Queue::new(),
+            ghosts: Ghosts::default(),
+            sketch: Sketch::default(),
+            ghost_hits: 0,
+        }
+    }
+
+    /// The weight of all entries.
+    pub fn weight(&self) -> u64 {
+        self.small.weight() + self.main.weight()
+    }
+
+    /// How many entries there are.
+    pub fn entries(&self) -> usize {
+        self.small.entries() + self.main.entries()
+    }
+
+    /// How often an entry came back that had been evicted lately.
+    pub fn ghost_hits(&self) -> u64 {
+        self.ghost_hits
+    }
+
+    /// Adds an entry that is in no queue. Returns whether it has earned a place in the main queue.
+    pub fn insert(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) -> bool {
+        let fingerprint = nodes.fingerprint(id);
+        self.sketch.add(fingerprint, 1, self.entries());
+        let returned = self.ghosts.take(fingerprint, self.ghosts_wanted());
+        self.ghost_hits += u64::from(returned);
+        let earned = returned
+            && self.next_of_main(nodes).is_none_or(|other| {
+                self.sketch.get(fingerprint) > self.sketch.get(nodes.fingerprint(other))
+            });
+        self.push(nodes, id, if earned { Place::Main } else { Place::Small });
+        earned
+    }
+
+    /// Takes an entry out of its queue. Returns false if it was in none.
+    pub fn remove(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) -> bool {
+        match std::mem::replace(nodes.place(id), Place::None) {
+            Place::None => return false,
+            Place::Small => self.small.remove(nodes, id),
+            Place::Main => self.main.remove(nodes, id),
+        }
+        true
+    }
+
+    /// The entry that is to be evicted next, which stays in its queue. `None` if there is none.
+    pub fn candidate(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
+        while self.small.weight() > self.small_wanted() || self.main.entries() == 0 {
+            let id = self.small.oldest()?;
+            let frequency = nodes.frequency(id);
+            if frequency < 2 {
+                return Some(id);
+            }
+            self.small.remove(nodes, id);
+            self.count(nodes, id, frequency);
+            nodes.set_frequency(id, 0);
+            self.push(nodes, id, Place::Main);
+        }
+        self.next_of_main(nodes)
+    }
+
+    /// The entry of the main queue that is to be evicted next.
+    fn next_of_main(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
+        loop {
+            let id = self.main.oldest()?;
+            let frequency = nodes.frequency(id);
+            if frequency == 0 {
+                return Some(id);
+            }
+            self.main.remove(nodes, id);
+            self.count(nodes, id, 1);
+            nodes.set_frequency(id, frequency - 1);
+            self.push(nodes, id, Place::Main);
+        }
+    }
+
+    /// Evicts an entry. A newcomer leaves a ghost.
+    pub fn evict(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
+        let place = *nodes.place(id);
+        if !self.remove(nodes, id) {
+            return;
+        }
+        let frequency = nodes.frequency(id);
+        if frequency > 0 {
+            self.count(nodes, id, frequency);
+        }
+        if place == Place::Small {
+            self.ghosts.add(nodes.fingerprint(id), self.ghosts_wanted());
+        }
+    }
+
+    fn count(&mut self, nodes: &impl Nodes<Id = I>, id: I, uses: u8) {
+        self.sketch.add(nodes.fingerprint(id), uses, self.entries());
+    }
+
+    /// What the small queue may weigh: a fiftieth of all. Where that is less than 32 entries, up to
+    /// a tenth.
+    fn small_wanted(&self) -> u64 {
+        let weight = self.weight();
+        let several = (u128::from(weight) * 32 / self.entries().max(1) as u128) as u64;
+        (weight / 50).max(several.min(weight / 10))
+    }
+
+    /// How many evictions ghosts last.
+    fn ghosts_wanted(&self) -> usize {
+        2 * self.entries().max(1)
+    }
+
+    /// Any entry; `None` if there is none.
+    pub fn any(&self) -> Option<I> {
+        self.small.oldest().or(self.main.oldest())
+    }
+
+    fn push(&mut self, nodes: &mut impl Nodes<Id = I>, id: I, place: Place) {
+        *nodes.place(id) = place;
+        match place {
+            Place::Small => self.small.push(nodes, id),
+            Place::Main => self.main.push(nodes, id),
+            Place::None => unreachable!("not a queue"),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The policy told a second time, on plain vectors, and compared with the real one step by step:
+//! both evict the same entries. Ghosts and counts are shared with it, and have models of their own.
+
+use super::{Links, MOST, Nodes, Place, Policy, ghost::Ghosts, sketch::Sketch};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// A hash, each of another key.
+fn spread(key: u32) -> u32 {
+    key.wrapping_mul(0x9e37_79b9)
+}
+
+/// Entries by number, in an arena.
+#[derive(Default)]
+struct Arena(Vec<Node>);
+
+struct Node {
+    links: Links<usize>,
+    place: Place,
+    weight: u64,
+    key: u32,
+    frequency: u8,
+}
+
+impl Nodes for Arena {
+    type Id = usize;
+
+    fn links(&mut self, id: usize) -> &mut Links<usize> {
+        &mut self.0[id].links
+    }
+
+    fn place(&mut self, id: usize) -> &mut Place {
+        &mut self.0[id].place
+    }
+
+    fn weight(&self, id: usize) -> u64 {
+        self.0[id].weight
+    }
+
+    fn fingerprint(&self, id: usize) -> u32 {
+        spread(self.0[id].key)
+    }
+
+    fn frequency(&self, id: usize) -> u8 {
+        self.0[id].frequency
+    }
+
+    fn set_frequency(&mut self, id: usize, frequency: u8) {
+        self.0[id].frequency = frequency;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Entry {
+    key: u32,
+    weight: u64,
+    frequency: u8,
+}
+
+/// Queues as vectors, the oldest first.
+#[derive(Default)]
+struct Model {
+    small: Vec<Entry>,
+    main: Vec<Entry>,
+    ghosts: Ghosts,
+    sketch: Sketch,
+}
+
+impl Model {
+    fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.small.iter().chain(&self.main)
+    }
+
+    fn weight(&self) -> u64 {
+        self.all().map(|entry| entry.weight).sum()
+    }
+
+    fn entries(&self) -> usize {
+        self.small.len() + self.main.len()
+    }
+
+    fn hit(&mut self, key: u32) -> bool {
+        let found = self.small.iter_mut().chain(&mut self.main);
+        let Some(entry) = found.into_iter().find(|entry| entry.key == key) else {
+            return false;
+        };
+        entry.frequency = (entry.frequency + 1).min(MOST);
+        true
+    }
+
+    fn remove(&mut self, key: u32) {
+        self.small.retain(|entry| entry.key != key);
+        self.main.retain(|entry| entry.key != key);
+    }
+
+    fn turn_main(&mut self) {
+        while self.main.first().is_some_and(|entry| entry.frequency > 0) {
+            let mut entry = self.main.remove(0);
+            let entries = self.entries();
+            self.sketch.add(spread(entry.key), 1, entries);
+            entry.frequency -= 1;
+            self.main.push(entry);
+        }
+    }
+
+    fn evict(&mut self) -> Option<u32> {
+        loop {
+            let small: u64 = self.small.iter().map(|entry| entry.weight).sum();
+            let weight = self.weight();
+            let wanted = match self.entries() as u64 {
+                0 => 0,
+                entries => (weight / 50).max((weight * 32 / entries).min(weight / 10)),
+            };
+            if small <= wanted && !self.main.is_empty() {
+                self.turn_main();
+                let entry = self.main.remove(0);
+                return Some(entry.key);
+            }
+            if self.small.is_empty() {
+                return None;
+            }
+            let mut entry = self.small.remove(0);
+            let entries = self.entries();
+            if entry.frequency > 0 {
+                self.sketch.add(spread(entry.key), entry.frequency, entries);
+            }
+            if entry.frequency < 2 {
+                self.ghosts.add(spread(entry.key), 2 * entries.max(1));
+                return Some(entry.key);
+            }
+            entry.frequency = 0;
+            self.main.push(entry);
+        }
+    }
+
+    fn insert(&mut self, key: u32, weight: u64) {
+        let entries = self.entries();
+        self.sketch.add(spread(key), 1, entries);
+        let returned = self.ghosts.take(spread(key), 2 * entries.max(1));
+        let entry = Entry {
+            key,
+            weight,
+            frequency: 0,
+        };
+        if returned {
+            self.turn_main();
+            let first = self
+                .main
+                .first()
+                .map(|entry| self.sketch.get(spread(entry.key)));
+            if first.is_none_or(|count| self.sketch.get(spread(key)) > count) {
+                self.main.push(entry);
+                return;
+            }
+        }
+        self.small.push(entry);
+    }
+}
+
+fn compare(capacity: u64, requests: impl IntoIterator<Item = (u32, u64, bool)>) {
+    let (mut policy, mut arena, mut model) = (Policy::new(), Arena::default(), Model::default());
+    let mut there: HashMap<u32, usize> = HashMap::new();
+    for (key, weight, remove) in requests {
+        let weight = weight.min(capacity);
+        if remove {
+            model.remove(key);
+            if let Some(id) = there.remove(&key) {
+                assert!(policy.remove(&mut arena, id));
+                assert!(!policy.remove(&mut arena, id));
+            }
+            continue;
+        }
+        assert_eq!(model.hit(key), there.contains_key(&key));
+        if let Some(&id) = there.get(&key) {
+            arena.0[id].frequency = (arena.0[id].frequency + 1).min(MOST);
+            continue;
+        }
+        while policy.weight() + weight > capacity {
+            let id = policy.candidate(&mut arena).expect("there is an entry");
+            policy.evict(&mut arena, id);
+            assert_eq!(*arena.place(id), Place::None);
+            let evicted = arena.0[id].key;
+            assert_eq!(there.remove(&evicted), Some(id));
+            assert_eq!(model.evict(), Some(evicted));
+        }
+        let id = arena.0.len();
+        arena.0.push(Node {
+            links: Links::NONE,
+            place: Place::None,
+            weight,
+            key,
+            frequency: 0,
+        });
+        policy.insert(&mut arena, id);
+        model.insert(key, weight);
+        there.insert(key, id);
+        assert_eq!(
+            (policy.weight(), policy.entries()),
+            (model.weight(), model.entries())
+        );
+    }
+    while let Some(id) = policy.any() {
+        policy.remove(&mut arena, id);
+    }
+    assert_eq!((policy.weight(), policy.entries()), (0, 0));
+    assert!(policy.candidate(&mut arena).is_none());
+}
+
+proptest! {
+    #[test]
+    fn it_evicts_what_the_model_does(
+        capacity in 1..200_u64,
+        requests in prop::collection::vec((0..120_u32, 1..6_u64, 0..20_u8), 1..2000),
+    ) {
+        let requests = requests.into_iter();
+        compare(capacity, requests.map(|(key, weight, remove)| {
+            // Half of all requests are for a few keys.
+            (if key < 60 { key % 8 } else { key }, weight, remove == 0)
+        }));
+    }
+
+    #[test]
+    fn a_ghost_lasts_as_long_as_it_should(evicted in prop::collection::vec(0..64_u32, 1..300)) {
+        // With so much more room than is needed, none is forgotten.
+        let mut ghosts = Ghosts::default();
+        let mut model: Vec<u32> = Vec::new();
+        for key in evicted {
+            if let Some(at) = model.iter().rposition(|&other| other == key) {
+                let age = model.len() - 1 - at;
+                prop_assert_eq!(ghosts.take(spread(key), 16), age < 16);
+                prop_assert!(!ghosts.take(spread(key), 16));
+                model[at] = u32::MAX;
+            }
+            ghosts.add(spread(key), 1024);
+            model.push(key);
+        }
+    }
+}
+
+#[test]
+fn it_counts_at_least_what_there_was_and_forgets_it() {
+    let mut sketch = Sketch::default();
+    assert_eq!(sketch.get(1), 0);
+    for count in 1..=15 {
+        sketch.add(7, 1, 1000);
+        assert!(sketch.get(7) >= count);
+    }
+    sketch.add(7, 3, 5000);
+    assert_eq!(sketch.get(7), 15, "also in a larger table, and at most 15");
+    (0..5000 * 7 * 5).for_each(|key| sketch.add(key % 4999 + 100, 1, 5000));
+    assert!(sketch.get(7) <= 7, "{}", sketch.get(7));
+}
+
+#[test]
+fn a_loop_and_a_scan_leave_what_is_used() {
+    let (mut policy, mut arena) = (Policy::new(), Arena::default());
+    let mut there: HashMap<u32, usize> = HashMap::new();
+    let (mut hits, mut asked) = (0, 0);
+    for round in 0..20_000_u32 {
+        // 50 keys that are used all the time, a loop over 300, and a scan.
+        for (key, hot) in [
+            (round % 50, true),
+            (1000 + round % 300, false),
+            (10_000 + round, false),
+        ] {
+            asked += u32::from(hot && round > 10_000);
+            if let Some(&id) = there.get(&key) {
+                arena.0[id].frequency = (arena.0[id].frequency + 1).min(MOST);
+                hits += u32::from(hot && round > 10_000);
+                continue;
+            }
+            while policy.entries() >= 100 {
+                let id = policy.candidate(&mut arena).unwrap();
+                policy.evict(&mut arena, id);
+                there.remove(&arena.0[id].key);
+            }
+            let id = arena.0.len();
+            arena.0.push(Node {
+                links: Links::NONE,
+                place: Place::None,
+                weight: 1,
+                key,
+                frequency: 0,
+            });
+            policy.insert(&mut arena, id);
+            there.insert(key, id);
+        }
+    }
+    assert!(hits * 100 >= asked * 99, "{hits} of {asked}");
+}

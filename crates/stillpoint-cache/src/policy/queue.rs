@@ -1,0 +1,78 @@
+//! Queues of a policy: doubly linked through their entries.
+
+use super::Nodes;
+
+/// Where an entry is in its queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Links<I> {
+    prev: Option<I>,
+    next: Option<I>,
+}
+
+impl<I> Links<I> {
+    pub const NONE: Self = Self {
+        prev: None,
+        next: None,
+    };
+}
+
+/// Entries from the newest to the oldest.
+#[derive(Debug)]
+pub struct Queue<I> {
+    newest: Option<I>,
+    oldest: Option<I>,
+    entries: usize,
+    weight: u64,
+}
+
+impl<I: Copy> Queue<I> {
+    pub const fn new() -> Self {
+        Self {
+            newest: None,
+            oldest: None,
+            entries: 0,
+            weight: 0,
+        }
+    }
+
+    pub fn oldest(&self) -> Option<I> {
+        self.oldest
+    }
+
+    pub fn entries(&self) -> usize {
+        self.entries
+    }
+
+    pub fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    /// Adds an entry that is in no queue, as the newest.
+    pub fn push(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
+        *nodes.links(id) = Links {
+            prev: None,
+            next: self.newest,
+        };
+        match self.newest.replace(id) {
+            Some(second) => nodes.links(second).prev = Some(id),
+            None => self.oldest = Some(id),
+        }
+        self.entries += 1;
+        self.weight += nodes.weight(id);
+    }
+
+    /// Takes out an entry of this queue.
+    pub fn remove(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
+        let Links { prev, next } = std::mem::replace(nodes.links(id), Links::NONE);
+        match prev {
+            Some(prev) => nodes.links(prev).next = next,
+            None => self.newest = next,
+        }
+        match next {
+            Some(next) => nodes.links(next).prev = prev,
+            None => self.oldest = prev,
+        }
+        self.entries -= 1;
+        self.weight -= nodes.weight(id);
+    }
+}

@@ -1,0 +1,454 @@
+//! What the lock of the queues guards: tenants with their policies and limits, and the wheel.
+//!
+//! One lock for all of a cache: so usage is exact, an entry as large as the whole cache can be let
+//! in, and no shard has a budget of its own. It is held for some tens of nanoseconds, and never
+//! while user code runs.
+
+use crate::{
+    node::{Id, Locked, NEVER, NO_TIMER, Stage, TICK},
+    policy::Policy,
+    tenant::Handle,
+    wheel::Wheel,
+};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
+
+mod limits;
+
+use limits::For;
+pub use limits::Limits;
+
+/// How many entries are claimed under one hold of the lock.
+pub const BATCH: usize = 32;
+
+/// The number of the tenant that all others are below.
+pub const ROOT: u32 = 0;
+
+/// Entries that were claimed, to be taken out of the map.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    ids: [Option<Id>; BATCH],
+    len: usize,
+}
+
+impl Claimed {
+    pub fn is_full(&self) -> bool {
+        self.len == BATCH
+    }
+
+    fn push(&mut self, id: Id) {
+        self.ids[self.len] = Some(id);
+        self.len += 1;
+    }
+
+    pub fn take(&mut self) -> [Option<Id>; BATCH] {
+        std::mem::take(self).ids
+    }
+}
+
+/// What has happened to the entries of one tenant.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Events {
+    pub inserts: u64,
+    pub evicted: u64,
+    pub expired: u64,
+    pub replaced: u64,
+    pub removed: u64,
+}
+
+/// One tenant.
+#[derive(Debug)]
+pub struct Tenant {
+    pub handle: Arc<Handle>,
+    pub parent: Option<u32>,
+    children: u32,
+    pub policy: Policy<Id>,
+    pub limits: Limits,
+    /// The sums of the children's min and low.
+    claims: limits::Claims,
+    /// What its entries and those of all below it weigh.
+    pub usage: u64,
+    pub events: Events,
+    worth: limits::Worth,
+    /// Which tenant below its limit, or itself, was chosen to give way.
+    victim: limits::Victim,
+}
+
+/// Why there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRoom {
+    /// More than the limit of that tenant.
+    TooLarge(u32),
+    /// All below the limit of that tenant is protected.
+    Protected(u32),
+}
+
+/// What room was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    Made,
+    /// There is more to do once the claimed entries are out of the map.
+    Again,
+}
+
+/// All that the lock guards.
+#[derive(Debug)]
+pub struct State {
+    tenants: Vec<Option<Tenant>>,
+    free: Vec<u32>,
+    names: BTreeMap<(u32, Arc<str>), u32>,
+    wheel: Wheel<Id>,
+    /// Inserts so far: the clock of what is decayed.
+    inserts: u64,
+    /// How many entries all tenants have.
+    entries: u64,
+    /// Where the next comparison of tenants begins.
+    cursor: u32,
+    /// Another number in each child of a fork that has had to begin anew.
+    pub generation: u64,
+    /// Whether the map may have entries that are in no queue of this state: see [`crate::fork`].
+    pub orphans: bool,
+}
+
+impl State {
+    pub fn new(root: Arc<Handle>, max: u64, generation: u64) -> Self {
+        let mut state = Self::lost();
+        state.wheel = Wheel::new();
+        (state.generation, state.orphans) = (generation, generation > 0);
+        state.tenants.push(Some(Tenant::new(root, None)));
+        state.tenant_mut(ROOT).limits.max = max;
+        state
+    }
+
+    /// One that has nothing, not even a root. Allocates nothing.
+    pub fn lost() -> Self {
+        Self {
+            tenants: Vec::new(),
+            free: Vec::new(),
+            names: BTreeMap::new(),
+            wheel: Wheel::default(),
+            inserts: 0,
+            entries: 0,
+            cursor: 0,
+            generation: 0,
+            orphans: false,
+        }
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    pub fn tenant(&self, number: u32) -> &Tenant {
+        self.tenants[number as usize]
+            .as_ref()
+            .expect("a number in use")
+    }
+
+    pub fn tenant_mut(&mut self, number: u32) -> &mut Tenant {
+        self.tenants[number as usize]
+            .as_mut()
+            .expect("a number in use")
+    }
+
+    /// The tenant and all above it.
+    pub fn path(&self, number: u32) -> impl Iterator<Item = u32> + use<'_> {
+        std::iter::successors(Some(number), |&number| self.tenant(number).parent)
+    }
+
+    /// Whether there is a tenant of that number.
+    pub fn is_there(&self, number: u32) -> bool {
+        self.tenants[number as usize].is_some()
+    }
+
+    /// The name of a tenant; none if it is there no longer.
+    pub fn name(&self, number: u32) -> Arc<str> {
+        let tenant = self.tenants[number as usize].as_ref();
+        tenant.map_or_else(|| "".into(), |tenant| Arc::clone(&tenant.handle.name))
+    }
+
+    pub fn is_within(&self, number: u32, above: u32) -> bool {
+        above == ROOT || self.path(number).any(|number| number == above)
+    }
+
+    /// The tenants from that one down.
+    pub fn below(&self, above: u32) -> impl Iterator<Item = u32> + use<'_> {
+        let all = match self.tenant(above).children {
+            0 => above..above + 1,
+            _ => 0..self.tenants.len() as u32,
+        };
+        all.filter(move |&number| self.is_there(number) && self.is_within(number, above))
+    }
+
+    /// The child of that name; a new one if there was none.
+    pub fn child(&mut self, parent: &Arc<Handle>, name: &str) -> Arc<Handle> {
+        let name: Arc<str> = name.into();
+        let parent = parent.live(self.generation);
+        let above = parent.number(self.generation);
+        let key = (above, Arc::clone(&name));
+        if let Some(&number) = self.names.get(&key) {
+            return Arc::clone(&self.tenant(number).handle);
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.tenants.push(None);
+            u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
+        });
+        let handle = Handle::new(number, self.generation, name, Some(Arc::clone(parent)));
+        self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle), Some(above)));
+        self.tenant_mut(above).children += 1;
+        self.names.insert(key, number);
+        handle
+    }
+
+    /// Deletes a tenant without entries and children. Returns false if it has some, or is the root.
+    pub fn delete(&mut self, number: u32) -> bool {
+        let tenant = self.tenant(number);
+        let Some(parent) = tenant.parent else {
+            return false;
+        };
+        if tenant.children > 0 || tenant.policy.entries() > 0 {
+            return false;
+        }
+        self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
+        let tenant = self.tenants[number as usize].take().expect("it is there");
+        tenant.handle.deleted.store(true, Ordering::Relaxed);
+        self.names
+            .remove(&(parent, Arc::clone(&tenant.handle.name)));
+        let above = self.tenant_mut(parent);
+        above.children -= 1;
+        above.events.add(tenant.events);
+        above.handle.counters.absorb(&tenant.handle.counters);
+        self.free.push(number);
+        true
+    }
+
+    /// Links an entry of a state that is lost, as the root's.
+    pub fn adopt(&mut self, locked: &mut Locked, id: Id) {
+        locked.of(id).forget();
+        // SAFETY: the caller's section keeps it.
+        let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
+        self.link(locked, id, ROOT, expires);
+    }
+
+    /// Links a new entry that there is room for, unless it was claimed meanwhile.
+    pub fn link(&mut self, locked: &mut Locked, id: Id, number: u32, expires: u64) {
+        let guarded = locked.of(id);
+        // Linked: this was found among what a lost state had left.
+        if guarded.stage != Stage::New {
+            return;
+        }
+        (guarded.stage, guarded.tenant) = (Stage::Linked, number);
+        if expires != NEVER {
+            guarded.timer = self.wheel.add(id, tick_after(expires));
+        }
+        self.inserts += 1;
+        let inserts = self.inserts;
+        self.entries += 1;
+        let half_life = self.half_life();
+        let tenant = self.tenant_mut(number);
+        tenant.events.inserts += 1;
+        if tenant.policy.insert(locked, id) {
+            tenant.worth.earn(inserts, half_life);
+        }
+        self.charge(number, crate::policy::Nodes::weight(locked, id));
+    }
+
+    /// In how many inserts what memory has earned is worth half.
+    fn half_life(&self) -> u64 {
+        self.entries.max(1000)
+    }
+
+    /// Claims an entry, and returns where to count why; `None` if it was claimed before.
+    pub fn claim(&mut self, locked: &mut Locked, id: Id) -> Option<&mut Events> {
+        let guarded = locked.of(id);
+        let number = guarded.tenant;
+        match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
+            Stage::Claimed => return None,
+            Stage::New => {}
+            Stage::Linked => {
+                let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
+                if timer != NO_TIMER {
+                    self.wheel.remove(timer);
+                }
+                let weight = crate::policy::Nodes::weight(locked, id);
+                self.tenant_mut(number).policy.remove(locked, id);
+                self.entries -= 1;
+                self.uncharge(number, weight);
+            }
+        }
+        Some(&mut self.tenant_mut(number).events)
+    }
+
+    /// Claims entries that have expired. Returns whether there may be more.
+    pub fn expire(&mut self, locked: &mut Locked, now: u64, claimed: &mut Claimed) -> bool {
+        while !claimed.is_full() {
+            let Some(id) = self.wheel.pop(now >> TICK) else {
+                return false;
+            };
+            locked.of(id).timer = NO_TIMER;
+            // SAFETY: in a queue, and the lock is held.
+            let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
+            if expires > now {
+                // It was used meanwhile.
+                locked.of(id).timer = self.wheel.add(id, tick_after(expires));
+                continue;
+            }
+            if let Some(events) = self.claim(locked, id) {
+                events.expired += 1;
+            }
+            claimed.push(id);
+        }
+        true
+    }
+
+    /// Makes room for so much in a tenant, by evicting: at most a batch at a time.
+    pub fn make_room(
+        &mut self,
+        locked: &mut Locked,
+        number: u32,
+        weight: u64,
+        claimed: &mut Claimed,
+    ) -> Result<Room, NoRoom> {
+        let mut level = Some(number);
+        while let Some(above) = level {
+            let tenant = self.tenant(above);
+            let (max, parent) = (tenant.limits.max, tenant.parent);
+            if weight > max {
+                return Err(NoRoom::TooLarge(above));
+            }
+            while self.tenant(above).usage > max - weight {
+                if claimed.is_full() {
+                    return Ok(Room::Again);
+                }
+                if !self.evict_below(locked, above, For::Insert(number), claimed) {
+                    return Err(NoRoom::Protected(above));
+                }
+            }
+            level = parent;
+        }
+        Ok(Room::Made)
+    }
+
+    /// Evicts until a tenant uses no more than `goal`, or a batch is full. Returns whether there is
+    /// more to do, and something that can be done.
+    pub fn shrink(
+        &mut self,
+        locked: &mut Locked,
+        above: u32,
+        goal: u64,
+        claimed: &mut Claimed,
+    ) -> bool {
+        while self.tenant(above).usage > goal {
+            if claimed.is_full() {
+                return true;
+            }
+            if !self.evict_below(locked, above, For::Limit, claimed) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Evicts one entry of a tenant or one below it that no min protects.
+    pub fn give_back(&mut self, locked: &mut Locked, above: u32, claimed: &mut Claimed) -> bool {
+        self.evict_below(locked, above, For::Pressure, claimed)
+    }
+
+    /// Evicts one entry of a tenant or one below it.
+    fn evict_below(
+        &mut self,
+        locked: &mut Locked,
+        above: u32,
+        what_for: For,
+        claimed: &mut Claimed,
+    ) -> bool {
+        let Some((number, id)) = self.choose(locked, above, what_for) else {
+            return false;
+        };
+        let guarded = locked.of(id);
+        guarded.stage = Stage::Claimed;
+        let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
+        if timer != NO_TIMER {
+            self.wheel.remove(timer);
+        }
+        let weight = crate::policy::Nodes::weight(locked, id);
+        let tenant = self.tenant_mut(number);
+        tenant.policy.evict(locked, id);
+        tenant.events.evicted += 1;
+        self.entries -= 1;
+        self.uncharge(number, weight);
+        claimed.push(id);
+        true
+    }
+
+    /// Claims entries of one tenant, for any reason. Returns false once it has none.
+    pub fn claim_all(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
+        while !claimed.is_full() {
+            let Some(id) = self.tenant(number).policy.any() else {
+                return false;
+            };
+            if let Some(events) = self.claim(locked, id) {
+                events.removed += 1;
+            }
+            claimed.push(id);
+        }
+        true
+    }
+
+    fn charge(&mut self, number: u32, weight: u64) {
+        let mut level = Some(number);
+        while let Some(number) = level {
+            let tenant = self.tenant_mut(number);
+            tenant.usage += weight;
+            level = tenant.parent;
+        }
+    }
+
+    fn uncharge(&mut self, number: u32, weight: u64) {
+        let mut level = Some(number);
+        while let Some(number) = level {
+            let tenant = self.tenant_mut(number);
+            tenant.usage -= weight;
+            level = tenant.parent;
+        }
+    }
+
+    /// Whether entries expire.
+    pub fn has_timers(&self) -> bool {
+        self.wheel.len() > 0
+    }
+}
+
+impl Tenant {
+    fn new(handle: Arc<Handle>, parent: Option<u32>) -> Self {
+        Self {
+            handle,
+            parent,
+            children: 0,
+            policy: Policy::new(),
+            limits: Limits::default(),
+            claims: Default::default(),
+            usage: 0,
+            events: Events::default(),
+            worth: Default::default(),
+            victim: Default::default(),
+        }
+    }
+}
+
+impl Events {
+    pub fn add(&mut self, other: Self) {
+        self.inserts += other.inserts;
+        self.evicted += other.evicted;
+        self.expired += other.expired;
+        self.replaced += other.replaced;
+        self.removed += other.removed;
+    }
+}
+
+/// The first tick that is not before `expires`.
+fn tick_after(expires: u64) -> u64 {
+    expires.div_ceil(1 << TICK)
+}

@@ -1,0 +1,262 @@
+//! Which tenant gives way: limits, effective protection, and what memory earns.
+
+use super::{NoRoom, ROOT, State};
+use crate::node::{Id, Locked};
+
+/// What a tenant may use, in bytes. The kernel's `memory.min`, `low`, `high` and `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub min: u64,
+    pub low: u64,
+    pub high: u64,
+    pub max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            min: 0,
+            low: 0,
+            high: u64::MAX,
+            max: u64::MAX,
+        }
+    }
+}
+
+/// What the children of a tenant are promised together.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Claims {
+    min: u64,
+    low: u64,
+}
+
+/// Ghost hits, decayed: the last ones count most.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Worth {
+    earned: f64,
+    /// When that was so, in inserts.
+    at: u64,
+}
+
+impl Worth {
+    pub fn earn(&mut self, now: u64, half_life: u64) {
+        self.earned = self.get(now, half_life) + 1.0;
+        self.at = now;
+    }
+
+    fn get(&self, now: u64, half_life: u64) -> f64 {
+        self.earned * (-((now - self.at) as f64) / half_life as f64).exp2()
+    }
+}
+
+/// A choice that stays for a while.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Victim {
+    number: Option<u32>,
+    /// For how many evictions.
+    left: u32,
+}
+
+/// Which protection counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protect {
+    MinAndLow,
+    Min,
+    /// None does: a limit was set that is below what is protected, or between two entries.
+    Nothing,
+}
+
+/// What an eviction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// To make room for an entry of that tenant, which may take from itself.
+    Insert(u32),
+    /// A limit that was set, which holds at once, whatever was promised below it.
+    Limit,
+    /// Memory pressure.
+    Pressure,
+}
+
+/// How many evictions a choice stays for.
+const STAYS: u32 = 16;
+
+/// How many tenants that may give way are compared, at most: the next ones each time.
+const COMPARED: usize = 64;
+
+/// The tenant that was chosen before keeps giving way unless another one's memory earns less than
+/// this part of what its own does.
+const HYSTERESIS: f64 = 0.8;
+
+impl State {
+    /// Changes the limits of a tenant, and what its parent has promised.
+    pub fn set_limits(&mut self, number: u32, change: impl FnOnce(&mut Limits)) {
+        let tenant = self.tenant_mut(number);
+        let old = tenant.limits;
+        change(&mut tenant.limits);
+        let (new, parent) = (tenant.limits, tenant.parent);
+        if let Some(parent) = parent {
+            let claims = &mut self.tenant_mut(parent).claims;
+            claims.min = claims.min.saturating_sub(old.min).saturating_add(new.min);
+            claims.low = claims.low.saturating_sub(old.low).saturating_add(new.low);
+        }
+        for level in self.path(number).collect::<Vec<_>>() {
+            self.tenant_mut(level).victim = Victim::default();
+        }
+    }
+
+    /// What of its min, or of its low, a tenant has: a share, where its parent has promised more
+    /// than it has itself.
+    fn protection(&self, number: u32, of: Protect) -> u64 {
+        let tenant = self.tenant(number);
+        let Some(parent) = tenant.parent else {
+            return tenant.limits.max;
+        };
+        let above = self.tenant(parent);
+        let (own, claims) = match of {
+            Protect::Min => (tenant.limits.min, above.claims.min),
+            Protect::MinAndLow => (tenant.limits.low, above.claims.low),
+            Protect::Nothing => return 0,
+        };
+        if own == 0 {
+            return 0;
+        }
+        let available = self.protection(parent, of);
+        if claims <= available {
+            own
+        } else {
+            // Both are below 2^64, so this fits.
+            (u128::from(available) * u128::from(own) / u128::from(claims)) as u64
+        }
+    }
+
+    /// Whether `weight` may be taken from a tenant for `inserter`, to make room below `above`.
+    fn may_take(
+        &self,
+        number: u32,
+        weight: u64,
+        above: u32,
+        inserter: Option<u32>,
+        protect: Protect,
+    ) -> bool {
+        for level in self.path(number) {
+            if level == above || inserter.is_some_and(|inserter| self.is_within(inserter, level)) {
+                return true;
+            }
+            let left = self.tenant(level).usage.saturating_sub(weight);
+            let protected = match protect {
+                Protect::Min | Protect::Nothing => self.protection(level, protect),
+                Protect::MinAndLow => self
+                    .protection(level, Protect::Min)
+                    .max(self.protection(level, Protect::MinAndLow)),
+            };
+            if left < protected {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Chooses the entry that goes next below a limit, and returns whose it is.
+    pub(super) fn choose(
+        &mut self,
+        locked: &mut Locked,
+        above: u32,
+        what_for: For,
+    ) -> Option<(u32, Id)> {
+        let inserter = match what_for {
+            For::Insert(inserter) => Some(inserter),
+            For::Limit | For::Pressure => None,
+        };
+        if self.tenants.len() == 1 {
+            return Some((ROOT, self.tenant_mut(ROOT).policy.candidate(locked)?));
+        }
+        let all = [Protect::MinAndLow, Protect::Min, Protect::Nothing];
+        let kinds = if what_for == For::Limit { 3 } else { 2 };
+        for protect in &all[..kinds] {
+            let protect = *protect;
+            let mut tried = 0;
+            while let Some(number) = self.choose_tenant(above, inserter, protect) {
+                let id = self.tenant_mut(number).policy.candidate(locked)?;
+                let weight = crate::policy::Nodes::weight(locked, id);
+                if self.may_take(number, weight, above, inserter, protect) {
+                    let victim = &mut self.tenant_mut(above).victim;
+                    victim.left = victim.left.saturating_sub(1);
+                    return Some((number, id));
+                }
+                // The entry is larger than what is not protected: look for another tenant.
+                self.tenant_mut(above).victim = Victim::default();
+                tried += 1;
+                if tried > 1 {
+                    break;
+                }
+            }
+        }
+        // Only what is protected from others is left: the inserter makes room among its own.
+        let own = inserter?;
+        let id = self.tenant_mut(own).policy.candidate(locked)?;
+        Some((own, id))
+    }
+
+    fn choose_tenant(
+        &mut self,
+        above: u32,
+        inserter: Option<u32>,
+        protect: Protect,
+    ) -> Option<u32> {
+        let victim = self.tenant(above).victim;
+        if let Some(number) = victim.number
+            && victim.left > 0
+            && self.gives_way(number, above, inserter, protect)
+        {
+            return Some(number);
+        }
+        let (now, half_life) = (self.inserts, self.half_life());
+        let count = self.tenants.len() as u32;
+        let cursor = self.cursor % count;
+        let mut last = cursor;
+        let best = (cursor..count)
+            .chain(0..cursor)
+            .filter(|&number| {
+                self.is_there(number)
+                    && self.is_within(number, above)
+                    && self.gives_way(number, above, inserter, protect)
+            })
+            .take(COMPARED)
+            .inspect(|&number| last = number)
+            .map(|number| {
+                let tenant = self.tenant(number);
+                let over_high = self
+                    .path(number)
+                    .any(|level| self.tenant(level).usage > self.tenant(level).limits.high);
+                let mut worth =
+                    tenant.worth.get(now, half_life) / tenant.policy.weight().max(1) as f64;
+                if victim.number == Some(number) {
+                    worth *= HYSTERESIS;
+                }
+                let excess = tenant.usage - self.protection(number, Protect::Min).min(tenant.usage);
+                (!over_high, worth, excess, number)
+            })
+            .min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)))?
+            .3;
+        self.cursor = last + 1;
+        self.tenant_mut(above).victim = Victim {
+            number: Some(best),
+            left: STAYS,
+        };
+        Some(best)
+    }
+
+    /// Whether a tenant has something that may be taken.
+    fn gives_way(&self, number: u32, above: u32, inserter: Option<u32>, protect: Protect) -> bool {
+        self.tenants[number as usize]
+            .as_ref()
+            .is_some_and(|tenant| tenant.policy.entries() > 0)
+            && self.may_take(number, 1, above, inserter, protect)
+    }
+
+    /// Whose limit it was.
+    pub fn limit_of(&self, refused: NoRoom) -> (u32, u64) {
+        let (NoRoom::TooLarge(number) | NoRoom::Protected(number)) = refused;
+        (number, self.tenant(number).limits.max)
+    }
+}

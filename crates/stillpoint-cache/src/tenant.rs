@@ -1,0 +1,52 @@
+//! A tenant's handle: what views of it share, and what of it outlives it.
+
+use crate::statistics::Counters;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// A tenant, as its views know it.
+#[derive(Debug)]
+pub struct Handle {
+    number: u32,
+    /// The [`State`](crate::state::State) that has it: another one knows nothing of it.
+    of: u64,
+    pub name: Arc<str>,
+    pub parent: Option<Arc<Handle>>,
+    pub counters: Counters,
+    pub deleted: AtomicBool,
+}
+
+impl Handle {
+    pub fn root() -> Arc<Self> {
+        Self::new(crate::state::ROOT, 0, "".into(), None)
+    }
+
+    pub fn new(number: u32, of: u64, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            of,
+            name,
+            parent,
+            counters: Counters::default(),
+            deleted: AtomicBool::new(false),
+        })
+    }
+
+    /// The tenant itself, or where it has been deleted, the nearest one above that has not. The
+    /// root is never deleted. `of` is the state that has the tenants, whose lock is held.
+    pub fn live(self: &Arc<Self>, of: u64) -> &Arc<Self> {
+        match &self.parent {
+            Some(parent) if self.of != of || self.deleted.load(Ordering::Relaxed) => {
+                parent.live(of)
+            }
+            _ => self,
+        }
+    }
+
+    /// The number of [`live`](Self::live).
+    pub fn number(self: &Arc<Self>, of: u64) -> u32 {
+        self.live(of).number
+    }
+}

@@ -1,0 +1,188 @@
+//! What a user sees of a cache: entries, limits, listeners, expiry.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
+
+fn counted(max: u64) -> Cache<u64, u64> {
+    Cache::builder()
+        .max_bytes(max)
+        .weigher(|_, _| 1)
+        .name("counted")
+        .build()
+}
+
+#[test]
+fn entries_come_and_go() {
+    let cache = counted(10);
+    assert_eq!(cache.get(&1), None);
+    cache.insert(1, 10);
+    cache.insert(1, 11);
+    assert_eq!(cache.get(&1), Some(11));
+    let reference = cache.get_ref(&1).unwrap();
+    assert_eq!((*reference.key(), *reference), (1, 11));
+    assert_eq!(cache.remove(&1), Some(11));
+    assert_eq!(*reference, 11, "the section keeps it");
+    drop(reference);
+    assert_eq!(cache.remove(&1), None);
+    assert!(!cache.contains_key(&1) && !cache.invalidate(&1));
+    let statistics = cache.statistics();
+    assert_eq!(
+        (statistics.hits, statistics.misses, statistics.inserts),
+        (2, 1, 2)
+    );
+    assert_eq!((statistics.replaced, statistics.removed), (1, 1));
+    assert_eq!((statistics.entries, statistics.bytes), (0, 0));
+}
+
+#[test]
+fn no_insert_takes_it_above_its_limit() {
+    let cache = counted(100);
+    for key in 0..10_000 {
+        cache.insert(key, key);
+        assert!(cache.weighted_bytes() <= 100);
+    }
+    assert_eq!(cache.entry_count(), 100);
+    assert_eq!(cache.iter().count(), 100);
+    assert_eq!(cache.statistics().evicted, 9_900);
+    cache.set_max_bytes(10);
+    assert_eq!((cache.entry_count(), cache.max_bytes()), (10, 10));
+    cache.set_max_bytes(0);
+    assert!(matches!(
+        cache.try_insert(1, 1),
+        Err(InsertError::TooLarge { limit: 0, .. })
+    ));
+    assert_eq!(cache.statistics().refused, 1);
+}
+
+#[test]
+fn an_entry_as_large_as_the_cache_is_let_in() {
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_bytes(1000)
+        .weigher(|_, &weight| weight)
+        .build();
+    for key in 0..1000 {
+        cache.insert(key, 1);
+    }
+    cache.try_insert(5000, 500).unwrap();
+    assert_eq!(cache.entry_count(), 501);
+    cache.try_insert(5001, 1000).unwrap();
+    assert_eq!(cache.entry_count(), 1);
+    let error = cache.try_insert(5002, 1001).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the limit of the cache, 1000 bytes")
+    );
+}
+
+#[test]
+fn all_are_invalidated_or_some() {
+    let cache = counted(1000);
+    (0..1000).for_each(|key| cache.insert(key, key));
+    assert_eq!(cache.invalidate_entries_if(|key, _| key % 2 == 0), 500);
+    assert_eq!(cache.entry_count(), 500);
+    assert!(
+        cache
+            .iter()
+            .all(|(key, value)| key % 2 == 1 && key == value)
+    );
+    cache.invalidate_all();
+    assert_eq!((cache.entry_count(), cache.iter().count()), (0, 0));
+}
+
+#[test]
+fn a_listener_hears_each_entry_once_and_may_use_the_cache() {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let slot: Arc<Mutex<Option<Cache<u64, u64>>>> = Arc::default();
+    let (tell, own) = (Arc::clone(&heard), Arc::clone(&slot));
+    let cache = Cache::builder()
+        .max_bytes(10)
+        .weigher(|_, _| 1)
+        .eviction_listener(move |&key: &u64, &value: &u64, cause| {
+            tell.lock().unwrap().push((key, value, cause));
+            let cache = own.lock().unwrap().clone().unwrap();
+            if key < 1000 {
+                cache.insert(key + 1000, 0);
+            }
+        })
+        .build();
+    *slot.lock().unwrap() = Some(cache.clone());
+    cache.insert(1, 10);
+    cache.insert(1, 11);
+    cache.remove(&1);
+    let of_one = heard.lock().unwrap().clone();
+    let of_one: Vec<_> = of_one.into_iter().filter(|heard| heard.0 == 1).collect();
+    assert_eq!(of_one, [(1, 10, Cause::Replaced), (1, 11, Cause::Removed)]);
+    assert_eq!(cache.get(&1001), Some(0));
+    *slot.lock().unwrap() = None;
+}
+
+#[test]
+fn an_expired_entry_is_never_found() {
+    let clock = ManualClock::default();
+    let cache = Cache::builder()
+        .max_bytes(100)
+        .weigher(|_: &u64, _: &u64| 1)
+        .time_to_live(Duration::from_secs(10))
+        .clock(clock.clone())
+        .build();
+    cache.insert(1, 1);
+    cache.insert_with_ttl(2, 2, Duration::from_secs(20));
+    clock.advance(Duration::from_millis(9_999));
+    assert_eq!((cache.get(&1), cache.get(&2)), (Some(1), Some(2)));
+    clock.advance(Duration::from_millis(1));
+    assert_eq!((cache.get(&1), cache.get(&2)), (None, Some(2)));
+    assert!(!cache.contains_key(&1));
+    clock.advance(Duration::from_millis(17));
+    cache.run_pending();
+    assert_eq!((cache.entry_count(), cache.statistics().expired), (1, 1));
+    clock.advance(Duration::from_secs(11));
+    cache.insert(3, 3);
+    assert_eq!((cache.entry_count(), cache.statistics().expired), (1, 2));
+}
+
+#[test]
+fn a_use_lets_an_entry_last_longer_but_not_for_ever() {
+    let clock = ManualClock::default();
+    let cache = Cache::builder()
+        .max_bytes(1000)
+        .time_to_live(Duration::from_secs(100))
+        .time_to_idle(Duration::from_secs(16))
+        .clock(clock.clone())
+        .build();
+    cache.insert(1, 1);
+    cache.insert(2, 2);
+    for round in 0..6 {
+        clock.advance(Duration::from_secs(15));
+        cache.run_pending();
+        assert_eq!(cache.get(&1), Some(1), "{round}");
+    }
+    assert_eq!(cache.entry_count(), 1, "what was not used has gone");
+    clock.advance(Duration::from_secs(11));
+    assert_eq!(cache.get(&1), None);
+}
+
+#[test]
+fn each_value_is_dropped_once() {
+    struct Counted(Arc<AtomicUsize>);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let drops = Arc::new(AtomicUsize::new(0));
+    let cache = Cache::builder().max_bytes(50).weigher(|_, _| 1).build();
+    for key in 0..1000_u64 {
+        cache.insert(key % 300, Counted(Arc::clone(&drops)));
+    }
+    drop(cache);
+    stillpoint::barrier();
+    stillpoint::global().kvfree_barrier();
+    assert_eq!(drops.load(Ordering::Relaxed), 1000);
+}

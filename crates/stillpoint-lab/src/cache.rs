@@ -1,0 +1,65 @@
+//! What `scale cache` asks of a subject: a cache from `u64` to `u64` whose handles threads use, each
+//! its own.
+
+/// What caches hash with, where they can be told.
+pub type BuildHasher = foldhash::fast::RandomState;
+
+/// A cache that threads share.
+pub trait Cache: Send + Sync + Sized + 'static {
+    /// A thread's access.
+    type Handle<'c>: CacheHandle + Send;
+
+    /// An empty cache of so many entries, each of which weighs one.
+    fn with_entries(entries: usize) -> Self;
+
+    /// An empty cache in which an entry weighs what its value says, and that is told how many to
+    /// expect.
+    fn with_weight(weight: u64, entries: usize) -> Self;
+
+    /// The calling thread's access.
+    fn handle(&self) -> Self::Handle<'_>;
+
+    /// Does what the subject has put off, where it puts work off.
+    fn settle(&self) {}
+}
+
+/// A thread's access to a cache. Each call enters and leaves what the subject protects readers with.
+pub trait CacheHandle {
+    /// The key's value, which has been used now.
+    fn get(&mut self, key: u64) -> Option<u64>;
+
+    /// Adds an entry, or replaces its value.
+    fn insert(&mut self, key: u64, value: u64);
+}
+
+/// What the weight of an entry is, in a cache that was made [for weights](Cache::with_weight).
+#[inline]
+pub fn weight_of(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX).max(1)
+}
+
+/// A request of a program that has a cache before something slow: returns whether it was a hit, and
+/// otherwise adds the entry.
+#[inline]
+pub fn request(cache: &mut impl CacheHandle, key: u64, value: u64) -> bool {
+    let is_hit = cache.get(key).is_some();
+    if !is_hit {
+        cache.insert(key, value);
+    }
+    is_hit
+}
+
+/// A cache of bytes that can be told to be of another size while it is used.
+pub trait ByteCache: Send + Sync + Sized + 'static {
+    /// An empty cache of so many bytes.
+    fn with_bytes(bytes: u64) -> Self;
+
+    /// Adds an entry, or replaces its value.
+    fn insert(&self, key: u64, value: &[u8]);
+
+    /// Gives it another size, and evicts what does not fit any more, now or soon.
+    fn shrink(&self, bytes: u64);
+
+    /// The bytes that it says it holds.
+    fn charged(&self) -> u64;
+}

@@ -1,0 +1,94 @@
+//! A tenant beside a neighbour that scans. The tenant asks for each of its [`ENTRIES`] entries in
+//! turn, again and again; its minimum has room for them. The neighbour, on a thread of its own, asks
+//! for [`SCANNED`] times as many entries, each of them [`TIMES`] times in succession and then never
+//! again. `hits_lost` is how many of the tenant's requests missed after it had its entries in the
+//! cache; `hit_ratio` is that of the same requests. Peers have no tenants: there both use one cache.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Builder;
+
+use anyhow::{Result, anyhow};
+
+use super::Work;
+use super::generate::{Loop, Scan};
+use super::replay::Counted;
+use crate::cache::{Cache, CacheHandle, request};
+use crate::run::Sample;
+use crate::scale::spawn;
+use crate::subject::poll_until;
+
+/// The whole cache's entries.
+pub const CAPACITY: usize = 20_000;
+
+/// The tenant's minimum, in entries.
+pub const MINIMUM: usize = 10_000;
+
+/// The tenant's entries.
+const ENTRIES: u64 = 8_000;
+
+/// How often it goes through them before the neighbour begins.
+const BEFORE: u64 = 3;
+
+/// How often beside the neighbour.
+const BESIDE: u64 = 25;
+
+/// Requests of the neighbour for each of the tenant's.
+const SCANNED: u64 = 10;
+
+/// The neighbour requests each entry so many times.
+const TIMES: u64 = 2;
+
+/// Requests by which one of the two may be ahead, times [`SCANNED`] for the neighbour.
+const AHEAD: u64 = 64;
+
+/// Measures a cache that both use.
+pub fn of_one_cache<C: Cache>(work: &Work) -> Result<Sample> {
+    let cache: &C = super::leak(C::with_entries(CAPACITY));
+    measure(work, cache.handle(), cache.handle())
+}
+
+/// Measures what a tenant loses.
+pub fn measure(
+    work: &Work,
+    mut tenant: impl CacheHandle + Send,
+    mut neighbour: impl CacheHandle + Send,
+) -> Result<Sample> {
+    let mut own = Loop::new(ENTRIES);
+    for key in own.by_ref().take((ENTRIES * BEFORE) as usize) {
+        request(&mut tenant, key, key);
+    }
+    let requests = work.divided((ENTRIES * BESIDE) as usize) as u64;
+    let (done, scanned) = (AtomicU64::new(0), AtomicU64::new(0));
+    // Relaxed: numbers that keep the two together, and order nothing.
+    let beside = || {
+        for (number, key) in (0..requests * SCANNED).zip(Scan::new(1 << 32, TIMES)) {
+            if number % (AHEAD * SCANNED) == 0 {
+                scanned.store(number, Ordering::Relaxed);
+                poll_until(|| done.load(Ordering::Relaxed) * SCANNED >= number);
+            }
+            request(&mut neighbour, key, key);
+        }
+        scanned.store(u64::MAX, Ordering::Relaxed);
+    };
+    let counted = std::thread::scope(|scope| {
+        let neighbour = spawn(Builder::new(), scope, beside);
+        let mut counted = Counted::default();
+        for (number, key) in (0..requests).zip(own) {
+            if number % AHEAD == 0 {
+                done.store(number, Ordering::Relaxed);
+                let needed = number.saturating_sub(AHEAD) * SCANNED;
+                poll_until(|| scanned.load(Ordering::Relaxed) >= needed);
+            }
+            counted.note(request(&mut tenant, key, key));
+        }
+        done.store(u64::MAX / SCANNED, Ordering::Relaxed);
+        let neighbour = neighbour
+            .join()
+            .map_err(|_| anyhow!("the neighbour panicked"));
+        neighbour.map(|()| counted)
+    })?;
+    Ok(super::sample([
+        ("hits_lost", counted.missed() as f64),
+        ("hit_ratio", counted.ratio()),
+    ]))
+}

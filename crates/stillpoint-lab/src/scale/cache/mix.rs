@@ -1,0 +1,216 @@
+//! Tenants as Twitter's caches are ([`twitter`]), a thousandth of their size: each has its rate,
+//! its sizes of entries, its working set, and keys by Zipf's law. A request for a new key is an
+//! insert; it counts neither as hit nor as miss, as no cache can have it. All others read, and
+//! insert on a miss. Entries weigh what their keys and values take.
+//!
+//! All tenants together have a fifth of their working sets as their cache. In `mix` Stillpoint's
+//! tenants have half of an equal share as their minimum, and the rest goes where it earns most; a
+//! peer has one cache for all. In `mix-static` each tenant has an equal share and no more: with
+//! Stillpoint a limit, with a peer a cache. The first third of the requests does not count.
+
+use anyhow::Result;
+
+use super::Work;
+use super::generate::Zipf;
+use super::replay::Counted;
+use super::twitter::{CLUSTERS, Cluster};
+use crate::cache::{Cache, CacheHandle, request};
+use crate::run::Sample;
+use crate::scale::map::keys::key;
+
+/// All requests.
+const REQUESTS: usize = 3_000_000;
+
+/// Of the real working sets, so much is there.
+const SCALE: f64 = 1e-3;
+
+/// Of the working sets, so much is cached.
+const CACHED: f64 = 0.2;
+
+/// MB where the published figure is 0, as it is rounded.
+const LEAST: f64 = 0.5;
+
+/// Where no exponent is published: that of clusters 40 and 41, which are used alike.
+const EXPONENT: f64 = 0.855;
+
+/// How many tenants there are.
+pub const TENANTS: usize = CLUSTERS.len();
+
+/// The bytes of the whole cache.
+pub fn bytes() -> u64 {
+    (CLUSTERS.iter().map(Cluster::working_bytes).sum::<f64>() * CACHED) as u64
+}
+
+/// The bytes of each tenant's equal share.
+pub fn share() -> u64 {
+    bytes() / TENANTS as u64
+}
+
+impl Cluster {
+    fn working_bytes(&self) -> f64 {
+        self.working_set.max(LEAST) * 1e6 * SCALE
+    }
+
+    fn entry_bytes(&self) -> u32 {
+        self.key + self.value
+    }
+
+    fn keys(&self) -> u64 {
+        (self.working_bytes() / f64::from(self.entry_bytes()))
+            .round()
+            .max(1.0) as u64
+    }
+
+    /// Entries of a share.
+    fn entries_of(&self, bytes: u64) -> usize {
+        (bytes / u64::from(self.entry_bytes())).max(1) as usize
+    }
+}
+
+/// What is requested of one of the tenants.
+struct Requests {
+    tenants: Vec<Tenant>,
+    /// Where each tenant's part of all requests ends.
+    ends: Vec<f64>,
+    random: fastrand::Rng,
+}
+
+struct Tenant {
+    keys: Zipf,
+    /// Where its keys begin.
+    first: u64,
+    /// The next new key.
+    new: u64,
+    compulsory: f64,
+    entry_bytes: u32,
+}
+
+enum Request {
+    New(u64),
+    Known(u64),
+}
+
+impl Requests {
+    fn new() -> Self {
+        let tenant = |cluster: &Cluster| {
+            let first = u64::from(cluster.number) << 40;
+            let exponent = cluster.exponent.unwrap_or(EXPONENT);
+            Tenant {
+                keys: Zipf::new(cluster.keys(), exponent, cluster.number.into()),
+                first,
+                new: first + (1 << 39),
+                compulsory: cluster.compulsory / 100.0,
+                entry_bytes: cluster.entry_bytes(),
+            }
+        };
+        let sum = |ends: &mut f64, cluster: &Cluster| {
+            *ends += cluster.kqps;
+            Some(*ends)
+        };
+        Self {
+            tenants: CLUSTERS.iter().map(tenant).collect(),
+            ends: CLUSTERS.iter().scan(0.0, sum).collect(),
+            random: fastrand::Rng::with_seed(1),
+        }
+    }
+
+    /// The next request: whose, for what, and what the entry weighs.
+    fn next(&mut self) -> (usize, Request, u64) {
+        let all = self.ends.last().copied().unwrap_or_default();
+        let place = self.random.f64() * all;
+        let number = self
+            .ends
+            .partition_point(|&end| end <= place)
+            .min(self.ends.len() - 1);
+        let tenant = &mut self.tenants[number];
+        let request = if self.random.f64() < tenant.compulsory {
+            tenant.new += 1;
+            Request::New(key(tenant.new))
+        } else {
+            Request::Known(key(tenant.first + tenant.keys.rank()))
+        };
+        (number, request, tenant.entry_bytes.into())
+    }
+}
+
+/// Measures a peer whose one cache serves all.
+pub fn of_one_cache<C: Cache>(work: &Work) -> Result<Sample> {
+    let entries = CLUSTERS
+        .iter()
+        .map(|cluster| cluster.entries_of(share()))
+        .sum();
+    let cache: &C = super::leak(C::with_weight(bytes(), entries));
+    measure(work, CLUSTERS.iter().map(|_| cache.handle()).collect())
+}
+
+/// Measures a peer with a cache for each tenant.
+pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
+    let cache = |cluster: &Cluster| {
+        let cache: &C = super::leak(C::with_weight(share(), cluster.entries_of(share())));
+        cache.handle()
+    };
+    measure(work, CLUSTERS.iter().map(cache).collect())
+}
+
+/// Measures the hit ratio of all tenants together, each with its handle.
+pub fn measure(work: &Work, mut tenants: Vec<impl CacheHandle>) -> Result<Sample> {
+    let requests = work.divided(REQUESTS);
+    let mut from = Requests::new();
+    let mut counted = Counted::default();
+    for number in 0..requests {
+        let (tenant, asked, weight) = from.next();
+        match asked {
+            Request::New(key) => tenants[tenant].insert(key, weight),
+            Request::Known(key) => {
+                let is_hit = request(&mut tenants[tenant], key, weight);
+                if number >= requests / 3 {
+                    counted.note(is_hit);
+                }
+            }
+        }
+    }
+    Ok(super::sample([("hit_ratio", counted.ratio())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_have_their_rates_and_their_new_keys() {
+        const ALL: usize = 400_000;
+        let mut from = Requests::new();
+        let (mut asked, mut new) = ([0.0; TENANTS], [0.0; TENANTS]);
+        for _ in 0..ALL {
+            let (tenant, request, weight) = from.next();
+            assert_eq!(weight, u64::from(CLUSTERS[tenant].entry_bytes()));
+            asked[tenant] += 1.0;
+            if let Request::New(_) = request {
+                new[tenant] += 1.0;
+            }
+        }
+        let rates: f64 = CLUSTERS.iter().map(|cluster| cluster.kqps).sum();
+        for (number, cluster) in CLUSTERS.iter().enumerate() {
+            let part = asked[number] / ALL as f64;
+            assert!(
+                (part - cluster.kqps / rates).abs() < 0.002,
+                "{}",
+                cluster.number
+            );
+            let compulsory = new[number] / asked[number];
+            assert!(
+                (compulsory - cluster.compulsory / 100.0).abs() < 0.05,
+                "{}",
+                cluster.number
+            );
+        }
+    }
+
+    #[test]
+    fn an_equal_share_is_a_fifty_third_of_a_fifth() {
+        assert_eq!(TENANTS, 53);
+        let working: f64 = CLUSTERS.iter().map(|cluster| cluster.working_set).sum();
+        let expected = working * 1e6 * SCALE * CACHED / 53.0;
+        assert!((share() as f64 / expected - 1.0).abs() < 0.001);
+    }
+}

@@ -1,0 +1,248 @@
+//! `stillpoint scale cache`: caches from `u64` to `u64` that threads share.
+//!
+//! Caches hash with `foldhash::fast` where they can be told, and allocate from the system's
+//! allocator. The limit is hashbrown with neither synchronization nor eviction, a table for each
+//! thread; it takes part where nothing is evicted.
+//!
+//! | scenarios | figures | |
+//! |---|---|---|
+//! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
+//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p6 with Stillpoint only, as it takes long |
+//! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
+//! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
+//! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
+//! | `pressure` | `rss_ms`, `rss_ratio` | [`pressure`]: a cache of bytes is told to shrink |
+//! | `cgroup` | `rss_ratio` | [`cgroup`]: a flood in a control group of 128 MiB |
+//! | `many-tenants` | `ns_per_op`, `hit_ratio`, `bytes_per_entry` | [`tenants`]: 10,000 tenants of 100 entries |
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use clap::error::ErrorKind;
+use serde::{Deserialize, Serialize};
+
+use super::Benchmark;
+use crate::cache::{ByteCache, Cache};
+use crate::choice::PossibleValues;
+use crate::output::Metric;
+use crate::peers;
+use crate::run::{Curve, Metrics, Sample};
+use crate::subject::{Peer, Registry};
+
+mod cgroup;
+mod generate;
+mod isolation;
+mod limit;
+mod mix;
+mod ours;
+mod pressure;
+mod read;
+mod replay;
+mod tenants;
+mod trace;
+mod twitter;
+mod weight;
+
+/// The scenarios, in the table's order.
+const SCENARIOS: &[&str] = &[
+    "read-1",
+    "read-2",
+    "read-n",
+    "mixed-2",
+    "mixed-n",
+    "oltp-1000",
+    "oltp-2000",
+    "oltp-5000",
+    "p3-20000",
+    "p3-40000",
+    "p3-80000",
+    "p6-20000",
+    "p6-40000",
+    "p6-80000",
+    "oltp-1000-6",
+    "oltp-2000-6",
+    "oltp-5000-6",
+    "p3-20000-6",
+    "p3-40000-6",
+    "p3-80000-6",
+    "p6-20000-6",
+    "p6-40000-6",
+    "p6-80000-6",
+    "memory",
+    "isolation",
+    "mix",
+    "mix-static",
+    "pressure",
+    "cgroup",
+    "many-tenants",
+];
+
+/// What the work depends on.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Work {
+    /// Threads in the scenarios with -n, which run only if they are named
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: u32,
+
+    /// The folder of the traces OLTP, P3 and P6, as NAME.lis or NAME.lis.zst; by default ../traces
+    /// or ../shared/traces, seen from the project's root. Without it the rows are skipped
+    #[arg(long, value_name = "DIR", env = "STILLPOINT_TRACES")]
+    traces: Option<PathBuf>,
+
+    /// Divide the operations, the requests and the entries, and replay the first part of a trace
+    /// only, for a quick look
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    divide: u32,
+}
+
+impl Work {
+    /// So many, or as many as a quick look has.
+    fn divided(&self, number: usize) -> usize {
+        number / self.divide as usize
+    }
+}
+
+impl super::Work for Work {
+    const NAME: &'static str = "cache";
+
+    const SHOWS: &'static str = "What caches that threads share cost, what they keep, and what a neighbour costs a tenant. Less is \
+        better, but of ops_per_s and hit_ratio more is. oltp, p3 and p6 are traces of N. Megiddo and D. S. Modha, \"ARC: A \
+        Self-Tuning, Low Overhead Replacement Cache\", USENIX FAST 2003, pp. 115-130. The tenants of mix follow the statistics of J. \
+        Yang, Y. Yue and K. V. Rashmi, \"A large scale analysis of hundreds of in-memory cache clusters at Twitter\", USENIX OSDI \
+        2020.";
+
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["default"]);
+
+    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_cache);
+
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+
+    const ONLY_IF_NAMED: &'static [&'static str] = &["read-n", "mixed-n"];
+
+    // They find the same in each round, or take long.
+    const ONE_ROUND: &'static [&'static str] = SCENARIOS.split_at(5).1;
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "ns_per_op",
+            decimals: 1,
+        },
+        Metric {
+            name: "ops_per_s",
+            decimals: 0,
+        },
+        Metric {
+            name: "hit_ratio",
+            decimals: 4,
+        },
+        Metric {
+            name: "bytes_per_entry",
+            decimals: 1,
+        },
+        Metric {
+            name: "hits_lost",
+            decimals: 0,
+        },
+        Metric {
+            name: "rss_ms",
+            decimals: 2,
+        },
+        Metric {
+            name: "rss_ratio",
+            decimals: 3,
+        },
+    ];
+
+    fn skipped(&self, scenario: &str) -> Option<&'static str> {
+        if scenario == "cgroup" && !cgroup::is_possible() {
+            return Some("no control group with a limit of memory can be made");
+        }
+        let plan = replay::Plan::of(scenario)?;
+        let is_there = |folder: PathBuf| trace::file(&folder, plan.trace).is_some();
+        let found = trace::folder(self.traces.as_deref()).is_some_and(is_there);
+        (!found).then_some("no traces")
+    }
+
+    fn check(&self) -> Result<(), clap::Error> {
+        match &self.traces {
+            Some(folder) if !folder.is_dir() => {
+                let message = format!("--traces: {} is no folder\n", folder.display());
+                Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut found = Subjects(Vec::new());
+        ours::register(&mut found);
+        peers::register(&mut found);
+        let limit = Peer::new("limit");
+        for scenario in SCENARIOS {
+            if let Some(plan) = read::Plan::of(scenario).filter(read::Plan::is_read_only) {
+                found.add(limit, scenario, move |work| {
+                    read::measure::<limit::Limit>(work, plan)
+                });
+            }
+        }
+        found.0
+    }
+}
+
+/// Takes down the subjects' benchmarks.
+struct Subjects(Vec<Benchmark<Work>>);
+
+impl Subjects {
+    fn add(
+        &mut self,
+        subject: Peer,
+        scenario: &'static str,
+        measure: impl Fn(&Work) -> Result<Sample> + 'static,
+    ) {
+        self.0
+            .push(Benchmark::new(subject, measure).in_scenario(scenario));
+    }
+
+    /// What needs no tenants; of the traces, those that are wanted.
+    fn everywhere<C: Cache>(&mut self, peer: Peer, wanted: impl Fn(replay::Plan) -> bool) {
+        for scenario in SCENARIOS {
+            if let Some(plan) = read::Plan::of(scenario) {
+                self.add(peer, scenario, move |work| read::measure::<C>(work, plan));
+            }
+        }
+        for (scenario, plan) in replay::Plan::all().filter(|&(_, plan)| wanted(plan)) {
+            self.add(peer, scenario, move |work| replay::measure::<C>(work, plan));
+        }
+        self.add(peer, "memory", weight::measure::<C>);
+    }
+}
+
+impl Registry for Subjects {
+    fn caches<C: Cache>(&mut self, peer: Peer) {
+        self.everywhere::<C>(peer, |plan| !plan.is_long());
+        self.add(peer, "isolation", isolation::of_one_cache::<C>);
+        self.add(peer, "mix", mix::of_one_cache::<C>);
+        self.add(peer, "mix-static", mix::of_a_cache_each::<C>);
+        self.add(peer, "many-tenants", tenants::of_a_cache_each::<C>);
+    }
+
+    fn shrinks<C: ByteCache>(&mut self, peer: Peer) {
+        self.add(peer, "pressure", pressure::measure::<C>);
+    }
+}
+
+/// A cache that is never dropped: the process ends with its measurement.
+fn leak<C: Cache>(cache: C) -> &'static C {
+    Box::leak(Box::new(cache))
+}
+
+fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
+    Sample {
+        metrics: figures
+            .into_iter()
+            .map(|(name, figure)| (name.to_owned(), figure))
+            .collect::<Metrics>(),
+        curve: Curve::new(),
+    }
+}

@@ -1,0 +1,153 @@
+//! The hit ratio over a trace: each request reads, and inserts on a miss, as in mokabench. Six
+//! clients take parts of [`PART`] requests in turn, each the next one that is left.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Builder;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::{SCENARIOS, Work, trace};
+use crate::cache::{Cache, request};
+use crate::run::Sample;
+use crate::scale::spawn;
+use trace::Trace;
+
+/// The names of the traces.
+const TRACES: [&str; 3] = ["oltp", "p3", "p6"];
+
+/// As many requests are in a part.
+const PART: u64 = 200;
+
+/// A scenario.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// The trace's name.
+    pub trace: &'static str,
+    entries: usize,
+    clients: usize,
+}
+
+impl Plan {
+    /// The plan of a scenario of this name, if it is one of a trace.
+    pub fn of(scenario: &str) -> Option<Self> {
+        let mut words = scenario.split('-');
+        let name = words.next()?;
+        let trace = TRACES.into_iter().find(|trace| *trace == name)?;
+        Some(Self {
+            trace,
+            entries: words.next()?.parse().ok()?,
+            clients: words
+                .next()
+                .map_or(Some(1), |clients| clients.parse().ok())?,
+        })
+    }
+
+    /// Returns whether it takes longer than the others, so that only the library's cache does it.
+    pub fn is_long(&self) -> bool {
+        self.trace == "p6" && self.clients > 1
+    }
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        SCENARIOS
+            .iter()
+            .filter_map(|name| Some((*name, Self::of(name)?)))
+    }
+}
+
+/// Measures a hit ratio.
+pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
+    let folder = trace::folder(work.traces.as_deref()).context("there is no folder of traces")?;
+    let file = trace::file(&folder, plan.trace)
+        .with_context(|| format!("{} has no {}", folder.display(), plan.trace))?;
+    let trace = Trace::read(&file)?.divided(work.divide);
+    let cache: &C = super::leak(C::with_entries(plan.entries));
+    let counted = if plan.clients == 1 {
+        replay(cache, trace.blocks())
+    } else {
+        by_clients(cache, &trace, plan.clients)?
+    };
+    Ok(super::sample([("hit_ratio", counted.ratio())]))
+}
+
+/// Hits, and requests.
+#[derive(Default)]
+pub struct Counted {
+    hits: u64,
+    requests: u64,
+}
+
+impl Counted {
+    /// Counts a request.
+    #[inline]
+    pub fn note(&mut self, is_hit: bool) {
+        self.hits += u64::from(is_hit);
+        self.requests += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.requests += other.requests;
+    }
+
+    /// Requests that were no hit.
+    pub fn missed(&self) -> u64 {
+        self.requests - self.hits
+    }
+
+    /// Hits for each request.
+    pub fn ratio(&self) -> f64 {
+        self.hits as f64 / self.requests as f64
+    }
+}
+
+fn replay<C: Cache>(cache: &C, blocks: impl Iterator<Item = u64>) -> Counted {
+    let mut handle = cache.handle();
+    let mut counted = Counted::default();
+    for block in blocks {
+        counted.note(request(&mut handle, block, block));
+    }
+    counted
+}
+
+fn by_clients<C: Cache>(cache: &C, trace: &Trace, clients: usize) -> Result<Counted> {
+    let parts = trace.parts(PART);
+    let next = AtomicUsize::new(0);
+    let client = || {
+        let mut counted = Counted::default();
+        // Relaxed: a part is taken once, and the parts themselves do not change.
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            counted.add(&replay(cache, trace.in_part(part.clone())));
+        }
+        counted
+    };
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..clients)
+            .map(|_| spawn(Builder::new(), scope, client))
+            .collect();
+        let mut all = Counted::default();
+        for client in clients {
+            all.add(&client.join().map_err(|_| anyhow!("a client panicked"))?);
+        }
+        Ok(all)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_trace_has_three_sizes_with_one_client_and_with_six() {
+        let plans: Vec<_> = Plan::all().map(|(_, plan)| plan).collect();
+        assert_eq!(plans.len(), 18);
+        assert_eq!(plans.iter().filter(|plan| plan.clients == 6).count(), 9);
+        let expected = Plan {
+            trace: "p6",
+            entries: 80_000,
+            clients: 6,
+        };
+        assert_eq!(Plan::of("p6-80000-6"), Some(expected));
+        assert_eq!(Plan::of("read-1"), None);
+    }
+}

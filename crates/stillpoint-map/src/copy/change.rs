@@ -1,0 +1,419 @@
+//! The methods of `CopyMap` that change it.
+
+use super::{
+    core::Changed,
+    map::{CopyMap, In},
+};
+use crate::{outcome::Operation, store::no_memory};
+use equivalent::Equivalent;
+use std::hash::{BuildHasher, Hash};
+use stillpoint::Section;
+
+/// What [`CopyMap::compute`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyCompute<K, V, T> {
+    /// It has inserted this entry.
+    Inserted(K, V),
+    /// It has replaced an entry.
+    Updated {
+        /// The entry that was replaced.
+        old: (K, V),
+        /// The one that has replaced it.
+        new: (K, V),
+    },
+    /// It has removed this entry.
+    Removed(K, V),
+    /// It has done nothing.
+    Aborted(T),
+}
+
+/// What is to be done with the entry of a key, and what to return then.
+enum Act<K, V, R> {
+    Put((K, V), R),
+    Take(R),
+    Leave(R),
+}
+
+impl<K, V, S> CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher,
+{
+    /// Does what `decide` says about the entry of a key. It is asked again if another thread was
+    /// faster.
+    #[track_caller]
+    fn act<Q, R>(
+        &self,
+        key: &Q,
+        guard: &impl Section,
+        mut decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>,
+    ) -> R
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.check(guard);
+        let hash = self.hash(key);
+        let hash_of = |key: &K| self.hash(key);
+        let world = In(self.domain());
+        // What was decided for a map without a table.
+        let mut decided = None;
+        let core = match self.core() {
+            Some(core) => core,
+            None => match decide(None) {
+                Act::Leave(with) => return with,
+                act => {
+                    decided = Some(act);
+                    self.core_for(0, false).unwrap_or_else(|| no_memory())
+                }
+            },
+        };
+        loop {
+            // SAFETY: inside a section of the map's domain.
+            let look = unsafe { core.look(hash, |other| key.equivalent(other)) };
+            let act = match decided.take() {
+                Some(act) if look.pair().is_none() => act,
+                _ => decide(look.pair()),
+            };
+            let (changed, with) = match act {
+                Act::Leave(with) => return with,
+                Act::Put(pair, with) => {
+                    // SAFETY: inside the section of the look, for this hash.
+                    let changed = unsafe { core.put(hash, &look, pair, &world, &hash_of) };
+                    (changed, with)
+                }
+                Act::Take(with) => {
+                    // SAFETY: the same.
+                    let changed = unsafe { core.take(hash, &look, &world, &hash_of) };
+                    (changed, with)
+                }
+            };
+            match changed {
+                Changed::Done => return with,
+                Changed::NotSame => {}
+                Changed::NoMemory => no_memory(),
+            }
+        }
+    }
+
+    /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
+    /// The old key is replaced, too.
+    ///
+    /// Does not block, but for a lock of the bucket, which other threads hold for nanoseconds.
+    /// Allocates if the bucket has no free slot. If the domain has used up its memory budget, the
+    /// end of the section may wait, for a bounded time. Not async-signal-safe.
+    ///
+    /// ```
+    /// let map = stillpoint_map::CopyMap::new();
+    /// let map = map.pin();
+    /// assert_eq!(map.insert(7, 1), None);
+    /// assert_eq!(map.insert(7, 2), Some(1));
+    /// assert_eq!(map.get(&7), Some(2));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain. Without memory the process ends.
+    #[track_caller]
+    pub fn insert(&self, key: K, value: V, guard: &impl Section) -> Option<V> {
+        self.act(&key, guard, |found| {
+            Act::Put((key, value), found.map(|(_, value)| value))
+        })
+    }
+
+    /// Inserts an entry, unless there is one with that key. Returns the value. Otherwise as
+    /// [`insert`](Self::insert).
+    ///
+    /// # Errors
+    ///
+    /// The value that is in the map.
+    ///
+    /// ```
+    /// let map = stillpoint_map::CopyMap::new();
+    /// let map = map.pin();
+    /// assert_eq!(map.try_insert(7, 1), Ok(1));
+    /// assert_eq!(map.try_insert(7, 2), Err(1));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn try_insert(&self, key: K, value: V, guard: &impl Section) -> Result<V, V> {
+        self.try_insert_with(key, || value, guard)
+    }
+
+    /// Inserts an entry with the value that `make` returns, unless there is one with that key.
+    /// Returns the value. Otherwise as [`insert`](Self::insert).
+    ///
+    /// `make` is called once, if the key is not found at first.
+    ///
+    /// # Errors
+    ///
+    /// The value that is in the map.
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn try_insert_with(
+        &self,
+        key: K,
+        make: impl FnOnce() -> V,
+        guard: &impl Section,
+    ) -> Result<V, V> {
+        let mut make = once(make);
+        self.act(&key, guard, |found| match found {
+            Some((_, value)) => Act::Leave(Err(value)),
+            None => {
+                let value = make();
+                Act::Put((key, value), Ok(value))
+            }
+        })
+    }
+
+    /// Returns the value of a key, which is `value` if there was none. Otherwise as
+    /// [`insert`](Self::insert).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn get_or_insert(&self, key: K, value: V, guard: &impl Section) -> V {
+        self.get_or_insert_with(key, || value, guard)
+    }
+
+    /// Returns the value of a key, made by `make` if there was none. Otherwise as
+    /// [`try_insert_with`](Self::try_insert_with).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V, guard: &impl Section) -> V {
+        let (Ok(value) | Err(value)) = self.try_insert_with(key, make, guard);
+        value
+    }
+
+    /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
+    /// if there is no such key. Otherwise as [`insert`](Self::insert).
+    ///
+    /// `update` is called again if another thread has changed the entry meanwhile.
+    ///
+    /// ```
+    /// let map = stillpoint_map::CopyMap::from([(7, 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.update(7, |number| number + 1), Some(2));
+    /// assert_eq!(map.update(8, |number| number + 1), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn update(
+        &self,
+        key: K,
+        mut update: impl FnMut(V) -> V,
+        guard: &impl Section,
+    ) -> Option<V> {
+        self.act(&key, guard, |found| match found {
+            Some((_, value)) => {
+                let new = update(value);
+                Act::Put((key, new), Some(new))
+            }
+            None => Act::Leave(None),
+        })
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
+    /// new value. Otherwise as [`update`](Self::update).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn update_or_insert(
+        &self,
+        key: K,
+        update: impl FnMut(V) -> V,
+        value: V,
+        guard: &impl Section,
+    ) -> V {
+        self.update_or_insert_with(key, update, || value, guard)
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns,
+    /// which is called once at most. Returns the new value. Otherwise as [`update`](Self::update).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn update_or_insert_with(
+        &self,
+        key: K,
+        mut update: impl FnMut(V) -> V,
+        make: impl FnOnce() -> V,
+        guard: &impl Section,
+    ) -> V {
+        let mut make = once(make);
+        self.act(&key, guard, |found| {
+            let new = found.map_or_else(&mut make, |(_, value)| update(value));
+            Act::Put((key, new), new)
+        })
+    }
+
+    /// Inserts, replaces, removes or leaves the entry of a key, as `compute` says, which gets the
+    /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
+    ///
+    /// All of it is one atomic operation: `compute` is called again if another thread has changed
+    /// the entry meanwhile.
+    ///
+    /// ```
+    /// use stillpoint_map::{CopyCompute, CopyMap, Operation};
+    ///
+    /// let stock = CopyMap::from([('a', 1)]);
+    /// let stock = stock.pin();
+    /// let take = |entry: Option<(char, u32)>| match entry {
+    ///     None => Operation::Abort("sold out"),
+    ///     Some((_, 1)) => Operation::Remove,
+    ///     Some((_, number)) => Operation::Insert(number - 1),
+    /// };
+    /// assert_eq!(stock.compute('a', take), CopyCompute::Removed('a', 1));
+    /// assert_eq!(stock.compute('a', take), CopyCompute::Aborted("sold out"));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
+    #[track_caller]
+    pub fn compute<T>(
+        &self,
+        key: K,
+        mut compute: impl FnMut(Option<(K, V)>) -> Operation<V, T>,
+        guard: &impl Section,
+    ) -> CopyCompute<K, V, T> {
+        self.act(&key, guard, |found| match (compute(found), found) {
+            (Operation::Abort(with), _) => Act::Leave(CopyCompute::Aborted(with)),
+            (Operation::Remove, Some((key, value))) => Act::Take(CopyCompute::Removed(key, value)),
+            (Operation::Remove, None) => {
+                panic!("`Operation::Remove` for a key that is not there: return `Abort` for `None`")
+            }
+            (Operation::Insert(value), Some(old)) => {
+                let new = (key, value);
+                Act::Put(new, CopyCompute::Updated { old, new })
+            }
+            (Operation::Insert(value), None) => {
+                Act::Put((key, value), CopyCompute::Inserted(key, value))
+            }
+        })
+    }
+
+    /// Removes an entry, and returns its value.
+    ///
+    /// Does not block, but for a lock of the bucket; not async-signal-safe.
+    ///
+    /// ```
+    /// let map = stillpoint_map::CopyMap::from([(7, 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.remove(&7), Some(1));
+    /// assert_eq!(map.remove(&7), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn remove<Q>(&self, key: &Q, guard: &impl Section) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        Some(self.remove_entry(key, guard)?.1)
+    }
+
+    /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn remove_entry<Q>(&self, key: &Q, guard: &impl Section) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.act(key, guard, |found| match found {
+            Some(_) => Act::Take(found),
+            None => Act::Leave(None),
+        })
+    }
+
+    /// Removes an entry if `condition` returns true for it, and returns it; `None` if there is no
+    /// such key. Otherwise as [`remove`](Self::remove).
+    ///
+    /// All of it is one atomic operation: `condition` is called again if another thread has
+    /// replaced the entry meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The entry, if the condition was false.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn remove_if<Q>(
+        &self,
+        key: &Q,
+        mut condition: impl FnMut(&K, &V) -> bool,
+        guard: &impl Section,
+    ) -> Result<Option<(K, V)>, (K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.act(key, guard, |found| match found {
+            Some(pair) if condition(&pair.0, &pair.1) => Act::Take(Ok(found)),
+            Some(pair) => Act::Leave(Err(pair)),
+            None => Act::Leave(Ok(None)),
+        })
+    }
+
+    /// Removes the entries for which `keep` returns false, as it visits them
+    /// ([`iter`](Self::iter)).
+    ///
+    /// `keep` is called once more about an entry that it removes, with the value that the entry has
+    /// then: another thread may have replaced it.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
+        for (key, value) in self.iter(guard) {
+            if !keep(&key, &value) {
+                let _ = self.remove_if(&key, |key, value| !keep(key, value), guard);
+            }
+        }
+    }
+
+    /// Removes the entries one by one, as [`retain`](Self::retain) does. What other threads insert
+    /// meanwhile may stay.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn clear(&self, guard: &impl Section) {
+        self.retain(|_, _| false, guard);
+    }
+}
+
+/// Calls `make` the first time, and returns the same value again after that.
+fn once<V: Copy>(make: impl FnOnce() -> V) -> impl FnMut() -> V {
+    let (mut make, mut made) = (Some(make), None::<V>);
+    move || {
+        let value = made.or_else(|| Some(make.take()?()));
+        made = value;
+        value.expect("it was made, or is made now")
+    }
+}

@@ -1,0 +1,488 @@
+//! The current table of a map, what changes its entries, and when it moves to another table: by the
+//! rules of [`crate::core`].
+//!
+//! The entries have no hashes with them: so a table that grows asks for those of the keys, before
+//! any lock is taken. Tables that shrink do not.
+
+use super::{
+    bucket::{Place, Seen, tag},
+    epochs::{Epochs, GracePeriods},
+    moving::Move,
+    spill::{NewSpill, Spill, Tagged},
+    table::{Header, Table},
+};
+use crate::{
+    core::{FEW_LINKS, LARGE, bits_for, capacity, fence_change, is_looked_at},
+    count::Count,
+    resize::Progress,
+    table::{FEWEST_BITS, MOST_BITS},
+};
+use std::ptr;
+use stillpoint_platform::sync::{AtomicPtr, AtomicU32, Ordering};
+
+/// A bucket with no more clean slots asks for those that are pending.
+const FEW_CLEAN: u32 = 2;
+
+/// A map's domain: grace periods, and where goes what is no longer used, until readers have left.
+pub trait World<K, V>: GracePeriods {
+    /// Frees a spill after a grace period.
+    fn retire_spill(&self, spill: Spill<K, V>);
+    /// Frees the memory of a table after a grace period.
+    fn retire_table(&self, table: Table<'_, K, V>);
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changed {
+    Done,
+    /// The bucket is another one than the caller has seen.
+    NotSame,
+    NoMemory,
+}
+
+/// A look at what a change is about, in a section.
+pub struct Look<'t, K, V> {
+    table: Table<'t, K, V>,
+    index: usize,
+    seen: Seen<K, V>,
+    found: Option<(Place, (K, V))>,
+}
+
+impl<K: Copy, V: Copy> Look<'_, K, V> {
+    /// The entry.
+    pub fn pair(&self) -> Option<(K, V)> {
+        Some(self.found?.1)
+    }
+}
+
+/// A map without its hasher and its domain.
+pub struct Core<K, V, C> {
+    table: AtomicPtr<Header<K, V>>,
+    pub count: Count,
+    /// The bits of the smallest table that it may shrink to.
+    floor: AtomicU32,
+    epochs: Epochs<C>,
+}
+
+impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
+    /// Makes one with a table for so many entries, which is the smallest that it will have if it
+    /// `stays`. `None` without memory.
+    pub fn new(entries: usize, stays: bool) -> Option<Self> {
+        let bits = bits_for(entries)?;
+        let floor = if stays { bits } else { FEWEST_BITS };
+        let core = Self {
+            table: AtomicPtr::new(Table::new(bits)?.into_word()),
+            count: Count::new(),
+            floor: AtomicU32::new(floor),
+            epochs: Epochs::new(),
+        };
+        core.spread_out(bits);
+        Some(core)
+    }
+
+    /// The current table. Some of its buckets may be in the next one.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
+    #[inline(always)]
+    pub unsafe fn table<'t>(&self) -> Table<'t, K, V> {
+        // Acquire, pairs with `finish`: the table is complete.
+        let word = self.table.load(Ordering::Acquire);
+        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
+        // had begun before.
+        unsafe { Table::from_word(word) }.expect("there is always one")
+    }
+
+    /// When slots become clean, for tests.
+    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+    pub fn epochs(&self) -> &Epochs<C> {
+        &self.epochs
+    }
+
+    fn spread_out(&self, bits: u32) {
+        if bits >= LARGE {
+            self.count.spread_out();
+        }
+    }
+
+    /// Looks for an entry that is to be changed.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain that lasts for `'t`.
+    pub unsafe fn look<'t>(&self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Look<'t, K, V> {
+        loop {
+            // SAFETY: the caller's promise.
+            let (table, index, word) = unsafe { self.table() }.home(hash);
+            let bucket = table.at(index);
+            let seen = bucket.seen(word);
+            // SAFETY: the caller's promise.
+            let found = unsafe { bucket.place(&seen, tag(hash), &mut is_it) };
+            let is_spilled = matches!(found, Some((Place::Spilled(_), _)));
+            // An update that is under way, and has not taken effect, is waited for.
+            if !is_spilled || seen.has_same_slots(bucket.word(), tag(hash)) {
+                return Look {
+                    table,
+                    index,
+                    seen,
+                    found,
+                };
+            }
+        }
+    }
+
+    /// Puts an entry in, or in the place of the one that was found.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section of the look, which was for the entry's key, with this hash.
+    pub unsafe fn put(
+        &self,
+        hash: u64,
+        look: &Look<'_, K, V>,
+        pair: (K, V),
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Changed {
+        let (table, tag, now) = (look.table, tag(hash), || self.epochs.now());
+        let place = look.found.map(|(place, _)| place);
+        let mut prepared = None;
+        let (clean, is_pending, has_spilled) = loop {
+            let Some(mut locked) = table.lock_at(look.index, now) else {
+                return Changed::NotSame;
+            };
+            if !locked.is_same(&look.seen, tag) {
+                return Changed::NotSame;
+            }
+            let (clean, is_pending) = locked.clean(now());
+            let done = match place {
+                None => locked.insert(tag, pair),
+                Some(Place::Slot(old)) => locked.update(old, tag, pair, now),
+                Some(Place::Spilled(_)) => false,
+            };
+            if done {
+                break (clean - 1, is_pending, false);
+            }
+            if let Some(new) = prepared.take() {
+                if let Some(Place::Slot(old)) = place {
+                    locked.spill_over(old, new, now);
+                } else {
+                    locked.set_spill(Some(new));
+                }
+                locked.unlock();
+                look.seen
+                    .spill
+                    .into_iter()
+                    .for_each(|old| world.retire_spill(old));
+                break (0, is_pending, true);
+            }
+            drop(locked);
+            // SAFETY: the section in which it was seen.
+            prepared = unsafe {
+                with_entry(
+                    look,
+                    Tagged {
+                        key: pair.0,
+                        value: pair.1,
+                        tag,
+                    },
+                )
+            };
+            if prepared.is_none() {
+                return Changed::NoMemory;
+            }
+        };
+        if place.is_none() {
+            self.count.add(1);
+        }
+        fence_change();
+        if is_pending && clean <= FEW_CLEAN {
+            self.epochs.advance(world, clean == 0);
+        }
+        if has_spilled && !matches!(place, Some(Place::Spilled(_))) {
+            table
+                .header()
+                .units
+                .extended
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        if place.is_none() && clean == 0 && is_looked_at(table.bits(), hash) {
+            self.consider_growing(table);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.help(world, hash_of) };
+        Changed::Done
+    }
+
+    /// Takes the entry out that was found.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section of the look, with this hash.
+    pub unsafe fn take(
+        &self,
+        hash: u64,
+        look: &Look<'_, K, V>,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Changed {
+        let (table, now) = (look.table, || self.epochs.now());
+        let Some((place, _)) = look.found else {
+            return Changed::NotSame;
+        };
+        let prepared = match place {
+            Place::Slot(_) => None,
+            // SAFETY: the section in which it was seen.
+            Place::Spilled(index) => match unsafe { without_entry(look, index) } {
+                Some(new) => new,
+                None => return Changed::NoMemory,
+            },
+        };
+        let Some(mut locked) = table.lock_at(look.index, now) else {
+            return Changed::NotSame;
+        };
+        if !locked.is_same(&look.seen, tag(hash)) {
+            return Changed::NotSame;
+        }
+        let is_empty = match place {
+            Place::Slot(slot) => {
+                locked.clean(now());
+                locked.empty(slot, now);
+                let is_empty = locked.is_empty();
+                drop(locked);
+                is_empty
+            }
+            Place::Spilled(_) => {
+                locked.set_spill(prepared);
+                locked.unlock();
+                look.seen
+                    .spill
+                    .into_iter()
+                    .for_each(|old| world.retire_spill(old));
+                false
+            }
+        };
+        self.count.add(1_u64.wrapping_neg());
+        fence_change();
+        if is_empty && is_looked_at(table.bits(), hash) {
+            self.consider_shrinking(table);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.help(world, hash_of) };
+        Changed::Done
+    }
+
+    fn consider_growing(&self, table: Table<'_, K, V>) {
+        let bits = table.bits();
+        let extended = table.header().units.extended.load(Ordering::Relaxed);
+        if bits < MOST_BITS && self.count.get() > capacity(bits) {
+            self.start_move(table, bits + 1);
+        } else if extended > table.buckets() as u64 + FEW_LINKS {
+            self.start_move(table, bits);
+        }
+    }
+
+    fn consider_shrinking(&self, table: Table<'_, K, V>) {
+        let bits = table.bits();
+        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
+            self.start_move(table, bits - 1);
+        }
+    }
+
+    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
+    /// move.
+    fn start_move(&self, table: Table<'_, K, V>, bits: u32) {
+        // Relaxed: only compared. While the table before it moves, it is not the current one.
+        let current = self.table.load(Ordering::Relaxed);
+        if current != table.into_word() || table.next().is_some() {
+            return;
+        }
+        let Some(next) = Table::new(bits) else { return };
+        self.spread_out(bits);
+        if !table.set_next(next) {
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { next.free_memory() };
+        }
+    }
+
+    /// Makes the table at least large enough for so many more entries, and the smallest for that.
+    /// Does nothing while tables move. Returns false without memory.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn reserve(&self, more: usize) -> bool {
+        let entries = self.count.get().checked_add(more);
+        let Some(bits) = entries.and_then(bits_for) else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        if table.bits() < bits {
+            // The table grows there in steps. Whether there is memory for the last is tried first.
+            let Some(last) = Table::<K, V>::new(bits) else {
+                return false;
+            };
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { last.free_memory() };
+        }
+        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
+        if table.bits() < bits {
+            self.start_move(table, table.bits() + 1);
+        }
+        let reserved = table.bits() >= bits || table.next().is_some();
+        if !reserved {
+            // Another thread's larger floor stays.
+            let _ = self.floor.compare_exchange(
+                bits,
+                before.min(bits),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        reserved
+    }
+
+    /// How many entries it has before its table grows.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn capacity(&self) -> usize {
+        // SAFETY: the caller's promise.
+        capacity(unsafe { self.table() }.bits())
+    }
+
+    /// Lets the table shrink to what its entries need.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn shrink_to_fit(&self) {
+        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        self.consider_shrinking(table);
+    }
+
+    /// Moves a chunk, if the table moves.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    unsafe fn help(
+        &self,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Progress {
+        // SAFETY: the caller's promise.
+        match Move::of(unsafe { self.table() }) {
+            Some(under_way) => self.help_with(under_way, world, hash_of),
+            None => Progress::NothingToTake,
+        }
+    }
+
+    #[cold]
+    fn help_with(
+        &self,
+        under_way: Move<'_, K, V>,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Progress {
+        let now = || self.epochs.now();
+        // SAFETY: the caller of `help` is inside a section.
+        let progress = unsafe { under_way.help(world, hash_of, now) };
+        if progress == Progress::Finished {
+            self.finish(under_way, world);
+        }
+        progress
+    }
+
+    fn finish(&self, Move { from, to }: Move<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
+        // Release, pairs with `table`: it is complete.
+        let replaced = self.table.compare_exchange(
+            from.into_word(),
+            to.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
+        if replaced.is_ok() {
+            world.retire_table(from);
+            if to.bits() < self.floor.load(Ordering::Relaxed) {
+                self.start_move(to, to.bits() + 1);
+            }
+            self.consider_growing(to);
+            self.consider_shrinking(to);
+        }
+    }
+}
+
+/// The spill with one entry more, or another one in the place that was found.
+///
+/// # Safety
+///
+/// Inside the section of the look.
+unsafe fn with_entry<K: Copy, V: Copy>(
+    look: &Look<'_, K, V>,
+    new: Tagged<K, V>,
+) -> Option<NewSpill<K, V>> {
+    // SAFETY: the caller's promise.
+    let old = look
+        .seen
+        .spill
+        .map_or(&[][..], |spill| unsafe { spill.entries() });
+    let replaced = match look.found {
+        Some((Place::Spilled(index), _)) => index,
+        _ => old.len(),
+    };
+    let entries = (0..old.len().max(replaced + 1))
+        .map(|index| if index == replaced { new } else { old[index] });
+    NewSpill::new(entries.len(), entries)
+}
+
+/// The spill without an entry; none, if there is no other. `None` without memory.
+///
+/// # Safety
+///
+/// Inside the section of the look.
+unsafe fn without_entry<K: Copy, V: Copy>(
+    look: &Look<'_, K, V>,
+    removed: usize,
+) -> Option<Option<NewSpill<K, V>>> {
+    // SAFETY: the caller's promise.
+    let old = look
+        .seen
+        .spill
+        .map_or(&[][..], |spill| unsafe { spill.entries() });
+    if old.len() <= 1 {
+        return Some(None);
+    }
+    let entries = old
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| *index != removed);
+    Some(Some(NewSpill::new(
+        old.len() - 1,
+        entries.map(|(_, entry)| *entry),
+    )?))
+}
+
+impl<K, V, C> Drop for Core<K, V, C> {
+    fn drop(&mut self) {
+        let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: no other thread has the map any more; from `into_word`.
+        unsafe {
+            let Some(table) = Table::from_word(table) else {
+                return;
+            };
+            let next = table.next();
+            table.free();
+            if let Some(next) = next {
+                next.free();
+            }
+        }
+    }
+}

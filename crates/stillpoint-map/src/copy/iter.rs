@@ -1,0 +1,159 @@
+//! Iterators over a map's entries, which are copies of them.
+
+use super::{core::Core, map::CopyMap, walk::Walk};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+    iter::FusedIterator,
+    ptr::NonNull,
+    vec,
+};
+use stillpoint::Cookie;
+
+/// The entries of a map: what [`CopyMap::iter`] returns.
+#[must_use = "iterators are lazy"]
+pub struct CopyIter<'g, K, V, S> {
+    map: &'g CopyMap<K, V, S>,
+    walk: Walk<'g, K, V, Cookie>,
+}
+
+impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyIter<'g, K, V, S> {
+    /// From a position.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'g` the caller is inside a section of the map's domain.
+    pub(super) unsafe fn from(map: &'g CopyMap<K, V, S>, position: Option<u64>) -> Self {
+        let core: Option<NonNull<Core<K, V, Cookie>>> = map.core().map(NonNull::from);
+        Self {
+            map,
+            // SAFETY: the map is there for as long as `'g`; the caller's promise.
+            walk: unsafe { Walk::from(core, position) },
+        }
+    }
+
+    pub(super) fn position(&self) -> Option<u64> {
+        self.walk.position()
+    }
+
+    /// The entries of the next bucket, if there is one.
+    pub(super) fn next_home(&mut self) -> impl Iterator<Item = (K, V)> {
+        self.walk.step();
+        std::iter::from_fn(|| self.walk.next_here(&|key| self.map.hash(key)))
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyIter<'_, K, V, S> {
+    type Item = (K, V);
+
+    #[inline]
+    fn next(&mut self) -> Option<(K, V)> {
+        self.walk.next(&|key| self.map.hash(key))
+    }
+}
+
+/// The keys of a map: what [`CopyMap::keys`] returns.
+#[must_use = "iterators are lazy"]
+pub struct CopyKeys<'g, K, V, S>(pub(super) CopyIter<'g, K, V, S>);
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyKeys<'_, K, V, S> {
+    type Item = K;
+
+    #[inline]
+    fn next(&mut self) -> Option<K> {
+        Some(self.0.next()?.0)
+    }
+}
+
+/// The values of a map: what [`CopyMap::values`] returns.
+#[must_use = "iterators are lazy"]
+pub struct CopyValues<'g, K, V, S>(pub(super) CopyIter<'g, K, V, S>);
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyValues<'_, K, V, S> {
+    type Item = V;
+
+    #[inline]
+    fn next(&mut self) -> Option<V> {
+        Some(self.0.next()?.1)
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyIter<'_, K, V, S> {}
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyKeys<'_, K, V, S> {}
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyValues<'_, K, V, S> {}
+
+impl<K, V, S> Clone for CopyIter<'_, K, V, S> {
+    fn clone(&self) -> Self {
+        Self {
+            map: self.map,
+            walk: self.walk.clone(),
+        }
+    }
+}
+
+impl<K, V, S> Clone for CopyKeys<'_, K, V, S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K, V, S> Clone for CopyValues<'_, K, V, S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K, V, S> fmt::Debug for CopyIter<'_, K, V, S>
+where
+    K: Copy + Hash + Eq + fmt::Debug,
+    V: Copy + fmt::Debug,
+    S: BuildHasher,
+{
+    /// Shows the entries that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
+
+impl<K, V, S> fmt::Debug for CopyKeys<'_, K, V, S>
+where
+    K: Copy + Hash + Eq + fmt::Debug,
+    V: Copy,
+    S: BuildHasher,
+{
+    /// Shows the keys that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
+
+impl<K, V, S> fmt::Debug for CopyValues<'_, K, V, S>
+where
+    K: Copy + Hash + Eq,
+    V: Copy + fmt::Debug,
+    S: BuildHasher,
+{
+    /// Shows the values that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.clone()).finish()
+    }
+}
+
+/// The entries of a map that was taken apart.
+#[derive(Debug, Clone)]
+pub struct CopyIntoIter<K, V>(pub(super) vec::IntoIter<(K, V)>);
+
+impl<K, V> Iterator for CopyIntoIter<K, V> {
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        self.0.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+impl<K, V> ExactSizeIterator for CopyIntoIter<K, V> {}
+impl<K, V> FusedIterator for CopyIntoIter<K, V> {}

@@ -1,0 +1,599 @@
+//! `CopyMap`: what it is, and its reading half.
+
+use super::{
+    core::{Core, World},
+    epochs::GracePeriods,
+    iter::{CopyIter, CopyKeys, CopyValues},
+    pinned::CopyMapRef,
+    spill::Spill,
+    table::Table,
+};
+use crate::{
+    map::{Cursor, DefaultHashBuilder},
+    outcome::TryReserveError,
+    slot::spread,
+    store::no_memory,
+};
+use equivalent::Equivalent;
+use std::{
+    hash::{BuildHasher, Hash},
+    marker::PhantomData,
+    panic::{RefUnwindSafe, UnwindSafe},
+    ptr,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+use stillpoint::{
+    Cookie, Domain, Guard, Section, global,
+    internal::{self, Kept},
+    read_lock,
+};
+
+/// A concurrent hash map of [`Copy`] keys and values, which lie in its table: the fastest look-ups.
+///
+/// It is [`HashMap`](crate::HashMap) with the entries in the buckets. A look-up reads one or two
+/// cache lines that lie side by side, and returns a *copy* of the value; nothing is allocated for an
+/// entry. A look-up takes no lock and writes nothing that other threads read.
+///
+/// ```
+/// use stillpoint_map::CopyMap;
+///
+/// let next_hop: CopyMap<u32, u32> = CopyMap::new();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| {
+///         let next_hop = next_hop.pin(); // a section, until it is dropped
+///         for node in 0..1000 {
+///             next_hop.insert(node, node + 1);
+///         }
+///     });
+///     scope.spawn(|| {
+///         // Waits for no other thread.
+///         assert!(next_hop.pin().get(&7).is_none_or(|next| next == 8));
+///     });
+/// });
+/// assert_eq!(next_hop.pin().get(&7), Some(8));
+/// ```
+///
+/// # This one or `HashMap`
+///
+/// | | `CopyMap` | [`HashMap`](crate::HashMap) |
+/// |---|---|---|
+/// | keys and values | `Copy`, a few words | any |
+/// | `get` returns | a copy | a reference, valid for the section |
+/// | interior mutability, `Arc`, `String` | no: they are not `Copy` | yes |
+/// | a look-up reads | a bucket | a bucket, and the entry |
+/// | an insert allocates | seldom | the entry |
+/// | memory | 20 to 40 bytes for each entry of 16 as it grows, more after removals | 8 bytes an entry beside key and value, and its bucket |
+///
+/// Measure where it matters: large values make the table large, and an empty place in it costs as
+/// much as an entry.
+///
+/// # Sections
+///
+/// As for [`HashMap`](crate::HashMap#sections): [`pin`](Self::pin) begins a section of the map's
+/// domain and returns a [`CopyMapRef`], whose methods take no guard; the methods here take any guard
+/// of the domain, and panic if it is of another one. What they return needs no section.
+///
+/// # Guarantees
+///
+/// * **Single keys.** Each operation on one key is linearizable: it takes effect at one instant
+///   between its call and its return, also while the table grows or shrinks.
+/// * **Iteration** visits every key that is in the map throughout exactly once, also while the
+///   table grows or shrinks. A key that comes, goes or is replaced meanwhile is visited in one of
+///   its states, or not. (One that is removed and inserted again may be visited twice.)
+/// * **[`len`](Self::len)** is exact while no thread changes the map.
+///
+/// # Your code, and locks
+///
+/// No lock is held while your `Hash`, `Eq` or closure runs: it may block, panic, or use the map
+/// again. A table that grows hashes keys again: so inserts and removals may call `Hash` of other
+/// keys than theirs. If one panics there, the entries stay as they were. A wrong `Hash` or `Eq`
+/// leads to entries that are not found, or found twice, and to nothing worse.
+///
+/// # Costs
+///
+/// | | |
+/// |---|---|
+/// | [`new`](Self::new) | allocates nothing; the map is a few words |
+/// | [`get`](Self::get) | hashes the key, reads a bucket. Never blocks, never allocates |
+/// | [`insert`](Self::insert), [`update`](Self::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
+/// | [`remove`](Self::remove) | the lock of one bucket |
+/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets |
+/// | iteration | reads the table in order; no allocation |
+///
+/// A bucket has seven slots. A slot that was emptied is used again after a grace period, because
+/// readers may still be at it. An entry for which there is no free slot goes into a small array
+/// behind the bucket, which each change of it replaces: so a key that is updated again and again
+/// waits for no reader, and costs an allocation an update.
+///
+/// # Memory that is not yet freed
+///
+/// Emptied slots are part of the table, whose size follows the number of entries, so they need no
+/// budget, and no thread has to free them. Arrays that were replaced count against the
+/// [budget](Domain::set_budget) of the map's domain, with their size. Tables of 128 KiB and more
+/// that were replaced do not count; they are given back after a grace period.
+///
+/// A table that moves does so by inserts and removals alone. If the last of them comes in the middle,
+/// both tables stay until the next.
+///
+/// # Signals and forks
+///
+/// As for [`HashMap`](crate::HashMap#signals-and-forks): looking up, iterating and `len` are
+/// async-signal-safe in a thread that has read in the map's domain before, if `Hash` and `Eq` of the
+/// key are; and in the child of a fork the map works. A slot that another thread was emptying at that
+/// instant, and an array, may be leaked.
+///
+/// # Limits
+///
+/// * Arrays lie at addresses of 48 bits. Without memory for one the process ends; so it does in a
+///   removal from one.
+/// * Forks inside children nest 62 deep.
+pub struct CopyMap<K, V, S = DefaultHashBuilder> {
+    /// Null until there is an entry: it allocates nothing before.
+    core: AtomicPtr<Core<K, V, Cookie>>,
+    /// `None`: the global one.
+    domain: Option<Kept>,
+    pub(super) hasher: S,
+    /// Owns entries, and is not variant: a reference is enough to insert.
+    entries: PhantomData<*mut (K, V)>,
+}
+
+// SAFETY: it owns keys and values.
+unsafe impl<K: Send, V: Send, S: Send> Send for CopyMap<K, V, S> {}
+// SAFETY: through a reference, threads get copies of keys and values, and move them in.
+unsafe impl<K: Send + Sync, V: Send + Sync, S: Sync> Sync for CopyMap<K, V, S> {}
+
+// A panic in user code leaves the map as it was before the call, or after it.
+impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for CopyMap<K, V, S> {}
+impl<K: UnwindSafe, V: UnwindSafe, S: UnwindSafe> UnwindSafe for CopyMap<K, V, S> {}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<CopyMap<u64, u64>>() <= 64);
+
+impl<K, V> CopyMap<K, V> {
+    /// Makes an empty map of the global domain. Does not allocate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_hasher(DefaultHashBuilder::default())
+    }
+
+    /// Makes an empty map of `domain`, which it keeps alive. Does not allocate.
+    #[must_use]
+    pub fn new_in(domain: &Domain) -> Self {
+        Self::with_hasher_in(DefaultHashBuilder::default(), domain)
+    }
+}
+
+impl<K: Copy, V: Copy> CopyMap<K, V> {
+    /// Makes a map of the global domain with capacity for `capacity` entries. See
+    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
+    ///
+    /// Without memory for the table the process ends, as with std's map;
+    /// [`try_reserve`](Self::try_reserve) returns an error instead.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
+    }
+}
+
+impl<K, V, S> CopyMap<K, V, S> {
+    /// Makes an empty map of the global domain, with a hasher. Does not allocate.
+    #[must_use]
+    pub const fn with_hasher(hasher: S) -> Self {
+        Self::of(None, hasher)
+    }
+
+    /// Makes an empty map of `domain`, which it keeps alive, with a hasher. Does not allocate.
+    #[must_use]
+    pub fn with_hasher_in(hasher: S, domain: &Domain) -> Self {
+        Self::of(Some(domain.into()), hasher)
+    }
+
+    const fn of(domain: Option<Kept>, hasher: S) -> Self {
+        Self {
+            core: AtomicPtr::new(ptr::null_mut()),
+            domain,
+            hasher,
+            entries: PhantomData,
+        }
+    }
+
+    /// An empty map of the same domain.
+    pub(super) fn new_alike(&self, hasher: S) -> Self {
+        Self::of(self.domain.clone(), hasher)
+    }
+
+    /// Returns the map's hasher.
+    pub fn hasher(&self) -> &S {
+        &self.hasher
+    }
+
+    /// Returns the domain that the map was made in.
+    pub fn domain(&self) -> &Domain {
+        match &self.domain {
+            Some(domain) => domain,
+            None => global(),
+        }
+    }
+
+    /// Begins a section of the map's domain, and returns the map in it.
+    ///
+    /// ```
+    /// let map = stillpoint_map::CopyMap::new();
+    /// let pinned = map.pin();
+    /// pinned.insert(1, 10);
+    /// pinned.insert(2, 20);
+    /// assert_eq!(pinned.values().sum::<i32>(), 30);
+    /// ```
+    #[inline]
+    pub fn pin(&self) -> CopyMapRef<'_, K, V, S> {
+        CopyMapRef::new(self, self.guard())
+    }
+
+    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
+    /// a reference to one.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
+    /// offline.
+    #[inline]
+    #[track_caller]
+    pub fn with_guard<G: Section>(&self, guard: G) -> CopyMapRef<'_, K, V, S, G> {
+        self.check(&guard);
+        CopyMapRef::new(self, guard)
+    }
+
+    /// Begins a section of the map's domain.
+    #[inline]
+    pub fn guard(&self) -> Guard<'_> {
+        match &self.domain {
+            Some(domain) => domain.read_lock(),
+            None => read_lock(),
+        }
+    }
+
+    /// Panics if `section` is of another domain: it would protect nothing.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) fn check(&self, section: &impl Section) {
+        if !internal::is_of(section, self.domain.as_ref()) {
+            wrong_domain();
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn core(&self) -> Option<&Core<K, V, Cookie>> {
+        // Acquire, pairs with `make_core`: it is complete.
+        let core = self.core.load(Ordering::Acquire);
+        // SAFETY: from a box, which this owns.
+        unsafe { core.as_ref() }
+    }
+
+    /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
+    /// some of the changes under way.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.core().map_or(0, |core| core.count.get())
+    }
+
+    /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
+    /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
+    /// table does not grow before it has more, and does not shrink below that, except by
+    /// [`shrink_to_fit`](Self::shrink_to_fit).
+    ///
+    /// Without memory for the table the process ends.
+    #[must_use]
+    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
+        let map = Self::with_hasher(hasher);
+        if capacity > 0 && map.core_for(capacity, true).is_none() {
+            no_memory();
+        }
+        map
+    }
+
+    /// The core, with a table for `entries` if there was none, which is the smallest if it `stays`.
+    /// `None` without memory.
+    pub(super) fn core_for(&self, entries: usize, stays: bool) -> Option<&Core<K, V, Cookie>> {
+        match self.core() {
+            Some(core) => Some(core),
+            None => self.make_core(entries, stays),
+        }
+    }
+
+    #[cold]
+    fn make_core(&self, entries: usize, stays: bool) -> Option<&Core<K, V, Cookie>> {
+        let made = Box::into_raw(Box::new(Core::new(entries, stays)?));
+        // Release, pairs with `core`: it is complete. Acquire: so is the faster thread's.
+        let set =
+            self.core
+                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        if set.is_err() {
+            // SAFETY: from a box just now, and no other thread knows it.
+            drop(unsafe { Box::from_raw(made) });
+        }
+        self.core()
+    }
+
+    /// Returns how many entries the map may have before its table grows.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn capacity(&self, guard: &impl Section) -> usize {
+        self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        self.core().map_or(0, |core| unsafe { core.capacity() })
+    }
+
+    /// Makes the table large enough for `additional` more entries, and keeps it so, as
+    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher) does.
+    ///
+    /// Does not wait for that: a map that has a table already moves to larger ones as it does when
+    /// it grows, by inserts and removals.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain. Without memory for the table, the process ends.
+    #[track_caller]
+    pub fn reserve(&self, additional: usize, guard: &impl Section) {
+        if self.try_reserve(additional, guard).is_err() {
+            no_memory();
+        }
+    }
+
+    /// Makes the table large enough for `additional` more entries, as [`reserve`](Self::reserve)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory for the table, or none can be so large. The map stays as it is.
+    ///
+    /// ```
+    /// let map: stillpoint_map::CopyMap<u64, u64> = stillpoint_map::CopyMap::new();
+    /// assert!(map.pin().try_reserve(usize::MAX).is_err());
+    /// map.pin().try_reserve(1000).unwrap();
+    /// assert!(map.pin().capacity() >= 1000);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn try_reserve(
+        &self,
+        additional: usize,
+        guard: &impl Section,
+    ) -> Result<(), TryReserveError> {
+        self.check(guard);
+        let core = self.core_for(additional, true);
+        // SAFETY: inside a section of the map's domain.
+        match core.map(|core| unsafe { core.reserve(additional) }) {
+            Some(true) => Ok(()),
+            _ => Err(TryReserveError { additional }),
+        }
+    }
+
+    /// Lets the table shrink to what its entries need, below what the map was made with or has
+    /// reserved. Does not wait for that: removals and inserts do it.
+    ///
+    /// A map that holds fewer entries than it did shrinks without this.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn shrink_to_fit(&self, guard: &impl Section) {
+        self.check(guard);
+        if let Some(core) = self.core() {
+            // SAFETY: inside a section of the map's domain.
+            unsafe { core.shrink_to_fit() };
+        }
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
+    #[inline(always)]
+    pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+        spread(self.hasher.hash_one(key))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn find<Q>(&self, key: &Q, guard: &impl Section) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.check(guard);
+        let core = self.core()?;
+        let hash = self.hash(key);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { core.table().find(hash, |other| key.equivalent(other)) }
+    }
+
+    /// Returns a copy of the value of a key. The key may be anything that hashes and compares like
+    /// one ([`Equivalent`]).
+    ///
+    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn get<Q>(&self, key: &Q, guard: &impl Section) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        Some(self.find(key, guard)?.1)
+    }
+
+    /// Returns copies of the key and the value of an entry; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn get_key_value<Q>(&self, key: &Q, guard: &impl Section) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.find(key, guard)
+    }
+
+    /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.find(key, guard).is_some()
+    }
+
+    /// Visits the entries, in no particular order. Which: see [the guarantees](Self#guarantees).
+    ///
+    /// The section is open meanwhile. For a loop that takes its time, see [`scan`](Self::scan).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> CopyIter<'g, K, V, S> {
+        self.check(guard);
+        // SAFETY: inside a section of the map's domain for as long as `'g`.
+        unsafe { CopyIter::from(self, Some(0)) }
+    }
+
+    /// Visits the keys, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn keys<'g>(&'g self, guard: &'g impl Section) -> CopyKeys<'g, K, V, S> {
+        CopyKeys(self.iter(guard))
+    }
+
+    /// Visits the values, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn values<'g>(&'g self, guard: &'g impl Section) -> CopyValues<'g, K, V, S> {
+        CopyValues(self.iter(guard))
+    }
+
+    /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section
+    /// that ends before this returns. Returns whether there may be more.
+    ///
+    /// As [`HashMap::scan`](crate::HashMap::scan).
+    ///
+    /// ```
+    /// use stillpoint_map::{CopyMap, Cursor};
+    ///
+    /// let map: CopyMap<u32, u32> = (0..1000).map(|key| (key, key)).collect();
+    /// let (mut cursor, mut sum) = (Cursor::start(), 0);
+    /// while map.scan(&mut cursor, 100, |_, value| sum += value) {
+    ///     std::thread::yield_now(); // outside of any section
+    /// }
+    /// assert_eq!(sum, 499_500);
+    /// ```
+    pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(K, V)) -> bool {
+        let _guard = self.guard();
+        // SAFETY: inside a section of the map's domain, until this returns.
+        let mut entries = unsafe { CopyIter::from(self, cursor.0) };
+        let count = count.max(1);
+        let (mut visited, mut buckets) = (0, 0);
+        while cursor.0.is_some() && visited < count && buckets / 16 < count {
+            for (key, value) in entries.next_home() {
+                visit(key, value);
+                visited += 1;
+            }
+            buckets += 1;
+            cursor.0 = entries.position();
+        }
+        cursor.0.is_some()
+    }
+}
+
+impl<K, V, S> Drop for CopyMap<K, V, S> {
+    fn drop(&mut self) {
+        let core = *self.core.get_mut();
+        if !core.is_null() {
+            // SAFETY: from a box, which this owns.
+            drop(unsafe { Box::from_raw(core) });
+        }
+    }
+}
+
+/// What a domain does for a map.
+pub(super) struct In<'d>(pub &'d Domain);
+
+impl GracePeriods for In<'_> {
+    type Cookie = Cookie;
+
+    fn get_state(&self) -> Cookie {
+        self.0.get_state()
+    }
+
+    fn has_ended(&self, cookie: Cookie) -> bool {
+        internal::has_ended(self.0, cookie)
+    }
+
+    fn start(&self) {
+        let _ = self.0.start_poll();
+    }
+}
+
+impl<K: Copy + Send + 'static, V: Copy + Send + 'static> World<K, V> for In<'_> {
+    fn retire_spill(&self, spill: Spill<K, V>) {
+        // SAFETY: allocated with that layout; no reader from now on finds it. It needs no drop.
+        unsafe {
+            let (block, layout) = spill.block();
+            self.0.retire_sized(block, layout);
+        }
+    }
+
+    fn retire_table(&self, table: Table<'_, K, V>) {
+        /// What no thread uses after a grace period.
+        struct Old<K: 'static, V: 'static>(Table<'static, K, V>);
+        // SAFETY: an address; after a grace period no other thread uses the table.
+        unsafe impl<K, V> Send for Old<K, V> {}
+
+        if let Some((block, layout)) = table.as_block() {
+            // SAFETY: allocated with that layout; no reader from now on finds the table.
+            unsafe { self.0.retire_sized(block, layout) };
+            return;
+        }
+        // By a callback: a large block would count against the budget.
+        // SAFETY: it is not used before the grace period has ended.
+        let old = Old(unsafe { table.forget_lifetime() });
+        self.0.call(move || {
+            let old = old;
+            // SAFETY: the grace period has ended.
+            unsafe { old.0.free_memory() };
+        });
+    }
+}
+
+#[cold]
+#[track_caller]
+fn wrong_domain() -> ! {
+    panic!(
+        "the guard is of another domain than the map, or offline, and would protect nothing: use \
+         one of `CopyMap::pin`, or of the domain that the map was made in"
+    )
+}

@@ -1,0 +1,233 @@
+//! Moving a table's buckets to one of twice, half, or the same size: in units, as [`crate::resize`]
+//! does.
+//!
+//! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
+//! grows: user code, which may use the map again. Then it allocates. Then it locks the old buckets,
+//! and goes on if they still have the same entries.
+
+use super::{
+    bucket::Locked,
+    core::World,
+    epochs::Moment,
+    spill::{NewSpill, Tagged},
+    table::Table,
+};
+use crate::{resize::Progress, table::Units, word::SLOTS};
+use std::ops::Range;
+use stillpoint_platform::fork;
+
+/// A unit whose entries change each time between the look and the lock is left for another pass.
+const TRIES: usize = 16;
+
+/// The move of one table to another.
+pub struct Move<'t, K, V> {
+    pub from: Table<'t, K, V>,
+    pub to: Table<'t, K, V>,
+}
+
+impl<K, V> Clone for Move<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Move<'_, K, V> {}
+
+/// What a unit has become.
+enum Unit {
+    /// This thread has moved it.
+    Moved,
+    /// Another thread had.
+    Done,
+    /// It has other entries now.
+    NotSame,
+    NoMemory,
+}
+
+/// The entries for each new bucket of a unit.
+type Halves<K, V> = [Vec<Tagged<K, V>>; 2];
+
+/// Counts a chunk, of which a part is left out if user code panics.
+struct Chunk<'t> {
+    units: &'t Units,
+    count: usize,
+    all: usize,
+}
+
+impl Drop for Chunk<'_> {
+    fn drop(&mut self) {
+        self.units.add_done(self.count, false, self.all);
+    }
+}
+
+impl<'t, K, V> Move<'t, K, V> {
+    /// The move of a table, if it moves.
+    pub fn of(from: Table<'t, K, V>) -> Option<Self> {
+        let to = from.next()?;
+        Some(Self { from, to })
+    }
+
+    fn units(self) -> usize {
+        self.from.buckets().min(self.to.buckets())
+    }
+
+    /// The buckets that a unit is in.
+    fn olds(self, unit: usize) -> Range<usize> {
+        let each = self.from.buckets() / self.units();
+        unit * each..(unit + 1) * each
+    }
+
+    /// The buckets that it moves to.
+    fn news(self, unit: usize) -> Range<usize> {
+        let each = self.to.buckets() / self.units();
+        unit * each..(unit + 1) * each
+    }
+}
+
+impl<K: Copy, V: Copy> Move<'_, K, V> {
+    /// Moves a chunk.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn help(
+        self,
+        world: &impl World<K, V>,
+        hash_of: &impl Fn(&K) -> u64,
+        now: impl Fn() -> Moment + Copy,
+    ) -> Progress {
+        let counters = &self.from.header().units;
+        let Some(units) = counters.take(self.units()) else {
+            return Progress::NothingToTake;
+        };
+        let (process, count, all) = (fork::process(), units.len(), self.units());
+        let chunk = Chunk {
+            units: counters,
+            count,
+            all,
+        };
+        // Before the locks are taken. A chunk's new buckets are mostly on one page.
+        self.to.at(self.news(units.start).start).touch();
+        let mut halves = Halves::default();
+        let mut is_whole = true;
+        for unit in units {
+            // SAFETY: the caller's promise.
+            is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, now) };
+            if fork::process() != process {
+                // The child counts anew.
+                std::mem::forget(chunk);
+                return Progress::NothingToTake;
+            }
+        }
+        std::mem::forget(chunk);
+        counters.add_done(count, is_whole, all)
+    }
+
+    /// Returns whether it has moved.
+    ///
+    /// # Safety
+    ///
+    /// As for `help`.
+    unsafe fn move_unit(
+        self,
+        unit: usize,
+        halves: &mut Halves<K, V>,
+        world: &impl World<K, V>,
+        hash_of: &impl Fn(&K) -> u64,
+        now: impl Fn() -> Moment + Copy,
+    ) -> bool {
+        for _ in 0..TRIES {
+            // SAFETY: the caller's promise.
+            match unsafe { self.try_move(unit, halves, world, hash_of, now) } {
+                Unit::Moved | Unit::Done => return true,
+                Unit::NotSame => {}
+                Unit::NoMemory => return false,
+            }
+        }
+        false
+    }
+
+    /// # Safety
+    ///
+    /// As for `help`.
+    unsafe fn try_move(
+        self,
+        unit: usize,
+        halves: &mut Halves<K, V>,
+        world: &impl World<K, V>,
+        hash_of: &impl Fn(&K) -> u64,
+        now: impl Fn() -> Moment + Copy,
+    ) -> Unit {
+        let grows = self.news(unit).len() == 2;
+        let look = |index: usize| {
+            let bucket = self.from.at(index);
+            let word = bucket.word();
+            (!word.is_moved()).then(|| (bucket, bucket.seen(word)))
+        };
+        let mut olds = self.olds(unit);
+        let Some(lower) = olds.next().and_then(look) else {
+            return Unit::Done;
+        };
+        let upper = match olds.next().map(look) {
+            Some(None) => return Unit::Done,
+            Some(upper) => upper,
+            None => None,
+        };
+        let seen = [Some(lower), upper];
+        halves.iter_mut().for_each(Vec::clear);
+        for (bucket, seen) in seen.into_iter().flatten() {
+            // SAFETY: the caller's section, in which it was seen.
+            for entry in unsafe { bucket.entries(seen) } {
+                // A hash that is not what it was puts the entry where it is not found.
+                let half = if grows {
+                    self.to.index(hash_of(&entry.key)) & 1
+                } else {
+                    0
+                };
+                if halves[half].try_reserve(1).is_err() {
+                    return Unit::NoMemory;
+                }
+                halves[half].push(entry);
+            }
+        }
+        let mut spills = [None, None];
+        for (spill, entries) in spills.iter_mut().zip(&*halves) {
+            if entries.len() > SLOTS {
+                let rest = entries[SLOTS..].iter().copied();
+                *spill = NewSpill::new(rest.len(), rest);
+                if spill.is_none() {
+                    return Unit::NoMemory;
+                }
+            }
+        }
+        // Only this thread locks two, so it cannot come to a deadlock.
+        let mut locks: [Option<Locked<'_, K, V>>; 2] = [None, None];
+        for ((lock, seen), index) in locks.iter_mut().zip(&seen).zip(self.olds(unit)) {
+            let Some((_, seen)) = seen else { continue };
+            match self.from.lock_at(index, now) {
+                None => return Unit::Done,
+                Some(locked) if !locked.seen().is_all_same(seen) => return Unit::NotSame,
+                Some(locked) => *lock = Some(locked),
+            }
+        }
+        let news = self.news(unit).map(|index| self.to.at(index));
+        for ((bucket, entries), spill) in news.zip(&*halves).zip(spills) {
+            // SAFETY: it is found by an old bucket that has moved, and those of the unit have not.
+            unsafe { bucket.fill(entries.iter().copied(), spill) };
+        }
+        locks.iter_mut().flatten().for_each(Locked::set_moved);
+        // In this order: a walk that finds only the first one moved goes on behind both
+        // (`super::walk`), also in the child of a fork that removes this thread in between.
+        let [lower, upper] = locks;
+        drop(lower);
+        drop(upper);
+        for spill in seen
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, seen)| seen.spill)
+        {
+            world.retire_spill(spill);
+        }
+        Unit::Moved
+    }
+}

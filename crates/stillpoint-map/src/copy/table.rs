@@ -1,0 +1,255 @@
+//! A table of buckets with their entries: as [`crate::table`], whose references are one word, too.
+
+use super::{
+    bucket::{Bucket, Locked, tag},
+    epochs::Moment,
+};
+use crate::{backoff::Backoff, memory::Memory, table::Units, word::Word};
+use std::{
+    alloc::Layout,
+    marker::PhantomData,
+    ptr::{self, NonNull},
+};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// What stands before the buckets. Two lines, as a bucket of `u64` to `u64`.
+#[repr(C, align(128))]
+pub struct Header<K, V> {
+    /// The table that this one moves to; null while it does not.
+    next: AtomicPtr<Header<K, V>>,
+    memory: Memory<Header<K, V>, Bucket<K, V>>,
+    pub units: Units,
+    /// As aligned as buckets are.
+    buckets: [Bucket<K, V>; 0],
+}
+
+/// A table that exists for as long as `'t`: a section, or the map.
+pub struct Table<'t, K, V> {
+    word: NonNull<Header<K, V>>,
+    table: PhantomData<&'t Header<K, V>>,
+}
+
+impl<K, V> Clone for Table<'_, K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Table<'_, K, V> {}
+
+impl<'t, K, V> Table<'t, K, V> {
+    /// Makes an empty table that uses `bits` bits of each hash. `None` without memory.
+    pub fn new(bits: u32) -> Option<Self> {
+        let memory = Memory::of_buckets(bits)?;
+        let start = memory.start();
+        let header = Header {
+            next: AtomicPtr::new(ptr::null_mut()),
+            memory,
+            units: Units {
+                taken: AtomicU64::new(0),
+                done: AtomicU64::new(0),
+                extended: AtomicU64::new(0),
+            },
+            buckets: [],
+        };
+        // SAFETY: the memory begins with room for it, and is no other's.
+        unsafe { start.write(header) };
+        let shift = 64 - bits as usize;
+        Some(Self::of(start.map_addr(|address| address | shift)))
+    }
+
+    fn of(word: NonNull<Header<K, V>>) -> Self {
+        Self {
+            word,
+            table: PhantomData,
+        }
+    }
+
+    /// The table that a word refers to, if it is not null.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`Table::into_word`], and the table exists for as long as `'t`.
+    #[inline(always)]
+    pub unsafe fn from_word(word: *mut Header<K, V>) -> Option<Self> {
+        NonNull::new(word).map(Self::of)
+    }
+
+    pub fn into_word(self) -> *mut Header<K, V> {
+        self.word.as_ptr()
+    }
+
+    /// By how many places to shift, in the low bits.
+    #[inline(always)]
+    fn shift(self) -> u32 {
+        self.word.addr().get() as u32
+    }
+
+    /// How many bits of a hash choose a bucket.
+    pub fn bits(self) -> u32 {
+        64 - (self.shift() & 63)
+    }
+
+    pub fn buckets(self) -> usize {
+        1 << self.bits()
+    }
+
+    #[inline(always)]
+    fn start(self) -> *mut Header<K, V> {
+        self.word.as_ptr().map_addr(|address| address & !63)
+    }
+
+    /// The block that the table is, if it is a small one of the allocator's.
+    pub fn as_block(self) -> Option<(NonNull<u8>, Layout)> {
+        self.header().memory.as_block()
+    }
+
+    pub fn header(self) -> &'t Header<K, V> {
+        // SAFETY: that of `from_word`.
+        unsafe { &*self.start() }
+    }
+
+    /// The number of a hash's bucket.
+    #[inline(always)]
+    pub fn index(self, hash: u64) -> usize {
+        // The shift is taken modulo 64.
+        hash.wrapping_shr(self.shift()) as usize
+    }
+
+    /// The bucket of that number, which is below [`Table::buckets`].
+    #[inline(always)]
+    pub fn at(self, index: usize) -> &'t Bucket<K, V> {
+        // SAFETY: as many buckets follow the header.
+        unsafe { &*self.start().add(1).cast::<Bucket<K, V>>().add(index) }
+    }
+
+    /// The last hash whose bucket is that of that number.
+    pub fn last_hash(self, index: usize) -> u64 {
+        ((index as u64) << (64 - self.bits())) | (u64::MAX >> self.bits())
+    }
+
+    /// The table that this one moves to.
+    #[inline]
+    pub fn next(self) -> Option<Self> {
+        // Acquire, pairs with `set_next`: the table is complete. So it exists for as long as this
+        // one, and is retired after it.
+        // SAFETY: it came from `into_word`; the sections that may find this table find the next
+        // one before it is retired.
+        unsafe { Self::from_word(self.header().next.load(Ordering::Acquire)) }
+    }
+
+    /// Makes `next` the table that this one moves to, unless there is one.
+    pub fn set_next(self, next: Table<'t, K, V>) -> bool {
+        // Release, pairs with `next`: the table is complete.
+        let set = self.header().next.compare_exchange(
+            ptr::null_mut(),
+            next.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        set.is_ok()
+    }
+
+    /// The table, this one or a later, and the number of the bucket in it, where `hash` belongs;
+    /// with the bucket's word, which says that it has not moved.
+    #[inline(always)]
+    pub fn home(self, hash: u64) -> (Self, usize, Word) {
+        let mut table = self;
+        loop {
+            let index = table.index(hash);
+            let word = table.at(index).word();
+            if !word.is_moved() {
+                return (table, index, word);
+            }
+            table = table.next().expect("what has moved is in the next table");
+        }
+    }
+
+    /// The same table, for as long as the caller knows it to exist.
+    ///
+    /// # Safety
+    ///
+    /// It is not used after that.
+    pub unsafe fn forget_lifetime<'a>(self) -> Table<'a, K, V> {
+        Table::of(self.word)
+    }
+
+    /// Frees the table's memory, and what is behind buckets that have not moved; that of the others
+    /// has been retired.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the table any more.
+    pub unsafe fn free(self) {
+        for bucket in (0..self.buckets()).map(|index| self.at(index)) {
+            if !bucket.word().is_moved()
+                && let Some(spill) = bucket.behind().spill()
+            {
+                // SAFETY: the caller's promise.
+                unsafe { spill.free() };
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.free_memory() };
+    }
+
+    /// Frees the table's memory.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the table any more.
+    pub unsafe fn free_memory(self) {
+        // SAFETY: written by `new`; the rest of the header needs no drop.
+        let memory = unsafe { ptr::read(&raw const (*self.start()).memory) };
+        memory.free();
+    }
+}
+
+impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
+    /// The first entry with this hash's tag that `is_it` accepts.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, in which the table was found.
+    #[inline(always)]
+    pub unsafe fn find(self, hash: u64, is_it: impl FnMut(&K) -> bool) -> Option<(K, V)> {
+        let (table, index, word) = self.home(hash);
+        // SAFETY: the caller's section.
+        unsafe { table.at(index).find(word, tag(hash), is_it) }
+    }
+
+    /// Locks the bucket of that number; `None` if it has moved.
+    pub fn lock_at(self, index: usize, now: impl Fn() -> Moment) -> Option<Locked<'t, K, V>> {
+        let bucket = self.at(index);
+        let mut backoff = Backoff::new();
+        loop {
+            let word = bucket.word();
+            if word.is_moved() {
+                return None;
+            }
+            if word.is_locked() {
+                backoff.wait();
+                continue;
+            }
+            if bucket.lock(word) {
+                let mut locked = Locked::of(bucket, word);
+                if word.is_abandoned() {
+                    locked.repair(now);
+                    if self.other_half_has_moved(index) {
+                        locked.set_moved();
+                        return None;
+                    }
+                }
+                return Some(locked);
+            }
+        }
+    }
+
+    /// Returns whether the bucket that goes to the same one of a smaller table has moved. Both are
+    /// locked for that: so if this one is found abandoned, it has been copied, too, and nothing has
+    /// changed in it since.
+    fn other_half_has_moved(self, index: usize) -> bool {
+        let shrinks = self.next().is_some_and(|next| next.bits() < self.bits());
+        shrinks && self.at(index ^ 1).word().is_moved()
+    }
+}

@@ -1,0 +1,141 @@
+//! What std's traits ask of the map.
+
+use super::{
+    iter::{CopyIntoIter, CopyIter},
+    map::CopyMap,
+};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hash},
+};
+
+impl<K, V, S: Default> Default for CopyMap<K, V, S> {
+    /// Makes an empty map of the global domain. Does not allocate.
+    fn default() -> Self {
+        Self::with_hasher(S::default())
+    }
+}
+
+impl<K, V, S> fmt::Debug for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + fmt::Debug,
+    V: Copy + fmt::Debug,
+    S: BuildHasher,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter(&self.guard())).finish()
+    }
+}
+
+impl<K, V, S> Clone for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher + Clone,
+{
+    /// Copies each entry that an iteration visits, into a map of the same domain.
+    fn clone(&self) -> Self {
+        let clone = self.new_alike(self.hasher.clone());
+        let entries = self.len();
+        if entries > 0 {
+            // Without memory the first insert tries again.
+            let _ = clone.core_for(entries, false);
+        }
+        let guard = self.guard();
+        for (key, value) in self.iter(&guard) {
+            clone.insert(key, value, &guard);
+        }
+        drop(guard);
+        clone
+    }
+}
+
+impl<K, V, S> PartialEq for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq,
+    V: Copy + PartialEq,
+    S: BuildHasher,
+{
+    /// Compares the entries that an iteration visits; exact while no thread changes either map.
+    fn eq(&self, other: &Self) -> bool {
+        let (here, there) = (self.guard(), other.guard());
+        self.len() == other.len()
+            && self
+                .iter(&here)
+                .all(|(key, value)| other.get(&key, &there) == Some(value))
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy + Eq, S: BuildHasher> Eq for CopyMap<K, V, S> {}
+
+impl<K, V, S> Extend<(K, V)> for &CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher,
+{
+    /// Inserts the entries, each in a section of its own, because the iterator may take its time.
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        for (key, value) in entries {
+            self.insert(key, value, &self.guard());
+        }
+    }
+}
+
+impl<K, V, S> Extend<(K, V)> for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).extend(entries);
+    }
+}
+
+impl<'a, K, V, S> Extend<(&'a K, &'a V)> for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+        (&*self).extend(entries.into_iter().map(|(key, value)| (*key, *value)));
+    }
+}
+
+impl<K, V, S> FromIterator<(K, V)> for CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher + Default,
+{
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let entries = entries.into_iter();
+        let mut map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
+        map.extend(entries);
+        map
+    }
+}
+
+impl<K, V, const N: usize> From<[(K, V); N]> for CopyMap<K, V>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+{
+    fn from(entries: [(K, V); N]) -> Self {
+        Self::from_iter(entries)
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for CopyMap<K, V, S> {
+    type Item = (K, V);
+    type IntoIter = CopyIntoIter<K, V>;
+
+    /// Copies the entries, and frees the map.
+    fn into_iter(self) -> CopyIntoIter<K, V> {
+        // SAFETY: no other thread has the map.
+        let entries: Vec<_> = unsafe { CopyIter::from(&self, Some(0)) }.collect();
+        CopyIntoIter(entries.into_iter())
+    }
+}

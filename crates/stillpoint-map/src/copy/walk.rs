@@ -1,0 +1,122 @@
+//! All entries of a map, in the order of their hashes: as [`crate::walk`], which says why each key
+//! that stays is visited once, whatever the table does.
+//!
+//! A step loads the word of a bucket, and then the spill. A key that an update takes from a slot to
+//! the spill in between is in both, and the second time it is passed over. Entries have no hashes
+//! with them: where a bucket begins below the walk's position, because the table has shrunk, their
+//! keys are hashed.
+
+use super::{
+    bucket::{Bucket, Seen},
+    core::Core,
+    spill::Tagged,
+};
+use crate::word::{Slots, Word};
+use std::{marker::PhantomData, ptr::NonNull};
+
+/// A walk over a map, inside a section of its domain.
+pub struct Walk<'g, K, V, C> {
+    core: Option<NonNull<Core<K, V, C>>>,
+    core_of: PhantomData<&'g Core<K, V, C>>,
+    /// The lowest hash whose bucket has not been visited; `None` behind the last.
+    position: Option<u64>,
+    bucket: Option<&'g Bucket<K, V>>,
+    word: Word,
+    slots: Slots,
+    spilled: &'g [Tagged<K, V>],
+    /// Entries with lower hashes have been visited; 0 if the bucket begins here.
+    from: u64,
+}
+
+// SAFETY: what it has are references to a core and its buckets; through them it copies keys and
+// values.
+unsafe impl<K: Send + Sync, V: Send + Sync, C> Send for Walk<'_, K, V, C> {}
+// SAFETY: a reference to it gives access to nothing but copies of it.
+unsafe impl<K: Send + Sync, V: Send + Sync, C> Sync for Walk<'_, K, V, C> {}
+
+impl<K, V, C> Clone for Walk<'_, K, V, C> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
+    /// A walk that begins at a hash.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'g` the core exists, and the caller is inside a section of the map's domain,
+    /// or alone with it.
+    pub unsafe fn from(core: Option<NonNull<Core<K, V, C>>>, position: Option<u64>) -> Self {
+        Self {
+            core,
+            core_of: PhantomData,
+            // A map without a core has nothing to visit.
+            position: core.and(position),
+            bucket: None,
+            word: Word::EMPTY,
+            slots: Slots::NONE,
+            spilled: &[],
+            from: 0,
+        }
+    }
+
+    /// Where another walk would go on, once this one is through with the bucket.
+    pub fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    /// Visits the next bucket, if there is one.
+    pub fn step(&mut self) -> Option<()> {
+        let from = self.position?;
+        // SAFETY: that of `from`.
+        let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
+        let bucket = table.at(index);
+        let Seen { spill, .. } = bucket.seen(word);
+        let first = index
+            .checked_sub(1)
+            .map_or(0, |last| table.last_hash(last) + 1);
+        self.from = if first == from { 0 } else { from };
+        self.position = table.last_hash(index).checked_add(1);
+        self.bucket = Some(bucket);
+        self.word = word;
+        self.slots = word.taken();
+        // SAFETY: that of `from`.
+        self.spilled = spill.map_or(&[], |spill| unsafe { spill.entries() });
+        Some(())
+    }
+
+    /// The next entry of the bucket that is being visited.
+    pub fn next_here(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(K, V)> {
+        let bucket = self.bucket?;
+        for slot in self.slots.by_ref() {
+            // SAFETY: it has a tag in the word; that of `from`.
+            let pair = unsafe { bucket.pair(slot) };
+            if self.from == 0 || hash_of(&pair.0) >= self.from {
+                return Some(pair);
+            }
+        }
+        while let Some((entry, rest)) = self.spilled.split_first() {
+            self.spilled = rest;
+            let is_in_slot = self.word.with_tag(entry.tag).any(|slot| {
+                // SAFETY: as above.
+                unsafe { bucket.pair(slot) }.0 == entry.key
+            });
+            if !is_in_slot && (self.from == 0 || hash_of(&entry.key) >= self.from) {
+                return Some((entry.key, entry.value));
+            }
+        }
+        self.bucket = None;
+        None
+    }
+
+    /// The next entry.
+    pub fn next(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(K, V)> {
+        loop {
+            if let Some(pair) = self.next_here(hash_of) {
+                return Some(pair);
+            }
+            self.step()?;
+        }
+    }
+}

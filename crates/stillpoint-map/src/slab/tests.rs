@@ -1,0 +1,174 @@
+//! Tests of arenas alone.
+
+use super::{Arena, KEPT, region::RUN, region::RUNS};
+use std::{alloc::Layout, collections::HashSet, ptr::NonNull, thread};
+use stillpoint_platform::sync::Ordering;
+
+/// An arena, which the test closes with this.
+struct Ours(NonNull<Arena>);
+
+// SAFETY: an arena is `Sync`.
+unsafe impl Sync for Ours {}
+
+/// A slot that is another thread's from now on.
+struct Sent(NonNull<u8>);
+
+// SAFETY: slots are no thread's own.
+unsafe impl Send for Sent {}
+
+const LAYOUT: Layout = Layout::new::<[u64; 3]>();
+
+impl Ours {
+    fn new() -> Self {
+        Self(Arena::new(LAYOUT, 0).expect("memory"))
+    }
+
+    fn arena(&self) -> &Arena {
+        // SAFETY: it is closed with this.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// A slot, all of which is written.
+    fn allocate(&self) -> NonNull<u8> {
+        let slot = self.arena().allocate().expect("memory");
+        // SAFETY: the slot is this thread's, and so large.
+        unsafe { slot.write_bytes(0xa5, LAYOUT.size()) };
+        slot
+    }
+
+    /// All runs, those without entries, and those of these that have memory.
+    fn runs(&self) -> (usize, usize, usize) {
+        let look = |list: &mut super::List| (list.runs, list.empty, list.unused);
+        self.arena().with_list(look).expect("no fork")
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        // SAFETY: the test's threads have ended.
+        unsafe { Arena::close(self.0) };
+    }
+}
+
+fn free(slot: NonNull<u8>) {
+    // SAFETY: allocated by the test, which does not use it any more.
+    unsafe { Arena::free(slot) };
+}
+
+const SLOTS_OF_A_RUN: usize = RUN / LAYOUT.size();
+/// More than three regions.
+const MANY: usize = SLOTS_OF_A_RUN * RUNS * 7 / 2;
+
+#[test]
+fn slots_are_apart_and_are_used_again() {
+    let ours = Ours::new();
+    let mut slots: Vec<_> = (0..MANY).map(|_| ours.allocate()).collect();
+    let runs = ours.runs().0;
+    assert_eq!(runs, 4 * RUNS);
+    for round in 0..3 {
+        let mut all: Vec<_> = slots.iter().map(|slot| slot.addr().get()).collect();
+        all.sort_unstable();
+        assert!(all.windows(2).all(|two| two[0] + LAYOUT.size() <= two[1]));
+        // Each third goes, and comes again.
+        slots.iter().skip(round).step_by(3).copied().for_each(free);
+        for slot in slots.iter_mut().skip(round).step_by(3) {
+            *slot = ours.allocate();
+        }
+        assert_eq!(ours.runs().0, runs, "freed slots are used first");
+    }
+    slots.into_iter().for_each(free);
+}
+
+#[test]
+fn what_few_slots_leave_is_given_back() {
+    let ours = Ours::new();
+    let mut slots: Vec<_> = (0..MANY).map(|_| ours.allocate()).collect();
+    // Far apart.
+    let staying: Vec<_> = (0..4).map(|which| slots[which * MANY / 4]).collect();
+    slots.retain(|slot| !staying.contains(slot));
+    slots.into_iter().for_each(free);
+    let (runs, empty, unused) = ours.runs();
+    // One that a stripe has is not empty.
+    assert!(runs - empty <= staying.len() + 1, "{runs} {empty}");
+    assert!(unused <= KEPT, "{unused}");
+    staying.into_iter().for_each(free);
+    let (runs, empty, unused) = ours.runs();
+    assert!(runs <= (KEPT + 1) * RUNS && runs - empty <= 1 && unused <= KEPT);
+    // What was given back is as good as new.
+    (0..MANY)
+        .map(|_| ours.allocate())
+        .collect::<Vec<_>>()
+        .into_iter()
+        .for_each(free);
+}
+
+#[test]
+fn slots_may_outlive_the_map() {
+    let ours = Ours::new();
+    let mut slots: Vec<_> = (0..2 * SLOTS_OF_A_RUN).map(|_| ours.allocate()).collect();
+    slots.drain(..SLOTS_OF_A_RUN).for_each(free);
+    drop(ours);
+    slots.into_iter().for_each(free);
+}
+
+/// As in the child of a fork, while another thread of the parent had the lock: what is there can be
+/// used and freed, and nothing waits for that thread.
+#[test]
+fn lock_of_a_vanished_thread_is_not_waited_for() {
+    let ours = Ours::new();
+    let mut slots = vec![ours.allocate()];
+    ours.arena().lock.store(u64::MAX, Ordering::Relaxed);
+    slots.extend(std::iter::from_fn(|| ours.arena().allocate()));
+    assert!(slots.len() <= SLOTS_OF_A_RUN);
+    slots.drain(1..).for_each(free);
+    assert_eq!(ours.arena().allocate(), None, "entries are boxes then");
+    ours.arena().lock.store(0, Ordering::Relaxed);
+    slots.push(ours.allocate());
+    slots.into_iter().for_each(free);
+}
+
+#[test]
+fn entries_that_are_too_large_get_none() {
+    assert!(Arena::new(Layout::new::<[u64; 65]>(), 0).is_none());
+    assert!(Arena::new(Layout::from_size_align(128, 128).unwrap(), 0).is_none());
+    for size in [8, 24, 40, 512] {
+        let layout = Layout::from_size_align(size, 8).unwrap();
+        let ours = Ours(Arena::new(layout, 0).expect("memory"));
+        let slots: HashSet<_> = (0..100).map(|_| ours.arena().allocate()).collect();
+        assert_eq!(slots.len(), 100);
+        slots.into_iter().flatten().for_each(free);
+    }
+}
+
+/// Slots that other threads free than those that allocate them.
+#[test]
+fn threads_free_each_others_slots() {
+    let (threads, rounds) = if cfg!(miri) { (2, 3) } else { (4, 200) };
+    let ours = &Ours::new();
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..threads)
+        .map(|_| std::sync::mpsc::channel::<Vec<Sent>>())
+        .unzip();
+    thread::scope(|scope| {
+        for (number, receiver) in receivers.into_iter().enumerate() {
+            let next = senders[(number + 1) % threads].clone();
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let slots = (0..SLOTS_OF_A_RUN).filter_map(|_| ours.arena().allocate());
+                    let mark = |slot: NonNull<u8>| {
+                        let number = number as u64 + 1;
+                        // SAFETY: the slot is this thread's.
+                        unsafe { slot.cast::<[u64; 3]>().write([number; 3]) };
+                        Sent(slot)
+                    };
+                    let _ = next.send(slots.map(mark).collect());
+                    for Sent(slot) in receiver.recv().into_iter().flatten() {
+                        // SAFETY: the sender's, given up.
+                        let number = unsafe { slot.cast::<[u64; 3]>().read() };
+                        assert!(number[0] > 0 && number.iter().all(|one| *one == number[0]));
+                        free(slot);
+                    }
+                }
+            });
+        }
+    });
+}

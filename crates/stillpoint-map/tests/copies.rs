@@ -1,0 +1,351 @@
+//! Maps of copies: what is particular to entries that lie in the table.
+
+use std::{
+    cell::Cell,
+    hash::{BuildHasherDefault, Hash, Hasher},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+use stillpoint::{Domain, tasks_trace::TraceDomain};
+use stillpoint_map::{CopyMap, DefaultHashBuilder, Operation};
+
+const MANY: u64 = if cfg!(miri) { 60 } else { 20_000 };
+
+/// A value in which a torn or misplaced copy shows, with padding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Wide {
+    small: u8,
+    number: u64,
+    again: [u64; 3],
+}
+
+impl Wide {
+    fn new(number: u64) -> Self {
+        Self {
+            small: number as u8,
+            number,
+            again: [number; 3],
+        }
+    }
+}
+
+/// Readers of keys that are there throughout, while their values are replaced again and again, and
+/// other keys come and go, and the table grows and shrinks.
+#[test]
+fn keys_that_stay_are_found_and_whole() {
+    const STAY: u64 = 16;
+    let map: CopyMap<u64, Wide> = CopyMap::new();
+    for key in 0..STAY {
+        map.pin().insert(key, Wide::new(key));
+    }
+    let over = AtomicBool::new(false);
+    let is_whole = |key: u64, value: Wide| {
+        assert_eq!(value, Wide::new(value.number));
+        assert_eq!(value.number % STAY, key);
+    };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut last = [0; STAY as usize];
+                while !over.load(Ordering::Relaxed) {
+                    let map = map.pin();
+                    for key in 0..STAY {
+                        let value = map.get(&key).expect("the key is there throughout");
+                        is_whole(key, value);
+                        assert!(last[key as usize] <= value.number, "a value came back");
+                        last[key as usize] = value.number;
+                    }
+                    let mut visits = [0; STAY as usize];
+                    for (key, value) in map.iter().filter(|(key, _)| *key < STAY) {
+                        is_whole(key, value);
+                        visits[key as usize] += 1;
+                    }
+                    assert_eq!(visits, [1; STAY as usize]);
+                }
+            });
+        }
+        for round in 1..=MANY / 20 {
+            for key in 0..STAY {
+                let new = Wide::new(round * STAY + key);
+                assert!(map.pin().insert(key, new).is_some());
+            }
+            for key in STAY..STAY + round % 500 {
+                map.pin().insert(key, Wide::new(key));
+            }
+            for key in STAY..STAY + round % 500 {
+                map.pin().remove(&key);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(map.len(), STAY as usize);
+}
+
+/// A section that stays open holds up all slots: changes go on, behind the buckets.
+#[test]
+fn changes_wait_for_no_reader() {
+    let domain = Domain::new();
+    let map = CopyMap::new_in(&domain);
+    let held = domain.read_lock();
+    map.pin().insert(1, 0);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..=MANY {
+                assert_eq!(map.pin().update(1, |value| value + 1), Some(number));
+                assert_eq!(map.pin().insert(2 + number % 10, number), None);
+                assert_eq!(map.pin().remove(&(2 + number % 10)), Some(number));
+            }
+        });
+    });
+    assert_eq!(map.get(&1, &held), Some(MANY));
+    assert_eq!(map.iter(&held).collect::<Vec<_>>(), [(1, MANY)]);
+}
+
+/// Emptied slots are used again: a key that is removed and inserted for ever needs no larger table,
+/// and few arrays.
+#[test]
+fn slots_are_used_again() {
+    let domain = Domain::new();
+    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
+    for number in 0..MANY {
+        map.pin().insert(1, number);
+        map.pin().remove(&1);
+        if number % 3 == 0 {
+            domain.synchronize();
+        }
+    }
+    domain.barrier();
+    let arrays = domain.statistics().objects_freed;
+    assert!(arrays < MANY / 2, "{arrays} of {MANY}");
+    assert_eq!(map.pin().capacity(), 13);
+}
+
+#[test]
+fn replaced_arrays_count_against_the_budget() {
+    let domain = Domain::new();
+    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
+    let held = domain.read_lock();
+    for number in 0..1000 {
+        map.insert(1, number, &held);
+    }
+    let unreclaimed = domain.statistics().bytes_pending;
+    assert!(unreclaimed >= 900 * 24, "{unreclaimed}");
+    drop(held);
+    domain.barrier();
+}
+
+#[test]
+fn a_map_grows_and_gives_its_table_back() {
+    let map: CopyMap<u64, u64> = CopyMap::new();
+    assert_eq!(map.pin().capacity(), 0);
+    for key in 0..MANY {
+        assert_eq!(map.pin().insert(key, !key), None);
+    }
+    assert_eq!(map.len() as u64, MANY);
+    assert!((0..MANY).all(|key| map.pin().get(&key) == Some(!key)));
+    let large = map.pin().capacity();
+    for key in 10..MANY {
+        assert_eq!(map.pin().remove(&key), Some(!key));
+    }
+    // The last move goes on with the next changes.
+    for _ in 0..MANY / 16 {
+        map.pin().insert(0, !0);
+    }
+    assert!(
+        map.pin().capacity() <= large / 8,
+        "{}",
+        map.pin().capacity()
+    );
+    assert_eq!(map.pin().keys().count(), 10);
+}
+
+/// Hashes as its thread says: panics, collides, or uses a map again.
+#[derive(Default)]
+struct Odd(u64);
+
+thread_local! {
+    static PANICS_AT: Cell<Option<u64>> = const { Cell::new(None) };
+    static HASHED: Cell<u64> = const { Cell::new(0) };
+    static RUNS: Cell<Option<fn()>> = const { Cell::new(None) };
+}
+
+impl Hasher for Odd {
+    fn write(&mut self, _: &[u8]) {
+        unimplemented!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        assert_ne!(PANICS_AT.get(), Some(key), "as asked for");
+        HASHED.set(HASHED.get() + 1);
+        // Not each time: a bucket that changes whenever its keys are hashed is not moved.
+        if HASHED.get().is_multiple_of(8)
+            && let Some(run) = RUNS.take()
+        {
+            run();
+            RUNS.set(Some(run));
+        }
+        self.0 = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type OddMap = CopyMap<u64, u64, BuildHasherDefault<Odd>>;
+
+/// A table that grows asks for the hashes of keys. If that panics, it grows later.
+#[test]
+fn a_hash_that_panics_in_a_move_loses_nothing() {
+    let map = OddMap::default();
+    map.pin().insert(0, 0);
+    PANICS_AT.set(Some(0));
+    let mut panicked = 0;
+    for key in 1..300 {
+        let insert = AssertUnwindSafe(|| map.pin().insert(key, key));
+        panicked += u32::from(catch_unwind(insert).is_err());
+    }
+    assert!(panicked > 0, "a move hashes the key");
+    PANICS_AT.set(None);
+    for key in 300..400 {
+        map.pin().insert(key, key);
+    }
+    assert_eq!(map.len(), 400);
+    assert!(map.pin().capacity() >= 400, "the table grows in the end");
+    assert!((0..400).all(|key| map.pin().get(&key) == Some(key)));
+    let mut keys: Vec<_> = map.pin().keys().collect();
+    keys.sort_unstable();
+    assert!(keys.into_iter().eq(0..400));
+}
+
+/// Used by its own hashes.
+static REENTERED: OddMap = CopyMap::with_hasher(BuildHasherDefault::new());
+
+#[test]
+fn a_hash_may_use_the_map_again() {
+    RUNS.set(Some(|| {
+        let _ = REENTERED.pin().insert(u64::MAX, 1);
+        REENTERED.pin().remove(&u64::MAX);
+    }));
+    let keys = if cfg!(miri) { 40 } else { 200 };
+    for key in 0..keys {
+        REENTERED.pin().insert(key, key);
+    }
+    RUNS.set(None);
+    assert_eq!(REENTERED.len() as u64, keys);
+    assert!((0..keys).all(|key| REENTERED.pin().get(&key) == Some(key)));
+}
+
+/// A key whose hash is another one each time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Liar(u64);
+
+impl Hash for Liar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0 ^ fresh());
+    }
+}
+
+fn fresh() -> u64 {
+    thread_local!(static NEXT: Cell<u64> = const { Cell::new(1) });
+    NEXT.set(
+        NEXT.get()
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1),
+    );
+    NEXT.get()
+}
+
+#[test]
+fn hashes_that_lie_lose_entries_and_nothing_else() {
+    let map: CopyMap<Liar, u64> = CopyMap::new();
+    for key in 0..MANY.min(3000) {
+        map.pin().insert(Liar(key % 100), key);
+        map.pin().remove(&Liar(key % 50));
+    }
+    map.pin().clear();
+    assert!(map.pin().iter().count() <= 3000);
+}
+
+#[test]
+fn closures_may_panic_and_use_the_map_again() {
+    let map = CopyMap::from([(1, 1)]);
+    let pinned = map.pin();
+    let panics = AssertUnwindSafe(|| pinned.update(1, |_| panic!("as asked for")));
+    assert!(catch_unwind(panics).is_err());
+    let updated = pinned.update(1, |value| {
+        // The first time it changes what is updated, and is called again.
+        if value == 1 {
+            pinned.insert(1, 5);
+        }
+        value + 1
+    });
+    assert_eq!(updated, Some(6));
+    let removed = pinned.compute(1, |_| {
+        pinned.insert(2, 2);
+        Operation::<i32, ()>::Remove
+    });
+    assert_eq!(removed, stillpoint_map::CopyCompute::Removed(1, 6));
+    assert_eq!(pinned.get(&2), Some(2));
+}
+
+#[test]
+#[should_panic(expected = "another domain")]
+fn a_guard_of_another_domain_is_refused() {
+    let (domain, other) = (Domain::new(), Domain::new());
+    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
+    map.get(&1, &other.read_lock());
+}
+
+#[test]
+fn a_map_of_tasks_takes_owned_guards() {
+    let domain = TraceDomain::new();
+    let map = CopyMap::new_in(&domain);
+    let pinned = map.with_guard(domain.read_lock_owned());
+    pinned.insert(1, 1);
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+    assert_eq!(is_send(pinned).get(&1), Some(1));
+}
+
+#[test]
+fn an_empty_map_is_small_and_has_no_table() {
+    assert!(size_of::<CopyMap<u64, u64>>() <= 64);
+    let map: CopyMap<u64, u64> = CopyMap::new();
+    assert_eq!(map.pin().get(&1), None);
+    assert_eq!(map.pin().remove(&1), None);
+    assert_eq!(map.pin().update(1, |value| value), None);
+    assert_eq!(map.pin().iter().count(), 0);
+    map.pin().shrink_to_fit();
+    assert_eq!(map.pin().capacity(), 0);
+    assert!(map.pin().try_reserve(usize::MAX).is_err());
+    assert_eq!(map.pin().capacity(), 0);
+}
+
+/// Entries of all sizes and alignments.
+#[test]
+fn entries_of_any_layout() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    #[repr(align(256))]
+    struct Aligned(u8);
+
+    let nothing: CopyMap<u16, ()> = CopyMap::new();
+    let aligned: CopyMap<u8, Aligned> = CopyMap::new();
+    let large: CopyMap<u16, [u64; 40]> = CopyMap::new();
+    for key in 0..100_u8 {
+        nothing.pin().insert(key.into(), ());
+        aligned.pin().insert(key, Aligned(key));
+        large.pin().insert(key.into(), [key.into(); 40]);
+    }
+    for key in 0..100_u8 {
+        assert!(nothing.pin().contains_key(&u16::from(key)));
+        assert_eq!(aligned.pin().get(&key), Some(Aligned(key)));
+        assert_eq!(large.pin().get(&u16::from(key)), Some([key.into(); 40]));
+    }
+    let unit: CopyMap<(), (), DefaultHashBuilder> = CopyMap::new();
+    unit.pin().insert((), ());
+    assert_eq!(unit.pin().insert((), ()), Some(()));
+    assert_eq!(unit.len(), 1);
+}
