@@ -110,6 +110,17 @@ fn what_few_slots_leave_is_given_back() {
 }
 
 #[test]
+fn empty_arena_goes_with_the_map() {
+    DELETED.set((0, 0));
+    let ours = Ours::new();
+    let slots: Vec<_> = (0..2 * SLOTS_OF_A_RUN).map(|_| ours.allocate()).collect();
+    slots.into_iter().for_each(free);
+    assert_eq!(DELETED.get(), (0, 0));
+    drop(ours);
+    assert_eq!(DELETED.get(), (1, 1));
+}
+
+#[test]
 fn slots_may_outlive_the_map() {
     DELETED.set((0, 0));
     let ours = Ours::new();
