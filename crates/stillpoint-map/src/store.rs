@@ -8,6 +8,7 @@ use crate::{
     entry::{Entry, Found, NewEntry},
     owned::OwnedEntries,
     reclaim::To,
+    slab::has_slots,
     walk::Walk,
 };
 use std::{
@@ -298,10 +299,13 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     #[inline]
     pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
         self.check(section);
-        // SAFETY: inside a section of the map's domain.
-        let arena = self
-            .core()
-            .and_then(|core| unsafe { core.arena(Layout::new::<Entry<K, V>>()) });
+        let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
+            // SAFETY: inside a section of the map's domain.
+            self.core()
+                .and_then(|core| unsafe { core.arena(Layout::new::<Entry<K, V>>()) })
+        } else {
+            None
+        };
         NewEntry::new(hash, key, value, arena)
     }
 

@@ -64,7 +64,42 @@ fn few_of_many_take_little<V: Send + Sync + 'static>(value: fn(u64) -> V) {
             .filter(|key| is_staying(*key))
             .all(|key| map.pin().contains_key(&key))
     );
+    // What is dropped full is given back, too.
+    (0..MANY).for_each(insert);
+    assert!(resident() - before > MANY as usize * 32);
     drop(map);
+    until_resident(before + (6 << 20));
+}
+
+/// The process's mappings, of which it may have 65,530.
+fn mappings() -> usize {
+    fs::read_to_string("/proc/self/maps")
+        .unwrap()
+        .lines()
+        .count()
+}
+
+/// Maps and large maps take few of the process's mappings, whatever goes in between.
+#[test]
+fn regions_are_neighbours() {
+    let insert = |map: HashMap<u64, [u64; 8]>, keys| {
+        for key in 0..keys {
+            map.pin().insert(key, [key; 8]);
+        }
+        map
+    };
+    let before = mappings();
+    let mut maps: Vec<_> = (0..600).map(|_| insert(HashMap::new(), 900)).collect();
+    // A hole for every second one, which is filled.
+    let mut number = 0;
+    maps.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+    maps.extend((0..300).map(|_| insert(HashMap::new(), 900)));
+    maps.push(insert(HashMap::new(), 1_000_000));
+    let taken = mappings() - before;
+    assert!(taken < 150, "{taken} mappings");
 }
 
 #[test]

@@ -100,16 +100,27 @@ impl Mapping {
     /// written.
     #[cfg_attr(miri, allow(dead_code))]
     pub fn zeroed(len: usize) -> Result<Self, Refused> {
+        Self::zeroed_at(ptr::null_mut(), len)
+    }
+
+    /// As [`Mapping::zeroed`], at a multiple of `align`, a power of two: at the address `hint`, which
+    /// is one, if that is free. The kernel counts neighbours of the same kind as one mapping.
+    pub fn zeroed_near(hint: usize, len: usize, align: usize) -> Result<Self, Refused> {
+        let mapping = Self::zeroed_at(ptr::without_provenance_mut(hint), len)?;
+        if mapping.start.addr().get().is_multiple_of(align) {
+            return Ok(mapping);
+        }
+        drop(mapping);
+        let mapping = Self::reserve(len, align, Backing::Anonymous)?;
+        mapping.allow(0, len)?;
+        Ok(mapping)
+    }
+
+    fn zeroed_at(hint: *mut c_void, len: usize) -> Result<Self, Refused> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping wherever the kernel likes.
-        let at = unsafe {
-            mmap_anonymous(
-                ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )
-        };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping there if that is free, or where the kernel likes.
+        let at = unsafe { mmap_anonymous(hint, len, access, flags) };
         at.map(|at| Self::of(at, len)).map_err(refused("mmap"))
     }
 

@@ -3,7 +3,7 @@
 //! went ends the model.
 
 use super::{
-    Arena,
+    Arena, DELETED,
     region::{Pushed, Pushing, Region},
 };
 use std::{alloc::Layout, ptr::NonNull};
@@ -137,6 +137,7 @@ fn loom_a_slot_used_after_its_free_is_caught() {
 #[test]
 fn loom_last_slots_and_the_end() {
     model(|| {
+        DELETED.set((0, 0));
         let arena = Mine(arena());
         let (first, second) = (arena.allocate().unwrap(), arena.allocate().unwrap());
         let other = thread::spawn(move || first.free());
@@ -147,12 +148,14 @@ fn loom_last_slots_and_the_end() {
         // SAFETY: the model keeps the memory that went, with this in it.
         let first_byte = unsafe { Region::of(first.0).0.cast::<u8>().read() };
         assert_eq!(first_byte, 0xff, "the region went");
+        assert_eq!(DELETED.get(), (1, 1));
     });
 }
 
-/// After its push a slot does not hold the region: that a run is worthwhile is said before.
+/// After its push a slot does not hold the region: that a run is worthwhile is said before. Loom looks
+/// for its atomic in memory that was overwritten with ones.
 #[test]
-#[should_panic]
+#[should_panic(expected = "the index is 18446744073709551615")]
 fn loom_a_region_touched_after_the_push_is_caught() {
     model(|| {
         let arena = Mine(arena());
@@ -162,7 +165,7 @@ fn loom_a_region_touched_after_the_push_is_caught() {
             let (region, run) = Region::of(first.0);
             // SAFETY: broken on purpose after the push.
             unsafe {
-                match region.as_ref().push(run, first.0, Pushing::Unlocked) {
+                match Region::push(region, run, first.0, Pushing::Unlocked) {
                     Pushed::Refused => first.free(),
                     _ => region.as_ref().make_available(run),
                 }

@@ -15,49 +15,160 @@ pub const REGION: usize = if cfg!(stillpoint_loom) || cfg!(miri) {
 #[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
 mod mapped {
     use super::REGION;
-    use std::{cell::Cell, ptr::NonNull};
-    use stillpoint_platform::mmap::{Advice, Backing, Mapping, advise, page_size};
+    use std::ptr::NonNull;
+    use stillpoint_platform::{
+        mmap::{Advice, Mapping, advise, page_size},
+        sync::{AtomicBool, AtomicUsize, Ordering},
+    };
+
+    /// Where the next region is to lie: where one has been, or beside the last one. The kernel counts
+    /// neighbours with the same advice as one mapping, of which a process may have 65,530
+    /// (`vm.max_map_count`). Relaxed throughout: these are only hints, and may be lost.
+    struct Places {
+        next: AtomicUsize,
+        /// A stack of addresses of regions that went, and how many were pushed and not popped.
+        holes: [AtomicUsize; HOLES],
+        top: AtomicUsize,
+    }
+
+    const HOLES: usize = 4096;
+
+    /// For regions of small and of huge pages.
+    static PLACES: [Places; 2] = [const { Places::new() }; 2];
+
+    impl Places {
+        const fn new() -> Self {
+            Self {
+                next: AtomicUsize::new(0),
+                holes: [const { AtomicUsize::new(0) }; HOLES],
+                top: AtomicUsize::new(0),
+            }
+        }
+
+        fn push(&self, hole: usize) {
+            let top = self.top.fetch_add(1, Ordering::Relaxed);
+            self.holes[top % HOLES].store(hole, Ordering::Relaxed);
+        }
+
+        fn pop(&self) -> Option<usize> {
+            let less = |top: usize| top.checked_sub(1);
+            let top = self
+                .top
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            let hole = self.holes[less(top.ok()?)? % HOLES].swap(0, Ordering::Relaxed);
+            (hole != 0).then_some(hole)
+        }
+
+        fn map(&self) -> Option<Mapping> {
+            if let Some(hole) = self.pop() {
+                return Mapping::zeroed_near(hole, REGION, REGION).ok();
+            }
+            let hint = self.next.load(Ordering::Relaxed);
+            let mapping = Mapping::zeroed_near(hint, REGION, REGION).ok()?;
+            let start = mapping.start().addr().get();
+            self.next.store(start - REGION, Ordering::Relaxed);
+            Some(mapping)
+        }
+    }
+
+    /// Regions of huge pages that have small ones now. Each splits a mapping.
+    static SPLIT: AtomicUsize = AtomicUsize::new(0);
+    const MOST_SPLIT: usize = 8192;
 
     #[derive(Debug)]
     pub struct Memory {
         mapping: Mapping,
-        is_huge: Cell<bool>,
+        was_huge: bool,
+        is_huge: AtomicBool,
     }
 
     impl Memory {
         /// `None` without memory. `huge`: all of it will be used.
         pub fn new(huge: bool) -> Option<Self> {
-            let mapping = Mapping::reserve(REGION, REGION, Backing::Anonymous).ok()?;
-            mapping.allow(0, REGION).ok()?;
-            if huge {
-                // SAFETY: it changes no contents. If it fails, pages are small.
-                let _ = unsafe { advise(&[mapping.pages(0, REGION)], Advice::HugePages, false) };
-            }
-            let is_huge = Cell::new(huge);
-            Some(Self { mapping, is_huge })
+            let memory = Self {
+                mapping: PLACES[usize::from(huge)].map()?,
+                was_huge: huge,
+                is_huge: AtomicBool::new(huge),
+            };
+            // Where huge pages are for all memory, the first entry of a small map would take one.
+            memory.advise_all(if huge {
+                Advice::HugePages
+            } else {
+                Advice::SmallPages
+            });
+            Some(memory)
         }
 
         pub fn start(&self) -> NonNull<u8> {
             self.mapping.start()
         }
 
+        fn advise_all(&self, advice: Advice) {
+            // SAFETY: it changes no contents. If it fails, pages are as the system makes them.
+            let _ = unsafe { advise(&[self.mapping.pages(0, REGION)], advice, false) };
+        }
+
         /// Gives the whole pages of a part back, whose contents are lost.
         ///
         /// # Safety
         ///
-        /// No thread uses the part, or gives another back.
+        /// No thread uses the part.
         pub unsafe fn release(&self, offset: usize, end: usize) {
             let offset = offset.next_multiple_of(page_size());
             if offset < end {
-                if self.is_huge.replace(false) {
-                    let all = self.mapping.pages(0, REGION);
-                    // Or the system makes a huge page of the rest, and so uses the memory again.
-                    // SAFETY: it changes no contents.
-                    let _ = unsafe { advise(&[all], Advice::SmallPages, false) };
+                // Or the system makes a huge page of the rest, and so uses the memory again.
+                if self.is_huge.swap(false, Ordering::Relaxed)
+                    && SPLIT.fetch_add(1, Ordering::Relaxed) < MOST_SPLIT
+                {
+                    self.advise_all(Advice::SmallPages);
                 }
                 let pages = self.mapping.pages(offset, end - offset);
                 // SAFETY: the caller's promise. If it fails, the memory stays.
                 let _ = unsafe { advise(&[pages], Advice::DontNeed, false) };
+            }
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            let is_huge = self.is_huge.load(Ordering::Relaxed);
+            if is_huge != self.was_huge {
+                SPLIT.fetch_sub(1, Ordering::Relaxed);
+            }
+            PLACES[usize::from(self.was_huge)].push(self.start().addr().get());
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::fs;
+
+        /// Where huge pages are for all memory they are not for maps that may stay small.
+        #[test]
+        fn first_regions_have_small_pages() {
+            if !fs::exists("/sys/kernel/mm/transparent_hugepage").unwrap() {
+                return;
+            }
+            for (huge, flag) in [(false, " nh"), (true, " hg")] {
+                let memory = Memory::new(huge).expect("memory");
+                let at = memory.start().addr().get();
+                let mut is_there = false;
+                let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+                let flags = maps.lines().find(|line| {
+                    let range = line
+                        .split(' ')
+                        .next()
+                        .and_then(|range| range.split_once('-'));
+                    let number = |text| usize::from_str_radix(text, 16).ok();
+                    if let Some((from, to)) = range
+                        && let (Some(from), Some(to)) = (number(from), number(to))
+                    {
+                        is_there = (from..to).contains(&at);
+                    }
+                    is_there && line.starts_with("VmFlags")
+                });
+                assert!(flags.is_some_and(|flags| flags.contains(flag)), "{flags:?}");
             }
         }
     }
@@ -67,7 +178,6 @@ mod mapped {
 #[cfg(not(all(target_os = "linux", not(miri), not(stillpoint_loom))))]
 mod unmapped {
     use super::REGION;
-    use crate::slot::fits;
     use std::{
         alloc::{Layout, dealloc},
         ptr::NonNull,
@@ -84,8 +194,7 @@ mod unmapped {
     impl Memory {
         pub fn new(_huge: bool) -> Option<Self> {
             // SAFETY: not of size 0.
-            let memory = Self(NonNull::new(unsafe { try_alloc(layout()) })?);
-            fits(memory.0).then_some(memory)
+            NonNull::new(unsafe { try_alloc(layout()) }).map(Self)
         }
 
         pub fn start(&self) -> NonNull<u8> {

@@ -1,6 +1,6 @@
 //! Where a large map's entries lie: side by side, in regions of a huge page.
 //!
-//! A map's *arena* has *regions* of 2 MiB, a region has 64 *runs* of 32 KiB, and a run has slots, of
+//! A map's *arena* has *regions* of 2 MiB, a region has *runs* of 32 KiB, and a run has slots, of
 //! one size. An entry never moves, and its slot is free again when the grace period after its
 //! retirement has ended. What is freed with others of its page is given back to the system: so
 //! entries of a map that was large, and are far apart, keep a run each.
@@ -55,6 +55,10 @@ const TRIES: usize = 2;
 
 const MOST_STRIPES: usize = 64;
 
+/// Requests for a run that are turned away after the system had no memory for a region, before it is
+/// asked again.
+const TURNED_AWAY: usize = 1024;
+
 /// Empty runs that are kept, at least.
 const KEPT: usize = 4;
 
@@ -91,7 +95,16 @@ struct List {
     /// Runs without entries, and those of them that have memory.
     empty: usize,
     unused: usize,
+    /// Requests that are yet to be turned away.
+    turned_away: usize,
     is_closed: bool,
+}
+
+/// What a request for a run has led to.
+enum Request {
+    Run(Owned),
+    TurnedAway,
+    NoRun { is_first: bool },
 }
 
 /// A run for the threads of one stripe.
@@ -127,10 +140,23 @@ impl Stripe {
 }
 
 /// The bytes of a slot for entries of this layout; `None` if they are boxes.
-fn slot_size(entry: Layout) -> Option<usize> {
-    let size = entry.size().max(size_of::<Link>());
-    let size = size.next_multiple_of(entry.align().max(GRAIN));
-    (size <= LARGEST && entry.align() <= align_of::<Region>()).then_some(size)
+const fn slot_size(entry: Layout) -> Option<usize> {
+    let grain = most(entry.align(), GRAIN);
+    let size = most(entry.size(), size_of::<Link>()).next_multiple_of(grain);
+    if size > LARGEST || entry.align() > align_of::<Region>() {
+        return None;
+    }
+    Some(size)
+}
+
+/// `usize::max`, for constants.
+const fn most(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
+}
+
+/// Whether entries of this layout may lie in slabs.
+pub const fn has_slots(entry: Layout) -> bool {
+    slot_size(entry).is_some()
 }
 
 impl Arena {
@@ -150,6 +176,7 @@ impl Arena {
                 runs: 0,
                 empty: 0,
                 unused: 0,
+                turned_away: 0,
                 is_closed: false,
             }),
             stripes: fallible::try_several(count, CachePadded::<Stripe>::default)?,
@@ -194,16 +221,30 @@ impl Arena {
 
     /// Takes a run up.
     fn claim(&self) -> Option<Owned> {
-        if let Some(owned) = self.with_list(List::claim)? {
-            return Some(owned);
-        }
+        let make = |is_first: bool| Region::new(self.itself, self.size, self.is_huge || !is_first);
+        self.claim_or(make)
+    }
+
+    /// Takes a run up, of a new region if there is none; it gets whether that is the first.
+    fn claim_or(&self, make: impl FnOnce(bool) -> Option<NonNull<Region>>) -> Option<Owned> {
+        // SAFETY: the caller allocates from it, so it is not closed meanwhile.
+        let is_first = match unsafe { Self::with_list(self.itself, List::request) }? {
+            Request::Run(owned) => return Some(owned),
+            Request::TurnedAway => return None,
+            Request::NoRun { is_first } => is_first,
+        };
         // The kernel makes it, and clears a page, without the lock.
-        let is_first = self.with_list(|list| list.first.is_none())?;
-        let region = Region::new(self.itself, self.size, self.is_huge || !is_first)?;
-        self.with_list(|list| {
-            list.add(region);
-            list.claim()
-        })?
+        let region = make(is_first);
+        let take_up = |list: &mut List| {
+            if let Some(region) = region {
+                list.add(region);
+                return list.claim();
+            }
+            list.turned_away = TURNED_AWAY;
+            None
+        };
+        // SAFETY: the same.
+        unsafe { Self::with_list(self.itself, take_up) }?
     }
 
     /// Frees a slot.
@@ -215,7 +256,7 @@ impl Arena {
     pub unsafe fn free(slot: NonNull<u8>) {
         let (region, run) = Region::of(slot);
         // SAFETY: it stays while one of its slots is in use.
-        let pushed = unsafe { region.as_ref().push(run, slot, Pushing::Unlocked) };
+        let pushed = unsafe { Region::push(region, run, slot, Pushing::Unlocked) };
         if pushed == Pushed::Refused {
             // SAFETY: the caller's promise.
             unsafe { Self::free_last(slot, region, run) };
@@ -229,19 +270,22 @@ impl Arena {
     /// As for [`Arena::free`]; that is where the slot is.
     #[cold]
     unsafe fn free_last(slot: NonNull<u8>, region: NonNull<Region>, run: usize) {
-        // SAFETY: the region stays until the push, and its arena until the lock is free after it.
+        // SAFETY: the region stays until the push.
         let arena = unsafe { region.as_ref().arena };
-        // SAFETY: the same.
-        let gone = unsafe { arena.as_ref() }.with_list(|list| {
+        let push = |list: &mut List| {
             let mut gone = Gone::default();
             // SAFETY: the caller's promise; nothing goes without the lock.
-            if unsafe { region.as_ref().push(run, slot, Pushing::Locked) } == Pushed::Last {
+            if unsafe { Region::push(region, run, slot, Pushing::Locked) } == Pushed::Last {
                 list.note_empty(region, run, &mut gone);
             }
             gone
-        });
-        // SAFETY: nothing finds it any more.
-        unsafe { Self::delete(arena, gone) };
+        };
+        // SAFETY: the arena stays until the lock is free after the push. What is deleted is not found
+        // any more.
+        unsafe {
+            let gone = Self::with_list(arena, push);
+            Self::delete(arena, gone);
+        }
     }
 
     /// Ends the arena: it goes when its slots are free.
@@ -250,12 +294,11 @@ impl Arena {
     ///
     /// No thread allocates from it, or ends it again.
     pub unsafe fn close(arena: NonNull<Self>) {
-        // SAFETY: it goes below, at the earliest.
-        let this = unsafe { arena.as_ref() };
-        let gone = this.with_list(|list| {
+        let end = |list: &mut List| {
             let mut gone = Gone::default();
             list.is_closed = true;
-            for stripe in &*this.stripes {
+            // SAFETY: it goes after the lock is free, at the earliest.
+            for stripe in unsafe { &*(*arena.as_ptr()).stripes } {
                 // Free, but for one of a thread that a fork has removed.
                 let owned = stripe.try_with(Option::take).flatten();
                 if let Some((region, run)) = owned.and_then(Owned::close) {
@@ -274,9 +317,12 @@ impl Arena {
             }
             gone.is_arena = list.first.is_none();
             gone
-        });
-        // SAFETY: nothing finds it any more.
-        unsafe { Self::delete(arena, gone) };
+        };
+        // SAFETY: the arena stays until the lock is free. What is deleted is not found any more.
+        unsafe {
+            let gone = Self::with_list(arena, end);
+            Self::delete(arena, gone);
+        }
     }
 
     /// # Safety
@@ -291,34 +337,50 @@ impl Arena {
                 next = region.as_ref().locked.after.get();
                 Region::delete(region);
             }
+            #[cfg(test)]
+            DELETED.set((DELETED.get().0 + 1, DELETED.get().1));
         }
         if gone.is_arena {
             // SAFETY: from a box. It is closed, and no slot leads to it any more.
             drop(unsafe { Box::from_raw(arena.as_ptr()) });
+            #[cfg(test)]
+            DELETED.set((DELETED.get().0, DELETED.get().1 + 1));
         }
     }
 
     /// Does `work` under the lock. `None` if a thread had it that a fork has removed.
-    fn with_list<R>(&self, work: impl FnOnce(&mut List) -> R) -> Option<R> {
+    ///
+    /// # Safety
+    ///
+    /// The arena stays until the lock is free again. `work` holds no reference to it when it returns,
+    /// and has none among what it was made of.
+    unsafe fn with_list<R>(arena: NonNull<Self>, work: impl FnOnce(&mut List) -> R) -> Option<R> {
         let me = fork::process().generation() + 1;
+        // No reference to all of the arena lasts until the lock is free: it would say that the arena
+        // stays for longer. One to an atomic says no such thing.
+        // SAFETY: the caller's promise.
+        let lock = unsafe { &(*arena.as_ptr()).lock };
         let mut backoff = Backoff::new();
         loop {
             // Acquire, pairs with the store below: what the last thread did.
-            match self
-                .lock
-                .compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
-            {
+            match lock.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(holder) if holder == me => backoff.wait(),
                 Err(_) => return None,
             }
         }
         // SAFETY: locked.
-        let result = self.list.with_mut(|list| work(unsafe { &mut *list }));
+        let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
         // Release, pairs with the exchange above: what this thread did.
-        self.lock.store(0, Ordering::Release);
+        lock.store(0, Ordering::Release);
         Some(result)
     }
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// The regions and the arenas that this thread, of the model all threads, has deleted.
+    static DELETED: std::cell::Cell<(usize, usize)> = const { std::cell::Cell::new((0, 0)) };
 }
 
 /// What is to be deleted without the lock.
@@ -362,6 +424,19 @@ impl List {
         self.hint = Some(region);
         self.runs += RUNS;
         self.empty += RUNS;
+    }
+
+    fn request(&mut self) -> Request {
+        if self.turned_away > 0 {
+            self.turned_away -= 1;
+            return Request::TurnedAway;
+        }
+        match self.claim() {
+            Some(owned) => Request::Run(owned),
+            None => Request::NoRun {
+                is_first: self.first.is_none(),
+            },
+        }
     }
 
     /// Takes a run up, if there is one.

@@ -7,15 +7,23 @@ use super::{
     memory::{Memory, REGION},
     run::{Link, Position, Run},
 };
-use crate::memory::prefetch;
+use crate::{memory::prefetch, slot::fits};
 use std::{cell::Cell, ops::Range, ptr::NonNull};
 use stillpoint_platform::sync::{AtomicU64, Ordering};
 
-/// The runs of a region.
+/// The runs of a region. A run is a page at least, or giving it back would give nothing: these
+/// processors may have pages of 64 KiB.
 pub const RUNS: usize = if cfg!(stillpoint_loom) {
     2
 } else if cfg!(miri) {
     4
+} else if cfg!(any(
+    target_arch = "aarch64",
+    target_arch = "loongarch64",
+    target_arch = "mips64",
+    target_arch = "powerpc64"
+)) {
+    32
 } else {
     64
 };
@@ -76,6 +84,9 @@ impl Region {
     pub fn new(arena: NonNull<Arena>, size: usize, huge: bool) -> Option<NonNull<Self>> {
         let memory = Memory::new(huge)?;
         let start = memory.start().cast::<Self>();
+        if !fits(start) {
+            return None;
+        }
         let region = Self {
             arena,
             memory,
@@ -170,22 +181,38 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// The slot is the caller's, in use, and in that run. From the push on it is not, and if that
-    /// is not the run's last one, the region may go away.
+    /// The slot is the caller's, in use, and in that run of the region. From the push on it is not,
+    /// and if that is not the run's last one, the region may go away.
     #[inline]
-    pub unsafe fn push(&self, run: usize, slot: NonNull<u8>, pushing: Pushing) -> Pushed {
+    pub unsafe fn push(
+        region: NonNull<Self>,
+        run: usize,
+        slot: NonNull<u8>,
+        pushing: Pushing,
+    ) -> Pushed {
         let position = Position::of_offset(slot.addr().get() % RUN);
-        let word = &self.runs[run];
+        let region = region.as_ptr();
+        // SAFETY: the region stays until the push. What is plain in it is copied before. No reference
+        // to all of it lasts until the push: it would say that the region stays for longer. One to an
+        // atomic says no such thing.
+        let (total, worthwhile, word) = unsafe {
+            (
+                (*region).totals[usize::from(run > 0)],
+                (*region).worthwhile,
+                &(&(*region).runs)[run],
+            )
+        };
         loop {
             let before = Run::from_bits(word.load(Ordering::Relaxed));
             let after = before.pushed(position);
-            let is_last = !before.is_owned() && after.count() == self.total(run);
+            let is_last = !before.is_owned() && after.count() == total;
             if is_last && pushing == Pushing::Unlocked {
                 return Pushed::Refused;
             }
             // Before the push: after it the region may go away.
-            if !before.is_owned() && after.count() & (self.worthwhile - 1) == 0 {
-                self.make_available(run);
+            if !before.is_owned() && after.count() & (worthwhile - 1) == 0 {
+                // SAFETY: the region stays until the push.
+                unsafe { (*region).make_available(run) };
             }
             // SAFETY: the caller's promise.
             unsafe { Link::write(slot, before.first()) };

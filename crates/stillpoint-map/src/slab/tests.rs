@@ -1,7 +1,7 @@
 //! Tests of arenas alone.
 
-use super::{Arena, KEPT, region::RUN, region::RUNS};
-use std::{alloc::Layout, collections::HashSet, ptr::NonNull, thread};
+use super::{Arena, DELETED, KEPT, TURNED_AWAY, region::RUN, region::RUNS};
+use std::{alloc::Layout, collections::HashSet, ptr::NonNull, sync::Barrier, thread};
 use stillpoint_platform::sync::Ordering;
 
 /// An arena, which the test closes with this.
@@ -15,6 +15,12 @@ struct Sent(NonNull<u8>);
 
 // SAFETY: slots are no thread's own.
 unsafe impl Send for Sent {}
+
+impl Sent {
+    fn free(self) {
+        free(self.0);
+    }
+}
 
 const LAYOUT: Layout = Layout::new::<[u64; 3]>();
 
@@ -39,7 +45,8 @@ impl Ours {
     /// All runs, those without entries, and those of these that have memory.
     fn runs(&self) -> (usize, usize, usize) {
         let look = |list: &mut super::List| (list.runs, list.empty, list.unused);
-        self.arena().with_list(look).expect("no fork")
+        // SAFETY: it is closed after this.
+        unsafe { Arena::with_list(self.0, look) }.expect("no fork")
     }
 }
 
@@ -103,12 +110,28 @@ fn what_few_slots_leave_is_given_back() {
 }
 
 #[test]
+fn empty_arena_goes_with_the_map() {
+    DELETED.set((0, 0));
+    let ours = Ours::new();
+    let slots: Vec<_> = (0..2 * SLOTS_OF_A_RUN).map(|_| ours.allocate()).collect();
+    slots.into_iter().for_each(free);
+    assert_eq!(DELETED.get(), (0, 0));
+    drop(ours);
+    assert_eq!(DELETED.get(), (1, 1));
+}
+
+#[test]
 fn slots_may_outlive_the_map() {
+    DELETED.set((0, 0));
     let ours = Ours::new();
     let mut slots: Vec<_> = (0..2 * SLOTS_OF_A_RUN).map(|_| ours.allocate()).collect();
     slots.drain(..SLOTS_OF_A_RUN).for_each(free);
     drop(ours);
+    let last = slots.pop().expect("one run of two");
     slots.into_iter().for_each(free);
+    assert_eq!(DELETED.get(), (0, 0), "the last slot is in use");
+    free(last);
+    assert_eq!(DELETED.get(), (1, 1));
 }
 
 /// As in the child of a fork, while another thread of the parent had the lock: what is there can be
@@ -127,6 +150,29 @@ fn lock_of_a_vanished_thread_is_not_waited_for() {
     slots.into_iter().for_each(free);
 }
 
+/// A system without memory is not asked for each entry.
+#[test]
+fn refusal_is_remembered_for_a_while() {
+    let ours = Ours::new();
+    let mut asked = 0;
+    for _ in 0..2 * (TURNED_AWAY + 1) {
+        let refuse = |_| {
+            asked += 1;
+            None
+        };
+        assert!(ours.arena().claim_or(refuse).is_none());
+    }
+    assert_eq!(asked, 2);
+    let tries = (0..=TURNED_AWAY).find_map(|_| ours.arena().allocate());
+    free(tries.expect("it is asked again"));
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+#[test]
+fn run_is_whole_pages() {
+    assert!(RUN.is_multiple_of(stillpoint_platform::mmap::page_size()));
+}
+
 #[test]
 fn entries_that_are_too_large_get_none() {
     assert!(Arena::new(Layout::new::<[u64; 65]>(), 0).is_none());
@@ -137,6 +183,26 @@ fn entries_that_are_too_large_get_none() {
         let slots: HashSet<_> = (0..100).map(|_| ours.arena().allocate()).collect();
         assert_eq!(slots.len(), 100);
         slots.into_iter().flatten().for_each(free);
+    }
+}
+
+/// The thread that frees the last slot but one, and the one that closes the arena, may still be on
+/// their way out of it while another deletes it. Miri sees what they hold meanwhile.
+#[test]
+fn last_slots_and_the_end_race() {
+    for _ in 0..if cfg!(miri) { 40 } else { 2000 } {
+        let ours = Ours::new();
+        let [one, other] = [(); 2].map(|()| Sent(ours.allocate()));
+        let begin = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                begin.wait();
+                other.free();
+            });
+            drop(ours);
+            begin.wait();
+            one.free();
+        });
     }
 }
 
