@@ -43,8 +43,9 @@ use stillpoint_platform::{
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Not 1: looking for it, `Word::with_tag` could return a slot without a tag.
-    (hash as u8).max(2)
+    // Not the lowest bit, which `spread` clears. Not 1: looking for it, `Word::with_tag` could return
+    // a slot without a tag.
+    ((hash >> 1) as u8).max(2)
 }
 
 /// A bucket of a table.
@@ -534,6 +535,14 @@ mod tests {
         }
         drop(locked);
         bucket
+    }
+
+    #[test]
+    fn tags_are_of_all_values() {
+        let tags: std::collections::HashSet<_> = (0..10_000)
+            .map(|key| tag(crate::slot::spread(key)))
+            .collect();
+        assert!(tags.len() > 250, "{}", tags.len());
     }
 
     fn repair(bucket: &Entries) {
