@@ -145,20 +145,20 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
     ) -> Changed {
-        let (table, tag, now) = (look.table, tag(hash), || self.epochs.now());
+        let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
         let place = look.found.map(|(place, _)| place);
         let mut prepared = None;
         let (clean, is_pending, has_spilled) = loop {
-            let Some(mut locked) = table.lock_at(look.index, now) else {
+            let Some(mut locked) = table.lock_at(look.index, stamp) else {
                 return Changed::NotSame;
             };
             if !locked.is_same(&look.seen, tag) {
                 return Changed::NotSame;
             }
-            let (clean, is_pending) = locked.clean(now());
+            let (clean, is_pending) = locked.clean(self.epochs.now());
             let done = match place {
                 None => locked.insert(tag, pair),
-                Some(Place::Slot(old)) => locked.update(old, tag, pair, now),
+                Some(Place::Slot(old)) => locked.update(old, tag, pair, stamp),
                 Some(Place::Spilled(_)) => false,
             };
             if done {
@@ -166,7 +166,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             }
             if let Some(new) = prepared.take() {
                 if let Some(Place::Slot(old)) = place {
-                    locked.spill_over(old, new, now);
+                    locked.spill_over(old, new, stamp);
                 } else {
                     locked.set_spill(Some(new));
                 }
@@ -227,7 +227,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
     ) -> Changed {
-        let (table, now) = (look.table, || self.epochs.now());
+        let (table, stamp) = (look.table, || self.epochs.stamp(world));
         let Some((place, _)) = look.found else {
             return Changed::NotSame;
         };
@@ -239,7 +239,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 None => return Changed::NoMemory,
             },
         };
-        let Some(mut locked) = table.lock_at(look.index, now) else {
+        let Some(mut locked) = table.lock_at(look.index, stamp) else {
             return Changed::NotSame;
         };
         if !locked.is_same(&look.seen, tag(hash)) {
@@ -247,8 +247,8 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         let is_empty = match place {
             Place::Slot(slot) => {
-                locked.clean(now());
-                locked.empty(slot, now);
+                locked.clean(self.epochs.now());
+                locked.empty(slot, stamp);
                 let is_empty = locked.is_empty();
                 drop(locked);
                 is_empty
@@ -391,9 +391,9 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
     ) -> Progress {
-        let now = || self.epochs.now();
+        let stamp = || self.epochs.stamp(world);
         // SAFETY: the caller of `help` is inside a section.
-        let progress = unsafe { under_way.help(world, hash_of, now) };
+        let progress = unsafe { under_way.help(world, hash_of, stamp) };
         if progress == Progress::Finished {
             self.finish(under_way, world);
         }

@@ -10,7 +10,7 @@
 
 use std::fmt;
 use stillpoint_platform::{
-    barrier::full_fence,
+    barrier::{fence_after_rmw, full_fence},
     fork,
     sync::{AtomicU64, Ordering, UnsafeCell},
 };
@@ -28,6 +28,11 @@ pub trait GracePeriods {
     fn has_ended(&self, cookie: Self::Cookie) -> bool;
     /// Has the next one end without further calls.
     fn start(&self);
+
+    /// False in models that leave the fence out after a slot was emptied, and must fail.
+    const FENCES_EMPTYING: bool = true;
+    /// False in models that leave it out after an epoch was opened.
+    const FENCES_OPENING: bool = true;
 }
 
 /// Which epoch was open at some instant.
@@ -67,7 +72,17 @@ impl<C: Copy> Epochs<C> {
         }
     }
 
-    /// The epoch that is open. For a stamp: a full fence after the slot was emptied.
+    /// The stamp of a slot that was emptied just now, by a read-modify-write.
+    pub fn stamp<G: GracePeriods>(&self, _: &G) -> u16 {
+        if G::FENCES_EMPTYING {
+            // Fence, pairs with that in `advance`: its cookie is taken after the slot was emptied,
+            // or this sees the epoch that it has opened before.
+            fence_after_rmw();
+        }
+        self.now().stamp()
+    }
+
+    /// The epoch that is open.
     pub fn now(&self) -> Moment {
         // Acquire, pairs with `advance`: who writes what is clean does so after its last readers.
         Moment(self.open.load(Ordering::Acquire))
@@ -96,10 +111,10 @@ impl<C: Copy> Epochs<C> {
         self.closing.store(0, Ordering::Release);
     }
 
-    fn advance_with(
+    fn advance_with<G: GracePeriods<Cookie = C>>(
         &self,
         kept: &mut Option<(C, bool)>,
-        grace_periods: &impl GracePeriods<Cookie = C>,
+        grace_periods: &G,
         presses: bool,
     ) {
         match kept {
@@ -120,9 +135,11 @@ impl<C: Copy> Epochs<C> {
             // The first time, or after a fork: a cookie for the epoch that was closed last.
             None => {}
         }
-        // Fence, pairs with that between the emptying of a slot and `now`: it has seen the epoch
-        // that opens here, or the cookie is taken after it.
-        full_fence();
+        if G::FENCES_OPENING {
+            // Fence, pairs with that in `stamp`: it sees the epoch that opens here, or the cookie is
+            // taken after the slot was emptied.
+            full_fence();
+        }
         *kept = Some((grace_periods.get_state(), false));
     }
 }

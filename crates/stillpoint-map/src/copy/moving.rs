@@ -8,7 +8,6 @@
 use super::{
     bucket::Locked,
     core::World,
-    epochs::Moment,
     spill::{NewSpill, Tagged},
     table::Table,
 };
@@ -94,7 +93,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         self,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
-        now: impl Fn() -> Moment + Copy,
+        stamp: impl Fn() -> u16 + Copy,
     ) -> Progress {
         let counters = &self.from.header().units;
         let Some(units) = counters.take(self.units()) else {
@@ -112,7 +111,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         let mut is_whole = true;
         for unit in units {
             // SAFETY: the caller's promise.
-            is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, now) };
+            is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) };
             if fork::process() != process {
                 // The child counts anew.
                 std::mem::forget(chunk);
@@ -134,11 +133,11 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         halves: &mut Halves<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
-        now: impl Fn() -> Moment + Copy,
+        stamp: impl Fn() -> u16 + Copy,
     ) -> bool {
         for _ in 0..TRIES {
             // SAFETY: the caller's promise.
-            match unsafe { self.try_move(unit, halves, world, hash_of, now) } {
+            match unsafe { self.try_move(unit, halves, world, hash_of, stamp) } {
                 Unit::Moved | Unit::Done => return true,
                 Unit::NotSame => {}
                 Unit::NoMemory => return false,
@@ -156,7 +155,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         halves: &mut Halves<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
-        now: impl Fn() -> Moment + Copy,
+        stamp: impl Fn() -> u16 + Copy,
     ) -> Unit {
         let grows = self.news(unit).len() == 2;
         let look = |index: usize| {
@@ -204,7 +203,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         let mut locks: [Option<Locked<'_, K, V>>; 2] = [None, None];
         for ((lock, seen), index) in locks.iter_mut().zip(&seen).zip(self.olds(unit)) {
             let Some((_, seen)) = seen else { continue };
-            match self.from.lock_at(index, now) {
+            match self.from.lock_at(index, stamp) {
                 None => return Unit::Done,
                 Some(locked) if !locked.seen().is_all_same(seen) => return Unit::NotSame,
                 Some(locked) => *lock = Some(locked),
