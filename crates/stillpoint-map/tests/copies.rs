@@ -121,6 +121,41 @@ fn slots_are_used_again() {
     assert_eq!(map.pin().capacity(), 13);
 }
 
+/// The entries of a map behind its buckets: each is updated in a section in which no slot comes free.
+fn update_in_one_section(map: &CopyMap<u64, u64>, entries: u64, times: u64) {
+    let map = map.pin();
+    for _ in 0..times {
+        for key in 0..entries {
+            assert!(map.update(key, |value| value + 1).is_some());
+        }
+    }
+}
+
+/// Entries of a map that is only updated do not stay behind its buckets.
+#[test]
+fn entries_come_back_into_slots() {
+    const ENTRIES: u64 = if cfg!(miri) { 60 } else { 500 };
+    let domain = Domain::new();
+    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
+    (0..ENTRIES).for_each(|key| assert_eq!(map.pin().insert(key, 0), None));
+    update_in_one_section(&map, ENTRIES, 5);
+    domain.synchronize();
+    // The table moves meanwhile.
+    update_in_one_section(&map, ENTRIES, 1);
+    let arrays = || {
+        let statistics = domain.statistics();
+        statistics.objects_freed + statistics.objects_pending
+    };
+    let before = arrays();
+    for key in 0..ENTRIES {
+        assert!(map.pin().update(key, |value| value + 1).is_some());
+        domain.synchronize();
+    }
+    let replaced = arrays() - before;
+    assert!(replaced < ENTRIES * 2 / 3, "{replaced} of {ENTRIES}");
+    assert!((0..ENTRIES).all(|key| map.pin().get(&key) == Some(7)));
+}
+
 #[test]
 fn replaced_arrays_count_against_the_budget() {
     let domain = Domain::new();

@@ -207,7 +207,8 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 .extended
                 .fetch_add(1, Ordering::Relaxed);
         }
-        if place.is_none() && clean == 0 && is_looked_at(table.bits(), hash) {
+        // Updates, too: entries that they have put behind buckets come back into slots by a move.
+        if (place.is_none() || has_spilled) && clean == 0 && is_looked_at(table.bits(), hash) {
             self.consider_growing(table);
         }
         // SAFETY: the caller's promise.
