@@ -102,6 +102,31 @@ fn changes_wait_for_no_reader() {
     assert_eq!(map.iter(&held).collect::<Vec<_>>(), [(1, MANY)]);
 }
 
+/// So does the number of tables: entries that find no slot do not have one replaced after another.
+#[test]
+#[cfg_attr(miri, ignore = "slow")]
+fn tables_do_not_pile_up_behind_a_reader() {
+    const ENTRIES: u64 = 6000;
+    let domain = Domain::new();
+    let map = CopyMap::<u64, u64>::new_in(&domain);
+    map.pin().reserve(ENTRIES as usize);
+    (0..ENTRIES).for_each(|key| assert_eq!(map.pin().insert(key, 0), None));
+    let held = domain.read_lock();
+    for number in 1..=20 {
+        for key in 0..ENTRIES {
+            // Another key each time.
+            let [old, new] = [number - 1, number].map(|number| key + number * ENTRIES);
+            assert!(map.remove(&old, &held).is_some());
+            map.insert(new, 0, &held);
+        }
+    }
+    // Large tables are freed by callbacks.
+    let tables = domain.statistics().callbacks_pending;
+    assert!(tables <= 1, "{tables}");
+    drop(held);
+    domain.barrier();
+}
+
 /// Emptied slots are used again: a key that is removed and inserted for ever needs no larger table,
 /// and few arrays.
 #[test]

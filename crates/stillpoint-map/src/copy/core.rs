@@ -18,7 +18,7 @@ use crate::{
     table::{FEWEST_BITS, MOST_BITS},
 };
 use std::ptr;
-use stillpoint_platform::sync::{AtomicPtr, AtomicU32, Ordering};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A bucket with no more clean slots asks for those that are pending.
 const FEW_CLEAN: u32 = 2;
@@ -62,6 +62,8 @@ pub struct Core<K, V, C> {
     /// The bits of the smallest table that it may shrink to.
     floor: AtomicU32,
     epochs: Epochs<C>,
+    /// The epoch that was open when the last table was replaced, for [`Epochs::is_past`].
+    replaced: AtomicU64,
 }
 
 impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
@@ -75,6 +77,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             count: Count::new(),
             floor: AtomicU32::new(floor),
             epochs: Epochs::new(),
+            replaced: AtomicU64::new(0),
         };
         core.spread_out(bits);
         Some(core)
@@ -209,7 +212,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         // Updates, too: entries that they have put behind buckets come back into slots by a move.
         if (place.is_none() || has_spilled) && clean == 0 && is_looked_at(table.bits(), hash) {
-            self.consider_growing(table);
+            self.consider_growing(table, world);
         }
         // SAFETY: the caller's promise.
         unsafe { self.help(world, hash_of) };
@@ -274,13 +277,20 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         Changed::Done
     }
 
-    fn consider_growing(&self, table: Table<'_, K, V>) {
+    fn consider_growing(&self, table: Table<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
         let bits = table.bits();
         let extended = table.header().units.extended.load(Ordering::Relaxed);
         if bits < MOST_BITS && self.count.get() > capacity(bits) {
             self.start_move(table, bits + 1);
         } else if extended > table.buckets() as u64 + FEW_LINKS {
-            self.start_move(table, bits);
+            // Not while readers may hold up the memory of the last table: it counts against no
+            // budget, and one that no slot comes free in would soon be replaced again. What is put
+            // behind buckets instead does count.
+            if self.epochs.is_past(self.replaced.load(Ordering::Relaxed)) {
+                self.start_move(table, bits);
+            } else {
+                self.epochs.advance(world, true);
+            }
         }
     }
 
@@ -412,10 +422,12 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
             world.retire_table(from);
+            self.replaced
+                .store(self.epochs.now().number(), Ordering::Relaxed);
             if to.bits() < self.floor.load(Ordering::Relaxed) {
                 self.start_move(to, to.bits() + 1);
             }
-            self.consider_growing(to);
+            self.consider_growing(to, world);
             self.consider_shrinking(to);
         }
     }

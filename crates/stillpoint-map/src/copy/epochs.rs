@@ -45,6 +45,11 @@ impl Moment {
         (self.0 & STAMPS) as u16
     }
 
+    /// Its number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// Returns whether what has this stamp is clean.
     pub fn is_over(self, stamp: u16) -> bool {
         self.0.wrapping_sub(stamp.into()) & STAMPS >= 2
@@ -86,6 +91,12 @@ impl<C: Copy> Epochs<C> {
     pub fn now(&self) -> Moment {
         // Acquire, pairs with `advance`: who writes what is clean does so after its last readers.
         Moment(self.open.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a grace period has ended since that epoch was open. Not for slots: it orders
+    /// nothing.
+    pub fn is_past(&self, number: u64) -> bool {
+        self.open.load(Ordering::Relaxed).wrapping_sub(number) >= 2
     }
 
     /// Closes the open epoch, if the one before is over. Otherwise has its grace period end soon,

@@ -110,7 +110,9 @@ use stillpoint::{
 /// Emptied slots are part of the table, whose size follows the number of entries, so they need no
 /// budget, and no thread has to free them. Arrays that were replaced count against the
 /// [budget](Domain::set_budget) of the map's domain, with their size. Tables of 128 KiB and more
-/// that were replaced do not count; they are given back after a grace period.
+/// that were replaced do not count; they are given back after a grace period. While a reader holds
+/// that up, a table is replaced only by a larger or a smaller one: so as long as the map keeps its
+/// size, there is one such table at most.
 ///
 /// A table that moves does so by inserts and removals alone. If the last of them comes in the middle,
 /// both tables stay until the next.
