@@ -181,6 +181,27 @@ fn entries_come_back_into_slots() {
     assert!((0..ENTRIES).all(|key| map.pin().get(&key) == Some(7)));
 }
 
+/// A map whose entries are all behind its buckets gives its table back when they are removed.
+#[test]
+fn a_map_of_entries_behind_buckets_shrinks() {
+    const ENTRIES: u64 = if cfg!(miri) { 60 } else { 500 };
+    let domain = Domain::new();
+    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
+    (0..ENTRIES).for_each(|key| assert_eq!(map.pin().insert(key, 0), None));
+    // No slot comes free.
+    let held = domain.read_lock();
+    update_in_one_section(&map, ENTRIES, 12);
+    for key in 0..ENTRIES {
+        assert_eq!(map.remove(&key, &held), Some(12));
+    }
+    // Moves go on with changes.
+    for _ in 0..ENTRIES {
+        map.remove(&0, &held);
+        map.insert(0, 0, &held);
+    }
+    assert_eq!(map.capacity(&held), 13);
+}
+
 #[test]
 fn replaced_arrays_count_against_the_budget() {
     let domain = Domain::new();

@@ -258,13 +258,14 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 is_empty
             }
             Place::Spilled(_) => {
+                let is_empty = prepared.is_none() && locked.is_empty();
                 locked.set_spill(prepared);
                 locked.unlock();
                 look.seen
                     .spill
                     .into_iter()
                     .for_each(|old| world.retire_spill(old));
-                false
+                is_empty
             }
         };
         self.count.add(1_u64.wrapping_neg());
