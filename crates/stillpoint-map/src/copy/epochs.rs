@@ -61,6 +61,9 @@ pub struct Epochs<C> {
     open: AtomicU64,
     /// Which process's thread closes an epoch, plus one; 0 if none does.
     closing: AtomicU64,
+    /// Which process's thread has taken the cookie, plus one; 0 while there is none. The child of a
+    /// fork may find one that is half written, and does not use it.
+    taken_by: AtomicU64,
     /// That of the closed epoch, and whether its grace period was started. Of the thread that closes.
     cookie: UnsafeCell<Option<(C, bool)>>,
 }
@@ -73,6 +76,7 @@ impl<C: Copy> Epochs<C> {
         Self {
             open: AtomicU64::new(2),
             closing: AtomicU64::new(0),
+            taken_by: AtomicU64::new(0),
             cookie: UnsafeCell::new(None),
         }
     }
@@ -115,9 +119,16 @@ impl<C: Copy> Epochs<C> {
         {
             return;
         }
-        // SAFETY: this thread closes, until the store below.
-        self.cookie
-            .with_mut(|cookie| self.advance_with(unsafe { &mut *cookie }, grace_periods, presses));
+        self.cookie.with_mut(|cookie| {
+            if self.taken_by.load(Ordering::Relaxed) != me {
+                // SAFETY: this thread closes, until the store below. What is there needs no drop,
+                // and is not read.
+                unsafe { cookie.write(None) };
+            }
+            // SAFETY: as above. It is whole: this process has written it.
+            self.advance_with(unsafe { &mut *cookie }, grace_periods, presses);
+        });
+        self.taken_by.store(me, Ordering::Relaxed);
         // Release, pairs with the exchange above: the cookie.
         self.closing.store(0, Ordering::Release);
     }
@@ -138,8 +149,6 @@ impl<C: Copy> Epochs<C> {
             }
             Some(_) => {
                 let next = self.open.load(Ordering::Relaxed).wrapping_add(1);
-                // If a fork removes this thread behind the store, the child finds no cookie.
-                *kept = None;
                 // Release, pairs with `now`: the ends of the sections that the cookie was about.
                 self.open.store(next, Ordering::Release);
             }
@@ -160,5 +169,40 @@ impl<C> fmt::Debug for Epochs<C> {
         f.debug_struct("Epochs")
             .field("open", &self.open)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    /// All have ended.
+    struct Ended;
+
+    impl GracePeriods for Ended {
+        type Cookie = ();
+
+        fn get_state(&self) {}
+
+        fn has_ended(&self, (): ()) -> bool {
+            true
+        }
+
+        fn start(&self) {}
+    }
+
+    /// The child of a fork may have found it half written.
+    #[test]
+    fn the_cookie_of_another_process_ends_no_epoch() {
+        let epochs = Epochs::new();
+        let advance = || {
+            epochs.advance(&Ended, false);
+            epochs.now().number()
+        };
+        let first = advance();
+        assert_eq!(advance(), first + 1);
+        epochs.taken_by.store(1 << 32, Ordering::Relaxed);
+        assert_eq!(advance(), first + 1, "it takes a cookie of its own");
+        assert_eq!(advance(), first + 2);
     }
 }
