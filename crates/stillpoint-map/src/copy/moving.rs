@@ -48,6 +48,8 @@ type Halves<K, V> = [Vec<Tagged<K, V>>; 2];
 
 /// Counts a chunk, of which a part is left out if user code panics.
 struct Chunk<'t> {
+    /// Whose thread has taken it.
+    process: u64,
     units: &'t Units,
     count: usize,
     all: usize,
@@ -55,7 +57,10 @@ struct Chunk<'t> {
 
 impl Drop for Chunk<'_> {
     fn drop(&mut self) {
-        self.units.add_done(self.count, false, self.all);
+        // The child of a fork counts anew, and has not taken it.
+        if fork::process().generation() == self.process {
+            self.units.add_done(self.count, false, self.all);
+        }
     }
 }
 
@@ -99,8 +104,10 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         let Some(units) = counters.take(self.units()) else {
             return Progress::NothingToTake;
         };
-        let (process, count, all) = (fork::process(), units.len(), self.units());
+        let process = fork::process().generation();
+        let (count, all) = (units.len(), self.units());
         let chunk = Chunk {
+            process,
             units: counters,
             count,
             all,
@@ -112,9 +119,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         for unit in units {
             // SAFETY: the caller's promise.
             is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) };
-            if fork::process() != process {
-                // The child counts anew.
-                std::mem::forget(chunk);
+            if fork::process().generation() != process {
                 return Progress::NothingToTake;
             }
         }
@@ -228,5 +233,32 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
             world.retire_spill(spill);
         }
         Unit::Moved
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use stillpoint_platform::sync::{AtomicU64, Ordering};
+
+    /// User code has forked, and then panics in the child, which has taken no chunk.
+    #[test]
+    fn a_chunk_of_another_process_is_not_counted() {
+        let units = Units {
+            taken: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            extended: AtomicU64::new(0),
+        };
+        let here = fork::process().generation();
+        let chunk = |process| Chunk {
+            process,
+            units: &units,
+            count: 16,
+            all: 64,
+        };
+        drop(chunk(here + 1));
+        assert_eq!(units.done.load(Ordering::Relaxed), 0);
+        drop(chunk(here));
+        assert_ne!(units.done.load(Ordering::Relaxed), 0);
     }
 }
