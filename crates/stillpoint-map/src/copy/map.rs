@@ -96,7 +96,7 @@ use stillpoint::{
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
 /// | [`get`](Self::get) | hashes the key, reads a bucket. Never blocks, never allocates |
 /// | [`insert`](Self::insert), [`update`](Self::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
-/// | [`remove`](Self::remove) | the lock of one bucket |
+/// | [`remove`](Self::remove) | the lock of one bucket; an allocation if the entry had found no free slot |
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets |
 /// | iteration | reads the table in order; no allocation |
 ///
