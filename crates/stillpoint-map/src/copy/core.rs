@@ -147,7 +147,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         pair: (K, V),
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed {
+    ) -> Changed
+    where
+        K: Eq,
+    {
         let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
         let place = look.found.map(|(place, _)| place);
         let mut prepared = None;
@@ -230,7 +233,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         look: &Look<'_, K, V>,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed {
+    ) -> Changed
+    where
+        K: Eq,
+    {
         let (table, stamp) = (look.table, || self.epochs.stamp(world));
         let Some((place, _)) = look.found else {
             return Changed::NotSame;
@@ -388,7 +394,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         &self,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Progress {
+    ) -> Progress
+    where
+        K: Eq,
+    {
         // SAFETY: the caller's promise.
         match Move::of(unsafe { self.table() }) {
             Some(under_way) => self.help_with(under_way, world, hash_of),
@@ -402,7 +411,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         under_way: Move<'_, K, V>,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Progress {
+    ) -> Progress
+    where
+        K: Eq,
+    {
         let stamp = || self.epochs.stamp(world);
         // SAFETY: the caller of `help` is inside a section.
         let progress = unsafe { under_way.help(world, hash_of, stamp) };

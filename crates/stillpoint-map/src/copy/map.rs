@@ -85,8 +85,8 @@ use stillpoint::{
 /// # Your code, and locks
 ///
 /// No lock is held while your `Hash`, `Eq` or closure runs: it may block, panic, or use the map
-/// again. A table that grows hashes keys again: so inserts and removals may call `Hash` of other
-/// keys than theirs. If one panics there, the entries stay as they were. A wrong `Hash` or `Eq`
+/// again. A table that grows hashes keys again: so inserts and removals may call `Hash` and `Eq` of
+/// other keys than theirs. If one panics there, the entries stay as they were. A wrong `Hash` or `Eq`
 /// leads to entries that are not found, or found twice, and to nothing worse.
 ///
 /// # Costs

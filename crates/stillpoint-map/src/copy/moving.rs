@@ -3,7 +3,8 @@
 //!
 //! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
 //! grows: user code, which may use the map again. Then it allocates. Then it locks the old buckets,
-//! and goes on if they still have the same entries.
+//! and goes on if they still have the same entries. If not, it tries again, and asks only for hashes
+//! of keys that are new: a slow hash would lose to other threads' updates each time.
 
 use super::{
     bucket::Locked,
@@ -12,7 +13,7 @@ use super::{
     table::Table,
 };
 use crate::{resize::Progress, table::Units, word::SLOTS};
-use std::ops::Range;
+use std::{mem, ops::Range};
 use stillpoint_platform::fork;
 
 /// A unit whose entries change each time between the look and the lock is left for another pass.
@@ -88,7 +89,7 @@ impl<'t, K, V> Move<'t, K, V> {
     }
 }
 
-impl<K: Copy, V: Copy> Move<'_, K, V> {
+impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     /// Moves a chunk.
     ///
     /// # Safety
@@ -123,7 +124,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
                 return Progress::NothingToTake;
             }
         }
-        std::mem::forget(chunk);
+        mem::forget(chunk);
         counters.add_done(count, is_whole, all)
     }
 
@@ -140,9 +141,12 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
     ) -> bool {
+        halves.iter_mut().for_each(Vec::clear);
+        let mut before = Halves::default();
         for _ in 0..TRIES {
+            mem::swap(halves, &mut before);
             // SAFETY: the caller's promise.
-            match unsafe { self.try_move(unit, halves, world, hash_of, stamp) } {
+            match unsafe { self.try_move(unit, halves, &before, world, hash_of, stamp) } {
                 Unit::Moved | Unit::Done => return true,
                 Unit::NotSame => {}
                 Unit::NoMemory => return false,
@@ -151,6 +155,8 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         false
     }
 
+    /// `before` is what the last try has found.
+    ///
     /// # Safety
     ///
     /// As for `help`.
@@ -158,6 +164,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         self,
         unit: usize,
         halves: &mut Halves<K, V>,
+        before: &Halves<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
@@ -184,7 +191,9 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
             for entry in unsafe { bucket.entries(seen) } {
                 // A hash that is not what it was puts the entry where it is not found.
                 let half = if grows {
-                    self.to.index(hash_of(&entry.key)) & 1
+                    let is_it = |old: &Tagged<K, V>| old.tag == entry.tag && old.key == entry.key;
+                    let known = before.iter().position(|half| half.iter().any(is_it));
+                    known.unwrap_or_else(|| self.to.index(hash_of(&entry.key)) & 1)
                 } else {
                     0
                 };
