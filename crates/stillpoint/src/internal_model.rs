@@ -37,6 +37,11 @@ impl<P: Policy> GracePeriods<P> {
         self.0.get_state()
     }
 
+    /// Starts it: sections that begin from now on do not hold it up.
+    pub fn begin(&self, cookie: Cookie) {
+        self.0.begin(cookie);
+    }
+
     /// Tries to end it, by the model's thread of this number. Whether it has ended.
     pub fn try_complete(&self, cookie: Cookie, thread: u64) -> bool {
         self.0.try_complete(cookie, Token::for_model(thread)) == Progress::Ended

@@ -35,16 +35,14 @@ use std::{
     mem::{ManuallyDrop, MaybeUninit},
     ptr::null_mut,
 };
-use stillpoint_platform::{
-    barrier::fence_after_rmw,
-    sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell},
-};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Not 1: looking for it, `Word::with_tag` could return a slot without a tag.
-    (hash as u8).max(2)
+    // Not the lowest bit, which `spread` clears. Not 1: looking for it, `Word::with_tag` could return
+    // a slot without a tag.
+    ((hash >> 1) as u8).max(2)
 }
 
 /// A bucket of a table.
@@ -165,7 +163,7 @@ impl<K, V> Bucket<K, V> {
         Word::from_bits(self.word.load(Ordering::Acquire))
     }
 
-    fn set_word(&self, word: Word) {
+    pub fn set_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: the entries in slots, and what is behind.
         self.word.store(word.bits(), Ordering::Release);
     }
@@ -233,7 +231,7 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
     ///
     /// The caller has the lock, or the bucket is of a table that no other thread knows; the slot is
     /// clean.
-    unsafe fn write(&self, slot: usize, pair: (K, V)) {
+    pub unsafe fn write(&self, slot: usize, pair: (K, V)) {
         // SAFETY: no reader is at it, and no other writer.
         self.slots[slot].with_mut(|place| unsafe { (*place).write(pair) });
     }
@@ -437,26 +435,23 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// Puts an entry into a clean slot, in place of one in a slot. Returns whether there was one.
-    pub fn update(&mut self, old: usize, tag: u8, pair: (K, V), now: impl Fn() -> Moment) -> bool {
+    pub fn update(&mut self, old: usize, tag: u8, pair: (K, V), stamp: impl Fn() -> u16) -> bool {
         let Some(slot) = self.clean_slot() else {
             return false;
         };
         // SAFETY: this has the lock, and it is clean.
         unsafe { self.bucket.write(slot, pair) };
         self.word = self.word.with(slot, tag);
-        self.empty(old, now);
+        self.empty(old, stamp);
         true
     }
 
-    /// Empties a slot.
-    pub fn empty(&mut self, slot: usize, now: impl Fn() -> Moment) {
+    /// Empties a slot. `stamp` is called after that ([`Epochs::stamp`](super::epochs::Epochs::stamp)).
+    pub fn empty(&mut self, slot: usize, stamp: impl Fn() -> u16) {
         self.word = self.word.without(slot);
         self.bucket.swap_word(self.word.locked());
-        // Fence, pairs with that in `Epochs::advance`: its cookie is taken after this, or this sees
-        // the epoch that it has opened before.
-        fence_after_rmw();
         let pending = self.behind.pending() | 1 << slot;
-        self.set_behind(self.behind.with_pending(pending, now().stamp()));
+        self.set_behind(self.behind.with_pending(pending, stamp()));
     }
 
     /// Replaces the spill. What was there is to be retired.
@@ -469,12 +464,12 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// Replaces the spill by one that also has the entry that replaces the one in a slot.
-    pub fn spill_over(&mut self, old: usize, spill: NewSpill<K, V>, now: impl Fn() -> Moment) {
+    pub fn spill_over(&mut self, old: usize, spill: NewSpill<K, V>, stamp: impl Fn() -> u16) {
         // Pending and with a tag: so the child of a fork knows that the tag is to be taken away.
         let pending = self.behind.pending() | 1 << old;
         self.behind = self.behind.with_pending(pending, self.behind.stamp());
         self.set_spill(Some(spill));
-        self.empty(old, now);
+        self.empty(old, stamp);
     }
 
     /// The bucket is in the next table, and stays as it is.
@@ -483,7 +478,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// Ends what a thread that a fork has removed was doing.
-    pub fn repair(&mut self, now: impl Fn() -> Moment) {
+    pub fn repair(&mut self, stamp: impl Fn() -> u16) {
         let replaced = self.behind.pending() & self.taken();
         for slot in (0..SLOTS).filter(|slot| replaced >> slot & 1 == 1) {
             self.word = self.word.without(slot);
@@ -492,9 +487,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             self.word = self.word.spilled();
         }
         self.bucket.swap_word(self.word.locked());
-        // Fence, as in `empty`: the slots that it was emptying.
-        fence_after_rmw();
-        self.set_behind(self.behind.with_pending(ALL & !self.taken(), now().stamp()));
+        self.set_behind(self.behind.with_pending(ALL & !self.taken(), stamp()));
     }
 }
 
@@ -536,10 +529,18 @@ mod tests {
         bucket
     }
 
+    #[test]
+    fn tags_are_of_all_values() {
+        let tags: std::collections::HashSet<_> = (0..10_000)
+            .map(|key| tag(crate::slot::spread(key)))
+            .collect();
+        assert!(tags.len() > 250, "{}", tags.len());
+    }
+
     fn repair(bucket: &Entries) {
         let epochs = Epochs::<()>::new();
         let mut locked = Locked::of(bucket, abandoned(bucket.word()));
-        locked.repair(|| epochs.now());
+        locked.repair(|| epochs.now().stamp());
         drop(locked);
         assert_eq!(bucket.behind().stamp(), epochs.now().stamp());
         let untagged = !bucket.word().taken().bits() & ALL;

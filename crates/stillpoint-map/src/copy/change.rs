@@ -312,7 +312,10 @@ where
 
     /// Removes an entry, and returns its value.
     ///
-    /// Does not block, but for a lock of the bucket; not async-signal-safe.
+    /// Does not block, but for a lock of the bucket. An entry that lies in an array behind its
+    /// bucket ([costs](Self#costs)) is removed by a copy of the array without it: that allocates,
+    /// and without memory the process ends. If the domain has used up its memory budget, the end of
+    /// the section may wait, for a bounded time. Not async-signal-safe.
     ///
     /// ```
     /// let map = stillpoint_map::CopyMap::from([(7, 1)]);

@@ -18,7 +18,7 @@ use crate::{
     table::{FEWEST_BITS, MOST_BITS},
 };
 use std::ptr;
-use stillpoint_platform::sync::{AtomicPtr, AtomicU32, Ordering};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// A bucket with no more clean slots asks for those that are pending.
 const FEW_CLEAN: u32 = 2;
@@ -62,6 +62,8 @@ pub struct Core<K, V, C> {
     /// The bits of the smallest table that it may shrink to.
     floor: AtomicU32,
     epochs: Epochs<C>,
+    /// The epoch that was open when the last table was replaced, for [`Epochs::is_past`].
+    replaced: AtomicU64,
 }
 
 impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
@@ -75,6 +77,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             count: Count::new(),
             floor: AtomicU32::new(floor),
             epochs: Epochs::new(),
+            replaced: AtomicU64::new(0),
         };
         core.spread_out(bits);
         Some(core)
@@ -144,21 +147,24 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         pair: (K, V),
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed {
-        let (table, tag, now) = (look.table, tag(hash), || self.epochs.now());
+    ) -> Changed
+    where
+        K: Eq,
+    {
+        let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
         let place = look.found.map(|(place, _)| place);
         let mut prepared = None;
         let (clean, is_pending, has_spilled) = loop {
-            let Some(mut locked) = table.lock_at(look.index, now) else {
+            let Some(mut locked) = table.lock_at(look.index, stamp) else {
                 return Changed::NotSame;
             };
             if !locked.is_same(&look.seen, tag) {
                 return Changed::NotSame;
             }
-            let (clean, is_pending) = locked.clean(now());
+            let (clean, is_pending) = locked.clean(self.epochs.now());
             let done = match place {
                 None => locked.insert(tag, pair),
-                Some(Place::Slot(old)) => locked.update(old, tag, pair, now),
+                Some(Place::Slot(old)) => locked.update(old, tag, pair, stamp),
                 Some(Place::Spilled(_)) => false,
             };
             if done {
@@ -166,7 +172,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             }
             if let Some(new) = prepared.take() {
                 if let Some(Place::Slot(old)) = place {
-                    locked.spill_over(old, new, now);
+                    locked.spill_over(old, new, stamp);
                 } else {
                     locked.set_spill(Some(new));
                 }
@@ -207,8 +213,9 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 .extended
                 .fetch_add(1, Ordering::Relaxed);
         }
-        if place.is_none() && clean == 0 && is_looked_at(table.bits(), hash) {
-            self.consider_growing(table);
+        // Updates, too: entries that they have put behind buckets come back into slots by a move.
+        if (place.is_none() || has_spilled) && clean == 0 && is_looked_at(table.bits(), hash) {
+            self.consider_growing(table, world);
         }
         // SAFETY: the caller's promise.
         unsafe { self.help(world, hash_of) };
@@ -226,8 +233,11 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         look: &Look<'_, K, V>,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Changed {
-        let (table, now) = (look.table, || self.epochs.now());
+    ) -> Changed
+    where
+        K: Eq,
+    {
+        let (table, stamp) = (look.table, || self.epochs.stamp(world));
         let Some((place, _)) = look.found else {
             return Changed::NotSame;
         };
@@ -239,7 +249,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 None => return Changed::NoMemory,
             },
         };
-        let Some(mut locked) = table.lock_at(look.index, now) else {
+        let Some(mut locked) = table.lock_at(look.index, stamp) else {
             return Changed::NotSame;
         };
         if !locked.is_same(&look.seen, tag(hash)) {
@@ -247,20 +257,21 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         let is_empty = match place {
             Place::Slot(slot) => {
-                locked.clean(now());
-                locked.empty(slot, now);
+                locked.clean(self.epochs.now());
+                locked.empty(slot, stamp);
                 let is_empty = locked.is_empty();
                 drop(locked);
                 is_empty
             }
             Place::Spilled(_) => {
+                let is_empty = prepared.is_none() && locked.is_empty();
                 locked.set_spill(prepared);
                 locked.unlock();
                 look.seen
                     .spill
                     .into_iter()
                     .for_each(|old| world.retire_spill(old));
-                false
+                is_empty
             }
         };
         self.count.add(1_u64.wrapping_neg());
@@ -273,13 +284,20 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         Changed::Done
     }
 
-    fn consider_growing(&self, table: Table<'_, K, V>) {
+    fn consider_growing(&self, table: Table<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
         let bits = table.bits();
         let extended = table.header().units.extended.load(Ordering::Relaxed);
         if bits < MOST_BITS && self.count.get() > capacity(bits) {
             self.start_move(table, bits + 1);
         } else if extended > table.buckets() as u64 + FEW_LINKS {
-            self.start_move(table, bits);
+            // Not while readers may hold up the memory of the last table: it counts against no
+            // budget, and one that no slot comes free in would soon be replaced again. What is put
+            // behind buckets instead does count.
+            if self.epochs.is_past(self.replaced.load(Ordering::Relaxed)) {
+                self.start_move(table, bits);
+            } else {
+                self.epochs.advance(world, true);
+            }
         }
     }
 
@@ -376,7 +394,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         &self,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Progress {
+    ) -> Progress
+    where
+        K: Eq,
+    {
         // SAFETY: the caller's promise.
         match Move::of(unsafe { self.table() }) {
             Some(under_way) => self.help_with(under_way, world, hash_of),
@@ -390,10 +411,13 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         under_way: Move<'_, K, V>,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
-    ) -> Progress {
-        let now = || self.epochs.now();
+    ) -> Progress
+    where
+        K: Eq,
+    {
+        let stamp = || self.epochs.stamp(world);
         // SAFETY: the caller of `help` is inside a section.
-        let progress = unsafe { under_way.help(world, hash_of, now) };
+        let progress = unsafe { under_way.help(world, hash_of, stamp) };
         if progress == Progress::Finished {
             self.finish(under_way, world);
         }
@@ -411,10 +435,12 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
             world.retire_table(from);
+            self.replaced
+                .store(self.epochs.now().number(), Ordering::Relaxed);
             if to.bits() < self.floor.load(Ordering::Relaxed) {
                 self.start_move(to, to.bits() + 1);
             }
-            self.consider_growing(to);
+            self.consider_growing(to, world);
             self.consider_shrinking(to);
         }
     }

@@ -10,7 +10,7 @@
 
 use std::fmt;
 use stillpoint_platform::{
-    barrier::full_fence,
+    barrier::{fence_after_rmw, full_fence},
     fork,
     sync::{AtomicU64, Ordering, UnsafeCell},
 };
@@ -28,6 +28,11 @@ pub trait GracePeriods {
     fn has_ended(&self, cookie: Self::Cookie) -> bool;
     /// Has the next one end without further calls.
     fn start(&self);
+
+    /// False in models that leave the fence out after a slot was emptied, and must fail.
+    const FENCES_EMPTYING: bool = true;
+    /// False in models that leave it out after an epoch was opened.
+    const FENCES_OPENING: bool = true;
 }
 
 /// Which epoch was open at some instant.
@@ -38,6 +43,11 @@ impl Moment {
     /// The stamp of what was emptied before it.
     pub fn stamp(self) -> u16 {
         (self.0 & STAMPS) as u16
+    }
+
+    /// Its number.
+    pub fn number(self) -> u64 {
+        self.0
     }
 
     /// Returns whether what has this stamp is clean.
@@ -51,6 +61,9 @@ pub struct Epochs<C> {
     open: AtomicU64,
     /// Which process's thread closes an epoch, plus one; 0 if none does.
     closing: AtomicU64,
+    /// Which process's thread has taken the cookie, plus one; 0 while there is none. The child of a
+    /// fork may find one that is half written, and does not use it.
+    taken_by: AtomicU64,
     /// That of the closed epoch, and whether its grace period was started. Of the thread that closes.
     cookie: UnsafeCell<Option<(C, bool)>>,
 }
@@ -63,14 +76,31 @@ impl<C: Copy> Epochs<C> {
         Self {
             open: AtomicU64::new(2),
             closing: AtomicU64::new(0),
+            taken_by: AtomicU64::new(0),
             cookie: UnsafeCell::new(None),
         }
     }
 
-    /// The epoch that is open. For a stamp: a full fence after the slot was emptied.
+    /// The stamp of a slot that was emptied just now, by a read-modify-write.
+    pub fn stamp<G: GracePeriods>(&self, _: &G) -> u16 {
+        if G::FENCES_EMPTYING {
+            // Fence, pairs with that in `advance`: its cookie is taken after the slot was emptied,
+            // or this sees the epoch that it has opened before.
+            fence_after_rmw();
+        }
+        self.now().stamp()
+    }
+
+    /// The epoch that is open.
     pub fn now(&self) -> Moment {
         // Acquire, pairs with `advance`: who writes what is clean does so after its last readers.
         Moment(self.open.load(Ordering::Acquire))
+    }
+
+    /// Returns whether a grace period has ended since that epoch was open. Not for slots: it orders
+    /// nothing.
+    pub fn is_past(&self, number: u64) -> bool {
+        self.open.load(Ordering::Relaxed).wrapping_sub(number) >= 2
     }
 
     /// Closes the open epoch, if the one before is over. Otherwise has its grace period end soon,
@@ -89,17 +119,24 @@ impl<C: Copy> Epochs<C> {
         {
             return;
         }
-        // SAFETY: this thread closes, until the store below.
-        self.cookie
-            .with_mut(|cookie| self.advance_with(unsafe { &mut *cookie }, grace_periods, presses));
+        self.cookie.with_mut(|cookie| {
+            if self.taken_by.load(Ordering::Relaxed) != me {
+                // SAFETY: this thread closes, until the store below. What is there needs no drop,
+                // and is not read.
+                unsafe { cookie.write(None) };
+            }
+            // SAFETY: as above. It is whole: this process has written it.
+            self.advance_with(unsafe { &mut *cookie }, grace_periods, presses);
+        });
+        self.taken_by.store(me, Ordering::Relaxed);
         // Release, pairs with the exchange above: the cookie.
         self.closing.store(0, Ordering::Release);
     }
 
-    fn advance_with(
+    fn advance_with<G: GracePeriods<Cookie = C>>(
         &self,
         kept: &mut Option<(C, bool)>,
-        grace_periods: &impl GracePeriods<Cookie = C>,
+        grace_periods: &G,
         presses: bool,
     ) {
         match kept {
@@ -112,17 +149,17 @@ impl<C: Copy> Epochs<C> {
             }
             Some(_) => {
                 let next = self.open.load(Ordering::Relaxed).wrapping_add(1);
-                // If a fork removes this thread behind the store, the child finds no cookie.
-                *kept = None;
                 // Release, pairs with `now`: the ends of the sections that the cookie was about.
                 self.open.store(next, Ordering::Release);
             }
             // The first time, or after a fork: a cookie for the epoch that was closed last.
             None => {}
         }
-        // Fence, pairs with that between the emptying of a slot and `now`: it has seen the epoch
-        // that opens here, or the cookie is taken after it.
-        full_fence();
+        if G::FENCES_OPENING {
+            // Fence, pairs with that in `stamp`: it sees the epoch that opens here, or the cookie is
+            // taken after the slot was emptied.
+            full_fence();
+        }
         *kept = Some((grace_periods.get_state(), false));
     }
 }
@@ -132,5 +169,40 @@ impl<C> fmt::Debug for Epochs<C> {
         f.debug_struct("Epochs")
             .field("open", &self.open)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    /// All have ended.
+    struct Ended;
+
+    impl GracePeriods for Ended {
+        type Cookie = ();
+
+        fn get_state(&self) {}
+
+        fn has_ended(&self, (): ()) -> bool {
+            true
+        }
+
+        fn start(&self) {}
+    }
+
+    /// The child of a fork may have found it half written.
+    #[test]
+    fn the_cookie_of_another_process_ends_no_epoch() {
+        let epochs = Epochs::new();
+        let advance = || {
+            epochs.advance(&Ended, false);
+            epochs.now().number()
+        };
+        let first = advance();
+        assert_eq!(advance(), first + 1);
+        epochs.taken_by.store(1 << 32, Ordering::Relaxed);
+        assert_eq!(advance(), first + 1, "it takes a cookie of its own");
+        assert_eq!(advance(), first + 2);
     }
 }

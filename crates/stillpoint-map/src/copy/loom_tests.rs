@@ -17,9 +17,34 @@ use stillpoint_platform::{
     sync::Arc,
 };
 
+/// What a model leaves out, beside what `P` does.
+trait Leaves: Policy {
+    const FENCES_EMPTYING: bool = true;
+    const FENCES_OPENING: bool = true;
+}
+
+impl Leaves for Sound {}
+
 enum NoWait {}
+impl Leaves for NoWait {}
 // SAFETY: broken on purpose; loom sees what comes of it.
 unsafe impl Policy for NoWait {
+    const WAITS_FOR_READERS: bool = false;
+}
+
+enum EmptiesWithoutFence {}
+impl Leaves for EmptiesWithoutFence {
+    const FENCES_EMPTYING: bool = false;
+}
+// SAFETY: grace periods are sound.
+unsafe impl Policy for EmptiesWithoutFence {}
+
+enum OpensWithoutFence {}
+impl Leaves for OpensWithoutFence {
+    const FENCES_OPENING: bool = false;
+}
+// SAFETY: broken on purpose; loom sees what comes of it.
+unsafe impl Policy for OpensWithoutFence {
     const WAITS_FOR_READERS: bool = false;
 }
 
@@ -29,9 +54,9 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Keys are their hashes.
+/// The low byte of a key is its tag, and the high ones choose its bucket.
 fn hash_of(key: &u64) -> u64 {
-    *key
+    key & !0xff | (key & 0xff) << 1
 }
 
 /// A key of the first bucket of two, and of the half `half` of it in one of four.
@@ -60,7 +85,7 @@ unsafe impl Send for Retired {}
 /// The number of the threads that change maps, to grace periods; that of readers is 1.
 const WRITER: u64 = 2;
 
-impl<P: Policy> epochs::GracePeriods for Map<P> {
+impl<P: Leaves> epochs::GracePeriods for Map<P> {
     type Cookie = Cookie;
 
     fn get_state(&self) -> Cookie {
@@ -72,9 +97,12 @@ impl<P: Policy> epochs::GracePeriods for Map<P> {
     }
 
     fn start(&self) {}
+
+    const FENCES_EMPTYING: bool = P::FENCES_EMPTYING;
+    const FENCES_OPENING: bool = P::FENCES_OPENING;
 }
 
-impl<P: Policy> World<u64, u64> for Map<P> {
+impl<P: Leaves> World<u64, u64> for Map<P> {
     fn retire_spill(&self, spill: Spill<u64, u64>) {
         self.retired.lock().unwrap().push(Retired::Spill(spill));
     }
@@ -86,7 +114,7 @@ impl<P: Policy> World<u64, u64> for Map<P> {
     }
 }
 
-impl<P: Policy> Map<P> {
+impl<P: Leaves> Map<P> {
     /// With entries of these keys, whose values are 0.
     fn new(entries: impl IntoIterator<Item = u64>) -> Arc<Self> {
         Self::of_capacity(0, entries)
@@ -107,8 +135,9 @@ impl<P: Policy> Map<P> {
         let changed = || {
             // SAFETY: the model frees nothing before its end.
             unsafe {
-                let look = self.core.look(key, |other| *other == key);
-                self.core.put(key, &look, (key, value), self, &hash_of)
+                let hash = hash_of(&key);
+                let look = self.core.look(hash, |other| *other == key);
+                self.core.put(hash, &look, (key, value), self, &hash_of)
             }
         };
         while changed() != Changed::Done {}
@@ -118,8 +147,9 @@ impl<P: Policy> Map<P> {
         let changed = || {
             // SAFETY: as in `put`.
             unsafe {
-                let look = self.core.look(key, |other| *other == key);
-                self.core.take(key, &look, self, &hash_of)
+                let hash = hash_of(&key);
+                let look = self.core.look(hash, |other| *other == key);
+                self.core.take(hash, &look, self, &hash_of)
             }
         };
         while changed() != Changed::Done {}
@@ -127,7 +157,7 @@ impl<P: Policy> Map<P> {
 
     fn get(&self, key: u64) -> Option<u64> {
         // SAFETY: as in `put`. Whether a slot is written meanwhile is what loom checks.
-        let found = unsafe { self.core.table().find(key, |other| *other == key) };
+        let found = unsafe { self.core.table().find(hash_of(&key), |other| *other == key) };
         Some(found?.1)
     }
 
@@ -146,7 +176,7 @@ impl<P: Policy> Map<P> {
 
     fn move_all(&self, to_move: Move<'_, u64, u64>) {
         // SAFETY: as in `put`.
-        let help = || unsafe { to_move.help(self, &hash_of, || self.core.epochs().now()) };
+        let help = || unsafe { to_move.help(self, &hash_of, || self.core.epochs().stamp(self)) };
         while help() == crate::resize::Progress::Moved {}
     }
 
@@ -185,7 +215,7 @@ unsafe impl<P: Policy> Send for Map<P> {}
 unsafe impl<P: Policy> Sync for Map<P> {}
 
 /// Runs `other` on a thread, and `here` on this one.
-fn both<P: Policy>(
+fn both<P: Leaves>(
     map: &Arc<Map<P>>,
     other: impl FnOnce(&Map<P>) + Send + 'static,
     here: impl FnOnce(&Map<P>),
@@ -223,16 +253,13 @@ fn loom_copies_a_tag_before_its_entry_is_caught() {
             &map,
             |map| assert_grows(map, KEY),
             |map| {
-                // SAFETY: broken on purpose: a bucket that readers know is filled again.
+                // SAFETY: as in `put`.
+                let bucket = unsafe { map.core.table() }.at(0);
+                // SAFETY: broken on purpose.
                 unsafe {
-                    let bucket = map.core.table().at(0);
-                    let entry = Tagged {
-                        key: KEY,
-                        value: 1,
-                        tag: KEY as u8,
-                    };
-                    bucket.fill([entry].into_iter(), None);
-                    bucket.fill([entry].into_iter(), None);
+                    let word = bucket.word();
+                    bucket.set_word(word.with(0, KEY as u8));
+                    bucket.write(0, (KEY, 1));
                 }
             },
         );
@@ -369,7 +396,7 @@ fn loom_copies_walk_and_spill() {
 }
 
 /// A slot is written again after a grace period, which no reader of its old entry is in.
-fn reuse<P: Policy + Send + Sync + 'static>(empty: fn(&Map<P>)) {
+fn reuse<P: Leaves + Send + Sync + 'static>(empty: fn(&Map<P>)) {
     model(move || {
         let map = Map::<P>::new([KEY].into_iter().chain(OTHERS..OTHERS + SLOTS as u64 - 1));
         both(
@@ -417,9 +444,69 @@ fn loom_copies_an_old_stamp_is_caught() {
         // Readers that enter from here on do not hold up the grace period of the closed epoch.
         map.periods.try_complete(map.periods.get_state(), WRITER);
         // SAFETY: as in `put`.
-        let mut locked = unsafe { map.core.table() }.lock_at(0, || old).unwrap();
-        locked.empty(0, || old);
+        let mut locked = unsafe { map.core.table() }
+            .lock_at(0, || old.stamp())
+            .unwrap();
+        locked.empty(0, || old.stamp());
     });
+}
+
+/// A slot is emptied while another thread opens an epoch, and then reads in a section that the grace
+/// period of that epoch does not wait for: so the stamp is of the new epoch, or the reader does not
+/// find the slot.
+fn reuse_while_an_epoch_opens<P: Leaves + Send + Sync + 'static>(read: fn(&Map<P>)) {
+    model(move || {
+        let map = Map::<P>::new([KEY].into_iter().chain(OTHERS..OTHERS + SLOTS as u64 - 1));
+        map.advance();
+        assert!(map.periods.try_complete(map.periods.get_state(), WRITER));
+        both(
+            &map,
+            move |map| {
+                map.advance();
+                read(map);
+            },
+            |map| {
+                map.remove(KEY);
+                map.advance();
+                map.put(KEY + 1, 7);
+            },
+        );
+        assert_eq!(map.get(KEY + 1), Some(7));
+    });
+}
+
+fn read_in_a_new_section<P: Leaves>(map: &Map<P>) {
+    map.periods.begin(map.periods.get_state());
+    let _section = map.periods.enter(1);
+    assert!(matches!(map.get(KEY), None | Some(0)));
+}
+
+#[test]
+fn loom_copies_a_slot_emptied_while_an_epoch_opens() {
+    reuse_while_an_epoch_opens::<Sound>(read_in_a_new_section);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_copies_a_slot_emptied_without_a_fence_is_caught() {
+    reuse_while_an_epoch_opens::<EmptiesWithoutFence>(read_in_a_new_section);
+}
+
+/// A section begins with a fence in models, which would stand in for that of the epoch, and has none
+/// where there is a membarrier. So it has none here, and no grace period waits for it.
+fn read_without_a_fence<P: Leaves>(map: &Map<P>) {
+    assert!(matches!(map.get(KEY), None | Some(0)));
+}
+
+#[test]
+fn loom_copies_the_fence_of_an_epoch_is_enough() {
+    reuse_while_an_epoch_opens::<NoWait>(read_without_a_fence);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_copies_an_epoch_opened_without_a_fence_is_caught() {
+    reuse_while_an_epoch_opens::<OpensWithoutFence>(read_without_a_fence);
 }
 
 /// Keys of both halves of the first bucket of two, or of the first two of four.
@@ -506,7 +593,10 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
             },
             |map| {
                 let to_move = map.start_move(2);
-                let mut locked = to_move.from.lock_at(0, || map.core.epochs().now()).unwrap();
+                let mut locked = to_move
+                    .from
+                    .lock_at(0, || map.core.epochs().stamp(map))
+                    .unwrap();
                 locked.set_moved();
                 drop(locked);
                 let entry = Tagged {

@@ -85,8 +85,8 @@ use stillpoint::{
 /// # Your code, and locks
 ///
 /// No lock is held while your `Hash`, `Eq` or closure runs: it may block, panic, or use the map
-/// again. A table that grows hashes keys again: so inserts and removals may call `Hash` of other
-/// keys than theirs. If one panics there, the entries stay as they were. A wrong `Hash` or `Eq`
+/// again. A table that grows hashes keys again: so inserts and removals may call `Hash` and `Eq` of
+/// other keys than theirs. If one panics there, the entries stay as they were. A wrong `Hash` or `Eq`
 /// leads to entries that are not found, or found twice, and to nothing worse.
 ///
 /// # Costs
@@ -96,7 +96,7 @@ use stillpoint::{
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
 /// | [`get`](Self::get) | hashes the key, reads a bucket. Never blocks, never allocates |
 /// | [`insert`](Self::insert), [`update`](Self::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
-/// | [`remove`](Self::remove) | the lock of one bucket |
+/// | [`remove`](Self::remove) | the lock of one bucket; an allocation if the entry had found no free slot |
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets |
 /// | iteration | reads the table in order; no allocation |
 ///
@@ -110,7 +110,9 @@ use stillpoint::{
 /// Emptied slots are part of the table, whose size follows the number of entries, so they need no
 /// budget, and no thread has to free them. Arrays that were replaced count against the
 /// [budget](Domain::set_budget) of the map's domain, with their size. Tables of 128 KiB and more
-/// that were replaced do not count; they are given back after a grace period.
+/// that were replaced do not count; they are given back after a grace period. While a reader holds
+/// that up, a table is replaced only by a larger or a smaller one: so as long as the map keeps its
+/// size, there is one such table at most.
 ///
 /// A table that moves does so by inserts and removals alone. If the last of them comes in the middle,
 /// both tables stay until the next.

@@ -3,17 +3,17 @@
 //!
 //! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
 //! grows: user code, which may use the map again. Then it allocates. Then it locks the old buckets,
-//! and goes on if they still have the same entries.
+//! and goes on if they still have the same entries. If not, it tries again, and asks only for hashes
+//! of keys that are new: a slow hash would lose to other threads' updates each time.
 
 use super::{
     bucket::Locked,
     core::World,
-    epochs::Moment,
     spill::{NewSpill, Tagged},
     table::Table,
 };
 use crate::{resize::Progress, table::Units, word::SLOTS};
-use std::ops::Range;
+use std::{mem, ops::Range};
 use stillpoint_platform::fork;
 
 /// A unit whose entries change each time between the look and the lock is left for another pass.
@@ -49,6 +49,8 @@ type Halves<K, V> = [Vec<Tagged<K, V>>; 2];
 
 /// Counts a chunk, of which a part is left out if user code panics.
 struct Chunk<'t> {
+    /// Whose thread has taken it.
+    process: u64,
     units: &'t Units,
     count: usize,
     all: usize,
@@ -56,7 +58,10 @@ struct Chunk<'t> {
 
 impl Drop for Chunk<'_> {
     fn drop(&mut self) {
-        self.units.add_done(self.count, false, self.all);
+        // The child of a fork counts anew, and has not taken it.
+        if fork::process().generation() == self.process {
+            self.units.add_done(self.count, false, self.all);
+        }
     }
 }
 
@@ -84,7 +89,7 @@ impl<'t, K, V> Move<'t, K, V> {
     }
 }
 
-impl<K: Copy, V: Copy> Move<'_, K, V> {
+impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     /// Moves a chunk.
     ///
     /// # Safety
@@ -94,14 +99,16 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         self,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
-        now: impl Fn() -> Moment + Copy,
+        stamp: impl Fn() -> u16 + Copy,
     ) -> Progress {
         let counters = &self.from.header().units;
         let Some(units) = counters.take(self.units()) else {
             return Progress::NothingToTake;
         };
-        let (process, count, all) = (fork::process(), units.len(), self.units());
+        let process = fork::process().generation();
+        let (count, all) = (units.len(), self.units());
         let chunk = Chunk {
+            process,
             units: counters,
             count,
             all,
@@ -112,14 +119,12 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         let mut is_whole = true;
         for unit in units {
             // SAFETY: the caller's promise.
-            is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, now) };
-            if fork::process() != process {
-                // The child counts anew.
-                std::mem::forget(chunk);
+            is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) };
+            if fork::process().generation() != process {
                 return Progress::NothingToTake;
             }
         }
-        std::mem::forget(chunk);
+        mem::forget(chunk);
         counters.add_done(count, is_whole, all)
     }
 
@@ -134,11 +139,14 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         halves: &mut Halves<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
-        now: impl Fn() -> Moment + Copy,
+        stamp: impl Fn() -> u16 + Copy,
     ) -> bool {
+        halves.iter_mut().for_each(Vec::clear);
+        let mut before = Halves::default();
         for _ in 0..TRIES {
+            mem::swap(halves, &mut before);
             // SAFETY: the caller's promise.
-            match unsafe { self.try_move(unit, halves, world, hash_of, now) } {
+            match unsafe { self.try_move(unit, halves, &before, world, hash_of, stamp) } {
                 Unit::Moved | Unit::Done => return true,
                 Unit::NotSame => {}
                 Unit::NoMemory => return false,
@@ -147,6 +155,8 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         false
     }
 
+    /// `before` is what the last try has found.
+    ///
     /// # Safety
     ///
     /// As for `help`.
@@ -154,9 +164,10 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         self,
         unit: usize,
         halves: &mut Halves<K, V>,
+        before: &Halves<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
-        now: impl Fn() -> Moment + Copy,
+        stamp: impl Fn() -> u16 + Copy,
     ) -> Unit {
         let grows = self.news(unit).len() == 2;
         let look = |index: usize| {
@@ -180,7 +191,9 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
             for entry in unsafe { bucket.entries(seen) } {
                 // A hash that is not what it was puts the entry where it is not found.
                 let half = if grows {
-                    self.to.index(hash_of(&entry.key)) & 1
+                    let is_it = |old: &Tagged<K, V>| old.tag == entry.tag && old.key == entry.key;
+                    let known = before.iter().position(|half| half.iter().any(is_it));
+                    known.unwrap_or_else(|| self.to.index(hash_of(&entry.key)) & 1)
                 } else {
                     0
                 };
@@ -204,7 +217,7 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
         let mut locks: [Option<Locked<'_, K, V>>; 2] = [None, None];
         for ((lock, seen), index) in locks.iter_mut().zip(&seen).zip(self.olds(unit)) {
             let Some((_, seen)) = seen else { continue };
-            match self.from.lock_at(index, now) {
+            match self.from.lock_at(index, stamp) {
                 None => return Unit::Done,
                 Some(locked) if !locked.seen().is_all_same(seen) => return Unit::NotSame,
                 Some(locked) => *lock = Some(locked),
@@ -229,5 +242,32 @@ impl<K: Copy, V: Copy> Move<'_, K, V> {
             world.retire_spill(spill);
         }
         Unit::Moved
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use stillpoint_platform::sync::{AtomicU64, Ordering};
+
+    /// User code has forked, and then panics in the child, which has taken no chunk.
+    #[test]
+    fn a_chunk_of_another_process_is_not_counted() {
+        let units = Units {
+            taken: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            extended: AtomicU64::new(0),
+        };
+        let here = fork::process().generation();
+        let chunk = |process| Chunk {
+            process,
+            units: &units,
+            count: 16,
+            all: 64,
+        };
+        drop(chunk(here + 1));
+        assert_eq!(units.done.load(Ordering::Relaxed), 0);
+        drop(chunk(here));
+        assert_ne!(units.done.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,9 +1,6 @@
 //! A table of buckets with their entries: as [`crate::table`], whose references are one word, too.
 
-use super::{
-    bucket::{Bucket, Locked, tag},
-    epochs::Moment,
-};
+use super::bucket::{Bucket, Locked, tag};
 use crate::{backoff::Backoff, memory::Memory, table::Units, word::Word};
 use std::{
     alloc::Layout,
@@ -219,7 +216,7 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
     }
 
     /// Locks the bucket of that number; `None` if it has moved.
-    pub fn lock_at(self, index: usize, now: impl Fn() -> Moment) -> Option<Locked<'t, K, V>> {
+    pub fn lock_at(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
         let bucket = self.at(index);
         let mut backoff = Backoff::new();
         loop {
@@ -234,7 +231,7 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
             if bucket.lock(word) {
                 let mut locked = Locked::of(bucket, word);
                 if word.is_abandoned() {
-                    locked.repair(now);
+                    locked.repair(stamp);
                     if self.other_half_has_moved(index) {
                         locked.set_moved();
                         return None;
