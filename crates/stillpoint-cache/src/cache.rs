@@ -216,6 +216,15 @@ impl<K, V, S> Cache<K, V, S> {
             work(state, number)
         })
     }
+
+    /// With the number of the tenant itself: what changes limits, or removes entries by tenant, must
+    /// not do so to the one above. `None` once it has been deleted.
+    pub(crate) fn with_own<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> Option<R> {
+        self.with_state(|state| {
+            let number = self.handle.own_number(state.generation)?;
+            Some(work(state, number))
+        })
+    }
 }
 
 impl<K, V, S> Cache<K, V, S>

@@ -6,11 +6,13 @@ use crate::{
     cause::{Cause, InsertError},
     listener::Notes,
     node::{Id, Meta, NEVER, Node},
-    state::{Claimed, NoRoom, Room},
+    state::{Claimed, Room},
     statistics::Event,
+    tenant::Handle,
 };
 use std::{
     hash::{BuildHasher, Hash},
+    sync::Arc,
     time::Duration,
 };
 use stillpoint::Guard;
@@ -72,10 +74,7 @@ where
         let done = self.link(new, weight, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
-        done.map_err(|no_room| {
-            self.counters().count(Event::Refused);
-            self.whose(no_room, weight)
-        })
+        done.inspect_err(|_| self.counters().count(Event::Refused))
     }
 
     /// When an entry expires unless it is used, and when however much it is used.
@@ -134,14 +133,16 @@ where
         expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), InsertError> {
         let (inner, id) = (self.inner(), Id::of(new));
         let mut claimed = Claimed::default();
         loop {
             let (mut state, mut locked) = inner.lock(guard);
             let number = self.handle().number(state.generation);
-            let made = state.make_room(&mut locked, number, weight, &mut claimed);
-            match made {
+            let made = state
+                .make_room(&mut locked, number, weight, &mut claimed)
+                .map_err(|no_room| state.refusal(no_room, weight));
+            match &made {
                 Ok(Room::Made) => {
                     state.link(&mut locked, id, number, expires);
                 }
@@ -161,9 +162,9 @@ where
                     return Ok(());
                 }
                 Ok(Room::Again) => {}
-                Err(no_room) => {
+                Err(refused) => {
                     inner.store.remove(new, guard);
-                    return Err(no_room);
+                    return Err(refused);
                 }
             }
         }
@@ -269,17 +270,29 @@ where
     }
 
     /// Removes all entries of the tenant and all below it; of those that are inserted meanwhile,
-    /// some.
+    /// some. Does nothing if the tenant has been deleted.
     pub fn invalidate_all(&self) {
-        let numbers: Vec<_> = self.with_present(|state, number| state.below(number).collect());
-        for number in numbers {
-            self.in_batches(
-                |state, locked, claimed| {
-                    state.is_there(number) && state.claim_all(locked, number, claimed)
-                },
-                Cause::Removed,
-            );
+        // Handles, not numbers: a number may be another tenant's by the time of its turn.
+        let handles = self.with_own(|state, number| {
+            let all = state.below(number);
+            all.map(|number| Arc::clone(&state.tenant(number).handle))
+                .collect::<Vec<_>>()
+        });
+        for handle in handles.unwrap_or_default() {
+            self.claim_all_of(&handle);
         }
+    }
+
+    /// Removes all entries of one tenant, as long as it is there.
+    pub(crate) fn claim_all_of(&self, handle: &Arc<Handle>) {
+        self.in_batches(
+            |state, locked, claimed| {
+                handle
+                    .own_number(state.generation)
+                    .is_some_and(|number| state.claim_all(locked, number, claimed))
+            },
+            Cause::Removed,
+        );
     }
 
     /// Evicts until the tenant uses no more than that.
@@ -287,7 +300,9 @@ where
         let handle = self.handle();
         self.in_batches(
             |state, locked, claimed| {
-                state.shrink(locked, handle.number(state.generation), bytes, claimed)
+                handle
+                    .own_number(state.generation)
+                    .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
             },
             Cause::Evicted,
         );
@@ -298,7 +313,9 @@ where
         let (handle, mut evicted) = (self.handle(), 0);
         self.in_batches(
             |state, locked, claimed| {
-                let number = handle.number(state.generation);
+                let Some(number) = handle.own_number(state.generation) else {
+                    return false;
+                };
                 while evicted < entries && !claimed.is_full() {
                     if !state.give_back(locked, number, claimed) {
                         return false;
@@ -331,7 +348,7 @@ where
     }
 
     /// Removes the entries of the tenant and all below it for which `condition` returns true.
-    /// Returns how many.
+    /// Returns how many; 0 if the tenant has been deleted.
     ///
     /// `condition` runs inside sections, a few buckets at a time, and outside of locks.
     pub fn invalidate_entries_if(&self, mut condition: impl FnMut(&K, &V) -> bool) -> u64 {
@@ -343,7 +360,7 @@ where
             for _ in 0..crate::iter::HOMES {
                 for found in entries.next_home() {
                     let entry = found.get();
-                    if self.has(found, &guard)
+                    if self.has_itself(found, &guard)
                         && condition(&entry.key, &entry.value.value)
                         && self.take(found, self.inner().has_expired(found), &guard, &mut notes)
                     {
@@ -356,13 +373,28 @@ where
         removed
     }
 
-    /// Whether the tenant or one below it has the entry.
+    /// Whether the tenant or one below it has the entry; where it has been deleted, the one above.
     pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        self.has_below(found, guard, |handle, of| Some(handle.number(of)))
+    }
+
+    /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
+    fn has_itself(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        self.has_below(found, guard, Handle::own_number)
+    }
+
+    fn has_below(
+        &self,
+        found: Found<'_, K, Node<V>>,
+        guard: &Guard<'_>,
+        number: impl FnOnce(&Arc<Handle>, u64) -> Option<u32>,
+    ) -> bool {
         let whole = self.handle().parent.is_none();
         whole || {
             let (state, mut locked) = self.inner().lock(guard);
             let of = locked.of(Id::of(found)).tenant;
-            state.is_there(of) && state.is_within(of, self.handle().number(state.generation))
+            let above = number(self.handle(), state.generation);
+            state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
         }
     }
 
@@ -371,24 +403,5 @@ where
         let mut notes = self.inner().notes();
         let guard = self.inner().store.read_lock();
         self.expire(&guard, &mut notes, u64::MAX);
-    }
-
-    fn whose(&self, no_room: NoRoom, weight: u64) -> InsertError {
-        self.with_state(|state| {
-            let (number, limit) = state.limit_of(no_room);
-            let tenant = state.name(number);
-            match no_room {
-                NoRoom::TooLarge(_) => InsertError::TooLarge {
-                    tenant,
-                    limit,
-                    weight,
-                },
-                NoRoom::Protected(_) => InsertError::Full {
-                    tenant,
-                    limit,
-                    weight,
-                },
-            }
-        })
     }
 }

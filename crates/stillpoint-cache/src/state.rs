@@ -160,13 +160,14 @@ impl State {
 
     /// Whether there is a tenant of that number.
     pub fn is_there(&self, number: u32) -> bool {
-        self.tenants[number as usize].is_some()
+        let tenant = self.tenants.get(number as usize);
+        tenant.is_some_and(Option::is_some)
     }
 
-    /// The name of a tenant; none if it is there no longer.
-    pub fn name(&self, number: u32) -> Arc<str> {
-        let tenant = self.tenants[number as usize].as_ref();
-        tenant.map_or_else(|| "".into(), |tenant| Arc::clone(&tenant.handle.name))
+    /// Whether it may be deleted once it has no entries.
+    pub fn is_leaf(&self, number: u32) -> bool {
+        let tenant = self.tenant(number);
+        tenant.parent.is_some() && tenant.children == 0
     }
 
     pub fn is_within(&self, number: u32, above: u32) -> bool {

@@ -1,7 +1,11 @@
 //! Which tenant gives way: limits, effective protection, and what memory earns.
 
 use super::{NoRoom, ROOT, State};
-use crate::node::{Id, Locked};
+use crate::{
+    cause::InsertError,
+    node::{Id, Locked},
+};
+use std::sync::Arc;
 
 /// What a tenant may use, in bytes. The kernel's `memory.min`, `low`, `high` and `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -254,9 +258,23 @@ impl State {
             && self.may_take(number, 1, above, inserter, protect)
     }
 
-    /// Whose limit it was.
-    pub fn limit_of(&self, refused: NoRoom) -> (u32, u64) {
+    /// Tells a user why there is no room: under the hold of the lock that has found it so, after
+    /// which the tenant may be gone.
+    pub fn refusal(&self, refused: NoRoom, weight: u64) -> InsertError {
         let (NoRoom::TooLarge(number) | NoRoom::Protected(number)) = refused;
-        (number, self.tenant(number).limits.max)
+        let limiting = self.tenant(number);
+        let (tenant, limit) = (Arc::clone(&limiting.handle.name), limiting.limits.max);
+        match refused {
+            NoRoom::TooLarge(_) => InsertError::TooLarge {
+                tenant,
+                limit,
+                weight,
+            },
+            NoRoom::Protected(_) => InsertError::Full {
+                tenant,
+                limit,
+                weight,
+            },
+        }
     }
 }
