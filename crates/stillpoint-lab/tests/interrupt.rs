@@ -35,7 +35,9 @@ impl Started {
     fn new(arguments: &str, stdout: Stdio) -> Self {
         let folder = TempDir::new().expect("a folder for temporary files");
         fs::write(folder.path().join("keep.json"), OLD).expect("it can be written");
-        let child = Command::new(env!("CARGO_BIN_EXE_stillpoint"))
+        // Also where the tests run in the background of a shell, in which SIGINT is ignored.
+        let child = Command::new("env")
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_stillpoint")])
             .args(arguments.split(' '))
             .args(["--json", "keep.json"])
             .current_dir(folder.path())

@@ -147,6 +147,24 @@ fn faults_are_named_with_the_command_that_repeats_them() {
 }
 
 #[test]
+fn a_fault_counts_whichever_of_its_figures_says_so() {
+    let folder = Folder::new();
+    let mut without_kind = torture("rcu", 0, 10.0, 2.0);
+    without_kind["rows"][0]["metrics"]["errors_cookie"] = json!(0.0);
+    folder.put_json("1.json", &without_kind);
+    let mut without_sum = torture("rcu", 1, 10.0, 3.0);
+    without_sum["rows"][0]["metrics"]["errors"] = json!(0.0);
+    folder.put_json("2.json", &without_sum);
+    // A fault is more than a file that cannot be read.
+    folder.put("3.json", "");
+    let (run, merged) = folder.merge("--indices 0-1");
+    assert_eq!(run.code, 1, "{}", run.err);
+    let failures = merged["failures"].as_array().expect("there are some");
+    let what: Vec<_> = failures.iter().map(|failure| &failure["what"]).collect();
+    assert_eq!(what, ["errors (2)", "cookie (3)"]);
+}
+
+#[test]
 fn missing_indices_are_named() {
     let folder = Folder::new();
     for index in [0, 1, 5] {
@@ -173,10 +191,13 @@ fn a_file_counts_once_and_its_faults_are_kept() {
     let file = torture("rcu", 3, 10.0, 0.0);
     folder.put_json("1.json", &file);
     folder.put_json("2.json", &file);
-    folder.put_json("3.json", &torture("rcu", 3, 10.0, 2.0));
+    let failed = torture("rcu", 3, 10.0, 2.0);
+    folder.put_json("3.json", &failed);
+    folder.put_json("4.json", &failed);
     let (run, merged) = folder.merge("--indices 3-3");
     assert_eq!(run.code, 1, "{}", run.err);
-    assert_eq!(names(&merged["duplicates"]), ["2.json", "3.json"]);
+    let duplicates = names(&merged["duplicates"]);
+    assert_eq!(duplicates, ["2.json", "3.json", "4.json"]);
     assert_eq!(row(&merged, "rcu")["metrics"]["reader_sections"], 10.0);
     assert_eq!(names(&merged["failures"]), ["3.json"]);
     // Without an index, it is the content that says so, wherever it ran.
@@ -383,6 +404,23 @@ fn a_sweep_has_a_row_for_each_point() {
     );
     let worst = &merged["rows"][1]["worst"]["mean_ms"];
     assert_eq!((&worst["value"], &worst["seed"]), (&json!(8.0), &json!(2)));
+}
+
+#[test]
+fn a_sweep_with_a_broken_property_is_not_clean() {
+    let folder = Folder::new();
+    let mut file = sim(0, 2, 1, 6.0);
+    file["rows"][0]["metrics"] =
+        json!({"min_ms": 1.0, "mean_ms": 9.0, "p50_ms": 5.0, "max_ms": 8.0});
+    folder.put_json("0.json", &file);
+    let (run, merged) = folder.merge("--indices 0-0");
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(merged["counts"]["broken_properties"], 1);
+    assert!(
+        run.err.contains("does not hold: a mean and a median"),
+        "{}",
+        run.err
+    );
 }
 
 #[test]

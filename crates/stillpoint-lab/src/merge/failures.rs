@@ -27,7 +27,9 @@ fn failure(file: &str, input: &Input, row: &Row, plan: &Plan) -> Option<Failure>
     let errors = row.metrics.get("errors").copied().unwrap_or_default();
     let must_fail =
         torture::flavours().any(|flavour| flavour.name == plan.flavour && flavour.is_broken());
-    let what = if errors > 0.0 || !faults.is_empty() {
+    let what = if faults.is_empty() && errors > 0.0 {
+        format!("errors ({errors})")
+    } else if !faults.is_empty() {
         let names = faults
             .iter()
             .map(|(name, count)| format!("{} ({count})", name.replace('_', " ")));

@@ -114,7 +114,7 @@ pub enum Left {
     HeldUp,
     /// The same, and the domain is past its budget.
     HeldUpPastBudget,
-    /// One of these two, and the reader has been seen to hold it up for [`LONG`].
+    /// One of these two, and the reader has been seen to hold it up for `LONG`.
     HeldUpForLong,
 }
 

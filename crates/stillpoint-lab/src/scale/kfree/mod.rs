@@ -50,6 +50,10 @@ pub struct Options {
     /// Print the line of the kernel's rcuscale, too, for each of Stillpoint's variants
     #[arg(long)]
     kernel_format: bool,
+
+    /// Count the shared cache lines that a retire writes, too: half a minute more
+    #[arg(long)]
+    count: bool,
 }
 
 /// What the work depends on.
@@ -194,13 +198,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         plot,
         tradeoff,
         kernel_format,
+        count,
     } = options;
     selection.work.check()?;
     let plot = plot.as_deref().map(Output::create).transpose()?;
     let tradeoff = tradeoff.as_deref().map(Output::create).transpose()?;
 
     let mut found = experiment::compare(selection)?;
-    if !found.report.partial {
+    if *count && !found.report.partial {
         note_shared_rmw(&mut found.report.rows, selection);
     }
     say!("{}\n", found.head());

@@ -18,7 +18,7 @@
 //!   thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
 //! - `grace_periods`: those completed between the start and the last retire;
 //! - `membarriers_per_s`: those issued in that time, of whichever thread;
-//! - `shared_rmw_per_object`, of Stillpoint's pages: the atomic read-modify-writes of lines that
+//! - `shared_rmw_per_object`, of Stillpoint's pages, with `--count`: the atomic read-modify-writes of lines that
 //!   threads share, for an object of 32 bytes. `scale contention` counts them in a process of its
 //!   own: two threads in turn, the others beside them.
 //!
