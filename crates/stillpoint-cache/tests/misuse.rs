@@ -203,6 +203,8 @@ fn many_tenants_whose_next_entries_are_too_large_hide_none_that_gives_way() {
     for number in 0..90 {
         let tenant = cache.tenant(&number.to_string());
         tenant.set_min(50);
+        // Chosen before others.
+        tenant.set_high(10);
         tenant.insert(number, 100);
     }
     let (b, c) = (cache.tenant("b"), cache.tenant("c"));

@@ -265,7 +265,8 @@ proptest! {
 #[test]
 fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
     let (mut policy, mut arena) = (Policy::new(), Arena::default());
-    for key in 0..1000 {
+    let entries = if cfg!(miri) { 150 } else { 1000 };
+    for key in 0..entries {
         arena.nodes.push(Node {
             links: Links::NONE,
             place: Place::None,
@@ -276,11 +277,11 @@ fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
         policy.insert(&mut arena, key as usize);
     }
     arena.hammered = true;
-    for left in (0..1000).rev() {
+    for left in (0..entries as usize).rev() {
         let cleared = arena.cleared;
         let victim = policy.candidate(&mut arena).unwrap();
         policy.evict(&mut arena, victim);
-        assert!(arena.cleared - cleared <= 2 * TURNS);
+        assert!(arena.cleared - cleared <= 128);
         assert_eq!(policy.entries(), left);
     }
     assert!(policy.candidate(&mut arena).is_none());
