@@ -78,7 +78,8 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Sets how long after its last use an entry expires: at least a sixteenth less than that.
+    /// Sets how long after its last use an entry expires: at least a sixteenth less than that. With
+    /// it, no time to live is longer than 2.28 years.
     pub fn time_to_idle(mut self, duration: Duration) -> Self {
         self.expiry.idle = Some(clock::nanos(duration));
         self

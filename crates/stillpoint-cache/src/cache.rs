@@ -51,11 +51,12 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// # Tenants
 ///
 /// [`tenant`](Self::tenant) returns a view of the same cache with limits of its own. Keys are one
-/// space: any view finds any entry, which belongs to the view that inserted it.
+/// space: any view finds any entry, and may replace and remove it. An entry belongs to the view that
+/// inserted its key; one that replaces another belongs to the tenant that had that one.
 ///
 /// | limit | what it does |
 /// |---|---|
-/// | [min](Self::set_min) | what the tenant has up to this is never taken for others |
+/// | [min](Self::set_min) | what the tenant has up to this is never taken for others, and it takes from others before itself while it has less |
 /// | [low](Self::set_low) | the same, unless nothing else is left |
 /// | [high](Self::set_high) | above this it gives way before others |
 /// | [max](Self::set_max) | an insert that would pass it evicts first, below that tenant |
@@ -75,9 +76,21 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts, which are not charged |
 /// | an entry that expires | 32 bytes more |
 ///
+/// One lock guards the queues. Most holds are short, but not all. What looks at each tenant: an
+/// insert where most tenants are within their minima, [`statistics`](Self::statistics) and
+/// [`entry_count`](Self::entry_count). Many entries that expire within the same second or minute are
+/// sorted by one insert, and those that were used meanwhile are all put back by one. Tables of ghosts
+/// and counts are copied when they grow; they follow the largest number of entries so far, and do not
+/// shrink.
+///
 /// Evicted entries are freed after a grace period, and count against the
-/// [budget](stillpoint::Domain::set_budget) of the global domain until then. A thread that inserts
+/// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its own block:
+/// what its value owns on the heap does not count. So readers that hold a [`Ref`] for long can keep
+/// more memory unreclaimed than the cache's limit and the budget together. A thread that inserts
 /// faster than readers leave is throttled at the end of the call, for a bounded time.
+///
+/// An insert that is much larger than others evicts in batches, between which other threads may take
+/// what it has freed. Where they always do, it goes on evicting.
 ///
 /// # Expiry
 ///
@@ -87,14 +100,16 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// # User code
 ///
 /// Weigher, loaders and the listener run outside of locks and sections; `Hash`, `Eq` and `Clone`
-/// outside of locks. All may use the cache, and may panic. Values are dropped after a grace period,
+/// outside of locks. All may use the cache, and may panic. A listener that inserts what was evicted
+/// is told of what that evicts inside of the insert: it must end that recursion itself. Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
 ///
 /// # Signals and forks
 ///
 /// Nothing here is async-signal-safe. A fork's child goes on using the cache. If another thread was
 /// changing it at that instant, the child has all entries, the limit of the whole cache, and no
-/// tenants: their views are views of the whole.
+/// tenants: their views are views of the whole. Entries that were being inserted or removed at that
+/// instant may stay in the child as entries that nothing evicts.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
     inner: Arc<Inner<K, V, S>>,
     handle: Arc<Handle>,
@@ -214,6 +229,15 @@ impl<K, V, S> Cache<K, V, S> {
         self.with_state(|state| {
             let number = self.handle.number(state.generation);
             work(state, number)
+        })
+    }
+
+    /// With the number of the tenant itself: what changes limits, or removes entries by tenant, must
+    /// not do so to the one above. `None` once it has been deleted.
+    pub(crate) fn with_own<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> Option<R> {
+        self.with_state(|state| {
+            let number = self.handle.own_number(state.generation)?;
+            Some(work(state, number))
         })
     }
 }

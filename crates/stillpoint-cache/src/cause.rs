@@ -30,7 +30,8 @@ pub enum InsertError {
         /// What the entry weighs, in bytes.
         weight: u64,
     },
-    /// All that could make room below the tenant's max is protected by the min of other tenants.
+    /// All that could make room below the tenant's max is protected by the min of other tenants, or
+    /// is in entries so large that a tenant would fall below its min by one.
     #[non_exhaustive]
     Full {
         /// Whose limit; empty for the whole cache.

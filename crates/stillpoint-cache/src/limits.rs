@@ -33,16 +33,22 @@ where
         Arc::clone(&self.handle().name)
     }
 
-    /// Deletes the tenant and what it has. Returns false for the whole cache, and for a tenant that
-    /// has others below it. Views of a deleted tenant are views of the one above.
+    /// Deletes the tenant and what it has. Returns false, and changes nothing, for the whole cache,
+    /// for a tenant that has others below it, and for one that has been deleted.
+    ///
+    /// If entries or tenants are added to it meanwhile, it may stay, without the entries that it had:
+    /// this returns false then, too.
+    ///
+    /// Through views of a deleted tenant, inserts and reads go to the one above. Limits that are set
+    /// through them, [`invalidate_all`](Self::invalidate_all),
+    /// [`invalidate_entries_if`](Self::invalidate_entries_if) and shrinkers do nothing.
     pub fn delete(&self) -> bool {
-        self.invalidate_all();
-        // What is inserted meanwhile keeps it.
-        let handle = self.handle();
-        self.with_state(|state| {
-            let own = Arc::ptr_eq(handle.live(state.generation), handle);
-            own && state.delete(handle.number(state.generation))
-        })
+        let may_be = self.with_own(|state, number| state.is_leaf(number));
+        if may_be != Some(true) {
+            return false;
+        }
+        self.claim_all_of(self.handle());
+        self.with_own(crate::state::State::delete) == Some(true)
     }
 
     /// What is never taken from the tenant for others, in bytes. 0 by default.
@@ -64,6 +70,7 @@ where
     /// `u64::MAX` by default.
     pub fn set_max(&self, bytes: u64) {
         self.set_limits(|limits| limits.max = bytes);
+        // Nothing to do for a tenant that has been deleted.
         self.shrink_to(bytes);
     }
 
@@ -103,7 +110,8 @@ where
     }
 
     fn set_limits(&self, change: impl FnOnce(&mut crate::state::Limits)) {
-        self.with_present(|state, number| {
+        // `None`: it has been deleted, and the limits of the one above are not its own to change.
+        let _ = self.with_own(|state, number| {
             state.set_limits(number, change);
             let max = state.tenant(crate::state::ROOT).limits.max;
             self.inner().shared.max.store(max, Ordering::Relaxed);

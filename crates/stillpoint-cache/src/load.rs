@@ -3,6 +3,9 @@
 //! The first caller puts a [`Flight`] into a map of these, and loads; the others find it and wait.
 //! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future
 //! was dropped. The callers that waited for an abandoned one begin anew, with their own loaders.
+//!
+//! All that the leader runs until its flight has ended is user code that may ask for the same key:
+//! loader, weigher, clones, listener. It must not wait for itself: `Flight::running`.
 
 use crate::{cache::Cache, statistics::Event};
 use std::{
@@ -10,6 +13,7 @@ use std::{
     convert::Infallible,
     future::{Future, poll_fn},
     hash::{BuildHasher, Hash},
+    mem,
     pin::pin,
     sync::{
         Arc, OnceLock,
@@ -39,8 +43,9 @@ enum Outcome<V> {
 /// A load under way.
 pub struct Flight<V> {
     outcome: OnceLock<Outcome<V>>,
-    waiting: Mutex<Vec<Waker>>,
-    /// The token of the thread that runs the loader at this moment; 0 for none.
+    /// The wakers of those that wait, each at a place of its own; `None` where one has left.
+    waiting: Mutex<Vec<Option<Waker>>>,
+    /// The token of the thread that leads at this moment; 0 for none, between polls of a future.
     running: AtomicU64,
     /// In a child of a fork, the threads that were loading are gone.
     process: u64,
@@ -51,12 +56,12 @@ impl<V> Flight<V> {
         Arc::new(Self {
             outcome: OnceLock::new(),
             waiting: Mutex::new(Vec::new()),
-            running: AtomicU64::new(0),
+            running: AtomicU64::new(token().get()),
             process: process().generation(),
         })
     }
 
-    /// Whether the calling thread is inside the loader: to wait for it would be for ever.
+    /// Whether the calling thread leads: to wait for it would be for ever.
     fn is_mine(&self) -> bool {
         self.running.load(Ordering::Relaxed) == token().get()
     }
@@ -72,31 +77,15 @@ impl<V> Flight<V> {
             return;
         }
         let _ = self.outcome.set(outcome);
-        let waiting = std::mem::take(&mut *lock(&self.waiting));
-        for waker in waiting {
+        let waiting = mem::take(&mut *lock(&self.waiting));
+        for waker in waiting.into_iter().flatten() {
             // A waker is user code, and this may be called while a loader's panic unwinds.
             let _ = user_code::contained(|| waker.wake());
         }
     }
 
-    fn poll(&self, context: &mut Context<'_>) -> Poll<&Outcome<V>> {
-        if self.outcome.get().is_none() {
-            // Cloned, and dropped if it is there already, outside of the lock: it is user code.
-            let mut waker = Some(context.waker().clone());
-            let mut waiting = lock(&self.waiting);
-            if !waiting.iter().any(|other| other.will_wake(context.waker())) {
-                waiting.extend(waker.take());
-            }
-            drop(waiting);
-        }
-        // After the waker is there: `end` sets the outcome before it takes the wakers.
-        match self.outcome.get() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => Poll::Pending,
-        }
-    }
-
-    fn wait(&self) -> &Outcome<V> {
+    /// Waits, and blocks the thread.
+    fn wait<R>(&self, then: impl FnOnce(Option<&Outcome<V>>) -> R) -> R {
         struct Unpark(Thread);
         impl Wake for Unpark {
             fn wake(self: Arc<Self>) {
@@ -105,12 +94,95 @@ impl<V> Flight<V> {
         }
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
+        let mut waiter = Waiter::of(self);
         loop {
-            match self.poll(&mut context) {
-                Poll::Ready(outcome) => return outcome,
+            match waiter.poll(&mut context) {
+                Poll::Ready(outcome) => return then(outcome),
                 Poll::Pending => thread::park(),
             }
         }
+    }
+}
+
+/// A caller that waits for a flight. Its waker goes with it.
+struct Waiter<'f, V> {
+    flight: &'f Flight<V>,
+    /// Where its waker is.
+    place: Option<usize>,
+}
+
+impl<'f, V> Waiter<'f, V> {
+    fn of(flight: &'f Flight<V>) -> Self {
+        Self {
+            flight,
+            place: None,
+        }
+    }
+
+    /// The outcome; `None` for a flight whose leader a fork has left behind.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<&'f Outcome<V>>> {
+        let flight = self.flight;
+        if flight.is_of_parent() {
+            // No thread ends it here, and its lock may be a lost thread's.
+            return Poll::Ready(flight.outcome.get());
+        }
+        if flight.outcome.get().is_none() {
+            // Cloned, and the old one dropped, outside of the lock: it is user code.
+            let waker = Some(context.waker().clone());
+            let old = self.register(waker);
+            drop(old);
+        }
+        // After the waker is there: `end` sets the outcome before it takes the wakers.
+        match flight.outcome.get() {
+            Some(outcome) => Poll::Ready(Some(outcome)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Puts a waker at the waiter's place, and returns what was there.
+    fn register(&mut self, waker: Option<Waker>) -> Option<Waker> {
+        let mut waiting = lock(&self.flight.waiting);
+        // `end` takes all places, but then there is an outcome, and no waker matters.
+        match self.place.and_then(|place| waiting.get_mut(place)) {
+            Some(place) => mem::replace(place, waker),
+            None => {
+                self.place = Some(waiting.len());
+                waiting.push(waker);
+                None
+            }
+        }
+    }
+}
+
+impl<V> Drop for Waiter<'_, V> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else {
+            return;
+        };
+        if self.flight.is_of_parent() || self.flight.outcome.get().is_some() {
+            return;
+        }
+        let mut waiting = lock(&self.flight.waiting);
+        let waker = waiting.get_mut(place).and_then(Option::take);
+        // Places at the end are used again. In the middle, each is one word until the load ends.
+        while waiting.last().is_some_and(Option::is_none) {
+            waiting.pop();
+        }
+        drop(waiting);
+        // User code, outside of the lock, and perhaps while a panic unwinds.
+        let _ = user_code::contained(|| drop(waker));
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    fn forget_flight(&self, key: &K, flight: &Arc<Flight<V>>) {
+        let flights = self.inner().flights.pin();
+        let _ = flights.remove_if(key, |_, other| Arc::ptr_eq(other, flight));
     }
 }
 
@@ -136,6 +208,8 @@ where
     S: BuildHasher,
 {
     fn drop(&mut self) {
+        // A future's, which is dropped between two polls.
+        self.flight.running.store(token().get(), Ordering::Relaxed);
         if let Some(began) = self.began {
             let counters = self.cache.counters();
             counters.add(Event::LoadNanos, clock::now().saturating_sub(began));
@@ -144,15 +218,14 @@ where
                 _ => Event::LoadFailure,
             });
         }
-        let flights = self.cache.inner().flights.pin();
-        let _ = flights.remove_if(&self.key, |_, other| Arc::ptr_eq(other, &self.flight));
-        drop(flights);
+        // `Hash` and `Eq` may panic: the flight ends all the same, and `role` takes it out.
+        let _ = user_code::contained(|| self.cache.forget_flight(&self.key, &self.flight));
         self.flight
-            .end(std::mem::replace(&mut self.outcome, Outcome::Abandoned));
+            .end(mem::replace(&mut self.outcome, Outcome::Abandoned));
     }
 }
 
-/// Marks a flight as run by the calling thread.
+/// Marks a flight as led by the calling thread, during a poll.
 struct Running<'a>(&'a AtomicU64);
 
 impl<'a> Running<'a> {
@@ -190,10 +263,15 @@ where
 {
     /// Returns the value of a key; where there is none, what `load` returns, which is inserted.
     ///
+    /// What is inserted for the key while it loads stays, and is not replaced. (What is invalidated
+    /// meanwhile is: the cache then has what `load` returned.)
+    ///
     /// Of all callers that ask for the key meanwhile, one loads, and the others wait for it. If
     /// `load` panics, the panic is its caller's, and another one loads. A `load` that asks for its
-    /// own key runs the inner loader, and does not wait for itself. Two loaders that ask for each
-    /// other's keys wait for ever. Hold no [`Ref`](crate::Ref) meanwhile: its section would stay
+    /// own key runs the inner loader, whose value is not inserted; so do `Clone`, the weigher and
+    /// the listener, where they ask for it. Two loaders that ask for each other's keys wait for
+    /// ever, and so does a call on a thread for a load that a suspended future of the same thread
+    /// has begun. Hold no [`Ref`](crate::Ref) meanwhile: its section would stay
     /// open.
     pub fn get_with(&self, key: K, load: impl FnOnce() -> V) -> V {
         match self.try_get_with(key, || Ok::<_, Infallible>(load())) {
@@ -220,18 +298,15 @@ where
             match self.role(&key) {
                 Role::Found(value) => return Ok(value),
                 Role::Lead(leader) => {
-                    let running = Running::on(&leader.flight.running);
                     let loaded = load();
-                    drop(running);
                     return leader.finish(loaded);
                 }
                 Role::Recursive => {
-                    let value = load().map_err(Arc::new)?;
-                    self.insert(key, value.clone());
-                    return Ok(value);
+                    // Not inserted: what the outer load returns is.
+                    return load().map_err(Arc::new);
                 }
                 Role::Wait(flight) => {
-                    if let Some(result) = shared(flight.wait()) {
+                    if let Some(result) = flight.wait(shared) {
                         return result;
                     }
                 }
@@ -279,13 +354,12 @@ where
                     return leader.finish(loaded);
                 }
                 Role::Recursive => {
-                    let value = load.await.map_err(Arc::new)?;
-                    self.insert(key, value.clone());
-                    return Ok(value);
+                    return load.await.map_err(Arc::new);
                 }
                 Role::Wait(flight) => {
-                    if let Some(result) = poll_fn(|context| flight.poll(context).map(shared)).await
-                    {
+                    let mut waiter = Waiter::of(&flight);
+                    let result = poll_fn(|context| waiter.poll(context).map(shared)).await;
+                    if let Some(result) = result {
                         return result;
                     }
                 }
@@ -294,25 +368,27 @@ where
     }
 
     fn role(&self, key: &K) -> Role<'_, K, V, S> {
+        // Clones may panic: both before there is a flight, which the leader alone ends.
+        let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
         let new = Flight::new();
         let flights = self.inner().flights.pin();
-        if let Err(occupied) = flights.try_insert(key.clone(), Arc::clone(&new)) {
+        if let Err(occupied) = flights.try_insert(key_of_flight, Arc::clone(&new)) {
             let flight = Arc::clone(occupied.current);
-            if flight.is_of_parent() && !flight.is_mine() {
-                let _ = flights.remove_if(key, |_, other| Arc::ptr_eq(other, &flight));
-                drop(flights);
+            drop(flights);
+            if flight.is_mine() {
+                return Role::Recursive;
+            }
+            // Of a leader that a fork has left behind, or whose `Eq` has panicked at its end.
+            if flight.is_of_parent() || flight.outcome.get().is_some() {
+                self.forget_flight(key, &flight);
                 return self.role(key);
             }
-            return if flight.is_mine() {
-                Role::Recursive
-            } else {
-                Role::Wait(flight)
-            };
+            return Role::Wait(flight);
         }
         drop(flights);
         let mut leader = Leader {
             cache: self,
-            key: key.clone(),
+            key: key_of_leader,
             flight: new,
             began: None,
             outcome: Outcome::Abandoned,
@@ -336,8 +412,10 @@ where
     fn finish<E: Send + Sync + 'static>(mut self, loaded: Result<V, E>) -> Result<V, Arc<E>> {
         match loaded {
             Ok(value) => {
+                // Clones and what an insert calls are user code, too.
+                self.flight.running.store(token().get(), Ordering::Relaxed);
                 let (ours, theirs) = (value.clone(), value.clone());
-                self.cache.insert(self.key.clone(), value);
+                self.cache.insert_absent(self.key.clone(), value);
                 self.outcome = Outcome::Value(theirs);
                 Ok(ours)
             }
@@ -351,8 +429,10 @@ where
 }
 
 /// What a flight has brought for a caller that waited; `None` if that is to begin anew.
-fn shared<V: Clone, E: Send + Sync + 'static>(outcome: &Outcome<V>) -> Option<Result<V, Arc<E>>> {
-    match outcome {
+fn shared<V: Clone, E: Send + Sync + 'static>(
+    outcome: Option<&Outcome<V>>,
+) -> Option<Result<V, Arc<E>>> {
+    match outcome? {
         Outcome::Value(value) => Some(Ok(value.clone())),
         Outcome::Error(error) => Some(Err(Arc::clone(error).downcast().ok()?)),
         Outcome::Abandoned => None,

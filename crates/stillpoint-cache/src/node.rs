@@ -54,7 +54,8 @@ pub struct Meta {
     pub weight: u64,
     /// When it expires, in nanoseconds of the monotonic clock; `u64::MAX` for never.
     pub expires: AtomicU64,
-    /// The tick, as [`TICK`] has it, after which no use makes it last longer.
+    /// The tick, as [`TICK`] has it, after which no use makes it last longer: its low bits, since
+    /// that is less than [`LONGEST`] ahead while the entry lasts. `u32::MAX` for none.
     latest: u32,
     frequency: AtomicU8,
 }
@@ -70,6 +71,9 @@ unsafe impl Send for Meta {}
 
 /// Nanoseconds of a tick, as a power of two: 16.8 ms.
 pub const TICK: u32 = 24;
+
+/// How long entries last that a use makes last longer, at most, in nanoseconds: 2.28 years.
+pub const LONGEST: u64 = (u32::MAX as u64 - 16) << TICK;
 
 /// No timer.
 pub const NO_TIMER: u32 = u32::MAX;
@@ -113,7 +117,10 @@ impl Meta {
             }),
             weight,
             expires: AtomicU64::new(expires),
-            latest: u32::try_from(latest >> TICK).unwrap_or(u32::MAX),
+            latest: match latest {
+                NEVER => u32::MAX,
+                at => ((at >> TICK) as u32).min(u32::MAX - 1),
+            },
             frequency: AtomicU8::new(0),
         }
     }
@@ -131,12 +138,18 @@ impl Meta {
     /// Notes a use at `now`, after which the entry lasts for `idle` nanoseconds. Writes once in a
     /// sixteenth of these.
     pub fn touch(&self, now: u64, idle: u64) {
+        let before = self.expires.load(Ordering::Relaxed);
+        let tick = now >> TICK;
         let latest = match self.latest {
             u32::MAX => NEVER,
-            tick => u64::from(tick) << TICK,
+            latest => (tick + u64::from(latest.wrapping_sub(tick as u32))) << TICK,
         };
+        if now >= before || latest != NEVER && latest.saturating_sub(now) > LONGEST {
+            // Its time has ended between the look-up and this, or is about to.
+            return;
+        }
         let expires = now.saturating_add(idle).min(latest);
-        if expires.saturating_sub(self.expires.load(Ordering::Relaxed)) > idle / 16 {
+        if expires.saturating_sub(before) > idle / 16 {
             self.expires.store(expires, Ordering::Relaxed);
         }
     }

@@ -5,12 +5,14 @@ use crate::{
     cache::Cache,
     cause::{Cause, InsertError},
     listener::Notes,
-    node::{Id, Meta, NEVER, Node},
-    state::{Claimed, NoRoom, Room},
+    node::{Id, LONGEST, Meta, NEVER, Node},
+    state::{Claimed, Room},
     statistics::Event,
+    tenant::Handle,
 };
 use std::{
     hash::{BuildHasher, Hash},
+    sync::Arc,
     time::Duration,
 };
 use stillpoint::Guard;
@@ -19,6 +21,16 @@ use stillpoint_map::{
     internal::{Found, NewEntry},
 };
 use stillpoint_platform::clock::nanos;
+
+/// An entry that is in the map, and the tenant of the one that it has replaced.
+type Published<'g, K, V> = (Found<'g, K, Node<V>>, Option<Arc<Handle>>);
+
+/// What an insert may replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Any,
+    Expired,
+}
 
 /// What an entry is taken to weigh beside key and value.
 const OVERHEAD: u64 = 64;
@@ -31,15 +43,24 @@ where
 {
     /// Inserts an entry, in place of the one with its key. Evicts what it needs the room of.
     ///
+    /// An entry that replaces another, which had not expired, belongs to the tenant of that one,
+    /// whichever view inserts it, and is subject to that tenant's limits. (So Linux charges a page to
+    /// the group that used it first.) A new one belongs to the tenant of the view.
+    ///
     /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped, and
     /// counted; the one with its key is gone as well.
     pub fn insert(&self, key: K, value: V) {
-        let _ = self.put(key, value, None);
+        let _ = self.put(key, value, None, Over::Any);
+    }
+
+    /// As [`insert`](Self::insert), unless there is an entry with that key by now.
+    pub(crate) fn insert_absent(&self, key: K, value: V) {
+        let _ = self.put(key, value, None, Over::Expired);
     }
 
     /// As [`insert`](Self::insert), of an entry that expires after `ttl`.
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        let _ = self.put(key, value, Some(ttl));
+        let _ = self.put(key, value, Some(ttl), Over::Any);
     }
 
     /// As [`insert`](Self::insert).
@@ -49,10 +70,10 @@ where
     /// If there is no room for it below a limit, which the error names. An older entry with its key
     /// is gone then, too.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), InsertError> {
-        self.put(key, value, None)
+        self.put(key, value, None, Over::Any)
     }
 
-    fn put(&self, key: K, value: V, ttl: Option<Duration>) -> Result<(), InsertError> {
+    fn put(&self, key: K, value: V, ttl: Option<Duration>, over: Over) -> Result<(), InsertError> {
         let inner = self.inner();
         let weight = match &inner.weigher {
             Some(weigh) => weigh(&key, &value).max(1),
@@ -68,21 +89,30 @@ where
         let mut notes = inner.notes();
         let guard = inner.store.read_lock();
         let new = inner.store.new_entry(hash, key, node, &guard);
-        let new = self.publish(new, &guard, &mut notes);
-        let done = self.link(new, weight, expires, &guard, &mut notes);
+        let (new, owner) = match self.publish(new, over, &guard, &mut notes) {
+            Ok(published) => published,
+            Err(unused) => {
+                // Its destructors are user code: outside of the section.
+                drop(guard);
+                drop(unused);
+                return Ok(());
+            }
+        };
+        let owner = owner.as_ref().unwrap_or(self.handle());
+        let done = self.link(new, owner, weight, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
-        done.map_err(|no_room| {
-            self.counters().count(Event::Refused);
-            self.whose(no_room, weight)
-        })
+        done.inspect_err(|_| self.counters().count(Event::Refused))
     }
 
     /// When an entry expires unless it is used, and when however much it is used.
     fn lifetime(&self, key: &K, value: &V, ttl: Option<Duration>) -> (u64, u64) {
         let (inner, expiry) = (self.inner(), &self.inner().expiry);
         let after = || expiry.after.as_ref().and_then(|after| after(key, value));
-        let live = ttl.or_else(after).map(nanos).or(expiry.live);
+        let mut live = ttl.or_else(after).map(nanos).or(expiry.live);
+        if expiry.idle.is_some() {
+            live = live.map(|live| live.min(LONGEST));
+        }
         if live.is_none() && expiry.idle.is_none() {
             return (NEVER, NEVER);
         }
@@ -91,19 +121,22 @@ where
         (at(live).min(at(expiry.idle)), at(live))
     }
 
-    /// Puts an entry into the map, in place of the one with its key.
+    /// Puts an entry into the map, in place of the one with its key. Returns it, and the tenant that
+    /// had that one. Gives it back if it may not replace it.
     fn publish<'g>(
         &'g self,
         mut new: NewEntry<K, Node<V>>,
+        over: Over,
         guard: &'g Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Found<'g, K, Node<V>> {
+    ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
         let store = &self.inner().store;
+        let mut owner = None;
         loop {
             let found = store.find(new.hash(), guard, |other| *other == new.key);
             match found {
                 None => match store.insert(new, false, guard, |a, b| a == b) {
-                    Ok(inserted) => return inserted.new,
+                    Ok(inserted) => return Ok((inserted.new, owner)),
                     Err(occupied) => new = occupied.new,
                 },
                 Some(old) => {
@@ -112,13 +145,17 @@ where
                     } else {
                         Cause::Replaced
                     };
+                    if over == Over::Expired && cause == Cause::Replaced {
+                        return Err(new);
+                    }
                     let claimed = self.claim(old, cause, guard);
                     let replaced = store.replace(old, new, guard);
-                    if claimed {
+                    if let Some(had) = claimed {
                         notes.add(old, cause);
+                        owner = (cause == Cause::Replaced).then_some(had);
                     }
                     match replaced {
-                        Ok(new) => return new,
+                        Ok(new) => return Ok((new, owner)),
                         Err(refused) => new = refused,
                     }
                 }
@@ -130,18 +167,21 @@ where
     fn link(
         &self,
         new: Found<'_, K, Node<V>>,
+        owner: &Arc<Handle>,
         weight: u64,
         expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), InsertError> {
         let (inner, id) = (self.inner(), Id::of(new));
         let mut claimed = Claimed::default();
         loop {
             let (mut state, mut locked) = inner.lock(guard);
-            let number = self.handle().number(state.generation);
-            let made = state.make_room(&mut locked, number, weight, &mut claimed);
-            match made {
+            let number = owner.number(state.generation);
+            let made = state
+                .make_room(&mut locked, number, weight, &mut claimed)
+                .map_err(|no_room| state.refusal(no_room, weight));
+            match &made {
                 Ok(Room::Made) => {
                     state.link(&mut locked, id, number, expires);
                 }
@@ -161,9 +201,9 @@ where
                     return Ok(());
                 }
                 Ok(Room::Again) => {}
-                Err(no_room) => {
+                Err(refused) => {
                     inner.store.remove(new, guard);
-                    return Err(no_room);
+                    return Err(refused);
                 }
             }
         }
@@ -204,19 +244,28 @@ where
         }
     }
 
-    /// Claims an entry. Returns false if it was claimed before.
-    fn claim(&self, entry: Found<'_, K, Node<V>>, cause: Cause, guard: &Guard<'_>) -> bool {
+    /// Claims an entry. Returns whose it is; `None` if it was claimed before. One that is claimed
+    /// before it was linked is the calling view's.
+    fn claim(
+        &self,
+        entry: Found<'_, K, Node<V>>,
+        cause: Cause,
+        guard: &Guard<'_>,
+    ) -> Option<Arc<Handle>> {
         let (mut state, mut locked) = self.inner().lock(guard);
-        let Some(events) = state.claim(&mut locked, Id::of(entry)) else {
-            return false;
+        let id = Id::of(entry);
+        let owner = match state.owner(&mut locked, id) {
+            Some(number) => Arc::clone(&state.tenant(number).handle),
+            None => Arc::clone(self.handle()),
         };
+        let events = state.claim(&mut locked, id)?;
         *match cause {
             Cause::Replaced => &mut events.replaced,
             Cause::Expired => &mut events.expired,
             Cause::Evicted => &mut events.evicted,
             Cause::Removed => &mut events.removed,
         } += 1;
-        true
+        Some(owner)
     }
 
     /// Removes an entry, and returns a clone of its value.
@@ -262,24 +311,36 @@ where
         let cause = if over { Cause::Expired } else { Cause::Removed };
         let claimed = self.claim(found, cause, guard);
         let removed = self.inner().store.remove(found, guard);
-        if claimed {
+        if claimed.is_some() {
             notes.add(found, cause);
         }
         removed
     }
 
     /// Removes all entries of the tenant and all below it; of those that are inserted meanwhile,
-    /// some.
+    /// some. Does nothing if the tenant has been deleted.
     pub fn invalidate_all(&self) {
-        let numbers: Vec<_> = self.with_present(|state, number| state.below(number).collect());
-        for number in numbers {
-            self.in_batches(
-                |state, locked, claimed| {
-                    state.is_there(number) && state.claim_all(locked, number, claimed)
-                },
-                Cause::Removed,
-            );
+        // Handles, not numbers: a number may be another tenant's by the time of its turn.
+        let handles = self.with_own(|state, number| {
+            let all = state.below(number);
+            all.map(|number| Arc::clone(&state.tenant(number).handle))
+                .collect::<Vec<_>>()
+        });
+        for handle in handles.unwrap_or_default() {
+            self.claim_all_of(&handle);
         }
+    }
+
+    /// Removes all entries of one tenant, as long as it is there.
+    pub(crate) fn claim_all_of(&self, handle: &Arc<Handle>) {
+        self.in_batches(
+            |state, locked, claimed| {
+                handle
+                    .own_number(state.generation)
+                    .is_some_and(|number| state.claim_all(locked, number, claimed))
+            },
+            Cause::Removed,
+        );
     }
 
     /// Evicts until the tenant uses no more than that.
@@ -287,7 +348,9 @@ where
         let handle = self.handle();
         self.in_batches(
             |state, locked, claimed| {
-                state.shrink(locked, handle.number(state.generation), bytes, claimed)
+                handle
+                    .own_number(state.generation)
+                    .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
             },
             Cause::Evicted,
         );
@@ -298,7 +361,9 @@ where
         let (handle, mut evicted) = (self.handle(), 0);
         self.in_batches(
             |state, locked, claimed| {
-                let number = handle.number(state.generation);
+                let Some(number) = handle.own_number(state.generation) else {
+                    return false;
+                };
                 while evicted < entries && !claimed.is_full() {
                     if !state.give_back(locked, number, claimed) {
                         return false;
@@ -331,7 +396,7 @@ where
     }
 
     /// Removes the entries of the tenant and all below it for which `condition` returns true.
-    /// Returns how many.
+    /// Returns how many; 0 if the tenant has been deleted.
     ///
     /// `condition` runs inside sections, a few buckets at a time, and outside of locks.
     pub fn invalidate_entries_if(&self, mut condition: impl FnMut(&K, &V) -> bool) -> u64 {
@@ -343,7 +408,7 @@ where
             for _ in 0..crate::iter::HOMES {
                 for found in entries.next_home() {
                     let entry = found.get();
-                    if self.has(found, &guard)
+                    if self.has_itself(found, &guard)
                         && condition(&entry.key, &entry.value.value)
                         && self.take(found, self.inner().has_expired(found), &guard, &mut notes)
                     {
@@ -356,13 +421,28 @@ where
         removed
     }
 
-    /// Whether the tenant or one below it has the entry.
+    /// Whether the tenant or one below it has the entry; where it has been deleted, the one above.
     pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        self.has_below(found, guard, |handle, of| Some(handle.number(of)))
+    }
+
+    /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
+    fn has_itself(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        self.has_below(found, guard, Handle::own_number)
+    }
+
+    fn has_below(
+        &self,
+        found: Found<'_, K, Node<V>>,
+        guard: &Guard<'_>,
+        number: impl FnOnce(&Arc<Handle>, u64) -> Option<u32>,
+    ) -> bool {
         let whole = self.handle().parent.is_none();
         whole || {
             let (state, mut locked) = self.inner().lock(guard);
             let of = locked.of(Id::of(found)).tenant;
-            state.is_there(of) && state.is_within(of, self.handle().number(state.generation))
+            let above = number(self.handle(), state.generation);
+            state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
         }
     }
 
@@ -371,24 +451,5 @@ where
         let mut notes = self.inner().notes();
         let guard = self.inner().store.read_lock();
         self.expire(&guard, &mut notes, u64::MAX);
-    }
-
-    fn whose(&self, no_room: NoRoom, weight: u64) -> InsertError {
-        self.with_state(|state| {
-            let (number, limit) = state.limit_of(no_room);
-            let tenant = state.name(number);
-            match no_room {
-                NoRoom::TooLarge(_) => InsertError::TooLarge {
-                    tenant,
-                    limit,
-                    weight,
-                },
-                NoRoom::Protected(_) => InsertError::Full {
-                    tenant,
-                    limit,
-                    weight,
-                },
-            }
-        })
     }
 }

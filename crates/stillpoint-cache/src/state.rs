@@ -1,8 +1,8 @@
 //! What the lock of the queues guards: tenants with their policies and limits, and the wheel.
 //!
 //! One lock for all of a cache: so usage is exact, an entry as large as the whole cache can be let
-//! in, and no shard has a budget of its own. It is held for some tens of nanoseconds, and never
-//! while user code runs.
+//! in, and no shard has a budget of its own. It is never held while user code runs; what is long
+//! under it, [`crate::Cache`] says.
 
 use crate::{
     node::{Id, Locked, NEVER, NO_TIMER, Stage, TICK},
@@ -74,6 +74,8 @@ pub struct Tenant {
     worth: limits::Worth,
     /// Which tenant below its limit, or itself, was chosen to give way.
     victim: limits::Victim,
+    /// The last search for a victim that has passed it over.
+    passed: u64,
 }
 
 /// Why there is no room.
@@ -106,6 +108,8 @@ pub struct State {
     entries: u64,
     /// Where the next comparison of tenants begins.
     cursor: u32,
+    /// How many searches for a victim there were.
+    searches: u64,
     /// Another number in each child of a fork that has had to begin anew.
     pub generation: u64,
     /// Whether the map may have entries that are in no queue of this state: see [`crate::fork`].
@@ -132,6 +136,7 @@ impl State {
             inserts: 0,
             entries: 0,
             cursor: 0,
+            searches: 0,
             generation: 0,
             orphans: false,
         }
@@ -160,13 +165,14 @@ impl State {
 
     /// Whether there is a tenant of that number.
     pub fn is_there(&self, number: u32) -> bool {
-        self.tenants[number as usize].is_some()
+        let tenant = self.tenants.get(number as usize);
+        tenant.is_some_and(Option::is_some)
     }
 
-    /// The name of a tenant; none if it is there no longer.
-    pub fn name(&self, number: u32) -> Arc<str> {
-        let tenant = self.tenants[number as usize].as_ref();
-        tenant.map_or_else(|| "".into(), |tenant| Arc::clone(&tenant.handle.name))
+    /// Whether it may be deleted once it has no entries.
+    pub fn is_leaf(&self, number: u32) -> bool {
+        let tenant = self.tenant(number);
+        tenant.parent.is_some() && tenant.children == 0
     }
 
     pub fn is_within(&self, number: u32, above: u32) -> bool {
@@ -260,6 +266,12 @@ impl State {
         self.entries.max(1000)
     }
 
+    /// Whose a linked entry is.
+    pub fn owner(&self, locked: &mut Locked, id: Id) -> Option<u32> {
+        let guarded = locked.of(id);
+        (guarded.stage == Stage::Linked).then_some(guarded.tenant)
+    }
+
     /// Claims an entry, and returns where to count why; `None` if it was claimed before.
     pub fn claim(&mut self, locked: &mut Locked, id: Id) -> Option<&mut Events> {
         let guarded = locked.of(id);
@@ -311,18 +323,18 @@ impl State {
         weight: u64,
         claimed: &mut Claimed,
     ) -> Result<Room, NoRoom> {
+        // All levels, before anything is evicted for nothing.
+        self.may_fit(number, weight)?;
         let mut level = Some(number);
         while let Some(above) = level {
             let tenant = self.tenant(above);
             let (max, parent) = (tenant.limits.max, tenant.parent);
-            if weight > max {
-                return Err(NoRoom::TooLarge(above));
-            }
             while self.tenant(above).usage > max - weight {
                 if claimed.is_full() {
                     return Ok(Room::Again);
                 }
                 if !self.evict_below(locked, above, For::Insert(number), claimed) {
+                    // Single entries may be larger than what is not protected.
                     return Err(NoRoom::Protected(above));
                 }
             }
@@ -434,6 +446,7 @@ impl Tenant {
             events: Events::default(),
             worth: Default::default(),
             victim: Default::default(),
+            passed: 0,
         }
     }
 }

@@ -45,6 +45,11 @@ impl Handle {
         }
     }
 
+    /// The number of the tenant itself; `None` once it has been deleted.
+    pub fn own_number(self: &Arc<Self>, of: u64) -> Option<u32> {
+        Arc::ptr_eq(self.live(of), self).then_some(self.number)
+    }
+
     /// The number of [`live`](Self::live).
     pub fn number(self: &Arc<Self>, of: u64) -> u32 {
         self.live(of).number

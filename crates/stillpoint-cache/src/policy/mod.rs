@@ -27,6 +27,11 @@ use std::fmt::Debug;
 /// The largest frequency of an entry: hits beyond it write nothing.
 pub const MOST: u8 = 3;
 
+/// How many used entries one search for a victim moves, at most. Readers mark entries without a
+/// lock, as fast as a search clears them: without a bound it might not end, and other threads wait
+/// for it.
+const TURNS: usize = 64;
+
 /// What a policy knows of entries.
 pub trait Nodes {
     type Id: Copy + Eq + Debug;
@@ -109,13 +114,19 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     }
 
     /// The entry that is to be evicted next, which stays in its queue. `None` if there is none.
+    /// Moves [`TURNS`] entries of each queue at most.
     pub fn candidate(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
+        let mut turns = 0;
         while self.small.weight() > self.small_wanted() || self.main.entries() == 0 {
             let id = self.small.oldest()?;
             let frequency = nodes.frequency(id);
             if frequency < 2 {
                 return Some(id);
             }
+            if turns == TURNS {
+                break;
+            }
+            turns += 1;
             self.small.remove(nodes, id);
             self.count(nodes, id, frequency);
             nodes.set_frequency(id, 0);
@@ -124,19 +135,25 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.next_of_main(nodes)
     }
 
-    /// The entry of the main queue that is to be evicted next.
+    /// The entry of the main queue that is to be evicted next: the oldest that was not used since
+    /// its last turn. Where the [`TURNS`] oldest were all used, the one of these that was used least.
     fn next_of_main(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
-        loop {
+        let mut least: Option<(u8, I)> = None;
+        for _ in 0..TURNS {
             let id = self.main.oldest()?;
             let frequency = nodes.frequency(id);
             if frequency == 0 {
                 return Some(id);
+            }
+            if least.is_none_or(|(other, _)| frequency < other) {
+                least = Some((frequency, id));
             }
             self.main.remove(nodes, id);
             self.count(nodes, id, 1);
             nodes.set_frequency(id, frequency - 1);
             self.push(nodes, id, Place::Main);
         }
+        least.map(|(_, id)| id)
     }
 
     /// Evicts an entry. A newcomer leaves a ghost.

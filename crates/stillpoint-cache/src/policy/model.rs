@@ -1,7 +1,7 @@
 //! The policy told a second time, on plain vectors, and compared with the real one step by step:
 //! both evict the same entries. Ghosts and counts are shared with it, and have models of their own.
 
-use super::{Links, MOST, Nodes, Place, Policy, ghost::Ghosts, sketch::Sketch};
+use super::{Links, MOST, Nodes, Place, Policy, TURNS, ghost::Ghosts, sketch::Sketch};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -12,7 +12,12 @@ fn spread(key: u32) -> u32 {
 
 /// Entries by number, in an arena.
 #[derive(Default)]
-struct Arena(Vec<Node>);
+struct Arena {
+    nodes: Vec<Node>,
+    /// Whether readers mark entries as fast as they are cleared.
+    hammered: bool,
+    cleared: usize,
+}
 
 struct Node {
     links: Links<usize>,
@@ -26,27 +31,32 @@ impl Nodes for Arena {
     type Id = usize;
 
     fn links(&mut self, id: usize) -> &mut Links<usize> {
-        &mut self.0[id].links
+        &mut self.nodes[id].links
     }
 
     fn place(&mut self, id: usize) -> &mut Place {
-        &mut self.0[id].place
+        &mut self.nodes[id].place
     }
 
     fn weight(&self, id: usize) -> u64 {
-        self.0[id].weight
+        self.nodes[id].weight
     }
 
     fn fingerprint(&self, id: usize) -> u32 {
-        spread(self.0[id].key)
+        spread(self.nodes[id].key)
     }
 
     fn frequency(&self, id: usize) -> u8 {
-        self.0[id].frequency
+        if self.hammered {
+            MOST
+        } else {
+            self.nodes[id].frequency
+        }
     }
 
     fn set_frequency(&mut self, id: usize, frequency: u8) {
-        self.0[id].frequency = frequency;
+        self.nodes[id].frequency = frequency;
+        self.cleared += 1;
     }
 }
 
@@ -93,27 +103,43 @@ impl Model {
         self.main.retain(|entry| entry.key != key);
     }
 
-    fn turn_main(&mut self) {
-        while self.main.first().is_some_and(|entry| entry.frequency > 0) {
-            let mut entry = self.main.remove(0);
+    /// Where in the main queue the next victim is, after its turns.
+    fn turn_main(&mut self) -> Option<usize> {
+        let mut turned = Vec::new();
+        for _ in 0..TURNS {
+            let entry = self.main.first_mut()?;
+            if entry.frequency == 0 {
+                return Some(0);
+            }
+            turned.push((entry.frequency, entry.key));
+            entry.frequency -= 1;
+            let entry = self.main.remove(0);
             let entries = self.entries();
             self.sketch.add(spread(entry.key), 1, entries);
-            entry.frequency -= 1;
             self.main.push(entry);
         }
+        // The first of those that were used least.
+        let least = turned.iter().min_by_key(|turned| turned.0)?;
+        self.main.iter().position(|entry| entry.key == least.1)
     }
 
     fn evict(&mut self) -> Option<u32> {
-        loop {
+        for turn in 0.. {
             let small: u64 = self.small.iter().map(|entry| entry.weight).sum();
             let weight = self.weight();
             let wanted = match self.entries() as u64 {
                 0 => 0,
                 entries => (weight / 50).max((weight * 32 / entries).min(weight / 10)),
             };
-            if small <= wanted && !self.main.is_empty() {
-                self.turn_main();
-                let entry = self.main.remove(0);
+            let spared =
+                turn == TURNS && self.small.first().is_some_and(|entry| entry.frequency > 1);
+            if (small <= wanted || spared) && !self.main.is_empty() {
+                let at = self.turn_main()?;
+                let entry = self.main.remove(at);
+                if entry.frequency > 0 {
+                    let entries = self.entries();
+                    self.sketch.add(spread(entry.key), entry.frequency, entries);
+                }
                 return Some(entry.key);
             }
             if self.small.is_empty() {
@@ -131,6 +157,7 @@ impl Model {
             entry.frequency = 0;
             self.main.push(entry);
         }
+        unreachable!("it returns")
     }
 
     fn insert(&mut self, key: u32, weight: u64) {
@@ -143,11 +170,9 @@ impl Model {
             frequency: 0,
         };
         if returned {
-            self.turn_main();
             let first = self
-                .main
-                .first()
-                .map(|entry| self.sketch.get(spread(entry.key)));
+                .turn_main()
+                .map(|at| self.sketch.get(spread(self.main[at].key)));
             if first.is_none_or(|count| self.sketch.get(spread(key)) > count) {
                 self.main.push(entry);
                 return;
@@ -172,19 +197,19 @@ fn compare(capacity: u64, requests: impl IntoIterator<Item = (u32, u64, bool)>) 
         }
         assert_eq!(model.hit(key), there.contains_key(&key));
         if let Some(&id) = there.get(&key) {
-            arena.0[id].frequency = (arena.0[id].frequency + 1).min(MOST);
+            arena.nodes[id].frequency = (arena.nodes[id].frequency + 1).min(MOST);
             continue;
         }
         while policy.weight() + weight > capacity {
             let id = policy.candidate(&mut arena).expect("there is an entry");
             policy.evict(&mut arena, id);
             assert_eq!(*arena.place(id), Place::None);
-            let evicted = arena.0[id].key;
+            let evicted = arena.nodes[id].key;
             assert_eq!(there.remove(&evicted), Some(id));
             assert_eq!(model.evict(), Some(evicted));
         }
-        let id = arena.0.len();
-        arena.0.push(Node {
+        let id = arena.nodes.len();
+        arena.nodes.push(Node {
             links: Links::NONE,
             place: Place::None,
             weight,
@@ -238,6 +263,59 @@ proptest! {
 }
 
 #[test]
+fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
+    let (mut policy, mut arena) = (Policy::new(), Arena::default());
+    let entries = if cfg!(miri) { 150 } else { 1000 };
+    for key in 0..entries {
+        arena.nodes.push(Node {
+            links: Links::NONE,
+            place: Place::None,
+            weight: 1,
+            key,
+            frequency: 0,
+        });
+        policy.insert(&mut arena, key as usize);
+    }
+    arena.hammered = true;
+    for left in (0..entries as usize).rev() {
+        let cleared = arena.cleared;
+        let victim = policy.candidate(&mut arena).unwrap();
+        policy.evict(&mut arena, victim);
+        assert!(arena.cleared - cleared <= 128);
+        assert_eq!(policy.entries(), left);
+    }
+    assert!(policy.candidate(&mut arena).is_none());
+}
+
+#[test]
+fn of_those_that_were_all_used_the_one_goes_that_was_used_least() {
+    let (mut policy, mut arena) = (Policy::new(), Arena::default());
+    for key in 0..200 {
+        arena.nodes.push(Node {
+            links: Links::NONE,
+            place: Place::None,
+            weight: 1,
+            key,
+            frequency: MOST,
+        });
+        policy.insert(&mut arena, key as usize);
+    }
+    // All but a few of the small queue go to the main one.
+    while policy.main.entries() < 180 {
+        assert!(policy.candidate(&mut arena).is_some());
+        let all = arena.nodes.iter_mut();
+        all.for_each(|node| node.frequency = MOST);
+    }
+    let oldest = policy.main.oldest().unwrap();
+    let third = (1..200)
+        .map(|step| (oldest + step) % 200)
+        .filter(|&id| arena.nodes[id].place == Place::Main)
+        .nth(2);
+    arena.nodes[third.unwrap()].frequency = 1;
+    assert_eq!(policy.next_of_main(&mut arena), third);
+}
+
+#[test]
 fn it_counts_at_least_what_there_was_and_forgets_it() {
     let mut sketch = Sketch::default();
     assert_eq!(sketch.get(1), 0);
@@ -265,17 +343,17 @@ fn a_loop_and_a_scan_leave_what_is_used() {
         ] {
             asked += u32::from(hot && round > 10_000);
             if let Some(&id) = there.get(&key) {
-                arena.0[id].frequency = (arena.0[id].frequency + 1).min(MOST);
+                arena.nodes[id].frequency = (arena.nodes[id].frequency + 1).min(MOST);
                 hits += u32::from(hot && round > 10_000);
                 continue;
             }
             while policy.entries() >= 100 {
                 let id = policy.candidate(&mut arena).unwrap();
                 policy.evict(&mut arena, id);
-                there.remove(&arena.0[id].key);
+                there.remove(&arena.nodes[id].key);
             }
-            let id = arena.0.len();
-            arena.0.push(Node {
+            let id = arena.nodes.len();
+            arena.nodes.push(Node {
                 links: Links::NONE,
                 place: Place::None,
                 weight: 1,

@@ -1,7 +1,11 @@
 //! Which tenant gives way: limits, effective protection, and what memory earns.
 
 use super::{NoRoom, ROOT, State};
-use crate::node::{Id, Locked};
+use crate::{
+    cause::InsertError,
+    node::{Id, Locked},
+};
+use std::sync::Arc;
 
 /// What a tenant may use, in bytes. The kernel's `memory.min`, `low`, `high` and `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +81,21 @@ pub enum For {
     Pressure,
 }
 
+/// What a search for a victim may take.
+#[derive(Debug, Clone, Copy)]
+struct Search {
+    /// Room is made below its limit.
+    above: u32,
+    /// What that tenant shares guarantees with does not count as protected from it.
+    among: Option<u32>,
+    /// Whether the guarantees of `above` itself count.
+    spares_own: bool,
+    protect: Protect,
+}
+
+/// How many tenants are tried by what their memory earns, before any will do.
+const TRIES: usize = 4;
+
 /// How many evictions a choice stays for.
 const STAYS: u32 = 16;
 
@@ -129,28 +148,73 @@ impl State {
         }
     }
 
-    /// Whether `weight` may be taken from a tenant for `inserter`, to make room below `above`.
-    fn may_take(
-        &self,
-        number: u32,
-        weight: u64,
-        above: u32,
-        inserter: Option<u32>,
-        protect: Protect,
-    ) -> bool {
+    /// Whether an entry could be let in if all went that no min keeps from it. Looks at single tenants
+    /// only where sums leave that open.
+    pub(super) fn may_fit(&self, number: u32, weight: u64) -> Result<(), NoRoom> {
+        let too_large = |&level: &u32| weight > self.tenant(level).limits.max;
+        if let Some(level) = self.path(number).find(too_large) {
+            return Err(NoRoom::TooLarge(level));
+        }
+        let (mut protected, mut below) = (0_u64, None);
+        let mut is_exact = true;
         for level in self.path(number) {
-            if level == above || inserter.is_some_and(|inserter| self.is_within(inserter, level)) {
+            let tenant = self.tenant(level);
+            let own = below.map_or(0, |below| self.tenant(below).limits.min);
+            let claimed = tenant.claims.min.saturating_sub(own);
+            is_exact &= claimed == 0;
+            protected = protected.saturating_add(claimed);
+            below = Some(level);
+            let left = tenant.limits.max - weight;
+            if tenant.usage <= left || protected <= left {
+                continue;
+            }
+            if !is_exact {
+                (protected, is_exact) = (self.protected_from(number, level), true);
+            }
+            if protected > left {
+                return Err(NoRoom::Protected(level));
+            }
+        }
+        Ok(())
+    }
+
+    /// What minima keep from a tenant that makes room below `above`. Looks at all tenants.
+    fn protected_from(&self, number: u32, above: u32) -> u64 {
+        let is_on_path = |other| self.is_within(number, other) && self.is_within(other, above);
+        let others = (0..self.tenants.len() as u32).filter(|&other| {
+            let parent = self.is_there(other).then(|| self.tenant(other).parent);
+            parent.flatten().is_some_and(is_on_path) && !is_on_path(other)
+        });
+        others
+            .map(|other| {
+                let usage = self.tenant(other).usage;
+                usage.min(self.protection(other, Protect::Min))
+            })
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Whether `weight` may be taken from a tenant to make room below `above`.
+    fn may_take(&self, number: u32, weight: u64, search: Search) -> bool {
+        for level in self.path(number) {
+            let is_end = level == search.above && !(search.spares_own && level != ROOT);
+            let is_own = search
+                .among
+                .is_some_and(|inserter| self.is_within(inserter, level));
+            if is_end || is_own {
                 return true;
             }
             let left = self.tenant(level).usage.saturating_sub(weight);
-            let protected = match protect {
-                Protect::Min | Protect::Nothing => self.protection(level, protect),
+            let protected = match search.protect {
+                Protect::Min | Protect::Nothing => self.protection(level, search.protect),
                 Protect::MinAndLow => self
                     .protection(level, Protect::Min)
                     .max(self.protection(level, Protect::MinAndLow)),
             };
             if left < protected {
                 return false;
+            }
+            if level == search.above {
+                return true;
             }
         }
         true
@@ -163,50 +227,80 @@ impl State {
         above: u32,
         what_for: For,
     ) -> Option<(u32, Id)> {
-        let inserter = match what_for {
-            For::Insert(inserter) => Some(inserter),
-            For::Limit | For::Pressure => None,
-        };
         if self.tenants.len() == 1 {
             return Some((ROOT, self.tenant_mut(ROOT).policy.candidate(locked)?));
         }
         let all = [Protect::MinAndLow, Protect::Min, Protect::Nothing];
         let kinds = if what_for == For::Limit { 3 } else { 2 };
+        let mut search = Search {
+            above,
+            among: None,
+            spares_own: what_for == For::Pressure,
+            protect: Protect::Nothing,
+        };
         for protect in &all[..kinds] {
-            let protect = *protect;
-            let mut tried = 0;
-            while let Some(number) = self.choose_tenant(above, inserter, protect) {
-                let id = self.tenant_mut(number).policy.candidate(locked)?;
-                let weight = crate::policy::Nodes::weight(locked, id);
-                if self.may_take(number, weight, above, inserter, protect) {
-                    let victim = &mut self.tenant_mut(above).victim;
-                    victim.left = victim.left.saturating_sub(1);
-                    return Some((number, id));
-                }
-                // The entry is larger than what is not protected: look for another tenant.
-                self.tenant_mut(above).victim = Victim::default();
-                tried += 1;
-                if tried > 1 {
-                    break;
-                }
+            search.protect = *protect;
+            if let Some(chosen) = self.choose_with(locked, search) {
+                return Some(chosen);
+            }
+        }
+        let For::Insert(own) = what_for else {
+            return None;
+        };
+        // An inserter that has less than its guarantees takes from others before itself and what it
+        // shares these with: but the others have no more to give.
+        search.among = Some(own);
+        for protect in &all[..kinds] {
+            search.protect = *protect;
+            if let Some(chosen) = self.choose_with(locked, search) {
+                return Some(chosen);
             }
         }
         // Only what is protected from others is left: the inserter makes room among its own.
-        let own = inserter?;
         let id = self.tenant_mut(own).policy.candidate(locked)?;
         Some((own, id))
     }
 
-    fn choose_tenant(
-        &mut self,
-        above: u32,
-        inserter: Option<u32>,
-        protect: Protect,
-    ) -> Option<u32> {
+    /// Chooses an entry that the search may take.
+    fn choose_with(&mut self, locked: &mut Locked, search: Search) -> Option<(u32, Id)> {
+        self.searches += 1;
+        for _ in 0..TRIES {
+            let number = self.choose_tenant(search)?;
+            if let Some(id) = self.candidate_of(locked, number, search) {
+                let victim = &mut self.tenant_mut(search.above).victim;
+                victim.left = victim.left.saturating_sub(1);
+                return Some((number, id));
+            }
+            // The entry is larger than what is not protected: another tenant is to give way.
+            self.tenant_mut(search.above).victim = Victim::default();
+            self.tenant_mut(number).passed = self.searches;
+        }
+        // Many are so: any that is not. Each is looked at once.
+        (0..self.tenants.len() as u32).find_map(|number| {
+            let may =
+                self.is_within_if_there(number, search.above) && self.gives_way(number, search);
+            let id = may.then(|| self.candidate_of(locked, number, search))??;
+            Some((number, id))
+        })
+    }
+
+    /// The entry of a tenant that goes next, if the search may take it.
+    fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
+        let id = self.tenant_mut(number).policy.candidate(locked)?;
+        let weight = crate::policy::Nodes::weight(locked, id);
+        self.may_take(number, weight, search).then_some(id)
+    }
+
+    fn is_within_if_there(&self, number: u32, above: u32) -> bool {
+        self.is_there(number) && self.is_within(number, above)
+    }
+
+    fn choose_tenant(&mut self, search: Search) -> Option<u32> {
+        let above = search.above;
         let victim = self.tenant(above).victim;
         if let Some(number) = victim.number
             && victim.left > 0
-            && self.gives_way(number, above, inserter, protect)
+            && self.gives_way(number, search)
         {
             return Some(number);
         }
@@ -217,9 +311,7 @@ impl State {
         let best = (cursor..count)
             .chain(0..cursor)
             .filter(|&number| {
-                self.is_there(number)
-                    && self.is_within(number, above)
-                    && self.gives_way(number, above, inserter, protect)
+                self.is_within_if_there(number, above) && self.gives_way(number, search)
             })
             .take(COMPARED)
             .inspect(|&number| last = number)
@@ -246,17 +338,30 @@ impl State {
         Some(best)
     }
 
-    /// Whether a tenant has something that may be taken.
-    fn gives_way(&self, number: u32, above: u32, inserter: Option<u32>, protect: Protect) -> bool {
-        self.tenants[number as usize]
-            .as_ref()
-            .is_some_and(|tenant| tenant.policy.entries() > 0)
-            && self.may_take(number, 1, above, inserter, protect)
+    /// Whether a tenant has something that may be taken, and was not passed over in this search.
+    fn gives_way(&self, number: u32, search: Search) -> bool {
+        let tenant = self.tenants[number as usize].as_ref();
+        tenant.is_some_and(|tenant| tenant.policy.entries() > 0 && tenant.passed != self.searches)
+            && self.may_take(number, 1, search)
     }
 
-    /// Whose limit it was.
-    pub fn limit_of(&self, refused: NoRoom) -> (u32, u64) {
+    /// Tells a user why there is no room: under the hold of the lock that has found it so, after
+    /// which the tenant may be gone.
+    pub fn refusal(&self, refused: NoRoom, weight: u64) -> InsertError {
         let (NoRoom::TooLarge(number) | NoRoom::Protected(number)) = refused;
-        (number, self.tenant(number).limits.max)
+        let limiting = self.tenant(number);
+        let (tenant, limit) = (Arc::clone(&limiting.handle.name), limiting.limits.max);
+        match refused {
+            NoRoom::TooLarge(_) => InsertError::TooLarge {
+                tenant,
+                limit,
+                weight,
+            },
+            NoRoom::Protected(_) => InsertError::Full {
+                tenant,
+                limit,
+                weight,
+            },
+        }
     }
 }

@@ -1,0 +1,431 @@
+//! What programs do that a cache must survive: stale views, calls from inside of user code, panics,
+//! limits that cannot all be kept.
+
+use std::{
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
+use stillpoint_lru::Hierarchy;
+
+/// The value is the weight.
+type Weighed = Cache<u64, u64>;
+
+fn weighed(max: u64) -> Weighed {
+    Cache::builder()
+        .max_bytes(max)
+        .weigher(|_, &weight| weight)
+        .build()
+}
+
+/// Runs `work` on a thread; fails if that hangs.
+fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || send.send(work()));
+    receive
+        .recv_timeout(Duration::from_secs(60))
+        .expect("it ends")
+}
+
+#[test]
+fn a_second_delete_changes_nothing() {
+    let cache = weighed(100);
+    (0..10).for_each(|key| cache.insert(key, 1));
+    let (above, tenant) = (cache.tenant("above"), cache.tenant("tenant"));
+    let below = above.tenant("below");
+    above.insert(20, 2);
+    below.insert(21, 3);
+    assert!(tenant.delete() && !tenant.delete());
+    assert!(!cache.delete() && !above.delete());
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (12, 15));
+}
+
+#[test]
+fn a_view_of_a_deleted_tenant_sets_no_limits_and_invalidates_nothing() {
+    let cache = weighed(100);
+    (0..50).for_each(|key| cache.insert(key, 1));
+    let tenant = cache.tenant("tenant");
+    assert!(tenant.delete());
+    tenant.set_max(10);
+    tenant.set_min(1);
+    tenant.set_low(2);
+    tenant.set_high(3);
+    tenant.invalidate_all();
+    assert_eq!(tenant.invalidate_entries_if(|_, _| true), 0);
+    let (min, low, high, max) = (cache.min(), cache.low(), cache.high(), cache.max());
+    assert_eq!((min, low, high, max), (0, 0, u64::MAX, 100));
+    let hierarchy = Hierarchy::new();
+    let _registered = hierarchy.register(Arc::new(tenant.shrinker())).unwrap();
+    let root = hierarchy.root();
+    let _charge = root.charge(1000).unwrap();
+    root.reclaim(1000);
+    assert_eq!(cache.entry_count(), 50);
+    tenant.insert(60, 1);
+    assert_eq!((cache.entry_count(), tenant.get(&1)), (51, Some(1)));
+}
+
+/// A cache whose listener does `work` once, which is told of the first entry that leaves.
+fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) -> Weighed {
+    let slot: Arc<OnceLock<Weighed>> = Arc::default();
+    let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
+    let cache = Cache::builder()
+        .max_bytes(max)
+        .weigher(|_: &u64, &weight: &u64| weight)
+        .eviction_listener(move |_, _, _: Cause| {
+            if !done.swap(true, Ordering::Relaxed) {
+                work(own.get().unwrap());
+            }
+        })
+        .build();
+    assert!(slot.set(cache.clone()).is_ok());
+    cache
+}
+
+#[test]
+fn invalidating_a_tenant_leaves_alone_the_one_that_got_its_childs_number() {
+    let cache = with_listener(100, |cache| {
+        assert!(cache.tenant("p").tenant("c").delete());
+        let other = cache.tenant("z");
+        (10..19).for_each(|key| other.insert(key, 1));
+    });
+    let parent = cache.tenant("p");
+    let _ = parent.tenant("c");
+    parent.insert(1, 1);
+    parent.invalidate_all();
+    assert_eq!(
+        (parent.weighted_bytes(), cache.tenant("z").weighted_bytes()),
+        (0, 9)
+    );
+}
+
+#[test]
+fn a_refusal_names_the_limit_that_it_met_although_its_tenant_has_gone() {
+    let cache = with_listener(100, |cache| assert!(cache.tenant("t").delete()));
+    let tenant = cache.tenant("t");
+    tenant.set_max(10);
+    tenant.insert(1, 1);
+    let error = tenant.try_insert(1, 11).unwrap_err();
+    assert!(
+        matches!(&error, InsertError::TooLarge { tenant, limit: 10, .. } if &**tenant == "t"),
+        "{error}"
+    );
+}
+
+#[test]
+fn user_code_that_a_load_calls_may_ask_for_its_key() {
+    let value = ends(|| {
+        let slot: Arc<OnceLock<Weighed>> = Arc::default();
+        let (own, asked) = (Arc::clone(&slot), AtomicBool::new(false));
+        let cache = Cache::builder()
+            .max_bytes(100)
+            .weigher(move |&key: &u64, _: &u64| {
+                if !asked.swap(true, Ordering::Relaxed) {
+                    assert_eq!(own.get().unwrap().get_with(key, || 5), 5);
+                }
+                1
+            })
+            .build();
+        assert!(slot.set(cache.clone()).is_ok());
+        cache.get_with(1, || 4)
+    });
+    assert_eq!(value, 4);
+    // A listener, which is told of the entry itself: it is refused.
+    let value = ends(|| {
+        let cache = with_listener(10, |cache| {
+            assert_eq!(cache.get_with(1, || 20), 20, "refused as well");
+        });
+        cache.insert(2, 10);
+        let loaded = cache.get_with_async(1, async { 10 });
+        let mut loaded = pin!(loaded);
+        loaded
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+    });
+    assert_eq!(value, Poll::Ready(10));
+}
+
+#[test]
+fn a_tenant_below_its_min_takes_from_others_before_itself() {
+    let cache = weighed(1000);
+    let (a, b) = (cache.tenant("a"), cache.tenant("b"));
+    a.set_min(500);
+    for _ in 0..2 {
+        for key in 0..1500 {
+            if b.get(&key).is_none() {
+                b.insert(key, 1);
+            }
+        }
+    }
+    for _ in 0..10 {
+        for key in 10_000..10_300 {
+            if a.get(&key).is_none() {
+                a.insert(key, 1);
+            }
+        }
+    }
+    assert_eq!(a.weighted_bytes(), 300);
+    assert_eq!(a.statistics().evicted, 0);
+}
+
+#[test]
+fn a_tenant_whose_next_entry_is_too_large_to_take_is_passed_over() {
+    let cache = weighed(1000);
+    let (a, b, c) = (cache.tenant("a"), cache.tenant("b"), cache.tenant("c"));
+    a.set_min(100);
+    a.insert(0, 600);
+    (1..401).for_each(|key| b.insert(key, 1));
+    c.try_insert(1000, 1).unwrap();
+    c.try_insert(1001, 1).unwrap();
+    assert_eq!(
+        (a.weighted_bytes(), b.weighted_bytes(), c.weighted_bytes()),
+        (600, 398, 2)
+    );
+    let hierarchy = Hierarchy::new();
+    let _registered = hierarchy.register(Arc::new(cache.shrinker())).unwrap();
+    let root = hierarchy.root();
+    let _charge = root.charge(1000).unwrap();
+    root.reclaim(1000);
+    assert_eq!((a.weighted_bytes(), cache.weighted_bytes()), (600, 600));
+}
+
+#[test]
+fn many_tenants_whose_next_entries_are_too_large_hide_none_that_gives_way() {
+    let cache = weighed(10_000);
+    for number in 0..90 {
+        let tenant = cache.tenant(&number.to_string());
+        tenant.set_min(50);
+        // Chosen before others.
+        tenant.set_high(10);
+        tenant.insert(number, 100);
+    }
+    let (b, c) = (cache.tenant("b"), cache.tenant("c"));
+    (1000..2000).for_each(|key| b.insert(key, 1));
+    (2000..2500).for_each(|key| c.try_insert(key, 1).unwrap());
+    assert_eq!(cache.weighted_bytes(), 10_000);
+    assert_eq!(b.weighted_bytes() + c.weighted_bytes(), 1000);
+}
+
+#[test]
+fn what_is_refused_evicts_nothing() {
+    let cache = weighed(1000);
+    let (a, b) = (cache.tenant("a"), cache.tenant("b"));
+    a.set_min(300);
+    (0..300).for_each(|key| a.insert(key, 1));
+    (300..1000).for_each(|key| b.insert(key, 1));
+    assert!(matches!(
+        cache.try_insert(5000, 800),
+        Err(InsertError::Full { limit: 1000, .. })
+    ));
+    assert_eq!((a.weighted_bytes(), b.weighted_bytes()), (300, 700));
+    cache.try_insert(5000, 700).unwrap();
+    assert_eq!((a.weighted_bytes(), b.weighted_bytes()), (300, 0));
+
+    let cache = weighed(1000);
+    let above = cache.tenant("above");
+    let below = above.tenant("below");
+    above.set_max(100);
+    below.set_max(200);
+    (0..100).for_each(|key| below.insert(key, 1));
+    assert!(matches!(
+        below.try_insert(5000, 150),
+        Err(InsertError::TooLarge { limit: 100, .. })
+    ));
+    assert_eq!(below.weighted_bytes(), 100);
+}
+
+#[test]
+fn the_min_of_a_tenant_is_spared_by_its_own_shrinker() {
+    let cache = weighed(1000);
+    let tenant = cache.tenant("tenant");
+    tenant.set_min(200);
+    (0..500).for_each(|key| tenant.insert(key, 1));
+    let hierarchy = Hierarchy::new();
+    let _registered = hierarchy.register(Arc::new(tenant.shrinker())).unwrap();
+    let root = hierarchy.root();
+    let _charge = root.charge(1000).unwrap();
+    root.reclaim(1000);
+    assert_eq!(tenant.weighted_bytes(), 200);
+}
+
+#[test]
+fn an_entry_that_another_tenant_replaces_stays_in_its_account() {
+    let cache = weighed(1000);
+    let (a, b) = (cache.tenant("a"), cache.tenant("b"));
+    a.set_min(100);
+    (0..100).for_each(|key| a.insert(key, 1));
+    (0..100).for_each(|key| b.insert(key, 2));
+    assert_eq!((a.weighted_bytes(), b.weighted_bytes()), (200, 0));
+    a.set_max(10);
+    a.remove(&99);
+    b.insert(99, 2);
+    assert_eq!(b.weighted_bytes(), 2, "it was there no longer");
+}
+
+#[test]
+fn a_time_to_live_holds_after_years_of_uptime() {
+    for days in [0, 835, 10_000] {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(days * 86_400));
+        let cache = Cache::builder()
+            .max_bytes(1000)
+            .time_to_live(Duration::from_secs(100))
+            .time_to_idle(Duration::from_secs(16))
+            .clock(clock.clone())
+            .build();
+        cache.insert(1, 1);
+        for round in 0..6 {
+            clock.advance(Duration::from_secs(15));
+            assert_eq!(cache.get(&1), Some(1), "{round} after {days} days");
+        }
+        clock.advance(Duration::from_secs(11));
+        assert_eq!(cache.get(&1), None, "{days} days");
+    }
+}
+
+/// A key whose nth clone panics.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key(u64);
+
+static CLONES_LEFT: Mutex<Option<usize>> = Mutex::new(None);
+
+impl Clone for Key {
+    fn clone(&self) -> Self {
+        let mut left = CLONES_LEFT.lock().unwrap();
+        let panics = *left == Some(0);
+        *left = left.and_then(|left| left.checked_sub(1));
+        drop(left);
+        if panics {
+            std::panic::resume_unwind(Box::new("expected"));
+        }
+        Self(self.0)
+    }
+}
+
+#[test]
+fn a_clone_that_panics_leaves_no_load_behind() {
+    for clones in 0..4 {
+        let value = ends(move || {
+            let cache: Cache<Key, u64> = Cache::new(1000);
+            *CLONES_LEFT.lock().unwrap() = Some(clones);
+            let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(Key(1), || 1)));
+            *CLONES_LEFT.lock().unwrap() = None;
+            cache.invalidate(&Key(1));
+            cache.get_with(Key(1), || 2)
+        });
+        assert_eq!(value, 2, "{clones}");
+    }
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Wakes {
+    fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn poll_with<F: Future>(future: std::pin::Pin<&mut F>, wakes: &Arc<Wakes>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(wakes))))
+}
+
+#[test]
+fn the_tasks_that_wait_are_woken_and_those_that_were_dropped_are_forgotten() {
+    let cache = weighed(100);
+    let (end, ended) = mpsc::channel::<()>();
+    let (began, begin) = mpsc::channel();
+    let tasks: Vec<_> = (0..3).map(|_| Arc::<Wakes>::default()).collect();
+    thread::scope(|scope| {
+        let cache = &cache;
+        scope.spawn(move || {
+            cache.get_with(1, || {
+                began.send(()).unwrap();
+                ended.recv().unwrap();
+                7
+            })
+        });
+        begin.recv().unwrap();
+        let mut waiters: Vec<_> = tasks
+            .iter()
+            .map(|_| Box::pin(cache.get_with_async(1, async { 8 })))
+            .collect();
+        for (waiter, wakes) in waiters.iter_mut().zip(&tasks) {
+            assert!(poll_with(waiter.as_mut(), wakes).is_pending());
+            assert!(poll_with(waiter.as_mut(), wakes).is_pending());
+        }
+        drop(waiters.remove(1));
+        assert_eq!(
+            Arc::strong_count(&tasks[1]),
+            1,
+            "its waker is dropped with it"
+        );
+        // Moved to another task meanwhile.
+        let other = Arc::<Wakes>::default();
+        assert!(poll_with(waiters[1].as_mut(), &other).is_pending());
+        end.send(()).unwrap();
+        while tasks[0].count() == 0 || other.count() == 0 {
+            thread::yield_now();
+        }
+        assert_eq!((tasks[1].count(), tasks[2].count()), (0, 0));
+        for waiter in &mut waiters {
+            assert_eq!(poll_with(waiter.as_mut(), &tasks[0]), Poll::Ready(7));
+        }
+    });
+}
+
+#[test]
+fn a_cancelled_or_panicking_load_wakes_those_that_wait() {
+    let cache = weighed(100);
+    for panics in [false, true] {
+        let wakes = Arc::<Wakes>::default();
+        let mut first = Box::pin(cache.get_with_async(1, async move {
+            let mut polled = false;
+            std::future::poll_fn(|_| {
+                if std::mem::replace(&mut polled, true) && panics {
+                    std::panic::resume_unwind(Box::new("expected"));
+                }
+                Poll::<u64>::Pending
+            })
+            .await
+        }));
+        assert!(poll_with(first.as_mut(), &wakes).is_pending());
+        let second_wakes = Arc::<Wakes>::default();
+        let mut second = Box::pin(cache.get_with_async(1, async { 9 }));
+        assert!(poll_with(second.as_mut(), &second_wakes).is_pending());
+        if panics {
+            let polled = catch_unwind(AssertUnwindSafe(|| poll_with(first.as_mut(), &wakes)));
+            assert!(polled.is_err());
+        }
+        drop(first);
+        assert_eq!(second_wakes.count(), 1);
+        assert_eq!(poll_with(second.as_mut(), &second_wakes), Poll::Ready(9));
+        cache.invalidate_all();
+    }
+}
+
+#[test]
+fn a_load_does_not_replace_what_was_inserted_meanwhile() {
+    let cache = weighed(100);
+    let loaded = cache.get_with(1, || {
+        cache.insert(1, 2);
+        1
+    });
+    assert_eq!((loaded, cache.get(&1)), (1, Some(2)));
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (1, 2));
+}
