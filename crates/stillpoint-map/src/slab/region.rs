@@ -254,7 +254,7 @@ pub enum Pushing {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
     Done,
-    /// It would have been the run's last slot in use, and was not pushed, for want of the lock.
+    /// It would have been the run's last slot in use, and was not pushed, because that needs the lock.
     Refused,
     /// It was the run's last slot in use.
     Last,
