@@ -391,8 +391,36 @@ fn wait(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
+/// Waits until all other threads sleep, at two looks one after the other; not for those that go on.
+/// One that has just been started still needs memory, for the stack on which it would tell of an
+/// overflow, and ends the process without.
+fn let_threads_start() {
+    let sleeps = |task: &std::path::Path| {
+        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+        // Behind the name, which may have anything in it.
+        stat.rsplit(')')
+            .next()
+            .is_none_or(|rest| !rest.starts_with(" R") && !rest.starts_with(" D"))
+    };
+    let me = std::fs::read_link("/proc/thread-self").expect("Linux");
+    let all_sleep = || {
+        std::fs::read_dir("/proc/self/task")
+            .expect("Linux")
+            .filter_map(Result::ok)
+            .filter(|task| Some(&*task.file_name()) != me.file_name())
+            .all(|task| sleeps(&task.path()))
+    };
+    let begun = Instant::now();
+    let mut looks = 0;
+    while looks < 2 && begun.elapsed() < Duration::from_secs(1) {
+        looks = if all_sleep() { looks + 1 } else { 0 };
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// What `work` returns, done under a limit on the address space below which no thread's stack fits.
 pub fn without_new_threads<R>(work: impl FnOnce() -> R) -> R {
+    let_threads_start();
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: u64 = statm
         .split(' ')
