@@ -28,6 +28,7 @@ mod chapters {
     chapter!(cache, "src/cache.md");
     chapter!(tenants, "src/tenants.md");
     chapter!(vmap, "src/vmap.md");
+    chapter!(stillcache, "src/stillcache.md");
     chapter!(stalls, "src/stalls.md");
     chapter!(production, "src/production.md");
     chapter!(from_arc_swap, "src/from-arc-swap.md");

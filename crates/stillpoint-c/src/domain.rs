@@ -11,7 +11,7 @@ use std::{
     sync::atomic::AtomicPtr,
     time::Duration,
 };
-use stillpoint::{StallReport, Stalled, Statistics, raw, tasks_trace};
+use stillpoint::{Histogram, StallReport, Stalled, Statistics, raw, tasks_trace};
 
 /// A domain: `struct stillpoint_domain`. A pointer to a domain points to a handle that never moves.
 #[derive(Debug)]
@@ -458,6 +458,35 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
 ) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
+}
+
+/// Returns how many durations a histogram has; 0 for NULL.
+///
+/// # Safety
+///
+/// The histogram is NULL, or one of the statistics.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_histogram_count(histogram: *const Histogram) -> u64 {
+    catch_panic_or(0, || {
+        // SAFETY: the caller's promise.
+        unsafe { histogram.as_ref() }.map_or(0, Histogram::count)
+    })
+}
+
+/// Returns the nanoseconds that a part q of a histogram's durations do not exceed: 0.5 for the
+/// median, 0.99 for the 99th percentile. Too high by a quarter at most, never too low. 0 if there
+/// are no durations, and for NULL. A q outside of 0 to 1 is taken for the nearest of these.
+///
+/// # Safety
+///
+/// The histogram is NULL, or one of the statistics.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_histogram_quantile(histogram: *const Histogram, q: f64) -> u64 {
+    catch_panic_or(0, || {
+        let nanos = |histogram: &Histogram| histogram.quantile(q).as_nanos();
+        // SAFETY: the caller's promise.
+        unsafe { histogram.as_ref() }.map_or(0, nanos) as u64
+    })
 }
 
 /// Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by

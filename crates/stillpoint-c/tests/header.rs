@@ -3,8 +3,9 @@
 use std::{fs, path::Path};
 
 /// This crate, and the library's structs that C has as they are.
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 5] = [
     "src/lib.rs",
+    "../stillpoint/src/histogram.rs",
     "../stillpoint/src/statistics.rs",
     "../stillpoint-lru/src/statistics.rs",
     "../stillpoint-vmap/src/arena/statistics.rs",

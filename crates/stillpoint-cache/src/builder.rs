@@ -4,18 +4,20 @@ use crate::{
     cache::{Cache, Inner},
     cause::Cause,
     clock::{Clock, ManualClock},
-    limits::default_max,
+    container::{Container, max_for},
     listener::Listener,
 };
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
+    path::PathBuf,
     time::Duration,
 };
 use stillpoint_map::DefaultHashBuilder;
 use stillpoint_platform::clock;
 
 pub type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
+pub type IsPinned<K, V> = dyn Fn(&K, &V) -> bool + Send + Sync;
 type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
 
 /// How long entries last, in nanoseconds.
@@ -31,9 +33,11 @@ pub struct Builder<K, V, S = DefaultHashBuilder> {
     max_bytes: Option<u64>,
     name: String,
     pub(crate) weigher: Option<Box<Weigher<K, V>>>,
+    pub(crate) is_pinned: Option<Box<IsPinned<K, V>>>,
     pub(crate) expiry: Expiry<K, V>,
     pub(crate) listener: Option<Listener<K, V>>,
     pub(crate) clock: Clock,
+    pub(crate) container: Option<Container>,
     pub(crate) hasher: S,
 }
 
@@ -43,6 +47,7 @@ impl<K, V> Builder<K, V> {
             max_bytes: None,
             name: String::new(),
             weigher: None,
+            is_pinned: None,
             expiry: Expiry {
                 live: None,
                 idle: None,
@@ -50,14 +55,21 @@ impl<K, V> Builder<K, V> {
             },
             listener: None,
             clock: Clock::Monotonic,
+            container: None,
             hasher: DefaultHashBuilder::default(),
         }
     }
 }
 
 impl<K, V, S> Builder<K, V, S> {
-    /// Sets how much all entries together may weigh. By default half of what the container may use,
-    /// or a quarter of the machine's memory.
+    /// Sets how much all entries together may weigh.
+    ///
+    /// By default half of what the container may use (the least `memory.max` or `memory.high` of the
+    /// process's control group, version 2, and those above it), or a quarter of the machine's memory
+    /// where it has no limit. That is followed: a service thread looks once a second whether the
+    /// limit has changed, and evicts an eighth of the cache when the group of the least limit has met
+    /// it (`memory.events`) and is full: pages of files that are not used (`inactive_file` of
+    /// `memory.stat`) not counted, above 15/16 of it.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self
@@ -67,8 +79,18 @@ impl<K, V, S> Builder<K, V, S> {
     /// counts as 1. By default the sizes of key and value, and 64 bytes.
     ///
     /// It is called once for each insert, on the inserting thread, outside of locks and sections.
+    /// What an entry weighs beyond its own block also counts against the
+    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, as bytes, from when it leaves
+    /// the cache until it is dropped: unless neither key nor value has anything to drop.
     pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
         self.weigher = Some(Box::new(weigher));
+        self
+    }
+
+    /// Sets a function that says whether an entry is [pinned](Cache::pin) from the beginning. Called
+    /// as the weigher is.
+    pub fn is_pinned(mut self, pinned: impl Fn(&K, &V) -> bool + Send + Sync + 'static) -> Self {
+        self.is_pinned = Some(Box::new(pinned));
         self
     }
 
@@ -99,6 +121,8 @@ impl<K, V, S> Builder<K, V, S> {
     ///
     /// It is called on the thread that has caused it, after that has left its section and all
     /// locks: it may use the cache. It gets clones. A panic ends its call alone.
+    /// What the service thread of all caches takes out it is told of there: do not block in it.
+    /// Of an entry whose clone panics, or for whose clone there is no memory, it is not told.
     pub fn eviction_listener(
         mut self,
         listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static,
@@ -126,11 +150,19 @@ impl<K, V, S> Builder<K, V, S> {
             max_bytes: self.max_bytes,
             name: self.name,
             weigher: self.weigher,
+            is_pinned: self.is_pinned,
             expiry: self.expiry,
             listener: self.listener,
             clock: self.clock,
+            container: self.container,
             hasher,
         }
+    }
+
+    #[doc(hidden)]
+    pub fn container(mut self, root: impl Into<PathBuf>, group: impl Into<PathBuf>) -> Self {
+        self.container = Some(Container::at(root.into(), group.into()));
+        self
     }
 
     #[doc(hidden)]
@@ -144,14 +176,22 @@ impl<K, V, S> Builder<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
-    S: BuildHasher,
+    S: BuildHasher + Send + Sync + 'static,
 {
     /// Makes the cache.
     #[must_use]
     pub fn build(mut self) -> Cache<K, V, S> {
-        let max = self.max_bytes.unwrap_or_else(default_max);
+        self.container = match self.max_bytes {
+            Some(_) => None,
+            None => self.container.or_else(Container::find),
+        };
+        let of_container = || self.container.as_ref().map(Container::max);
+        let max = self.max_bytes.or_else(of_container);
+        let max = max.unwrap_or_else(|| max_for(u64::MAX));
         let name = std::mem::take(&mut self.name);
-        Cache::of(Inner::new(self, name, max))
+        let cache = Cache::of(Inner::new(self, name, max));
+        cache.be_visited();
+        cache
     }
 }
 

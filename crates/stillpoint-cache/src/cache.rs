@@ -1,10 +1,13 @@
-//! `Cache`: what it is, and its reading half. [`crate::put`] has what changes it, [`crate::load`]
+//! `Cache`: what it is, and its reading half. [`crate::put`] and
+//! [`crate::remove`] have what changes it, [`crate::load`]
 //! what loads, [`crate::limits`] tenants and limits.
 
 use crate::{
-    builder::{Builder, Expiry, Weigher},
+    builder::{Builder, Expiry, IsPinned, Weigher},
     clock::Clock,
+    container::Container,
     fork::Shared,
+    keeper::Visited,
     listener::{Listener, Notes},
     load::Flights,
     node::{Id, Locked, NEVER, Node},
@@ -17,7 +20,7 @@ use std::{
     hash::{BuildHasher, Hash},
     marker::PhantomData,
     ops::Deref,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, OnceLock, Weak, atomic::Ordering},
 };
 use stillpoint::Guard;
 use stillpoint_map::{
@@ -58,12 +61,12 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// |---|---|
 /// | [min](Self::set_min) | what the tenant has up to this is never taken for others, and it takes from others before itself while it has less |
 /// | [low](Self::set_low) | the same, unless nothing else is left |
-/// | [high](Self::set_high) | above this it gives way before others |
+/// | [high](Self::set_high) | above this it gives way before others, and a service thread evicts what is above |
 /// | [max](Self::set_max) | an insert that would pass it evicts first, below that tenant |
 ///
 /// Limits count for a tenant together with all below it. Where the minima of siblings add up to
-/// more than their parent has, each gets its share of that. A min holds to the byte: an entry goes
-/// only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
+/// more than their parent has, each has what it uses of its own, and its share where they use more
+/// than there is. A min holds to the byte: an entry goes only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
 /// earns least: whose evicted entries are asked for again, and found worth a place, least often for
 /// each byte that it has. A tenant that only scans earns nothing.
 ///
@@ -72,34 +75,40 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | | |
 /// |---|---|
 /// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
-/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once or twice the lock of the queues, of which there is one; evicts one by one what it needs the room of. Never waits for a grace period |
+/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once or twice the lock of the queues, of which there is one (three times where it replaces an entry and some expire); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
 /// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts, which are not charged |
 /// | an entry that expires | 32 bytes more |
 ///
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant: an
 /// insert where most tenants are within their minima, [`statistics`](Self::statistics) and
-/// [`entry_count`](Self::entry_count). Many entries that expire within the same second or minute are
-/// sorted by one insert, and those that were used meanwhile are all put back by one. Tables of ghosts
-/// and counts are copied when they grow; they follow the largest number of entries so far, and do not
-/// shrink.
+/// [`entry_count`](Self::entry_count). Tables of ghosts and counts are copied when they grow; they
+/// follow the largest number of entries so far, and do not shrink. All else goes in batches: what
+/// expires, a limit that is lowered, a tenant that is deleted.
 ///
 /// Evicted entries are freed after a grace period, and count against the
-/// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its own block:
-/// what its value owns on the heap does not count. So readers that hold a [`Ref`] for long can keep
-/// more memory unreclaimed than the cache's limit and the budget together. A thread that inserts
-/// faster than readers leave is throttled at the end of the call, for a bounded time.
+/// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its weight, or
+/// its own block if that is more. A thread that inserts faster than readers leave, of which one may
+/// hold a [`Ref`] for long, is throttled at the end of the call, for a bounded time.
+///
+/// Without memory an insert is refused. (Loads, tenants, and the start of the service thread need
+/// memory that cannot be refused: a process that has none for them ends. An entry that expires, or
+/// that takes a tenant above its high limit, starts that thread, if it is not running: it ends after
+/// ten seconds with nothing to do.)
 ///
 /// An insert that is much larger than others evicts in batches, between which other threads may take
 /// what it has freed. Where they always do, it goes on evicting.
 ///
 /// # Expiry
 ///
-/// An entry that has expired is never returned. Its memory is given back by later inserts, or
-/// [`run_pending`](Self::run_pending): call that now and then in a cache that may be idle.
+/// An entry that has expired is never returned. Its memory is given back by later inserts, and, in a
+/// cache that no thread uses, by a service thread that all caches share, within a fraction of a
+/// second; at once by [`run_pending`](Self::run_pending). While that thread works on a cache, it
+/// keeps it: one whose last user leaves at that instant is dropped there.
 ///
 /// # User code
 ///
-/// Weigher, loaders and the listener run outside of locks and sections; `Hash`, `Eq` and `Clone`
+/// Weigher, loaders and the listener run outside of locks and sections (the listener also on the
+/// service thread); `Hash`, `Eq` and `Clone`
 /// outside of locks. All may use the cache, and may panic. A listener that inserts what was evicted
 /// is told of what that evicts inside of the insert: it must end that recursion itself. Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
@@ -124,25 +133,36 @@ pub struct Inner<K, V, S> {
     name: String,
     pub hasher: S,
     pub weigher: Option<Box<Weigher<K, V>>>,
+    pub is_pinned: Option<Box<IsPinned<K, V>>>,
     pub expiry: Expiry<K, V>,
     pub listener: Option<Listener<K, V>>,
     pub clock: Clock,
     pub flights: Flights<K, V>,
+    /// What the service thread knows it by.
+    pub visited: OnceLock<Weak<dyn Visited>>,
+    /// Whose limit it follows.
+    pub container: Option<Container>,
 }
 
 impl<K, V, S> Inner<K, V, S> {
     pub fn new(builder: Builder<K, V, S>, name: String, max: u64) -> Self {
+        let store = Store::new(None);
+        // Here, so that no insert ends the process where there is no memory for it.
+        store.make_room(0, false);
         Self {
             place: AtForkHandle::reserve(),
-            store: Store::new(None),
+            store,
             shared: Shared::new(max),
             name,
             hasher: builder.hasher,
             weigher: builder.weigher,
+            is_pinned: builder.is_pinned,
             expiry: builder.expiry,
             listener: builder.listener,
             clock: builder.clock,
             flights: Flights::new(),
+            visited: OnceLock::new(),
+            container: builder.container,
         }
     }
 
@@ -195,6 +215,14 @@ impl<K, V, S> Cache<K, V, S> {
         unsafe { inner.place.occupy(&inner.shared) };
         let handle = Arc::clone(&inner.shared.root);
         Self { inner, handle }
+    }
+
+    pub(crate) fn of_parts(inner: Arc<Inner<K, V, S>>, handle: Arc<Handle>) -> Self {
+        Self { inner, handle }
+    }
+
+    pub(crate) fn arc(&self) -> &Arc<Inner<K, V, S>> {
+        &self.inner
     }
 
     pub(crate) fn inner(&self) -> &Inner<K, V, S> {
@@ -359,6 +387,7 @@ where
         self.with_present(|state, number| {
             let mut all = Statistics {
                 bytes: state.tenant(number).usage,
+                pinned_bytes: state.tenant(number).pinned_bytes,
                 ..Statistics::default()
             };
             for number in state.below(number) {
@@ -376,7 +405,7 @@ where
                 all.replaced += tenant.events.replaced;
                 all.removed += tenant.events.removed;
                 all.ghost_hits += tenant.policy.ghost_hits();
-                all.entries += tenant.policy.entries() as u64;
+                all.entries += tenant.entries() as u64;
             }
             all
         })

@@ -30,14 +30,20 @@ pub enum InsertError {
         /// What the entry weighs, in bytes.
         weight: u64,
     },
-    /// All that could make room below the tenant's max is protected by the min of other tenants, or
-    /// is in entries so large that a tenant would fall below its min by one.
+    /// All that could make room below the tenant's max is pinned, or protected by the min of other
+    /// tenants, or is in entries so large that a tenant would fall below its min by one.
     #[non_exhaustive]
     Full {
         /// Whose limit; empty for the whole cache.
         tenant: Arc<str>,
         /// The limit, in bytes.
         limit: u64,
+        /// What the entry weighs, in bytes.
+        weight: u64,
+    },
+    /// There is no memory for the entry, or for the map to have it.
+    #[non_exhaustive]
+    NoMemory {
         /// What the entry weighs, in bytes.
         weight: u64,
     },
@@ -66,8 +72,13 @@ impl fmt::Display for InsertError {
             } => write!(
                 f,
                 "no room for {weight} bytes below the limit of {}, {limit} bytes: what is there is \
-                 protected by the min of other tenants",
+                 pinned, or protected by the min of other tenants",
                 whose(tenant)
+            ),
+            Self::NoMemory { weight } => write!(
+                f,
+                "no memory for an entry that weighs {weight} bytes: the system has no more, so lower the \
+                 limit of the cache, or free something else"
             ),
         }
     }

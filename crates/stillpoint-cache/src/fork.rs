@@ -10,7 +10,7 @@
 
 use crate::{
     cache::Inner,
-    node::{Id, Locked},
+    node::{Id, Locked, NEVER},
     state::State,
     tenant::Handle,
 };
@@ -24,6 +24,9 @@ use stillpoint_platform::{
     sync::{Mutex, MutexGuard, lock, try_lock},
 };
 
+/// The service thread will not come: the next change asks for all that is due.
+pub const LOST: u64 = NEVER - 1;
+
 /// The queues and their lock.
 #[derive(Debug)]
 pub struct Shared {
@@ -33,6 +36,9 @@ pub struct Shared {
     pub max: AtomicU64,
     /// How many states were lost.
     generation: AtomicU64,
+    /// When the service thread is to come; [`NEVER`] if it is not, or is there, [`LOST`] if what it
+    /// was asked for has been lost.
+    pub visit: AtomicU64,
 }
 
 impl Shared {
@@ -43,6 +49,7 @@ impl Shared {
             root,
             max: AtomicU64::new(max),
             generation: AtomicU64::new(0),
+            visit: AtomicU64::new(NEVER),
         }
     }
 
@@ -59,6 +66,8 @@ impl Shared {
 
 impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
+        // The thread is gone: the next change asks for another.
+        self.visit.store(LOST, Ordering::Relaxed);
         if try_lock(&self.state).is_none() {
             self.generation.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the caller's promise; no user code runs under this lock.

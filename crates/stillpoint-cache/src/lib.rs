@@ -1,40 +1,75 @@
 //! An in-process cache with tenants: [`Cache`]'s page has all that a user needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// There is no model of it: it stands on the map, whose models are its own.
-#![cfg(not(stillpoint_loom))]
+// Models are about the life of an entry: `node` and `state`. The map has its own.
+#![cfg_attr(
+    stillpoint_loom,
+    allow(dead_code, unreachable_pub, reason = "the interface is left out")
+)]
 // `policy` (what goes next) and `wheel` (what has expired) know neither keys nor locks. `node` has
 // the rule by which entries are shared, `state` what the lock guards: tenants, with their limits
-// in `state/limits`. On these `cache` (reading), `put` (changing), `load`, `limits`, `iter` and
-// `shrinker`, as a program sees them.
+// in `state/limits`. On these `cache` (reading), `put` and `remove` (changing), `load`, `limits`, `iter` and
+// `shrinker`, as a program sees them. `keeper` is the service thread, `visit` what it does in a
+// cache, `container` where the limit comes from that no program has set.
 
+#[cfg(not(stillpoint_loom))]
 mod builder;
+#[cfg(not(stillpoint_loom))]
 mod cache;
 mod cause;
+#[cfg(not(stillpoint_loom))]
 mod clock;
+#[cfg(not(stillpoint_loom))]
+mod container;
+#[cfg(not(stillpoint_loom))]
 mod fork;
+#[cfg(not(stillpoint_loom))]
 mod iter;
+#[cfg(not(stillpoint_loom))]
+mod keeper;
+#[cfg(not(stillpoint_loom))]
 mod limits;
+#[cfg(not(stillpoint_loom))]
 mod listener;
+#[cfg(not(stillpoint_loom))]
 mod load;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 mod node;
 mod policy;
+#[cfg(not(stillpoint_loom))]
 mod put;
+#[cfg(not(stillpoint_loom))]
+mod remove;
+#[cfg(not(stillpoint_loom))]
 mod shrinker;
 mod state;
 mod statistics;
 mod tenant;
+#[cfg(not(stillpoint_loom))]
+mod visit;
 mod wheel;
 
-pub use builder::Builder;
-pub use cache::{Cache, Ref};
 pub use cause::{Cause, InsertError};
-pub use iter::Iter;
-pub use shrinker::Shrinker;
 pub use statistics::Statistics;
-pub use stillpoint_map::{DefaultHashBuilder, Equivalent};
+#[cfg(not(stillpoint_loom))]
+pub use {
+    builder::Builder,
+    cache::{Cache, Ref},
+    iter::Iter,
+    shrinker::Shrinker,
+    stillpoint_map::{DefaultHashBuilder, Equivalent},
+};
 
+#[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub use clock::ManualClock;
+
+/// For the torture program alone.
+#[cfg(not(stillpoint_loom))]
+#[doc(hidden)]
+pub mod torture {
+    pub use crate::remove::drop_at_once;
+}
 
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]

@@ -1,10 +1,12 @@
 //! Limits and tenants, as a program sets them.
 
-use crate::cache::Cache;
+use crate::{cache::Cache, node::NEVER, state::State};
 use std::{
-    fs,
     hash::{BuildHasher, Hash},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 impl<K, V, S> Cache<K, V, S>
@@ -36,19 +38,16 @@ where
     /// Deletes the tenant and what it has. Returns false, and changes nothing, for the whole cache,
     /// for a tenant that has others below it, and for one that has been deleted.
     ///
-    /// If entries or tenants are added to it meanwhile, it may stay, without the entries that it had:
-    /// this returns false then, too.
+    /// Its views are views of the one above from the beginning: what other threads insert through
+    /// them meanwhile belongs to that. Its entries go in batches, between which other threads have
+    /// the lock.
     ///
     /// Through views of a deleted tenant, inserts and reads go to the one above. Limits that are set
     /// through them, [`invalidate_all`](Self::invalidate_all),
     /// [`invalidate_entries_if`](Self::invalidate_entries_if) and shrinkers do nothing.
     pub fn delete(&self) -> bool {
-        let may_be = self.with_own(|state, number| state.is_leaf(number));
-        if may_be != Some(true) {
-            return false;
-        }
-        self.claim_all_of(self.handle());
-        self.with_own(crate::state::State::delete) == Some(true)
+        let doomed = self.with_own(State::begin_delete).flatten();
+        doomed.map(|doomed| self.end_delete(doomed)).is_some()
     }
 
     /// What is never taken from the tenant for others, in bytes. 0 by default.
@@ -61,7 +60,8 @@ where
         self.set_limits(|limits| limits.low = bytes);
     }
 
-    /// Above that, the tenant gives way before others, in bytes. `u64::MAX` by default.
+    /// Above that, the tenant gives way before others, and a service thread evicts in the background
+    /// until it is below, in bytes. No insert waits for that. `u64::MAX` by default.
     pub fn set_high(&self, bytes: u64) {
         self.set_limits(|limits| limits.high = bytes);
     }
@@ -69,7 +69,14 @@ where
     /// What the tenant and all below it may have, in bytes; evicts what is above it at once.
     /// `u64::MAX` by default.
     pub fn set_max(&self, bytes: u64) {
-        self.set_limits(|limits| limits.max = bytes);
+        self.set_limits(|limits| {
+            if self.handle().parent.is_none()
+                && let Some(follows) = self.follows()
+            {
+                follows.store(false, Ordering::Relaxed);
+            }
+            limits.max = bytes;
+        });
         // Nothing to do for a tenant that has been deleted.
         self.shrink_to(bytes);
     }
@@ -104,45 +111,44 @@ where
         self.root().max()
     }
 
-    /// Sets what the whole cache may have, in bytes; evicts what is above it at once.
+    /// Sets what the whole cache may have, in bytes; evicts what is above it at once. A cache that
+    /// has followed its container's limit until then no longer does.
     pub fn set_max_bytes(&self, bytes: u64) {
         self.root().set_max(bytes);
     }
 
-    fn set_limits(&self, change: impl FnOnce(&mut crate::state::Limits)) {
-        // `None`: it has been deleted, and the limits of the one above are not its own to change.
-        let _ = self.with_own(|state, number| {
-            state.set_limits(number, change);
-            let max = state.tenant(crate::state::ROOT).limits.max;
-            self.inner().shared.max.store(max, Ordering::Relaxed);
+    /// As [`set_max_bytes`](Self::set_max_bytes), for a limit of the container, unless the program
+    /// has set one. Evicts nothing.
+    pub(crate) fn set_max_of_container(&self, bytes: u64) {
+        let root = self.root();
+        root.set_limits(|limits| {
+            // Under the lock, where the program's own changes it.
+            if root
+                .follows()
+                .is_some_and(|follows| follows.load(Ordering::Relaxed))
+            {
+                limits.max = bytes;
+            }
         });
     }
-}
 
-/// Half of what the container may use; a quarter of the machine's memory where it has no limit.
-pub fn default_max() -> u64 {
-    let container = container_max().map(|bytes| bytes / 2);
-    container.unwrap_or_else(|| machine_memory().map_or(256 << 20, |bytes| bytes / 4))
-}
-
-/// The least `memory.max` of the process's control group and those above it (version 2).
-fn container_max() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let mut path = std::path::Path::new("/sys/fs/cgroup").join(group);
-    let mut least = None;
-    while path.starts_with("/sys/fs/cgroup") {
-        let max = fs::read_to_string(path.join("memory.max")).ok();
-        let max = max.and_then(|max| max.trim().parse::<u64>().ok());
-        least = least.into_iter().chain(max).min();
-        path.pop();
+    /// Whether the limit of the whole cache is its container's.
+    fn follows(&self) -> Option<&AtomicBool> {
+        Some(&self.inner().container.as_ref()?.follows)
     }
-    least
-}
 
-fn machine_memory() -> Option<u64> {
-    let info = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find(|line| line.starts_with("MemTotal:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib << 10)
+    fn set_limits(&self, change: impl FnOnce(&mut crate::state::Limits)) {
+        // `None`: it has been deleted, and the limits of the one above are not its own to change.
+        let visit = self.with_own(|state, number| {
+            state.set_limits(number, change);
+            self.inner()
+                .shared
+                .max
+                .store(state.max(), Ordering::Relaxed);
+            self.inner().next_visit(state, NEVER)
+        });
+        if let Some(at) = visit.flatten() {
+            self.inner().ask_for_visit(at);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use crate::{
     node::{Id, Node},
 };
 use stillpoint_map::internal::Found;
-use stillpoint_platform::user_code;
+use stillpoint_platform::{memory::refusable, user_code};
 
 type Notify<K, V> = dyn Fn(&K, &V, Cause) + Send + Sync;
 
@@ -30,9 +30,11 @@ impl<'a, K, V> Notes<'a, K, V> {
     }
 
     /// Notes an entry that this thread has claimed and that is out of the map. Clones it, if there
-    /// is a listener; does not panic.
+    /// is a listener, and memory to note it; does not panic.
     pub fn add(&mut self, entry: Found<'_, K, Node<V>>, cause: Cause) {
-        if let Some(listener) = self.listener {
+        if let Some(listener) = self.listener
+            && refusable(|| self.notes.try_reserve(1)).is_ok()
+        {
             let entry = entry.get();
             // A clone that panics is a note that is lost: the caller is in the middle of a change.
             let clones = user_code::contained(|| (listener.clone)(&entry.key, &entry.value.value));

@@ -31,6 +31,10 @@ use stillpoint_platform::{
     user_code,
 };
 
+/// How many flights a caller takes out of the map that have ended and stayed there. Keys whose `Eq`
+/// does not agree with itself could keep it at that without end.
+const STALE_FLIGHTS: usize = 8;
+
 /// The loads under way, by key.
 pub type Flights<K, V> = HashMap<K, Arc<Flight<V>>>;
 
@@ -222,6 +226,8 @@ where
         let _ = user_code::contained(|| self.cache.forget_flight(&self.key, &self.flight));
         self.flight
             .end(mem::replace(&mut self.outcome, Outcome::Abandoned));
+        // In the child of a fork it has no outcome that would say so.
+        self.flight.running.store(0, Ordering::Relaxed);
     }
 }
 
@@ -251,8 +257,8 @@ where
     Found(V),
     Lead(Leader<'c, K, V, S>),
     Wait(Arc<Flight<V>>),
-    /// The loader asks for what it is to load.
-    Recursive,
+    /// To load without a flight, and to insert nothing: the loader asks for what it is to load.
+    Alone,
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -301,7 +307,7 @@ where
                     let loaded = load();
                     return leader.finish(loaded);
                 }
-                Role::Recursive => {
+                Role::Alone => {
                     // Not inserted: what the outer load returns is.
                     return load().map_err(Arc::new);
                 }
@@ -353,7 +359,7 @@ where
                     let loaded = loaded.await;
                     return leader.finish(loaded);
                 }
-                Role::Recursive => {
+                Role::Alone => {
                     return load.await.map_err(Arc::new);
                 }
                 Role::Wait(flight) => {
@@ -368,28 +374,38 @@ where
     }
 
     fn role(&self, key: &K) -> Role<'_, K, V, S> {
-        // Clones may panic: both before there is a flight, which the leader alone ends.
-        let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
-        let new = Flight::new();
-        let flights = self.inner().flights.pin();
-        if let Err(occupied) = flights.try_insert(key_of_flight, Arc::clone(&new)) {
+        for _ in 0..STALE_FLIGHTS {
+            // Clones may panic: both before there is a flight, which the leader alone ends.
+            let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
+            let new = Flight::new();
+            let flights = self.inner().flights.pin();
+            let Err(occupied) = flights.try_insert(key_of_flight, Arc::clone(&new)) else {
+                drop(flights);
+                return self.lead(key, key_of_leader, new);
+            };
             let flight = Arc::clone(occupied.current);
             drop(flights);
-            if flight.is_mine() {
-                return Role::Recursive;
+            // What has ended is no longer led by any thread, whatever `running` says.
+            if flight.outcome.get().is_none() {
+                if flight.is_mine() {
+                    return Role::Alone;
+                }
+                if !flight.is_of_parent() {
+                    return Role::Wait(flight);
+                }
             }
             // Of a leader that a fork has left behind, or whose `Eq` has panicked at its end.
-            if flight.is_of_parent() || flight.outcome.get().is_some() {
-                self.forget_flight(key, &flight);
-                return self.role(key);
-            }
-            return Role::Wait(flight);
+            self.forget_flight(key, &flight);
         }
-        drop(flights);
+        Role::Alone
+    }
+
+    /// The role of the caller whose flight is in the map.
+    fn lead(&self, key: &K, key_of_leader: K, flight: Arc<Flight<V>>) -> Role<'_, K, V, S> {
         let mut leader = Leader {
             cache: self,
             key: key_of_leader,
-            flight: new,
+            flight,
             began: None,
             outcome: Outcome::Abandoned,
         };

@@ -15,13 +15,12 @@
 //! claimed and leaves it.
 
 use crate::policy::{Links, MOST, Nodes, Place};
-use std::{
-    cell::UnsafeCell,
-    mem::offset_of,
-    ptr::NonNull,
-    sync::atomic::{AtomicU8, AtomicU64, Ordering},
-};
+#[cfg(not(stillpoint_loom))]
+use std::mem::offset_of;
+use std::{cell::UnsafeCell, ptr::NonNull};
+#[cfg(not(stillpoint_loom))]
 use stillpoint_map::internal::{Entry, Found};
+use stillpoint_platform::sync::{AtomicU8, AtomicU64, Ordering};
 
 /// What becomes of an entry in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +39,8 @@ pub struct Guarded {
     links: Links<Id>,
     place: Place,
     pub stage: Stage,
+    /// Whether it is never to be evicted: a pinned one is in its tenant's queue of these.
+    pub pinned: bool,
     /// Whose it is.
     pub tenant: u32,
     /// Where the wheel has it; `u32::MAX` if it has not.
@@ -61,7 +62,7 @@ pub struct Meta {
 }
 
 /// With the map's head, an entry takes 64 bytes beside key and value, as [`crate::Cache`] says.
-#[cfg(target_pointer_width = "64")]
+#[cfg(all(target_pointer_width = "64", not(stillpoint_loom)))]
 const _: () = assert!(size_of::<Meta>() == 56);
 
 // SAFETY: the cell is used under the lock of the queues alone.
@@ -105,12 +106,13 @@ impl Guarded {
 
 impl Meta {
     /// `latest` is when it expires however much it is used; `expires`, unless it is used.
-    pub fn new(weight: u64, fingerprint: u32, expires: u64, latest: u64) -> Self {
+    pub fn new(weight: u64, fingerprint: u32, expires: u64, latest: u64, pinned: bool) -> Self {
         Self {
             guarded: UnsafeCell::new(Guarded {
                 links: Links::NONE,
                 place: Place::None,
                 stage: Stage::New,
+                pinned,
                 tenant: 0,
                 timer: NO_TIMER,
                 fingerprint,
@@ -177,7 +179,14 @@ impl Locked {
 }
 
 impl Id {
+    /// What a model has for an entry.
+    #[cfg(stillpoint_loom)]
+    pub fn of_model(meta: NonNull<Meta>) -> Self {
+        Self(meta)
+    }
+
     /// The entry that was found, as it was allocated.
+    #[cfg(not(stillpoint_loom))]
     pub fn of<K, V>(found: Found<'_, K, Node<V>>) -> Self {
         let entry = found.pointer().as_ptr();
         // SAFETY: in bounds of the entry. Made from the pointer to all of it, so that the way back
@@ -190,11 +199,13 @@ impl Id {
     /// # Safety
     ///
     /// Of an entry of that type, which a section that lasts for `'g` keeps.
+    #[cfg(not(stillpoint_loom))]
     pub unsafe fn found<'g, K, V>(self) -> Found<'g, K, Node<V>> {
         let offset = offset_of!(Entry<K, Node<V>>, value) + offset_of!(Node<V>, meta);
         // SAFETY: in bounds of the entry, as `of` has made it.
         let entry: NonNull<Entry<K, Node<V>>> = unsafe { self.0.byte_sub(offset) }.cast();
-        Found::of(entry.cast())
+        // SAFETY: the caller's promise.
+        unsafe { Found::of(entry.cast()) }
     }
 
     /// # Safety

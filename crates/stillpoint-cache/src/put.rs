@@ -16,14 +16,24 @@ use std::{
     time::Duration,
 };
 use stillpoint::Guard;
-use stillpoint_map::{
-    Equivalent,
-    internal::{Found, NewEntry},
-};
+use stillpoint_map::internal::{Entry, Found, NewEntry, Refused};
 use stillpoint_platform::clock::nanos;
 
 /// An entry that is in the map, and the tenant of the one that it has replaced.
 type Published<'g, K, V> = (Found<'g, K, Node<V>>, Option<Arc<Handle>>);
+
+/// An entry that is not in the map.
+enum Unpublished<K, V> {
+    /// It was not to replace the one that is there.
+    NotReplacing(#[expect(dead_code, reason = "dropped")] NewEntry<K, Node<V>>),
+    NoMemory(#[expect(dead_code, reason = "dropped")] NewEntry<K, Node<V>>),
+}
+
+/// What an entry owns beside its block, by its weight: what waits for readers counts so.
+fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
+    let weight = usize::try_from(entry.get().value.meta.weight).unwrap_or(usize::MAX);
+    weight.saturating_sub(size_of::<Entry<K, Node<V>>>())
+}
 
 /// What an insert may replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +58,7 @@ where
     /// the group that used it first.) A new one belongs to the tenant of the view.
     ///
     /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped, and
-    /// counted; the one with its key is gone as well.
+    /// counted; the one with its key is gone as well, unless there was no memory for the new one.
     pub fn insert(&self, key: K, value: V) {
         let _ = self.put(key, value, None, Over::Any);
     }
@@ -67,8 +77,8 @@ where
     ///
     /// # Errors
     ///
-    /// If there is no room for it below a limit, which the error names. An older entry with its key
-    /// is gone then, too.
+    /// If there is no room for it below a limit, which the error names, or no memory. An older entry
+    /// with its key may be gone then, too.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), InsertError> {
         self.put(key, value, None, Over::Any)
     }
@@ -80,29 +90,45 @@ where
             None => (size_of::<K>() + size_of::<V>()) as u64 + OVERHEAD,
         };
         let (expires, latest) = self.lifetime(&key, &value, ttl);
+        let pinned = inner.is_pinned.as_ref().is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         let node = Node {
-            meta: Meta::new(weight, hash as u32, expires, latest),
+            meta: Meta::new(weight, hash as u32, expires, latest, pinned),
             value,
         };
         // Told after the section: declared before it.
         let mut notes = inner.notes();
         let guard = inner.store.read_lock();
-        let new = inner.store.new_entry(hash, key, node, &guard);
-        let (new, owner) = match self.publish(new, over, &guard, &mut notes) {
-            Ok(published) => published,
+        let new = match inner.store.try_new_entry(hash, key, node, &guard) {
+            Ok(new) => new,
             Err(unused) => {
                 // Its destructors are user code: outside of the section.
                 drop(guard);
                 drop(unused);
-                return Ok(());
+                return self.refuse(InsertError::NoMemory { weight });
+            }
+        };
+        let (new, owner) = match self.publish(new, over, &guard, &mut notes) {
+            Ok(published) => published,
+            Err(unpublished) => {
+                drop(guard);
+                notes.tell();
+                return match unpublished {
+                    Unpublished::NotReplacing(_) => Ok(()),
+                    Unpublished::NoMemory(_) => self.refuse(InsertError::NoMemory { weight }),
+                };
             }
         };
         let owner = owner.as_ref().unwrap_or(self.handle());
         let done = self.link(new, owner, weight, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
-        done.inspect_err(|_| self.counters().count(Event::Refused))
+        done.or_else(|refused| self.refuse(refused))
+    }
+
+    fn refuse(&self, refused: InsertError) -> Result<(), InsertError> {
+        self.counters().count(Event::Refused);
+        Err(refused)
     }
 
     /// When an entry expires unless it is used, and when however much it is used.
@@ -129,15 +155,16 @@ where
         over: Over,
         guard: &'g Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
+    ) -> Result<Published<'g, K, V>, Unpublished<K, V>> {
         let store = &self.inner().store;
         let mut owner = None;
         loop {
             let found = store.find(new.hash(), guard, |other| *other == new.key);
             match found {
-                None => match store.insert(new, false, guard, |a, b| a == b) {
+                None => match store.try_insert(new, false, guard, |a, b| a == b) {
                     Ok(inserted) => return Ok((inserted.new, owner)),
-                    Err(occupied) => new = occupied.new,
+                    Err(Refused::Occupied(occupied)) => new = occupied.new,
+                    Err(Refused::NoMemory(new)) => return Err(Unpublished::NoMemory(new)),
                 },
                 Some(old) => {
                     let cause = if self.inner().has_expired(old) {
@@ -146,10 +173,10 @@ where
                         Cause::Replaced
                     };
                     if over == Over::Expired && cause == Cause::Replaced {
-                        return Err(new);
+                        return Err(Unpublished::NotReplacing(new));
                     }
                     let claimed = self.claim(old, cause, guard);
-                    let replaced = store.replace(old, new, guard);
+                    let replaced = store.replace_owning(old, new, owned(old), guard);
                     if let Some(had) = claimed {
                         notes.add(old, cause);
                         owner = (cause == Cause::Replaced).then_some(had);
@@ -191,41 +218,47 @@ where
                 }
             }
             let timers = state.has_timers();
+            let visit = inner.next_visit(&state, expires);
             drop(state);
+            if let Some(at) = visit {
+                inner.ask_for_visit(at);
+            }
+            if made.is_err() {
+                // Before user code runs: what is refused is not to be found.
+                self.remove_from_map(new, guard);
+            }
             self.take_out(&mut claimed, Cause::Evicted, guard, notes);
             match made {
                 Ok(Room::Made) => {
                     if timers {
-                        self.expire(guard, notes, 1);
+                        self.expire(guard, notes);
                     }
                     return Ok(());
                 }
                 Ok(Room::Again) => {}
-                Err(refused) => {
-                    inner.store.remove(new, guard);
-                    return Err(refused);
-                }
+                Err(refused) => return Err(refused),
             }
         }
     }
 
-    /// Takes out what has expired: some batches.
-    pub(crate) fn expire(&self, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>, batches: u64) {
+    /// Takes out what has expired: a batch.
+    fn expire(&self, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
         let now = self.inner().clock.now();
-        for _ in 0..batches {
-            let mut claimed = Claimed::default();
-            let (mut state, mut locked) = self.inner().lock(guard);
-            let more = state.expire(&mut locked, now, &mut claimed);
-            drop(state);
-            self.take_out(&mut claimed, Cause::Expired, guard, notes);
-            if !more {
-                return;
-            }
-        }
+        let mut claimed = Claimed::default();
+        let (mut state, mut locked) = self.inner().lock(guard);
+        state.expire(&mut locked, now, &mut claimed);
+        drop(state);
+        self.take_out(&mut claimed, Cause::Expired, guard, notes);
+    }
+
+    /// Takes an entry out of the map that has been claimed. Returns false if it was not there.
+    pub(crate) fn remove_from_map(&self, entry: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        let store = &self.inner().store;
+        store.remove_owning(entry, owned(entry), guard)
     }
 
     /// Takes entries out of the map that this thread has claimed.
-    fn take_out(
+    pub(crate) fn take_out(
         &self,
         claimed: &mut Claimed,
         cause: Cause,
@@ -235,7 +268,7 @@ where
         let all: [Option<Id>; crate::state::BATCH] = claimed.take();
         for id in all.iter().flatten() {
             // SAFETY: claimed in the section; of this cache.
-            self.inner().store.remove(unsafe { id.found() }, guard);
+            self.remove_from_map(unsafe { id.found() }, guard);
         }
         // Clones run user code: all are out of the map by then.
         for &id in all.iter().flatten() {
@@ -246,7 +279,7 @@ where
 
     /// Claims an entry. Returns whose it is; `None` if it was claimed before. One that is claimed
     /// before it was linked is the calling view's.
-    fn claim(
+    pub(crate) fn claim(
         &self,
         entry: Found<'_, K, Node<V>>,
         cause: Cause,
@@ -266,190 +299,5 @@ where
             Cause::Removed => &mut events.removed,
         } += 1;
         Some(owner)
-    }
-
-    /// Removes an entry, and returns a clone of its value.
-    pub fn remove<Q>(&self, key: &Q) -> Option<V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-        V: Clone,
-    {
-        self.remove_with(key, V::clone)
-    }
-
-    /// Removes an entry. Returns whether there was one.
-    pub fn invalidate<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.remove_with(key, |_| ()).is_some()
-    }
-
-    fn remove_with<Q, R>(&self, key: &Q, of: impl FnOnce(&V) -> R) -> Option<R>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let mut notes = self.inner().notes();
-        let guard = self.inner().store.read_lock();
-        loop {
-            let found = self.find(key, &guard)?;
-            let over = self.inner().has_expired(found);
-            if self.take(found, over, &guard, &mut notes) {
-                return (!over).then(|| of(&found.get().value.value));
-            }
-        }
-    }
-
-    /// Claims an entry and takes it out. Returns false if it was no longer in the map.
-    fn take(
-        &self,
-        found: Found<'_, K, Node<V>>,
-        over: bool,
-        guard: &Guard<'_>,
-        notes: &mut Notes<'_, K, V>,
-    ) -> bool {
-        let cause = if over { Cause::Expired } else { Cause::Removed };
-        let claimed = self.claim(found, cause, guard);
-        let removed = self.inner().store.remove(found, guard);
-        if claimed.is_some() {
-            notes.add(found, cause);
-        }
-        removed
-    }
-
-    /// Removes all entries of the tenant and all below it; of those that are inserted meanwhile,
-    /// some. Does nothing if the tenant has been deleted.
-    pub fn invalidate_all(&self) {
-        // Handles, not numbers: a number may be another tenant's by the time of its turn.
-        let handles = self.with_own(|state, number| {
-            let all = state.below(number);
-            all.map(|number| Arc::clone(&state.tenant(number).handle))
-                .collect::<Vec<_>>()
-        });
-        for handle in handles.unwrap_or_default() {
-            self.claim_all_of(&handle);
-        }
-    }
-
-    /// Removes all entries of one tenant, as long as it is there.
-    pub(crate) fn claim_all_of(&self, handle: &Arc<Handle>) {
-        self.in_batches(
-            |state, locked, claimed| {
-                handle
-                    .own_number(state.generation)
-                    .is_some_and(|number| state.claim_all(locked, number, claimed))
-            },
-            Cause::Removed,
-        );
-    }
-
-    /// Evicts until the tenant uses no more than that.
-    pub(crate) fn shrink_to(&self, bytes: u64) {
-        let handle = self.handle();
-        self.in_batches(
-            |state, locked, claimed| {
-                handle
-                    .own_number(state.generation)
-                    .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
-            },
-            Cause::Evicted,
-        );
-    }
-
-    /// Evicts so many entries, if there are that many that no min protects. Returns how many.
-    pub(crate) fn evict_some(&self, entries: usize) -> usize {
-        let (handle, mut evicted) = (self.handle(), 0);
-        self.in_batches(
-            |state, locked, claimed| {
-                let Some(number) = handle.own_number(state.generation) else {
-                    return false;
-                };
-                while evicted < entries && !claimed.is_full() {
-                    if !state.give_back(locked, number, claimed) {
-                        return false;
-                    }
-                    evicted += 1;
-                }
-                evicted < entries
-            },
-            Cause::Evicted,
-        );
-        evicted
-    }
-
-    /// Claims batches while `claim` returns true, each in a section.
-    fn in_batches(
-        &self,
-        mut claim: impl FnMut(&mut crate::state::State, &mut crate::node::Locked, &mut Claimed) -> bool,
-        cause: Cause,
-    ) {
-        let mut again = true;
-        while again {
-            let mut notes = self.inner().notes();
-            let guard = self.inner().store.read_lock();
-            let mut claimed = Claimed::default();
-            let (mut state, mut locked) = self.inner().lock(&guard);
-            again = claim(&mut state, &mut locked, &mut claimed);
-            drop(state);
-            self.take_out(&mut claimed, cause, &guard, &mut notes);
-        }
-    }
-
-    /// Removes the entries of the tenant and all below it for which `condition` returns true.
-    /// Returns how many; 0 if the tenant has been deleted.
-    ///
-    /// `condition` runs inside sections, a few buckets at a time, and outside of locks.
-    pub fn invalidate_entries_if(&self, mut condition: impl FnMut(&K, &V) -> bool) -> u64 {
-        let (mut position, mut removed) = (Some(0), 0);
-        while position.is_some() {
-            let mut notes = self.inner().notes();
-            let guard = self.inner().store.read_lock();
-            let mut entries = self.inner().store.iter_from(position, &guard);
-            for _ in 0..crate::iter::HOMES {
-                for found in entries.next_home() {
-                    let entry = found.get();
-                    if self.has_itself(found, &guard)
-                        && condition(&entry.key, &entry.value.value)
-                        && self.take(found, self.inner().has_expired(found), &guard, &mut notes)
-                    {
-                        removed += 1;
-                    }
-                }
-                position = entries.position();
-            }
-        }
-        removed
-    }
-
-    /// Whether the tenant or one below it has the entry; where it has been deleted, the one above.
-    pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        self.has_below(found, guard, |handle, of| Some(handle.number(of)))
-    }
-
-    /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
-    fn has_itself(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        self.has_below(found, guard, Handle::own_number)
-    }
-
-    fn has_below(
-        &self,
-        found: Found<'_, K, Node<V>>,
-        guard: &Guard<'_>,
-        number: impl FnOnce(&Arc<Handle>, u64) -> Option<u32>,
-    ) -> bool {
-        let whole = self.handle().parent.is_none();
-        whole || {
-            let (state, mut locked) = self.inner().lock(guard);
-            let of = locked.of(Id::of(found)).tenant;
-            let above = number(self.handle(), state.generation);
-            state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
-        }
-    }
-
-    /// Takes out what has expired, without waiting for an insert to do so.
-    pub fn run_pending(&self) {
-        let mut notes = self.inner().notes();
-        let guard = self.inner().store.read_lock();
-        self.expire(&guard, &mut notes, u64::MAX);
     }
 }

@@ -6,22 +6,27 @@
 
 use crate::{
     node::{Id, Locked, NEVER, NO_TIMER, Stage, TICK},
-    policy::Policy,
+    policy::{Nodes, Policy, Queue},
     tenant::Handle,
-    wheel::Wheel,
+    wheel::{Step, Wheel},
 };
 use std::{
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
 
+mod account;
 mod limits;
 
-use limits::For;
 pub use limits::Limits;
+use limits::{For, Inserter};
 
 /// How many entries are claimed under one hold of the lock.
 pub const BATCH: usize = 32;
+
+/// How many entries the wheel moves or gives under one hold of the lock: more than the levels that
+/// one moves down before it is due, so that inserts keep up.
+const STEPS: usize = 4 * BATCH;
 
 /// The number of the tenant that all others are below.
 pub const ROOT: u32 = 0;
@@ -48,6 +53,14 @@ impl Claimed {
     }
 }
 
+/// A tenant whose deletion has begun: the thread that has begun it ends it.
+#[derive(Debug, Clone, Copy)]
+pub struct Doomed {
+    number: u32,
+    /// Of the state that has it.
+    generation: u64,
+}
+
 /// What has happened to the entries of one tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Events {
@@ -65,9 +78,15 @@ pub struct Tenant {
     pub parent: Option<u32>,
     children: u32,
     pub policy: Policy<Id>,
+    /// The entries that are not to be evicted, which the policy does not know.
+    pinned: Queue<Id>,
+    /// What is pinned of it and of all below it.
+    pub pinned_bytes: u64,
     pub limits: Limits,
     /// The sums of the children's min and low.
     claims: limits::Claims,
+    /// What they use of these.
+    claims_used: limits::Claims,
     /// What its entries and those of all below it weigh.
     pub usage: u64,
     pub events: Events,
@@ -76,6 +95,13 @@ pub struct Tenant {
     victim: limits::Victim,
     /// The last search for a victim that has passed it over.
     passed: u64,
+    /// Whether `high` has it.
+    is_queued: bool,
+    /// Above its high limit nothing could be taken: not before it uses more than that, a little more
+    /// than then, is it tried again.
+    stuck_at: u64,
+    /// What its next victim weighed when a search looked last.
+    next_weight: u64,
 }
 
 /// Why there is no room.
@@ -102,6 +128,8 @@ pub struct State {
     free: Vec<u32>,
     names: BTreeMap<(u32, Arc<str>), u32>,
     wheel: Wheel<Id>,
+    /// The tenants to be brought back below their high limits.
+    high: Vec<u32>,
     /// Inserts so far: the clock of what is decayed.
     inserts: u64,
     /// How many entries all tenants have.
@@ -133,6 +161,7 @@ impl State {
             free: Vec::new(),
             names: BTreeMap::new(),
             wheel: Wheel::default(),
+            high: Vec::new(),
             inserts: 0,
             entries: 0,
             cursor: 0,
@@ -169,12 +198,6 @@ impl State {
         tenant.is_some_and(Option::is_some)
     }
 
-    /// Whether it may be deleted once it has no entries.
-    pub fn is_leaf(&self, number: u32) -> bool {
-        let tenant = self.tenant(number);
-        tenant.parent.is_some() && tenant.children == 0
-    }
-
     pub fn is_within(&self, number: u32, above: u32) -> bool {
         above == ROOT || self.path(number).any(|number| number == above)
     }
@@ -208,26 +231,43 @@ impl State {
         handle
     }
 
-    /// Deletes a tenant without entries and children. Returns false if it has some, or is the root.
-    pub fn delete(&mut self, number: u32) -> bool {
+    /// Begins to delete a tenant without children: its views are views of the one above from now
+    /// on, and nothing is promised to it. `None` if it has children, or is the root.
+    pub fn begin_delete(&mut self, number: u32) -> Option<Doomed> {
         let tenant = self.tenant(number);
-        let Some(parent) = tenant.parent else {
-            return false;
-        };
-        if tenant.children > 0 || tenant.policy.entries() > 0 {
+        let parent = tenant.parent.filter(|_| tenant.children == 0)?;
+        let handle = Arc::clone(&tenant.handle);
+        self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
+        handle.deleted.store(true, Ordering::Relaxed);
+        self.names.remove(&(parent, Arc::clone(&handle.name)));
+        Some(Doomed {
+            number,
+            generation: self.generation,
+        })
+    }
+
+    /// Claims what a tenant has left whose deletion has begun. Once that is nothing, ends the
+    /// deletion, and returns false.
+    pub fn drain(&mut self, locked: &mut Locked, doomed: Doomed, claimed: &mut Claimed) -> bool {
+        let Doomed { number, generation } = doomed;
+        // Of a state that a fork has lost.
+        if generation != self.generation {
             return false;
         }
-        self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
+        if self.claim_all(locked, number, claimed) {
+            return true;
+        }
+        // Inserts may have chosen it since its deletion began.
+        self.forget_victims(number);
         let tenant = self.tenants[number as usize].take().expect("it is there");
-        tenant.handle.deleted.store(true, Ordering::Relaxed);
-        self.names
-            .remove(&(parent, Arc::clone(&tenant.handle.name)));
+        let parent = tenant.parent.expect("it is not the root");
         let above = self.tenant_mut(parent);
         above.children -= 1;
         above.events.add(tenant.events);
         above.handle.counters.absorb(&tenant.handle.counters);
+        self.high.retain(|&other| other != number);
         self.free.push(number);
-        true
+        false
     }
 
     /// Links an entry of a state that is lost, as the root's.
@@ -247,18 +287,23 @@ impl State {
         }
         (guarded.stage, guarded.tenant) = (Stage::Linked, number);
         if expires != NEVER {
-            guarded.timer = self.wheel.add(id, tick_after(expires));
+            // Without memory it has none: it is not found once it has expired, and evicted later
+            // unless it is pinned.
+            guarded.timer = self.wheel.add(id, tick_after(expires)).unwrap_or(NO_TIMER);
         }
         self.inserts += 1;
         let inserts = self.inserts;
         self.entries += 1;
         let half_life = self.half_life();
+        let (weight, pinned) = (locked.weight(id), locked.of(id).pinned);
         let tenant = self.tenant_mut(number);
         tenant.events.inserts += 1;
-        if tenant.policy.insert(locked, id) {
+        if pinned {
+            tenant.pinned.push(locked, id);
+        } else if tenant.policy.insert(locked, id) {
             tenant.worth.earn(inserts, half_life);
         }
-        self.charge(number, crate::policy::Nodes::weight(locked, id));
+        self.charge(number, weight, pinned);
     }
 
     /// In how many inserts what memory has earned is worth half.
@@ -284,29 +329,39 @@ impl State {
                 if timer != NO_TIMER {
                     self.wheel.remove(timer);
                 }
-                let weight = crate::policy::Nodes::weight(locked, id);
-                self.tenant_mut(number).policy.remove(locked, id);
+                let (weight, pinned) = (locked.weight(id), locked.of(id).pinned);
+                let tenant = self.tenant_mut(number);
+                if pinned {
+                    tenant.pinned.remove(locked, id);
+                } else {
+                    tenant.policy.remove(locked, id);
+                }
                 self.entries -= 1;
-                self.uncharge(number, weight);
+                self.uncharge(number, weight, pinned);
             }
         }
         Some(&mut self.tenant_mut(number).events)
     }
 
-    /// Claims entries that have expired. Returns whether there may be more.
+    /// Claims entries that have expired: a batch, in a bounded number of steps. Returns whether there
+    /// may be more.
     pub fn expire(&mut self, locked: &mut Locked, now: u64, claimed: &mut Claimed) -> bool {
-        while !claimed.is_full() {
-            let Some(id) = self.wheel.pop(now >> TICK) else {
-                return false;
+        for _ in 0..STEPS {
+            if claimed.is_full() {
+                break;
+            }
+            let step = self.wheel.step(now >> TICK, |id| {
+                // SAFETY: in a queue, and the lock is held.
+                let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
+                // If it was used meanwhile.
+                (expires > now).then(|| tick_after(expires))
+            });
+            let id = match step {
+                Step::None => return false,
+                Step::Moved => continue,
+                Step::Due(id) => id,
             };
             locked.of(id).timer = NO_TIMER;
-            // SAFETY: in a queue, and the lock is held.
-            let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
-            if expires > now {
-                // It was used meanwhile.
-                locked.of(id).timer = self.wheel.add(id, tick_after(expires));
-                continue;
-            }
             if let Some(events) = self.claim(locked, id) {
                 events.expired += 1;
             }
@@ -324,7 +379,8 @@ impl State {
         claimed: &mut Claimed,
     ) -> Result<Room, NoRoom> {
         // All levels, before anything is evicted for nothing.
-        self.may_fit(number, weight)?;
+        let inserter = Inserter { number, weight };
+        self.may_fit(inserter)?;
         let mut level = Some(number);
         while let Some(above) = level {
             let tenant = self.tenant(above);
@@ -333,7 +389,7 @@ impl State {
                 if claimed.is_full() {
                     return Ok(Room::Again);
                 }
-                if !self.evict_below(locked, above, For::Insert(number), claimed) {
+                if !self.evict_below(locked, above, For::Insert(inserter), claimed) {
                     // Single entries may be larger than what is not protected.
                     return Err(NoRoom::Protected(above));
                 }
@@ -363,6 +419,11 @@ impl State {
         false
     }
 
+    /// What all tenants may have together.
+    pub fn max(&self) -> u64 {
+        self.tenant(ROOT).limits.max
+    }
+
     /// Evicts one entry of a tenant or one below it that no min protects.
     pub fn give_back(&mut self, locked: &mut Locked, above: u32, claimed: &mut Claimed) -> bool {
         self.evict_below(locked, above, For::Pressure, claimed)
@@ -385,12 +446,12 @@ impl State {
         if timer != NO_TIMER {
             self.wheel.remove(timer);
         }
-        let weight = crate::policy::Nodes::weight(locked, id);
+        let weight = locked.weight(id);
         let tenant = self.tenant_mut(number);
         tenant.policy.evict(locked, id);
         tenant.events.evicted += 1;
         self.entries -= 1;
-        self.uncharge(number, weight);
+        self.uncharge(number, weight, false);
         claimed.push(id);
         true
     }
@@ -398,7 +459,7 @@ impl State {
     /// Claims entries of one tenant, for any reason. Returns false once it has none.
     pub fn claim_all(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
         while !claimed.is_full() {
-            let Some(id) = self.tenant(number).policy.any() else {
+            let Some(id) = self.tenant(number).any() else {
                 return false;
             };
             if let Some(events) = self.claim(locked, id) {
@@ -409,22 +470,9 @@ impl State {
         true
     }
 
-    fn charge(&mut self, number: u32, weight: u64) {
-        let mut level = Some(number);
-        while let Some(number) = level {
-            let tenant = self.tenant_mut(number);
-            tenant.usage += weight;
-            level = tenant.parent;
-        }
-    }
-
-    fn uncharge(&mut self, number: u32, weight: u64) {
-        let mut level = Some(number);
-        while let Some(number) = level {
-            let tenant = self.tenant_mut(number);
-            tenant.usage -= weight;
-            level = tenant.parent;
-        }
+    /// When the wheel is to be looked at next; `None` if it has nothing.
+    pub fn next_due(&self) -> Option<u64> {
+        Some(self.wheel.next_due()? << TICK)
     }
 
     /// Whether entries expire.
@@ -434,19 +482,35 @@ impl State {
 }
 
 impl Tenant {
+    /// Any of its entries.
+    fn any(&self) -> Option<Id> {
+        self.policy.any().or(self.pinned.oldest())
+    }
+
+    /// How many entries it has.
+    pub fn entries(&self) -> usize {
+        self.policy.entries() + self.pinned.entries()
+    }
+
     fn new(handle: Arc<Handle>, parent: Option<u32>) -> Self {
         Self {
             handle,
             parent,
             children: 0,
             policy: Policy::new(),
+            pinned: Queue::new(),
+            pinned_bytes: 0,
+            is_queued: false,
+            stuck_at: 0,
             limits: Limits::default(),
             claims: Default::default(),
+            claims_used: Default::default(),
             usage: 0,
             events: Events::default(),
             worth: Default::default(),
             victim: Default::default(),
             passed: 0,
+            next_weight: 1,
         }
     }
 }

@@ -42,6 +42,8 @@ pub struct Statistics {
     pub entries: u64,
     /// What they weigh, in bytes.
     pub bytes: u64,
+    /// What those of them weigh that are [pinned](crate::Cache::pin), in bytes.
+    pub pinned_bytes: u64,
 }
 
 /// How many threads count apart, at most.

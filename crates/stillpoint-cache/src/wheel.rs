@@ -5,6 +5,8 @@
 //! in which its tick and the present one differ, and moves down as time comes nearer: at most once
 //! for each level.
 
+use stillpoint_platform::memory::refusable;
+
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 7;
@@ -37,6 +39,17 @@ pub struct Wheel<T> {
     len: usize,
 }
 
+/// What a step has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<T> {
+    /// Taken out an item that is due.
+    Due(T),
+    /// Moved one that is not due yet, or was put off: once for each level, at most.
+    Moved,
+    /// Nothing is due.
+    None,
+}
+
 /// One without slots, to which nothing may be added. Allocates nothing.
 impl<T> Default for Wheel<T> {
     fn default() -> Self {
@@ -65,8 +78,9 @@ impl<T: Copy> Wheel<T> {
         self.len
     }
 
-    /// Adds an item that is due at `tick`, or at the next one if that is over.
-    pub fn add(&mut self, what: T, tick: u64) -> Key {
+    /// Adds an item that is due at `tick`, or at the next one if that is over. `None` without
+    /// memory.
+    pub fn add(&mut self, what: T, tick: u64) -> Option<Key> {
         let item = Item {
             what: Some(what),
             tick,
@@ -75,8 +89,12 @@ impl<T: Copy> Wheel<T> {
             slot: 0,
         };
         let key = if self.unused == NONE {
+            let key = u32::try_from(self.items.len())
+                .ok()
+                .filter(|&key| key != NONE)?;
+            refusable(|| self.items.try_reserve(1)).ok()?;
             self.items.push(item);
-            u32::try_from(self.items.len() - 1).expect("fewer than 2^32 items")
+            key
         } else {
             let key = self.unused;
             self.unused = self.items[key as usize].next;
@@ -85,7 +103,7 @@ impl<T: Copy> Wheel<T> {
         };
         self.len += 1;
         self.put(key);
-        key
+        Some(key)
     }
 
     /// Takes out an item before it is due.
@@ -94,27 +112,34 @@ impl<T: Copy> Wheel<T> {
         self.discard(key);
     }
 
-    /// Takes out an item that is due at `now` or before; `None` once there is none.
-    pub fn pop(&mut self, now: u64) -> Option<T> {
-        loop {
-            let Some((level, slot, start)) = self.next_slot() else {
-                self.now = self.now.max(now);
-                return None;
-            };
-            if start > now {
-                self.now = self.now.max(now);
-                return None;
-            }
-            self.now = self.now.max(start);
-            let key = self.slots[level * SLOTS + slot];
-            self.unlink(key);
-            if self.items[key as usize].tick <= self.now {
-                let what = self.items[key as usize].what;
+    /// Lets time pass until `now`: takes out one item that is due by then, or moves one. `later` may
+    /// put off one that is due, to another tick.
+    pub fn step(&mut self, now: u64, later: impl FnOnce(T) -> Option<u64>) -> Step<T> {
+        let next = self.next_slot().filter(|&(_, _, start)| start <= now);
+        let Some((level, slot, start)) = next else {
+            self.now = self.now.max(now);
+            return Step::None;
+        };
+        self.now = self.now.max(start);
+        let key = self.slots[level * SLOTS + slot];
+        self.unlink(key);
+        let item = &mut self.items[key as usize];
+        if item.tick <= self.now
+            && let Some(what) = item.what
+        {
+            let Some(tick) = later(what) else {
                 self.discard(key);
-                return what;
-            }
-            self.put(key);
+                return Step::Due(what);
+            };
+            item.tick = tick;
         }
+        self.put(key);
+        Step::Moved
+    }
+
+    /// The tick at which a step may find something, at the earliest.
+    pub fn next_due(&self) -> Option<u64> {
+        self.next_slot().map(|(_, _, start)| start)
     }
 
     /// The slot whose time begins next, and that tick. Of several, that of the highest level: its
@@ -180,7 +205,7 @@ impl<T: Copy> Wheel<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -192,7 +217,10 @@ mod tests {
         let (mut model, mut keys) = (BTreeMap::new(), BTreeMap::new());
         let mut now = 0;
         for (number, (ahead, passes, remove)) in steps.into_iter().enumerate() {
-            keys.insert(number, (wheel.add(number, now + ahead), now + ahead));
+            keys.insert(
+                number,
+                (wheel.add(number, now + ahead).unwrap(), now + ahead),
+            );
             model.insert((now + ahead, number), ());
             if remove && let Some((number, (key, tick))) = keys.pop_first() {
                 wheel.remove(key);
@@ -200,7 +228,12 @@ mod tests {
             }
             now += passes;
             let mut popped = Vec::new();
-            while let Some(number) = wheel.pop(now) {
+            loop {
+                let number = match wheel.step(now, |_| None) {
+                    Step::Due(number) => number,
+                    Step::Moved => continue,
+                    Step::None => break,
+                };
                 let (_, tick) = keys.remove(&number).expect("it is there");
                 popped.push((tick, number));
             }

@@ -81,15 +81,22 @@ impl fmt::Display for Machine {
     }
 }
 
+/// The variables that the library reads: all that is recorded of the environment, whose other
+/// variables are private, whatever their names.
+pub const LIBRARY_VARIABLES: [&str; 4] = [
+    "STILLPOINT_CALLBACK_DELAY_MS",
+    "STILLPOINT_DEBUG",
+    "STILLPOINT_MEMBARRIER",
+    "STILLPOINT_STALL",
+];
+
 /// The variables that the library reads, as far as they are set.
 pub fn environment() -> BTreeMap<String, String> {
-    env::vars_os()
-        .filter_map(|(name, value)| {
-            let name = name.into_string().ok()?;
-            let ours = name.starts_with("STILLPOINT_");
-            ours.then(|| (name, value.to_string_lossy().into_owned()))
-        })
-        .collect()
+    let set = LIBRARY_VARIABLES.iter().filter_map(|&name| {
+        let value = env::var_os(name)?;
+        Some((name.to_owned(), value.to_string_lossy().into_owned()))
+    });
+    set.collect()
 }
 
 /// Which program: "stillpoint 0.1.0, commit 0123456789ab".
@@ -149,6 +156,19 @@ pub fn this_command() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As its source names them.
+    #[test]
+    fn the_librarys_variables_are_known() {
+        let source = include_str!("../../stillpoint-platform/src/environment.rs");
+        let source = source.split("mod tests").next().expect("the first part");
+        let quoted = source.split('"').skip(1).step_by(2);
+        let mut named: Vec<_> = quoted
+            .filter(|text| text.starts_with("STILLPOINT_"))
+            .collect();
+        named.sort_unstable();
+        assert_eq!(named, LIBRARY_VARIABLES);
+    }
 
     #[test]
     fn words_are_quoted_as_a_shell_needs_it() {

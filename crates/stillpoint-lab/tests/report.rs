@@ -78,6 +78,9 @@ const CHARTS: &[&str] = &[
     "Make a box and defer its end, two threads",
     "moka: half reads, half writes, two threads",
     "MiB at the peak: 16 threads flood two busy CPUs",
+    "Reads a second, by two threads",
+    "A quarter inserts: operations a second",
+    "Hits of 200,000 that a neighbour's scan costs",
     "Time until a broken flavour was detected",
     "Deferred frees: a grace period per page",
     "Waiting: direct wake-ups, one scan where one will do",
@@ -89,7 +92,7 @@ const CHARTS: &[&str] = &[
     "Mean RCU Tasks Trace wait, patch by patch",
 ];
 
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "read",
     "kfree",
     "memory",
@@ -99,6 +102,7 @@ const SECTIONS: [&str; 13] = [
     "vmap",
     "map",
     "epoch",
+    "cache",
     "torture",
     "about",
     "patches",
@@ -411,7 +415,7 @@ fn a_section_names_each_command_once() {
             assert_eq!(section.matches(&format!("{command}</code>")).count(), 1);
         }
     }
-    assert_eq!(repeated, 11, "all but the machine's and the patches'");
+    assert_eq!(repeated, 12, "all but the machine's and the patches'");
     assert!(page.contains("<code>stillpoint torture NAME --duration 10 --seed 1</code>"));
 }
 
@@ -515,7 +519,7 @@ fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     assert_eq!(drawn.code, 1);
     assert!(drawn.page.contains("no more mappings"));
     assert!(
-        drawn.page.contains("1 of 21 parts failed"),
+        drawn.page.contains("1 of 22 parts failed"),
         "{:?}",
         drawn
             .page

@@ -10,9 +10,9 @@
 //! ends its move, and gives its old table back.
 
 use crate::{
-    backoff::Backoff,
     bucket::{Bucket, Locked, Place},
     count::Count,
+    driving::Driving,
     resize::{self, Move, Progress},
     slab::Arena,
     slot::{Head, Slot},
@@ -24,9 +24,8 @@ use std::{
     ptr::{self, NonNull},
 };
 use stillpoint_platform::{
-    barrier::{fence_after_rmw, full_fence},
-    fork,
-    sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
+    barrier::fence_after_rmw,
+    sync::{AtomicPtr, AtomicU32, Ordering},
 };
 
 /// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
@@ -39,7 +38,7 @@ const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 
 /// How many chunks of units the service thread moves before it turns to other callbacks: a
 /// millisecond or two.
-const SLICE: usize = 1024;
+pub const SLICE: usize = 1024;
 
 /// Small tables have so many more links before they move because of them.
 pub const FEW_LINKS: u64 = 16;
@@ -80,17 +79,7 @@ pub struct Core {
     pub count: Count,
     /// The bits of the smallest table that it may shrink to.
     floor: AtomicU32,
-    /// Which process has queued a callback that moves tables, as [`this_process`]; 0 if none has.
-    driver: AtomicU64,
-    /// Which process is in that callback, or [`CLOSED`].
-    driving: AtomicU64,
-}
-
-/// No process: the map is closed, in its children as well.
-const CLOSED: u64 = u64::MAX;
-
-fn this_process() -> u64 {
-    fork::process().generation() + 1
+    pub driving: Driving,
 }
 
 impl Core {
@@ -111,8 +100,7 @@ impl Core {
             arena: AtomicPtr::new(ptr::null_mut()),
             count: Count::new(),
             floor: AtomicU32::new(floor),
-            driver: AtomicU64::new(0),
-            driving: AtomicU64::new(0),
+            driving: Driving::new(),
         }
     }
 
@@ -441,74 +429,31 @@ impl Core {
     pub unsafe fn wants_driver(&self) -> bool {
         // SAFETY: the caller's promise.
         let moves = unsafe { self.table() }.next().is_some();
-        moves && self.become_driver()
-    }
-
-    #[cold]
-    fn become_driver(&self) -> bool {
-        // Fence, pairs with `drive`: the callback sees that the table moves, or this sees that there
-        // is no callback any more.
-        full_fence();
-        let (driver, me) = (self.driver.load(Ordering::Relaxed), this_process());
-        driver != me
-            && self
-                .driver
-                .compare_exchange(driver, me, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        moves && self.driving.is_to_queue()
     }
 
     /// Moves a slice, for the callback. Returns whether it is to be queued again.
     ///
     /// # Safety
     ///
-    /// Inside a section of the map's domain; after [`Core::begin_driving`].
+    /// Inside a section of the map's domain; after [`Driving::begin`].
     pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
         let mut progress = Progress::Moved;
         for _ in 0..SLICE {
             // SAFETY: the caller's promise.
             progress = unsafe { self.help(reclaim) };
-            if matches!(progress, Progress::NothingToTake | Progress::LeftOut) {
+            if matches!(progress, Progress::NothingToTake | Progress::NoMemory) {
                 break;
             }
         }
         // SAFETY: the caller's promise.
         let moves = || unsafe { self.table() }.next().is_some();
         // Without memory, the next writer asks for the callback, and not this one for ever.
-        if moves() && progress != Progress::LeftOut {
+        if moves() && progress != Progress::NoMemory {
             return true;
         }
-        self.driver.store(0, Ordering::Relaxed);
-        // Fence, pairs with `become_driver`: this sees that the table moves, or the thread that
-        // began that sees that there is no callback.
-        full_fence();
-        progress != Progress::LeftOut && moves() && self.become_driver()
-    }
-
-    /// Returns false if another callback of this process drives, or the map is closed.
-    pub fn begin_driving(&self) -> bool {
-        let (driving, me) = (self.driving.load(Ordering::Relaxed), this_process());
-        // That of another process is a thread that the fork has removed.
-        // Acquire, pairs with `end_driving`: what was moved.
-        driving != me
-            && driving != CLOSED
-            && self
-                .driving
-                .compare_exchange(driving, me, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok()
-    }
-
-    pub fn end_driving(&self) {
-        // Release, pairs with `begin_driving`: what was moved.
-        self.driving.store(0, Ordering::Release);
-    }
-
-    /// Ends the callback's work for good. Waits for a slice, if one is under way.
-    pub fn close(&self) {
-        let mut backoff = Backoff::new();
-        while !self.begin_driving() {
-            backoff.wait();
-        }
-        self.driving.store(CLOSED, Ordering::Relaxed);
+        self.driving.end_queue();
+        progress != Progress::NoMemory && moves() && self.driving.is_to_queue()
     }
 
     /// Frees the tables.

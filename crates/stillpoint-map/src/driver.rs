@@ -2,7 +2,10 @@
 
 use crate::{core::Core, reclaim::Later};
 use std::{cell::UnsafeCell, sync::Arc};
-use stillpoint::{Domain, global, internal::Kept};
+use stillpoint::{
+    Domain, global,
+    internal::{Kept, try_call},
+};
 
 /// What a map and its callback share.
 #[derive(Debug)]
@@ -16,17 +19,19 @@ pub struct Shared {
 // SAFETY: the cell is used by one thread at a time, as it says.
 unsafe impl Sync for Shared {}
 
+/// Without memory a later change of the map asks again.
 #[cold]
 pub fn drive_later(domain: &Domain, shared: Arc<Shared>) {
-    domain.call(move || {
-        if !shared.core.begin_driving() {
+    let kept = Arc::clone(&shared);
+    let queued = try_call(domain, move || {
+        if !shared.core.driving.begin() {
             return;
         }
         /// Also if it panics: the drop of the map waits for it.
         struct End<'a>(&'a Core);
         impl Drop for End<'_> {
             fn drop(&mut self) {
-                self.0.end_driving();
+                self.0.driving.end();
             }
         }
         let _end = End(&shared.core);
@@ -43,4 +48,7 @@ pub fn drive_later(domain: &Domain, shared: Arc<Shared>) {
             drive_later(domain, Arc::clone(&shared));
         }
     });
+    if !queued {
+        kept.core.driving.give_up();
+    }
 }

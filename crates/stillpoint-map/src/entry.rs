@@ -4,8 +4,12 @@ use crate::{
     slab::Arena,
     slot::{Head, IN_SLAB, fits},
 };
-use std::{marker::PhantomData, mem::needs_drop, ops::Deref, ptr::NonNull};
-use stillpoint::{Destructor, Domain, internal::retire_in_place};
+use std::{alloc::Layout, marker::PhantomData, mem::needs_drop, ops::Deref, ptr::NonNull};
+use stillpoint::{
+    Destructor, Domain,
+    internal::{retire_in_place, retire_owning},
+};
+use stillpoint_platform::memory::try_alloc;
 
 /// A key and its value.
 #[derive(Debug)]
@@ -91,19 +95,26 @@ impl<K, V> Entry<K, V> {
 }
 
 impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
-    /// Drops and frees an entry after a grace period of the domain.
+    /// Drops and frees an entry, which owns `heap_bytes` beside its own block, after a grace period
+    /// of the domain.
     ///
     /// # Safety
     ///
     /// It came from [`NewEntry`], and no reader from now on finds it.
     #[inline]
-    pub unsafe fn retire(entry: NonNull<Self>, domain: &Domain) {
+    pub unsafe fn retire(entry: NonNull<Self>, heap_bytes: usize, domain: &Domain) {
+        // What is not dropped owns nothing.
+        let heap_bytes = if needs_drop::<Self>() { heap_bytes } else { 0 };
         // SAFETY: the caller's promise: also for its contents, which no thread changes any more.
         unsafe {
             if !entry.as_ref().is_in_slab() {
-                domain.retire(entry);
+                if heap_bytes == 0 {
+                    domain.retire(entry);
+                } else {
+                    domain.retire_weighed(entry, heap_bytes);
+                }
             } else if needs_drop::<Self>() {
-                domain.retire_with(entry.as_ptr().cast(), Self::DROPPED);
+                retire_owning(domain, entry.as_ptr().cast(), Self::DROPPED, heap_bytes);
             } else {
                 retire_in_place(domain, entry.as_ptr().cast(), Self::FREED);
             }
@@ -116,27 +127,35 @@ impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
 pub struct NewEntry<K, V>(NonNull<Entry<K, V>>);
 
 impl<K, V> NewEntry<K, V> {
-    /// Makes an entry of a key with that hash, in a slot of the arena if there is one. Ends the
-    /// process without memory.
+    /// Makes an entry of a key with that hash, in a slot of the arena if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The key and the value, without memory.
     #[inline]
-    pub fn new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
-        debug_assert_eq!(hash & IN_SLAB, 0, "it is spread");
-        if let Some(slot) = arena.and_then(Arena::allocate) {
-            let head = Head {
-                hash: hash | IN_SLAB,
-            };
-            let entry = slot.cast();
-            // SAFETY: the slot is this thread's, and large enough: the arena is of this layout.
-            unsafe { entry.write(Entry { head, key, value }) };
-            return Self(entry);
-        }
-        let head = Head { hash };
-        let entry = NonNull::from(Box::leak(Box::new(Entry { head, key, value })));
+    pub fn try_new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Result<Self, (K, V)> {
+        // Else an entry in a box would be freed as one in a slab.
+        let hash = hash & !IN_SLAB;
+        let slot = arena.and_then(Arena::allocate);
+        let (place, hash) = match slot {
+            Some(slot) => (Some(slot), hash | IN_SLAB),
+            // SAFETY: not of size 0.
+            None => (
+                NonNull::new(unsafe { try_alloc(Layout::new::<Entry<K, V>>()) }),
+                hash,
+            ),
+        };
+        let Some(place) = place else {
+            return Err((key, value));
+        };
+        let (entry, head) = (place.cast(), Head { hash });
+        // SAFETY: the place is this thread's, and large enough: the arena is of this layout.
+        unsafe { entry.write(Entry { head, key, value }) };
         assert!(
             fits(entry),
             "a map's entries lie at addresses of 48 bits: use an allocator that gives such"
         );
-        Self(entry)
+        Ok(Self(entry))
     }
 
     /// Its beginning.
@@ -145,19 +164,25 @@ impl<K, V> NewEntry<K, V> {
         self.0.cast()
     }
 
-    /// It is in a map now, for a section that lasts for `'g`.
+    /// It is in a map now.
+    ///
+    /// # Safety
+    ///
+    /// It is, and was found there in a section of the map's domain that lasts for `'g`, or has been
+    /// put there in one.
     #[inline]
-    pub fn publish<'g>(self) -> Found<'g, K, V> {
+    pub unsafe fn publish<'g>(self) -> Found<'g, K, V> {
         let entry = self.0;
         std::mem::forget(self);
-        Found::of(entry.cast())
+        // SAFETY: made by `try_new`; the caller's promise.
+        unsafe { Found::of(entry.cast()) }
     }
 
     /// Takes the key and the value out of it.
     pub fn into_entry(self) -> Entry<K, V> {
         let entry = self.0;
         std::mem::forget(self);
-        // SAFETY: made by `new`, and no map has it.
+        // SAFETY: made by `try_new`, and no map has it.
         unsafe { Entry::take(entry) }
     }
 }
@@ -166,14 +191,14 @@ impl<K, V> Deref for NewEntry<K, V> {
     type Target = Entry<K, V>;
 
     fn deref(&self) -> &Entry<K, V> {
-        // SAFETY: made by `new`, and no map has it.
+        // SAFETY: made by `try_new`, and no map has it.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl<K, V> Drop for NewEntry<K, V> {
     fn drop(&mut self) {
-        // SAFETY: made by `new`, and no map has it.
+        // SAFETY: made by `try_new`, and no map has it.
         drop(unsafe { Entry::take(self.0) });
     }
 }
@@ -196,8 +221,14 @@ impl<K, V> Copy for Found<'_, K, V> {}
 
 impl<'g, K, V> Found<'g, K, V> {
     /// The entry whose beginning was found, as it was allocated.
+    ///
+    /// # Safety
+    ///
+    /// It is that of an [`Entry`] of these types, made by [`NewEntry`], and was found in a section of
+    /// its map's domain that lasts for `'g`: before the end of that it is not freed. If types and
+    /// lifetime do not fit, safe code that has the result reads what is not there.
     #[inline]
-    pub fn of(head: NonNull<Head>) -> Self {
+    pub unsafe fn of(head: NonNull<Head>) -> Self {
         Self {
             entry: head.cast(),
             found: PhantomData,
@@ -229,5 +260,19 @@ impl<K, V> Deref for Found<'_, K, V> {
     #[inline(always)]
     fn deref(&self) -> &Entry<K, V> {
         self.get()
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    /// The lowest bit of a hash says nothing about where the entry lies.
+    #[test]
+    fn entries_of_odd_hashes_are_in_boxes() {
+        let entry = NewEntry::try_new(!0, 1, "one".to_owned(), None).expect("memory");
+        assert!(!entry.is_in_slab());
+        assert_eq!((entry.key, entry.hash()), (1, !IN_SLAB));
+        assert_eq!(entry.into_entry().value, "one");
     }
 }

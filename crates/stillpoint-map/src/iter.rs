@@ -1,6 +1,6 @@
 //! The iterators of the maps.
 
-use crate::{owned::OwnedEntries, store::Entries};
+use crate::{entries::Entries, owned::OwnedEntries};
 use std::{fmt, iter::FusedIterator};
 
 /// The entries of a map: what [`HashMap::iter`](crate::HashMap::iter) returns.

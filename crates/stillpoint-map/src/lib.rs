@@ -59,9 +59,10 @@
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where
 // many entries lie), `bucket` (a chain, its
-// readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`, `core`
-// (a map without types) and `walk` (all of its entries). The interface: `store` (with the entries'
-// types), on it `map` with `change` and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
+// readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`,
+// `driving` (the service thread's part of that), `core` (a map without types) and `walk` (all of
+// its entries). The interface: `store` (with the entries' types), on it `map` with `make`, `change`
+// and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
 // lead from the later ones to the earlier ones. Models are about the machine. `copy` has the map of
 // copies, from its buckets to its interface.
 
@@ -74,12 +75,17 @@ mod core;
 mod count;
 #[cfg(not(stillpoint_loom))]
 mod driver;
+mod driving;
+#[cfg(not(stillpoint_loom))]
+mod entries;
 #[cfg(not(stillpoint_loom))]
 mod entry;
 #[cfg(not(stillpoint_loom))]
 mod iter;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+#[cfg(not(stillpoint_loom))]
+mod make;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod memory;
@@ -115,10 +121,16 @@ mod word;
 pub use equivalent::Equivalent;
 #[cfg(all(feature = "rayon", not(stillpoint_loom)))]
 #[cfg_attr(docsrs, doc(cfg(feature = "rayon")))]
-pub use with_rayon::{ParIter, ParValues};
+pub use {
+    copy::CopyParIter,
+    with_rayon::{ParIter, ParValues},
+};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyKeys, CopyMap, CopyMapRef, CopyValues},
+    copy::{
+        CopyCompute, CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter, CopyKeys, CopyMap,
+        CopyMapRef, CopyValues,
+    },
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
@@ -138,9 +150,10 @@ struct Readme;
 #[doc(hidden)]
 pub mod internal {
     pub use crate::{
+        entries::Entries,
         entry::{Entry, Found, NewEntry},
         slot::spread,
-        store::{Entries, Store},
+        store::{Policy, Refused, Sound, Store},
     };
 }
 
@@ -149,6 +162,7 @@ pub mod internal {
 #[doc(hidden)]
 pub mod torture {
     pub use crate::{
+        copy::Copies,
         slot::spread,
         store::{Inserted, Policy, Sound, Store},
     };

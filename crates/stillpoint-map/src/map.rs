@@ -1,5 +1,5 @@
-//! `HashMap`: what it is, and its reading half. [`crate::change`] has the methods that change it,
-//! [`crate::traits`] what std's traits ask for.
+//! `HashMap`: what it is, and its reading half. [`crate::make`] has the functions that make one,
+//! [`crate::change`] the methods that change it, [`crate::traits`] what std's traits ask for.
 
 use crate::{
     entry::Found,
@@ -171,7 +171,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// Entries that were replaced or removed count against the
 /// [budget](Domain::set_budget) of the map's domain, with their own size: what keys and values own
-/// is not counted. A thread that changes maps faster than readers leave is throttled at the end of
+/// is counted if the map is told how much that is ([`weighing`](Self::weighing)). A thread that changes maps faster than readers leave is throttled at the end of
 /// its section, for a bounded time; see [`Domain`]. Tables of 128 KiB and more that were replaced do not count. They
 /// are given back after a grace period.
 ///
@@ -228,8 +228,10 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///   system for them; inserts panic then.
 /// * Forks inside children nest 62 deep. In deeper ones, a bucket that a thread of an ancestor had
 ///   locked at its fork may never be unlocked.
-/// * Without memory for an entry the process ends, as with std's map. Without memory for a larger
-///   table the map goes on with the one it has; [`try_reserve`](Self::try_reserve) says so.
+/// * Without memory for an entry the process ends, as with std's map, after the domain has freed what
+///   is due of the calling thread's and that has not been enough ([`Domain::flush`]). Without memory
+///   for a larger table the map goes on with the one it has; [`try_reserve`](Self::try_reserve) says
+///   so.
 pub struct HashMap<K, V, S = DefaultHashBuilder> {
     pub(crate) store: Store<K, V>,
     pub(crate) hasher: S,
@@ -240,84 +242,7 @@ pub struct HashMap<K, V, S = DefaultHashBuilder> {
 impl<K: RefUnwindSafe, V: RefUnwindSafe, S: RefUnwindSafe> RefUnwindSafe for HashMap<K, V, S> {}
 impl<K: UnwindSafe, V: UnwindSafe, S: UnwindSafe> UnwindSafe for HashMap<K, V, S> {}
 
-impl<K, V> HashMap<K, V> {
-    /// Makes an empty map of the global domain. Does not allocate.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::with_hasher(DefaultHashBuilder::default())
-    }
-
-    /// Makes an empty map of `domain`, which it keeps alive. Does not allocate.
-    ///
-    /// ```
-    /// use stillpoint::Domain;
-    /// use stillpoint_map::HashMap;
-    ///
-    /// let domain = Domain::new();
-    /// let map = HashMap::new_in(&domain);
-    /// map.pin().insert(1, "one");
-    /// assert_eq!(map.get(&1, &domain.read_lock()), Some(&"one"));
-    /// ```
-    #[must_use]
-    pub fn new_in(domain: &Domain) -> Self {
-        Self::with_hasher_in(DefaultHashBuilder::default(), domain)
-    }
-
-    /// Makes a map of the global domain with capacity for `capacity` entries: its table does not
-    /// grow before it has more. See [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
-    ///
-    /// Without memory for the table the process ends, as with std's map;
-    /// [`try_reserve`](Self::try_reserve) returns an error instead.
-    #[must_use]
-    pub fn with_capacity(capacity: usize) -> Self {
-        Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
-    }
-}
-
 impl<K, V, S> HashMap<K, V, S> {
-    /// Makes an empty map of the global domain, with a hasher. Does not allocate.
-    ///
-    /// ```
-    /// use std::hash::{BuildHasherDefault, DefaultHasher};
-    /// use stillpoint_map::HashMap;
-    ///
-    /// // A constant hasher makes a map that a `static` can hold.
-    /// static ROUTES: HashMap<u32, &str, BuildHasherDefault<DefaultHasher>> =
-    ///     HashMap::with_hasher(BuildHasherDefault::new());
-    /// ROUTES.pin().insert(1, "eth0");
-    /// assert_eq!(ROUTES.pin().get(&1), Some(&"eth0"));
-    /// ```
-    #[must_use]
-    pub const fn with_hasher(hasher: S) -> Self {
-        Self {
-            store: Store::new(None),
-            hasher,
-        }
-    }
-
-    /// Makes an empty map of `domain`, which it keeps alive, with a hasher. Does not allocate.
-    #[must_use]
-    pub fn with_hasher_in(hasher: S, domain: &Domain) -> Self {
-        Self {
-            store: Store::new(Some(domain.into())),
-            hasher,
-        }
-    }
-
-    /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
-    /// table does not grow before it has more, and does not shrink below that, except by
-    /// [`shrink_to_fit`](Self::shrink_to_fit).
-    ///
-    /// Without memory for the table the process ends.
-    #[must_use]
-    pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        let map = Self::with_hasher(hasher);
-        if capacity > 0 {
-            map.store.make_room(capacity, true);
-        }
-        map
-    }
-
     /// Returns the map's hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher

@@ -22,7 +22,7 @@ impl<K, V> OwnedEntries<K, V> {
         // SAFETY: the `Arc`'s that the store owned.
         let core = shared.map(|shared| unsafe { &shared.as_ref().core });
         if let Some(core) = core {
-            core.close();
+            core.driving.close();
         }
         Self {
             shared,

@@ -2,7 +2,7 @@
 
 use crate::{bucket::Bucket, core::Reclaim, table::Table};
 use std::{alloc::Layout, cell::RefCell, ptr::NonNull};
-use stillpoint::Domain;
+use stillpoint::{Domain, internal::try_call};
 
 /// What a domain reclaims.
 pub struct To<'d>(pub &'d Domain);
@@ -74,7 +74,8 @@ fn free_buckets_later(
     domain: &Domain,
     buckets: impl IntoIterator<Item = Unused<Bucket>> + Send + 'static,
 ) {
-    domain.call(move || {
+    // Without memory for it they are never freed.
+    try_call(domain, move || {
         for Unused(bucket) in buckets {
             // SAFETY: made of a box; the grace period has ended.
             drop(unsafe { Box::from_raw(bucket.as_ptr()) });
@@ -82,14 +83,15 @@ fn free_buckets_later(
     });
 }
 
-/// By a callback: a large block would count against the budget.
+/// By a callback: a large block would count against the budget. Without memory for that the table is
+/// never freed: that is the smaller evil, as readers may still be in it.
 fn free_later(domain: &Domain, table: Table<'_>) {
     struct Old(Table<'static>);
     // SAFETY: an address; after a grace period no other thread uses the table.
     unsafe impl Send for Old {}
     // SAFETY: it is not used before the grace period has ended.
     let table = Old(unsafe { table.forget_lifetime() });
-    domain.call(move || {
+    try_call(domain, move || {
         let table = table;
         // SAFETY: the grace period has ended.
         unsafe { table.0.free_memory() };

@@ -9,8 +9,9 @@
 //! there before it; and the new one from then on. No thread waits for another thread's unit, but
 //! for a lock, and a table that moves is used as before.
 //!
-//! `taken` and `done` count the units of a pass over the table. Where there is no memory for a
-//! chain, its unit is left out, and there is another pass. In the child of a fork the units that
+//! `taken` and `done` count the units of a pass over the table. Some may be left out: there was no
+//! memory for a chain; or, in a [`crate::CopyMap`], other threads changed the entries too often, or
+//! user code panicked. Then there is another pass. In the child of a fork the units that
 //! vanished threads had taken are taken again, by counting from 0: units that have moved are done
 //! at once.
 
@@ -29,13 +30,14 @@ use stillpoint_platform::{
 /// The units that a thread takes at a time.
 const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
 
-/// A counter of units: in the low bits. Above them, whether some were left out; and which process
-/// counts.
+/// A counter of units: in the low bits. Above them, whether some were left out, and whether that was
+/// for lack of memory; and which process counts.
 #[derive(Clone, Copy)]
 struct Count(u64);
 
-const UNITS: u64 = (1 << 47) - 1;
-const LEFT_OUT: u64 = 1 << 47;
+const UNITS: u64 = (1 << 46) - 1;
+const LEFT_OUT: u64 = 1 << 46;
+const NO_MEMORY: u64 = 1 << 47;
 const PROCESS_SHIFT: u32 = 48;
 
 impl Count {
@@ -67,11 +69,24 @@ pub enum Progress {
     /// Other threads have all units that are left.
     NothingToTake,
     /// There was no memory for some, which are left for another pass.
+    NoMemory,
+    /// Other threads were in the way of some, or user code has panicked: another pass moves them.
     LeftOut,
     /// There are more.
     Moved,
     /// The calling thread has moved the last one.
     Finished,
+}
+
+/// What a thread has done with the units of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Chunk {
+    /// All have moved.
+    Moved,
+    /// Some were left out, though there was memory.
+    LeftOut,
+    /// There was no memory for some.
+    NoMemory,
 }
 
 impl Units {
@@ -95,11 +110,15 @@ impl Units {
     }
 
     /// Adds a chunk that has moved, or of which a part was left out.
-    pub fn add_done(&self, units: usize, is_whole: bool, all: usize) -> Progress {
+    pub fn add_done(&self, units: usize, chunk: Chunk, all: usize) -> Progress {
         let Self { taken, done, .. } = self;
         loop {
             let (word, count) = Count::of(done);
-            let left_out = if is_whole { 0 } else { LEFT_OUT };
+            let left_out = match chunk {
+                Chunk::Moved => 0,
+                Chunk::LeftOut => LEFT_OUT,
+                Chunk::NoMemory => NO_MEMORY,
+            };
             let next = Count((count.0 + units as u64) | left_out);
             // AcqRel, pairs with itself: who is last has seen all units moved.
             let won = done.compare_exchange_weak(word, next.0, Ordering::AcqRel, Ordering::Relaxed);
@@ -109,14 +128,18 @@ impl Units {
             if next.units() < all {
                 return Progress::Moved;
             }
-            if next.0 & LEFT_OUT == 0 {
+            if next.0 & (LEFT_OUT | NO_MEMORY) == 0 {
                 return Progress::Finished;
             }
             // No thread has a unit any more, and none takes one before `taken` is 0 again.
             done.store(Count::zero().0, Ordering::Relaxed);
             // Release, pairs with `take`: `done` is 0.
             taken.store(Count::zero().0, Ordering::Release);
-            return Progress::LeftOut;
+            return if next.0 & NO_MEMORY == 0 {
+                Progress::LeftOut
+            } else {
+                Progress::NoMemory
+            };
         }
     }
 }
@@ -152,7 +175,7 @@ impl<'t> Move<'t> {
         let (process, count) = (fork::process(), units.len());
         // Before the locks are taken. A chunk's new buckets are on one page.
         self.to.at(self.news(units.start).start).touch();
-        let mut all = true;
+        let mut chunk = Chunk::Moved;
         for unit in units {
             match self.move_unit(unit) {
                 Some(true) => {
@@ -160,14 +183,14 @@ impl<'t> Move<'t> {
                     old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
                 }
                 Some(false) => {}
-                None => all = false,
+                None => chunk = Chunk::NoMemory,
             }
             if fork::process() != process {
                 // The child counts anew.
                 return Progress::NothingToTake;
             }
         }
-        self.counters().add_done(count, all, self.units())
+        self.counters().add_done(count, chunk, self.units())
     }
 
     /// The buckets that a unit is in.

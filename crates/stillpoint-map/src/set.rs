@@ -45,6 +45,13 @@ impl<T> HashSet<T> {
         Self::with_hasher_in(DefaultHashBuilder::default(), domain)
     }
 
+    /// Makes a set of `domain` with capacity for `capacity` values, as
+    /// [`HashMap::with_capacity_in`] does.
+    #[must_use]
+    pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
+        Self::with_capacity_and_hasher_in(capacity, DefaultHashBuilder::default(), domain)
+    }
+
     /// Makes a set with capacity for `capacity` values, as [`HashMap::with_capacity`] does.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
@@ -75,6 +82,15 @@ impl<T, S> HashSet<T, S> {
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         Self {
             map: HashMap::with_capacity_and_hasher(capacity, hasher),
+        }
+    }
+
+    /// Makes a set of `domain` with a hasher and capacity for `capacity` values, as
+    /// [`HashMap::with_capacity_and_hasher_in`] does.
+    #[must_use]
+    pub fn with_capacity_and_hasher_in(capacity: usize, hasher: S, domain: &Domain) -> Self {
+        Self {
+            map: HashMap::with_capacity_and_hasher_in(capacity, hasher, domain),
         }
     }
 

@@ -3,8 +3,9 @@
 
 use crate::{
     bucket::Bucket,
-    core::{self, Core},
+    core::{self, Core, bits_for},
     driver::{Shared, drive_later},
+    entries::Entries,
     entry::{Entry, Found, NewEntry},
     owned::OwnedEntries,
     reclaim::To,
@@ -16,13 +17,19 @@ use std::{
     cell::UnsafeCell,
     fmt,
     marker::PhantomData,
+    mem::needs_drop,
     ptr::{self, NonNull},
     sync::{
         Arc,
         atomic::{AtomicPtr, Ordering},
     },
 };
-use stillpoint::{Domain, Guard, Section, global, internal::Kept, read_lock};
+use stillpoint::{
+    Domain, Guard, Section, global,
+    internal::{self, Kept},
+    read_lock,
+};
+use stillpoint_platform::memory::{is_there_for, refusable};
 
 /// What a torture program may leave out. The real one leaves nothing out.
 ///
@@ -47,6 +54,8 @@ pub struct Store<K, V, P: Policy = Sound> {
     shared: AtomicPtr<Shared>,
     /// `None`: the global one.
     domain: Option<Kept>,
+    /// Tells what a key and its value own beside their entry.
+    weigh: Option<fn(&K, &V) -> usize>,
     /// Owns entries, and is not variant: a reference is enough to insert.
     entries: PhantomData<(*mut Entry<K, V>, P)>,
 }
@@ -62,13 +71,21 @@ impl<K, V, P: Policy> Store<K, V, P> {
         Self {
             shared: AtomicPtr::new(ptr::null_mut()),
             domain,
+            weigh: None,
             entries: PhantomData,
         }
     }
 
-    /// An empty one of the same domain.
+    /// An empty one of the same domain, with the same weigher.
     pub fn new_alike(&self) -> Self {
-        Self::new(self.domain.clone())
+        let mut store = Self::new(self.domain.clone());
+        store.weigh = self.weigh;
+        store
+    }
+
+    /// Has entries weighed when they are retired.
+    pub const fn set_weigher(&mut self, weigh: fn(&K, &V) -> usize) {
+        self.weigh = Some(weigh);
     }
 
     /// Begins a section of the map's domain.
@@ -119,10 +136,29 @@ impl<K, V, P: Policy> Store<K, V, P> {
         }
     }
 
+    /// What `attempt` returns; if there is no memory, after the domain has freed what is due of the
+    /// calling thread's.
+    #[inline]
+    fn with_memory<R>(&self, attempt: impl Fn() -> Option<R>) -> Option<R> {
+        attempt().or_else(|| {
+            self.domain().flush();
+            attempt()
+        })
+    }
+
     #[cold]
     fn make_core(&self, entries: usize, stays: bool) -> Option<&Core> {
+        let make = || {
+            // `Arc::new` ends the process without it: the counts lie beside what is shared.
+            let is_there = is_there_for(size_of::<Shared>() + 2 * size_of::<usize>());
+            if is_there {
+                Core::new(entries, stays)
+            } else {
+                None
+            }
+        };
         let made = Arc::into_raw(Arc::new(Shared {
-            core: Core::new(entries, stays)?,
+            core: self.with_memory(make)?,
             domain: UnsafeCell::new(self.domain.clone()),
         }));
         // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
@@ -170,10 +206,12 @@ impl<K, V, P: Policy> Store<K, V, P> {
         // SAFETY: inside a section of the map's domain.
         let table = unsafe { self.core()?.table() };
         let found = table.find(hash, |head| {
-            let entry = Found::<K, V>::of(head);
+            // SAFETY: found in the caller's section, and this map's entries are of these types.
+            let entry = unsafe { Found::<K, V>::of(head) };
             entry.has_hash(hash) && is_it(&entry.key)
         });
-        found.map(Found::of)
+        // SAFETY: the same.
+        found.map(|head| unsafe { Found::of(head) })
     }
 
     /// A walk over all entries.
@@ -190,11 +228,9 @@ impl<K, V, P: Policy> Store<K, V, P> {
         section: &'g impl Section,
     ) -> Entries<'g, K, V> {
         self.check(section);
-        Entries {
-            // SAFETY: inside a section of the map's domain for as long as `'g`.
-            walk: unsafe { Walk::from(self.core().map(NonNull::from), position) },
-            entries: PhantomData,
-        }
+        // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
+        // types.
+        unsafe { Entries::of(Walk::from(self.core().map(NonNull::from), position)) }
     }
 }
 
@@ -207,27 +243,55 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     #[track_caller]
     pub fn insert<'g>(
         &'g self,
+        new: NewEntry<K, V>,
+        replace: bool,
+        section: &'g impl Section,
+        is_same: impl FnMut(&K, &K) -> bool,
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+        self.try_insert(new, replace, section, is_same)
+            .map_err(|refused| match refused {
+                Refused::Occupied(occupied) => occupied,
+                Refused::NoMemory(_) => no_memory(),
+            })
+    }
+
+    /// As [`insert`](Self::insert), which ends the process without memory.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the new entry, without memory.
+    #[track_caller]
+    pub fn try_insert<'g>(
+        &'g self,
         mut new: NewEntry<K, V>,
         replace: bool,
         section: &'g impl Section,
         mut is_same: impl FnMut(&K, &K) -> bool,
-    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+    ) -> Result<Inserted<'g, K, V>, Refused<'g, K, V>> {
         self.check(section);
-        let core = self.core_for(0, false).unwrap_or_else(|| no_memory());
+        let Some(core) = self.core_for(0, false) else {
+            return Err(Refused::NoMemory(new));
+        };
+        let mut has_flushed = false;
         loop {
-            let mut unequal = Vec::new();
+            let (mut unequal, mut memory) = (Vec::new(), true);
             // SAFETY: inside a section of the map's domain.
             let found = unsafe { core.table() }.find(new.hash(), |head| {
-                let other = Found::<K, V>::of(head);
+                // SAFETY: found in the caller's section, and this map's entries are of these types.
+                let other = unsafe { Found::<K, V>::of(head) };
                 let same = other.has_hash(new.hash()) && is_same(&other.key, &new.key);
                 if !same {
-                    unequal.push(head);
+                    memory &= refusable(|| unequal.try_reserve(1)).is_ok();
+                    if memory {
+                        unequal.push(head);
+                    }
                 }
                 same
             });
-            if let Some(old) = found.map(Found::of) {
+            // SAFETY: the same.
+            if let Some(old) = found.map(|head| unsafe { Found::of(head) }) {
                 if !replace {
-                    return Err(Occupied { old, new });
+                    return Err(Refused::Occupied(Occupied { old, new }));
                 }
                 match self.replace(old, new, section) {
                     Ok(new) => {
@@ -238,15 +302,25 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                 }
                 continue;
             }
-            // SAFETY: inside a section since before they were found; the entry is complete.
-            match unsafe { core.insert(new.head(), &unequal, &self.to()) } {
+            let inserted = if memory {
+                // SAFETY: inside a section since before they were found; the entry is complete.
+                unsafe { core.insert(new.head(), &unequal, &self.to()) }
+            } else {
+                core::Inserted::NoMemory
+            };
+            match inserted {
                 core::Inserted::Done => {
-                    let new = new.publish();
+                    // SAFETY: it is, since this section.
+                    let new = unsafe { new.publish() };
                     self.queue_driver();
                     return Ok(Inserted { new, old: None });
                 }
                 core::Inserted::Changed => {}
-                core::Inserted::NoMemory => no_memory(),
+                core::Inserted::NoMemory if has_flushed => return Err(Refused::NoMemory(new)),
+                core::Inserted::NoMemory => {
+                    self.domain().flush();
+                    has_flushed = true;
+                }
             }
         }
     }
@@ -263,6 +337,22 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         new: NewEntry<K, V>,
         section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+        self.replace_owning(old, new, 0, section)
+    }
+
+    /// As [`replace`](Self::replace), of an old one that owns `heap_bytes` beside its own block.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn replace_owning<'g>(
+        &'g self,
+        old: Found<'g, K, V>,
+        new: NewEntry<K, V>,
+        heap_bytes: usize,
+        section: &'g impl Section,
+    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
         self.check(section);
         debug_assert_eq!(old.hash(), new.hash());
         let Some(core) = self.core() else {
@@ -272,15 +362,27 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         if !unsafe { core.replace(old.head(), new.head()) } {
             return Err(new);
         }
-        let new = new.publish();
+        // SAFETY: it is, since this section.
+        let new = unsafe { new.publish() };
         // SAFETY: taken out just now, by this thread.
-        unsafe { self.retire(old.pointer()) };
+        unsafe { self.retire(old.pointer(), heap_bytes) };
         Ok(new)
     }
 
     /// Takes `entry` out. Returns whether it was in this map.
     #[inline]
     pub fn remove<'g>(&'g self, entry: Found<'g, K, V>, section: &'g impl Section) -> bool {
+        self.remove_owning(entry, 0, section)
+    }
+
+    /// As [`remove`](Self::remove), of one that owns `heap_bytes` beside its own block.
+    #[inline]
+    pub fn remove_owning<'g>(
+        &'g self,
+        entry: Found<'g, K, V>,
+        heap_bytes: usize,
+        section: &'g impl Section,
+    ) -> bool {
         self.check(section);
         let Some(core) = self.core() else {
             return false;
@@ -289,15 +391,49 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         let removed = unsafe { core.remove(entry.head(), &self.to()) };
         if removed {
             // SAFETY: taken out just now, by this thread.
-            unsafe { self.retire(entry.pointer()) };
+            unsafe { self.retire(entry.pointer(), heap_bytes) };
             self.queue_driver();
         }
         removed
     }
 
+    /// As [`remove`](Self::remove), but drops the entry at once, and leaves its memory: broken on
+    /// purpose, for torture alone.
+    ///
+    /// # Safety
+    ///
+    /// No reader uses what the drop does not leave.
+    pub unsafe fn drop_at_once(&self, entry: Found<'_, K, V>, section: &impl Section) {
+        self.check(section);
+        if let Some(core) = self.core()
+            // SAFETY: inside the section in which it was found.
+            && unsafe { core.remove(entry.head(), &self.to()) }
+        {
+            // SAFETY: taken out just now, by this thread; the rest is the caller's promise.
+            unsafe { entry.pointer().as_ptr().drop_in_place() };
+        }
+    }
+
     /// Makes an entry, of a key with that hash, for this map. Ends the process without memory.
     #[inline]
     pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
+        self.try_new_entry(hash, key, value, section)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Entry<K, V>>()))
+    }
+
+    /// As [`new_entry`](Self::new_entry).
+    ///
+    /// # Errors
+    ///
+    /// The key and the value, without memory.
+    #[inline]
+    pub fn try_new_entry(
+        &self,
+        hash: u64,
+        key: K,
+        value: V,
+        section: &impl Section,
+    ) -> Result<NewEntry<K, V>, (K, V)> {
         self.check(section);
         let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
             // SAFETY: inside a section of the map's domain.
@@ -306,22 +442,41 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         } else {
             None
         };
-        NewEntry::new(hash, key, value, arena)
+        NewEntry::try_new(hash, key, value, arena).or_else(|(key, value)| {
+            self.domain().flush();
+            NewEntry::try_new(hash, key, value, arena)
+        })
     }
 
     /// # Safety
     ///
     /// The calling thread has taken the entry out of the map.
     #[inline]
-    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>) {
+    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, heap_bytes: usize) {
         if P::WAITS_FOR_READERS {
+            let heap_bytes = match self.weigh {
+                // SAFETY: it is not retired yet.
+                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe { self.weighed(entry, weigh) },
+                // What is not dropped owns nothing.
+                _ => heap_bytes,
+            };
             // SAFETY: no reader from now on finds it.
-            unsafe { Entry::retire(entry, self.domain()) };
+            unsafe { Entry::retire(entry, heap_bytes, self.domain()) };
         } else {
             // SAFETY: broken on purpose. The block stays: a reader that still has the entry sees what
             // the drop has left.
             unsafe { entry.as_ptr().drop_in_place() };
         }
+    }
+
+    /// # Safety
+    ///
+    /// As for `retire`.
+    #[cold]
+    unsafe fn weighed(&self, entry: NonNull<Entry<K, V>>, weigh: fn(&K, &V) -> usize) -> usize {
+        // SAFETY: the caller's promise.
+        let (key, value) = unsafe { entry.as_ref() }.pair();
+        internal::weigh(self.domain(), || weigh(key, value))
     }
 }
 
@@ -337,13 +492,17 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// Makes room for so many more entries. Returns false without memory.
     pub fn reserve(&self, entries: usize, section: &impl Section) -> bool {
         self.check(section);
+        // No table is so large: to free memory would not help.
+        if self.len().checked_add(entries).and_then(bits_for).is_none() {
+            return false;
+        }
         let Some(core) = self.core_for(entries, true) else {
             return false;
         };
         // SAFETY: inside a section of the map's domain.
-        let reserved = unsafe { core.reserve(entries) };
+        let reserved = self.with_memory(|| unsafe { core.reserve(entries) }.then_some(()));
         self.queue_driver();
-        reserved
+        reserved.is_some()
     }
 
     /// Lets the table shrink to what its entries need.
@@ -411,56 +570,13 @@ pub struct Occupied<'g, K, V> {
     pub new: NewEntry<K, V>,
 }
 
-/// A walk over a map's entries.
+/// Why an entry was not put in.
 #[derive(Debug)]
-pub struct Entries<'g, K, V> {
-    walk: Walk<'g>,
-    entries: PhantomData<&'g Entry<K, V>>,
-}
-
-impl<'g, K, V> Entries<'g, K, V> {
-    /// Where another walk would go on, once this one is through with its bucket.
-    pub fn position(&self) -> Option<u64> {
-        self.walk.position()
-    }
-
-    /// Another walk, from a hash on, in the same section.
-    #[cfg(feature = "rayon")]
-    pub fn at(&self, first: u64) -> Self {
-        Self {
-            walk: self.walk.at(first),
-            entries: PhantomData,
-        }
-    }
-
-    /// The entries of the next home, if there is one.
-    pub fn next_home(&mut self) -> impl Iterator<Item = Found<'g, K, V>> {
-        self.walk.next_home().map(Found::of)
-    }
-}
-
-impl<K, V> Clone for Entries<'_, K, V> {
-    fn clone(&self) -> Self {
-        Self {
-            walk: self.walk.clone(),
-            entries: PhantomData,
-        }
-    }
-}
-
-impl<'g, K, V> Iterator for Entries<'g, K, V> {
-    type Item = Found<'g, K, V>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Found<'g, K, V>> {
-        self.walk.next().map(Found::of)
-    }
-
-    #[inline]
-    fn fold<B, F: FnMut(B, Found<'g, K, V>) -> B>(self, init: B, mut visit: F) -> B {
-        self.walk
-            .fold(init, |folded, head| visit(folded, Found::of(head)))
-    }
+pub enum Refused<'g, K, V> {
+    /// There is one with its key.
+    Occupied(Occupied<'g, K, V>),
+    /// There is no memory.
+    NoMemory(NewEntry<K, V>),
 }
 
 #[cold]

@@ -1,6 +1,6 @@
 //! The feature `rayon`: maps and sets that are filled by many threads, and visited by many.
 
-use crate::{HashMap, HashMapRef, HashSet, HashSetRef, store::Entries};
+use crate::{HashMap, HashMapRef, HashSet, HashSetRef, entries::Entries};
 use rayon::iter::{
     FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
     plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed},
@@ -77,43 +77,75 @@ impl<'g, T: Sync, S: Sync, G: Section> IntoParallelIterator for &'g HashSetRef<'
     }
 }
 
+/// A range of hashes that is split for threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub first: u64,
+    pub last: u64,
+    /// A smaller one is not worth a thread.
+    pub least: u64,
+}
+
+impl Span {
+    /// About how many entries are worth a thread.
+    const WORTH: u64 = 64;
+
+    /// That of a map with so many entries.
+    pub fn of(entries: usize) -> Self {
+        Self {
+            first: 0,
+            last: u64::MAX,
+            least: u64::MAX / (entries as u64 / Self::WORTH + 1),
+        }
+    }
+
+    /// Two halves, or itself if they are not worth it.
+    pub fn split(self) -> (Self, Option<Self>) {
+        let width = self.last - self.first;
+        if width <= self.least {
+            return (self, None);
+        }
+        let middle = self.first + width / 2;
+        let lower = Self {
+            last: middle,
+            ..self
+        };
+        let upper = Self {
+            first: middle + 1,
+            ..self
+        };
+        (lower, Some(upper))
+    }
+}
+
 /// The entries whose hashes are in a range.
 struct Range<'g, K, V> {
     /// A walk that has not begun, over all entries.
     entries: Entries<'g, K, V>,
-    first: u64,
-    last: u64,
-    /// A smaller range is not worth a thread.
-    least: u64,
+    span: Span,
 }
 
 impl<K, V> Clone for Range<'_, K, V> {
     fn clone(&self) -> Self {
-        let entries = self.entries.clone();
-        Self { entries, ..*self }
+        self.with(self.span)
     }
 }
 
 impl<'g, K, V> Range<'g, K, V> {
-    /// About how many entries are worth a thread.
-    const WORTH: u64 = 64;
-
     #[track_caller]
     fn of<S>(map: &'g HashMap<K, V, S>, guard: &'g impl Section) -> Self {
         Self {
             entries: map.store.iter(guard),
-            first: 0,
-            last: u64::MAX,
-            least: u64::MAX / (map.len() as u64 / Self::WORTH + 1),
+            span: Span::of(map.len()),
         }
     }
+}
 
-    fn with(&self, first: u64, last: u64) -> Self {
+impl<K, V> Range<'_, K, V> {
+    fn with(&self, span: Span) -> Self {
         Self {
             entries: self.entries.clone(),
-            first,
-            last,
-            least: self.least,
+            span,
         }
     }
 }
@@ -122,21 +154,17 @@ impl<'g, K: Sync, V: Sync> UnindexedProducer for Range<'g, K, V> {
     type Item = (&'g K, &'g V);
 
     fn split(self) -> (Self, Option<Self>) {
-        let width = self.last - self.first;
-        if width <= self.least {
-            return (self, None);
-        }
-        let middle = self.first + width / 2;
-        let upper = self.with(middle + 1, self.last);
-        (self.with(self.first, middle), Some(upper))
+        let (lower, upper) = self.span.split();
+        (self.with(lower), upper.map(|upper| self.with(upper)))
     }
 
     fn fold_with<F: Folder<Self::Item>>(self, mut folder: F) -> F {
-        let mut entries = self.entries.at(self.first);
-        while entries.position().is_some_and(|hash| hash <= self.last) && !folder.full() {
+        let Span { first, last, .. } = self.span;
+        let mut entries = self.entries.at(first);
+        while entries.position().is_some_and(|hash| hash <= last) && !folder.full() {
             // The last home may have entries of the next range, too.
             for entry in entries.next_home() {
-                if entry.hash() <= self.last {
+                if entry.hash() <= last {
                     folder = folder.consume(entry.get().pair());
                 }
             }
@@ -233,10 +261,9 @@ mod tests {
         let map: HashMap<u32, u32> = (0..12).map(|key| (key, key)).collect();
         let guard = map.guard();
         let least = u64::MAX >> 8;
-        let entries = ParIter(Range {
-            least,
-            ..Range::of(&map, &guard)
-        });
+        let mut range = Range::of(&map, &guard);
+        range.span.least = least;
+        let entries = ParIter(range);
         let threads = ThreadPoolBuilder::new().num_threads(8).build().unwrap();
         let mut keys: Vec<u32> = threads.install(|| entries.map(|(key, _)| *key).collect());
         keys.sort_unstable();

@@ -11,7 +11,7 @@ mod common;
 
 use common::{Tally, Tracked, eventually, panic_message, quietly};
 use std::thread;
-use stillpoint::{Domain, tasks_trace::TraceDomain};
+use stillpoint::{Domain, Weigh, tasks_trace::TraceDomain};
 use stillpoint_map::HashMap;
 
 const REFUSED: &str = "the guard is of another domain";
@@ -168,4 +168,65 @@ fn a_million_maps() {
     }
     assert_eq!(maps.iter().map(HashMap::len).sum::<usize>(), 1000);
     assert!(maps.iter().all(|map| map.pin().get(&1).is_none()));
+}
+
+/// What a value owns counts from its retire until it is freed, in a small map and in a large one.
+#[test]
+fn values_count_with_what_they_own() {
+    const OWNED: u64 = 10_000;
+    for entries in [1, 5000_u64] {
+        let domain = Domain::new();
+        let map = HashMap::with_capacity_in(entries as usize, &domain)
+            .weighing(|_, value: &Vec<u8>| value.heap_bytes());
+        let value = || vec![1; OWNED as usize];
+        let copy = map.clone();
+        for map in [map, copy] {
+            let map = map.pin();
+            for key in 0..entries {
+                map.insert(key, Vec::new());
+            }
+            map.insert(0, value());
+            let before = domain.statistics().bytes_pending;
+            map.insert(0, value());
+            map.remove(&0);
+            let pending = domain.statistics().bytes_pending - before;
+            assert!((2 * OWNED..3 * OWNED).contains(&pending), "{pending}");
+        }
+        domain.kvfree_barrier();
+        assert_eq!(domain.statistics().bytes_pending, 0);
+    }
+}
+
+/// A weigher is user code: it may panic, or use the map.
+#[test]
+fn weighers_may_panic_and_use_the_map() {
+    static MAP: std::sync::OnceLock<HashMap<u64, Box<u64>>> = std::sync::OnceLock::new();
+    let domain = Domain::new();
+    let map = HashMap::new_in(&domain).weighing(|key, _| {
+        let map = MAP.get().unwrap();
+        assert!(*key != 1, "expected");
+        map.pin().remove(&(key + 1));
+        map.pin().insert(key + 100, Box::new(0));
+        usize::MAX
+    });
+    let map = MAP.get_or_init(|| map);
+    (0..20).for_each(|key| drop(map.pin().insert(key, Box::new(key))));
+    quietly(|| {
+        assert_eq!(map.pin().remove(&1), Some(&Box::new(1)));
+        assert_eq!(map.pin().remove(&10), Some(&Box::new(10)));
+    });
+    assert_eq!(domain.statistics().panics, 1);
+    assert!(!map.pin().contains_key(&11) && map.pin().contains_key(&110));
+    assert_eq!(map.len(), 18);
+    domain.kvfree_barrier();
+}
+
+/// What has nothing to drop owns nothing.
+#[test]
+fn entries_with_nothing_to_drop_are_not_weighed() {
+    let domain = Domain::new();
+    let map = HashMap::new_in(&domain).weighing(|_: &u64, _: &u64| panic!("it is not called"));
+    map.pin().insert(1, 1);
+    quietly(|| drop(map.pin().insert(1, 2)));
+    assert_eq!(domain.statistics().panics, 0);
 }

@@ -22,25 +22,40 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
-use stillpoint_map::HashMap;
+use stillpoint_map::{
+    CopyMap, HashMap,
+    internal::{Store, spread},
+};
 
 struct Allocator;
 
 /// Blocks of a cache line's alignment of at least so many bytes are refused, up to so many.
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static TO: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// How many are refused.
+static TIMES: AtomicUsize = AtomicUsize::new(usize::MAX);
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    /// Blocks of at least so many bytes are refused to this thread, up to so many; and how many were.
+    static HERE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    static REFUSED_HERE: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: all is done by the system's allocator; a null pointer is always a permitted answer.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let (from, to) = HERE.get();
+        if (from..to).contains(&layout.size()) {
+            REFUSED_HERE.set(REFUSED_HERE.get() + 1);
+            return ptr::null_mut();
+        }
         let sizes = FROM.load(Ordering::SeqCst)..TO.load(Ordering::SeqCst);
-        if layout.align() == 64 && sizes.contains(&layout.size()) {
-            REFUSED.fetch_add(1, Ordering::SeqCst);
+        if layout.align() == 64
+            && sizes.contains(&layout.size())
+            && REFUSED.fetch_add(1, Ordering::SeqCst) < TIMES.load(Ordering::SeqCst)
+        {
             return ptr::null_mut();
         }
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -66,6 +81,15 @@ fn refusing<R>(from: usize, to: usize, work: impl FnOnce() -> R) -> R {
     let result = work();
     FROM.store(usize::MAX, Ordering::SeqCst);
     result
+}
+
+/// Refuses blocks of these sizes to this thread. Returns how many were refused, too.
+fn refusing_here<R>(from: usize, to: usize, work: impl FnOnce() -> R) -> (R, usize) {
+    REFUSED_HERE.set(0);
+    HERE.set((from, to));
+    let result = work();
+    HERE.set((0, 0));
+    (result, REFUSED_HERE.get())
 }
 
 #[test]
@@ -103,6 +127,45 @@ fn table_that_cannot_grow_is_used_on() {
     eventually(|| map.pin().capacity() >= 3200);
     assert!((0..3200).all(|key| map.pin().get(&key) == Some(&key)));
     map.pin().try_reserve(10_000).unwrap();
+}
+
+/// What fails for lack of memory is tried once more, after the domain has freed what is due.
+#[test]
+fn refused_memory_is_asked_for_again() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    TIMES.store(1, Ordering::SeqCst);
+    let refused_once = || assert_eq!(REFUSED.load(Ordering::SeqCst), 2);
+    // The first table.
+    let map: HashMap<u64, [u64; 8]> = HashMap::new();
+    refusing(3 * BUCKET, 3 * BUCKET + 1000, || {
+        map.pin().insert(1, [1; 8]);
+        refused_once();
+    });
+    // A larger one, which is asked for a second time to be made.
+    refusing(1000 * BUCKET, usize::MAX, || {
+        map.pin().try_reserve(4_000).unwrap();
+        assert!(REFUSED.load(Ordering::SeqCst) >= 2);
+    });
+    // An entry.
+    #[derive(Debug, PartialEq)]
+    #[repr(align(64))]
+    struct Aligned([u64; 24]);
+    let map = HashMap::new();
+    map.pin().insert(0, Aligned([0; 24]));
+    refusing(256, 257, || {
+        assert!(map.pin().insert(1, Aligned([1; 24])).is_none());
+        refused_once();
+    });
+    assert_eq!(map.pin().get(&1), Some(&Aligned([1; 24])));
+    // A bucket of a chain.
+    let map: HashMap<u64, u64, BuildHasherDefault<Colliding>> = HashMap::default();
+    (0..7).for_each(|key| drop(map.pin().insert(8 * key, key)));
+    refusing(BUCKET, BUCKET + 1, || {
+        map.pin().insert(8 * 7, 7);
+        refused_once();
+    });
+    assert_eq!(map.pin().get(&56), Some(&7));
+    TIMES.store(usize::MAX, Ordering::SeqCst);
 }
 
 /// One key of eight has the same hash as the others of those.
@@ -162,4 +225,58 @@ fn chains_without_memory_stay_where_they_are() {
         }
         assert_eq!(map.pin().iter().count(), 0);
     }
+}
+
+/// Of all sizes of blocks one is refused, and then the next: the table of a first `try_reserve`, and
+/// what the map shares with the service thread.
+#[test]
+fn first_reservation_without_memory_is_an_error() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let fails_without = |size: usize| {
+        let map: CopyMap<u64, u64> = CopyMap::new();
+        let pinned = map.pin();
+        let (reserved, refused) = refusing_here(size, size + 1, || pinned.try_reserve(10));
+        assert_eq!(reserved.is_err(), refused > 0);
+        pinned.try_reserve(10).unwrap();
+        reserved.is_err()
+    };
+    assert_eq!((1..2048).filter(|size| fails_without(*size)).count(), 2);
+}
+
+/// There is no memory for the callback that frees a large table, which is never freed then.
+#[test]
+fn copies_move_without_memory_for_callbacks() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let map: CopyMap<u64, u64> = CopyMap::with_capacity(10_000);
+    let map = map.pin();
+    // So few that none is behind a bucket.
+    (0..400).for_each(|key| drop(map.insert(key, key)));
+    let before = map.capacity();
+    map.reserve(2 * before);
+    let ((), refused) = refusing_here(1, 64, || {
+        let mut keys = 0..400;
+        while map.capacity() == before {
+            let key = keys.next().expect("it has moved by then");
+            assert_eq!(map.remove(&key), Some(key));
+        }
+    });
+    assert!(refused > 0);
+}
+
+/// A large map whose entries cannot lie side by side has them in boxes.
+#[test]
+fn entries_without_memory_for_an_arena_are_boxes() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let refused = (1..2048).filter(|size| {
+        let store: Store<u64, u64> = Store::new(None);
+        store.make_room(5000, true);
+        let section = store.read_lock();
+        let (entry, refused) = refusing_here(*size, *size + 1, || {
+            store.try_new_entry(spread(1), 1, 2, &section)
+        });
+        assert_eq!(entry.map(|entry| (entry.key, entry.value)), Ok((1, 2)));
+        refused > 0
+    });
+    // The arena; and its stripes, of which there are as many as processors.
+    assert!(refused.count() > 0);
 }

@@ -9,12 +9,54 @@ use common::{
     forking::{elsewhere, fork, is_apart},
 };
 use std::{
+    alloc::{GlobalAlloc, Layout, System},
     collections::HashSet,
     hint::black_box,
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
+use stillpoint::Domain;
 use stillpoint_map::{CopyMap, HashMap};
+
+/// Sees buckets of chains that are freed twice.
+struct Allocator;
+
+const BUCKET: Layout = match Layout::from_size_align(64, 64) {
+    Ok(layout) => layout,
+    Err(_) => unreachable!(),
+};
+const FREED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// From then on buckets are marked when they are freed, and not given back.
+static IS_KEEPING: AtomicBool = AtomicBool::new(false);
+static FREED_TWICE: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: all is done by the system's allocator, but that what is kept stays allocated.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if layout == BUCKET && IS_KEEPING.load(Ordering::Relaxed) {
+            let mark = block.cast::<u64>();
+            // SAFETY: the block stays. Volatile: a compiler may think that it does not.
+            unsafe {
+                if mark.read_volatile() == FREED {
+                    FREED_TWICE.store(true, Ordering::Relaxed);
+                }
+                mark.write_volatile(FREED);
+            }
+            return;
+        }
+        // SAFETY: the caller's promise; the block came from `System`.
+        unsafe { System.dealloc(block, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 const WRITERS: u64 = 3;
 const STAYING: u64 = 50;
@@ -99,6 +141,7 @@ impl Map for CopyMap<u64, u64> {
 
 /// All of the map, by the child's threads: their locks, their moves, their service thread.
 fn use_in_child(map: &impl Map) {
+    IS_KEEPING.store(true, Ordering::Relaxed);
     let check = || {
         let mut seen = HashSet::new();
         for (key, value) in map.entries() {
@@ -130,6 +173,10 @@ fn use_in_child(map: &impl Map) {
     eventually(|| map.shrink() < MANY as usize / 2);
     // What the writers of the parent had not counted yet is not counted.
     assert!(map.len().abs_diff(100) <= WRITERS as usize);
+    // Chains that have moved are freed once, whether this process has moved them or the parent.
+    stillpoint::barrier();
+    stillpoint::kvfree_barrier();
+    assert!(!FREED_TWICE.load(Ordering::Relaxed), "freed twice");
 }
 
 #[test]
@@ -173,4 +220,40 @@ fn fork_while_it_is_written(map: &impl Map) {
             fork(|| use_in_child(map)).well();
         }
     });
+}
+
+/// The parent is in the middle of a move, and has freed the chains of what has moved. The child
+/// counts from the beginning.
+#[test]
+fn chains_that_have_moved_are_freed_once() {
+    if !is_apart("chains_that_have_moved_are_freed_once") {
+        return;
+    }
+    // The service thread moves nothing.
+    let domain = Domain::new();
+    domain.set_callback_delay(Duration::from_secs(3600));
+    let map: HashMap<u64, Box<u64>> = HashMap::new_in(&domain);
+    (0..20_000).for_each(|key| map.put(key));
+    // Each moves a few buckets.
+    let change = || {
+        Map::remove(&map, 1);
+        map.put(1);
+    };
+    (0..1000).for_each(|_| change());
+    let room = map.pin().capacity();
+    IS_KEEPING.store(true, Ordering::Relaxed);
+    map.pin().reserve(2 * room);
+    (0..50).for_each(|_| change());
+    // No barrier, which would have the callbacks run.
+    let all_is_freed = || eventually(|| domain.statistics().bytes_pending == 0);
+    all_is_freed();
+    assert_eq!(map.pin().capacity(), room, "it moves");
+    fork(|| {
+        (0..1000).for_each(|_| change());
+        assert!(map.pin().capacity() > room);
+        all_is_freed();
+        assert!(!FREED_TWICE.load(Ordering::Relaxed), "freed twice");
+        assert!((0..20_000).all(|key| map.value(key) == Some(key)));
+    })
+    .well();
 }

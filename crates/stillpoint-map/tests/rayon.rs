@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use stillpoint_map::{HashMap, HashSet};
+use stillpoint_map::{CopyMap, HashMap, HashSet};
 
 #[test]
 fn maps_and_sets_are_filled() {
@@ -23,6 +23,11 @@ fn maps_and_sets_are_filled() {
     (&set).par_extend((0..6_000_u32).into_par_iter());
     set.par_extend((0..7_000_u32).into_par_iter());
     assert_eq!(set, (0..7_000).collect());
+
+    let mut copies: CopyMap<u32, u32> = (0..10_000_u32).into_par_iter().map(|n| (n, n)).collect();
+    (&copies).par_extend((5_000..15_000_u32).into_par_iter().map(|n| (n, n)));
+    copies.par_extend((15_000..20_000_u32).into_par_iter().map(|n| (n, n)));
+    assert_eq!(copies, (0..20_000).map(|n| (n, n)).collect());
 }
 
 /// In sizes that are not split, are split into some ranges, and into many.
@@ -45,34 +50,58 @@ fn every_entry_is_visited_once() {
         let set: HashSet<u32> = (0..entries).collect();
         let sum: u64 = set.pin().par_iter().map(|value| u64::from(*value)).sum();
         assert_eq!(sum, (0..u64::from(entries)).sum());
+
+        let copies: CopyMap<u32, u32> = (0..entries).map(|n| (n, !n)).collect();
+        let mut visited: Vec<_> = copies.pin().par_iter().collect();
+        visited.sort_unstable();
+        assert!(visited.into_iter().eq((0..entries).map(|n| (n, !n))));
     }
 }
 
-/// The keys that are there throughout are visited once, whatever the table does.
-#[test]
-fn an_iteration_beside_a_table_that_grows_and_shrinks() {
-    const KEPT: u32 = 2_000;
-    let map: HashMap<u32, u32> = (0..KEPT).map(|key| (key, 0)).collect();
+const KEPT: u32 = 2_000;
+
+/// The keys that are there throughout are visited once, whatever the table does, which grows and
+/// shrinks by `changes`.
+fn iterate_beside(changes: impl Fn() + Sync, keys: impl Fn() -> Vec<u32>) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                (&map).extend((KEPT..KEPT * 20).map(|key| (key, 0)));
-                map.pin().retain(|key, _| *key < KEPT);
+                changes();
             }
         });
         for _ in 0..20 {
-            let pinned = map.pin();
-            let mut kept: Vec<u32> = pinned
-                .par_iter()
-                .map(|(key, _)| *key)
-                .filter(|key| *key < KEPT)
-                .collect();
+            let mut kept = keys();
+            kept.retain(|key| *key < KEPT);
             kept.sort_unstable();
             assert!(kept.into_iter().eq(0..KEPT));
         }
         done.store(true, Ordering::Relaxed);
         writer.join().unwrap();
+    });
+}
+
+#[test]
+fn an_iteration_beside_a_table_that_grows_and_shrinks() {
+    let map: HashMap<u32, u32> = (0..KEPT).map(|key| (key, 0)).collect();
+    let changes = || {
+        (&map).extend((KEPT..KEPT * 20).map(|key| (key, 0)));
+        map.pin().retain(|key, _| *key < KEPT);
+    };
+    iterate_beside(changes, || {
+        map.pin().par_iter().map(|(key, _)| *key).collect()
+    });
+}
+
+#[test]
+fn an_iteration_of_copies_beside_a_table_that_grows_and_shrinks() {
+    let map: CopyMap<u32, u32> = (0..KEPT).map(|key| (key, 0)).collect();
+    let changes = || {
+        (&map).extend((KEPT..KEPT * 20).map(|key| (key, 0)));
+        map.pin().retain(|key, _| *key < KEPT);
+    };
+    iterate_beside(changes, || {
+        map.pin().par_iter().map(|(key, _)| key).collect()
     });
 }
 

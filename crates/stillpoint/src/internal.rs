@@ -70,6 +70,38 @@ pub unsafe fn retire_in_place(domain: &Domain, object: *mut u8, how: &'static De
     }
 }
 
+/// Returns the bytes that an object owns, by `weigh`, which is user code: 0 if it panics, which is
+/// counted, and inside another one.
+pub fn weigh(domain: &Domain, weigh: impl FnOnce() -> usize) -> usize {
+    domain.core().weigh_by(weigh)
+}
+
+/// [`Domain::retire_with`], for an object that owns `heap_bytes` bytes beside those of `how`, which
+/// count as [`Domain::retire_weighed`] has it.
+///
+/// # Safety
+///
+/// As for [`Domain::retire_with`].
+#[inline]
+pub unsafe fn retire_owning(
+    domain: &Domain,
+    object: *mut u8,
+    how: &'static Destructor,
+    heap_bytes: usize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        domain
+            .core()
+            .retire_request(RetireRequest::with(object, how).owning(heap_bytes));
+    }
+}
+
+/// [`Domain::call`], which returns false, and drops the callback, without memory for it.
+pub fn try_call(domain: &Domain, callback: impl FnOnce() + Send + 'static) -> bool {
+    domain.engine().call_if_memory(callback)
+}
+
 /// Returns whether a grace period is known to have ended. Only a load: it ends none, as
 /// [`Domain::poll`] may.
 pub fn has_ended(domain: &Domain, cookie: Cookie) -> bool {

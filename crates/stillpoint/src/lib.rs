@@ -90,6 +90,7 @@ compile_error!(
 );
 
 mod gp;
+mod histogram;
 #[cfg_attr(stillpoint_loom, path = "internal_model.rs")]
 #[doc(hidden)]
 pub mod internal;
@@ -105,6 +106,7 @@ pub(crate) use stillpoint_platform as platform;
 pub use gp::{
     AcrossAwait, CallbackHead, Cookie, Flavour, Holdout, StallReport, Stalled, ThreadName,
 };
+pub use histogram::Histogram;
 pub use kvfree::Destructor;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{

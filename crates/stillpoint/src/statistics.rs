@@ -2,12 +2,13 @@
 
 use crate::{
     gp::Engine,
+    histogram::Histogram,
     kvfree::{Heap, Policy, Waiting},
 };
 
 /// A domain's statistics: what is pending now, and what has happened since it was made.
 // C's `struct stillpoint_statistics` is this struct, and its comments are these. C programs pass
-// the size that they know: a new field is a u64 at the end.
+// the size that they know: a new field is a u64, or a Histogram, at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(C)]
@@ -62,6 +63,17 @@ pub struct Statistics {
     /// three within a minute it stays down: barriers then do its work, and tasks that wait ask
     /// again by themselves.
     pub service_failures: u64,
+    /// How long grace periods have taken, from start to end. Those that readers have held up are
+    /// all timed, since a waiting thread has found that they do; of the others one in 128 is, and
+    /// counts for 128. So the count is an estimate of grace_periods.
+    pub grace_period_times: Histogram,
+    /// How long callbacks have taken, from being queued to the end of the pass that has invoked
+    /// them. Those that have arrived together count as queued when the first of them was.
+    pub callback_times: Histogram,
+    /// How long the bounded waits of retiring threads were: as many as waits.
+    pub wait_times: Histogram,
+    /// How long the service thread's passes have taken in which it has freed objects.
+    pub reclaim_times: Histogram,
 }
 
 impl Statistics {
@@ -99,6 +111,10 @@ impl Statistics {
                 + engine.wakers_panicked()
                 + engine.stall_handlers_panicked(),
             service_failures: engine.service_failures(),
+            grace_period_times: engine.grace_period_times(),
+            callback_times: engine.callback_times(),
+            wait_times: heap.wait_times(),
+            reclaim_times: heap.reclaim_times(),
         }
     }
 }

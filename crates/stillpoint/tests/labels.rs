@@ -677,6 +677,7 @@ fn orderings_are_explained_by_labels_that_are_defined_once() {
         "stillpoint-platform/src",
         "stillpoint-lru/src",
         "stillpoint-cache/src",
+        "stillpoint-server/src/store",
         "stillpoint-vmap/src",
         "stillpoint-c/src",
     ] {

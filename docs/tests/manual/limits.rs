@@ -5,7 +5,7 @@ use crate::{assert_none, book};
 use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
-const LIMITS: [(&str, &str, &str, &str); 35] = [
+const LIMITS: [(&str, &str, &str, &str); 36] = [
     (
         "service thread",
         "for a second",
@@ -87,20 +87,26 @@ const LIMITS: [(&str, &str, &str, &str); 35] = [
     (
         "quota of a thread",
         "more of its time than the quota is of 768 KiB",
-        "stillpoint/src/kvfree/throttle.rs",
+        "stillpoint/src/kvfree/quota.rs",
         "const ALL_TIME: usize = 768 << 10;",
     ),
     (
         "share of a thread",
         "64 KiB at least",
-        "stillpoint/src/kvfree/throttle.rs",
+        "stillpoint/src/kvfree/quota.rs",
         "const SMALLEST_QUOTA: usize = 64 << 10;",
     ),
     (
         "share of a thread",
         "1 MiB at most",
         "stillpoint/src/kvfree/throttle.rs",
-        "const LARGEST_QUOTA: usize = 1 << 20;",
+        "const LARGEST_SHARE: usize = 1 << 20;",
+    ),
+    (
+        "quota of a thread",
+        "less than 864 KiB",
+        "stillpoint/src/kvfree/quota.rs",
+        "const LARGEST_QUOTA: usize = 864 << 10;",
     ),
     (
         "wait of a retire at twice its share, or past the budget",

@@ -46,16 +46,17 @@ const TYPES: [&str; 30] = [
 ];
 
 /// The crates that programs use.
-const CRATES: [&str; 5] = [
+const CRATES: [&str; 6] = [
     "stillpoint",
     "stillpoint-cache",
     "stillpoint-lru",
     "stillpoint-map",
+    "stillpoint-metrics",
     "stillpoint-vmap",
 ];
 
 /// The paths of their public modules, and the files.
-const MODULES: [(&str, &str); 7] = [
+const MODULES: [(&str, &str); 8] = [
     ("stillpoint", "stillpoint/src/lib.rs"),
     ("tasks_trace", "stillpoint/src/tasks_trace/mod.rs"),
     (
@@ -65,6 +66,7 @@ const MODULES: [(&str, &str); 7] = [
     ("stillpoint_cache", "stillpoint-cache/src/lib.rs"),
     ("stillpoint_lru", "stillpoint-lru/src/lib.rs"),
     ("stillpoint_map", "stillpoint-map/src/lib.rs"),
+    ("stillpoint_metrics", "stillpoint-metrics/src/lib.rs"),
     ("stillpoint_vmap", "stillpoint-vmap/src/lib.rs"),
 ];
 

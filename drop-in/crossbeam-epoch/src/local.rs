@@ -108,8 +108,7 @@ impl Local {
             if waits < YIELDS {
                 thread::yield_now();
             } else if !is_its_own {
-                epoch::note_wait(domain);
-                thread::sleep(PAUSE);
+                epoch::note_wait(domain, || thread::sleep(PAUSE));
             }
             // SAFETY: as in `enter`.
             unsafe { self.reader.enter::<FENCES>() };

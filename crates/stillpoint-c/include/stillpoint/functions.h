@@ -179,6 +179,23 @@ struct stillpoint_arena_statistics {
 };
 
 /*
+ How long things have taken: a log-linear histogram of nanoseconds, with four buckets for each
+ power of two. Part of the statistics, which say what is timed. It is a copy: it does not change
+ any more. Of two copies of one histogram, the difference is what has happened in between.
+ */
+struct stillpoint_histogram {
+  /*
+   All durations together, in nanoseconds.
+   */
+  uint64_t sum;
+  /*
+   How many durations are in each bucket. Those of 0 to 3 ns have one each; from there on four
+   make a power of two, of equal width; the last has all of 18 minutes and more.
+   */
+  uint64_t buckets[156];
+};
+
+/*
  A domain's statistics: what is pending now, and what has happened since it was made.
  */
 struct stillpoint_statistics {
@@ -268,6 +285,25 @@ struct stillpoint_statistics {
    again by themselves.
    */
   uint64_t service_failures;
+  /*
+   How long grace periods have taken, from start to end. Those that readers have held up are
+   all timed, since a waiting thread has found that they do; of the others one in 128 is, and
+   counts for 128. So the count is an estimate of grace_periods.
+   */
+  struct stillpoint_histogram grace_period_times;
+  /*
+   How long callbacks have taken, from being queued to the end of the pass that has invoked
+   them. Those that have arrived together count as queued when the first of them was.
+   */
+  struct stillpoint_histogram callback_times;
+  /*
+   How long the bounded waits of retiring threads were: as many as waits.
+   */
+  struct stillpoint_histogram wait_times;
+  /*
+   How long the service thread's passes have taken in which it has freed objects.
+   */
+  struct stillpoint_histogram reclaim_times;
 };
 
 /*
@@ -884,6 +920,26 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
  The domain is NULL or alive; `statistics` can be written to.
  */
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
+
+/*
+ Returns how many durations a histogram has; 0 for NULL.
+
+ # Safety
+
+ The histogram is NULL, or one of the statistics.
+ */
+uint64_t stillpoint_histogram_count(const struct stillpoint_histogram *histogram);
+
+/*
+ Returns the nanoseconds that a part q of a histogram's durations do not exceed: 0.5 for the
+ median, 0.99 for the 99th percentile. Too high by a quarter at most, never too low. 0 if there
+ are no durations, and for NULL. A q outside of 0 to 1 is taken for the nearest of these.
+
+ # Safety
+
+ The histogram is NULL, or one of the statistics.
+ */
+uint64_t stillpoint_histogram_quantile(const struct stillpoint_histogram *histogram, double q);
 
 /*
  Sets how many bytes may be unreclaimed before threads that add more are throttled. 8 MiB by

@@ -75,6 +75,8 @@ int main(void)
     CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
     CHECK(statistics.objects_pending == 0 && statistics.objects_freed == 3);
     CHECK(statistics.grace_periods > 0);
+    CHECK(stillpoint_histogram_count(&statistics.wait_times) == statistics.waits);
+    CHECK(stillpoint_histogram_count(NULL) == 0 && stillpoint_histogram_quantile(NULL, 0.5) == 0);
 
     /* What is given up is really freed. (A sanitizer's malloc() says nothing of that.) */
     size_t before = mallinfo2().uordblks;
@@ -94,6 +96,11 @@ int main(void)
     for (int n = 0; n < 10; n++) {
         rcu_barrier();
     }
+    /* A pass counts when it has ended, which may be after rcu_barrier(): the first has, at least. */
+    CHECK(stillpoint_domain_statistics(NULL, &statistics, sizeof statistics) == 0);
+    const struct stillpoint_histogram *times = &statistics.callback_times;
+    CHECK(stillpoint_histogram_count(times) > 0 && times->sum > 0);
+    CHECK(stillpoint_histogram_quantile(times, 1.0) > times->sum / stillpoint_histogram_count(times));
     CHECK(called == 10);
     destroy_rcu_head_on_stack(&on_stack);
 

@@ -1,8 +1,10 @@
 //! Ghosts: the fingerprints of entries that were evicted lately.
 //!
-//! A table of sets of four. A ghost is remembered for twice as many evictions as the cache has
-//! entries, and forgotten earlier where its set is full of younger ones. It takes eight bytes.
+//! A table of sets of four. A ghost from the small queue is remembered for twice as many evictions
+//! from there as the cache has entries, and forgotten earlier where its set is full of younger ones.
+//! A ghost from the main queue takes only room that these leave. It takes eight bytes.
 
+use super::Place;
 use stillpoint_platform::memory;
 
 const WAYS: usize = 4;
@@ -10,22 +12,36 @@ const WAYS: usize = 4;
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     fingerprint: u32,
-    /// The number of the eviction, from 1; 0 for an empty slot.
-    number: u32,
+    /// Twice the number of the last eviction from the small queue, which is never 0 after the
+    /// first; one more for a ghost from the main queue. 0 for an empty slot.
+    stamp: u32,
 }
 
 const EMPTY: Slot = Slot {
     fingerprint: 0,
-    number: 0,
+    stamp: 0,
 };
+
+impl Slot {
+    fn is_empty(&self) -> bool {
+        self.stamp == 0
+    }
+
+    fn place(&self) -> Place {
+        match self.stamp & 1 {
+            0 => Place::Small,
+            _ => Place::Main,
+        }
+    }
+}
 
 /// The ghosts of one policy.
 #[derive(Debug, Default)]
 pub struct Ghosts {
     /// A power of two of sets; none at first.
     slots: Box<[Slot]>,
-    /// Evictions so far, as they wrap; never 0 once there was one.
-    number: u32,
+    /// Twice the evictions from the small queue so far, as they wrap; never 0 once there was one.
+    now: u32,
 }
 
 impl Ghosts {
@@ -36,46 +52,48 @@ impl Ghosts {
         &mut self.slots[set * WAYS..][..WAYS]
     }
 
-    /// Remembers an evicted entry. `wanted` is how many ghosts there should be room for.
-    pub fn add(&mut self, fingerprint: u32, wanted: usize) {
+    /// Remembers an entry that was evicted from a queue. `wanted` is how many ghosts there should
+    /// be room for.
+    pub fn add(&mut self, fingerprint: u32, from: Place, wanted: usize) {
         if self.slots.len() < wanted {
             self.grow(wanted);
         }
         if self.slots.is_empty() {
             return;
         }
-        self.number = self.number.wrapping_add(1).max(1);
-        let number = self.number;
+        if from == Place::Small {
+            self.now = self.now.wrapping_add(2).max(2);
+        }
+        let now = self.now;
         let set = self.set(fingerprint);
-        let age = |slot: &Slot| match slot.number {
-            0 => u32::MAX,
-            _ if slot.fingerprint == fingerprint => u32::MAX,
-            then => number.wrapping_sub(then),
+        // What goes first has the largest.
+        let rank = |slot: &Slot| {
+            let goes = slot.is_empty() || slot.fingerprint == fingerprint;
+            (goes, slot.place() == Place::Main, age(now, slot.stamp))
         };
-        if let Some(slot) = set.iter_mut().max_by_key(|slot| age(slot)) {
+        let Some(slot) = set.iter_mut().max_by_key(|slot| rank(slot)) else {
+            return;
+        };
+        let (goes, is_of_main, age) = rank(slot);
+        if from == Place::Small || goes || is_of_main || age >= wanted {
             *slot = Slot {
                 fingerprint,
-                number,
+                stamp: now | u32::from(from == Place::Main),
             };
         }
     }
 
-    /// Forgets a ghost. Returns whether it was there, and not older than `lifetime` evictions.
-    pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> bool {
+    /// Forgets a ghost. Returns from which queue it was evicted, if it was there, and not older than
+    /// `lifetime` evictions.
+    pub fn take(&mut self, fingerprint: u32, lifetime: usize) -> Option<Place> {
         if self.slots.is_empty() {
-            return false;
+            return None;
         }
-        let number = self.number;
-        let set = self.set(fingerprint);
-        let Some(slot) = set
-            .iter_mut()
-            .find(|slot| slot.number != 0 && slot.fingerprint == fingerprint)
-        else {
-            return false;
-        };
-        let age = number.wrapping_sub(slot.number) as usize;
-        *slot = EMPTY;
-        age < lifetime
+        let now = self.now;
+        let mut set = self.set(fingerprint).iter_mut();
+        let slot = set.find(|slot| !slot.is_empty() && slot.fingerprint == fingerprint)?;
+        let found = std::mem::replace(slot, EMPTY);
+        (age(now, found.stamp) < lifetime).then(|| found.place())
     }
 
     /// A larger table, with the ghosts of the old one. Without memory the old one stays.
@@ -85,11 +103,16 @@ impl Ghosts {
             return;
         };
         let old = std::mem::replace(&mut self.slots, slots);
-        for slot in old.iter().filter(|slot| slot.number != 0) {
+        for slot in old.iter().filter(|slot| !slot.is_empty()) {
             let set = self.set(slot.fingerprint);
-            if let Some(free) = set.iter_mut().find(|other| other.number == 0) {
+            if let Some(free) = set.iter_mut().find(|other| other.is_empty()) {
                 *free = *slot;
             }
         }
     }
+}
+
+/// How many evictions ago that was.
+fn age(now: u32, stamp: u32) -> usize {
+    (now.wrapping_sub(stamp & !1) / 2) as usize
 }

@@ -151,7 +151,8 @@ impl Model {
                 self.sketch.add(spread(entry.key), entry.frequency, entries);
             }
             if entry.frequency < 2 {
-                self.ghosts.add(spread(entry.key), 2 * entries.max(1));
+                self.ghosts
+                    .add(spread(entry.key), Place::Small, 2 * entries.max(1));
                 return Some(entry.key);
             }
             entry.frequency = 0;
@@ -163,7 +164,7 @@ impl Model {
     fn insert(&mut self, key: u32, weight: u64) {
         let entries = self.entries();
         self.sketch.add(spread(key), 1, entries);
-        let returned = self.ghosts.take(spread(key), 2 * entries.max(1));
+        let returned = self.ghosts.take(spread(key), 2 * entries.max(1)) == Some(Place::Small);
         let entry = Entry {
             key,
             weight,
@@ -252,12 +253,33 @@ proptest! {
         for key in evicted {
             if let Some(at) = model.iter().rposition(|&other| other == key) {
                 let age = model.len() - 1 - at;
-                prop_assert_eq!(ghosts.take(spread(key), 16), age < 16);
-                prop_assert!(!ghosts.take(spread(key), 16));
+                let expected = (age < 16).then_some(Place::Small);
+                prop_assert_eq!(ghosts.take(spread(key), 16), expected);
+                prop_assert_eq!(ghosts.take(spread(key), 16), None);
                 model[at] = u32::MAX;
             }
-            ghosts.add(spread(key), 1024);
+            ghosts.add(spread(key), Place::Small, 1024);
             model.push(key);
+        }
+    }
+
+    #[test]
+    fn ghosts_of_the_main_queue_take_no_room_from_others(
+        steps in prop::collection::vec((0..64_u32, 0..3_u8), 1..400),
+    ) {
+        const ROOM: usize = 16;
+        let (mut with, mut without) = (Ghosts::default(), Ghosts::default());
+        for (key, step) in steps {
+            // As a key comes back before it is evicted again.
+            let found = without.take(spread(key), ROOM);
+            let other = with.take(spread(key), ROOM);
+            prop_assert_eq!(found.is_some(), other == Some(Place::Small));
+            if step < 2 {
+                with.add(spread(key), Place::Small, ROOM);
+                without.add(spread(key), Place::Small, ROOM);
+            } else {
+                with.add(spread(key), Place::Main, ROOM);
+            }
         }
     }
 }

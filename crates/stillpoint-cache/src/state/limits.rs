@@ -1,6 +1,9 @@
 //! Which tenant gives way: limits, effective protection, and what memory earns.
 
-use super::{NoRoom, ROOT, State};
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests;
+
+use super::{NoRoom, ROOT, State, account};
 use crate::{
     cause::InsertError,
     node::{Id, Locked},
@@ -27,11 +30,43 @@ impl Default for Limits {
     }
 }
 
-/// What the children of a tenant are promised together.
+/// What the children of a tenant are promised together, or what of that they use.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claims {
-    min: u64,
-    low: u64,
+    // Sums of limits that are set may be larger than the largest limit.
+    min: u128,
+    low: u128,
+}
+
+impl Claims {
+    /// What a tenant with these limits uses of what it is promised.
+    fn used(limits: &Limits, usage: u64) -> Self {
+        Self {
+            min: limits.min.min(usage).into(),
+            low: limits.low.min(usage).into(),
+        }
+    }
+
+    /// With a child's part changed.
+    fn change(&mut self, old: Self, new: Self) {
+        self.min = self.min - old.min + new.min;
+        self.low = self.low - old.low + new.low;
+    }
+
+    fn of(&self, protect: Protect) -> u128 {
+        match protect {
+            Protect::Min => self.min,
+            Protect::MinAndLow => self.low,
+            Protect::Nothing => 0,
+        }
+    }
+}
+
+/// An insert, and what its entry weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inserter {
+    pub number: u32,
+    pub weight: u64,
 }
 
 /// Ghost hits, decayed: the last ones count most.
@@ -70,11 +105,22 @@ enum Protect {
     Nothing,
 }
 
+impl Protect {
+    /// What a tenant with these limits is promised.
+    fn of(self, limits: &Limits) -> u64 {
+        match self {
+            Self::Min => limits.min,
+            Self::MinAndLow => limits.low,
+            Self::Nothing => 0,
+        }
+    }
+}
+
 /// What an eviction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// To make room for an entry of that tenant, which may take from itself.
-    Insert(u32),
+    /// To make room for an entry, whose tenant may take from itself.
+    Insert(Inserter),
     /// A limit that was set, which holds at once, whatever was promised below it.
     Limit,
     /// Memory pressure.
@@ -86,8 +132,10 @@ pub enum For {
 struct Search {
     /// Room is made below its limit.
     above: u32,
-    /// What that tenant shares guarantees with does not count as protected from it.
-    among: Option<u32>,
+    /// What room is made for, if it is for an entry.
+    inserter: Option<Inserter>,
+    /// Whether what the inserter shares guarantees with does not count as protected from it.
+    among_own: bool,
     /// Whether the guarantees of `above` itself count.
     spares_own: bool,
     protect: Protect,
@@ -106,70 +154,143 @@ const COMPARED: usize = 64;
 /// this part of what its own does.
 const HYSTERESIS: f64 = 0.8;
 
+/// A part of what is available, as large as `own` is of `all`.
+fn share(available: u64, own: u64, all: u128) -> u64 {
+    // `own` is no more than `all`.
+    (u128::from(available) * u128::from(own) / all).min(available.into()) as u64
+}
+
 impl State {
     /// Changes the limits of a tenant, and what its parent has promised.
     pub fn set_limits(&mut self, number: u32, change: impl FnOnce(&mut Limits)) {
         let tenant = self.tenant_mut(number);
-        let old = tenant.limits;
+        let (old, usage) = (tenant.limits, tenant.usage);
         change(&mut tenant.limits);
         let (new, parent) = (tenant.limits, tenant.parent);
         if let Some(parent) = parent {
-            let claims = &mut self.tenant_mut(parent).claims;
-            claims.min = claims.min.saturating_sub(old.min).saturating_add(new.min);
-            claims.low = claims.low.saturating_sub(old.low).saturating_add(new.low);
+            let above = self.tenant_mut(parent);
+            let all = u64::MAX;
+            above
+                .claims
+                .change(Claims::used(&old, all), Claims::used(&new, all));
+            let used = |limits| Claims::used(limits, usage);
+            above.claims_used.change(used(&old), used(&new));
         }
-        for level in self.path(number).collect::<Vec<_>>() {
-            self.tenant_mut(level).victim = Victim::default();
+        self.forget_victims(number);
+        self.consider_high(number);
+    }
+
+    /// Has a tenant and all above it choose anew which one gives way.
+    pub(super) fn forget_victims(&mut self, number: u32) {
+        let mut level = Some(number);
+        while let Some(number) = level {
+            let tenant = self.tenant_mut(number);
+            tenant.victim = Victim::default();
+            level = tenant.parent;
         }
     }
 
-    /// What of its min, or of its low, a tenant has: a share, where its parent has promised more
-    /// than it has itself.
-    fn protection(&self, number: u32, of: Protect) -> u64 {
+    /// Adds to what a tenant and all above it use, or takes from it: `change` returns the new usage.
+    pub(super) fn account(&mut self, number: u32, change: impl Fn(u64) -> u64) {
+        let mut level = Some(number);
+        while let Some(number) = level {
+            let tenant = self.tenant_mut(number);
+            let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.parent);
+            tenant.usage = change(old);
+            let new = tenant.usage;
+            if new <= limits.high {
+                tenant.stuck_at = 0;
+            } else if new < old {
+                tenant.stuck_at = tenant.stuck_at.min(account::above(new));
+            } else if tenant.is_above_high() {
+                self.queue_high(number);
+            }
+            if let Some(parent) = parent
+                && (limits.min, limits.low) != (0, 0)
+            {
+                let used = |usage| Claims::used(&limits, usage);
+                self.tenant_mut(parent)
+                    .claims_used
+                    .change(used(old), used(new));
+            }
+            level = parent;
+        }
+    }
+
+    /// What of its min, or of its low, a tenant has. That is all of it, unless its parent has
+    /// promised more than it has itself. Then it is what the tenant uses of it, and where the parent's
+    /// children use more than it has, a share by what they use: so the kernel's
+    /// `effective_protection` does it.
+    ///
+    /// From a sibling that has less than its share by what was promised, only as much counts as that
+    /// share leaves. So a tenant that comes later gets its own.
+    fn protection(&self, number: u32, of: Protect, inserter: Option<Inserter>) -> u64 {
         let tenant = self.tenant(number);
         let Some(parent) = tenant.parent else {
             return tenant.limits.max;
         };
         let above = self.tenant(parent);
-        let (own, claims) = match of {
-            Protect::Min => (tenant.limits.min, above.claims.min),
-            Protect::MinAndLow => (tenant.limits.low, above.claims.low),
-            Protect::Nothing => return 0,
-        };
+        let own = of.of(&tenant.limits);
+        let claims = above.claims.of(of);
         if own == 0 {
             return 0;
         }
-        let available = self.protection(parent, of);
-        if claims <= available {
-            own
-        } else {
-            // Both are below 2^64, so this fits.
-            (u128::from(available) * u128::from(own) / u128::from(claims)) as u64
+        let available = self.protection(parent, of, inserter);
+        if claims <= available.into() {
+            return own;
+        }
+        let promised = |own| share(available, own, claims);
+        let is_below = |inserter: Inserter| {
+            let mut path = self.path(inserter.number);
+            path.find(|&level| self.tenant(level).parent == Some(parent))
+                .is_some_and(|level| {
+                    let tenant = self.tenant(level);
+                    tenant.usage.saturating_add(inserter.weight) <= promised(of.of(&tenant.limits))
+                })
+        };
+        if inserter.is_some_and(is_below) {
+            return promised(own);
+        }
+        let used = of.of(&tenant.limits).min(tenant.usage);
+        match above.claims_used.of(of) {
+            all if all > available.into() => share(available, used, all),
+            _ => used,
         }
     }
 
-    /// Whether an entry could be let in if all went that no min keeps from it. Looks at single tenants
-    /// only where sums leave that open.
-    pub(super) fn may_fit(&self, number: u32, weight: u64) -> Result<(), NoRoom> {
+    /// Whether an entry could be let in if all went that is not pinned, and that no min keeps from it.
+    /// Looks at single tenants only where sums leave that open.
+    pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), NoRoom> {
+        let Inserter { number, weight } = inserter;
         let too_large = |&level: &u32| weight > self.tenant(level).limits.max;
         if let Some(level) = self.path(number).find(too_large) {
             return Err(NoRoom::TooLarge(level));
         }
-        let (mut protected, mut below) = (0_u64, None);
+        // With tenants below it, some of that may be protected as well.
+        let pinned = match self.tenant(number) {
+            own if own.children == 0 => own.pinned_bytes,
+            _ => 0,
+        };
+        let (mut protected, mut below) = (pinned, None);
         let mut is_exact = true;
         for level in self.path(number) {
             let tenant = self.tenant(level);
             let own = below.map_or(0, |below| self.tenant(below).limits.min);
-            let claimed = tenant.claims.min.saturating_sub(own);
+            let claimed = tenant.claims.min.saturating_sub(own.into());
+            let claimed = u64::try_from(claimed).unwrap_or(u64::MAX);
             is_exact &= claimed == 0;
             protected = protected.saturating_add(claimed);
             below = Some(level);
             let left = tenant.limits.max - weight;
+            if tenant.usage > left && tenant.pinned_bytes > left {
+                return Err(NoRoom::Protected(level));
+            }
             if tenant.usage <= left || protected <= left {
                 continue;
             }
             if !is_exact {
-                (protected, is_exact) = (self.protected_from(number, level), true);
+                let from_others = self.protected_from(inserter, level);
+                (protected, is_exact) = (pinned.saturating_add(from_others), true);
             }
             if protected > left {
                 return Err(NoRoom::Protected(level));
@@ -179,8 +300,9 @@ impl State {
     }
 
     /// What minima keep from a tenant that makes room below `above`. Looks at all tenants.
-    fn protected_from(&self, number: u32, above: u32) -> u64 {
-        let is_on_path = |other| self.is_within(number, other) && self.is_within(other, above);
+    fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
+        let is_on_path =
+            |other| self.is_within(inserter.number, other) && self.is_within(other, above);
         let others = (0..self.tenants.len() as u32).filter(|&other| {
             let parent = self.is_there(other).then(|| self.tenant(other).parent);
             parent.flatten().is_some_and(is_on_path) && !is_on_path(other)
@@ -188,7 +310,7 @@ impl State {
         others
             .map(|other| {
                 let usage = self.tenant(other).usage;
-                usage.min(self.protection(other, Protect::Min))
+                usage.min(self.protection(other, Protect::Min, Some(inserter)))
             })
             .fold(0, u64::saturating_add)
     }
@@ -197,18 +319,19 @@ impl State {
     fn may_take(&self, number: u32, weight: u64, search: Search) -> bool {
         for level in self.path(number) {
             let is_end = level == search.above && !(search.spares_own && level != ROOT);
-            let is_own = search
-                .among
-                .is_some_and(|inserter| self.is_within(inserter, level));
+            let is_own = search.among_own
+                && search
+                    .inserter
+                    .is_some_and(|inserter| self.is_within(inserter.number, level));
             if is_end || is_own {
                 return true;
             }
             let left = self.tenant(level).usage.saturating_sub(weight);
+            let protection = |of| self.protection(level, of, search.inserter);
             let protected = match search.protect {
-                Protect::Min | Protect::Nothing => self.protection(level, search.protect),
-                Protect::MinAndLow => self
-                    .protection(level, Protect::Min)
-                    .max(self.protection(level, Protect::MinAndLow)),
+                Protect::Nothing => 0,
+                Protect::Min => protection(Protect::Min),
+                Protect::MinAndLow => protection(Protect::Min).max(protection(Protect::MinAndLow)),
             };
             if left < protected {
                 return false;
@@ -234,7 +357,11 @@ impl State {
         let kinds = if what_for == For::Limit { 3 } else { 2 };
         let mut search = Search {
             above,
-            among: None,
+            inserter: match what_for {
+                For::Insert(inserter) => Some(inserter),
+                For::Limit | For::Pressure => None,
+            },
+            among_own: false,
             spares_own: what_for == For::Pressure,
             protect: Protect::Nothing,
         };
@@ -244,12 +371,12 @@ impl State {
                 return Some(chosen);
             }
         }
-        let For::Insert(own) = what_for else {
+        let For::Insert(Inserter { number: own, .. }) = what_for else {
             return None;
         };
         // An inserter that has less than its guarantees takes from others before itself and what it
         // shares these with: but the others have no more to give.
-        search.among = Some(own);
+        search.among_own = true;
         for protect in &all[..kinds] {
             search.protect = *protect;
             if let Some(chosen) = self.choose_with(locked, search) {
@@ -265,7 +392,9 @@ impl State {
     fn choose_with(&mut self, locked: &mut Locked, search: Search) -> Option<(u32, Id)> {
         self.searches += 1;
         for _ in 0..TRIES {
-            let number = self.choose_tenant(search)?;
+            let Some(number) = self.choose_tenant(search) else {
+                break;
+            };
             if let Some(id) = self.candidate_of(locked, number, search) {
                 let victim = &mut self.tenant_mut(search.above).victim;
                 victim.left = victim.left.saturating_sub(1);
@@ -275,10 +404,10 @@ impl State {
             self.tenant_mut(search.above).victim = Victim::default();
             self.tenant_mut(number).passed = self.searches;
         }
-        // Many are so: any that is not. Each is looked at once.
+        // Many are so, or were when a search looked last: any that is not. Each is looked at once.
         (0..self.tenants.len() as u32).find_map(|number| {
             let may =
-                self.is_within_if_there(number, search.above) && self.gives_way(number, search);
+                self.is_within_if_there(number, search.above) && self.gives_way(number, 1, search);
             let id = may.then(|| self.candidate_of(locked, number, search))??;
             Some((number, id))
         })
@@ -286,8 +415,10 @@ impl State {
 
     /// The entry of a tenant that goes next, if the search may take it.
     fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
-        let id = self.tenant_mut(number).policy.candidate(locked)?;
+        let tenant = self.tenant_mut(number);
+        let id = tenant.policy.candidate(locked)?;
         let weight = crate::policy::Nodes::weight(locked, id);
+        tenant.next_weight = weight;
         self.may_take(number, weight, search).then_some(id)
     }
 
@@ -300,7 +431,8 @@ impl State {
         let victim = self.tenant(above).victim;
         if let Some(number) = victim.number
             && victim.left > 0
-            && self.gives_way(number, search)
+            && self.is_within_if_there(number, above)
+            && self.gives_next(number, search)
         {
             return Some(number);
         }
@@ -311,7 +443,7 @@ impl State {
         let best = (cursor..count)
             .chain(0..cursor)
             .filter(|&number| {
-                self.is_within_if_there(number, above) && self.gives_way(number, search)
+                self.is_within_if_there(number, above) && self.gives_next(number, search)
             })
             .take(COMPARED)
             .inspect(|&number| last = number)
@@ -325,7 +457,8 @@ impl State {
                 if victim.number == Some(number) {
                     worth *= HYSTERESIS;
                 }
-                let excess = tenant.usage - self.protection(number, Protect::Min).min(tenant.usage);
+                let protected = self.protection(number, Protect::Min, search.inserter);
+                let excess = tenant.usage.saturating_sub(protected);
                 (!over_high, worth, excess, number)
             })
             .min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)))?
@@ -338,11 +471,18 @@ impl State {
         Some(best)
     }
 
-    /// Whether a tenant has something that may be taken, and was not passed over in this search.
-    fn gives_way(&self, number: u32, search: Search) -> bool {
+    /// Whether the entry of a tenant that goes next may be taken, as far as its weight is known. So
+    /// tenants that are just above what is protected are not tried again and again.
+    fn gives_next(&self, number: u32, search: Search) -> bool {
+        let weight = self.tenant(number).next_weight;
+        self.gives_way(number, weight, search)
+    }
+
+    /// Whether so much may be taken from a tenant, which was not passed over in this search.
+    fn gives_way(&self, number: u32, weight: u64, search: Search) -> bool {
         let tenant = self.tenants[number as usize].as_ref();
         tenant.is_some_and(|tenant| tenant.policy.entries() > 0 && tenant.passed != self.searches)
-            && self.may_take(number, 1, search)
+            && self.may_take(number, weight, search)
     }
 
     /// Tells a user why there is no room: under the hold of the lock that has found it so, after

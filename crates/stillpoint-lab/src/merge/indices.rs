@@ -30,6 +30,12 @@ impl Found {
         true
     }
 
+    /// Returns whether the index is there.
+    pub fn contains(&self, index: u64) -> bool {
+        let before = self.0.range(..=index).next_back();
+        before.is_some_and(|(_, &end)| index <= end)
+    }
+
     /// The ranges of `all` that are not there.
     pub fn missing(&self, all: Indices) -> Vec<(u64, u64)> {
         let (mut next, last) = all.all().into_inner();
@@ -68,7 +74,9 @@ mod tests {
             let mut found = Found::default();
             let mut set = std::collections::BTreeSet::new();
             for index in indices {
+                prop_assert_eq!(found.contains(index), set.contains(&index));
                 prop_assert_eq!(found.insert(index), set.insert(index));
+                prop_assert!(found.contains(index));
             }
             let all: Indices = format!("{first}-{}", first + more).parse().expect("a range");
             let expected: Vec<u64> = all.all().filter(|index| !set.contains(index)).collect();

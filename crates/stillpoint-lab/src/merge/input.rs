@@ -7,10 +7,14 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::Read;
 use std::path::Path;
 
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::machine::LIBRARY_VARIABLES;
 use crate::run::{Curve, Metrics, Spread};
+use crate::scale;
+use crate::sim::Sim;
 use crate::torture::plan::Plan;
 
 /// The most bytes of a file. The largest that this program writes, `scale kfree` with its curves,
@@ -134,18 +138,21 @@ impl Input {
         let Content {
             experiment,
             params,
-            machine,
+            mut machine,
             partial,
             rows,
         } = content;
+        let is_sim = Sim::has_subcommand(&experiment);
         let kind = match experiment.as_str() {
             "torture" => Kind::Torture,
             "sweep" | "improve" => Kind::Sim(experiment),
             // The names of these are experiments', too.
-            _ if params.contains_key("constants") => Kind::Sim(experiment),
-            _ => Kind::Scale(experiment),
+            _ if is_sim && params.contains_key("constants") => Kind::Sim(experiment),
+            name if scale::is_experiment(name) => Kind::Scale(experiment),
+            _ => return Err("has no figures of this program".to_owned()),
         };
-        check_names(&machine, &rows)?;
+        machine.check()?;
+        check_names(&rows)?;
         for row in &rows {
             check(row, &kind)?;
         }
@@ -200,23 +207,54 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
+/// The most bytes of a name, and the most figures of a row.
+const LONGEST_NAME: usize = 1000;
+const MOST_FIGURES: usize = 200;
+
+/// Returns whether it can be printed, and kept for each of many failures.
+fn is_text(text: &str) -> bool {
+    text.len() <= LONGEST_NAME && !text.chars().any(char::is_control)
+}
+
+fn no_names() -> String {
+    "has names that no run of this program has".to_owned()
+}
+
+impl Ran {
+    /// Refuses what no run has: it is printed, and the variables stand before commands that are to
+    /// be typed. Those of them that are not the library's are forgotten.
+    pub fn check(&mut self) -> Result<(), String> {
+        let of_program = [&self.kernel, &self.version].into_iter();
+        let holds = of_program.chain(&self.commit).all(|text| is_text(text))
+            && self
+                .environment
+                .iter()
+                .all(|(name, value)| name.starts_with("STILLPOINT_") && is_text(value));
+        if !holds {
+            return Err(no_names());
+        }
+        let of_library = |name: &String| LIBRARY_VARIABLES.contains(&name.as_str());
+        self.environment.retain(|name, _| of_library(name));
+        Ok(())
+    }
+}
+
 /// Refuses names that no run has: they are printed, and are part of commands.
-fn check_names(ran: &Ran, rows: &[Row]) -> Result<(), String> {
-    let is_name = |name: &str| {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_+.".contains(c);
-        !name.is_empty() && name.chars().all(is_plain)
+fn check_names(rows: &[Row]) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_+.".contains(c);
+    let is_name = |name: &str| !name.is_empty() && is_text(name) && name.chars().all(is_plain);
+    let holds = |row: &Row| {
+        let figures = row.metrics.keys().chain(row.spread.keys());
+        is_name(&row.subject)
+            && is_name(&row.variant)
+            && row.scenario.as_deref().is_none_or(is_text)
+            && row.metrics.len().max(row.spread.len()) <= MOST_FIGURES
+            && figures.into_iter().all(|name| is_name(name))
     };
-    let mut of_rows = rows.iter().flat_map(|row| [&row.subject, &row.variant]);
-    let mut of_variables = ran.environment.keys();
-    let texts = [&ran.kernel, &ran.version].into_iter();
-    let mut texts = texts.chain(&ran.commit).chain(ran.environment.values());
-    let holds = of_rows.all(|name| is_name(name))
-        && of_variables.all(|name| is_name(name))
-        && !texts.any(|text| text.chars().any(char::is_control));
-    if holds {
+    if rows.iter().all(holds) {
         Ok(())
     } else {
-        Err("has names that no run of this program has".to_owned())
+        Err(no_names())
     }
 }
 

@@ -73,10 +73,32 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns whether all that was asked for has been run, and nothing was wrong.
+    /// Returns whether all that was asked for has been run and read, and nothing was wrong.
     pub fn is_clean(&self) -> bool {
-        self.failures == 0 && self.broken_properties == 0 && self.missing == 0 && self.partial == 0
+        !self.has_faults() && self.unreadable == 0
     }
+
+    /// Returns whether a run failed, or is not there, or not as a whole.
+    pub fn has_faults(&self) -> bool {
+        self.failures > 0 || self.broken_properties > 0 || self.missing > 0 || self.partial > 0
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_result_with_files_that_could_not_be_read_is_not_clean() {
+    let clean = Counts::default();
+    assert!(clean.is_clean() && !clean.has_faults());
+    let unreadable = Counts {
+        unreadable: 1,
+        ..clean
+    };
+    assert!(!unreadable.is_clean() && !unreadable.has_faults());
+    let missing = Counts {
+        missing: 1,
+        ..clean
+    };
+    assert!(!missing.is_clean() && missing.has_faults());
 }
 
 /// Files of one machine and program.

@@ -45,6 +45,9 @@ job array, or with the same content, the second one is left out and named, but f
 run failed, an index is missing, a run was broken off or a property of a sweep does not hold; 2 if files could not be read, are not of one kind, or the \
 usage is bad. `stillpoint report --from` draws the result, and `stillpoint torture --replay` does its failures again.";
 
+/// How the names end of what runs leave that are broken off.
+const PARTIAL: &str = ".json.partial";
+
 /// The longest list in the result. The counts beside it are of all.
 const MOST_NAMED: usize = 10_000;
 
@@ -58,7 +61,7 @@ const MOST_TOLD: usize = 20;
 #[derive(Args)]
 pub struct Options {
     /// The results, as torture, sim or scale have written them with --json; a folder stands for the
-    /// files in it whose names end in .json
+    /// files in it whose names end in .json, and those of runs that were broken off in .json.partial
     #[arg(value_name = "FILES", required = true)]
     files: Vec<PathBuf>,
 
@@ -80,6 +83,13 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let mut unreadable = List::default();
     for path in &files {
         let name = path.display().to_string();
+        // It is printed, and stands in the result.
+        if name.chars().any(char::is_control) {
+            let why = "has control characters in its name".to_owned();
+            let file = name.escape_debug().to_string();
+            unreadable.push(Named { file, why });
+            continue;
+        }
         let input = match Input::read(path) {
             Ok(input) => input,
             Err(why) => {
@@ -87,6 +97,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 continue;
             }
         };
+        let is_first = joined.is_none();
         let join = match &mut joined {
             Some(join) if join.kind != input.kind => {
                 return Err(usage(format!(
@@ -101,6 +112,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         };
         if let Err(why) = join.add(&name, &input) {
             unreadable.push(Named { file: name, why });
+            if is_first {
+                // What it says of kind and array is not to be held against the others.
+                joined = None;
+            }
         }
     }
     let Some(join) = joined else {
@@ -116,8 +131,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         None => say!("{}", serde_json::to_string_pretty(&merged)?),
     }
     Ok(match merged.counts {
-        counts if !counts.is_clean() => ExitCode::FAILURE,
-        counts if counts.unreadable > 0 => ExitCode::from(2),
+        counts if counts.has_faults() => ExitCode::FAILURE,
+        counts if !counts.is_clean() => ExitCode::from(2),
         _ => ExitCode::SUCCESS,
     })
 }
@@ -148,11 +163,19 @@ fn all_files(options: &Options) -> Result<Vec<PathBuf>> {
         let mut inside = Vec::new();
         for entry in entries {
             let entry = entry.with_context(|| format!("cannot read {name}"))?.path();
-            if entry.extension().is_some_and(|end| end == "json") && !is_output(&entry) {
+            let name = entry.as_os_str().as_encoded_bytes();
+            let ends = [".json", PARTIAL].map(|end| name.ends_with(end.as_bytes()));
+            if ends.contains(&true) && !is_output(&entry) {
                 inside.push(entry);
             }
         }
-        inside.sort();
+        // Of a task that was broken off and then done again, the whole result counts.
+        let is_partial = |path: &Path| {
+            path.as_os_str()
+                .as_encoded_bytes()
+                .ends_with(PARTIAL.as_bytes())
+        };
+        inside.sort_by_cached_key(|path| (is_partial(path), path.clone()));
         files.append(&mut inside);
     }
     if files.is_empty() {
@@ -240,7 +263,7 @@ impl Join {
         }
     }
 
-    /// Adds a file, or says why it cannot be added.
+    /// Adds a file, or says why it cannot be added; then nothing of it is kept.
     fn add(&mut self, name: &str, input: &Input) -> Result<(), String> {
         if let Some(expected) = self.expected {
             match input.index() {
@@ -256,24 +279,30 @@ impl Join {
         if !self.is_asked && indices_of(input) != self.expected {
             return Err(format!("is of another job array than {}", self.first));
         }
-        let is_new = self.identities.insert(input.identity);
-        if is_new {
-            // A fault counts, also in a file that does not.
-            failures::of_file(name, input).for_each(|failure| self.failures.push(failure));
-        }
+        let is_new = !self.identities.contains(&input.identity);
         let duplicate = match input.index() {
-            Some(index) if !self.found.insert(index) => {
+            Some(index) if self.found.contains(index) => {
                 Some(format!("the index {index} has a result"))
             }
             _ if !is_new => Some("another file has the same content".to_owned()),
             _ => None,
         };
+        if duplicate.is_none() {
+            self.totals.add(name, input)?;
+        }
+        self.identities.insert(input.identity);
+        if is_new {
+            // A fault counts, also in a file that does not.
+            failures::of_file(name, input).for_each(|failure| self.failures.push(failure));
+        }
         if let Some(why) = duplicate {
             let file = name.to_owned();
             self.duplicates.push(Named { file, why });
             return Ok(());
         }
-        self.totals.add(name, input)?;
+        if let Some(index) = input.index() {
+            self.found.insert(index);
+        }
         self.counts.merged += 1;
         self.counts.runs += match self.kind {
             Kind::Torture => input.rows.len() as u64,

@@ -10,10 +10,9 @@ use super::input::{Input, Kind, Row};
 use super::merged::{self, Worst};
 use crate::run::{Metrics, Spread};
 
-/// The most cases, over all points, and the most bytes of their names: a sweep has thousands.
+/// The most cases, over all points, and the most bytes of a point: a sweep has thousands.
 const MOST_CASES: usize = 200_000;
-const LONGEST_NAME: usize = 1000;
-const MOST_FIGURES: usize = 200;
+const LONGEST_POINT: usize = 1000;
 
 /// Parameters that make no other point: how it was chosen what to run, and how often.
 const NO_POINT: [&str; 9] = [
@@ -29,20 +28,11 @@ const NO_POINT: [&str; 9] = [
     "constants",
 ];
 
-/// Figures of which more is better; of all others, less.
-const MORE_IS_BETTER: [&str; 11] = [
-    "counts_per_s",
-    "adds_per_s",
-    "requests_per_s",
-    "reads_per_s",
-    "updates_per_s",
-    "keys_per_s",
-    "calls_per_s",
-    "ops_per_s",
-    "calls_per_gp",
-    "hit_ratio",
-    "survived_s",
-];
+/// Figures of which more is better, beside all that are so many a second; of all others, less.
+const MORE_IS_BETTER: [&str; 3] = ["calls_per_gp", "hit_ratio", "survived_s"];
+
+/// Rates that are a cost.
+const RATES_OF_COSTS: [&str; 2] = ["membarriers_per_s", "looks_per_s"];
 
 /// Of a torture, only these can be better or worse.
 const OF_TORTURE: [&str; 3] = ["errors", "stalls", "survived_s"];
@@ -98,15 +88,8 @@ impl Totals {
             .filter(|row| self.takes(row))
             .map(|row| (key(row, &point), row))
             .collect();
-        for (key, row) in &rows {
-            let names = [&key.subject, &key.variant, &key.point].into_iter();
-            let long = names
-                .chain(&key.scenario)
-                .chain(row.metrics.keys())
-                .any(|name| name.len() > LONGEST_NAME);
-            if long || row.metrics.len() > MOST_FIGURES {
-                return Err("has rows that no run of this program has".to_owned());
-            }
+        if point.len() > LONGEST_POINT {
+            return Err("has parameters that no run of this program has".to_owned());
         }
         let keys: BTreeSet<&Key> = rows.iter().map(|(key, _)| key).collect();
         let new = keys
@@ -239,7 +222,8 @@ fn key(row: &Row, point: &str) -> Key {
 }
 
 fn more_is_better(metric: &str) -> bool {
-    MORE_IS_BETTER.contains(&metric)
+    let is_rate = metric.ends_with("_per_s") && !RATES_OF_COSTS.contains(&metric);
+    is_rate || MORE_IS_BETTER.contains(&metric)
 }
 
 fn case_of(row: &merged::Row) -> (&str, &str, Option<&str>) {
@@ -282,4 +266,31 @@ fn by_point(a: &merged::Row, b: &merged::Row) -> Ordering {
         }
     }
     Ordering::Equal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_is_done_in_a_second_more_is_better() {
+        for metric in [
+            "ops_per_s",
+            "tenants_per_s",
+            "gps_per_s",
+            "hit_ratio",
+            "survived_s",
+        ] {
+            assert!(more_is_better(metric), "{metric}");
+        }
+        for metric in [
+            "ns_per_op",
+            "membarriers_per_s",
+            "looks_per_s",
+            "rss_ratio",
+            "total_s",
+        ] {
+            assert!(!more_is_better(metric), "{metric}");
+        }
+    }
 }

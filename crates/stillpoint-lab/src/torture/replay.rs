@@ -69,20 +69,24 @@ pub fn runs(path: &Path, options: &Options) -> Result<Vec<(&'static Entry, Plan)
     if plans.is_empty() {
         return Err(refuse("says no run that could be done again".to_owned()).into());
     }
-    tell_differences(&ran);
-    plans
+    let mut ran = ran;
+    ran.check().map_err(&refuse)?;
+    let checked: Result<Vec<_>, String> = plans
         .into_iter()
-        .map(|plan| {
-            let flavour = checked(&plan).map_err(&refuse)?;
-            let plan = Plan {
-                isolated: flavour.isolated,
-                kernel_format: options.kernel_format,
-                stat_interval_s: options.stat_interval,
-                ..plan
-            };
-            Ok((flavour, plan))
-        })
-        .collect()
+        .map(|plan| Ok((checked(&plan)?, plan)))
+        .collect();
+    let checked = checked.map_err(&refuse)?;
+    tell_differences(&ran);
+    let runs = checked.into_iter().map(|(flavour, plan)| {
+        let plan = Plan {
+            isolated: flavour.isolated,
+            kernel_format: options.kernel_format,
+            stat_interval_s: options.stat_interval,
+            ..plan
+        };
+        (flavour, plan)
+    });
+    Ok(runs.collect())
 }
 
 /// The plans whose runs found a fault; all of them if none did.
@@ -145,7 +149,15 @@ fn checked(plan: &Plan) -> Result<&'static Entry, String> {
     if let Some((name, value, range)) = counts.iter().find(|(_, n, range)| !range.contains(n)) {
         return Err(format!("{name} is {value}, and not in {range:?}"));
     }
+    let threads = &flavour.threads;
+    let other = |count: usize, usual: u32| count != usual as usize;
     let asks = [
+        ("--readers", other(plan.readers, threads.readers)),
+        ("--writers", other(plan.writers, threads.writers)),
+        (
+            "--fakewriters",
+            other(plan.fakewriters, threads.fakewriters),
+        ),
         ("--signals", plan.has(Disturbance::Signals)),
         ("--gpwrap", plan.gpwrap),
     ];
@@ -183,6 +195,20 @@ mod tests {
         assert!(refused(|plan| plan.duration_s = f64::INFINITY));
         assert!(refused(|plan| plan.stall_reader_s = -1.0));
         assert!(refused(|plan| plan.disturbances.push(Disturbance::Signals)));
+        // A flavour with threads of its own has no others.
+        for entry in flavours::FLAVOURS {
+            for option in ["--readers", "--writers", "--fakewriters"] {
+                let mut plan = plan_for(entry.name);
+                match option {
+                    "--readers" => plan.readers += 1,
+                    "--writers" => plan.writers += 1,
+                    _ => plan.fakewriters += 1,
+                }
+                let is_refused = checked(&plan).is_err();
+                let is_fixed = entry.unsupported_options.contains(&option);
+                assert_eq!(is_refused, is_fixed, "{} {option}", entry.name);
+            }
+        }
     }
 
     #[test]

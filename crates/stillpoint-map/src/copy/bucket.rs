@@ -133,7 +133,8 @@ impl<K, V> Seen<K, V> {
     /// Returns whether another look has found the same entries with this tag in slots, and the same
     /// spill.
     fn is_same(&self, other: &Self, tag: u8) -> bool {
-        self.has_same_slots(other.word, tag) && self.spill == other.spill
+        let is_same_word = self.word == other.word;
+        (is_same_word || self.has_same_slots(other.word, tag)) && self.spill == other.spill
     }
 
     /// Returns whether a word has the same entries with this tag in slots.
@@ -373,6 +374,7 @@ pub struct Locked<'t, K, V> {
 
 impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     /// The lock has just been taken, with the word as it was before.
+    #[inline]
     pub fn of(bucket: &'t Bucket<K, V>, word: Word) -> Self {
         Self {
             bucket,
@@ -390,6 +392,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
     }
 
     /// Returns whether what was seen is still so, as far as entries with this tag go.
+    #[inline]
     pub fn is_same(&self, seen: &Seen<K, V>, tag: u8) -> bool {
         self.seen().is_same(seen, tag)
     }
@@ -399,54 +402,58 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         self.word.is_empty()
     }
 
-    fn taken(&self) -> u8 {
-        self.word.taken().bits()
-    }
-
     fn set_behind(&mut self, behind: Behind<K, V>) {
         self.behind = behind;
         self.bucket.set_behind(behind);
     }
 
-    /// What is pending and over becomes clean. Returns how many slots are clean, and whether some
-    /// are pending.
-    pub fn clean(&mut self, now: Moment) -> (u32, bool) {
+    /// What is pending and over becomes clean.
+    #[inline]
+    pub fn clean(&mut self, now: Moment) {
         if self.behind.pending() != 0 && now.is_over(self.behind.stamp()) {
             self.set_behind(self.behind.with_pending(0, 0));
         }
-        let pending = self.behind.pending();
-        ((!(self.taken() | pending) & ALL).count_ones(), pending != 0)
     }
 
-    fn clean_slot(&self) -> Option<usize> {
-        let clean = !(self.taken() | self.behind.pending()) & ALL;
-        (clean != 0).then(|| clean.trailing_zeros() as usize)
+    /// Returns whether slots are pending.
+    #[inline]
+    pub fn has_pending(&self) -> bool {
+        self.behind.pending() != 0
     }
 
-    /// Puts an entry into a clean slot. Returns whether there was one.
-    pub fn insert(&mut self, tag: u8, pair: (K, V)) -> bool {
-        let Some(slot) = self.clean_slot() else {
-            return false;
-        };
+    /// A clean slot, and the others, a bit for each.
+    #[inline]
+    fn clean_slot(&self) -> Option<(usize, u8)> {
+        let clean = !(self.word.taken().bits() | self.behind.pending()) & ALL;
+        (clean != 0).then(|| (clean.trailing_zeros() as usize, clean & (clean - 1)))
+    }
+
+    /// Puts an entry into a clean slot, if there is one. Returns which are left, a bit for each.
+    #[inline]
+    pub fn insert(&mut self, tag: u8, pair: (K, V)) -> Option<u8> {
+        let (slot, left) = self.clean_slot()?;
         // SAFETY: this has the lock, and it is clean.
         unsafe { self.bucket.write(slot, pair) };
         self.word = self.word.with(slot, tag);
-        true
+        Some(left)
     }
 
-    /// Puts an entry into a clean slot, in place of one in a slot. Returns whether there was one.
-    pub fn update(&mut self, old: usize, tag: u8, pair: (K, V), stamp: impl Fn() -> u16) -> bool {
-        let Some(slot) = self.clean_slot() else {
-            return false;
-        };
-        // SAFETY: this has the lock, and it is clean.
-        unsafe { self.bucket.write(slot, pair) };
-        self.word = self.word.with(slot, tag);
+    /// As [`Locked::insert`], in place of an entry in a slot.
+    #[inline]
+    pub fn update(
+        &mut self,
+        old: usize,
+        tag: u8,
+        pair: (K, V),
+        stamp: impl Fn() -> u16,
+    ) -> Option<u8> {
+        let left = self.insert(tag, pair)?;
         self.empty(old, stamp);
-        true
+        Some(left)
     }
 
     /// Empties a slot. `stamp` is called after that ([`Epochs::stamp`](super::epochs::Epochs::stamp)).
+    #[inline]
     pub fn empty(&mut self, slot: usize, stamp: impl Fn() -> u16) {
         self.word = self.word.without(slot);
         self.bucket.swap_word(self.word.locked());
@@ -479,7 +486,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
 
     /// Ends what a thread that a fork has removed was doing.
     pub fn repair(&mut self, stamp: impl Fn() -> u16) {
-        let replaced = self.behind.pending() & self.taken();
+        let replaced = self.behind.pending() & self.word.taken().bits();
         for slot in (0..SLOTS).filter(|slot| replaced >> slot & 1 == 1) {
             self.word = self.word.without(slot);
         }
@@ -487,7 +494,10 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
             self.word = self.word.spilled();
         }
         self.bucket.swap_word(self.word.locked());
-        self.set_behind(self.behind.with_pending(ALL & !self.taken(), stamp()));
+        self.set_behind(
+            self.behind
+                .with_pending(ALL & !self.word.taken().bits(), stamp()),
+        );
     }
 }
 
@@ -523,7 +533,7 @@ mod tests {
         let bucket = Entries::default();
         let mut locked = Locked::of(&bucket, bucket.word());
         for tag in tags {
-            assert!(locked.insert(*tag, (u64::from(*tag), 0)));
+            assert!(locked.insert(*tag, (u64::from(*tag), 0)).is_some());
         }
         drop(locked);
         bucket

@@ -1,9 +1,6 @@
 //! The methods of `CopyMap` that change it.
 
-use super::{
-    core::Changed,
-    map::{CopyMap, In},
-};
+use super::{core::Changed, map::CopyMap, world::In};
 use crate::{outcome::Operation, store::no_memory};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -40,6 +37,14 @@ where
     V: Copy + Send + 'static,
     S: BuildHasher,
 {
+    /// For a map that has a table.
+    fn world(&self) -> In<'_, K, V> {
+        In {
+            domain: self.domain(),
+            shared: self.shared_pointer(),
+        }
+    }
+
     /// Does what `decide` says about the entry of a key. It is asked again if another thread was
     /// faster.
     #[track_caller]
@@ -55,19 +60,19 @@ where
         self.check(guard);
         let hash = self.hash(key);
         let hash_of = |key: &K| self.hash(key);
-        let world = In(self.domain());
         // What was decided for a map without a table.
         let mut decided = None;
-        let core = match self.core() {
-            Some(core) => core,
+        let shared = match self.shared() {
+            Some(shared) => shared,
             None => match decide(None) {
                 Act::Leave(with) => return with,
                 act => {
                     decided = Some(act);
-                    self.core_for(0, false).unwrap_or_else(|| no_memory())
+                    self.shared_for(0, false).unwrap_or_else(|| no_memory())
                 }
             },
         };
+        let (core, world) = (&shared.core, self.world());
         loop {
             // SAFETY: inside a section of the map's domain.
             let look = unsafe { core.look(hash, |other| key.equivalent(other)) };
@@ -408,6 +413,23 @@ where
     #[track_caller]
     pub fn clear(&self, guard: &impl Section) {
         self.retain(|_, _| false, guard);
+    }
+
+    /// Lets the table shrink to what its entries need, below what the map was made with or has
+    /// reserved. Does not wait for that: removals, inserts and the domain's service thread do it.
+    ///
+    /// A map that holds fewer entries than it did shrinks without this.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn shrink_to_fit(&self, guard: &impl Section) {
+        self.check(guard);
+        if let Some(shared) = self.shared() {
+            // SAFETY: inside a section of the map's domain.
+            unsafe { shared.core.shrink_to_fit(&self.world()) };
+        }
     }
 }
 

@@ -1,27 +1,26 @@
-//! The current table of a map, what changes its entries, and when it moves to another table: by the
-//! rules of [`crate::core`].
-//!
-//! The entries have no hashes with them: so a table that grows asks for those of the keys, before
-//! any lock is taken. Tables that shrink do not.
+//! The current table of a map, and what changes its entries.
 
 use super::{
     bucket::{Place, Seen, tag},
     epochs::{Epochs, GracePeriods},
-    moving::Move,
     spill::{NewSpill, Spill, Tagged},
     table::{Header, Table},
 };
 use crate::{
-    core::{FEW_LINKS, LARGE, bits_for, capacity, fence_change, is_looked_at},
+    core::{LARGE, bits_for, fence_change, is_looked_at},
     count::Count,
-    resize::Progress,
-    table::{FEWEST_BITS, MOST_BITS},
+    driving::Driving,
+    table::FEWEST_BITS,
 };
 use std::ptr;
 use stillpoint_platform::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// A bucket with no more clean slots asks for those that are pending.
-const FEW_CLEAN: u32 = 2;
+/// Returns whether two of these slots or fewer are left: then a bucket asks for those that are
+/// pending.
+fn are_few(slots: u8) -> bool {
+    let without_lowest = |slots: u8| slots & slots.wrapping_sub(1);
+    without_lowest(without_lowest(slots)) == 0
+}
 
 /// A map's domain: grace periods, and where goes what is no longer used, until readers have left.
 pub trait World<K, V>: GracePeriods {
@@ -29,6 +28,8 @@ pub trait World<K, V>: GracePeriods {
     fn retire_spill(&self, spill: Spill<K, V>);
     /// Frees the memory of a table after a grace period.
     fn retire_table(&self, table: Table<'_, K, V>);
+    /// Has [`Core::drive`] called after a grace period.
+    fn drive_later(&self);
 }
 
 /// What became of a change.
@@ -57,13 +58,14 @@ impl<K: Copy, V: Copy> Look<'_, K, V> {
 
 /// A map without its hasher and its domain.
 pub struct Core<K, V, C> {
-    table: AtomicPtr<Header<K, V>>,
+    pub(super) table: AtomicPtr<Header<K, V>>,
     pub count: Count,
     /// The bits of the smallest table that it may shrink to.
-    floor: AtomicU32,
-    epochs: Epochs<C>,
+    pub(super) floor: AtomicU32,
+    pub(super) epochs: Epochs<C>,
     /// The epoch that was open when the last table was replaced, for [`Epochs::is_past`].
-    replaced: AtomicU64,
+    pub(super) replaced: AtomicU64,
+    pub driving: Driving,
 }
 
 impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
@@ -78,6 +80,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             floor: AtomicU32::new(floor),
             epochs: Epochs::new(),
             replaced: AtomicU64::new(0),
+            driving: Driving::new(),
         };
         core.spread_out(bits);
         Some(core)
@@ -97,13 +100,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         unsafe { Table::from_word(word) }.expect("there is always one")
     }
 
-    /// When slots become clean, for tests.
-    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
-    pub fn epochs(&self) -> &Epochs<C> {
-        &self.epochs
-    }
-
-    fn spread_out(&self, bits: u32) {
+    pub(super) fn spread_out(&self, bits: u32) {
         if bits >= LARGE {
             self.count.spread_out();
         }
@@ -154,21 +151,21 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
         let place = look.found.map(|(place, _)| place);
         let mut prepared = None;
-        let (clean, is_pending, has_spilled) = loop {
+        let (clean, has_pending, has_spilled) = loop {
             let Some(mut locked) = table.lock_at(look.index, stamp) else {
                 return Changed::NotSame;
             };
             if !locked.is_same(&look.seen, tag) {
                 return Changed::NotSame;
             }
-            let (clean, is_pending) = locked.clean(self.epochs.now());
+            locked.clean(self.epochs.now());
             let done = match place {
                 None => locked.insert(tag, pair),
                 Some(Place::Slot(old)) => locked.update(old, tag, pair, stamp),
-                Some(Place::Spilled(_)) => false,
+                Some(Place::Spilled(_)) => None,
             };
-            if done {
-                break (clean - 1, is_pending, false);
+            if let Some(left) = done {
+                break (left, locked.has_pending(), false);
             }
             if let Some(new) = prepared.take() {
                 if let Some(Place::Slot(old)) = place {
@@ -176,12 +173,13 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 } else {
                     locked.set_spill(Some(new));
                 }
+                let has_pending = locked.has_pending();
                 locked.unlock();
                 look.seen
                     .spill
                     .into_iter()
                     .for_each(|old| world.retire_spill(old));
-                break (0, is_pending, true);
+                break (0, has_pending, true);
             }
             drop(locked);
             // SAFETY: the section in which it was seen.
@@ -203,7 +201,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             self.count.add(1);
         }
         fence_change();
-        if is_pending && clean <= FEW_CLEAN {
+        if has_pending && are_few(clean) {
             self.epochs.advance(world, clean == 0);
         }
         if has_spilled && !matches!(place, Some(Place::Spilled(_))) {
@@ -283,167 +281,6 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         unsafe { self.help(world, hash_of) };
         Changed::Done
     }
-
-    fn consider_growing(&self, table: Table<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
-        let bits = table.bits();
-        let extended = table.header().units.extended.load(Ordering::Relaxed);
-        if bits < MOST_BITS && self.count.get() > capacity(bits) {
-            self.start_move(table, bits + 1);
-        } else if extended > table.buckets() as u64 + FEW_LINKS {
-            // Not while readers may hold up the memory of the last table: it counts against no
-            // budget, and one that no slot comes free in would soon be replaced again. What is put
-            // behind buckets instead does count.
-            if self.epochs.is_past(self.replaced.load(Ordering::Relaxed)) {
-                self.start_move(table, bits);
-            } else {
-                self.epochs.advance(world, true);
-            }
-        }
-    }
-
-    fn consider_shrinking(&self, table: Table<'_, K, V>) {
-        let bits = table.bits();
-        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
-            self.start_move(table, bits - 1);
-        }
-    }
-
-    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
-    /// move.
-    fn start_move(&self, table: Table<'_, K, V>, bits: u32) {
-        // Relaxed: only compared. While the table before it moves, it is not the current one.
-        let current = self.table.load(Ordering::Relaxed);
-        if current != table.into_word() || table.next().is_some() {
-            return;
-        }
-        let Some(next) = Table::new(bits) else { return };
-        self.spread_out(bits);
-        if !table.set_next(next) {
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { next.free_memory() };
-        }
-    }
-
-    /// Makes the table at least large enough for so many more entries, and the smallest for that.
-    /// Does nothing while tables move. Returns false without memory.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn reserve(&self, more: usize) -> bool {
-        let entries = self.count.get().checked_add(more);
-        let Some(bits) = entries.and_then(bits_for) else {
-            return false;
-        };
-        // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        if table.bits() < bits {
-            // The table grows there in steps. Whether there is memory for the last is tried first.
-            let Some(last) = Table::<K, V>::new(bits) else {
-                return false;
-            };
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { last.free_memory() };
-        }
-        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
-        if table.bits() < bits {
-            self.start_move(table, table.bits() + 1);
-        }
-        let reserved = table.bits() >= bits || table.next().is_some();
-        if !reserved {
-            // Another thread's larger floor stays.
-            let _ = self.floor.compare_exchange(
-                bits,
-                before.min(bits),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-        }
-        reserved
-    }
-
-    /// How many entries it has before its table grows.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn capacity(&self) -> usize {
-        // SAFETY: the caller's promise.
-        capacity(unsafe { self.table() }.bits())
-    }
-
-    /// Lets the table shrink to what its entries need.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn shrink_to_fit(&self) {
-        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
-        // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        self.consider_shrinking(table);
-    }
-
-    /// Moves a chunk, if the table moves.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline]
-    unsafe fn help(
-        &self,
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Progress
-    where
-        K: Eq,
-    {
-        // SAFETY: the caller's promise.
-        match Move::of(unsafe { self.table() }) {
-            Some(under_way) => self.help_with(under_way, world, hash_of),
-            None => Progress::NothingToTake,
-        }
-    }
-
-    #[cold]
-    fn help_with(
-        &self,
-        under_way: Move<'_, K, V>,
-        world: &impl World<K, V, Cookie = C>,
-        hash_of: &impl Fn(&K) -> u64,
-    ) -> Progress
-    where
-        K: Eq,
-    {
-        let stamp = || self.epochs.stamp(world);
-        // SAFETY: the caller of `help` is inside a section.
-        let progress = unsafe { under_way.help(world, hash_of, stamp) };
-        if progress == Progress::Finished {
-            self.finish(under_way, world);
-        }
-        progress
-    }
-
-    fn finish(&self, Move { from, to }: Move<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
-        // Release, pairs with `table`: it is complete.
-        let replaced = self.table.compare_exchange(
-            from.into_word(),
-            to.into_word(),
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
-        if replaced.is_ok() {
-            world.retire_table(from);
-            self.replaced
-                .store(self.epochs.now().number(), Ordering::Relaxed);
-            if to.bits() < self.floor.load(Ordering::Relaxed) {
-                self.start_move(to, to.bits() + 1);
-            }
-            self.consider_growing(to, world);
-            self.consider_shrinking(to);
-        }
-    }
 }
 
 /// The spill with one entry more, or another one in the place that was found.
@@ -496,10 +333,16 @@ unsafe fn without_entry<K: Copy, V: Copy>(
     )?))
 }
 
-impl<K, V, C> Drop for Core<K, V, C> {
-    fn drop(&mut self) {
+impl<K, V, C> Core<K, V, C> {
+    /// Frees the tables, if that has not been done.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the map, which is closed if it has been driven; nor does the caller any
+    /// more.
+    pub unsafe fn free_tables(&self) {
         let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: no other thread has the map any more; from `into_word`.
+        // SAFETY: the caller's promise; from `into_word`.
         unsafe {
             let Some(table) = Table::from_word(table) else {
                 return;
@@ -510,5 +353,12 @@ impl<K, V, C> Drop for Core<K, V, C> {
                 next.free();
             }
         }
+    }
+}
+
+impl<K, V, C> Drop for Core<K, V, C> {
+    fn drop(&mut self) {
+        // SAFETY: no other thread has it any more.
+        unsafe { self.free_tables() };
     }
 }

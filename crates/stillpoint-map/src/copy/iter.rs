@@ -36,10 +36,28 @@ impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyIter<'g, K, V, S> {
         self.walk.position()
     }
 
-    /// The entries of the next bucket, if there is one.
-    pub(super) fn next_home(&mut self) -> impl Iterator<Item = (K, V)> {
+    /// Visits the next bucket, if there is one.
+    pub(super) fn step(&mut self) {
         self.walk.step();
-        std::iter::from_fn(|| self.walk.next_here(&|key| self.map.hash(key)))
+    }
+
+    /// The next entry of the bucket that is being visited.
+    pub(super) fn next_here(&mut self) -> Option<(K, V)> {
+        self.walk.next_here(&|key| self.map.hash(key))
+    }
+
+    #[cfg(feature = "rayon")]
+    pub(super) fn hash_of(&self, key: &K) -> u64 {
+        self.map.hash(key)
+    }
+
+    /// Those from a hash on.
+    #[cfg(feature = "rayon")]
+    pub(super) fn at(self, position: u64) -> Self {
+        Self {
+            map: self.map,
+            walk: self.walk.at(position),
+        }
     }
 }
 
@@ -155,5 +173,41 @@ impl<K, V> Iterator for CopyIntoIter<K, V> {
     }
 }
 
+/// The keys of a map that was taken apart: what [`CopyMap::into_keys`] returns.
+#[derive(Debug, Clone)]
+pub struct CopyIntoKeys<K, V>(pub(super) CopyIntoIter<K, V>);
+
+impl<K, V> Iterator for CopyIntoKeys<K, V> {
+    type Item = K;
+
+    fn next(&mut self) -> Option<K> {
+        Some(self.0.next()?.0)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
+/// The values of a map that was taken apart: what [`CopyMap::into_values`] returns.
+#[derive(Debug, Clone)]
+pub struct CopyIntoValues<K, V>(pub(super) CopyIntoIter<K, V>);
+
+impl<K, V> Iterator for CopyIntoValues<K, V> {
+    type Item = V;
+
+    fn next(&mut self) -> Option<V> {
+        Some(self.0.next()?.1)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
+}
+
 impl<K, V> ExactSizeIterator for CopyIntoIter<K, V> {}
+impl<K, V> ExactSizeIterator for CopyIntoKeys<K, V> {}
+impl<K, V> ExactSizeIterator for CopyIntoValues<K, V> {}
 impl<K, V> FusedIterator for CopyIntoIter<K, V> {}
+impl<K, V> FusedIterator for CopyIntoKeys<K, V> {}
+impl<K, V> FusedIterator for CopyIntoValues<K, V> {}

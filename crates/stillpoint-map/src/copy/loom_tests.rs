@@ -1,11 +1,13 @@
 //! Model-checked tests of a map of copies, with grace periods under it. Loom watches the slots: an
 //! access to one while it is written fails.
 
+mod moves;
+
 use super::{
     core::{Changed, Core, World},
     epochs,
     moving::Move,
-    spill::{Spill, Tagged},
+    spill::Spill,
     table::Table,
     walk::Walk,
 };
@@ -112,6 +114,8 @@ impl<P: Leaves> World<u64, u64> for Map<P> {
         let table = unsafe { table.forget_lifetime() };
         self.retired.lock().unwrap().push(Retired::Table(table));
     }
+
+    fn drive_later(&self) {}
 }
 
 impl<P: Leaves> Map<P> {
@@ -163,7 +167,7 @@ impl<P: Leaves> Map<P> {
 
     /// Closes an epoch, if the one before is over.
     fn advance(&self) {
-        self.core.epochs().advance(self, false);
+        self.core.epochs.advance(self, false);
     }
 
     /// The table, for a move to another one of so many bits.
@@ -176,7 +180,7 @@ impl<P: Leaves> Map<P> {
 
     fn move_all(&self, to_move: Move<'_, u64, u64>) {
         // SAFETY: as in `put`.
-        let help = || unsafe { to_move.help(self, &hash_of, || self.core.epochs().stamp(self)) };
+        let help = || unsafe { to_move.help(self, &hash_of, || self.core.epochs.stamp(self)) };
         while help() == crate::resize::Progress::Moved {}
     }
 
@@ -438,7 +442,7 @@ fn loom_copies_a_slot_used_again_at_once_is_caught() {
 #[should_panic(expected = "Causality violation")]
 fn loom_copies_an_old_stamp_is_caught() {
     reuse::<Sound>(|map| {
-        let old = map.core.epochs().now();
+        let old = map.core.epochs.now();
         map.advance();
         map.advance();
         // Readers that enter from here on do not hold up the grace period of the closed epoch.
@@ -507,108 +511,6 @@ fn loom_copies_the_fence_of_an_epoch_is_enough() {
 #[should_panic(expected = "Causality violation")]
 fn loom_copies_an_epoch_opened_without_a_fence_is_caught() {
     reuse_while_an_epoch_opens::<OpensWithoutFence>(read_without_a_fence);
-}
-
-/// Keys of both halves of the first bucket of two, or of the first two of four.
-fn halves(capacity: usize) -> Arc<Map<Sound>> {
-    Map::of_capacity(capacity, [key(0, KEY), key(1, KEY + 1)])
-}
-
-fn find_while_moving(capacity: usize, to: u32) {
-    model(move || {
-        let map = halves(capacity);
-        both(
-            &map,
-            |map| {
-                assert_eq!(map.get(key(0, KEY)), Some(0));
-                assert_eq!(map.get(key(1, KEY + 1)), Some(0));
-            },
-            |map| map.move_all(map.start_move(to)),
-        );
-        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]);
-    });
-    model(move || {
-        let map = halves(capacity);
-        map.start_move(to);
-        both(
-            &map,
-            |map| {
-                map.put(key(0, KEY), 1);
-                assert_eq!(map.get(key(0, KEY)), Some(1));
-            },
-            |map| {
-                // SAFETY: the model keeps it.
-                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
-            },
-        );
-        assert_eq!(map.get(key(0, KEY)), Some(1));
-        assert_eq!(map.get(key(1, KEY + 1)), Some(0));
-    });
-}
-
-#[test]
-fn loom_copies_find_while_a_unit_grows() {
-    find_while_moving(0, 2);
-}
-
-#[test]
-fn loom_copies_find_while_a_unit_shrinks() {
-    find_while_moving(20, 1);
-}
-
-fn walk_while_moving(capacity: usize, to: u32) {
-    model(move || {
-        let map = halves(capacity);
-        both(
-            &map,
-            |map| map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]),
-            |map| map.move_all(map.start_move(to)),
-        );
-    });
-}
-
-#[test]
-fn loom_copies_walk_while_a_unit_grows() {
-    walk_while_moving(0, 2);
-}
-
-#[test]
-fn loom_copies_walk_while_a_unit_shrinks() {
-    walk_while_moving(20, 1);
-}
-
-/// The old bucket says that it has moved before the new ones are filled.
-#[test]
-#[should_panic(expected = "the key is there throughout")]
-fn loom_copies_a_mark_before_the_fill_is_caught() {
-    model(|| {
-        let map = halves(0);
-        both(
-            &map,
-            |map| {
-                assert!(
-                    map.get(key(0, KEY)).is_some(),
-                    "the key is there throughout"
-                )
-            },
-            |map| {
-                let to_move = map.start_move(2);
-                let mut locked = to_move
-                    .from
-                    .lock_at(0, || map.core.epochs().stamp(map))
-                    .unwrap();
-                locked.set_moved();
-                drop(locked);
-                let entry = Tagged {
-                    key: key(0, KEY),
-                    value: 0,
-                    tag: KEY as u8,
-                };
-                // SAFETY: broken on purpose.
-                unsafe { to_move.to.at(0).fill([entry].into_iter(), None) };
-            },
-        );
-    });
 }
 
 /// Two threads insert the same key: one of them finds the other's.

@@ -1,12 +1,10 @@
 //! `CopyMap`: what it is, and its reading half.
 
 use super::{
-    core::{Core, World},
-    epochs::GracePeriods,
+    core::Core,
     iter::{CopyIter, CopyKeys, CopyValues},
     pinned::CopyMapRef,
-    spill::Spill,
-    table::Table,
+    world::Shared,
 };
 use crate::{
     map::{Cursor, DefaultHashBuilder},
@@ -20,7 +18,10 @@ use std::{
     marker::PhantomData,
     panic::{RefUnwindSafe, UnwindSafe},
     ptr,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering},
+    },
 };
 use stillpoint::{
     Cookie, Domain, Guard, Section, global,
@@ -97,7 +98,7 @@ use stillpoint::{
 /// | [`get`](Self::get) | hashes the key, reads a bucket. Never blocks, never allocates |
 /// | [`insert`](Self::insert), [`update`](Self::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
 /// | [`remove`](Self::remove) | the lock of one bucket; an allocation if the entry had found no free slot |
-/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets |
+/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets; the service thread moves what shrinks |
 /// | iteration | reads the table in order; no allocation |
 ///
 /// A bucket has seven slots. A slot that was emptied is used again after a grace period, because
@@ -108,14 +109,17 @@ use stillpoint::{
 /// # Memory that is not yet freed
 ///
 /// Emptied slots are part of the table, whose size follows the number of entries, so they need no
-/// budget, and no thread has to free them. Arrays that were replaced count against the
-/// [budget](Domain::set_budget) of the map's domain, with their size. Tables of 128 KiB and more
-/// that were replaced do not count; they are given back after a grace period. While a reader holds
+/// budget, and no thread has to free them. Arrays and tables below 128 KiB that a thread of yours
+/// has replaced count against the [budget](Domain::set_budget) of the map's domain, with their size.
+/// What the service thread has replaced, and larger tables, do not count; they are given back after
+/// a grace period, or never if there is no memory for the callback that does it. While a reader holds
 /// that up, a table is replaced only by a larger or a smaller one: so as long as the map keeps its
 /// size, there is one such table at most.
 ///
-/// A table that moves does so by inserts and removals alone. If the last of them comes in the middle,
-/// both tables stay until the next.
+/// A table that shrinks is also moved by the domain's service thread, a slice after each grace
+/// period: so a map that no thread uses any more gives its memory back. A table that grows hashes
+/// its keys, which is your code, and is moved by inserts and removals alone. If the last of them
+/// comes in the middle, both tables stay until the next.
 ///
 /// # Signals and forks
 ///
@@ -130,8 +134,8 @@ use stillpoint::{
 ///   removal from one.
 /// * Forks inside children nest 62 deep.
 pub struct CopyMap<K, V, S = DefaultHashBuilder> {
-    /// Null until there is an entry: it allocates nothing before.
-    core: AtomicPtr<Core<K, V, Cookie>>,
+    /// Null until there is an entry: it allocates nothing before. Else of an `Arc`.
+    shared: AtomicPtr<Shared<K, V>>,
     /// `None`: the global one.
     domain: Option<Kept>,
     pub(super) hasher: S,
@@ -177,6 +181,23 @@ impl<K: Copy, V: Copy> CopyMap<K, V> {
     }
 }
 
+impl<K: Copy, V: Copy> CopyMap<K, V> {
+    /// Makes a map of `domain`, which it keeps alive, with capacity for `capacity` entries. See
+    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
+    ///
+    /// Without memory for the table the process ends.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::new();
+    /// let map = stillpoint_map::CopyMap::<u64, u64>::with_capacity_in(1000, &domain);
+    /// assert!(map.pin().capacity() >= 1000);
+    /// ```
+    #[must_use]
+    pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
+        Self::new_in(domain).reserved(capacity)
+    }
+}
+
 impl<K, V, S> CopyMap<K, V, S> {
     /// Makes an empty map of the global domain, with a hasher. Does not allocate.
     #[must_use]
@@ -192,7 +213,7 @@ impl<K, V, S> CopyMap<K, V, S> {
 
     const fn of(domain: Option<Kept>, hasher: S) -> Self {
         Self {
-            core: AtomicPtr::new(ptr::null_mut()),
+            shared: AtomicPtr::new(ptr::null_mut()),
             domain,
             hasher,
             entries: PhantomData,
@@ -264,11 +285,20 @@ impl<K, V, S> CopyMap<K, V, S> {
     }
 
     #[inline(always)]
+    pub(super) fn shared_pointer(&self) -> *const Shared<K, V> {
+        // Acquire, pairs with `make_shared`: it is complete.
+        self.shared.load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    pub(super) fn shared(&self) -> Option<&Shared<K, V>> {
+        // SAFETY: of an `Arc`, which this owns.
+        unsafe { self.shared_pointer().as_ref() }
+    }
+
+    #[inline(always)]
     pub(super) fn core(&self) -> Option<&Core<K, V, Cookie>> {
-        // Acquire, pairs with `make_core`: it is complete.
-        let core = self.core.load(Ordering::Acquire);
-        // SAFETY: from a box, which this owns.
-        unsafe { core.as_ref() }
+        Some(&self.shared()?.core)
     }
 
     /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
@@ -292,34 +322,41 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// Without memory for the table the process ends.
     #[must_use]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        let map = Self::with_hasher(hasher);
-        if capacity > 0 && map.core_for(capacity, true).is_none() {
-            no_memory();
-        }
-        map
+        Self::with_hasher(hasher).reserved(capacity)
     }
 
-    /// The core, with a table for `entries` if there was none, which is the smallest if it `stays`.
-    /// `None` without memory.
-    pub(super) fn core_for(&self, entries: usize, stays: bool) -> Option<&Core<K, V, Cookie>> {
-        match self.core() {
-            Some(core) => Some(core),
-            None => self.make_core(entries, stays),
+    /// An empty map, with a table.
+    fn reserved(self, capacity: usize) -> Self {
+        if capacity > 0 && self.shared_for(capacity, true).is_none() {
+            no_memory();
+        }
+        self
+    }
+
+    /// What it shares, with a table for `entries` if there was none, which is the smallest if it
+    /// `stays`. `None` without memory.
+    pub(super) fn shared_for(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
+        match self.shared() {
+            Some(shared) => Some(shared),
+            None => self.make_shared(entries, stays),
         }
     }
 
     #[cold]
-    fn make_core(&self, entries: usize, stays: bool) -> Option<&Core<K, V, Cookie>> {
-        let made = Box::into_raw(Box::new(Core::new(entries, stays)?));
-        // Release, pairs with `core`: it is complete. Acquire: so is the faster thread's.
-        let set =
-            self.core
-                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    fn make_shared(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
+        let made = Arc::into_raw(Shared::new(entries, stays, self.domain.clone())?).cast_mut();
+        // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
+        let set = self.shared.compare_exchange(
+            ptr::null_mut(),
+            made,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
         if set.is_err() {
-            // SAFETY: from a box just now, and no other thread knows it.
-            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: from an `Arc` just now, and no other thread knows it.
+            drop(unsafe { Arc::from_raw(made) });
         }
-        self.core()
+        self.shared()
     }
 
     /// Returns how many entries the map may have before its table grows.
@@ -374,28 +411,11 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
         guard: &impl Section,
     ) -> Result<(), TryReserveError> {
         self.check(guard);
-        let core = self.core_for(additional, true);
+        let shared = self.shared_for(additional, true);
         // SAFETY: inside a section of the map's domain.
-        match core.map(|core| unsafe { core.reserve(additional) }) {
+        match shared.map(|shared| unsafe { shared.core.reserve(additional) }) {
             Some(true) => Ok(()),
             _ => Err(TryReserveError { additional }),
-        }
-    }
-
-    /// Lets the table shrink to what its entries need, below what the map was made with or has
-    /// reserved. Does not wait for that: removals and inserts do it.
-    ///
-    /// A map that holds fewer entries than it did shrinks without this.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn shrink_to_fit(&self, guard: &impl Section) {
-        self.check(guard);
-        if let Some(core) = self.core() {
-            // SAFETY: inside a section of the map's domain.
-            unsafe { core.shrink_to_fit() };
         }
     }
 }
@@ -520,7 +540,8 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
         let count = count.max(1);
         let (mut visited, mut buckets) = (0, 0);
         while cursor.0.is_some() && visited < count && buckets / 16 < count {
-            for (key, value) in entries.next_home() {
+            entries.step();
+            while let Some((key, value)) = entries.next_here() {
                 visit(key, value);
                 visited += 1;
             }
@@ -533,61 +554,14 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
 
 impl<K, V, S> Drop for CopyMap<K, V, S> {
     fn drop(&mut self) {
-        let core = *self.core.get_mut();
-        if !core.is_null() {
-            // SAFETY: from a box, which this owns.
-            drop(unsafe { Box::from_raw(core) });
+        let shared = *self.shared.get_mut();
+        if !shared.is_null() {
+            // SAFETY: of an `Arc`, which this owns; no other thread has the map but the callback.
+            unsafe {
+                let shared = Arc::from_raw(shared.cast_const());
+                shared.close();
+            }
         }
-    }
-}
-
-/// What a domain does for a map.
-pub(super) struct In<'d>(pub &'d Domain);
-
-impl GracePeriods for In<'_> {
-    type Cookie = Cookie;
-
-    fn get_state(&self) -> Cookie {
-        self.0.get_state()
-    }
-
-    fn has_ended(&self, cookie: Cookie) -> bool {
-        internal::has_ended(self.0, cookie)
-    }
-
-    fn start(&self) {
-        let _ = self.0.start_poll();
-    }
-}
-
-impl<K: Copy + Send + 'static, V: Copy + Send + 'static> World<K, V> for In<'_> {
-    fn retire_spill(&self, spill: Spill<K, V>) {
-        // SAFETY: allocated with that layout; no reader from now on finds it. It needs no drop.
-        unsafe {
-            let (block, layout) = spill.block();
-            self.0.retire_sized(block, layout);
-        }
-    }
-
-    fn retire_table(&self, table: Table<'_, K, V>) {
-        /// What no thread uses after a grace period.
-        struct Old<K: 'static, V: 'static>(Table<'static, K, V>);
-        // SAFETY: an address; after a grace period no other thread uses the table.
-        unsafe impl<K, V> Send for Old<K, V> {}
-
-        if let Some((block, layout)) = table.as_block() {
-            // SAFETY: allocated with that layout; no reader from now on finds the table.
-            unsafe { self.0.retire_sized(block, layout) };
-            return;
-        }
-        // By a callback: a large block would count against the budget.
-        // SAFETY: it is not used before the grace period has ended.
-        let old = Old(unsafe { table.forget_lifetime() });
-        self.0.call(move || {
-            let old = old;
-            // SAFETY: the grace period has ended.
-            unsafe { old.0.free_memory() };
-        });
     }
 }
 

@@ -2,14 +2,16 @@
 //!
 //! The machine: `spill` (entries that have no slot), `epochs` (when a slot may be written again),
 //! `bucket`, `table`, `moving` (one table to another), `core` (a map without its hasher and its
-//! domain) and `walk` (all of its entries). The interface: `map` with `change` and `traits`,
-//! `pinned` and `iter`. What does not depend on where entries lie comes from the parent.
+//! domain) with `growth`, and `walk` (all of its entries). The interface: `map` with `change` and `traits`,
+//! `world` (its domain, and the callback on the service thread), `pinned` and `iter`. `torture` is for
+//! the torture program. What does not depend on where entries lie comes from the parent.
 
 mod bucket;
 #[cfg(not(stillpoint_loom))]
 mod change;
 mod core;
 mod epochs;
+mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
@@ -22,13 +24,22 @@ mod pinned;
 mod spill;
 mod table;
 #[cfg(not(stillpoint_loom))]
+mod torture;
+#[cfg(not(stillpoint_loom))]
 mod traits;
 mod walk;
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+mod with_rayon;
+#[cfg(not(stillpoint_loom))]
+mod world;
 
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+pub use with_rayon::CopyParIter;
 #[cfg(not(stillpoint_loom))]
 pub use {
     change::CopyCompute,
-    iter::{CopyIntoIter, CopyIter, CopyKeys, CopyValues},
+    iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter, CopyKeys, CopyValues},
     map::CopyMap,
     pinned::CopyMapRef,
+    torture::Copies,
 };

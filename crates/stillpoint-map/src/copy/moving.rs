@@ -12,7 +12,11 @@ use super::{
     spill::{NewSpill, Tagged},
     table::Table,
 };
-use crate::{resize::Progress, table::Units, word::SLOTS};
+use crate::{
+    resize::{Chunk, Progress},
+    table::Units,
+    word::SLOTS,
+};
 use std::{mem, ops::Range};
 use stillpoint_platform::fork;
 
@@ -48,7 +52,7 @@ enum Unit {
 type Halves<K, V> = [Vec<Tagged<K, V>>; 2];
 
 /// Counts a chunk, of which a part is left out if user code panics.
-struct Chunk<'t> {
+struct Taken<'t> {
     /// Whose thread has taken it.
     process: u64,
     units: &'t Units,
@@ -56,11 +60,11 @@ struct Chunk<'t> {
     all: usize,
 }
 
-impl Drop for Chunk<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
         // The child of a fork counts anew, and has not taken it.
         if fork::process().generation() == self.process {
-            self.units.add_done(self.count, false, self.all);
+            self.units.add_done(self.count, Chunk::LeftOut, self.all);
         }
     }
 }
@@ -70,6 +74,11 @@ impl<'t, K, V> Move<'t, K, V> {
     pub fn of(from: Table<'t, K, V>) -> Option<Self> {
         let to = from.next()?;
         Some(Self { from, to })
+    }
+
+    /// Whether keys are hashed for it.
+    pub fn grows(self) -> bool {
+        self.to.bits() > self.from.bits()
     }
 
     fn units(self) -> usize {
@@ -107,7 +116,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         };
         let process = fork::process().generation();
         let (count, all) = (units.len(), self.units());
-        let chunk = Chunk {
+        let taken = Taken {
             process,
             units: counters,
             count,
@@ -116,19 +125,20 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         // Before the locks are taken. A chunk's new buckets are mostly on one page.
         self.to.at(self.news(units.start).start).touch();
         let mut halves = Halves::default();
-        let mut is_whole = true;
+        let mut chunk = Chunk::Moved;
         for unit in units {
             // SAFETY: the caller's promise.
-            is_whole &= unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) };
+            let moved = unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) };
+            chunk = chunk.max(moved);
             if fork::process().generation() != process {
                 return Progress::NothingToTake;
             }
         }
-        mem::forget(chunk);
-        counters.add_done(count, is_whole, all)
+        mem::forget(taken);
+        counters.add_done(count, chunk, all)
     }
 
-    /// Returns whether it has moved.
+    /// Returns whether it has moved, or why not.
     ///
     /// # Safety
     ///
@@ -140,19 +150,19 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
-    ) -> bool {
+    ) -> Chunk {
         halves.iter_mut().for_each(Vec::clear);
         let mut before = Halves::default();
         for _ in 0..TRIES {
             mem::swap(halves, &mut before);
             // SAFETY: the caller's promise.
             match unsafe { self.try_move(unit, halves, &before, world, hash_of, stamp) } {
-                Unit::Moved | Unit::Done => return true,
+                Unit::Moved | Unit::Done => return Chunk::Moved,
                 Unit::NotSame => {}
-                Unit::NoMemory => return false,
+                Unit::NoMemory => return Chunk::NoMemory,
             }
         }
-        false
+        Chunk::LeftOut
     }
 
     /// `before` is what the last try has found.
@@ -169,7 +179,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
     ) -> Unit {
-        let grows = self.news(unit).len() == 2;
+        let grows = self.grows();
         let look = |index: usize| {
             let bucket = self.from.at(index);
             let word = bucket.word();
@@ -259,15 +269,15 @@ mod tests {
             extended: AtomicU64::new(0),
         };
         let here = fork::process().generation();
-        let chunk = |process| Chunk {
+        let taken = |process| Taken {
             process,
             units: &units,
             count: 16,
             all: 64,
         };
-        drop(chunk(here + 1));
+        drop(taken(here + 1));
         assert_eq!(units.done.load(Ordering::Relaxed), 0);
-        drop(chunk(here));
+        drop(taken(here));
         assert_ne!(units.done.load(Ordering::Relaxed), 0);
     }
 }

@@ -73,11 +73,6 @@ impl<K: Copy, V: Copy, S, G: Section> CopyMapRef<'_, K, V, S, G> {
     pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
         self.map.try_reserve(additional, &self.guard)
     }
-
-    /// As [`CopyMap::shrink_to_fit`].
-    pub fn shrink_to_fit(&self) {
-        self.map.shrink_to_fit(&self.guard);
-    }
 }
 
 impl<K, V, S, G> CopyMapRef<'_, K, V, S, G>
@@ -236,6 +231,11 @@ where
     /// As [`CopyMap::retain`].
     pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
         self.map.retain(keep, &self.guard);
+    }
+
+    /// As [`CopyMap::shrink_to_fit`].
+    pub fn shrink_to_fit(&self) {
+        self.map.shrink_to_fit(&self.guard);
     }
 
     /// As [`CopyMap::clear`].

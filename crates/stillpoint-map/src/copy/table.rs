@@ -216,7 +216,18 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
     }
 
     /// Locks the bucket of that number; `None` if it has moved.
+    #[inline]
     pub fn lock_at(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
+        let bucket = self.at(index);
+        let word = bucket.word();
+        if word.is_free() && bucket.lock(word) {
+            return Some(Locked::of(bucket, word));
+        }
+        self.wait_and_lock(index, stamp)
+    }
+
+    #[cold]
+    fn wait_and_lock(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
         let bucket = self.at(index);
         let mut backoff = Backoff::new();
         loop {

@@ -1,7 +1,7 @@
 //! What std's traits ask of the map.
 
 use super::{
-    iter::{CopyIntoIter, CopyIter},
+    iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues},
     map::CopyMap,
 };
 use std::{
@@ -39,7 +39,7 @@ where
         let entries = self.len();
         if entries > 0 {
             // Without memory the first insert tries again.
-            let _ = clone.core_for(entries, false);
+            let _ = clone.shared_for(entries, false);
         }
         let guard = self.guard();
         for (key, value) in self.iter(&guard) {
@@ -93,6 +93,18 @@ where
     }
 }
 
+impl<'a, K, V, S> Extend<(&'a K, &'a V)> for &CopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + Send + 'static,
+    V: Copy + Send + 'static,
+    S: BuildHasher,
+{
+    /// Inserts copies of the entries.
+    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+        self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
+    }
+}
+
 impl<'a, K, V, S> Extend<(&'a K, &'a V)> for CopyMap<K, V, S>
 where
     K: Copy + Hash + Eq + Send + 'static,
@@ -100,7 +112,7 @@ where
     S: BuildHasher,
 {
     fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        (&*self).extend(entries.into_iter().map(|(key, value)| (*key, *value)));
+        (&*self).extend(entries);
     }
 }
 
@@ -134,8 +146,20 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for CopyMap<K, V
 
     /// Copies the entries, and frees the map.
     fn into_iter(self) -> CopyIntoIter<K, V> {
-        // SAFETY: no other thread has the map.
-        let entries: Vec<_> = unsafe { CopyIter::from(&self, Some(0)) }.collect();
+        // A section: the service thread may be moving its table.
+        let entries: Vec<_> = self.iter(&self.guard()).collect();
         CopyIntoIter(entries.into_iter())
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
+    /// Takes the map apart, and returns its keys.
+    pub fn into_keys(self) -> CopyIntoKeys<K, V> {
+        CopyIntoKeys(self.into_iter())
+    }
+
+    /// Takes the map apart, and returns its values.
+    pub fn into_values(self) -> CopyIntoValues<K, V> {
+        CopyIntoValues(self.into_iter())
     }
 }

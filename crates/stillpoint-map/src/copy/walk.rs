@@ -61,6 +61,13 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         }
     }
 
+    /// Another walk, from a hash on, in the same section.
+    #[cfg(feature = "rayon")]
+    pub fn at(&self, first: u64) -> Self {
+        // SAFETY: that of this one, for as long as `'g`.
+        unsafe { Self::from(self.core, Some(first)) }
+    }
+
     /// Where another walk would go on, once this one is through with the bucket.
     pub fn position(&self) -> Option<u64> {
         self.position

@@ -4,7 +4,8 @@
 
 use super::{
     Arena, DELETED,
-    region::{Pushed, Pushing, Region},
+    list::List,
+    region::{Owned, Pushed, Pushing, Region},
 };
 use std::{alloc::Layout, ptr::NonNull};
 use stillpoint::internal::{GracePeriods, Policy, Sound};
@@ -44,6 +45,11 @@ impl Mine<Arena> {
     fn allocate(self) -> Option<Mine<u8>> {
         // SAFETY: the model closes it in the end.
         unsafe { self.0.as_ref() }.allocate().map(Mine)
+    }
+
+    fn runs_in_use(self) -> usize {
+        // SAFETY: the model closes it in the end.
+        unsafe { Arena::with_list(self.0, |list| list.runs - list.empty) }.expect("no fork")
     }
 
     fn close(self) {
@@ -132,6 +138,23 @@ fn loom_a_slot_used_after_its_free_is_caught() {
     });
 }
 
+/// One thread takes slots of a stripe's run and frees them, and another one frees a slot of it: the
+/// stripe has given the run up when all are free, whichever thread frees the last.
+#[test]
+fn loom_stripe_gives_its_run_up() {
+    model(|| {
+        let arena = Mine(arena());
+        let first = arena.allocate().unwrap().write(1);
+        let other = thread::spawn(move || first.free());
+        if let Some(second) = arena.allocate() {
+            second.write(2).free();
+        }
+        other.join().unwrap();
+        assert_eq!(arena.runs_in_use(), 0);
+        arena.close();
+    });
+}
+
 /// Two threads free the last slots while a third part of the program closes the arena: the region
 /// goes once, after all.
 #[test]
@@ -167,12 +190,49 @@ fn loom_a_region_touched_after_the_push_is_caught() {
             unsafe {
                 match Region::push(region, run, first.0, Pushing::Unlocked) {
                     Pushed::Refused => first.free(),
-                    _ => region.as_ref().make_available(run),
+                    _ => Region::make_available(region, run),
                 }
             }
         });
         second.free();
         other.join().unwrap();
+    });
+}
+
+/// A run is given up, and a slot of it is freed, while it is to be taken up already: the thread that
+/// takes it up finds that it has no owner, or leaves it to be taken up.
+#[test]
+fn loom_run_given_up_is_not_lost() {
+    model(|| {
+        let arena = Mine(arena());
+        let (first, second) = (arena.allocate().unwrap(), arena.allocate().unwrap());
+        let (region, run) = Region::of(first.0);
+        assert_eq!(Region::of(second.0), (region, run));
+        // SAFETY: two slots are in use.
+        unsafe { Region::make_available(region, run) };
+        let other = thread::spawn(move || {
+            // SAFETY: it is closed in the end.
+            let stripes = unsafe { &(*arena.0.as_ptr()).stripes };
+            let owned = stripes
+                .iter()
+                .find_map(|stripe| stripe.try_with(Option::take)?);
+            assert!(owned.expect("it has a run").close().is_none());
+            first.free();
+        });
+        let claim = |stripe| {
+            // SAFETY: a slot is in use.
+            let work = |_: &mut List| unsafe { Region::claim(region, run, stripe) };
+            // SAFETY: it is closed in the end.
+            unsafe { Arena::with_list(arena.0, work) }.expect("no fork")
+        };
+        let owned = claim(0);
+        other.join().unwrap();
+        // SAFETY: a slot is in use.
+        let is_available = unsafe { region.as_ref() }.available() & 1 << run != 0;
+        assert!(owned.is_some() || is_available, "it is lost");
+        let _ = owned.map(Owned::close);
+        second.free();
+        arena.close();
     });
 }
 

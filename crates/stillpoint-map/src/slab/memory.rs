@@ -15,7 +15,7 @@ pub const REGION: usize = if cfg!(stillpoint_loom) || cfg!(miri) {
 #[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
 mod mapped {
     use super::REGION;
-    use std::ptr::NonNull;
+    use std::{hint, mem::ManuallyDrop, ptr::NonNull};
     use stillpoint_platform::{
         mmap::{Advice, Mapping, advise, page_size},
         sync::{AtomicBool, AtomicUsize, Ordering},
@@ -23,12 +23,17 @@ mod mapped {
 
     /// Where the next region is to lie: where one has been, or beside the last one. The kernel counts
     /// neighbours with the same advice as one mapping, of which a process may have 65,530
-    /// (`vm.max_map_count`). Relaxed throughout: these are only hints, and may be lost.
+    /// (`vm.max_map_count`). Relaxed throughout: these are only hints. Those beyond [`HOLES`] are
+    /// lost.
+    #[derive(Debug)]
     struct Places {
         next: AtomicUsize,
         /// A stack of addresses of regions that went, and how many were pushed and not popped.
         holes: [AtomicUsize; HOLES],
         top: AtomicUsize,
+        /// Holes that could not be mapped when they were pushed.
+        #[cfg(test)]
+        mapped: AtomicUsize,
     }
 
     const HOLES: usize = 4096;
@@ -42,10 +47,15 @@ mod mapped {
                 next: AtomicUsize::new(0),
                 holes: [const { AtomicUsize::new(0) }; HOLES],
                 top: AtomicUsize::new(0),
+                #[cfg(test)]
+                mapped: AtomicUsize::new(0),
             }
         }
 
         fn push(&self, hole: usize) {
+            #[cfg(test)]
+            self.mapped
+                .fetch_add(usize::from(tests::is_mapped(hole)), Ordering::Relaxed);
             let top = self.top.fetch_add(1, Ordering::Relaxed);
             self.holes[top % HOLES].store(hole, Ordering::Relaxed);
         }
@@ -55,13 +65,21 @@ mod mapped {
             let top = self
                 .top
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-            let hole = self.holes[less(top.ok()?)? % HOLES].swap(0, Ordering::Relaxed);
-            (hole != 0).then_some(hole)
+            let hole = &self.holes[less(top.ok()?)? % HOLES];
+            // The thread that pushes may be between its two steps; or a fork has removed it.
+            (0..1000).find_map(|_| {
+                let hole = hole.swap(0, Ordering::Relaxed);
+                if hole == 0 {
+                    hint::spin_loop();
+                }
+                (hole != 0).then_some(hole)
+            })
         }
 
         fn map(&self) -> Option<Mapping> {
             if let Some(hole) = self.pop() {
-                return Mapping::zeroed_near(hole, REGION, REGION).ok();
+                let mapping = Mapping::zeroed_near(hole, REGION, REGION);
+                return mapping.map_err(|_| self.push(hole)).ok();
             }
             let hint = self.next.load(Ordering::Relaxed);
             let mapping = Mapping::zeroed_near(hint, REGION, REGION).ok()?;
@@ -77,7 +95,9 @@ mod mapped {
 
     #[derive(Debug)]
     pub struct Memory {
-        mapping: Mapping,
+        /// Until the drop.
+        mapping: ManuallyDrop<Mapping>,
+        places: &'static Places,
         was_huge: bool,
         is_huge: AtomicBool,
     }
@@ -85,8 +105,13 @@ mod mapped {
     impl Memory {
         /// `None` without memory. `huge`: all of it will be used.
         pub fn new(huge: bool) -> Option<Self> {
+            Self::new_in(&PLACES[usize::from(huge)], huge)
+        }
+
+        fn new_in(places: &'static Places, huge: bool) -> Option<Self> {
             let memory = Self {
-                mapping: PLACES[usize::from(huge)].map()?,
+                mapping: ManuallyDrop::new(places.map()?),
+                places,
                 was_huge: huge,
                 is_huge: AtomicBool::new(huge),
             };
@@ -115,6 +140,8 @@ mod mapped {
         /// No thread uses the part.
         pub unsafe fn release(&self, offset: usize, end: usize) {
             let offset = offset.next_multiple_of(page_size());
+            // The system takes the page that the end is in, too, whose rest may be another run's.
+            let end = end / page_size() * page_size();
             if offset < end {
                 // Or the system makes a huge page of the rest, and so uses the memory again.
                 if self.is_huge.swap(false, Ordering::Relaxed)
@@ -135,14 +162,66 @@ mod mapped {
             if is_huge != self.was_huge {
                 SPLIT.fetch_sub(1, Ordering::Relaxed);
             }
-            PLACES[usize::from(self.was_huge)].push(self.start().addr().get());
+            let place = self.start().addr().get();
+            // SAFETY: it is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.mapping) };
+            // Only now can it be mapped again.
+            self.places.push(place);
         }
     }
 
     #[cfg(test)]
     mod tests {
         use super::*;
-        use std::fs;
+        use std::{collections::HashSet, fs, thread};
+
+        /// Of the pages that a part begins and ends in, the rest may be in use.
+        #[test]
+        fn only_whole_pages_are_given_back() {
+            let memory = Memory::new(false).expect("memory");
+            let page = page_size();
+            // SAFETY: no other thread knows the memory, which is larger.
+            unsafe {
+                memory.start().write_bytes(0xa5, 4 * page);
+                memory.release(1, 2 * page - 1);
+                let is_there = |offset| memory.start().add(offset).read() == 0xa5;
+                assert!((0..4 * page).all(is_there));
+                memory.release(1, 3 * page - 1);
+                assert!((0..4 * page).all(|offset| is_there(offset) != (offset / page == 1)));
+            }
+        }
+
+        /// Whether a page is mapped.
+        pub fn is_mapped(at: usize) -> bool {
+            let mut is_resident = 0;
+            let at = std::ptr::without_provenance_mut(at);
+            // SAFETY: the kernel writes one byte for one page, and looks at no contents.
+            unsafe { libc::mincore(at, page_size(), &raw mut is_resident) == 0 }
+        }
+
+        /// A place is offered when it can be mapped, and not before: so two threads that make and drop
+        /// regions by turns use few.
+        #[test]
+        fn places_are_used_again() {
+            static PLACES: Places = Places::new();
+            const ROUNDS: usize = 2000;
+            let use_some = || {
+                let addresses = (0..ROUNDS).map(|_| {
+                    let memory = Memory::new_in(&PLACES, false).expect("memory");
+                    memory.start().addr().get()
+                });
+                addresses.collect::<HashSet<_>>()
+            };
+            let places = thread::scope(|scope| {
+                let threads = [(); 2].map(|()| scope.spawn(use_some));
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let places = &places[0] | &places[1];
+            // Those of the threads, and some that other tests have mapped in between.
+            assert!(places.len() < ROUNDS / 4, "{}", places.len());
+            let mapped = PLACES.mapped.load(Ordering::Relaxed);
+            assert!(mapped < ROUNDS / 4, "{mapped}");
+        }
 
         /// Where huge pages are for all memory they are not for maps that may stay small.
         #[test]

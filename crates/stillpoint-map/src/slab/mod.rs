@@ -10,42 +10,52 @@
 //! Threads are spread over *stripes*. A stripe owns a run, and has the slots that were free when it
 //! took it up; when it has none left, it takes those that were freed in the run meanwhile, then
 //! another run that has enough. It is locked by an exchange that is never waited for: a thread that
-//! finds two stripes locked, or no memory, gets nothing, and makes a box, as small maps do for all
-//! of their entries.
+//! finds two stripes locked, or no run while another thread makes a region, takes a slot of any
+//! stripe's run. If there is none it makes a box, as small maps do for all of their entries.
 //!
 //! # Freeing
 //!
 //! Any thread pushes a slot into its run's list, by one exchange of the run's word. A push after
 //! which all slots of a run are free is made under the arena's lock: so a region can go only while
 //! no thread is about to touch it, and the arena, which its last region outlives by nothing, too.
-//! An arena keeps some empty runs, an eighth of those in use, and gives the others' memory back at
-//! once; a region without entries goes altogether.
+//! If a stripe has that run, it gives it up first. An arena keeps some empty runs, an eighth of those
+//! in use, and gives the others' memory back at once; a region without entries goes altogether. No
+//! system call is made under the lock: a run whose memory is being given back is neither empty nor
+//! taken up, and so holds its region.
 //!
 //! # Ends
 //!
 //! A map that ends closes its arena, which goes when the last of its retired entries is freed. In
-//! the child of a fork a stripe that a vanished thread had locked stays so. If it had the arena's
-//! lock, all of the arena stays as it is: its entries are read and retired as before, and their
-//! memory is lost.
+//! the child of a fork a stripe that a vanished thread had locked stays so, and a run whose memory it
+//! was giving back, or was to tell the arena of, is lost with its region. If it had the arena's lock,
+//! all of the arena stays as it is: its entries are read and retired as before, and their memory is
+//! lost.
 
+mod list;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 mod memory;
 mod region;
 mod run;
+mod stripe;
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
 use crate::backoff::Backoff;
 use crossbeam_utils::CachePadded;
-use region::{ALL, Owned, Pushed, Pushing, RUNS, Region};
+use list::{Gone, List, Request};
+use region::{Owned, Pushed, Pushing, RUNS, Region};
 use run::{GRAIN, Link};
-use std::{alloc::Layout, iter, ptr::NonNull};
+use std::{
+    alloc::Layout,
+    ptr::{self, NonNull},
+};
 use stillpoint_platform::{
     cpu, fork, memory as fallible,
-    sync::{AtomicU64, Ordering, UnsafeCell},
+    sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell},
     thread,
 };
+use stripe::Stripe;
 
 /// Larger entries are boxes: a run would have too few.
 const LARGEST: usize = 512;
@@ -59,8 +69,9 @@ const MOST_STRIPES: usize = 64;
 /// asked again.
 const TURNED_AWAY: usize = 1024;
 
-/// Empty runs that are kept, at least.
-const KEPT: usize = 4;
+/// Runs whose memory is given back by one free, at most: more than it can make empty, so that what
+/// is kept for many entries goes with them.
+const RELEASED_AT_ONCE: usize = 2;
 
 /// A map that is to have so many bytes of entries gets huge pages from the beginning; others from
 /// their second region on.
@@ -76,6 +87,8 @@ pub struct Arena {
     size: usize,
     is_huge: bool,
     list: UnsafeCell<List>,
+    /// Regions that threads have found to have runs to take up, and that the list has yet to link.
+    queue: AtomicPtr<Region>,
     stripes: Box<[CachePadded<Stripe>]>,
 }
 
@@ -84,60 +97,6 @@ pub struct Arena {
 unsafe impl Send for Arena {}
 // SAFETY: the same.
 unsafe impl Sync for Arena {}
-
-/// All regions, under the lock.
-#[derive(Debug)]
-struct List {
-    first: Option<NonNull<Region>>,
-    /// Where to look for a run.
-    hint: Option<NonNull<Region>>,
-    runs: usize,
-    /// Runs without entries, and those of them that have memory.
-    empty: usize,
-    unused: usize,
-    /// Requests that are yet to be turned away.
-    turned_away: usize,
-    is_closed: bool,
-}
-
-/// What a request for a run has led to.
-enum Request {
-    Run(Owned),
-    TurnedAway,
-    NoRun { is_first: bool },
-}
-
-/// A run for the threads of one stripe.
-#[derive(Debug)]
-struct Stripe {
-    locked: AtomicU64,
-    owned: UnsafeCell<Option<Owned>>,
-}
-
-impl Default for Stripe {
-    fn default() -> Self {
-        Self {
-            locked: AtomicU64::new(0),
-            owned: UnsafeCell::new(None),
-        }
-    }
-}
-
-impl Stripe {
-    /// Uses it, unless another thread does.
-    #[inline]
-    fn try_with<R>(&self, work: impl FnOnce(&mut Option<Owned>) -> R) -> Option<R> {
-        // Acquire, pairs with the store below: what the last thread did.
-        self.locked
-            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .ok()?;
-        // SAFETY: locked.
-        let result = self.owned.with_mut(|owned| work(unsafe { &mut *owned }));
-        // Release, pairs with the exchange above: what this thread did.
-        self.locked.store(0, Ordering::Release);
-        Some(result)
-    }
-}
 
 /// The bytes of a slot for entries of this layout; `None` if they are boxes.
 const fn slot_size(entry: Layout) -> Option<usize> {
@@ -165,86 +124,116 @@ impl Arena {
     pub fn new(entry: Layout, entries: usize) -> Option<NonNull<Self>> {
         let size = slot_size(entry)?;
         let count = cpu::count().next_power_of_two().min(MOST_STRIPES);
+        let stripes = fallible::try_several(count, CachePadded::<Stripe>::default)?;
+        // SAFETY: not of size 0.
+        let place = unsafe { fallible::try_alloc(Layout::new::<Self>()) };
+        let itself = NonNull::new(place)?.cast::<Self>();
         let arena = Self {
-            itself: NonNull::dangling(),
+            itself,
             lock: AtomicU64::new(0),
             size,
             is_huge: entries.saturating_mul(size) >= HUGE_FROM,
-            list: UnsafeCell::new(List {
-                first: None,
-                hint: None,
-                runs: 0,
-                empty: 0,
-                unused: 0,
-                turned_away: 0,
-                is_closed: false,
-            }),
-            stripes: fallible::try_several(count, CachePadded::<Stripe>::default)?,
+            list: UnsafeCell::new(List::of(itself)),
+            queue: AtomicPtr::new(ptr::null_mut()),
+            stripes,
         };
-        let arena = NonNull::from(Box::leak(Box::new(arena)));
-        // SAFETY: from a box just now; no other thread knows it.
-        unsafe { (*arena.as_ptr()).itself = arena };
-        Some(arena)
+        // SAFETY: allocated just now, as a box of one is.
+        unsafe { itself.write(arena) };
+        Some(itself)
     }
 
     /// A slot, which is the caller's; `None` without memory, and where other threads are in the way.
     #[inline]
     pub fn allocate(&self) -> Option<NonNull<u8>> {
         let first = thread::token().get() as usize;
-        (0..TRIES).find_map(|tried| {
+        let allocated = (0..TRIES).find_map(|tried| {
             let index = first.wrapping_add(tried) & (self.stripes.len() - 1);
-            self.stripes[index].try_with(|owned| self.allocate_from(owned))
-        })?
+            self.stripes[index].try_with(|owned| self.allocate_from(owned, index))
+        });
+        allocated.flatten().or_else(|| self.take_from_any())
     }
 
     #[inline]
-    fn allocate_from(&self, stripe: &mut Option<Owned>) -> Option<NonNull<u8>> {
-        if let Some(slot) = stripe.as_mut().and_then(Owned::pop) {
+    fn allocate_from(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
+        if let Some(slot) = owned.as_mut().and_then(Owned::pop) {
             return Some(slot);
         }
-        self.allocate_slowly(stripe)
+        self.allocate_slowly(owned, stripe)
     }
 
     #[cold]
-    fn allocate_slowly(&self, stripe: &mut Option<Owned>) -> Option<NonNull<u8>> {
+    fn allocate_slowly(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
         loop {
-            if !stripe.as_mut().is_some_and(Owned::refill) {
-                *stripe = None;
-                *stripe = Some(self.claim()?);
-            }
             // One that was taken up may have had too few slots.
-            if let Some(slot) = stripe.as_mut().and_then(Owned::pop) {
+            if let Some(slot) = Self::allocate_again(owned) {
                 return Some(slot);
             }
+            *owned = Some(self.claim(stripe)?);
         }
     }
 
-    /// Takes a run up.
-    fn claim(&self) -> Option<Owned> {
-        let make = |is_first: bool| Region::new(self.itself, self.size, self.is_huge || !is_first);
-        self.claim_or(make)
+    /// A slot of a stripe's run, also of those that were freed meanwhile; or the run is given up.
+    fn allocate_again(owned: &mut Option<Owned>) -> Option<NonNull<u8>> {
+        let run = owned.as_mut()?;
+        let slot = run
+            .pop()
+            .or_else(|| if run.refill() { run.pop() } else { None });
+        if slot.is_none() {
+            *owned = None;
+        }
+        slot
     }
 
-    /// Takes a run up, of a new region if there is none; it gets whether that is the first.
-    fn claim_or(&self, make: impl FnOnce(bool) -> Option<NonNull<Region>>) -> Option<Owned> {
+    /// A slot of any stripe's run.
+    #[cold]
+    fn take_from_any(&self) -> Option<NonNull<u8>> {
+        let take = |stripe: &CachePadded<Stripe>| stripe.try_with(Self::allocate_again)?;
+        self.stripes.iter().find_map(take)
+    }
+
+    /// Takes a run up for a stripe.
+    fn claim(&self, stripe: usize) -> Option<Owned> {
+        let make = |is_first: bool| Region::new(self.itself, self.size, self.is_huge || !is_first);
+        self.claim_or(stripe, make)
+    }
+
+    /// Takes a run up, of a new region if there is none; `make` gets whether that is the first.
+    fn claim_or(
+        &self,
+        stripe: usize,
+        make: impl FnOnce(bool) -> Option<NonNull<Region>>,
+    ) -> Option<Owned> {
+        let me = fork::process().generation() + 1;
+        // In models it is 0.
+        #[cfg_attr(stillpoint_loom, allow(clippy::unnecessary_min_or_max))]
+        let low = self.stripes.len().min(RUNS / 8);
         // SAFETY: the caller allocates from it, so it is not closed meanwhile.
-        let is_first = match unsafe { Self::with_list(self.itself, List::request) }? {
-            Request::Run(owned) => return Some(owned),
+        let request = unsafe { Self::with_list(self.itself, |list| list.request(stripe, me, low)) };
+        let (owned, is_first) = match request? {
+            Request::Run(owned, false) => return Some(owned),
             Request::TurnedAway => return None,
-            Request::NoRun { is_first } => is_first,
+            Request::Run(owned, true) => (Some(owned), false),
+            Request::NoRun { is_first } => (None, is_first),
         };
         // The kernel makes it, and clears a page, without the lock.
         let region = make(is_first);
         let take_up = |list: &mut List| {
-            if let Some(region) = region {
-                list.add(region);
-                return list.claim();
-            }
-            list.turned_away = TURNED_AWAY;
-            None
+            list.add(region, TURNED_AWAY);
+            owned.or_else(|| list.claim(stripe))
         };
         // SAFETY: the same.
         unsafe { Self::with_list(self.itself, take_up) }?
+    }
+
+    /// How many free slots a stripe has that are not in its run's word ([`Stripe::left`]).
+    ///
+    /// # Safety
+    ///
+    /// The arena stays meanwhile.
+    #[inline]
+    unsafe fn left(arena: NonNull<Self>, stripe: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { (&(*arena.as_ptr()).stripes)[stripe].left() }
     }
 
     /// Frees a slot.
@@ -272,19 +261,61 @@ impl Arena {
     unsafe fn free_last(slot: NonNull<u8>, region: NonNull<Region>, run: usize) {
         // SAFETY: the region stays until the push.
         let arena = unsafe { region.as_ref().arena };
-        let push = |list: &mut List| {
-            let mut gone = Gone::default();
+        let push = |list: &mut List| loop {
             // SAFETY: the caller's promise; nothing goes without the lock.
-            if unsafe { Region::push(region, run, slot, Pushing::Locked) } == Pushed::Last {
-                list.note_empty(region, run, &mut gone);
+            let pushed = unsafe {
+                let pushing = Self::disown(arena, region, run);
+                Region::push(region, run, slot, pushing)
+            };
+            match pushed {
+                Pushed::Last => break list.note_empty(region, run),
+                Pushed::Done => break Gone::default(),
+                Pushed::Refused => {}
             }
-            gone
         };
-        // SAFETY: the arena stays until the lock is free after the push. What is deleted is not found
-        // any more.
+        // SAFETY: the arena stays until the lock is free after the push, and while the list says that
+        // a run's memory is being given back. What is deleted is not found any more.
         unsafe {
-            let gone = Self::with_list(arena, push);
+            let mut gone = Self::with_list(arena, push);
+            for released in 1..=RELEASED_AT_ONCE {
+                let Some((region, run)) = Self::delete(arena, gone) else {
+                    return;
+                };
+                Region::release(region, run);
+                let continues = released < RELEASED_AT_ONCE;
+                let note = |list: &mut List| list.note_released(region, run, continues);
+                gone = Self::with_list(arena, note);
+            }
             Self::delete(arena, gone);
+        }
+    }
+
+    /// Has a stripe give a run up of whose slots one is in use, as is known under the arena's lock.
+    /// Returns how to push that slot.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has a slot of that run of the arena's region.
+    unsafe fn disown(arena: NonNull<Self>, region: NonNull<Region>, run: usize) -> Pushing {
+        // SAFETY: the caller's promise.
+        let word = unsafe { Region::word(region, run) };
+        if !word.is_owned() {
+            return Pushing::Locked;
+        }
+        // SAFETY: the same.
+        let stripe = unsafe { &(&(*arena.as_ptr()).stripes)[word.stripe()] };
+        let asked = stripe.try_with(|owned| {
+            let given_up = owned.take_if(|owned| owned.has_one_in_use(region, run));
+            given_up.map(Owned::close)
+        });
+        match asked {
+            Some(_) => Pushing::Locked,
+            // The thread that uses the stripe takes a slot of the run, or gives it up unless there is
+            // the one that is pushed now. If it has taken one, and that is free again, the word has
+            // changed; but it may have come back to this value, if as many slots were taken and freed
+            // since, and the same one last. Then the stripe keeps a run of free slots until it is
+            // used again, or the arena is closed. Or a fork has removed that thread.
+            None => Pushing::Unchanged(word),
         }
     }
 
@@ -295,28 +326,15 @@ impl Arena {
     /// No thread allocates from it, or ends it again.
     pub unsafe fn close(arena: NonNull<Self>) {
         let end = |list: &mut List| {
-            let mut gone = Gone::default();
-            list.is_closed = true;
             // SAFETY: it goes after the lock is free, at the earliest.
             for stripe in unsafe { &*(*arena.as_ptr()).stripes } {
                 // Free, but for one of a thread that a fork has removed.
                 let owned = stripe.try_with(Option::take).flatten();
                 if let Some((region, run)) = owned.and_then(Owned::close) {
-                    list.note_empty(region, run, &mut gone);
+                    list.add_empty(region, run, 0);
                 }
             }
-            // Those that were empty before.
-            let mut next = list.first;
-            while let Some(region) = next {
-                // SAFETY: in the list.
-                let locked = unsafe { &region.as_ref().locked };
-                next = locked.after.get();
-                if locked.empty.get() == ALL {
-                    list.remove(region, &mut gone);
-                }
-            }
-            gone.is_arena = list.first.is_none();
-            gone
+            list.close()
         };
         // SAFETY: the arena stays until the lock is free. What is deleted is not found any more.
         unsafe {
@@ -325,18 +343,16 @@ impl Arena {
         }
     }
 
+    /// Deletes what is gone. Returns the run whose memory is to be given back.
+    ///
     /// # Safety
     ///
     /// `gone` is of that arena.
-    unsafe fn delete(arena: NonNull<Self>, gone: Option<Gone>) {
-        let Some(gone) = gone else { return };
-        let mut next = gone.regions;
-        while let Some(region) = next {
+    unsafe fn delete(arena: NonNull<Self>, gone: Option<Gone>) -> Option<(NonNull<Region>, usize)> {
+        let mut gone = gone?;
+        while let Some(region) = gone.next_region() {
             // SAFETY: it was taken out of the list, all its slots being free.
-            unsafe {
-                next = region.as_ref().locked.after.get();
-                Region::delete(region);
-            }
+            unsafe { Region::delete(region) };
             #[cfg(test)]
             DELETED.set((DELETED.get().0 + 1, DELETED.get().1));
         }
@@ -346,6 +362,7 @@ impl Arena {
             #[cfg(test)]
             DELETED.set((DELETED.get().0, DELETED.get().1 + 1));
         }
+        gone.run
     }
 
     /// Does `work` under the lock. `None` if a thread had it that a fork has removed.
@@ -369,8 +386,12 @@ impl Arena {
                 Err(_) => return None,
             }
         }
+        #[cfg(all(test, not(stillpoint_loom)))]
+        IS_LOCKED.set(true);
         // SAFETY: locked.
         let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
+        #[cfg(all(test, not(stillpoint_loom)))]
+        IS_LOCKED.set(false);
         // Release, pairs with the exchange above: what this thread did.
         lock.store(0, Ordering::Release);
         Some(result)
@@ -381,157 +402,8 @@ impl Arena {
 std::thread_local! {
     /// The regions and the arenas that this thread, of the model all threads, has deleted.
     static DELETED: std::cell::Cell<(usize, usize)> = const { std::cell::Cell::new((0, 0)) };
-}
-
-/// What is to be deleted without the lock.
-#[derive(Default)]
-struct Gone {
-    /// A list.
-    regions: Option<NonNull<Region>>,
-    is_arena: bool,
-}
-
-impl List {
-    fn regions(&self) -> impl Iterator<Item = NonNull<Region>> + use<> {
-        // SAFETY: regions stay while they are in the list.
-        iter::successors(self.first, |region| unsafe {
-            region.as_ref().locked.after.get()
-        })
-    }
-
-    /// All regions, from the hint on.
-    fn around(&self) -> impl Iterator<Item = NonNull<Region>> + use<> {
-        // SAFETY: as above.
-        let from_hint = iter::successors(self.hint, |region| unsafe {
-            region.as_ref().locked.after.get()
-        });
-        let hint = self.hint;
-        from_hint.chain(
-            self.regions()
-                .take_while(move |region| Some(*region) != hint),
-        )
-    }
-
-    fn add(&mut self, region: NonNull<Region>) {
-        // SAFETY: it is there, and so are those in the list.
-        unsafe {
-            region.as_ref().locked.after.set(self.first);
-            if let Some(first) = self.first {
-                first.as_ref().locked.before.set(Some(region));
-            }
-        }
-        self.first = Some(region);
-        self.hint = Some(region);
-        self.runs += RUNS;
-        self.empty += RUNS;
-    }
-
-    fn request(&mut self) -> Request {
-        if self.turned_away > 0 {
-            self.turned_away -= 1;
-            return Request::TurnedAway;
-        }
-        match self.claim() {
-            Some(owned) => Request::Run(owned),
-            None => Request::NoRun {
-                is_first: self.first.is_none(),
-            },
-        }
-    }
-
-    /// Takes a run up, if there is one.
-    fn claim(&mut self) -> Option<Owned> {
-        for region in self.around() {
-            // SAFETY: in the list.
-            let there = unsafe { region.as_ref() };
-            let available = there.available();
-            for run in (0..RUNS).filter(|run| available & 1 << run != 0) {
-                let (empty, released) = (there.locked.empty.get(), there.locked.released.get());
-                // SAFETY: in the list.
-                let Some(owned) = (unsafe { Region::claim(region, run) }) else {
-                    continue;
-                };
-                self.empty -= usize::from(empty & 1 << run != 0);
-                self.unused -= usize::from(empty & !released & 1 << run != 0);
-                self.hint = Some(region);
-                return Some(owned);
-            }
-        }
-        None
-    }
-
-    /// The slots of a run are free.
-    fn note_empty(&mut self, region: NonNull<Region>, run: usize, gone: &mut Gone) {
-        // SAFETY: in the list.
-        let there = unsafe { region.as_ref() };
-        there.locked.empty.set(there.locked.empty.get() | 1 << run);
-        there.make_available(run);
-        self.empty += 1;
-        self.unused += 1;
-        if self.is_closed {
-            if there.locked.empty.get() == ALL {
-                self.remove(region, gone);
-                gone.is_arena = self.first.is_none();
-            }
-            return;
-        }
-        let kept = KEPT.max((self.runs - self.empty) / 8);
-        if self.unused > kept {
-            self.release(region, run, gone);
-        }
-        // What was to be kept for more entries than there are now.
-        if self.unused > kept
-            && let Some((region, run)) = self.find_unused()
-        {
-            self.release(region, run, gone);
-        }
-    }
-
-    fn find_unused(&mut self) -> Option<(NonNull<Region>, usize)> {
-        let found = self.around().find_map(|region| {
-            // SAFETY: in the list.
-            let locked = unsafe { &region.as_ref().locked };
-            let unused = locked.empty.get() & !locked.released.get();
-            (unused != 0).then_some((region, unused.trailing_zeros() as usize))
-        });
-        self.hint = found.map_or(self.hint, |(region, _)| Some(region));
-        found
-    }
-
-    /// Gives back an empty run, or its region if that is empty.
-    fn release(&mut self, region: NonNull<Region>, run: usize, gone: &mut Gone) {
-        // SAFETY: in the list.
-        let there = unsafe { region.as_ref() };
-        if there.locked.empty.get() == ALL {
-            self.remove(region, gone);
-        } else {
-            there.release(run);
-            self.unused -= 1;
-        }
-    }
-
-    /// Takes an empty region out.
-    fn remove(&mut self, region: NonNull<Region>, gone: &mut Gone) {
-        // SAFETY: in the list, as are its neighbours.
-        unsafe {
-            let locked = &region.as_ref().locked;
-            let (before, after) = (locked.before.get(), locked.after.get());
-            match before {
-                Some(before) => before.as_ref().locked.after.set(after),
-                None => self.first = after,
-            }
-            if let Some(after) = after {
-                after.as_ref().locked.before.set(before);
-            }
-            if self.hint == Some(region) {
-                self.hint = after.or(self.first);
-            }
-            let unused = locked.empty.get() & !locked.released.get();
-            self.unused -= unused.count_ones() as usize;
-            locked.after.set(gone.regions);
-        }
-        self.runs -= RUNS;
-        self.empty -= RUNS;
-        gone.regions = Some(region);
-    }
+    /// Whether it has an arena's lock, and so is to make no system call.
+    static IS_LOCKED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// The steps of this thread's requests for runs.
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }

@@ -8,8 +8,12 @@ use super::{
     run::{Link, Position, Run},
 };
 use crate::{memory::prefetch, slot::fits};
-use std::{cell::Cell, ops::Range, ptr::NonNull};
-use stillpoint_platform::sync::{AtomicU64, Ordering};
+use std::{
+    cell::Cell,
+    ops::Range,
+    ptr::{self, NonNull},
+};
+use stillpoint_platform::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The runs of a region. A run is a page at least, or giving it back would give nothing: these
 /// processors may have pages of 64 KiB.
@@ -51,6 +55,10 @@ pub struct Region {
     worthwhile: usize,
     /// Which runs have so many free slots that it is worth to own them; and perhaps others.
     available: AtomicU64,
+    /// Whether it is in the arena's queue, or in the chain of those that have such runs.
+    pub is_queued: AtomicBool,
+    /// The next in the queue.
+    pub queued: AtomicPtr<Self>,
     /// What the arena's lock is about.
     pub locked: Locked,
     runs: [AtomicU64; RUNS],
@@ -59,12 +67,19 @@ pub struct Region {
 /// Read and written under the arena's lock.
 #[derive(Debug)]
 pub struct Locked {
-    pub before: Cell<Option<NonNull<Region>>>,
-    pub after: Cell<Option<NonNull<Region>>>,
-    /// The runs all of whose slots are free.
+    /// Where it is in the arena's chains.
+    pub links: [Links; 2],
+    /// The runs all of whose slots are free, but for those whose memory is being given back.
     pub empty: Cell<Runs>,
     /// Those of them that take no memory, and whose slots are in no list.
     pub released: Cell<Runs>,
+}
+
+/// The neighbours in a chain.
+#[derive(Debug, Default)]
+pub struct Links {
+    pub before: Cell<Option<NonNull<Region>>>,
+    pub after: Cell<Option<NonNull<Region>>>,
 }
 
 /// The slots of a run.
@@ -82,6 +97,11 @@ fn worthwhile(size: usize) -> usize {
 impl Region {
     /// Makes a region of slots of this size, all of them free. `None` without memory.
     pub fn new(arena: NonNull<Arena>, size: usize, huge: bool) -> Option<NonNull<Self>> {
+        #[cfg(all(test, not(stillpoint_loom)))]
+        assert!(
+            !super::IS_LOCKED.get(),
+            "the kernel is called with the lock"
+        );
         let memory = Memory::new(huge)?;
         let start = memory.start().cast::<Self>();
         if !fits(start) {
@@ -94,9 +114,11 @@ impl Region {
             totals: [0, 1].map(|run| slots(run, size).len() / size),
             worthwhile: worthwhile(size),
             available: AtomicU64::new(ALL),
+            // The arena adds it to the chain.
+            is_queued: AtomicBool::new(true),
+            queued: AtomicPtr::new(ptr::null_mut()),
             locked: Locked {
-                before: Cell::new(None),
-                after: Cell::new(None),
+                links: Default::default(),
                 empty: Cell::new(ALL),
                 released: Cell::new(ALL),
             },
@@ -113,6 +135,11 @@ impl Region {
     ///
     /// It came from `new`, all its slots are free, and no other thread finds it.
     pub unsafe fn delete(region: NonNull<Self>) {
+        #[cfg(all(test, not(stillpoint_loom)))]
+        assert!(
+            !super::IS_LOCKED.get(),
+            "the kernel is called with the lock"
+        );
         // SAFETY: the caller's promise. The memory is moved out of itself, and ends last.
         drop(unsafe { region.read() }.memory);
     }
@@ -133,24 +160,58 @@ impl Region {
     }
 
     /// Has a run taken up when its time comes.
-    pub fn make_available(&self, run: usize) {
-        // Relaxed: the run's word tells what is in it.
-        self.available.fetch_or(1 << run, Ordering::Relaxed);
+    ///
+    /// # Safety
+    ///
+    /// The region stays meanwhile: the caller has a slot in use, or the arena's lock.
+    pub unsafe fn make_available(region: NonNull<Self>, run: usize) {
+        // SAFETY: the caller's promise.
+        let this = unsafe { region.as_ref() };
+        // Release, pairs with `make_unavailable`: the caller has seen that no stripe owns the run, and
+        // so does the thread that takes the bit away, or nothing would set it again. The exchange
+        // below is not reached if the bit is there already.
+        let before = this.available.fetch_or(1 << run, Ordering::Release);
+        // AcqRel, pairs with `List::unlink_ready`: either that sees the run, or this queues.
+        if before & 1 << run == 0 && !this.is_queued.swap(true, Ordering::AcqRel) {
+            // SAFETY: the caller's promise; an arena stays while its regions do.
+            let queue = unsafe { &(*this.arena.as_ptr()).queue };
+            let mut first = queue.load(Ordering::Relaxed);
+            loop {
+                this.queued.store(first, Ordering::Relaxed);
+                // Release, pairs with `List::link_queued`: the link.
+                let pushed = queue.compare_exchange_weak(
+                    first,
+                    region.as_ptr(),
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
+                match pushed {
+                    Ok(_) => break,
+                    Err(other) => first = other,
+                }
+            }
+        }
+    }
+
+    /// Has a run not taken up, under the arena's lock.
+    pub fn make_unavailable(&self, run: usize) {
+        // Acquire, pairs with `make_available`: what its caller has seen of the run's word.
+        self.available.fetch_and(!(1 << run), Ordering::Acquire);
     }
 
     pub fn available(&self) -> Runs {
         self.available.load(Ordering::Relaxed)
     }
 
-    /// Takes a run up, under the arena's lock.
+    /// Takes a run up for a stripe, under the arena's lock.
     ///
     /// # Safety
     ///
     /// The region is in its arena's list.
-    pub unsafe fn claim(region: NonNull<Self>, run: usize) -> Option<Owned> {
+    pub unsafe fn claim(region: NonNull<Self>, run: usize, stripe: usize) -> Option<Owned> {
         // SAFETY: the caller's promise. What is made of this reference must not lead to slots.
         let this = unsafe { region.as_ref() };
-        this.available.fetch_and(!(1 << run), Ordering::Relaxed);
+        this.make_unavailable(run);
         let word = &this.runs[run];
         let is_owned = Run::from_bits(word.load(Ordering::Relaxed)).is_owned();
         // Only under the lock does a run get an owner.
@@ -160,8 +221,9 @@ impl Region {
         let mut owned = Owned {
             region,
             run,
+            stripe,
             first: None,
-            listed: 0,
+            left: 0,
             fresh: 0..0,
         };
         let bit = 1 << run;
@@ -169,12 +231,24 @@ impl Region {
             owned.take();
         } else {
             // A list would be lost with the memory that was released: so it is made anew.
-            word.store(Run::OWNED.bits(), Ordering::Relaxed);
+            word.store(Run::owned_by(stripe, 0).bits(), Ordering::Relaxed);
             owned.fresh = slots(run, this.size);
+            owned.left = this.total(run);
             this.locked.empty.set(this.locked.empty.get() & !bit);
             this.locked.released.set(this.locked.released.get() & !bit);
         }
         Some(owned)
+    }
+
+    /// The word of a run.
+    ///
+    /// # Safety
+    ///
+    /// The region stays meanwhile.
+    pub unsafe fn word(region: NonNull<Self>, run: usize) -> Run {
+        // SAFETY: the caller's promise.
+        let word = unsafe { &region.as_ref().runs[run] };
+        Run::from_bits(word.load(Ordering::Relaxed))
     }
 
     /// Puts a slot into its run's list.
@@ -191,28 +265,41 @@ impl Region {
         pushing: Pushing,
     ) -> Pushed {
         let position = Position::of_offset(slot.addr().get() % RUN);
-        let region = region.as_ptr();
         // SAFETY: the region stays until the push. What is plain in it is copied before. No reference
         // to all of it lasts until the push: it would say that the region stays for longer. One to an
         // atomic says no such thing.
-        let (total, worthwhile, word) = unsafe {
+        let (arena, total, worthwhile, word) = unsafe {
             (
-                (*region).totals[usize::from(run > 0)],
-                (*region).worthwhile,
-                &(&(*region).runs)[run],
+                (*region.as_ptr()).arena,
+                (*region.as_ptr()).totals[usize::from(run > 0)],
+                (*region.as_ptr()).worthwhile,
+                &(&(*region.as_ptr()).runs)[run],
             )
         };
         loop {
-            let before = Run::from_bits(word.load(Ordering::Relaxed));
+            // Acquire, pairs with the push below: of the slots that were freed, the stripe's count
+            // knows that they were taken.
+            let before = Run::from_bits(word.load(Ordering::Acquire));
             let after = before.pushed(position);
-            let is_last = !before.is_owned() && after.count() == total;
-            if is_last && pushing == Pushing::Unlocked {
+            let mut in_use = total - after.count();
+            if before.is_owned() && after.count() >= before.used() {
+                // SAFETY: the arena stays until the push.
+                in_use = in_use.saturating_sub(unsafe { Arena::left(arena, before.stripe()) });
+            }
+            let is_last = in_use == 0;
+            let is_refused = match pushing {
+                Pushing::Unlocked => is_last,
+                // Others have pushed theirs since the stripe was asked for the run.
+                Pushing::Locked => is_last && before.is_owned(),
+                Pushing::Unchanged(run) => before != run,
+            };
+            if is_refused {
                 return Pushed::Refused;
             }
             // Before the push: after it the region may go away.
             if !before.is_owned() && after.count() & (worthwhile - 1) == 0 {
                 // SAFETY: the region stays until the push.
-                unsafe { (*region).make_available(run) };
+                unsafe { Self::make_available(region, run) };
             }
             // SAFETY: the caller's promise.
             unsafe { Link::write(slot, before.first()) };
@@ -225,21 +312,29 @@ impl Region {
                 Ordering::Relaxed,
             );
             if pushed.is_ok() {
-                return if is_last { Pushed::Last } else { Pushed::Done };
+                let is_empty = is_last && !before.is_owned();
+                return if is_empty { Pushed::Last } else { Pushed::Done };
             }
         }
     }
 
-    /// Gives an empty run's memory back, under the arena's lock.
-    pub fn release(&self, run: usize) {
-        debug_assert!(self.locked.empty.get() & 1 << run != 0);
-        let slots = slots(run, self.size);
+    /// Gives a run's memory back, without the arena's lock: the kernel may take its time.
+    ///
+    /// # Safety
+    ///
+    /// All its slots are free, and the list says that they are neither to be taken up nor empty.
+    pub unsafe fn release(region: NonNull<Self>, run: usize) {
+        #[cfg(all(test, not(stillpoint_loom)))]
+        assert!(
+            !super::IS_LOCKED.get(),
+            "the kernel is called with the lock"
+        );
+        // SAFETY: such a run holds the region.
+        let this = unsafe { region.as_ref() };
+        let slots = slots(run, this.size);
         let start = run * RUN;
-        // SAFETY: under the lock it is not taken up, and all its slots are free.
-        unsafe { self.memory.release(start + slots.start, start + RUN) };
-        self.locked
-            .released
-            .set(self.locked.released.get() | 1 << run);
+        // SAFETY: the caller's promise.
+        unsafe { this.memory.release(start + slots.start, start + RUN) };
     }
 }
 
@@ -248,28 +343,33 @@ impl Region {
 pub enum Pushing {
     Unlocked,
     Locked,
+    /// It has, and a thread uses the stripe that has the run, whose word was this before.
+    Unchanged(Run),
 }
 
 /// What became of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
     Done,
-    /// It would have been the run's last slot in use, and was not pushed, because that needs the lock.
+    /// It may have been the run's last slot in use, and was not pushed: that needs the lock, and a
+    /// stripe that has the run gives it up first.
     Refused,
     /// It was the run's last slot in use.
     Last,
 }
 
-/// A run that a thread allocates from.
+/// A run that the threads of a stripe allocate from.
 #[derive(Debug)]
 pub struct Owned {
     region: NonNull<Region>,
     run: usize,
+    stripe: usize,
     /// The slots of a list.
     first: Option<Position>,
-    listed: usize,
     /// Those that no list has had yet, as offsets in the run.
     fresh: Range<usize>,
+    /// How many there are of both.
+    left: usize,
 }
 
 impl Owned {
@@ -289,6 +389,12 @@ impl Owned {
         &self.region().runs[self.run]
     }
 
+    /// How many free slots it has, beside those that were freed meanwhile.
+    #[inline]
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
     /// A free slot, which is the caller's then.
     #[inline]
     pub fn pop(&mut self) -> Option<NonNull<u8>> {
@@ -296,7 +402,7 @@ impl Owned {
             let slot = self.slot(position.offset());
             // SAFETY: it is in the list, which this has.
             self.first = unsafe { Link::read(slot) };
-            self.listed -= 1;
+            self.left -= 1;
             if let Some(next) = self.first {
                 prefetch(self.slot(next.offset()).as_ptr());
             }
@@ -304,16 +410,32 @@ impl Owned {
         }
         let slot = (!self.fresh.is_empty()).then(|| self.slot(self.fresh.start))?;
         self.fresh.start += self.region().size;
+        self.left -= 1;
         Some(slot)
     }
 
-    /// Takes the slots that were freed meanwhile. Returns whether there are any.
+    /// Takes the slots that were freed meanwhile, when `pop` has found none. Returns whether there
+    /// are any.
     fn take(&mut self) -> bool {
-        // Acquire, pairs with `Region::push`: the slots' last uses, and their links.
-        let word = self.word().swap(Run::OWNED.bits(), Ordering::Acquire);
-        let taken = Run::from_bits(word);
-        (self.first, self.listed) = (taken.first(), taken.count());
-        self.first.is_some()
+        let mut before = self.word().load(Ordering::Relaxed);
+        loop {
+            let taken = Run::from_bits(before);
+            let used = self.region().total(self.run) - taken.count();
+            // Acquire, pairs with `Region::push`: the slots' last uses, and their links.
+            let exchanged = self.word().compare_exchange_weak(
+                before,
+                Run::owned_by(self.stripe, used).bits(),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            match exchanged {
+                Ok(_) => {
+                    (self.first, self.left) = (taken.first(), taken.count());
+                    return self.left > 0;
+                }
+                Err(other) => before = other,
+            }
+        }
     }
 
     /// Takes the slots that were freed meanwhile, or gives the run up if there are none: then
@@ -323,8 +445,9 @@ impl Owned {
             if self.take() {
                 return true;
             }
+            let all = self.region().total(self.run);
             let given_up = self.word().compare_exchange(
-                Run::OWNED.bits(),
+                Run::owned_by(self.stripe, all).bits(),
                 Run::FULL.bits(),
                 Ordering::Relaxed,
                 Ordering::Relaxed,
@@ -335,25 +458,32 @@ impl Owned {
         }
     }
 
-    /// Gives the run up for good, under the arena's lock. Returns its number in the region if all
-    /// its slots are free.
+    /// Whether it is that run, and but one of its slots is free.
+    pub fn has_one_in_use(&self, region: NonNull<Region>, run: usize) -> bool {
+        let free = Run::from_bits(self.word().load(Ordering::Relaxed)).count() + self.left;
+        (self.region, self.run) == (region, run) && free + 1 == self.region().total(run)
+    }
+
+    /// Gives the run up, under the arena's lock, as no thread is to allocate from it before all of
+    /// its slots are free. Returns it if they are.
     pub fn close(self) -> Option<(NonNull<Region>, usize)> {
-        let region = self.region();
-        let left = self.listed + self.fresh.len() / region.size;
+        let mut before = self.word().load(Ordering::Relaxed);
         loop {
-            let before = Run::from_bits(self.word().load(Ordering::Relaxed));
-            let after = before.given_up(left);
+            let after = Run::from_bits(before).given_up(self.left);
             // Acquire, pairs with `Region::push`: the slots' last uses, after which the region goes.
             // Release: it carries on what pushes before have released.
             let given_up = self.word().compare_exchange_weak(
-                before.bits(),
+                before,
                 after.bits(),
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
-            if given_up.is_ok() {
-                let is_empty = after.count() == region.total(self.run);
-                return is_empty.then_some((self.region, self.run));
+            match given_up {
+                Ok(_) => {
+                    let is_empty = after.count() == self.region().total(self.run);
+                    return is_empty.then_some((self.region, self.run));
+                }
+                Err(other) => before = other,
             }
         }
     }

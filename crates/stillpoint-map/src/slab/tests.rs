@@ -1,6 +1,10 @@
 //! Tests of arenas alone.
 
-use super::{Arena, DELETED, KEPT, TURNED_AWAY, region::RUN, region::RUNS};
+use super::{
+    Arena, DELETED, STEPS, TURNED_AWAY,
+    list::{KEPT, List},
+    region::{RUN, RUNS},
+};
 use std::{alloc::Layout, collections::HashSet, ptr::NonNull, sync::Barrier, thread};
 use stillpoint_platform::sync::Ordering;
 
@@ -44,7 +48,7 @@ impl Ours {
 
     /// All runs, those without entries, and those of these that have memory.
     fn runs(&self) -> (usize, usize, usize) {
-        let look = |list: &mut super::List| (list.runs, list.empty, list.unused);
+        let look = |list: &mut List| (list.runs, list.empty, list.unused);
         // SAFETY: it is closed after this.
         unsafe { Arena::with_list(self.0, look) }.expect("no fork")
     }
@@ -95,18 +99,94 @@ fn what_few_slots_leave_is_given_back() {
     slots.retain(|slot| !staying.contains(slot));
     slots.into_iter().for_each(free);
     let (runs, empty, unused) = ours.runs();
-    // One that a stripe has is not empty.
-    assert!(runs - empty <= staying.len() + 1, "{runs} {empty}");
+    assert!(runs - empty <= staying.len(), "{runs} {empty}");
     assert!(unused <= KEPT, "{unused}");
     staying.into_iter().for_each(free);
     let (runs, empty, unused) = ours.runs();
-    assert!(runs <= (KEPT + 1) * RUNS && runs - empty <= 1 && unused <= KEPT);
+    assert!(runs <= KEPT * RUNS && runs == empty && unused <= KEPT);
     // What was given back is as good as new.
     (0..MANY)
         .map(|_| ours.allocate())
         .collect::<Vec<_>>()
         .into_iter()
         .for_each(free);
+}
+
+/// Runs that stripes have are given up with their last slots, whichever thread frees those.
+#[test]
+fn stripes_hold_no_empty_runs() {
+    let ours = &Ours::new();
+    // Other threads may have the stripes.
+    let allocate_one = || loop {
+        match ours.arena().allocate() {
+            Some(slot) => break Sent(slot),
+            None => thread::yield_now(),
+        }
+    };
+    for few in [1, 2, SLOTS_OF_A_RUN / 2, 2 * SLOTS_OF_A_RUN] {
+        for _ in 0..if cfg!(miri) { 2 } else { 8 } {
+            let allocate = || (0..few).map(|_| allocate_one()).collect::<Vec<_>>();
+            let slots: Vec<_> = thread::scope(|scope| {
+                let threads = [(); if cfg!(miri) { 2 } else { 8 }].map(|()| scope.spawn(allocate));
+                threads
+                    .into_iter()
+                    .flat_map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            slots.into_iter().for_each(Sent::free);
+            let (runs, empty, unused) = ours.runs();
+            assert!(runs == empty && unused <= KEPT, "{runs} {empty} {unused}");
+        }
+    }
+}
+
+/// However many regions there are, a request finds one that has a run.
+#[test]
+fn requests_take_few_steps() {
+    let layout = Layout::new::<[u64; 64]>();
+    let ours = Ours(Arena::new(layout, 0).expect("memory"));
+    let (of_a_run, regions) = (RUN / layout.size(), 30);
+    let mut slots: Vec<_> = (0..regions * RUNS * of_a_run)
+        .map(|_| ours.allocate())
+        .collect();
+    STEPS.set(0);
+    // A run's slots, more or less, in each third region.
+    for which in 0..regions / 3 {
+        let first = which * 3 * RUNS * of_a_run + of_a_run;
+        slots[first..][..of_a_run].iter().copied().for_each(free);
+        for slot in &mut slots[first..][..of_a_run] {
+            *slot = ours.allocate();
+        }
+    }
+    assert!(STEPS.get() <= 2 * regions, "{}", STEPS.get());
+    slots.into_iter().for_each(free);
+}
+
+/// One thread at a time makes a region. The others share what there is.
+#[test]
+fn one_thread_makes_a_region() {
+    let ours = Ours::new();
+    let arena = ours.arena();
+    let slot = ours.allocate();
+    let shared = arena.take_from_any().expect("the run has more slots");
+    let mut slots = vec![slot, shared];
+    let mut made = 0;
+    while made == 0 {
+        let mut others = Vec::new();
+        let make = |_| {
+            others.extend(arena.claim_or(1, |_| panic!("there is one under way")));
+            made += 1;
+            None
+        };
+        let claimed = arena.claim_or(0, make);
+        for mut run in claimed.into_iter().chain(others) {
+            slots.extend(std::iter::from_fn(|| run.pop()));
+            // No stripe has it.
+            assert!(!run.refill());
+        }
+    }
+    assert_eq!(made, 1);
+    slots.into_iter().for_each(free);
 }
 
 #[test]
@@ -160,7 +240,7 @@ fn refusal_is_remembered_for_a_while() {
             asked += 1;
             None
         };
-        assert!(ours.arena().claim_or(refuse).is_none());
+        assert!(ours.arena().claim_or(0, refuse).is_none());
     }
     assert_eq!(asked, 2);
     let tries = (0..=TURNED_AWAY).find_map(|_| ours.arena().allocate());

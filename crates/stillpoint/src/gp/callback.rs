@@ -1,6 +1,6 @@
 //! A callback and its link, and the queue of those that wait.
 
-use super::seq::Cookie;
+use super::{queue_times::Batches, seq::Cookie};
 use crate::platform::memory;
 use std::{
     alloc::Layout,
@@ -124,18 +124,24 @@ pub(super) struct Queue {
     pub(super) last: *mut CallbackHead,
     /// How many have ever come.
     pub(super) came: u64,
+    /// How many have ever left.
+    pub(super) left: u64,
+    /// When they were queued.
+    pub(super) batches: Batches,
 }
 
 // SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
 unsafe impl Send for Queue {}
 
 impl Queue {
-    /// Makes an empty queue, to which `came` callbacks have been added before.
+    /// Makes an empty queue, to which `came` callbacks have been added before, and have left.
     pub(super) const fn new(came: u64) -> Self {
         Self {
             first: ptr::null_mut(),
             last: ptr::null_mut(),
             came,
+            left: came,
+            batches: Batches::new(),
         }
     }
 
@@ -167,6 +173,7 @@ impl Queue {
         let links = self.front()?;
         let head = NonNull::new(self.first)?;
         self.first = links.next;
+        self.left += 1;
         if self.first.is_null() {
             self.last = ptr::null_mut();
         }

@@ -30,10 +30,13 @@ use super::{
     seq::{self, Cookie, Seq, Sequence},
     shared::Shared,
 };
-use crate::platform::{
-    barrier,
-    sync::{Arc, AtomicPtr, AtomicU64, Ordering},
-    thread::Token,
+use crate::{
+    histogram::Histogram,
+    platform::{
+        barrier,
+        sync::{Arc, AtomicPtr, AtomicU64, Ordering},
+        thread::Token,
+    },
 };
 use callbacks::Callbacks;
 use coalesce::BarrierQueue;
@@ -232,7 +235,11 @@ impl<P: Policy> Engine<P> {
         if ends {
             let counts = seq.counts();
             counts.grace_periods.fetch_add(1, Ordering::Relaxed);
-            self.stalls.grace_period_ended();
+            match self.stalls.grace_period_ended() {
+                0 if scan.oldest.is_timed() => seq.timing().note_ended(scan.oldest.number()),
+                0 => {}
+                since => seq.timing().note_held_up(since),
+            }
             self.shared.wake_all();
         }
         let progress = if seq.completed().at_least(goal) {
@@ -432,6 +439,11 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn grace_periods(&self) -> u64 {
         let counts = self.shared.seq.counts();
         counts.grace_periods.load(Ordering::Relaxed)
+    }
+
+    /// How long they took.
+    pub(crate) fn grace_period_times(&self) -> Histogram {
+        self.shared.seq.timing().times.load()
     }
 
     /// Heavy barriers that this engine has issued.

@@ -142,6 +142,7 @@ unsafe fn callbacks(callbacks: &Callbacks) {
         callbacks.delay.batch.reinit(Batch::NONE);
     }
     callbacks.queued.store(invoked, Ordering::Relaxed);
+    callbacks.queue_times.reset_in_child();
 }
 
 /// Forgets the tasks that wait, where they are.

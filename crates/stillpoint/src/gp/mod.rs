@@ -33,6 +33,7 @@ mod flavour;
 mod fork;
 mod owners;
 pub(crate) mod policy;
+mod queue_times;
 mod record;
 mod record_cache;
 mod registry;
@@ -40,6 +41,7 @@ mod report;
 mod seq;
 mod shared;
 mod stack;
+mod timing;
 mod work;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]

@@ -14,6 +14,7 @@
 //! nesting depth in one word (`record.rs`). Comparisons wrap: they hold as long as the two numbers
 //! are less than 2^47 grace periods apart.
 
+use super::timing::{ONE_IN, Timing};
 use crate::platform::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::{
@@ -52,6 +53,17 @@ impl Seq {
         self.0
     }
 
+    /// How many grace periods are before this one, from number 0.
+    pub(super) const fn number(self) -> u64 {
+        self.0 / STEP
+    }
+
+    /// Returns whether the grace period of this number is timed (`timing.rs`).
+    #[inline]
+    pub(super) const fn is_timed(self) -> bool {
+        self.0 & ((ONE_IN - 1) * STEP) == 0
+    }
+
     pub(crate) const fn next(self) -> Self {
         Self(self.0.wrapping_add(STEP))
     }
@@ -85,7 +97,7 @@ impl Seq {
 
 impl fmt::Debug for Seq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0 / STEP)
+        write!(f, "{}", self.number())
     }
 }
 
@@ -172,6 +184,7 @@ enum Started {
 pub(crate) struct Sequence {
     started: Started,
     ends: CachePadded<Ends>,
+    timing: Timing,
 }
 
 /// What a thread writes that ends a grace period: on one cache line, apart from what is only read.
@@ -205,11 +218,16 @@ impl Sequence {
                     led_barriers: Counter::new(0),
                 },
             }),
+            timing: Timing::new(),
         }
     }
 
     pub(super) fn counts(&self) -> &Counts {
         &self.ends.counts
+    }
+
+    pub(super) fn timing(&self) -> &Timing {
+        &self.timing
     }
 
     #[inline(always)]
@@ -249,7 +267,11 @@ impl Sequence {
         let step = if room { STEP } else { 0 };
         // Release [W1]: what we unlinked stays unseen by sections that carry the new number.
         // Acquire [W2]: so does what other threads unlinked before they named it.
-        Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next()
+        let seq = Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next();
+        if seq.is_timed() {
+            self.timing.note_started(seq.number());
+        }
+        seq
     }
 
     /// The newest grace period that has started, which is `goal` at least, unless starting it had

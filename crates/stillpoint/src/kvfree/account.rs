@@ -26,114 +26,14 @@
 use super::{
     buffer::ThreadBuffer,
     heap::Heap,
-    page::{PAGE_BYTES, Page, footprint_of},
+    page::{PAGE_BYTES, Page},
+    tally::{Sums, Tally},
 };
 use crate::platform::sync::{AtomicU64, AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 
 /// A thread publishes how many objects it has freed when they are so many, and not with each step.
 const FREED_STEP: usize = 4096;
-
-/// Pages, the objects in them, and the bytes of both. Sums and differences wrap.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tally {
-    pub(super) objects: usize,
-    pub(super) pages: usize,
-    pub(super) footprint: usize,
-}
-
-impl Tally {
-    pub(super) fn of(page: &Page) -> Self {
-        Self {
-            objects: page.objects(),
-            pages: 1,
-            footprint: footprint_of(page),
-        }
-    }
-
-    /// Objects that are counted without a page.
-    pub(super) fn of_objects(objects: usize) -> Self {
-        Self {
-            objects,
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            objects: self.objects.wrapping_add(other.objects),
-            pages: self.pages.wrapping_add(other.pages),
-            footprint: self.footprint.wrapping_add(other.footprint),
-        }
-    }
-
-    pub(super) fn minus(self, other: Self) -> Self {
-        Self {
-            objects: self.objects.wrapping_sub(other.objects),
-            pages: self.pages.wrapping_sub(other.pages),
-            footprint: self.footprint.wrapping_sub(other.footprint),
-        }
-    }
-}
-
-/// A tally that other threads read.
-#[derive(Debug)]
-struct Sums {
-    objects: AtomicUsize,
-    pages: AtomicUsize,
-    footprint: AtomicUsize,
-}
-
-impl Sums {
-    fn new() -> Self {
-        Self {
-            objects: AtomicUsize::new(0),
-            pages: AtomicUsize::new(0),
-            footprint: AtomicUsize::new(0),
-        }
-    }
-
-    fn fields(&self) -> [&AtomicUsize; 3] {
-        [&self.objects, &self.pages, &self.footprint]
-    }
-
-    /// Adds without a read-modify-write. For the only writer.
-    fn add(&self, tally: Tally) {
-        let changes = [tally.objects, tally.pages, tally.footprint];
-        for (sum, change) in self.fields().into_iter().zip(changes) {
-            let before = sum.load(Ordering::Relaxed);
-            // Release, pairs with `load`: a thread that sees objects counted as freed sees what
-            // their destructors did, and the objects counted as sealed.
-            sum.store(before.wrapping_add(change), Ordering::Release);
-        }
-    }
-
-    /// Like [`Sums::add`], where there are several writers.
-    fn add_beside_others(&self, tally: Tally) {
-        let changes = [tally.objects, tally.pages, tally.footprint];
-        for (sum, change) in self.fields().into_iter().zip(changes) {
-            // Release, pairs with `load`: as in `add`.
-            sum.fetch_add(change, Ordering::Release);
-        }
-    }
-
-    fn load(&self) -> Tally {
-        // Acquire, pairs with `add` and `add_beside_others`: what is counted as freed has been
-        // freed, destructors included.
-        let [objects, pages, footprint] = self.fields().map(|sum| sum.load(Ordering::Acquire));
-        Tally {
-            objects,
-            pages,
-            footprint,
-        }
-    }
-
-    fn reset(&self, objects: usize) {
-        self.objects.store(objects, Ordering::Relaxed);
-        self.pages.store(0, Ordering::Relaxed);
-        self.footprint.store(0, Ordering::Relaxed);
-    }
-}
 
 /// What one thread has sealed and freed. Written by the owner of the buffer, under the lock of its
 /// queue; except the assists, which need no lock, and at the end of the owner, under that of the
@@ -497,7 +397,7 @@ impl Heap {
 mod tests {
     use super::*;
     use crate::{
-        kvfree::buffer::RetireRequest,
+        kvfree::{page::footprint_of, request::RetireRequest},
         platform::sync::{Arc, lock},
     };
     use std::ptr::NonNull;

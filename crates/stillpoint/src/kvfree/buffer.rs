@@ -24,11 +24,12 @@
 //! owner that its page is full, so it costs nothing.
 
 use super::{
-    account::{Account, Tally},
-    on_demand::Marks,
-    page::{HEAVIEST, Page, PageList, SLOTS},
-    slot::{Destructor, Slot, footprint},
-    throttle::Quota,
+    account::Account,
+    marks::Marks,
+    page::{Page, PageList, SLOTS},
+    quota::Quota,
+    request::{CHANNELS, Channel, RetireRequest},
+    tally::Tally,
 };
 use crate::{
     gp::Cookie,
@@ -38,23 +39,9 @@ use crate::{
         sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
     },
 };
-use std::{
-    alloc::Layout,
-    mem,
-    ptr::{self, NonNull},
-    sync::Arc,
-};
-
-/// Where an object is freed: on any thread, or on the service thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Channel {
-    /// Freeing runs no user code, or code that its author has declared plain.
-    Plain = 0,
-    /// Freeing runs a destructor, which may take locks that the retiring thread holds.
-    Drop = 1,
-}
-
-pub(super) const CHANNELS: [Channel; 2] = [Channel::Plain, Channel::Drop];
+use std::ptr::{self, NonNull};
+// std's also in the model, to which what one thread keeps for itself is no step.
+use std::sync::atomic::AtomicBool as OwnersBool;
 
 /// An open page is sealed early when its objects take up this much.
 pub(super) const OPEN_BYTES: usize = 64 << 10;
@@ -65,102 +52,6 @@ const SMALL: usize = OPEN_BYTES / SLOTS;
 /// Returns what an object of so many bytes is charged for: at least its part of a page.
 pub(super) fn charged_for(bytes: usize) -> usize {
     bytes.max(SMALL)
-}
-
-/// An object that is being retired.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RetireRequest {
-    pub(super) channel: Channel,
-    pub(super) slot: Slot,
-    /// The object's size in bytes, with the weight that the user gave. The counts have it too, the
-    /// slot does not.
-    pub(super) bytes: usize,
-}
-
-impl RetireRequest {
-    /// A boxed object: dropped on the service thread if dropping it does anything.
-    #[inline(always)]
-    pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
-        let channel = if mem::needs_drop::<T>() {
-            Channel::Drop
-        } else {
-            Channel::Plain
-        };
-        Self {
-            channel,
-            slot: Slot::boxed(object),
-            bytes: footprint(size_of::<T>()),
-        }
-    }
-
-    /// A boxed object that may be dropped wherever its page happens to be.
-    #[inline(always)]
-    pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
-        Self {
-            channel: Channel::Plain,
-            ..Self::boxed(object)
-        }
-    }
-
-    /// A reference to a shared object: dropped on the service thread.
-    pub(crate) fn shared<T>(object: Arc<T>) -> Self {
-        // As if the reference were the last one: the value, and the two counts before it.
-        let bytes = footprint(size_of::<T>() + 2 * size_of::<usize>());
-        Self {
-            channel: Channel::Drop,
-            slot: Slot::shared(object),
-            bytes,
-        }
-    }
-
-    /// Returns the object with `heap_bytes` more bytes, which it owns beside its own block.
-    #[inline(always)]
-    pub(crate) fn owning(self, heap_bytes: usize) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(heap_bytes).min(HEAVIEST),
-            ..self
-        }
-    }
-
-    /// Whatever `how` frees, on the service thread.
-    #[inline(always)]
-    pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
-        Self {
-            channel: Channel::Drop,
-            slot: Slot::with(object, how),
-            bytes: footprint(how.bytes()).min(HEAVIEST),
-        }
-    }
-
-    /// Whatever `how` frees, wherever its page happens to be.
-    #[inline(always)]
-    pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
-        Self {
-            channel: Channel::Plain,
-            ..Self::with(object, how)
-        }
-    }
-
-    /// A block of the C library's `malloc()`.
-    #[cfg(unix)]
-    #[inline(always)]
-    pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
-        Self {
-            channel: Channel::Plain,
-            slot: Slot::malloced(block, bytes),
-            bytes: footprint(bytes),
-        }
-    }
-
-    /// A block of the global allocator.
-    #[inline(always)]
-    pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
-        Self {
-            channel: Channel::Plain,
-            slot: Slot::memory(block, layout),
-            bytes: footprint(layout.size()),
-        }
-    }
 }
 
 /// The result of an append.
@@ -188,6 +79,8 @@ pub(crate) struct ThreadBuffer {
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without,
     /// and the holder of the lock too.
     pub(super) open: [AtomicPtr<Page>; 2],
+    /// Whether the owner has waited for its open pages in advance. Owner only.
+    paid: [OwnersBool; 2],
     /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
     replaced: AtomicU64,
     /// Counts ticks without progress: the owner has retired nothing.
@@ -308,6 +201,7 @@ impl ThreadBuffer {
         Self {
             limit: AtomicUsize::new(PARKED),
             open: CHANNELS.map(|_| AtomicPtr::new(ptr::null_mut())),
+            paid: CHANNELS.map(|_| OwnersBool::new(false)),
             replaced: AtomicU64::new(0),
             idle: Ticks::new(),
             not_sealing: Ticks::new(),
@@ -394,10 +288,21 @@ impl ThreadBuffer {
     /// An open page is another now, or begins anew. Owner only.
     pub(super) fn note_replaced(&self, queue: &mut Queue, channel: Channel) {
         self.replaced.fetch_add(1, Ordering::Relaxed);
+        self.set_paid(channel, false);
         // Only plain pages are marked.
         if channel == Channel::Plain {
             queue.marks = Marks::new();
         }
+    }
+
+    /// Returns whether the owner has waited for its open page in advance. Owner only.
+    pub(super) fn is_paid(&self, channel: Channel) -> bool {
+        self.paid[channel as usize].load(Ordering::Relaxed)
+    }
+
+    /// The owner has waited for its open page in advance, or it is another one now. Owner only.
+    pub(super) fn set_paid(&self, channel: Channel, paid: bool) {
+        self.paid[channel as usize].store(paid, Ordering::Relaxed);
     }
 
     /// An empty page: a spare one or a new one. Owner only, without the lock.
@@ -558,6 +463,9 @@ impl ThreadBuffer {
         self.not_sealing.reset();
         self.take_charge();
         self.quota.reset();
+        CHANNELS
+            .iter()
+            .for_each(|&channel| self.set_paid(channel, false));
         self.listed.store(false, Ordering::Relaxed);
     }
 
@@ -589,7 +497,7 @@ impl ThreadBuffer {
 mod tests {
     use super::*;
     use crate::platform::user_code;
-    use std::mem::MaybeUninit;
+    use std::{alloc::Layout, mem::MaybeUninit};
 
     /// Or each large object would take the slow path, until there are as many as a page holds.
     #[test]

@@ -8,11 +8,12 @@
 //! further tick.
 
 use super::{
-    buffer::{CHANNELS, Channel, Queue, ThreadBuffer},
+    buffer::{Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, PageList},
     pending::{Flush, Pending},
     policy::{Policy, start_for_page},
+    request::{CHANNELS, Channel},
 };
 use crate::{
     gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
@@ -85,7 +86,10 @@ impl Heap {
             self.wait_for_frees();
         }
         self.sort_pending(flush.filter(|_| scan.complete));
-        self.free_due(engine, retired);
+        if self.free_due(engine, retired) {
+            let took = clock::now().saturating_sub(now);
+            self.reclaim_times.record(took, 1);
+        }
         let mut pending = lock(&self.pending);
         if let Some(ticket) = pending.end_flush() {
             self.flushes.finish(ticket);
@@ -262,8 +266,9 @@ impl Heap {
     /// Frees all pending pages that are due, with nothing held; up to the first very heavy one, as
     /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
     /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
-    /// destructor nothing is pending any more.
-    fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) {
+    /// destructor nothing is pending any more. Returns whether there was anything to free.
+    fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) -> bool {
+        let mut has_freed = false;
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`.
             let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
@@ -271,10 +276,12 @@ impl Heap {
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
+            has_freed = true;
             if is_very_heavy {
                 break;
             }
         }
+        has_freed
     }
 
     fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
@@ -348,10 +355,7 @@ mod tests {
     use super::*;
     use crate::{
         gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
-        kvfree::{
-            buffer::{Channel, Pushed, RetireRequest},
-            retire::Reclaimer,
-        },
+        kvfree::{buffer::Pushed, request::RetireRequest, retire::Reclaimer},
         platform::{sync::Ordering, thread},
     };
 

@@ -11,16 +11,20 @@
 //! lets go of it before it takes `buffers`.
 
 use super::{
-    account::{Shared, Tally},
+    account::Shared,
     buffer::ThreadBuffer,
-    on_demand::{Around, HeldUp},
+    held_up::HeldUp,
+    on_demand::Around,
     page::{PAGE_BYTES, ReservePage},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
+    tally::Tally,
 };
 use crate::{
     gp::{Engine, IN_MODEL},
+    histogram::{Histogram, Recorder},
     platform::{
+        clock::{self, Nanos},
         memory,
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
     },
@@ -67,6 +71,10 @@ pub(crate) struct Heap {
     /// The assists of threads that have exited.
     pub(super) assists: AtomicU64,
     pub(super) waits: AtomicU64,
+    /// How long they were.
+    pub(super) wait_times: Recorder,
+    /// How long passes have taken that have freed something.
+    pub(super) reclaim_times: Recorder,
     /// How long those waits might have been, together: for tests, which cannot rely on how long
     /// they were.
     #[cfg(test)]
@@ -99,6 +107,8 @@ impl Heap {
             active: AtomicUsize::new(0),
             assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
+            wait_times: Recorder::new(),
+            reclaim_times: Recorder::new(),
             #[cfg(test)]
             waits_granted: AtomicU64::new(0),
             inline_waits: AtomicU64::new(0),
@@ -211,9 +221,13 @@ impl Heap {
         self.nested.load(Ordering::Relaxed)
     }
 
-    /// A thread has waited because of what is unreclaimed.
-    pub(crate) fn note_wait(&self) {
+    /// The calling thread waits because of what is unreclaimed, by `wait`, which is told the time.
+    pub(crate) fn note_wait(&self, wait: impl FnOnce(Nanos)) {
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let now = clock::now();
+        wait(now);
+        let waited = clock::now().saturating_sub(now);
+        self.wait_times.record(waited, 1);
     }
 
     /// The result of a user's function for the weight of a value.
@@ -312,6 +326,16 @@ impl Heap {
             freed: gone.objects.saturating_sub(self.shared.leaked()) as u64,
             assists: of_threads + self.assists.load(Ordering::Relaxed),
         }
+    }
+
+    /// How long threads have waited because of what is unreclaimed.
+    pub(crate) fn wait_times(&self) -> Histogram {
+        self.wait_times.load()
+    }
+
+    /// How long passes of the service thread have taken that have freed something.
+    pub(crate) fn reclaim_times(&self) -> Histogram {
+        self.reclaim_times.load()
     }
 
     pub(crate) fn counts(&self) -> Counts {

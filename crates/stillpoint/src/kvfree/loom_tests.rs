@@ -2,10 +2,11 @@
 
 use super::{
     account::Freed,
-    buffer::{Channel, Pushed, RetireRequest, ThreadBuffer},
+    buffer::{Pushed, ThreadBuffer},
     heap::Heap,
     page::Page,
     policy::{Policy, name_for_page},
+    request::{Channel, RetireRequest},
 };
 use crate::{
     gp::{self, BarrierMode, Engine, Flavour, Seq, Sequence, policy::Sound},

@@ -3,6 +3,8 @@
 //! | file | subject |
 //! |---|---|
 //! | `account` | what each thread has sealed and freed; the published number that the budget needs |
+//! | `tally` | the sums that these counts are made of |
+//! | `request` | an object that is being retired: its weight, and where it is freed |
 //! | `slot` | what is known of a waiting object |
 //! | `page` | pages of slots, and lists of them |
 //! | `buffer` | a thread's buffer: appending, which is the fast path; **the proof of the parking protocol** |
@@ -10,7 +12,10 @@
 //! | `heap` | a domain's deferred frees: what there is of them, the counts, the order of locks |
 //! | `retire` | the slow path: opening, sealing, reclaiming pages |
 //! | `on_demand` | domains whose retirers say when objects are freed, and never wait |
+//! | `marks` | parts of an open page that flushes have marked |
+//! | `held_up` | for how long a reader has held all of them up |
 //! | `throttle` | back-pressure: when a retiring thread ends a grace period, or waits |
+//! | `quota` | how much a thread queues before it does |
 //! | `oom` | what happens without memory |
 //! | `drain` | what the service thread does: idle threads, destructors, flushes |
 //! | `fork` | what is left in the child of a fork |
@@ -33,19 +38,24 @@ mod drain;
 #[cfg(not(stillpoint_loom))]
 mod fork;
 mod heap;
+mod held_up;
+mod marks;
 mod on_demand;
 mod oom;
 mod page;
 mod pending;
 pub(crate) mod policy;
+mod quota;
+mod request;
 mod retire;
 mod slot;
+mod tally;
 mod throttle;
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
-pub(crate) use buffer::{Pushed, RetireRequest, ThreadBuffer};
+pub(crate) use buffer::{Pushed, ThreadBuffer};
 pub(crate) use heap::{Heap, Waiting};
 pub use on_demand::{Around, Left};
 pub(crate) use oom::NoPage;
@@ -53,5 +63,6 @@ pub use oom::OnNoPage;
 #[cfg(test)]
 pub(crate) use page::SLOTS;
 pub use policy::Policy;
+pub(crate) use request::RetireRequest;
 pub(crate) use retire::Retirer;
 pub use slot::Destructor;

@@ -9,23 +9,24 @@
 //!
 //! There is no throttle: nothing here holds a thread back. Past its share, or past the budget, a
 //! thread that asks frees more, and is told so if a reader holds its pages up ([`Left`]); it may then
-//! wait a little. A reader that has held them up for [`LONG`] is none to wait for: all threads are
+//! wait a little. A reader that has held them up for [`LONG`](super::held_up::LONG) is none to wait for: all threads are
 //! told that, and memory grows. So the budget is a target, and no bound.
 
 use super::{
-    account::{Freed, Tally},
-    buffer::{Channel, Queue, ThreadBuffer},
+    account::Freed,
+    buffer::{Queue, ThreadBuffer},
     heap::Heap,
-    page::{Fill, Page, SLOTS, free_slots},
+    page::{Page, SLOTS, free_slots},
     policy::{Policy, name_for_page},
+    request::Channel,
     retire::Reclaimer,
+    tally::Tally,
 };
 use crate::{
     gp::{Cookie, Engine, Flavour, Progress, Record},
     platform::{
-        clock::{self, Nanos},
-        fork,
-        sync::{AtomicU64, Ordering, lock},
+        clock, fork,
+        sync::{Ordering, lock},
         thread,
     },
 };
@@ -40,69 +41,6 @@ pub type Around = fn(&mut dyn FnMut());
 const PAGES: usize = 2;
 const PAGES_PAST_BUDGET: usize = 8;
 
-/// A section that has held grace periods up for so long is not waited for. What takes less is most
-/// often a thread that has lost its processor, and gets it back if others sleep.
-const LONG: Nanos = 10_000_000;
-
-/// Parts of a thread's open page, each from its beginning, that may be freed without the rest once a
-/// grace period has ended: a flush that sealed the page for a few objects would cost a page.
-///
-/// Two are enough. If there is a third, it takes the place of the second, whose objects it has as
-/// well; the first is kept, so that it ends at some time however often the thread flushes.
-#[derive(Debug)]
-pub(super) struct Marks {
-    older: Option<Mark>,
-    newer: Option<Mark>,
-}
-
-/// Once the grace period has ended, what was in the page when it was so full may be freed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
-    pub(super) fill: Fill,
-    pub(super) cookie: Cookie,
-}
-
-impl Marks {
-    pub(super) const fn new() -> Self {
-        Self {
-            older: None,
-            newer: None,
-        }
-    }
-
-    /// Marks a page that is so full; `name` names a grace period if that is new. Returns the mark's
-    /// cookie.
-    fn note(&mut self, fill: Fill, name: impl FnOnce() -> Cookie) -> Cookie {
-        match self.newer {
-            Some(newer) if newer.fill.len() == fill.len() => newer.cookie,
-            newer => {
-                self.older = self.older.or(newer);
-                let cookie = name();
-                self.newer = Some(Mark { fill, cookie });
-                cookie
-            }
-        }
-    }
-
-    /// Returns the largest mark.
-    pub(super) fn newest(&self) -> Option<Mark> {
-        self.newer.or(self.older)
-    }
-
-    /// Takes the largest mark out that is due.
-    fn take_due(&mut self, is_due: impl Fn(Cookie) -> bool) -> Option<Fill> {
-        let due = |mark: &mut Mark| is_due(mark.cookie);
-        let taken = match self.newer.take_if(due) {
-            Some(newer) => {
-                self.older = None;
-                newer
-            }
-            None => self.older.take_if(due)?,
-        };
-        Some(taken.fill)
-    }
-}
-
 /// What a call of `free_some` leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
@@ -116,37 +54,6 @@ pub enum Left {
     HeldUpPastBudget,
     /// One of these two, and the reader has been seen to hold it up for `LONG`.
     HeldUpForLong,
-}
-
-/// Since when the grace period that is to end next has been held up, as far as a thread has seen
-/// that: how many have ended, and a time, in one word. Once the reader has left, another one ends,
-/// and the time begins anew. It is all threads' together, or they would wait for the same reader one
-/// after the other.
-#[derive(Debug)]
-pub(super) struct HeldUp(AtomicU64);
-
-impl HeldUp {
-    /// The unit of the times, a millisecond or so: 32 bits of them are 52 days.
-    const UNIT: Nanos = 1 << 20;
-
-    pub(super) fn new() -> Self {
-        Self(AtomicU64::new(u64::MAX))
-    }
-
-    /// Notes that a reader holds up the next, where so many have ended. Returns whether it has for
-    /// long.
-    fn note(&self, ended: u64, now: Nanos) -> bool {
-        let which = ended as u32;
-        let now = (now / Self::UNIT) as u32;
-        let word = self.0.load(Ordering::Relaxed);
-        if (word >> 32) as u32 != which {
-            let word = u64::from(which) << 32 | u64::from(now);
-            self.0.store(word, Ordering::Relaxed);
-            return false;
-        }
-        let time = now.wrapping_sub(word as u32);
-        Nanos::from(time) * Self::UNIT > LONG
-    }
 }
 
 impl Heap {
@@ -167,8 +74,7 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return Left::Nothing;
         };
-        let now = clock::now();
-        let _ = engine.note_service(now);
+        let _ = engine.note_service(clock::now());
         let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
@@ -187,7 +93,7 @@ impl Heap {
         {
             return match (past_budget, over) {
                 (false, false) => Left::Nothing,
-                _ if self.held_up.note(engine.grace_periods(), now) => Left::HeldUpForLong,
+                _ if self.held_up.note(engine.grace_periods(), clock::now()) => Left::HeldUpForLong,
                 (true, _) => Left::HeldUpPastBudget,
                 (false, true) => Left::HeldUp,
             };
@@ -399,7 +305,6 @@ mod tests {
         kvfree::{Destructor, OnNoPage, RetireRequest, Retirer, buffer::Pushed, page::PAGE_BYTES},
         platform::sync::Arc,
     };
-    use proptest::prelude::*;
     use std::{
         ptr::NonNull,
         sync::{
@@ -545,28 +450,6 @@ mod tests {
         heap.leave(engine, &buffer);
     }
 
-    /// The cookie with the number `age`.
-    fn cookie(age: u8) -> Cookie {
-        Cookie::new((0..age).fold(Seq::from_bits(0), |seq, _| seq.next()))
-    }
-
-    fn fill(objects: u16) -> Fill {
-        (0..objects).fold(Fill::EMPTY, |fill, _| fill.with(100))
-    }
-
-    /// However often a thread flushes, what it has marked first stays marked as it was.
-    #[test]
-    fn the_oldest_mark_stays() {
-        let mut marks = Marks::new();
-        (1..=5).for_each(|n| {
-            marks.note(fill(n.into()), || cookie(n));
-        });
-        let ended = |age| move |at| cookie(age).at_least(at);
-        assert_eq!(marks.take_due(ended(1)).map(Fill::len), Some(1));
-        assert_eq!(marks.take_due(ended(4)).map(Fill::len), None);
-        assert_eq!(marks.take_due(ended(5)).map(Fill::len), Some(5));
-    }
-
     /// A thread asks for its pages from inside a section that began after they were sealed, and
     /// that must not hold them up, however many threads retire: elsewhere a page's grace period is
     /// only named at first.
@@ -594,36 +477,5 @@ mod tests {
         record.depart();
         assert_eq!(heap.waiting().objects, 0, "it is freed inside the section");
         assert!(!heap.free_all(&engine));
-    }
-
-    proptest! {
-        /// Appends, marks and grace periods that end: what is taken had been appended before a
-        /// cookie that has ended, and nothing that was marked is left when all have.
-        #[test]
-        fn marks_tell_what_is_due(steps in prop::collection::vec((0..3_u16, any::<bool>(), 0..4_u8), 1..40)) {
-            let mut marks = Marks::new();
-            let (mut objects, mut started, mut ended, mut taken) = (0, 0_u8, 0_u8, 0);
-            // For each object, by its number, the first cookie that was started after it.
-            let mut due_by: Vec<u8> = Vec::new();
-            for (more, flushes, ends) in steps {
-                objects += more;
-                if flushes && usize::from(objects) > taken {
-                    let known = marks.note(fill(objects), || { started += 1; cookie(started) });
-                    prop_assert_eq!(known, cookie(started), "the newest mark has all of them");
-                    due_by.resize(usize::from(objects), started);
-                }
-                ended = (ended + ends).min(started);
-                let due = marks.take_due(|at| cookie(ended).at_least(at));
-                if let Some(until) = due {
-                    prop_assert!(until.len() > taken);
-                    prop_assert!(due_by[..until.len()].iter().all(|&by| by <= ended));
-                    taken = until.len();
-                }
-            }
-            if started > 0 && marks.take_due(|_| true).is_some_and(|until| until.len() < due_by.len()) {
-                prop_assert!(false, "something marked is left");
-            }
-            prop_assert!(marks.take_due(|_| true).is_none());
-        }
     }
 }

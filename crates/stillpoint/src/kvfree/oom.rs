@@ -13,10 +13,10 @@
 //! for that section.
 
 use super::{
-    buffer::RetireRequest,
     heap::{Heap, OomCallbacks},
     on_demand::call_around,
     policy::Policy,
+    request::RetireRequest,
     retire::Retirer,
     slot::Slot,
 };

@@ -24,11 +24,12 @@
 
 use super::{
     account::Freed,
-    buffer::{CHANNELS, Channel, Pushed, RetireRequest, ThreadBuffer},
+    buffer::{Pushed, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{PAGE_BYTES, Page, PageList, footprint_of},
     policy::{Policy, name_for_page},
+    request::{CHANNELS, Channel, RetireRequest},
     throttle::Patience,
 };
 use crate::{
@@ -164,7 +165,7 @@ impl Heap {
         object: &RetireRequest,
         opened: bool,
     ) {
-        let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
+        let (sealed, is_paid) = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
         let was_parked = self.unpark(engine, buffer);
         engine.ensure_service();
         if self.frees_on_demand() {
@@ -172,13 +173,22 @@ impl Heap {
         }
         let _ = engine.note_service(clock::now());
         let patience = if sealed > 0 {
-            Some(Patience::for_page(sealed, object.bytes))
+            let patience = Patience::for_page(sealed, object.bytes);
+            Some(if is_paid {
+                patience.without_advance()
+            } else {
+                patience
+            })
         } else {
             self.patience_in_advance(buffer, object, opened, was_parked)
         };
         self.charge_section(buffer, record, object.bytes, patience.is_some());
-        if let Some(patience) = patience {
-            self.reclaim(engine, buffer, record, patience);
+        let Some(patience) = patience else { return };
+        self.reclaim(engine, buffer, record, patience);
+        // Inside a section it waits at the end, and for the object alone.
+        let is_outside = !record.is_some_and(Record::is_reading);
+        if opened && sealed == 0 && is_outside && buffer.is_throttled() {
+            buffer.set_paid(object.channel, true);
         }
     }
 
@@ -197,6 +207,10 @@ impl Heap {
             (true, _) => Patience::for_page(PAGE_BYTES, object.bytes),
             (false, true) => Patience::for_object(object.bytes),
             (false, false) => return None,
+        };
+        let patience = match object.channel {
+            Channel::Plain => patience.for_readers(),
+            Channel::Drop => patience,
         };
         self.is_over_budget(buffer, object.bytes)
             .then_some(patience)
@@ -221,18 +235,22 @@ impl Heap {
         was_parked
     }
 
-    /// Returns the footprint of the pages that were sealed; 0 if none was.
+    /// Returns the footprint of the pages that were sealed, 0 if none was, and whether the thread
+    /// has waited for one of them in advance.
     fn seal_full_pages<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         reclaimer: Reclaimer,
-    ) -> usize {
+    ) -> (usize, bool) {
         let full = CHANNELS
             .into_iter()
             .filter(|&channel| buffer.is_full(channel));
-        full.map(|channel| self.seal(engine, buffer, channel, reclaimer))
-            .sum()
+        full.fold((0, false), |(sealed, any_paid), channel| {
+            let is_paid = buffer.is_paid(channel);
+            let footprint = self.seal(engine, buffer, channel, reclaimer);
+            (sealed + footprint, any_paid | is_paid)
+        })
     }
 
     /// Seals an open page, and opens another, if there is memory for one. Returns the page's

@@ -13,7 +13,7 @@
 //! start hold the page up. Pages that the service thread frees from the outset have theirs started
 //! at once: it starts none while an older one is held up.
 //!
-//! The quota follows what that costs ([`Quota`]). Where barriers are cheap, or other threads' serve
+//! The quota follows what that costs ([`Quota`](super::quota::Quota)). Where barriers are cheap, or other threads' serve
 //! this one too, it is small, and so is unreclaimed memory. The larger it is, the larger a part of
 //! its time a thread has to spend on grace periods before it grows further: twice the memory halves
 //! that part, so a quota settles where more memory would save little time. The bound is the
@@ -26,7 +26,8 @@
 //! Where that does not help, because readers hold the grace period up, a thread whose queue has
 //! reached twice its share, and every thread past the budget, waits a bounded time a page. Past the
 //! budget it waits for its first page before it fills that, because it may exit sooner; an exit
-//! waits for nothing.
+//! waits for nothing. It does not wait if it can end a grace period: then no reader is there to be
+//! waited for. What it has waited for in advance it does not wait for again once the page is full.
 //!
 //! Inside a section it does all this at the section's end, and waits there for what the section has
 //! added, not for the page that this happened to fill: as long as that is part of a page that it
@@ -51,7 +52,8 @@ use super::{
     buffer::{Charge, OPEN_BYTES, ThreadBuffer, charged_for},
     heap::Heap,
     page::{PAGE_BYTES, Page},
-    policy::Policy,
+    policy::{Policy, name_for_page},
+    quota::SMALLEST_QUOTA,
 };
 use crate::{
     gp::{Cookie, Engine, Haste, Progress, Record},
@@ -61,15 +63,10 @@ use crate::{
         thread, user_code,
     },
 };
-// std's also in the model, to which what one thread keeps for itself is no step.
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-/// A thread ends a grace period itself once its queue weighs this much, even if its share were
-/// larger: more would not stay in the cache.
-const LARGEST_QUOTA: usize = 1 << 20;
-
-/// A quota is never smaller than this, or a thread would end a grace period for every page.
-const SMALLEST_QUOTA: usize = 64 << 10;
+/// A thread's share is never larger than this, however large the budget: more would not stay in the
+/// cache. Its quota stays below 864 KiB (`quota.rs`).
+pub(super) const LARGEST_SHARE: usize = 1 << 20;
 
 /// What a thread seals for a grace period that has not started, for each other thread that retires,
 /// before it starts it; so the rate of starts does not grow with the number of threads.
@@ -80,14 +77,6 @@ const MOST_NAMED: usize = SMALLEST_QUOTA / 2;
 
 /// A thread publishes its unreclaimed bytes in steps of this part of its quota.
 const STEP_PART: usize = 4;
-
-/// A quota grows while its thread spends more than this part of its time on ending grace periods:
-/// the quota divided by so many bytes. It shrinks while the thread spends less than half of that.
-const ALL_TIME: usize = 768 << 10;
-
-/// A quota grows and shrinks by this part of itself, after a grace period. Memory that one has been
-/// too large for stays with the thread's arena of the allocator.
-const QUOTA_STEP: usize = 8;
 
 /// A thread leaves the barrier to another thread, whose is under way, until its queue is past its
 /// quota by this part of it.
@@ -131,6 +120,8 @@ pub(super) struct Patience {
     by_weight: Nanos,
     /// What the heaviest object weighs that it adds.
     heaviest: usize,
+    /// It waits for readers alone, and not for the service thread.
+    for_readers: bool,
 }
 
 impl Patience {
@@ -140,6 +131,23 @@ impl Patience {
         Self {
             by_weight: LONGEST_WAIT * pages as Nanos,
             heaviest: object,
+            for_readers: false,
+        }
+    }
+
+    /// The same, for a page of which the thread has waited for a part in advance.
+    pub(super) fn without_advance(self) -> Self {
+        Self {
+            by_weight: self.by_weight.saturating_sub(LONGEST_WAIT),
+            ..self
+        }
+    }
+
+    /// The same, for what the thread will free by itself.
+    pub(super) fn for_readers(self) -> Self {
+        Self {
+            for_readers: true,
+            ..self
         }
     }
 
@@ -157,64 +165,8 @@ impl Patience {
         Self {
             by_weight: LONGEST_WAIT * bytes as Nanos / OPEN_BYTES as Nanos,
             heaviest: added.heaviest,
+            for_readers: false,
         }
-    }
-}
-
-/// How much a thread queues before it ends a grace period itself, by what the last ones have cost
-/// it: see [`ALL_TIME`]. The thread's alone.
-#[derive(Debug)]
-pub(super) struct Quota {
-    bytes: AtomicUsize,
-    /// When the thread last ended a grace period.
-    ended_last: AtomicU64,
-    /// For how long it has tried to end one since.
-    cost: AtomicU64,
-}
-
-impl Quota {
-    pub(super) fn new() -> Self {
-        Self {
-            bytes: AtomicUsize::new(SMALLEST_QUOTA),
-            ended_last: AtomicU64::new(0),
-            cost: AtomicU64::new(0),
-        }
-    }
-
-    /// As new.
-    pub(super) fn reset(&self) {
-        self.bytes.store(SMALLEST_QUOTA, Ordering::Relaxed);
-        self.ended_last.store(0, Ordering::Relaxed);
-        self.cost.store(0, Ordering::Relaxed);
-    }
-
-    /// In bytes. The share is the bound, which follows the budget and the number of threads.
-    fn within(&self, share: usize) -> usize {
-        self.bytes.load(Ordering::Relaxed).min(share)
-    }
-
-    /// Adapts to an attempt to end a grace period, from `begun` until `now`, that has `ended` it or
-    /// not. A failed one is part of the cost of the next that does not fail.
-    fn note_attempt(&self, begun: Nanos, now: Nanos, ended: bool, share: usize) {
-        let cost = self.cost.load(Ordering::Relaxed) + now.saturating_sub(begun);
-        if !ended {
-            return self.cost.store(cost, Ordering::Relaxed);
-        }
-        self.cost.store(0, Ordering::Relaxed);
-        let time = now.saturating_sub(self.ended_last.swap(now, Ordering::Relaxed));
-        let quota = self.within(share);
-        // Of the time, the part that grace periods took, and the part that they may take.
-        let took = u128::from(cost.max(1)) * ALL_TIME as u128;
-        let may_take = u128::from(time) * quota as u128;
-        let step = quota / QUOTA_STEP;
-        let next = if took > may_take {
-            (quota + step).min(share)
-        } else if took < may_take / 2 {
-            (quota - step).max(SMALLEST_QUOTA)
-        } else {
-            quota
-        };
-        self.bytes.store(next, Ordering::Relaxed);
     }
 }
 
@@ -222,7 +174,7 @@ impl Heap {
     /// Returns a thread's share of the budget: its quota at most.
     pub(super) fn thread_share(&self) -> usize {
         let threads = self.active.load(Ordering::Relaxed).max(1);
-        (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_QUOTA)
+        (self.budget() / 2 / threads).clamp(SMALLEST_QUOTA, LARGEST_SHARE)
     }
 
     /// By how much a thread's unreclaimed bytes may change before it publishes that: at most a
@@ -382,6 +334,15 @@ impl Heap {
         if ended && awaited.is_some() {
             return false;
         }
+        if waits && oldest.is_none() && patience.for_readers {
+            // Nothing is queued: what it adds comes into a page that is open. If the grace period of
+            // that could end, no reader is there to be waited for.
+            let now = name_for_page(engine);
+            let assist = || engine.assist(now, now, thread::token(), true);
+            if self.note_assist(buffer, share, assist) {
+                return false;
+            }
+        }
         let longest = if over_budget && self.is_heavy(patience.heaviest) {
             LONGEST_WAIT_OF_ALL
         } else {
@@ -431,14 +392,12 @@ impl Heap {
         longest: Nanos,
         is_held_back: impl Fn() -> bool,
     ) {
-        self.waits.fetch_add(1, Ordering::Relaxed);
         #[cfg(test)]
         self.waits_granted.fetch_add(longest, Ordering::Relaxed);
-        let now = clock::now();
-        let until = now + longest;
-        match oldest {
+        self.note_wait(|now| match oldest {
             Some(oldest) if longest >= SHORT_WAIT => {
-                let _ = engine.wait_for(oldest, thread::token(), Some(until), Haste::Normal);
+                let until = Some(now + longest);
+                let _ = engine.wait_for(oldest, thread::token(), until, Haste::Normal);
             }
             _ => {
                 if let Some(oldest) = oldest {
@@ -446,9 +405,9 @@ impl Heap {
                     // waited for.
                     let _ = engine.note_held_up(oldest, now);
                 }
-                engine.sleep_until(until, || !is_held_back());
+                engine.sleep_until(now + longest, || !is_held_back());
             }
-        }
+        });
     }
 
     fn is_still_held_back<P: Policy>(
@@ -469,92 +428,58 @@ impl Heap {
 mod tests {
     use super::*;
     use crate::{
-        gp::{BarrierMode, Seq, Sequence, policy::Sound},
+        gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
         kvfree::{
-            buffer::{Channel, Pushed, RetireRequest},
+            OnNoPage, Retirer,
+            buffer::Pushed,
+            request::{Channel, RetireRequest},
             retire::Reclaimer,
         },
     };
     use std::ptr::NonNull;
 
-    const SHARE: usize = 4 * SMALLEST_QUOTA;
-
-    /// What a quota comes to after grace periods that each cost so much of so much time.
-    fn after(quota: &Quota, cost: Nanos, time: Nanos, times: usize) -> usize {
-        for _ in 0..times {
-            let now = quota.ended_last.load(Ordering::Relaxed) + time;
-            quota.note_attempt(now - cost, now, true, SHARE);
-        }
-        quota.within(SHARE)
-    }
-
-    /// What a quota comes to where each grace period costs so much, and a thread fills its quota at
-    /// a byte a nanosecond.
-    fn settled(cost: Nanos) -> usize {
-        let quota = Quota::new();
-        quota.ended_last.store(1 << 40, Ordering::Relaxed);
-        (0..100).for_each(|_| {
-            let time = quota.within(LARGEST_QUOTA) as Nanos;
-            let now = quota.ended_last.load(Ordering::Relaxed) + time;
-            quota.note_attempt(now - cost, now, true, LARGEST_QUOTA);
-        });
-        quota.within(LARGEST_QUOTA)
-    }
-
+    /// The budget is used up by what other threads keep or the service thread has not freed yet. A
+    /// thread that comes then is held back by a reader, and by the service thread if that is to free
+    /// what it adds.
     #[test]
-    fn a_quota_follows_what_grace_periods_cost() {
-        let quota = Quota::new();
-        assert_eq!(quota.within(SHARE), SMALLEST_QUOTA, "small at first");
-        let time = ALL_TIME as Nanos;
-        let half_allowed = SMALLEST_QUOTA as Nanos / 2;
-        let larger = SMALLEST_QUOTA + SMALLEST_QUOTA / QUOTA_STEP;
-        assert_eq!(after(&quota, 2 * half_allowed, time, 9), SMALLEST_QUOTA);
-        assert_eq!(after(&quota, 2 * half_allowed + 1, time, 1), larger);
-        assert_eq!(
-            after(&quota, half_allowed + half_allowed / 2, time, 9),
-            larger,
-            "neither much nor little"
-        );
-        assert_eq!(after(&quota, time, time, 100), SHARE, "the share bounds it");
-        assert_eq!(quota.within(SHARE / 2), SHARE / 2, "also if that shrinks");
-        assert_eq!(after(&quota, 0, time, 1), SHARE - SHARE / QUOTA_STEP);
-        assert_eq!(after(&quota, 0, time, 100), SMALLEST_QUOTA);
-    }
-
-    /// A quota settles where it is worth its memory: four times the cost make it twice as large.
-    #[test]
-    fn a_quota_settles_by_the_root_of_the_cost() {
-        assert_eq!(settled(1000), SMALLEST_QUOTA);
-        assert_eq!(settled(Nanos::from(u32::MAX)), LARGEST_QUOTA);
-        for cost in [10_000_u32, 20_000, 40_000, 80_000] {
-            let root = (f64::from(cost) * ALL_TIME as f64).sqrt();
-            let settled = settled(cost.into()) as f64;
-            let step = 1.0 + 1.0 / QUOTA_STEP as f64;
-            assert!(
-                (root..root * step).contains(&settled),
-                "{settled} of {root} at {cost}"
-            );
-        }
-    }
-
-    #[test]
-    fn failed_attempts_count_towards_the_one_that_ends_the_grace_period() {
-        let quota = Quota::new();
-        let time = ALL_TIME as Nanos;
-        let part = SMALLEST_QUOTA as Nanos / 10;
-        for attempt in 1..=10 {
-            let begun = attempt * 2 * part;
-            quota.note_attempt(begun, begun + part, false, SHARE);
-        }
-        assert_eq!(quota.within(SHARE), SMALLEST_QUOTA);
-        let larger = SMALLEST_QUOTA + SMALLEST_QUOTA / QUOTA_STEP;
-        quota.note_attempt(time - part, time, true, SHARE);
-        assert_eq!(quota.within(SHARE), larger);
-        assert_eq!(
-            after(&quota, 1, time, 1),
-            SMALLEST_QUOTA,
-            "and only to that"
-        );
+    fn a_first_object_is_held_back_by_a_reader_or_by_the_service_thread() {
+        let waits = |object: RetireRequest, is_read: bool| {
+            let engine =
+                Engine::<Sound>::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
+            let heap = Heap::new(1);
+            heap.set_budget(0);
+            let left = Page::try_new().expect("memory");
+            // SAFETY: made just now, and released below.
+            heap.note_sealed(unsafe { left.as_ref() });
+            let another = std::thread::spawn(thread::token).join().expect("no panic");
+            let reader = engine.register(another, Flavour::Thread);
+            let own = engine.register(thread::token(), Flavour::Thread);
+            if is_read {
+                reader.lock();
+            }
+            let buffer = heap.join().expect("memory");
+            let retirer = Retirer {
+                record: own,
+                buffer: &buffer,
+            };
+            // SAFETY: no other thread has ever known the object.
+            let retired =
+                unsafe { heap.retire_slow(&engine, Some(retirer), object, None, OnNoPage::Fail) };
+            assert!(retired.is_ok());
+            if is_read {
+                reader.unlock();
+            }
+            heap.leave(&engine, &buffer);
+            heap.free_all(&engine);
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(left) };
+            heap.counts().waits
+        };
+        let plain = || RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+        let dropped = || RetireRequest::boxed(NonNull::from(Box::leak(Box::new(String::new()))));
+        assert_eq!(waits(plain(), true), 1);
+        assert_eq!(waits(dropped(), false), 1, "for the service thread");
+        assert_eq!(waits(plain(), false), 0, "there is none to wait for");
     }
 
     /// A thread goes on while another thread's barrier is under way, but not for long: that thread
@@ -576,7 +501,7 @@ mod tests {
             assert_eq!(buffer.append(object), Pushed::Ok);
             heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
             largest = queued();
-            assert!(largest < LARGEST_QUOTA, "it waits for the other thread");
+            assert!(largest < LARGEST_SHARE, "it waits for the other thread");
             let patience = Patience::for_page(FULL_PAGE, object.bytes);
             heap.apply_backpressure(&engine, &buffer, None, patience);
         }

@@ -228,8 +228,8 @@ pub fn free_some(domain: &Domain) -> Left {
     thread::with(domain.core(), |own| free(own.buffer)).unwrap_or(Left::Nothing)
 }
 
-/// Counts a wait of the calling thread for readers that hold up what it has retired, as
+/// Counts and times a wait of the calling thread for readers that hold up what it has retired, as
 /// [`Statistics::waits`](crate::Statistics::waits).
-pub fn note_wait(domain: &Domain) {
-    domain.core().inner.heap.note_wait();
+pub fn note_wait(domain: &Domain, wait: impl FnOnce()) {
+    domain.core().inner.heap.note_wait(|_| wait());
 }

@@ -525,6 +525,14 @@ mod tests {
                 scope.spawn(|| {
                     retire_some(domain, 1);
                     assert_eq!(waits(domain), (paid.0 + 1, paid.1 + FOR_A_PAGE));
+                    // It has waited for the page; for a few objects more, if the machine leaves it
+                    // idle for so long that it is parked.
+                    retire_some(domain, SLOTS - 1);
+                    let more = waits(domain).1 - paid.1 - FOR_A_PAGE;
+                    assert!(more < FOR_A_PAGE / 2, "{more} ns");
+                    retire_some(domain, SLOTS);
+                    let more = waits(domain).1 - paid.1 - FOR_A_PAGE;
+                    assert!(more >= FOR_A_PAGE, "{more} ns for the next");
                     let is_parked = |retirer: Retirer<'_>| retirer.buffer.is_parked();
                     until(|| crate::rcu::thread::with(domain.core(), is_parked) == Some(true));
                     let paid = waits(domain);

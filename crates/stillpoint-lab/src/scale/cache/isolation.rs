@@ -2,7 +2,9 @@
 //! turn, again and again; its minimum has room for them. The neighbour, on a thread of its own, asks
 //! for [`SCANNED`] times as many entries, each of them [`TIMES`] times in succession and then never
 //! again. `hits_lost` is how many of the tenant's requests missed after it had its entries in the
-//! cache; `hit_ratio` is that of the same requests. Peers have no tenants: there both use one cache.
+//! cache; `hit_ratio` is that of the same requests. Peers have no tenants: in `isolation` both use one
+//! cache. In `isolation-static` each has a cache of its own, the tenant's as large as its minimum,
+//! which the neighbour cannot use while the tenant does not; with Stillpoint these are limits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
@@ -45,6 +47,13 @@ const AHEAD: u64 = 64;
 pub fn of_one_cache<C: Cache>(work: &Work) -> Result<Sample> {
     let cache: &C = super::leak(C::with_entries(CAPACITY));
     measure(work, cache.handle(), cache.handle())
+}
+
+/// Measures a peer with a cache for each of the two.
+pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
+    let tenant: &C = super::leak(C::with_entries(MINIMUM));
+    let neighbour: &C = super::leak(C::with_entries(CAPACITY - MINIMUM));
+    measure(work, tenant.handle(), neighbour.handle())
 }
 
 /// Measures what a tenant loses.

@@ -86,7 +86,9 @@ struct Tenant {
 }
 
 enum Request {
+    /// For that key.
     New(u64),
+    /// For the tenant's key of that rank.
     Known(u64),
 }
 
@@ -114,6 +116,11 @@ impl Requests {
         }
     }
 
+    /// The key of a rank.
+    fn key(&self, tenant: usize, rank: u64) -> u64 {
+        key(self.tenants[tenant].first + rank)
+    }
+
     /// The next request: whose, for what, and what the entry weighs.
     fn next(&mut self) -> (usize, Request, u64) {
         let all = self.ends.last().copied().unwrap_or_default();
@@ -127,7 +134,7 @@ impl Requests {
             tenant.new += 1;
             Request::New(key(tenant.new))
         } else {
-            Request::Known(key(tenant.first + tenant.keys.rank()))
+            Request::Known(tenant.keys.rank())
         };
         (number, request, tenant.entry_bytes.into())
     }
@@ -152,6 +159,70 @@ pub fn of_a_cache_each<C: Cache>(work: &Work) -> Result<Sample> {
     measure(work, CLUSTERS.iter().map(cache).collect())
 }
 
+/// Keeps keys of which it knows how often they are asked for.
+struct Knowing {
+    /// Each tenant's keys from the first rank on: how many are kept, and which were requested.
+    tenants: Vec<(usize, Vec<bool>)>,
+}
+
+impl Knowing {
+    /// With one budget for all, or one for each tenant.
+    fn new(is_shared: bool) -> Self {
+        let rates: f64 = CLUSTERS.iter().map(|cluster| cluster.kqps).sum();
+        // The worth of a byte of each key, the tenant, and its bytes. In each tenant the worth falls
+        // from rank to rank.
+        let mut keys: Vec<(f64, usize, u64)> = Vec::new();
+        for (number, cluster) in CLUSTERS.iter().enumerate() {
+            let exponent = cluster.exponent.unwrap_or(EXPONENT);
+            let frequency = |rank: u64| (rank as f64 + 1.0).powf(-exponent);
+            let all: f64 = (0..cluster.keys()).map(frequency).sum();
+            let known = cluster.kqps / rates * (1.0 - cluster.compulsory / 100.0);
+            let bytes = u64::from(cluster.entry_bytes());
+            keys.extend((0..cluster.keys()).map(|rank| {
+                let worth = known * frequency(rank) / all / bytes as f64;
+                (worth, number, bytes)
+            }));
+        }
+        keys.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut left = [if is_shared { bytes() } else { share() }; TENANTS];
+        let mut tenants: Vec<_> = CLUSTERS
+            .iter()
+            .map(|cluster| (0, vec![false; cluster.keys() as usize]))
+            .collect();
+        for (_, number, bytes) in keys {
+            let left = &mut left[if is_shared { 0 } else { number }];
+            if *left >= bytes {
+                *left -= bytes;
+                tenants[number].0 += 1;
+            }
+        }
+        Self { tenants }
+    }
+
+    fn request(&mut self, tenant: usize, rank: u64) -> bool {
+        let (kept, requested) = &mut self.tenants[tenant];
+        let rank = rank as usize;
+        std::mem::replace(&mut requested[rank], true) && rank < *kept
+    }
+}
+
+/// Measures what a cache could find that knew all.
+pub fn limit(work: &Work, is_shared: bool) -> Result<Sample> {
+    let requests = work.divided(REQUESTS);
+    let (mut from, mut knowing) = (Requests::new(), Knowing::new(is_shared));
+    let mut counted = Counted::default();
+    for number in 0..requests {
+        let (tenant, asked, _) = from.next();
+        if let Request::Known(rank) = asked {
+            let is_hit = knowing.request(tenant, rank);
+            if number >= requests / 3 {
+                counted.note(is_hit);
+            }
+        }
+    }
+    Ok(super::sample([("hit_ratio", counted.ratio())]))
+}
+
 /// Measures the hit ratio of all tenants together, each with its handle.
 pub fn measure(work: &Work, mut tenants: Vec<impl CacheHandle>) -> Result<Sample> {
     let requests = work.divided(REQUESTS);
@@ -161,7 +232,8 @@ pub fn measure(work: &Work, mut tenants: Vec<impl CacheHandle>) -> Result<Sample
         let (tenant, asked, weight) = from.next();
         match asked {
             Request::New(key) => tenants[tenant].insert(key, weight),
-            Request::Known(key) => {
+            Request::Known(rank) => {
+                let key = from.key(tenant, rank);
                 let is_hit = request(&mut tenants[tenant], key, weight);
                 if number >= requests / 3 {
                     counted.note(is_hit);
@@ -204,6 +276,31 @@ mod tests {
                 cluster.number
             );
         }
+    }
+
+    #[test]
+    fn what_knows_all_keeps_what_is_asked_for_most_and_no_more_than_there_is() {
+        let misses = |is_shared| {
+            let mut knowing = Knowing::new(is_shared);
+            let used = |number: usize, knowing: &Knowing| {
+                knowing.tenants[number].0 as u64 * u64::from(CLUSTERS[number].entry_bytes())
+            };
+            let all: u64 = (0..TENANTS).map(|number| used(number, &knowing)).sum();
+            assert!(all <= bytes() && all > bytes() / 4);
+            if !is_shared {
+                assert!((0..TENANTS).all(|number| used(number, &knowing) <= share()));
+            }
+            assert!(!knowing.request(0, 0) && knowing.request(0, 0));
+            let mut from = Requests::new();
+            let known = (0..300_000).filter_map(|_| match from.next() {
+                (tenant, Request::Known(rank), _) => Some((tenant, rank)),
+                _ => None,
+            });
+            known
+                .filter(|&(tenant, rank)| !knowing.request(tenant, rank))
+                .count()
+        };
+        assert!(misses(true) < misses(false));
     }
 
     #[test]

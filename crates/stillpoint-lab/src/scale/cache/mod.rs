@@ -2,14 +2,14 @@
 //!
 //! Caches hash with `foldhash::fast` where they can be told, and allocate from the system's
 //! allocator. The limit is hashbrown with neither synchronization nor eviction, a table for each
-//! thread; it takes part where nothing is evicted.
+//! thread; it takes part where nothing is evicted. In `mix` it is what knows all requests beforehand.
 //!
 //! | scenarios | figures | |
 //! |---|---|---|
 //! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
 //! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p6 with Stillpoint only, as it takes long |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
-//! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
+//! | `isolation`, `isolation-static` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
 //! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
 //! | `pressure` | `rss_ms`, `rss_ratio` | [`pressure`]: a cache of bytes is told to shrink |
 //! | `cgroup` | `rss_ratio` | [`cgroup`]: a flood in a control group of 128 MiB |
@@ -71,6 +71,7 @@ const SCENARIOS: &[&str] = &[
     "p6-80000-6",
     "memory",
     "isolation",
+    "isolation-static",
     "mix",
     "mix-static",
     "pressure",
@@ -186,6 +187,8 @@ impl super::Work for Work {
                 });
             }
         }
+        found.add(limit, "mix", |work| mix::limit(work, true));
+        found.add(limit, "mix-static", |work| mix::limit(work, false));
         found.0
     }
 }
@@ -222,6 +225,7 @@ impl Registry for Subjects {
     fn caches<C: Cache>(&mut self, peer: Peer) {
         self.everywhere::<C>(peer, |plan| !plan.is_long());
         self.add(peer, "isolation", isolation::of_one_cache::<C>);
+        self.add(peer, "isolation-static", isolation::of_a_cache_each::<C>);
         self.add(peer, "mix", mix::of_one_cache::<C>);
         self.add(peer, "mix-static", mix::of_a_cache_each::<C>);
         self.add(peer, "many-tenants", tenants::of_a_cache_each::<C>);

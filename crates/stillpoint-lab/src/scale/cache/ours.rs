@@ -15,6 +15,7 @@ pub fn register(to: &mut Subjects) {
     to.everywhere::<Ours>(ours, |_| true);
     to.shrinks::<Bytes>(ours);
     to.add(ours, "isolation", beside_a_neighbour);
+    to.add(ours, "isolation-static", apart_from_a_neighbour);
     to.add(ours, "mix", sharing);
     to.add(ours, "mix-static", split);
     to.add(ours, "many-tenants", |work| {
@@ -87,6 +88,17 @@ fn beside_a_neighbour(work: &Work) -> Result<Sample> {
     let tenant = all.tenant("tenant");
     tenant.0.set_min(isolation::MINIMUM as u64);
     isolation::measure(work, tenant, all.tenant("neighbour"))
+}
+
+/// Each of the two has its limit.
+fn apart_from_a_neighbour(work: &Work) -> Result<Sample> {
+    let all = View::of_entries(isolation::CAPACITY as u64);
+    let (tenant, neighbour) = (all.tenant("tenant"), all.tenant("neighbour"));
+    tenant.0.set_max(isolation::MINIMUM as u64);
+    neighbour
+        .0
+        .set_max((isolation::CAPACITY - isolation::MINIMUM) as u64);
+    isolation::measure(work, tenant, neighbour)
 }
 
 /// Each tenant has half of its share for itself.

@@ -6,24 +6,22 @@
 //! ends. Some keys are there throughout: each look-up finds them, and each walk visits them once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use stillpoint::{Domain, torture::core_of};
 use stillpoint_map::torture::{Inserted, Policy, Sound, Store, spread};
 
+use super::elements::{Elements, Life};
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::runner;
 use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
 /// Keys that are there throughout: they are replaced, and not removed.
-const STAYING: u64 = 64;
+pub const STAYING: u64 = 64;
 
 /// Keys of each writer, which come and go.
 const KEYS: u64 = 600;
-
-/// More than there can be values, unless deferred frees are held up for long.
-const ELEMENTS: u64 = 1 << 16;
 
 /// A removed entry is dropped at once.
 enum FreesAtOnce {}
@@ -45,67 +43,31 @@ pub fn busted(session: &Arc<Session>) {
     torture::<FreesAtOnce>(session);
 }
 
-/// Who lives where; 0 for none.
-struct Elements {
-    numbers: Box<[AtomicU64]>,
-    next: AtomicU64,
-    dropped: AtomicU64,
-    twice: AtomicBool,
-}
-
-impl Elements {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            numbers: (0..ELEMENTS).map(|_| AtomicU64::new(0)).collect(),
-            next: AtomicU64::new(1),
-            dropped: AtomicU64::new(0),
-            twice: AtomicBool::new(false),
-        })
-    }
-
-    fn of(&self, number: u64) -> &AtomicU64 {
-        &self.numbers[(number % ELEMENTS) as usize]
-    }
-
-    /// A number whose element is its own from now on; `None` if the element is still another's.
-    fn take(&self) -> Option<u64> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.of(number)
-            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
-        Some(number)
-    }
-
-    fn is_alive(&self, number: u64) -> bool {
-        self.of(number).load(Ordering::Acquire) == number
-    }
-}
-
-struct Value {
-    number: u64,
-    elements: Arc<Elements>,
-}
-
-impl Drop for Value {
-    fn drop(&mut self) {
-        if self.elements.of(self.number).swap(0, Ordering::AcqRel) != self.number {
-            self.elements.twice.store(true, Ordering::Relaxed);
-        }
-        add(&self.elements.dropped, 1);
-    }
-}
-
 struct Test<P: Policy> {
-    store: Store<u64, Value, P>,
+    store: Store<u64, Life, P>,
     elements: Arc<Elements>,
 }
 
-fn torture<P: Policy>(session: &Arc<Session>) {
-    let domain = Domain::starting_at(session.first_cookie());
-    let test = Test::<P> {
-        store: Store::new(Some((&domain).into())),
-        elements: Elements::new(),
-    };
+/// What threads do with a map.
+pub trait Churned: Sync {
+    /// Inserts a key, or replaces its value.
+    fn put(&self, session: &Session, key: u64);
+
+    /// Removes a key, if it is there.
+    fn remove(&self, session: &Session, key: u64);
+
+    /// Finds a key of those that stay, in a section.
+    fn look(&self, ctx: &mut ThreadCtx);
+
+    /// The same in a signal handler.
+    fn look_in_handler(&self, session: &Session, key: u64);
+
+    /// Visits all entries.
+    fn walk(&self, session: &Session);
+}
+
+/// Writers, readers and walkers, until the session is over.
+pub fn churn(session: &Arc<Session>, domain: &Domain, test: &impl Churned) {
     for key in 0..STAYING {
         test.put(session, key);
     }
@@ -122,14 +84,10 @@ fn torture<P: Policy>(session: &Arc<Session>) {
         ThreadSpec::new(format!("reader {number}"), body).with_signals()
     };
     let writer = |number: usize| {
-        let test = &test;
-        ThreadSpec::new(format!("writer {number}"), move || {
-            test.write(session, number)
-        })
-        .with_signals()
+        let body = move || write(session, number, test);
+        ThreadSpec::new(format!("writer {number}"), body).with_signals()
     };
     let walker = |number: usize| {
-        let test = &test;
         ThreadSpec::new(format!("fakewriter {number}"), move || {
             let who = session.plan.writers + number;
             while !session.is_over() {
@@ -137,7 +95,7 @@ fn torture<P: Policy>(session: &Arc<Session>) {
                 session.wait_while_paused(|| session.beat(who));
                 test.walk(session);
                 add(&session.tally.waits, 1);
-                test.store.domain().synchronize();
+                domain.synchronize();
             }
         })
     };
@@ -147,28 +105,71 @@ fn torture<P: Policy>(session: &Arc<Session>) {
         .chain((0..plan.writers).map(writer))
         .chain((0..plan.fakewriters).map(walker))
         .collect();
-    let visit_in_handler = || test.look_in_handler(session);
+    let visit_in_handler = || {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        test.look_in_handler(session, NEXT.fetch_add(1, Ordering::Relaxed) % STAYING);
+    };
     let harness = Harness {
-        domain: core_of(&domain),
+        domain: core_of(domain),
         visit: &visit,
         visit_in_handler: Some(&visit_in_handler),
         in_child: &|| (),
     };
     runner::run(session, &harness, threads);
+}
+
+fn write(session: &Session, number: usize, test: &impl Churned) {
+    let mut ctx = session.thread_ctx("writer", number);
+    let first = STAYING + number as u64 * KEYS;
+    while !session.is_over() {
+        session.beat(number);
+        session.wait_while_paused(|| session.beat(number));
+        let grows = ctx.one_in(2);
+        for key in first..first + KEYS {
+            if grows {
+                test.put(session, key);
+            } else {
+                test.remove(session, key);
+            }
+            if ctx.one_in(4) {
+                test.put(session, ctx.random.u64(0..STAYING));
+            }
+            if session.is_over() {
+                return;
+            }
+        }
+        ctx.spin(1000);
+    }
+}
+
+/// The visits of keys that stay: one each.
+pub fn check_visits(session: &Session, visits: &[u64]) {
+    if visits.iter().any(|visits| *visits != 1) {
+        session
+            .tally
+            .fault(Fault::Count, || format!("a walk's visits: {visits:?}"));
+    }
+}
+
+fn torture<P: Policy>(session: &Arc<Session>) {
+    let domain = Domain::starting_at(session.first_cookie());
+    let test = Test::<P> {
+        store: Store::new(Some((&domain).into())),
+        elements: Elements::new(),
+    };
+    churn(session, &domain, &test);
     test.end(session, &domain);
 }
 
-impl<P: Policy> Test<P> {
-    /// Inserts a key, or replaces its value.
+impl<P: Policy> Churned for Test<P> {
     fn put(&self, session: &Session, key: u64) {
         let Some(number) = self.elements.take() else {
             // Its element has a value that waits for readers.
             add(&session.tally.exhausted, 1);
             return;
         };
-        let elements = Arc::clone(&self.elements);
+        let value = Life::new(number, &self.elements);
         let section = self.store.read_lock();
-        let value = Value { number, elements };
         let entry = self.store.new_entry(spread(key), key, value, &section);
         add(&session.tally.published, 1);
         let inserted = self
@@ -190,31 +191,6 @@ impl<P: Policy> Test<P> {
         }
     }
 
-    fn write(&self, session: &Session, number: usize) {
-        let mut ctx = session.thread_ctx("writer", number);
-        let first = STAYING + number as u64 * KEYS;
-        while !session.is_over() {
-            session.beat(number);
-            session.wait_while_paused(|| session.beat(number));
-            let grows = ctx.one_in(2);
-            for key in first..first + KEYS {
-                if grows {
-                    self.put(session, key);
-                } else {
-                    self.remove(session, key);
-                }
-                if ctx.one_in(4) {
-                    self.put(session, ctx.random.u64(0..STAYING));
-                }
-                if session.is_over() {
-                    return;
-                }
-            }
-            ctx.spin(1000);
-        }
-    }
-
-    /// Finds a key of those that stay, and holds it.
     fn look(&self, ctx: &mut ThreadCtx) {
         let key = ctx.random.u64(0..STAYING);
         let section = self.store.read_lock();
@@ -234,15 +210,7 @@ impl<P: Policy> Test<P> {
         }
     }
 
-    fn find(&self, key: u64, section: &stillpoint::Guard<'_>) -> Option<u64> {
-        let found = self.store.find(spread(key), section, |other| *other == key);
-        found.map(|found| found.get().value.number)
-    }
-
-    /// The same in a signal handler.
-    fn look_in_handler(&self, session: &Session) {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let key = NEXT.fetch_add(1, Ordering::Relaxed) % STAYING;
+    fn look_in_handler(&self, session: &Session, key: u64) {
         let section = self.store.read_lock();
         if !self
             .find(key, &section)
@@ -254,7 +222,6 @@ impl<P: Policy> Test<P> {
         session.tally.section_in_handler(0, 0);
     }
 
-    /// Visits all entries: those that stay once each.
     fn walk(&self, session: &Session) {
         let mut visits = [0; STAYING as usize];
         let section = self.store.read_lock();
@@ -264,11 +231,14 @@ impl<P: Policy> Test<P> {
             }
         }
         drop(section);
-        if visits.iter().any(|visits| *visits != 1) {
-            session
-                .tally
-                .fault(Fault::Count, || format!("a walk's visits: {visits:?}"));
-        }
+        check_visits(session, &visits);
+    }
+}
+
+impl<P: Policy> Test<P> {
+    fn find(&self, key: u64, section: &stillpoint::Guard<'_>) -> Option<u64> {
+        let found = self.store.find(spread(key), section, |other| *other == key);
+        found.map(|found| found.get().value.number())
     }
 
     /// All values have been dropped in the end, once.
@@ -276,19 +246,10 @@ impl<P: Policy> Test<P> {
         let Self { store, elements } = self;
         drop(store);
         domain.kvfree_barrier();
-        let tally = &session.tally;
-        let (made, dropped) = (
-            tally.published.load(Ordering::Relaxed),
-            elements.dropped.load(Ordering::Relaxed),
+        add(
+            &session.tally.freed,
+            session.tally.retired.load(Ordering::Relaxed),
         );
-        add(&tally.freed, tally.retired.load(Ordering::Relaxed));
-        if made != dropped && !tally.is_faulty() {
-            tally.fault(Fault::Lost, || {
-                format!("of {made} values {dropped} were dropped")
-            });
-        }
-        if elements.twice.load(Ordering::Relaxed) {
-            tally.fault(Fault::Twice, || "a value was dropped twice".to_owned());
-        }
+        elements.check_end(session);
     }
 }

@@ -7,10 +7,11 @@
 //! | `qsbr` | readers by quiescent states |
 //! | `trace`, `trace_async` | readers that sleep, and that are tasks |
 //! | `kvfree` | deferred frees |
-//! | `lru`, `vmap`, `map` | LRU lists and their arrays; the address space; the hash map |
+//! | `lru`, `vmap` | LRU lists and their arrays; the address space |
+//! | `map`, `copy_map`, `cache` | the hash maps; the cache |
 //! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
-//! | `pipe_test` | what those that use the pipe share |
+//! | `pipe_test`, `elements` | what those that use the pipe share; those whose values live in elements |
 
 use std::sync::Arc;
 
@@ -18,6 +19,9 @@ use super::session::Session;
 use super::tally::{FAULTS, Fault};
 
 mod broken;
+mod cache;
+mod copy_map;
+mod elements;
 mod kvfree;
 mod lru;
 mod map;
@@ -199,6 +203,22 @@ pub const FLAVOURS: &[Entry] = &[
         USUAL,
         map::run,
     ),
+    sound(
+        "copy-map",
+        "the same of a map of copies, whose slots are used again",
+        USUAL,
+        copy_map::run,
+    ),
+    // Caches belong to the global domain, which is as old as the process.
+    Entry {
+        unsupported_options: &["--signals", "--gpwrap"],
+        ..sound(
+            "cache",
+            "a cache whose tenants, limits and pins change, while entries expire, are loaded, and used",
+            USUAL,
+            cache::run,
+        )
+    },
     isolated(
         "wake",
         "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true",
@@ -259,6 +279,23 @@ pub const FLAVOURS: &[Entry] = &[
         &[Fault::TooShort],
         FEW,
         map::busted,
+    ),
+    Entry {
+        unsupported_options: &["--signals", "--gpwrap"],
+        ..broken(
+            "busted-cache",
+            "entries that are invalidated are dropped without a grace period",
+            &[Fault::TooShort],
+            FEW,
+            cache::busted,
+        )
+    },
+    broken(
+        "busted-copy-map",
+        "slots of a map of copies are used again without a grace period",
+        &[Fault::Lost, Fault::Content],
+        FEW,
+        copy_map::busted,
     ),
     broken(
         "busted-trace",

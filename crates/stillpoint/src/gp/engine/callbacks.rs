@@ -11,10 +11,12 @@ use crate::{
         callback::{Callback, CallbackHead, Links, Queue, boxed, try_boxed},
         delay::Delay,
         policy::Policy,
+        queue_times::{QueueTimes, Taken},
         seq::{Cookie, Seq},
         stack::Stack,
         work::{Outlook, Work, WouldDeadlock},
     },
+    histogram::Histogram,
     platform::{
         fork,
         sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
@@ -47,7 +49,17 @@ impl<P: Policy> Engine<P> {
         unsafe { self.call_head(boxed(run)) };
     }
 
-    /// Like the function above, but fails without memory instead of waiting. Threads that wait for
+    /// Like the function above, but fails without memory, and then drops `run`.
+    pub(crate) fn call_if_memory(&self, run: impl FnOnce() + Send + 'static) -> bool {
+        let Some(callback) = try_boxed(run) else {
+            return false;
+        };
+        // SAFETY: `try_boxed` gives a head of its own.
+        unsafe { self.call_head(callback) };
+        true
+    }
+
+    /// Like [`call`](Self::call), but fails without memory instead of waiting. Threads that wait for
     /// something other than a grace period look again when it has run. `run` is given this engine.
     ///
     /// # Safety
@@ -160,6 +172,11 @@ impl<P: Policy> Engine<P> {
         self.callbacks.invoked.load(Ordering::Acquire)
     }
 
+    /// How long callbacks have taken from being queued to the end of the pass that ran them.
+    pub(crate) fn callback_times(&self) -> Histogram {
+        self.callbacks.queue_times.load()
+    }
+
     pub(crate) fn callbacks_panicked(&self) -> u64 {
         self.callbacks.panicked.load(Ordering::Relaxed)
     }
@@ -198,6 +215,7 @@ pub(in crate::gp) struct Callbacks {
     pub(in crate::gp) queued: AtomicU64,
     pub(in crate::gp) invoked: AtomicU64,
     panicked: AtomicU64,
+    pub(in crate::gp) queue_times: QueueTimes,
 }
 
 impl Callbacks {
@@ -210,6 +228,7 @@ impl Callbacks {
             queued: AtomicU64::new(0),
             invoked: AtomicU64::new(0),
             panicked: AtomicU64::new(0),
+            queue_times: QueueTimes::new(),
         }
     }
 
@@ -221,6 +240,7 @@ impl Callbacks {
     /// The head is valid, in no queue, and left alone by everyone else until its callback runs; the
     /// callback may run on any thread.
     pub(in crate::gp) unsafe fn push(&self, callback: Callback, cookie: Cookie) -> bool {
+        self.queue_times.note_queued();
         self.queued.fetch_add(1, Ordering::Relaxed);
         let head = callback.head.as_ptr();
         // SAFETY: until the push publishes it the head is the caller's, by contract.
@@ -272,6 +292,7 @@ impl Callbacks {
     /// Moves what is incoming to the end of the queue, oldest first.
     fn absorb(&self, waiting: &mut Queue) {
         let mut newest = self.incoming.take_all();
+        let (since, before) = (self.queue_times.take_first(), waiting.came);
         let mut oldest = ptr::null_mut();
         while !newest.is_null() {
             // SAFETY: taken off the stack, so ours alone.
@@ -285,6 +306,7 @@ impl Callbacks {
             waiting.push_back(oldest);
             oldest = next;
         }
+        waiting.batches.add(before, waiting.came, since);
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The
@@ -293,7 +315,7 @@ impl Callbacks {
     /// that waited.
     pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
         let process = fork::process();
-        let rest = self.take_ended(has_ended);
+        let (rest, taken) = self.take_ended(has_ended);
         loop {
             let Some(callback) = lock(&self.running).pop_front() else {
                 break;
@@ -311,31 +333,32 @@ impl Callbacks {
             // callback did.
             self.invoked.fetch_add(1, Ordering::Release);
         }
+        self.queue_times.note_run(&taken);
         rest
     }
 
     /// Moves what `has_ended`, and has been kept as long as it has to be, to `running`, which a
-    /// pass leaves empty. What the rest waits for.
-    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
+    /// pass leaves empty. Returns what the rest waits for, and when those were queued.
+    fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Outlook, Taken) {
         let mut waiting = lock(&self.waiting);
         self.absorb(&mut waiting);
         let (mut running, mut batch) = (lock(&self.running), self.delay.batch());
+        let mut rest = Outlook::default();
         while let Some(front) = waiting.front() {
-            let at = self.delay.until(&mut batch, waiting.last);
-            if at.is_some() {
-                return Outlook { cookie: None, at };
+            rest.at = self.delay.until(&mut batch, waiting.last);
+            if rest.at.is_some() {
+                break;
             }
             if !has_ended(front.cookie) {
-                return Outlook {
-                    cookie: Some(front.cookie),
-                    at: None,
-                };
+                rest.cookie = Some(front.cookie);
+                break;
             }
             let callback = waiting.pop_front().expect("the queue has a front");
             batch.let_go(callback.head.as_ptr());
             running.push_back(callback.head.as_ptr());
         }
-        Outlook::default()
+        let left = waiting.left;
+        (rest, waiting.batches.take(left))
     }
 
     /// Callbacks that wait or run at this moment.

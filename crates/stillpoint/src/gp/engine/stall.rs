@@ -94,9 +94,10 @@ impl Stalls {
         }
     }
 
-    /// A grace period has ended: whatever is waited for next is waited for afresh.
-    pub(super) fn grace_period_ended(&self) {
-        self.grace_period.stop();
+    /// A grace period has ended: whatever is waited for next is waited for afresh. Returns since
+    /// when it has been held up; 0 if it was not.
+    pub(super) fn grace_period_ended(&self) -> Nanos {
+        self.grace_period.stop()
     }
 
     /// Work for the service thread waits from now on, if none did.

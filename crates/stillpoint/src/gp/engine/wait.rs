@@ -56,7 +56,8 @@ impl<P: Policy> Engine<P> {
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {
-            match self.spin_until_complete(cookie, me, haste) {
+            let (progress, looked) = self.spin_until_complete(cookie, me, haste);
+            match progress {
                 Progress::Ended => return Waited::Ended,
                 Progress::HeldUpBySelf => return Waited::HeldUpBySelf,
                 Progress::HeldUp => {}
@@ -65,7 +66,7 @@ impl<P: Policy> Engine<P> {
                 listed.get_or_insert_with(|| self.stalls.list_waiter());
             }
             let now = clock::now();
-            let due = self.note_held_up(cookie, now);
+            let due = self.note_held_up(cookie, looked);
             if deadline.is_some_and(|at| at <= now) {
                 return Waited::TimedOut;
             }
@@ -99,21 +100,23 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each.
-    fn spin_until_complete(&self, cookie: Cookie, me: Token, haste: Haste) -> Progress {
+    /// One attempt with a heavy barrier, then, for a moment, attempts that cost a scan each. Returns
+    /// the result, and when the first attempt had been made if that has not ended it.
+    fn spin_until_complete(&self, cookie: Cookie, me: Token, haste: Haste) -> (Progress, Nanos) {
         let mut progress = self.complete_coalesced(cookie, me);
         if progress != Progress::HeldUp {
-            return progress;
+            return (progress, 0);
         }
         let patience = match haste {
             Haste::Normal => SPIN,
             Haste::Expedited => EXPEDITED_SPIN,
         };
-        let until = clock::now() + patience;
+        let looked = clock::now();
+        let until = looked + patience;
         while progress == Progress::HeldUp && clock::now() < until {
             hint::spin_loop();
             progress = self.recheck(cookie, me);
         }
-        progress
+        (progress, looked)
     }
 }

@@ -35,10 +35,15 @@ impl<P: Policy> Core<P> {
     /// within another such call, since a weigher that replaces a cell's value would call itself for
     /// ever.
     pub(in crate::rcu) fn weigh<T>(&self, value: &T, weigh: fn(&T) -> usize) -> usize {
+        self.weigh_by(|| weigh(value))
+    }
+
+    /// The same for what a closure weighs.
+    pub(crate) fn weigh_by(&self, weigh: impl FnOnce() -> usize) -> usize {
         if user_code::is_weighing() {
             return 0;
         }
-        user_code::weighs(self.id(), || weigh(value)).unwrap_or_else(|| {
+        user_code::weighs(self.id(), weigh).unwrap_or_else(|| {
             self.inner.heap.note_weigher_panicked();
             0
         })

@@ -61,10 +61,18 @@ impl Watch {
         now.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
-    pub(super) fn stop(&self) {
-        if self.since.load(Ordering::Relaxed) != 0 {
-            self.since.store(0, Ordering::Relaxed);
+    /// Returns when it was started; 0 if it was not.
+    pub(super) fn stop(&self) -> Nanos {
+        match self.since.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.stop_slow(),
         }
+    }
+
+    #[cold]
+    fn stop_slow(&self) -> Nanos {
+        // Two threads that stop it at once do not both count what it timed.
+        self.since.swap(0, Ordering::Relaxed) & !REPORTED
     }
 
     pub(super) fn is_reported(&self) -> bool {

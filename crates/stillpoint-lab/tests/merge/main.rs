@@ -1,97 +1,16 @@
 //! `stillpoint merge`: many files as one, whatever is wrong with some of them; and what is done with
 //! the result.
 
+mod files;
+#[path = "../program/mod.rs"]
 mod program;
+mod refused;
 
-use std::ffi::CString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
-use program::{Run, stillpoint};
+use files::{Folder, merge, names, row, sim, torture};
+use program::stillpoint;
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(TempDir::new().expect("a folder for temporary files"))
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn put(&self, name: &str, text: &str) -> String {
-        fs::write(self.at(name), text).expect("the folder can be written");
-        self.at(name).display().to_string()
-    }
-
-    fn put_json(&self, name: &str, json: &Value) -> String {
-        self.put(name, &json.to_string())
-    }
-
-    /// All files of the folder, merged.
-    fn merge(&self, options: &str) -> (Run, Value) {
-        merge(&format!("{} {options}", self.0.path().display()))
-    }
-}
-
-/// The result of `stillpoint merge`, `null` if there is none.
-fn merge(arguments: &str) -> (Run, Value) {
-    let run = stillpoint(format!("merge {arguments}").trim_end());
-    let json = serde_json::from_str(&run.out).unwrap_or_default();
-    (run, json)
-}
-
-fn plan(flavour: &str, seed: u64) -> Value {
-    json!({"flavour": flavour, "duration_s": 0.2, "readers": 2, "writers": 1, "fakewriters": 0, "disturbances": [], "turns": "whole",
-        "gpwrap": false, "stall_reader_s": 0.05, "stall_service_s": 0.02, "barrier_callbacks": 4, "stat_interval_s": 15.0, "seed": seed})
-}
-
-/// A torture's file: one run of so many sections, with so many errors of cookies.
-fn torture(flavour: &str, index: u64, sections: f64, errors: f64) -> Value {
-    let seed = index + 1;
-    json!({
-        "experiment": "torture",
-        "params": {"flavour": flavour, "duration_s": 0.2, "seed": seed, "plans": [plan(flavour, seed)], "index": index, "indices": "0-9"},
-        "machine": {"cpus": 2, "kernel": "6.1.0", "membarrier": true, "version": "0.1.0", "commit": "0123456789ab"},
-        "rows": [{"subject": "stillpoint", "variant": flavour,
-            "metrics": {"reader_sections": sections, "errors": errors, "errors_cookie": errors, "survived_s": 0.2, "stalls": index as f64}}],
-    })
-}
-
-/// A simulation's file.
-fn sim(index: u64, cpus: u64, seed: u64, mean_ms: f64) -> Value {
-    json!({
-        "experiment": "sync",
-        "params": {"cpus": cpus, "hz": 1000, "runs": 10, "calls": 100, "seed": seed, "index": index, "constants": {}},
-        "machine": {"cpus": 2, "kernel": "6.1.0", "membarrier": true},
-        "rows": [
-            {"subject": "stillpoint", "variant": "fix", "metrics": {"mean_ms": mean_ms}},
-            {"subject": "seed", "variant": "fix", "metrics": {"mean_ms": 6.0}},
-        ],
-    })
-}
-
-fn row<'j>(merged: &'j Value, variant: &str) -> &'j Value {
-    let rows = merged["rows"].as_array().expect("there are rows");
-    rows.iter()
-        .find(|row| row["variant"] == variant)
-        .expect("it has a row")
-}
-
-fn names(list: &Value) -> Vec<String> {
-    let items = list.as_array().expect("it is a list").iter();
-    items
-        .map(|item| {
-            let file = item["file"].as_str().expect("it names a file");
-            let name = Path::new(file).file_name().expect("a name");
-            name.to_string_lossy().into_owned()
-        })
-        .collect()
-}
 
 #[test]
 fn a_whole_array_is_one_clean_result() {
@@ -212,151 +131,6 @@ fn a_file_counts_once_and_its_faults_are_kept() {
 }
 
 #[test]
-fn results_of_two_kinds_are_refused() {
-    let folder = Folder::new();
-    folder.put_json("1.json", &torture("rcu", 0, 1.0, 0.0));
-    folder.put_json("2.json", &sim(1, 2, 1, 6.0));
-    let output = folder.at("merged");
-    let (run, _) = folder.merge(&format!("--output {}", output.display()));
-    assert_eq!(run.code, 2);
-    for text in [
-        "2.json is of `sim sync`",
-        "1.json is of `torture`",
-        "one kind",
-    ] {
-        assert!(run.err.contains(text), "{text}: {}", run.err);
-    }
-    assert!(!output.exists());
-    // `scale sync` and `sim sync` have the same name in their files.
-    let mut measured = sim(0, 2, 1, 6.0);
-    measured["params"] = json!({"rounds": 3, "seed": 1});
-    folder.put_json("1.json", &measured);
-    let (run, _) = folder.merge("");
-    assert!(
-        run.code == 2 && run.err.contains("`scale sync`"),
-        "{}",
-        run.err
-    );
-}
-
-#[test]
-fn whatever_is_wrong_with_a_file_is_said_of_it() {
-    let folder = Folder::new();
-    let good = torture("rcu", 0, 10.0, 0.0);
-    let text = good.to_string();
-    let changed = |change: fn(&mut Value)| {
-        let mut file = torture("rcu", 1, 1.0, 0.0);
-        change(&mut file);
-        file.to_string()
-    };
-    let bad = [
-        (String::new(), "is empty"),
-        (text[..text.len() / 2].to_owned(), "is cut off after"),
-        ("stillpoint".to_owned(), "is no JSON"),
-        ("{}".to_owned(), "has no figures of this program"),
-        (
-            format!(
-                r#"{{"experiment": "torture", "params": {{"a": {}{}}}, "rows": []}}"#,
-                "[".repeat(100_000),
-                "]".repeat(100_000)
-            ),
-            "recursion limit",
-        ),
-        (text.replace("10.0", "1e999"), "is no JSON"),
-        (text.replace("10.0", "-10.0"), "has the figure -10"),
-        (text.replace("10.0", "1e300"), "has the figure 1"),
-        (
-            r#"{"experiment": "report", "parts": []}"#.to_owned(),
-            "has a whole `report`",
-        ),
-        (
-            r#"{"experiment": "merge", "rows": []}"#.to_owned(),
-            "has a whole `merge`",
-        ),
-        (
-            changed(|file| file["params"]["plans"] = json!([])),
-            "has rows of other flavours",
-        ),
-        (
-            changed(|file| file["params"]["plans"][0]["turns"] = json!("no")),
-            "has no valid plans",
-        ),
-        (
-            changed(|file| file["params"]["index"] = json!(10)),
-            "has the index 10",
-        ),
-        (
-            changed(|file| file["params"]["index"] = json!(-1)),
-            "has no index",
-        ),
-        (
-            changed(|file| file["params"]["indices"] = json!("0-8")),
-            "is of another job array",
-        ),
-        (
-            changed(|file| file["rows"][0]["metrics"] = json!({})),
-            "does not say whether",
-        ),
-        (
-            changed(|file| file["rows"][0]["subject"] = json!("\u{1b}[2J")),
-            "names that no run",
-        ),
-        (
-            changed(|file| file["machine"]["environment"] = json!({"A;b": ""})),
-            "names that no run",
-        ),
-        (
-            changed(|file| file["machine"]["kernel"] = json!("a\nb")),
-            "names that no run",
-        ),
-    ];
-    folder.put_json("00.json", &good);
-    for (number, (text, _)) in bad.iter().enumerate() {
-        folder.put(&format!("bad-{number:02}.json"), text);
-    }
-    let pipe = CString::new(folder.at("pipe.json").as_os_str().as_bytes()).expect("no 0 in it");
-    // SAFETY: the path is a C string.
-    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
-    let (run, merged) = folder.merge("--indices 0-0");
-    let listed = merged["unreadable"].as_array().expect("a list");
-    let of_array = |why: &str| why.contains("index") || why.contains("job array");
-    for (number, (_, said)) in bad.iter().enumerate() {
-        let name = format!("bad-{number:02}.json");
-        let why = listed
-            .iter()
-            .find(|named| {
-                named["file"]
-                    .as_str()
-                    .is_some_and(|file| file.ends_with(&name))
-            })
-            .and_then(|named| named["why"].as_str())
-            .unwrap_or_else(|| panic!("{name} is not named"));
-        // What the command line says of the array goes before what the files say.
-        assert!(
-            why.contains(said) || of_array(said) && of_array(why),
-            "{name}: {why}"
-        );
-    }
-    assert!(
-        run.err.contains("pipe.json cannot be merged: is no file"),
-        "{}",
-        run.err
-    );
-    assert_eq!(run.code, 2, "{}", run.err);
-    assert_eq!(merged["counts"]["merged"], 1);
-    assert_eq!(merged["counts"]["unreadable"], bad.len() + 1);
-    assert_eq!(row(&merged, "rcu")["metrics"]["reader_sections"], 10.0);
-    // Also without any good one.
-    let (run, merged) = merge(&folder.at("bad-00.json").display().to_string());
-    assert_eq!((run.code, merged), (2, Value::Null));
-    assert!(
-        run.err.contains("none of the files can be merged"),
-        "{}",
-        run.err
-    );
-}
-
-#[test]
 fn what_was_broken_off_is_not_whole() {
     let folder = Folder::new();
     let mut file = torture("busted-cookie", 0, 10.0, 0.0);
@@ -370,6 +144,29 @@ fn what_was_broken_off_is_not_whole() {
         json!([]),
         "it had no time to be detected"
     );
+}
+
+/// A task that is broken off leaves `FILE.json.partial`; of one that has been done again, the whole
+/// result counts.
+#[test]
+fn a_folder_has_what_runs_have_left_that_were_broken_off() {
+    let folder = Folder::new();
+    let mut file = torture("rcu", 0, 10.0, 0.0);
+    folder.put_json("t-0.json", &file);
+    file["partial"] = json!(true);
+    file["rows"][0]["metrics"]["reader_sections"] = json!(3.0);
+    folder.put_json("a-0.json.partial", &file);
+    let mut failed = torture("rcu", 1, 10.0, 2.0);
+    failed["partial"] = json!(true);
+    folder.put_json("t-1.json.partial", &failed);
+    folder.put_json("t-1.json.other", &failed);
+    let (run, merged) = folder.merge("--indices 0-1");
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(names(&merged["partial"]), ["t-1.json.partial"]);
+    assert_eq!(names(&merged["duplicates"]), ["a-0.json.partial"]);
+    assert_eq!(names(&merged["failures"]), ["t-1.json.partial"]);
+    assert_eq!(row(&merged, "rcu")["metrics"]["reader_sections"], 20.0);
+    assert_eq!(merged["missing"], json!([]));
 }
 
 #[test]
@@ -421,59 +218,6 @@ fn a_sweep_with_a_broken_property_is_not_clean() {
         "{}",
         run.err
     );
-}
-
-#[test]
-fn bad_usage_is_refused() {
-    let folder = Folder::new();
-    let file = folder.put_json("1.json", &torture("rcu", 0, 1.0, 0.0));
-    let empty = folder.at("empty");
-    fs::create_dir(&empty).expect("the folder can be written");
-    for (arguments, said) in [
-        ("merge".to_owned(), "<FILES>"),
-        (format!("merge {file} --indices 9-0"), "say FIRST-LAST"),
-        (
-            format!("merge {file} --output {file}"),
-            "is one of the files, and --output",
-        ),
-        (format!("merge {}", empty.display()), "no .json files"),
-        (
-            format!("merge {}", folder.at("absent").display()),
-            "cannot be read",
-        ),
-        (
-            "torture rcu --index 3 --indices 0-2".to_owned(),
-            "is not in --indices 0-2",
-        ),
-        ("torture rcu --indices 0-2".to_owned(), "--index"),
-        (
-            "sim sync --index 3 --cpus 4".to_owned(),
-            "cannot be used with",
-        ),
-        (
-            format!("torture --replay {file} --seed 3"),
-            "cannot be used with",
-        ),
-        (
-            format!("torture --replay {}", folder.at("absent").display()),
-            "cannot be read",
-        ),
-    ] {
-        let run = stillpoint(&arguments);
-        assert_eq!(
-            (run.code, run.out.as_str()),
-            (2, ""),
-            "{arguments}: {}",
-            run.err
-        );
-        assert!(run.err.contains(said), "{arguments}: {}", run.err);
-    }
-    // The output of the last time is no input.
-    let output = folder.at("all.json").display().to_string();
-    for _ in 0..2 {
-        let (run, _) = folder.merge(&format!("--indices 0-0 --output {output}"));
-        assert_eq!(run.code, 0, "{}", run.err);
-    }
 }
 
 /// The most memory that a process with these arguments took, in KiB.
@@ -597,28 +341,5 @@ fn a_task_of_an_array_is_found_in_the_merge_and_done_again() {
         "Failures",
     ] {
         assert!(page.contains(text), "{text}");
-    }
-}
-
-#[test]
-fn a_replay_of_what_no_command_line_says_is_refused() {
-    let folder = Folder::new();
-    for (change, said) in [
-        (json!({"readers": 1_000_000}), "readers is 1000000"),
-        (json!({"duration_s": 1e30}), "duration_s is"),
-        (json!({"flavour": "none"}), "no flavour \"none\""),
-        (
-            json!({"disturbances": ["nothing"]}),
-            "is no result of a torture",
-        ),
-    ] {
-        let mut file = torture("rcu", 0, 1.0, 0.0);
-        for (name, value) in change.as_object().expect("it is one") {
-            file["params"]["plans"][0][name] = value.clone();
-        }
-        let path = folder.put_json("r.json", &file);
-        let run = stillpoint(&format!("torture --replay {path}"));
-        assert_eq!((run.code, run.out.as_str()), (2, ""), "{}", run.err);
-        assert!(run.err.contains(said), "{said}: {}", run.err);
     }
 }

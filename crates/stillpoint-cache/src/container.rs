@@ -1,0 +1,274 @@
+//! The container that a process runs in: its control group (version 2), and those above it.
+//!
+//! A cache whose `max_bytes` was not set has half of what the container may use, and follows that
+//! limit when it changes. The kernel does not tell of such a change, so the service thread looks
+//! once a second. With the same look it reads `memory.events` of the group whose limit is least. If
+//! that has met its limit since, and is full of what the kernel cannot take back easily, an eighth of
+//! the cache goes, before the kernel's own means hurt more. (A group that reads files meets its limit
+//! all the time, and only loses pages of files that are not used. Pressure that builds up below the
+//! limits is [`Cache::shrinker`](crate::Cache::shrinker)'s.)
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
+use stillpoint_platform::clock::Nanos;
+
+/// From one look to the next.
+pub const EVERY: Nanos = 1_000_000_000;
+
+/// Where control groups are.
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// A group is full when all but this part of its limit is used by what is not easily taken back.
+const SPARE: u64 = 16;
+
+/// The process's control group. Used by one thread at a time, but for `follows`.
+#[derive(Debug)]
+pub struct Container {
+    root: PathBuf,
+    group: PathBuf,
+    /// Whether the cache's limit is the container's. Not any more, once the program has set one.
+    pub follows: AtomicBool,
+    /// What the limit was when it was looked at last; `u64::MAX` for none.
+    limit: AtomicU64,
+    /// Of which group that was: how many levels above the process's own.
+    level: AtomicUsize,
+    /// How often that group had met its limits by then.
+    met: AtomicU64,
+    /// What the cache is being shed to; `u64::MAX` if it is not.
+    pub goal: AtomicU64,
+}
+
+/// A limit in bytes, `u64::MAX` for none, and the level of the group that has it.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    bytes: u64,
+    level: usize,
+}
+
+/// What a look has found.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Look {
+    /// What the cache may have from now on, if that has changed.
+    pub max: Option<u64>,
+    /// Whether the group has met its limits since the last look, and is full.
+    pub is_pressed: bool,
+}
+
+impl Container {
+    /// That of this process; `None` without control groups of version 2.
+    pub fn find() -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        Some(Self::at(ROOT.into(), Path::new(group).into()))
+    }
+
+    /// The one at `group` below `root`.
+    pub fn at(root: PathBuf, group: PathBuf) -> Self {
+        let this = Self {
+            root,
+            group,
+            follows: AtomicBool::new(true),
+            limit: AtomicU64::new(u64::MAX),
+            level: AtomicUsize::new(0),
+            met: AtomicU64::new(0),
+            goal: AtomicU64::new(u64::MAX),
+        };
+        this.look();
+        this
+    }
+
+    /// What a file of the group at that level says; nothing if there is no such file.
+    fn read(&self, level: usize, file: &str) -> io::Result<String> {
+        let group = self.group.ancestors().nth(level).unwrap_or(&self.group);
+        match fs::read_to_string(self.root.join(group).join(file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            other => other,
+        }
+    }
+
+    /// The least `memory.max` or `memory.high` of the group and those above it.
+    fn limit(&self) -> io::Result<Limit> {
+        let mut least = Limit {
+            bytes: u64::MAX,
+            level: 0,
+        };
+        for level in 0..self.group.ancestors().count() {
+            for file in ["memory.max", "memory.high"] {
+                // "max" is no number, and no limit.
+                match self.read(level, file)?.trim().parse() {
+                    Ok(bytes) if bytes < least.bytes => least = Limit { bytes, level },
+                    _ => {}
+                }
+            }
+        }
+        Ok(least)
+    }
+
+    /// Whether the group of that limit, or one below it, has met a limit since the last look, and
+    /// that group is full.
+    fn is_pressed(&self, limit: Limit) -> io::Result<bool> {
+        let events = self.read(limit.level, "memory.events")?;
+        let met = sum_of(&events, &["high", "max", "oom"]);
+        let is_same = self.level.load(Ordering::Relaxed) == limit.level;
+        let is_more = met > self.met.load(Ordering::Relaxed);
+        let is_pressed = is_same && is_more && self.is_full(limit)?;
+        self.level.store(limit.level, Ordering::Relaxed);
+        self.met.store(met, Ordering::Relaxed);
+        Ok(is_pressed)
+    }
+
+    /// Whether what the kernel cannot take back easily is near the limit: all but pages of files that
+    /// have not been used for long.
+    fn is_full(&self, limit: Limit) -> io::Result<bool> {
+        let used = self.read(limit.level, "memory.current")?;
+        let used: u64 = used.trim().parse().unwrap_or(0);
+        let unused = sum_of(&self.read(limit.level, "memory.stat")?, &["inactive_file"]);
+        Ok(used.saturating_sub(unused) > limit.bytes - limit.bytes / SPARE)
+    }
+
+    /// What a cache may have: half of what the container may use; a quarter of the machine's memory
+    /// where it has no limit.
+    pub fn max(&self) -> u64 {
+        max_for(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Looks what has changed; `None` once the cache has a limit of its own.
+    pub fn look(&self) -> Option<Look> {
+        if !self.follows.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut look = Look {
+            max: None,
+            is_pressed: false,
+        };
+        // What cannot be read, as without file descriptors, has not changed.
+        if let Ok(limit) = self.limit() {
+            let before = self.limit.swap(limit.bytes, Ordering::Relaxed);
+            look.max = (before != limit.bytes).then(|| max_for(limit.bytes));
+            look.is_pressed = self.is_pressed(limit).unwrap_or(false);
+        }
+        Some(look)
+    }
+}
+
+/// The sum of those lines of a file that has lines of a name and a number.
+fn sum_of(text: &str, names: &[&str]) -> u64 {
+    let numbers = text.lines().filter_map(|line| {
+        let (name, number) = line.split_once(' ')?;
+        names
+            .contains(&name)
+            .then(|| number.trim().parse::<u64>().ok())?
+    });
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// What a cache may have where the container may use so much; `u64::MAX` for no limit.
+pub fn max_for(limit: u64) -> u64 {
+    match limit {
+        u64::MAX => machine_memory().map_or(256 << 20, |bytes| bytes / 4),
+        limit => limit / 2,
+    }
+}
+
+fn machine_memory() -> Option<u64> {
+    let info = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("MemTotal:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(all(test, not(miri), not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    /// Files of control groups.
+    struct Groups(PathBuf);
+
+    impl Groups {
+        fn new(name: &str) -> Self {
+            let name = format!("stillpoint-container-{}-{name}", std::process::id());
+            let groups = Self(std::env::temp_dir().join(name));
+            fs::create_dir_all(groups.0.join("above/group")).unwrap();
+            groups.write("above/memory.max", "8000");
+            groups.write("above/group/memory.max", "max");
+            groups
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            fs::write(self.0.join(file), text).unwrap();
+        }
+
+        /// Met so often, with so much used, and so much of that by unused pages of files.
+        fn use_memory(&self, group: &str, met: u32, used: u32, unused: u32) {
+            self.write(&format!("{group}/memory.events"), &format!("max {met}\n"));
+            self.write(&format!("{group}/memory.current"), &used.to_string());
+            let stat = format!("anon 5\ninactive_file {unused}\n");
+            self.write(&format!("{group}/memory.stat"), &stat);
+        }
+    }
+
+    impl Drop for Groups {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn look(container: &Container) -> (Option<u64>, bool) {
+        let look = container.look().unwrap();
+        (look.max, look.is_pressed)
+    }
+
+    #[test]
+    fn a_group_that_is_full_of_files_is_not_short_of_memory() {
+        let groups = Groups::new("files");
+        groups.use_memory("above", 7, 8000, 0);
+        let container = Container::at(groups.0.clone(), "above/group".into());
+        assert_eq!((container.max(), look(&container)), (4000, (None, false)));
+        groups.use_memory("above", 8, 8000, 500);
+        assert_eq!(look(&container), (None, false), "7500 of 8000 are not full");
+        groups.use_memory("above", 9, 8000, 499);
+        assert_eq!(look(&container), (None, true));
+        assert_eq!(look(&container), (None, false), "nothing new");
+        // Another group has the least limit, whose events are others.
+        groups.write("above/group/memory.high", "4000");
+        groups.use_memory("above/group", 100, 4000, 0);
+        assert_eq!(look(&container), (Some(2000), false));
+        groups.use_memory("above/group", 101, 4000, 0);
+        groups.use_memory("above", 10, 8000, 0);
+        assert_eq!(look(&container), (None, true));
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_not_changed() {
+        let groups = Groups::new("unreadable");
+        groups.use_memory("above", 7, 8000, 0);
+        let container = Container::at(groups.0.clone(), "above/group".into());
+        let unreadable = |file: &str, is: bool| {
+            let file = groups.0.join(file);
+            if is {
+                fs::remove_file(&file).unwrap();
+                fs::create_dir(&file).unwrap();
+            } else {
+                fs::remove_dir(&file).unwrap();
+            }
+        };
+        groups.use_memory("above", 8, 8000, 0);
+        for file in [
+            "above/memory.max",
+            "above/memory.events",
+            "above/memory.stat",
+        ] {
+            let text = fs::read_to_string(groups.0.join(file)).unwrap();
+            unreadable(file, true);
+            assert_eq!(look(&container), (None, false), "{file}");
+            unreadable(file, false);
+            groups.write(file, &text);
+        }
+        assert_eq!(look(&container), (None, true), "the event was not lost");
+        fs::remove_file(groups.0.join("above/memory.max")).unwrap();
+        assert_eq!(look(&container).0, Some(max_for(u64::MAX)));
+    }
+}

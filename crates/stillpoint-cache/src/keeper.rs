@@ -1,0 +1,251 @@
+//! The service thread of all caches of a process: it does what is due in a cache that no thread may
+//! ever call again. What has expired goes, and tenants come back below their high limits.
+//!
+//! A cache says when it is to be visited next, in the lock of its queues, and says so again only for
+//! an earlier time: with entries that all last equally long, it does so once. The thread has weak
+//! references, so a cache goes with its last user (or, if it is being visited at that instant, with
+//! the end of the visit, on this thread). It starts when the first visit is asked for, and ends
+//! when it has had nothing to do for a while.
+
+use std::{
+    ptr,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicPtr, Ordering},
+    },
+};
+use stillpoint_platform::{
+    clock::{self, Nanos},
+    event::EventCount,
+    fork::{AtForkHandle, ForkReset, process},
+    memory::refusable,
+    sync::{Mutex, lock},
+    thread, user_code,
+};
+
+/// From one visit of a cache to the next, where it has not asked for an earlier one.
+pub const GAP: Nanos = 100_000_000;
+
+/// How long the thread stays with nothing to do.
+const LINGER: Nanos = 10_000_000_000;
+
+/// What is visited.
+pub trait Visited: Send + Sync {
+    /// Does what is due. Returns when to be visited again; `None` for not before it asks.
+    fn visit(self: Arc<Self>) -> Option<Nanos>;
+
+    /// There was no memory to note the next visit: it has to ask again.
+    fn is_forgotten(&self);
+}
+
+struct Tasks {
+    /// When what is to be visited. At most once each.
+    visits: Vec<(Nanos, Weak<dyn Visited>)>,
+    is_running: bool,
+    /// Before that no start is tried again: the last one has failed.
+    starts: Nanos,
+}
+
+struct Keeper {
+    /// First, because fields are dropped in order.
+    place: AtForkHandle,
+    tasks: Mutex<Tasks>,
+    wake: EventCount,
+}
+
+/// The one of the process, which is never freed; null until it is used.
+static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(ptr::null_mut());
+
+fn keeper() -> &'static Keeper {
+    // Acquire, pairs with `make`: it is complete.
+    let keeper = KEEPER.load(Ordering::Acquire);
+    if !keeper.is_null() {
+        // SAFETY: leaked below.
+        return unsafe { &*keeper };
+    }
+    make()
+}
+
+#[cold]
+fn make() -> &'static Keeper {
+    let made = Box::into_raw(Box::new(Keeper {
+        place: AtForkHandle::reserve(),
+        tasks: Mutex::new(Tasks::new()),
+        wake: EventCount::new(),
+    }));
+    // Before any thread finds it: so no child of a fork has it without being reset.
+    // SAFETY: once; complete, and it stays where it is. Where it does not, its place is dropped first.
+    unsafe { (*made).place.occupy(&*made) };
+    // Release, pairs with `keeper`: it is complete. Acquire: so is the faster thread's.
+    let set = KEEPER.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    match set {
+        // SAFETY: leaked: it stays, and is complete.
+        Ok(_) => unsafe { &*made },
+        Err(faster) => {
+            // SAFETY: from a box just now, and no other thread knows it.
+            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: leaked by the faster thread.
+            unsafe { &*faster }
+        }
+    }
+}
+
+impl Tasks {
+    fn new() -> Self {
+        Self {
+            visits: Vec::new(),
+            is_running: false,
+            starts: 0,
+        }
+    }
+
+    /// Notes a visit. Returns false without memory.
+    fn add(&mut self, at: Nanos, what: &Weak<dyn Visited>) -> bool {
+        let is_it = |other: &Weak<dyn Visited>| other.as_ptr().cast::<()>() == what.as_ptr().cast();
+        if let Some(visit) = self.visits.iter_mut().find(|visit| is_it(&visit.1)) {
+            visit.0 = visit.0.min(at);
+            return true;
+        }
+        if self.visits.len() == self.visits.capacity() {
+            // Those that were dropped long before their time.
+            self.visits.retain(|visit| visit.1.strong_count() > 0);
+        }
+        let room = refusable(|| self.visits.try_reserve(1)).is_ok();
+        if room {
+            self.visits.push((at, Weak::clone(what)));
+        }
+        room
+    }
+
+    /// Takes out what is due; else returns when something is, `NEVER` if nothing is noted.
+    fn take(&mut self, now: Nanos) -> Result<Weak<dyn Visited>, Nanos> {
+        let all = self.visits.iter().enumerate();
+        match all.min_by_key(|(_, visit)| visit.0) {
+            Some((index, visit)) if visit.0 <= now => Ok(self.visits.swap_remove(index).1),
+            Some((_, visit)) => Err(visit.0),
+            None => Err(Nanos::MAX),
+        }
+    }
+}
+
+/// Has `what` visited at that time, or before. Returns false if there is no memory, or no thread: where
+/// one could not be started, the next try is [`GAP`] later.
+pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
+    let keeper = keeper();
+    let mut tasks = lock(&keeper.tasks);
+    if !tasks.add(at, what) {
+        return false;
+    }
+    if !tasks.is_running && clock::now() >= tasks.starts {
+        let start = || thread::spawn("stillpoint/cache".to_owned(), || keeper.run());
+        tasks.is_running = thread::without_signals(start).is_ok();
+        tasks.starts = clock::now() + GAP;
+    }
+    let is_running = tasks.is_running;
+    drop(tasks);
+    keeper.wake.signal();
+    is_running
+}
+
+impl Keeper {
+    fn run(&self) {
+        let mut idle_since = clock::now();
+        loop {
+            let waiter = self.wake.prepare();
+            let now = clock::now();
+            let mut tasks = lock(&self.tasks);
+            match tasks.take(now) {
+                Ok(what) => {
+                    drop(tasks);
+                    waiter.leave();
+                    if !self.visit(&what) {
+                        return;
+                    }
+                    idle_since = clock::now();
+                }
+                Err(Nanos::MAX) if now >= idle_since + LINGER => {
+                    tasks.is_running = false;
+                    drop(tasks);
+                    waiter.leave();
+                    return;
+                }
+                Err(next) => {
+                    drop(tasks);
+                    let until = if next == Nanos::MAX {
+                        idle_since + LINGER
+                    } else {
+                        next
+                    };
+                    waiter.sleep(Some(until));
+                }
+            }
+        }
+    }
+
+    /// Returns false if this is no longer the thread of its process: user code has forked.
+    fn visit(&self, what: &Weak<dyn Visited>) -> bool {
+        let before = process();
+        // User code runs in it, which is contained call by call; whatever else panics must not end
+        // the thread.
+        let visited = user_code::contained(|| what.upgrade().and_then(Visited::visit));
+        let next = visited.unwrap_or_else(|| Some(clock::now() + GAP));
+        let is_noted = next.is_none_or(|next| lock(&self.tasks).add(next, what));
+        if !is_noted {
+            // It may be the last user's end, and so user code.
+            user_code::contained(|| {
+                if let Some(it) = what.upgrade() {
+                    it.is_forgotten();
+                }
+            });
+        }
+        let mut tasks = lock(&self.tasks);
+        // The child has forgotten this thread, and may have started another one.
+        let is_other = process() != before && tasks.is_running;
+        tasks.is_running = true;
+        drop(tasks);
+        if is_other {
+            self.wake.signal();
+        }
+        !is_other
+    }
+}
+
+impl ForkReset for Keeper {
+    unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise; no user code runs under this lock.
+        unsafe { self.tasks.reinit(Tasks::new()) };
+        self.wake.reset_in_child();
+    }
+}
+
+#[cfg(all(test, not(miri), not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Default)]
+    struct Panics(AtomicUsize);
+
+    impl Visited for Panics {
+        fn visit(self: Arc<Self>) -> Option<Nanos> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                0 => panic!("in a visit"),
+                _ => None,
+            }
+        }
+
+        fn is_forgotten(&self) {}
+    }
+
+    #[test]
+    fn a_visit_that_panics_is_made_again() {
+        let panics = Arc::<Panics>::default();
+        let what: Weak<dyn Visited> = Arc::downgrade(&(Arc::clone(&panics) as Arc<dyn Visited>));
+        assert!(ask(&what, 0));
+        let end = clock::now() + 60_000_000_000;
+        while panics.0.load(Ordering::Relaxed) < 2 {
+            assert!(clock::now() < end, "no second visit");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! What takes entries out, and what keeps them from being taken.
+
+use crate::{
+    cache::Cache,
+    cause::Cause,
+    listener::Notes,
+    node::{Id, Locked, NEVER, Node},
+    state::{Claimed, Doomed, State},
+    tenant::Handle,
+};
+use std::{
+    hash::{BuildHasher, Hash},
+    sync::Arc,
+};
+use stillpoint::Guard;
+use stillpoint_map::{Equivalent, internal::Found};
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Removes an entry, and returns a clone of its value.
+    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+        V: Clone,
+    {
+        self.remove_with(key, V::clone)
+    }
+
+    /// Removes an entry. Returns whether there was one.
+    pub fn invalidate<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.remove_with(key, |_| ()).is_some()
+    }
+
+    fn remove_with<Q, R>(&self, key: &Q, of: impl FnOnce(&V) -> R) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let mut notes = self.inner().notes();
+        let guard = self.inner().store.read_lock();
+        loop {
+            let found = self.find(key, &guard)?;
+            let over = self.inner().has_expired(found);
+            if self.take(found, over, &guard, &mut notes) {
+                return (!over).then(|| of(&found.get().value.value));
+            }
+        }
+    }
+
+    /// Pins the entry of a key: it is not evicted, neither for a limit nor under memory pressure.
+    /// Returns false if there is none.
+    ///
+    /// It goes if it is replaced, removed or invalidated, or expires. What is pinned counts below all
+    /// limits as before: an insert for which nothing else is left is refused, with the tenant's name
+    /// ([`InsertError::Full`](crate::InsertError::Full)), and a limit that is set below what is
+    /// pinned is not kept until that is unpinned. The entry that replaces a pinned one is pinned if
+    /// [`is_pinned`](crate::Builder::is_pinned) says so.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::builder().max_bytes(10).weigher(|_, _| 1).build();
+    /// cache.insert(0, 0);
+    /// assert!(cache.pin(&0));
+    /// (1..100).for_each(|key| cache.insert(key, key));
+    /// assert_eq!((cache.get(&0), cache.statistics().pinned_bytes), (Some(0), 1));
+    /// ```
+    pub fn pin<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.set_pinned(key, true)
+    }
+
+    /// Lets the entry of a key be evicted again: at once, if its tenant has more than its max.
+    /// Returns false if there is none.
+    pub fn unpin<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.set_pinned(key, false)
+    }
+
+    fn set_pinned<Q>(&self, key: &Q, pinned: bool) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let guard = self.inner().store.read_lock();
+        let Some(found) = self.find(key, &guard) else {
+            return false;
+        };
+        let (mut state, mut locked) = self.inner().lock(&guard);
+        let id = Id::of(found);
+        let done = state.pin(&mut locked, id, pinned);
+        let number = locked.of(id).tenant;
+        let visit = self.inner().next_visit(&state, NEVER);
+        let is_above_max = done && !pinned && state.is_above_max(number);
+        drop(state);
+        let done = done && !self.inner().has_expired(found);
+        drop(guard);
+        if let Some(at) = visit {
+            self.inner().ask_for_visit(at);
+        }
+        if is_above_max {
+            // The number may be another tenant's by now: its limit holds, too.
+            self.in_batches(
+                |state, locked, claimed| state.keep_max(locked, number, claimed),
+                Cause::Evicted,
+            );
+        }
+        done
+    }
+
+    /// Claims an entry and takes it out. Returns false if it was no longer in the map.
+    fn take(
+        &self,
+        found: Found<'_, K, Node<V>>,
+        over: bool,
+        guard: &Guard<'_>,
+        notes: &mut Notes<'_, K, V>,
+    ) -> bool {
+        let cause = if over { Cause::Expired } else { Cause::Removed };
+        let claimed = self.claim(found, cause, guard);
+        let removed = self.remove_from_map(found, guard);
+        if claimed.is_some() {
+            notes.add(found, cause);
+        }
+        removed
+    }
+
+    /// Removes all entries of the tenant and all below it; of those that are inserted meanwhile,
+    /// some. Does nothing if the tenant has been deleted.
+    pub fn invalidate_all(&self) {
+        // Handles, not numbers: a number may be another tenant's by the time of its turn.
+        let handles = self.with_own(|state, number| {
+            let all = state.below(number);
+            all.map(|number| Arc::clone(&state.tenant(number).handle))
+                .collect::<Vec<_>>()
+        });
+        for handle in handles.unwrap_or_default() {
+            self.claim_all_of(&handle);
+        }
+    }
+
+    /// Removes all entries of one tenant, as long as it is there.
+    fn claim_all_of(&self, handle: &Arc<Handle>) {
+        self.in_batches(
+            |state, locked, claimed| {
+                handle
+                    .own_number(state.generation)
+                    .is_some_and(|number| state.claim_all(locked, number, claimed))
+            },
+            Cause::Removed,
+        );
+    }
+
+    /// Removes what a tenant has left whose deletion has begun, and ends that.
+    pub(crate) fn end_delete(&self, doomed: Doomed) {
+        self.in_batches(
+            |state, locked, claimed| state.drain(locked, doomed, claimed),
+            Cause::Removed,
+        );
+    }
+
+    /// Evicts until the tenant uses no more than that.
+    pub(crate) fn shrink_to(&self, bytes: u64) {
+        let handle = self.handle();
+        self.in_batches(
+            |state, locked, claimed| {
+                handle
+                    .own_number(state.generation)
+                    .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
+            },
+            Cause::Evicted,
+        );
+    }
+
+    /// Evicts so many entries, if there are that many that no min protects. Returns how many.
+    pub(crate) fn evict_some(&self, entries: usize) -> usize {
+        let (handle, mut evicted) = (self.handle(), 0);
+        self.in_batches(
+            |state, locked, claimed| {
+                let Some(number) = handle.own_number(state.generation) else {
+                    return false;
+                };
+                while evicted < entries && !claimed.is_full() {
+                    if !state.give_back(locked, number, claimed) {
+                        return false;
+                    }
+                    evicted += 1;
+                }
+                evicted < entries
+            },
+            Cause::Evicted,
+        );
+        evicted
+    }
+
+    /// Claims batches while `claim` returns true, each in a section.
+    pub(crate) fn in_batches(
+        &self,
+        claim: impl FnMut(&mut State, &mut Locked, &mut Claimed) -> bool,
+        cause: Cause,
+    ) {
+        self.in_some_batches(usize::MAX, claim, cause);
+    }
+
+    /// As [`in_batches`](Self::in_batches), so many at most. Returns whether there may be more.
+    pub(crate) fn in_some_batches(
+        &self,
+        most: usize,
+        mut claim: impl FnMut(&mut State, &mut Locked, &mut Claimed) -> bool,
+        cause: Cause,
+    ) -> bool {
+        let mut again = true;
+        for _ in 0..most {
+            let mut notes = self.inner().notes();
+            let guard = self.inner().store.read_lock();
+            let mut claimed = Claimed::default();
+            let (mut state, mut locked) = self.inner().lock(&guard);
+            again = claim(&mut state, &mut locked, &mut claimed);
+            drop(state);
+            self.take_out(&mut claimed, cause, &guard, &mut notes);
+            if !again {
+                break;
+            }
+        }
+        again
+    }
+
+    /// Removes the entries of the tenant and all below it for which `condition` returns true.
+    /// Returns how many; 0 if the tenant has been deleted.
+    ///
+    /// `condition` runs inside sections, a few buckets at a time, and outside of locks.
+    pub fn invalidate_entries_if(&self, mut condition: impl FnMut(&K, &V) -> bool) -> u64 {
+        let (mut position, mut removed) = (Some(0), 0);
+        while position.is_some() {
+            let mut notes = self.inner().notes();
+            let guard = self.inner().store.read_lock();
+            let mut entries = self.inner().store.iter_from(position, &guard);
+            for _ in 0..crate::iter::HOMES {
+                for found in entries.next_home() {
+                    let entry = found.get();
+                    if self.has_itself(found, &guard)
+                        && condition(&entry.key, &entry.value.value)
+                        && self.take(found, self.inner().has_expired(found), &guard, &mut notes)
+                    {
+                        removed += 1;
+                    }
+                }
+                position = entries.position();
+            }
+        }
+        removed
+    }
+
+    /// Whether the tenant or one below it has the entry; where it has been deleted, the one above.
+    pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        self.has_below(found, guard, |handle, of| Some(handle.number(of)))
+    }
+
+    /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
+    fn has_itself(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
+        self.has_below(found, guard, Handle::own_number)
+    }
+
+    fn has_below(
+        &self,
+        found: Found<'_, K, Node<V>>,
+        guard: &Guard<'_>,
+        number: impl FnOnce(&Arc<Handle>, u64) -> Option<u32>,
+    ) -> bool {
+        let whole = self.handle().parent.is_none();
+        whole || {
+            let (state, mut locked) = self.inner().lock(guard);
+            let of = locked.of(Id::of(found)).tenant;
+            let above = number(self.handle(), state.generation);
+            state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
+        }
+    }
+
+    /// Takes out what has expired, without waiting for an insert to do so.
+    ///
+    /// Works in batches: between two of them other threads have the lock, the listener is told, and
+    /// no section is open. What expires meanwhile is left for the next call.
+    pub fn run_pending(&self) {
+        let now = self.inner().clock.now();
+        self.in_batches(
+            |state, locked, claimed| state.expire(locked, now, claimed),
+            Cause::Expired,
+        );
+    }
+}
+
+/// As [`Cache::invalidate`], but the entry is dropped without a grace period, and its memory is never
+/// freed: broken on purpose, to see that torture detects it.
+///
+/// # Safety
+///
+/// No thread uses of an entry what its drop does not leave.
+pub unsafe fn drop_at_once<K, V, S>(cache: &Cache<K, V, S>, key: &K)
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    let guard = cache.inner().store.read_lock();
+    if let Some(found) = cache.find(key, &guard) {
+        cache.claim(found, Cause::Removed, &guard);
+        // SAFETY: the caller's promise.
+        unsafe { cache.inner().store.drop_at_once(found, &guard) };
+    }
+}

@@ -1,0 +1,164 @@
+//! What tenants use, with all below them: of it what is pinned, and what is above high limits.
+
+use super::{Claimed, ROOT, State, Tenant};
+use crate::{
+    node::{Id, Locked, Stage},
+    policy::Nodes,
+};
+use stillpoint_platform::memory::refusable;
+
+impl State {
+    /// Pins an entry, or lets it be evicted again. Returns false if it was claimed.
+    pub fn pin(&mut self, locked: &mut Locked, id: Id, pinned: bool) -> bool {
+        let guarded = locked.of(id);
+        let (number, stage) = (guarded.tenant, guarded.stage);
+        if stage == Stage::Claimed || guarded.pinned == pinned {
+            return stage != Stage::Claimed;
+        }
+        guarded.pinned = pinned;
+        if stage == Stage::New {
+            // Its inserter links it so.
+            return true;
+        }
+        let weight = locked.weight(id);
+        let tenant = self.tenant_mut(number);
+        if pinned {
+            tenant.policy.remove(locked, id);
+            tenant.pinned.push(locked, id);
+        } else {
+            tenant.pinned.remove(locked, id);
+            tenant.policy.insert(locked, id);
+        }
+        self.uncharge(number, weight, !pinned);
+        self.charge(number, weight, pinned);
+        if !pinned {
+            self.consider_high(number);
+        }
+        true
+    }
+
+    pub(super) fn charge(&mut self, number: u32, weight: u64, pinned: bool) {
+        self.account(number, |usage| usage + weight);
+        if pinned {
+            self.account_pinned(number, |bytes| bytes + weight);
+        }
+    }
+
+    pub(super) fn uncharge(&mut self, number: u32, weight: u64, pinned: bool) {
+        self.account(number, |usage| usage - weight);
+        if pinned {
+            self.account_pinned(number, |bytes| bytes - weight);
+        }
+    }
+
+    fn account_pinned(&mut self, number: u32, change: impl Fn(u64) -> u64) {
+        let mut level = Some(number);
+        while let Some(number) = level {
+            let tenant = self.tenant_mut(number);
+            tenant.pinned_bytes = change(tenant.pinned_bytes);
+            level = tenant.parent;
+        }
+    }
+
+    /// Has a tenant brought back below its high limit.
+    #[cold]
+    pub(super) fn queue_high(&mut self, number: u32) {
+        if refusable(|| self.high.try_reserve(1)).is_ok() {
+            self.high.push(number);
+            self.tenant_mut(number).is_queued = true;
+        }
+    }
+
+    /// Whether tenants are to be brought back below their high limits.
+    pub fn has_high(&self) -> bool {
+        !self.high.is_empty()
+    }
+
+    /// Queues a tenant, and those above it, that are above their high limits, after a change of what
+    /// may be taken from them.
+    pub(super) fn consider_high(&mut self, number: u32) {
+        let mut level = Some(number);
+        while let Some(number) = level {
+            let tenant = self.tenant_mut(number);
+            tenant.stuck_at = 0;
+            level = tenant.parent;
+            if self.tenant(number).is_above_high() {
+                self.queue_high(number);
+            }
+        }
+    }
+
+    /// Whether a tenant, or one above it, uses more than its max.
+    pub fn is_above_max(&self, number: u32) -> bool {
+        let mut path = self.path(number);
+        path.any(|level| self.tenant(level).usage > self.tenant(level).limits.max)
+    }
+
+    /// Evicts what a tenant and those above it use beyond their max, or a batch of that. Returns
+    /// whether there is more to do, and something that can be done.
+    pub fn keep_max(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
+        let mut level = self.is_there(number).then_some(number);
+        while let Some(number) = level {
+            let Tenant { limits, parent, .. } = self.tenant(number);
+            level = *parent;
+            let max = limits.max;
+            if self.shrink(locked, number, max, claimed) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Evicts what is above high limits and not protected, and a little more: a batch. Returns
+    /// whether there is more.
+    pub fn reclaim_high(&mut self, locked: &mut Locked, claimed: &mut Claimed) -> bool {
+        while let Some(&number) = self.high.last() {
+            while self.is_there(number) && self.tenant(number).is_above_high_goal() {
+                if claimed.is_full() {
+                    return true;
+                }
+                if !self.give_back(locked, number, claimed) {
+                    let tenant = self.tenant_mut(number);
+                    tenant.stuck_at = above(tenant.usage);
+                    break;
+                }
+            }
+            self.high.pop();
+            if self.is_there(number) {
+                self.tenant_mut(number).is_queued = false;
+            }
+        }
+        false
+    }
+
+    /// Evicts what no min protects, until all entries weigh no more than that: a batch. Returns
+    /// whether there is more.
+    pub fn shed(&mut self, locked: &mut Locked, bytes: u64, claimed: &mut Claimed) -> bool {
+        while self.tenant(ROOT).usage > bytes {
+            if claimed.is_full() {
+                return true;
+            }
+            if !self.give_back(locked, ROOT, claimed) {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// A little above what a tenant uses from which nothing could be taken.
+pub(super) fn above(usage: u64) -> u64 {
+    usage.saturating_add(usage / 64)
+}
+
+impl Tenant {
+    /// Whether it is above its high limit, and something new is to be done about that.
+    pub(super) fn is_above_high(&self) -> bool {
+        self.usage > self.limits.high.max(self.stuck_at) && !self.is_queued
+    }
+
+    /// A little below the limit: so that not each insert wakes the thread that reclaims.
+    fn is_above_high_goal(&self) -> bool {
+        self.usage > self.limits.high - self.limits.high / 64
+    }
+}

@@ -1,0 +1,167 @@
+//! What the [service thread](crate::keeper) does in a cache, and when.
+
+use crate::{
+    cache::{Cache, Inner},
+    cause::Cause,
+    clock::Clock,
+    fork::LOST,
+    keeper::{self, GAP, Visited},
+    node::NEVER,
+    state::{ROOT, State},
+};
+use std::{
+    hash::{BuildHasher, Hash},
+    sync::{Arc, Weak, atomic::Ordering},
+};
+use stillpoint_platform::clock::{self, Nanos};
+
+/// How many batches a visit does of each kind: other caches wait for it.
+const BATCHES: usize = 64;
+
+/// A part of what a cache has goes when its container is short of memory: an eighth.
+const PRESSED: u64 = 8;
+
+impl<K, V, S> Inner<K, V, S> {
+    /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
+    /// tenant above its high limit. Under the lock of the queues.
+    pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
+        let visit = &self.shared.visit;
+        let before = visit.load(Ordering::Relaxed);
+        let follows = || {
+            let container = self.container.as_ref();
+            container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
+        };
+        let at = if state.has_high() || before == LOST && follows() {
+            0
+        } else if !matches!(self.clock, Clock::Monotonic) {
+            NEVER
+        } else if before == LOST {
+            expires.min(state.next_due().unwrap_or(NEVER))
+        } else {
+            expires
+        };
+        (at < before).then(|| {
+            visit.store(at, Ordering::Relaxed);
+            at
+        })
+    }
+
+    /// Asks for a visit. Outside of locks.
+    #[cold]
+    pub fn ask_for_visit(&self, at: Nanos) {
+        let asked = self.visited.get().is_some_and(|own| keeper::ask(own, at));
+        if !asked {
+            self.shared.visit.store(LOST, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<K, V, S> Visited for Inner<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn visit(self: Arc<Self>) -> Option<Nanos> {
+        let handle = Arc::clone(&self.shared.root);
+        Cache::of_parts(self, handle).tend()
+    }
+
+    fn is_forgotten(&self) {
+        self.shared.visit.store(LOST, Ordering::Relaxed);
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Has the service thread know the cache.
+    pub(crate) fn be_visited(&self) {
+        let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
+        let _ = self.inner().visited.set(own);
+        if self.inner().container.is_some() {
+            self.inner().ask_for_visit(0);
+        }
+    }
+
+    /// Does what is due. Returns when to do so again.
+    fn tend(&self) -> Option<Nanos> {
+        let inner = self.inner();
+        // What is asked for from now on comes before the end of this, or leads to another visit.
+        self.with_state(|_| inner.shared.visit.store(NEVER, Ordering::Relaxed));
+        let mut again = false;
+        if matches!(inner.clock, Clock::Monotonic) {
+            let now = inner.clock.now();
+            again |= self.in_some_batches(
+                BATCHES,
+                |state, locked, claimed| state.expire(locked, now, claimed),
+                Cause::Expired,
+            );
+        }
+        again |= self.in_some_batches(
+            BATCHES,
+            |state, locked, claimed| state.reclaim_high(locked, claimed),
+            Cause::Evicted,
+        );
+        let (looks, more) = self.follow_container();
+        again |= more;
+        let now = clock::now();
+        self.with_state(|state| {
+            let due = match inner.clock {
+                Clock::Monotonic => state.next_due(),
+                Clock::Manual(_) => None,
+            };
+            let next = due
+                .map(|due| due.max(now + GAP))
+                .into_iter()
+                .chain(looks)
+                .min();
+            let next = if again { Some(now) } else { next };
+            if let Some(next) = next {
+                inner.shared.visit.fetch_min(next, Ordering::Relaxed);
+            }
+            next
+        })
+    }
+
+    /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns
+    /// when to look again, and whether there is more to evict.
+    fn follow_container(&self) -> (Option<Nanos>, bool) {
+        let Some(container) = &self.inner().container else {
+            return (None, false);
+        };
+        let Some(looks) = container.look() else {
+            return (None, false);
+        };
+        if let Some(max) = looks.max {
+            self.root().set_max_of_container(max);
+        }
+        if looks.is_pressed {
+            let bytes = self.root().weighted_bytes();
+            let part = bytes - bytes / PRESSED;
+            container.goal.fetch_min(part, Ordering::Relaxed);
+        }
+        // Whatever it is by now: the program may have set one.
+        let mut again = self.in_some_batches(
+            BATCHES,
+            |state, locked, claimed| state.shrink(locked, ROOT, state.max(), claimed),
+            Cause::Evicted,
+        );
+        let goal = container.goal.load(Ordering::Relaxed);
+        if goal != u64::MAX {
+            let more = self.in_some_batches(
+                BATCHES,
+                |state, locked, claimed| state.shed(locked, goal, claimed),
+                Cause::Evicted,
+            );
+            if !more {
+                container.goal.store(u64::MAX, Ordering::Relaxed);
+            }
+            again |= more;
+        }
+        (Some(clock::now() + crate::container::EVERY), again)
+    }
+}

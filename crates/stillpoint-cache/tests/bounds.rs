@@ -1,0 +1,245 @@
+//! What is bounded, and what ends: loads whose keys panic, refusals, deletions, batches.
+
+use std::{
+    cell::Cell,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    task::{Context, Waker},
+    thread,
+    time::Duration,
+};
+use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
+
+/// The value is the weight.
+type Weighed = Cache<u64, u64>;
+
+fn weighed(max: u64) -> Weighed {
+    Cache::builder()
+        .max_bytes(max)
+        .weigher(|_, &weight| weight)
+        .build()
+}
+
+/// Runs `work` on a thread; fails if that hangs.
+fn ends<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || send.send(work()));
+    receive
+        .recv_timeout(Duration::from_secs(60))
+        .expect("it ends")
+}
+
+/// A cache whose listener does `work` once, which is told of the first entry that leaves.
+fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) -> Weighed {
+    let slot: Arc<OnceLock<Weighed>> = Arc::default();
+    let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
+    let cache = Cache::builder()
+        .max_bytes(max)
+        .weigher(|_: &u64, &weight: &u64| weight)
+        .eviction_listener(move |_, _, _: Cause| {
+            if !done.swap(true, Ordering::Relaxed) {
+                work(own.get().unwrap());
+            }
+        })
+        .build();
+    assert!(slot.set(cache.clone()).is_ok());
+    cache
+}
+
+/// Lets the hash of a [`Fragile`] panic, on this thread, after so many others.
+fn panic_after(hashes: Option<usize>) {
+    HASHES_LEFT.set(hashes);
+}
+
+thread_local! {
+    static HASHES_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// A key whose nth hash panics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fragile(u64);
+
+impl std::hash::Hash for Fragile {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let left = HASHES_LEFT.get();
+        HASHES_LEFT.set(left.and_then(|left| left.checked_sub(1)));
+        if left == Some(0) {
+            std::panic::resume_unwind(Box::new("expected"));
+        }
+        self.0.hash(state);
+    }
+}
+
+/// Wherever the hash panics, at the end of a load included, where its flight then stays behind.
+#[test]
+fn a_hash_that_panics_leaves_no_load_that_is_taken_for_one_under_way() {
+    for hashes in 0..8 {
+        let (value, kept) = ends(move || {
+            let cache: Cache<Fragile, u64> = Cache::new(1000);
+            panic_after(Some(hashes));
+            let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(Fragile(1), || 1)));
+            panic_after(None);
+            cache.invalidate(&Fragile(1));
+            let value = cache.get_with(Fragile(1), || 2);
+            (value, cache.get(&Fragile(1)))
+        });
+        assert_eq!((value, kept), (2, Some(2)), "{hashes}");
+    }
+}
+
+/// The same for a load that was cancelled: the thread that has dropped it is not loading.
+#[test]
+fn a_cancelled_load_whose_hash_panics_is_not_under_way() {
+    for hashes in 0..8 {
+        let kept = ends(move || {
+            let cache: Cache<Fragile, u64> = Cache::new(1000);
+            let mut load = Box::pin(cache.get_with_async(Fragile(1), std::future::pending()));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(load.as_mut().poll(&mut context).is_pending());
+            panic_after(Some(hashes));
+            drop(load);
+            panic_after(None);
+            assert_eq!(cache.get_with(Fragile(1), || 2), 2);
+            cache.get(&Fragile(1))
+        });
+        assert_eq!(kept, Some(2), "{hashes}");
+    }
+}
+
+/// A value that says, when it is cloned, whether the cache has an entry with a key.
+struct Asking {
+    cache: Arc<OnceLock<Cache<u64, Asking>>>,
+    heard: Arc<Mutex<Vec<bool>>>,
+    weight: u64,
+}
+
+impl Clone for Asking {
+    fn clone(&self) -> Self {
+        let there = self.cache.get().unwrap().contains_key(&5000);
+        self.heard.lock().unwrap().push(there);
+        Self {
+            cache: Arc::clone(&self.cache),
+            heard: Arc::clone(&self.heard),
+            weight: self.weight,
+        }
+    }
+}
+
+#[test]
+fn an_entry_that_is_refused_is_not_found_by_user_code_of_what_it_has_evicted() {
+    let cache = Cache::builder()
+        .max_bytes(1000)
+        .weigher(|_: &u64, value: &Asking| value.weight)
+        .eviction_listener(|_: &u64, _: &Asking, _| {})
+        .build();
+    let (slot, heard) = (Arc::default(), Arc::default());
+    let value = |weight| Asking {
+        cache: Arc::clone(&slot),
+        heard: Arc::clone(&heard),
+        weight,
+    };
+    assert!(slot.set(cache.clone()).is_ok());
+    let (a, b) = (cache.tenant("a"), cache.tenant("b"));
+    // What is above the min can be taken by nothing but all of it.
+    a.set_min(100);
+    a.insert(0, value(600));
+    (1..17).for_each(|key| b.insert(key, value(25)));
+    let error = cache.tenant("c").try_insert(5000, value(500)).unwrap_err();
+    assert!(matches!(error, InsertError::Full { .. }), "{error}");
+    assert_eq!(*heard.lock().unwrap(), [false; 16]);
+    // The cycle of the values and their cache ends here.
+    cache.invalidate_all();
+}
+
+#[test]
+fn a_delete_of_a_large_tenant_ends_though_others_insert_into_it() {
+    let entries = if cfg!(miri) { 200 } else { 20_000 };
+    let (cache, over) = (weighed(u64::MAX), AtomicBool::new(false));
+    let tenant = cache.tenant("tenant");
+    (0..entries).for_each(|key| tenant.insert(key, 1));
+    thread::scope(|scope| {
+        for number in 1..4 {
+            let (tenant, over) = (tenant.clone(), &over);
+            scope.spawn(move || {
+                let mut key = number << 32;
+                while !over.load(Ordering::Relaxed) {
+                    tenant.insert(key, 1);
+                    key += 1;
+                }
+            });
+        }
+        assert!(tenant.delete());
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!((0..entries).all(|key| !cache.contains_key(&key)));
+    assert!(!tenant.delete());
+    assert_eq!(cache.tenant("tenant").entry_count(), 0);
+}
+
+/// What is inserted through a tenant's views from the listener of its deletion is the one above's.
+#[test]
+fn a_tenant_that_is_being_deleted_takes_no_entries() {
+    let cache = with_listener(1000, |cache| {
+        let tenant = cache.tenant("tenant");
+        assert_eq!(
+            (tenant.entry_count(), tenant.max()),
+            (0, u64::MAX),
+            "a new one"
+        );
+        tenant.insert(500, 1);
+    });
+    let tenant = cache.tenant("tenant");
+    tenant.set_max(100);
+    (0..100).for_each(|key| tenant.insert(key, 1));
+    assert!(tenant.delete());
+    assert_eq!(cache.tenant("tenant").entry_count(), 1);
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (1, 1));
+}
+
+/// Inserts between the batches of a deletion evict from the tenant, and choose it for later ones.
+#[test]
+fn a_tenant_that_gave_way_while_it_was_deleted_is_forgotten() {
+    let cache = with_listener(1000, |cache| {
+        let stays = cache.tenant("above").tenant("stays");
+        (1000..1040).for_each(|key| stays.insert(key, 1));
+    });
+    let above = cache.tenant("above");
+    above.set_max(200);
+    let [stays, goes] = ["stays", "goes"].map(|name| above.tenant(name));
+    (0..50).for_each(|key| stays.insert(key, 1));
+    (50..200).for_each(|key| goes.insert(key, 1));
+    assert!(goes.delete());
+    assert_eq!(above.entry_count(), 90, "the one with more has given way");
+    (2000..2200).for_each(|key| stays.insert(key, 1));
+    assert_eq!(above.entry_count(), 200);
+}
+
+#[test]
+fn what_has_expired_goes_in_batches_between_which_the_listener_is_told() {
+    let clock = ManualClock::default();
+    let slot: Arc<OnceLock<Weighed>> = Arc::default();
+    let (own, left) = (Arc::clone(&slot), Arc::<Mutex<Vec<u64>>>::default());
+    let lefts = Arc::clone(&left);
+    let cache = Cache::builder()
+        .max_bytes(10_000)
+        .weigher(|_: &u64, _: &u64| 1)
+        .time_to_live(Duration::from_secs(1))
+        .clock(clock.clone())
+        .eviction_listener(move |_, _, cause| {
+            assert_eq!(cause, Cause::Expired);
+            lefts.lock().unwrap().push(own.get().unwrap().entry_count());
+        })
+        .build();
+    assert!(slot.set(cache.clone()).is_ok());
+    (0..200).for_each(|key| cache.insert(key, key));
+    clock.advance(Duration::from_secs(2));
+    cache.run_pending();
+    let left = left.lock().unwrap();
+    assert_eq!((left.len(), cache.entry_count()), (200, 0));
+    assert!(left[0] >= 200 - 32 && left[32] >= 200 - 64, "{left:?}");
+}

@@ -1,0 +1,325 @@
+//! The cache: writers insert, load, invalidate and change limits, through tenants that come and go;
+//! entries expire; a listener uses the cache. Readers find entries and hold them.
+//!
+//! What a look-up finds is what was inserted for that key, and alive until the section's end (see
+//! [`elements`](super::elements)). Some entries are pinned: each look-up finds them, whatever happens
+//! around them. And the cache never has more than the largest limit that was ever set.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use stillpoint::{global, torture::core_of};
+use stillpoint_cache::Cache;
+
+use super::elements::{Elements, Life};
+use crate::torture::harness::{Harness, ThreadSpec};
+use crate::torture::runner;
+use crate::torture::session::{Session, ThreadCtx};
+use crate::torture::tally::{Fault, add};
+
+/// Keys that are pinned: they are replaced, and not removed.
+const PINNED: u64 = 32;
+
+/// All keys.
+const KEYS: u64 = 2000;
+
+/// The largest limit, in entries of weight 1 to 4, and the least.
+const MOST: u64 = 1500;
+const LEAST: u64 = 300;
+
+const TENANTS: [&str; 3] = ["a", "b", "c"];
+
+/// A value, or a copy of one: that is not an element's life, and dropped without a trace.
+struct Value {
+    key: u64,
+    number: u64,
+    _life: Option<Life>,
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        Self {
+            key: self.key,
+            number: self.number,
+            _life: None,
+        }
+    }
+}
+
+struct Test {
+    cache: Cache<u64, Value>,
+    elements: Arc<Elements>,
+    /// Whether pinned keys stay.
+    pins: bool,
+}
+
+/// Nothing left out.
+pub fn run(session: &Arc<Session>) {
+    let test = Test::with_listener(session);
+    torture(session, test, Test::change);
+}
+
+/// Entries that are invalidated are dropped at once.
+pub fn busted(session: &Arc<Session>) {
+    // Without a listener, which would clone what was dropped.
+    let cache = Cache::builder().max_bytes(MOST).weigher(|_, _| 1).build();
+    let elements = Elements::new();
+    let test = Test {
+        cache,
+        elements,
+        pins: false,
+    };
+    torture(session, test, Test::drop_at_once);
+}
+
+fn torture(session: &Arc<Session>, test: Test, change: fn(&Test, &mut ThreadCtx)) {
+    (0..PINNED).for_each(|key| test.put(session, &test.cache, key, None));
+    let visit = |ctx: &mut ThreadCtx| test.look(ctx);
+    let reader = |number| {
+        let visit = &visit;
+        ThreadSpec::new(format!("reader {number}"), move || {
+            let mut ctx = session.thread_ctx("reader", number);
+            while !session.is_over() {
+                session.wait_while_paused(|| ());
+                visit(&mut ctx);
+            }
+        })
+    };
+    let writer = |number: usize| {
+        let test = &test;
+        ThreadSpec::new(format!("writer {number}"), move || {
+            let mut ctx = session.thread_ctx("writer", number);
+            while !session.is_over() {
+                session.beat(number);
+                session.wait_while_paused(|| session.beat(number));
+                for _ in 0..32 {
+                    change(test, &mut ctx);
+                }
+                test.check_limit(session);
+            }
+        })
+    };
+    let walker = |number: usize| {
+        let test = &test;
+        ThreadSpec::new(format!("fakewriter {number}"), move || {
+            let who = session.plan.writers + number;
+            while !session.is_over() {
+                session.beat(who);
+                session.wait_while_paused(|| session.beat(who));
+                test.walk(session);
+                add(&session.tally.waits, 1);
+                global().synchronize();
+            }
+        })
+    };
+    let plan = &session.plan;
+    let threads = (0..plan.readers)
+        .map(reader)
+        .chain((0..plan.writers).map(writer))
+        .chain((0..plan.fakewriters).map(walker))
+        .collect();
+    let harness = Harness {
+        domain: core_of(global()),
+        visit: &visit,
+        // No look-up is async-signal-safe.
+        visit_in_handler: None,
+        in_child: &|| (),
+    };
+    runner::run(session, &harness, threads);
+    test.end(session);
+}
+
+impl Test {
+    fn with_listener(session: &Arc<Session>) -> Self {
+        thread_local!(static INSIDE: Cell<bool> = const { Cell::new(false) });
+        let own = Arc::<Mutex<Option<Cache<u64, Value>>>>::default();
+        let (slot, listening) = (Arc::clone(&own), Arc::clone(session));
+        let cache = Cache::builder()
+            .max_bytes(MOST)
+            .weigher(|key: &u64, _: &Value| key % 4 + 1)
+            .is_pinned(|&key, _| key < PINNED)
+            .eviction_listener(move |&key, value: &Value, _| {
+                check(&listening, key, value);
+                // One level deep, and not once the run is over: the cache is to go.
+                if listening.is_over() || INSIDE.replace(true) {
+                    return;
+                }
+                let cache = slot.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if let Some(cache) = cache {
+                    drop(cache.get(&(key + 1)));
+                    cache.invalidate(&(KEYS + key % 16));
+                }
+                INSIDE.set(false);
+            })
+            .build();
+        *own.lock().unwrap_or_else(PoisonError::into_inner) = Some(cache.clone());
+        let elements = Elements::new();
+        Self {
+            cache,
+            elements,
+            pins: true,
+        }
+    }
+
+    fn put(&self, session: &Session, view: &Cache<u64, Value>, key: u64, ttl: Option<Duration>) {
+        let Some(value) = self.value(session, key) else {
+            return;
+        };
+        match ttl {
+            Some(ttl) => view.insert_with_ttl(key, value, ttl),
+            None => view.insert(key, value),
+        }
+    }
+
+    fn value(&self, session: &Session, key: u64) -> Option<Value> {
+        let Some(number) = self.elements.take() else {
+            // Its element has a value that waits for readers.
+            add(&session.tally.exhausted, 1);
+            return None;
+        };
+        add(&session.tally.published, 1);
+        let life = Some(Life::new(number, &self.elements));
+        Some(Value {
+            key,
+            number,
+            _life: life,
+        })
+    }
+
+    /// What a program may do to a cache.
+    fn change(&self, ctx: &mut ThreadCtx) {
+        let session = ctx.session;
+        let view = self
+            .cache
+            .tenant(TENANTS[ctx.random.usize(0..TENANTS.len())]);
+        let key = ctx.random.u64(PINNED..KEYS);
+        match ctx.random.u32(0..100) {
+            0..45 => self.put(session, &view, key, None),
+            45..60 => {
+                let ttl = Duration::from_micros(ctx.random.u64(0..20_000));
+                self.put(session, &view, key, Some(ttl));
+            }
+            60..70 => self.put(session, &self.cache, key % PINNED, None),
+            70..80 => {
+                let load = || self.value(session, key).ok_or(());
+                if let Ok(value) = view.try_get_with(key, load) {
+                    check(session, key, &value);
+                }
+            }
+            80..86 => drop(self.cache.invalidate(&key)),
+            86..92 => {
+                if let Some(value) = self.cache.remove(&key) {
+                    check(session, key, &value);
+                }
+            }
+            // Entries beside the others' keys, so that not all that could be evicted is pinned.
+            92 => {
+                if self.cache.pin(&key) {
+                    ctx.spin(100);
+                    self.cache.unpin(&key);
+                }
+            }
+            93 => view.set_max(ctx.random.u64(LEAST / 2..MOST)),
+            94 => view.set_high(ctx.random.u64(LEAST / 4..MOST)),
+            95 => view.set_min(ctx.random.u64(0..LEAST / 8)),
+            96 => self.cache.set_max_bytes(ctx.random.u64(LEAST..=MOST)),
+            97 if ctx.one_in(4) => view.invalidate_all(),
+            98 if ctx.one_in(4) => drop(view.delete()),
+            99 if ctx.one_in(8) => {
+                let part = ctx.random.u64(2..7);
+                let doomed = |&key: &u64, _: &Value| key >= PINNED && key % part == 0;
+                self.cache.invalidate_entries_if(doomed);
+            }
+            _ => self.cache.run_pending(),
+        }
+    }
+
+    /// Replaces, and drops at once.
+    fn drop_at_once(&self, ctx: &mut ThreadCtx) {
+        let key = ctx.random.u64(0..PINNED);
+        self.put(ctx.session, &self.cache, key, None);
+        ctx.spin(1000);
+        // SAFETY: values are two numbers and a life, which readers of this flavour do not look at;
+        // they compare the numbers.
+        unsafe { stillpoint_cache::torture::drop_at_once(&self.cache, &key) };
+    }
+
+    /// Finds a key, and holds it.
+    fn look(&self, ctx: &mut ThreadCtx) {
+        let pinned = ctx.one_in(2);
+        let key = ctx
+            .random
+            .u64(if pinned { 0..PINNED } else { PINNED..KEYS });
+        let found = self.cache.get_ref(&key);
+        let before = found.as_ref().map(|value| (value.key, value.number));
+        ctx.delay();
+        let alive = before.is_none_or(|(_, number)| self.elements.is_alive(number));
+        drop(found);
+        ctx.count(0, 0);
+        let tally = &ctx.session.tally;
+        if self.pins && pinned && before.is_none() {
+            tally.fault(Fault::Lost, || format!("key {key} was not found"));
+        }
+        if !alive {
+            tally.fault(Fault::TooShort, || {
+                format!("the value of key {key} was freed")
+            });
+        } else if before.is_some_and(|(found, _)| found != key) {
+            tally.fault(Fault::Content, || format!("key {key} had {before:?}"));
+        }
+    }
+
+    fn check_limit(&self, session: &Session) {
+        let bytes = self.cache.weighted_bytes();
+        if bytes > MOST {
+            session
+                .tally
+                .fault(Fault::Count, || format!("{bytes} bytes, of {MOST} at most"));
+        }
+    }
+
+    /// Visits all entries.
+    fn walk(&self, session: &Session) {
+        self.cache
+            .for_each(|&key, value| check(session, key, value));
+    }
+
+    /// All values have been dropped in the end, once.
+    fn end(self, session: &Session) {
+        let Self {
+            cache, elements, ..
+        } = self;
+        cache.invalidate_all();
+        let statistics = cache.statistics();
+        if (
+            statistics.entries,
+            statistics.bytes,
+            statistics.pinned_bytes,
+        ) != (0, 0, 0)
+        {
+            session
+                .tally
+                .fault(Fault::Count, || format!("in the end: {statistics:?}"));
+        }
+        drop(cache);
+        // The service thread may be about to drop what it has taken out.
+        let begun = Instant::now();
+        let made = || session.tally.published.load(Ordering::Relaxed);
+        while elements.ended() != made() && begun.elapsed() < Duration::from_secs(10) {
+            global().kvfree_barrier();
+        }
+        elements.check_end(session);
+    }
+}
+
+/// What was found is what was inserted for that key.
+fn check(session: &Session, key: u64, value: &Value) {
+    if value.key != key {
+        let found = value.key;
+        session
+            .tally
+            .fault(Fault::Content, || format!("key {key} had that of {found}"));
+    }
+}

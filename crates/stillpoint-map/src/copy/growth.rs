@@ -1,0 +1,326 @@
+//! When a map moves to another table, and who moves it: by the rules of [`crate::core`].
+//!
+//! The entries have no hashes with them: so a table that grows asks for those of the keys, before
+//! any lock is taken. That is user code, and left to the threads that change the map. Tables that
+//! shrink, or only leave their spills behind, need no hashes: the service thread moves them, too.
+
+use super::{
+    core::{Core, World},
+    moving::Move,
+    table::Table,
+};
+use crate::{
+    core::{FEW_LINKS, SLICE, bits_for, capacity},
+    resize::Progress,
+    table::{FEWEST_BITS, MOST_BITS},
+};
+use stillpoint_platform::sync::Ordering;
+
+impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
+    pub(super) fn consider_growing(
+        &self,
+        table: Table<'_, K, V>,
+        world: &impl World<K, V, Cookie = C>,
+    ) {
+        let bits = table.bits();
+        let extended = table.header().units.extended.load(Ordering::Relaxed);
+        if bits < MOST_BITS && self.count.get() > capacity(bits) {
+            self.start_move(table, bits + 1);
+        } else if extended > table.buckets() as u64 + FEW_LINKS {
+            // Not while readers may hold up the memory of the last table: it counts against no
+            // budget, and one that no slot comes free in would soon be replaced again. What is put
+            // behind buckets instead does count.
+            if self.epochs.is_past(self.replaced.load(Ordering::Relaxed)) {
+                self.start_move(table, bits);
+            } else {
+                self.epochs.advance(world, true);
+            }
+        }
+    }
+
+    pub(super) fn consider_shrinking(&self, table: Table<'_, K, V>) {
+        let bits = table.bits();
+        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
+            self.start_move(table, bits - 1);
+        }
+    }
+
+    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
+    /// move.
+    fn start_move(&self, table: Table<'_, K, V>, bits: u32) {
+        // Relaxed: only compared. While the table before it moves, it is not the current one.
+        let current = self.table.load(Ordering::Relaxed);
+        if current != table.into_word() || table.next().is_some() {
+            return;
+        }
+        let Some(next) = Table::new(bits) else { return };
+        self.spread_out(bits);
+        if !table.set_next(next) {
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { next.free_memory() };
+        }
+    }
+
+    /// Makes the table at least large enough for so many more entries, and the smallest for that.
+    /// Does nothing while tables move. Returns false without memory.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn reserve(&self, more: usize) -> bool {
+        let entries = self.count.get().checked_add(more);
+        let Some(bits) = entries.and_then(bits_for) else {
+            return false;
+        };
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
+        if table.bits() < bits {
+            // The table grows there in steps. Whether there is memory for the last is tried first.
+            let Some(last) = Table::<K, V>::new(bits) else {
+                return false;
+            };
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { last.free_memory() };
+        }
+        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
+        if table.bits() < bits {
+            self.start_move(table, table.bits() + 1);
+        }
+        let reserved = table.bits() >= bits || table.next().is_some();
+        if !reserved {
+            // Another thread's larger floor stays.
+            let _ = self.floor.compare_exchange(
+                bits,
+                before.min(bits),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        reserved
+    }
+
+    /// How many entries it has before its table grows.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn capacity(&self) -> usize {
+        // SAFETY: the caller's promise.
+        capacity(unsafe { self.table() }.bits())
+    }
+
+    /// Lets the table shrink to what its entries need.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn shrink_to_fit(&self, world: &impl World<K, V, Cookie = C>) {
+        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.consider_shrinking(self.table());
+            self.have_driven(world);
+        }
+    }
+
+    /// Moves a chunk, if the table moves.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub(super) unsafe fn help(
+        &self,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Progress
+    where
+        K: Eq,
+    {
+        // SAFETY: the caller's promise.
+        match Move::of(unsafe { self.table() }) {
+            Some(under_way) => self.help_with(under_way, world, hash_of),
+            None => Progress::NothingToTake,
+        }
+    }
+
+    #[cold]
+    fn help_with(
+        &self,
+        under_way: Move<'_, K, V>,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Progress
+    where
+        K: Eq,
+    {
+        let stamp = || self.epochs.stamp(world);
+        // SAFETY: the caller of `help` is inside a section.
+        let progress = unsafe { under_way.help(world, hash_of, stamp) };
+        if progress == Progress::Finished {
+            self.finish(under_way, world);
+        }
+        // SAFETY: the same.
+        unsafe { self.have_driven(world) };
+        progress
+    }
+
+    /// Has the service thread move the table, if it can.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    unsafe fn have_driven(&self, world: &impl World<K, V, Cookie = C>) {
+        // SAFETY: the caller's promise.
+        if unsafe { self.can_drive() } && self.driving.is_to_queue() {
+            world.drive_later();
+        }
+    }
+
+    /// Whether the table moves, and no keys are hashed for that, which is user code.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    unsafe fn can_drive(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let under_way = Move::of(unsafe { self.table() });
+        under_way.is_some_and(|under_way| !under_way.grows())
+    }
+
+    /// Moves a slice, for the callback. Returns whether it is to be queued again.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain; after [`Driving::begin`].
+    pub unsafe fn drive(&self, world: &impl World<K, V, Cookie = C>) -> bool
+    where
+        K: Eq,
+    {
+        let stamp = || self.epochs.stamp(world);
+        let hash_of = |_: &K| unreachable!("a table that does not grow hashes no keys");
+        let mut progress = Progress::Moved;
+        for _ in 0..SLICE {
+            // SAFETY: the caller's promise.
+            let under_way = Move::of(unsafe { self.table() });
+            let Some(under_way) = under_way.filter(|under_way| !under_way.grows()) else {
+                break;
+            };
+            // SAFETY: the same.
+            progress = unsafe { under_way.help(world, &hash_of, stamp) };
+            if progress == Progress::Finished {
+                self.finish(under_way, world);
+            }
+            if !matches!(progress, Progress::Moved | Progress::Finished) {
+                break;
+            }
+        }
+        let has_memory = progress != Progress::NoMemory;
+        // Without memory, the next writer asks for the callback, and not this one for ever.
+        // Where other threads were in the way, another pass costs one grace period.
+        // SAFETY: the caller's promise.
+        if has_memory && unsafe { self.can_drive() } {
+            return true;
+        }
+        self.driving.end_queue();
+        // SAFETY: the caller's promise.
+        has_memory && unsafe { self.can_drive() } && self.driving.is_to_queue()
+    }
+
+    fn finish(&self, Move { from, to }: Move<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
+        // Release, pairs with `table`: it is complete.
+        let replaced = self.table.compare_exchange(
+            from.into_word(),
+            to.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
+        if replaced.is_ok() {
+            world.retire_table(from);
+            self.replaced
+                .store(self.epochs.now().number(), Ordering::Relaxed);
+            if to.bits() < self.floor.load(Ordering::Relaxed) {
+                self.start_move(to, to.bits() + 1);
+            }
+            self.consider_growing(to, world);
+            self.consider_shrinking(to);
+        }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{
+        copy::{epochs::GracePeriods, spill::Spill},
+        resize::Chunk,
+    };
+    use std::cell::Cell;
+
+    /// No readers, and so no grace periods; counts how often a driver is asked for.
+    #[derive(Default)]
+    struct Alone(Cell<usize>);
+
+    impl GracePeriods for Alone {
+        type Cookie = ();
+
+        fn get_state(&self) {}
+
+        fn has_ended(&self, (): ()) -> bool {
+            true
+        }
+
+        fn start(&self) {}
+    }
+
+    impl World<u64, u64> for Alone {
+        fn retire_spill(&self, spill: Spill<u64, u64>) {
+            // SAFETY: there are no readers.
+            unsafe { spill.free() };
+        }
+
+        fn retire_table(&self, table: Table<'_, u64, u64>) {
+            // SAFETY: there are no readers, and the thread that replaces it does not look again.
+            unsafe { table.forget_lifetime().free_memory() };
+        }
+
+        fn drive_later(&self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// A pass that leaves units out is followed by another one, unless there is no memory for them:
+    /// then the driver ends, and is asked for again by the next change.
+    #[test]
+    fn driver_goes_on_unless_memory_is_lacking() {
+        for left_out in [Chunk::LeftOut, Chunk::NoMemory] {
+            let world = Alone::default();
+            let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
+            // SAFETY: there are no readers; the callback's part is played here.
+            unsafe {
+                let before = core.capacity();
+                core.shrink_to_fit(&world);
+                assert_eq!(world.0.get(), 1);
+                let table = core.table();
+                let all = table
+                    .buckets()
+                    .min(table.next().expect("it moves").buckets());
+                let units = &table.header().units;
+                // As a thread does that has taken a chunk, and has not moved it.
+                let taken = units.take(all).expect("it begins").len();
+                units.add_done(taken, left_out, all);
+                let goes_on = core.drive(&world);
+                assert_eq!(goes_on, left_out == Chunk::LeftOut);
+                assert_eq!(core.capacity(), before);
+                if !goes_on {
+                    core.shrink_to_fit(&world);
+                    assert_eq!(world.0.get(), 2);
+                }
+                while core.drive(&world) {}
+                assert!(core.capacity() < before);
+                core.free_tables();
+            }
+        }
+    }
+}

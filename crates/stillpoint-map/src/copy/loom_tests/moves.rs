@@ -1,0 +1,170 @@
+//! Moves of tables beside what else threads do.
+
+use super::{
+    super::{moving::Move, spill::Tagged},
+    KEY, Map, Sound, both, key, model,
+};
+use stillpoint_platform::sync::Arc;
+
+/// Keys of both halves of the first bucket of two, or of the first two of four.
+fn halves(capacity: usize) -> Arc<Map<Sound>> {
+    Map::of_capacity(capacity, [key(0, KEY), key(1, KEY + 1)])
+}
+
+fn find_while_moving(capacity: usize, to: u32) {
+    model(move || {
+        let map = halves(capacity);
+        both(
+            &map,
+            |map| {
+                assert_eq!(map.get(key(0, KEY)), Some(0));
+                assert_eq!(map.get(key(1, KEY + 1)), Some(0));
+            },
+            |map| map.move_all(map.start_move(to)),
+        );
+        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]);
+    });
+    model(move || {
+        let map = halves(capacity);
+        map.start_move(to);
+        both(
+            &map,
+            |map| {
+                map.put(key(0, KEY), 1);
+                assert_eq!(map.get(key(0, KEY)), Some(1));
+            },
+            |map| {
+                // SAFETY: the model keeps it.
+                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
+            },
+        );
+        assert_eq!(map.get(key(0, KEY)), Some(1));
+        assert_eq!(map.get(key(1, KEY + 1)), Some(0));
+    });
+}
+
+#[test]
+fn loom_copies_find_while_a_unit_grows() {
+    find_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_find_while_a_unit_shrinks() {
+    find_while_moving(20, 1);
+}
+
+fn walk_while_moving(capacity: usize, to: u32) {
+    model(move || {
+        let map = halves(capacity);
+        both(
+            &map,
+            |map| map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]),
+            |map| map.move_all(map.start_move(to)),
+        );
+    });
+}
+
+#[test]
+fn loom_copies_walk_while_a_unit_grows() {
+    walk_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_walk_while_a_unit_shrinks() {
+    walk_while_moving(20, 1);
+}
+
+/// The old bucket says that it has moved before the new ones are filled.
+#[test]
+#[should_panic(expected = "the key is there throughout")]
+fn loom_copies_a_mark_before_the_fill_is_caught() {
+    model(|| {
+        let map = halves(0);
+        both(
+            &map,
+            |map| {
+                assert!(
+                    map.get(key(0, KEY)).is_some(),
+                    "the key is there throughout"
+                )
+            },
+            |map| {
+                let to_move = map.start_move(2);
+                let mut locked = to_move
+                    .from
+                    .lock_at(0, || map.core.epochs.stamp(map))
+                    .unwrap();
+                locked.set_moved();
+                drop(locked);
+                let entry = Tagged {
+                    key: key(0, KEY),
+                    value: 0,
+                    tag: KEY as u8,
+                };
+                // SAFETY: broken on purpose.
+                unsafe { to_move.to.at(0).fill([entry].into_iter(), None) };
+            },
+        );
+    });
+}
+
+/// A key that is inserted while its bucket moves is in the new table, once.
+fn insert_while_moving(capacity: usize, to: u32) {
+    model(move || {
+        let map = halves(capacity);
+        map.start_move(to);
+        both(
+            &map,
+            |map| map.put(key(1, KEY + 2), 1),
+            |map| {
+                // SAFETY: the model keeps it.
+                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
+            },
+        );
+        assert_eq!(map.get(key(1, KEY + 2)), Some(1), "the key was inserted");
+        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1), key(1, KEY + 2)]);
+        assert_eq!(map.core.count.get(), 3);
+    });
+}
+
+#[test]
+fn loom_copies_insert_while_a_unit_grows() {
+    insert_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_insert_while_a_unit_shrinks() {
+    insert_while_moving(20, 1);
+}
+
+/// A key that was removed does not come back, and one that never was is not found.
+fn miss_while_moving(capacity: usize, to: u32) {
+    model(move || {
+        let map = halves(capacity);
+        map.start_move(to);
+        both(
+            &map,
+            |map| {
+                assert_eq!(map.get(key(0, KEY + 1)), None, "it is the other half's");
+                map.remove(key(1, KEY + 1));
+                assert_eq!(map.get(key(1, KEY + 1)), None, "it was removed");
+            },
+            |map| {
+                // SAFETY: the model keeps it.
+                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
+            },
+        );
+        assert_eq!(map.get(key(1, KEY + 1)), None, "it was removed");
+        map.assert_visits_once(&[key(0, KEY)]);
+    });
+}
+
+#[test]
+fn loom_copies_miss_while_a_unit_grows() {
+    miss_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_miss_while_a_unit_shrinks() {
+    miss_while_moving(20, 1);
+}

@@ -1,0 +1,348 @@
+//! All regions of an arena: which have runs to take up, and which have memory to give back. Under
+//! the arena's lock; each step takes a time that does not depend on their number, but that of a map's
+//! end, which looks at all that have runs to take up.
+
+use super::{
+    Arena,
+    region::{ALL, Owned, RUNS, Region, Runs},
+};
+use std::ptr::{self, NonNull};
+use stillpoint_platform::sync::Ordering;
+
+/// Empty runs that are kept, at least.
+pub const KEPT: usize = 4;
+
+/// A chain of regions that begins here.
+#[derive(Debug)]
+struct Chain<const WHICH: usize>(Option<NonNull<Region>>);
+
+/// Regions that have runs to take up.
+const READY: usize = 0;
+/// Regions that have empty runs with memory.
+const UNUSED: usize = 1;
+
+impl<const WHICH: usize> Chain<WHICH> {
+    fn push(&mut self, region: NonNull<Region>) {
+        // SAFETY: regions stay while they are in the list.
+        unsafe {
+            let links = &region.as_ref().locked.links[WHICH];
+            links.before.set(None);
+            links.after.set(self.0);
+            if let Some(first) = self.0 {
+                first.as_ref().locked.links[WHICH].before.set(Some(region));
+            }
+        }
+        self.0 = Some(region);
+    }
+
+    fn remove(&mut self, region: NonNull<Region>) {
+        // SAFETY: as above.
+        unsafe {
+            let links = &region.as_ref().locked.links[WHICH];
+            let (before, after) = (links.before.get(), links.after.get());
+            match before {
+                Some(before) => before.as_ref().locked.links[WHICH].after.set(after),
+                None => self.0 = after,
+            }
+            if let Some(after) = after {
+                after.as_ref().locked.links[WHICH].before.set(before);
+            }
+        }
+    }
+}
+
+/// All regions.
+#[derive(Debug)]
+pub struct List {
+    /// Whose list this is.
+    arena: NonNull<Arena>,
+    ready: Chain<READY>,
+    unused_regions: Chain<UNUSED>,
+    pub runs: usize,
+    /// Runs without entries, but for those whose memory is being given back; and those of them that
+    /// have memory.
+    pub empty: usize,
+    pub unused: usize,
+    /// Requests that are yet to be turned away.
+    turned_away: usize,
+    /// Which process makes a region, by its generation and 1; 0 if none does.
+    growing: u64,
+    is_closed: bool,
+}
+
+/// What a request for a run has led to.
+pub enum Request {
+    /// A run; and whether the caller is to make a region all the same, as few runs are left.
+    Run(Owned, bool),
+    /// There is none for now.
+    TurnedAway,
+    /// There is none: the caller makes a region.
+    NoRun { is_first: bool },
+}
+
+/// What is to be done without the lock.
+#[derive(Default)]
+pub struct Gone {
+    /// A chain of regions to delete.
+    regions: Option<NonNull<Region>>,
+    pub is_arena: bool,
+    /// A run whose memory is to be given back.
+    pub run: Option<(NonNull<Region>, usize)>,
+}
+
+impl List {
+    pub const fn of(arena: NonNull<Arena>) -> Self {
+        Self {
+            arena,
+            ready: Chain(None),
+            unused_regions: Chain(None),
+            runs: 0,
+            empty: 0,
+            unused: 0,
+            turned_away: 0,
+            growing: 0,
+            is_closed: false,
+        }
+    }
+
+    /// Adds a region that the caller was to make, or remembers that there was no memory.
+    pub fn add(&mut self, region: Option<NonNull<Region>>, turned_away: usize) {
+        self.growing = 0;
+        let Some(region) = region else {
+            self.turned_away = turned_away;
+            return;
+        };
+        self.ready.push(region);
+        self.runs += RUNS;
+        self.empty += RUNS;
+    }
+
+    /// Takes a run up. If fewer than `low` are left after that, the caller is to make a region, one
+    /// thread of the process `me` at a time.
+    pub fn request(&mut self, stripe: usize, me: u64, low: usize) -> Request {
+        let claimed = self.claim(stripe);
+        let grows = self.turned_away == 0 && self.growing != me;
+        match claimed {
+            Some(owned) => {
+                let grows = grows && self.is_low(low);
+                self.growing = if grows { me } else { self.growing };
+                Request::Run(owned, grows)
+            }
+            None if grows => {
+                self.growing = me;
+                Request::NoRun {
+                    is_first: self.runs == 0,
+                }
+            }
+            None => {
+                self.turned_away = self.turned_away.saturating_sub(1);
+                Request::TurnedAway
+            }
+        }
+    }
+
+    fn is_low(&self, low: usize) -> bool {
+        self.ready.0.is_none_or(|region| {
+            // SAFETY: in the list.
+            let region = unsafe { region.as_ref() };
+            let is_alone = region.locked.links[READY].after.get().is_none();
+            is_alone && (region.available().count_ones() as usize) < low
+        })
+    }
+
+    /// Links the regions that threads have queued.
+    fn link_queued(&mut self) {
+        // SAFETY: the lock's holder has the arena. Acquire, pairs with `Region::make_available`: its
+        // link.
+        let queue = unsafe { &(*self.arena.as_ptr()).queue };
+        if queue.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let mut next = NonNull::new(queue.swap(ptr::null_mut(), Ordering::Acquire));
+        while let Some(region) = next {
+            // SAFETY: it has a slot in use until it is in the queue, and so is in the list.
+            next = NonNull::new(unsafe { region.as_ref() }.queued.load(Ordering::Relaxed));
+            self.ready.push(region);
+        }
+    }
+
+    /// Takes a run up, if there is one.
+    pub fn claim(&mut self, stripe: usize) -> Option<Owned> {
+        self.link_queued();
+        // Each step has a run, or undoes what a push has done for one or for a region.
+        while let Some(region) = self.ready.0 {
+            #[cfg(test)]
+            super::STEPS.set(super::STEPS.get() + 1);
+            // SAFETY: in the list.
+            let there = unsafe { region.as_ref() };
+            let (empty, released) = (there.locked.empty.get(), there.locked.released.get());
+            // What is in use in part first, and what takes no memory last.
+            let available = there.available();
+            let Some(run) = first_of([!empty, !released, ALL].map(|of| available & of)) else {
+                self.unlink_ready(region);
+                continue;
+            };
+            // SAFETY: in the list.
+            let Some(owned) = (unsafe { Region::claim(region, run, stripe) }) else {
+                continue;
+            };
+            self.empty -= usize::from(empty & 1 << run != 0);
+            self.note_unused(region, empty & !released);
+            return Some(owned);
+        }
+        None
+    }
+
+    /// Takes a region that has no run to take up out of the chain of those that have some.
+    fn unlink_ready(&mut self, region: NonNull<Region>) {
+        self.ready.remove(region);
+        // SAFETY: in the list.
+        let there = unsafe { region.as_ref() };
+        // Acquire, pairs with `Region::make_available`: a thread that has found it in the chain has
+        // said before which run there is.
+        there.is_queued.swap(false, Ordering::AcqRel);
+        if there.available() != 0 && !there.is_queued.swap(true, Ordering::AcqRel) {
+            self.ready.push(region);
+        }
+    }
+
+    /// Counts what has changed in a region that had these empty runs with memory.
+    fn note_unused(&mut self, region: NonNull<Region>, before: Runs) {
+        // SAFETY: in the list.
+        let locked = unsafe { &region.as_ref().locked };
+        let now = locked.empty.get() & !locked.released.get();
+        self.unused -= before.count_ones() as usize;
+        self.unused += now.count_ones() as usize;
+        match (before != 0, now != 0) {
+            (false, true) => self.unused_regions.push(region),
+            (true, false) => self.unused_regions.remove(region),
+            _ => {}
+        }
+    }
+
+    /// The slots of a run are free.
+    pub fn note_empty(&mut self, region: NonNull<Region>, run: usize) -> Gone {
+        self.add_empty(region, run, 0);
+        self.settle(region, true)
+    }
+
+    /// The memory of an empty run was given back. If it `continues`, another one may be chosen.
+    pub fn note_released(&mut self, region: NonNull<Region>, run: usize, continues: bool) -> Gone {
+        self.add_empty(region, run, 1 << run);
+        self.settle(region, continues)
+    }
+
+    /// Adds a run to those whose slots are free.
+    pub fn add_empty(&mut self, region: NonNull<Region>, run: usize, newly_released: Runs) {
+        // SAFETY: in the list.
+        let locked = unsafe { &region.as_ref().locked };
+        let (empty, released) = (locked.empty.get(), locked.released.get());
+        locked.empty.set(empty | 1 << run);
+        locked.released.set(released | newly_released);
+        self.empty += 1;
+        self.note_unused(region, empty & !released);
+        // SAFETY: in the list.
+        unsafe { Region::make_available(region, run) };
+    }
+
+    /// Decides what goes, after a run of that region has become empty.
+    fn settle(&mut self, region: NonNull<Region>, continues: bool) -> Gone {
+        let mut gone = Gone::default();
+        // SAFETY: in the list.
+        let locked = unsafe { &region.as_ref().locked };
+        let is_empty = locked.empty.get() == ALL;
+        let is_unused = locked.empty.get() & !locked.released.get() != 0;
+        if is_empty && (self.is_closed || !is_unused) {
+            self.remove(region, &mut gone);
+            return gone;
+        }
+        let kept = KEPT.max((self.runs - self.empty) / 8);
+        // Of another region, what was to be kept for more entries than there are now.
+        let chosen = if is_unused {
+            Some(region)
+        } else {
+            self.unused_regions.0
+        };
+        if let Some(region) = chosen
+            && continues
+            && self.unused > kept
+            && !self.is_closed
+        {
+            self.release(region, &mut gone);
+        }
+        gone
+    }
+
+    /// Chooses a run whose memory is to be given back, or all of its region.
+    fn release(&mut self, region: NonNull<Region>, gone: &mut Gone) {
+        // SAFETY: in the list.
+        let there = unsafe { region.as_ref() };
+        let (empty, released) = (there.locked.empty.get(), there.locked.released.get());
+        if empty == ALL {
+            self.remove(region, gone);
+            return;
+        }
+        let unused = empty & !released;
+        let run = unused.trailing_zeros() as usize;
+        // Until that is done the run is neither empty nor taken up, and so holds the region.
+        there.locked.empty.set(empty & !(1 << run));
+        there.make_unavailable(run);
+        self.empty -= 1;
+        self.note_unused(region, unused);
+        gone.run = Some((region, run));
+    }
+
+    /// Takes an empty region out.
+    fn remove(&mut self, region: NonNull<Region>, gone: &mut Gone) {
+        // Threads queue a region while they have a slot of it.
+        self.link_queued();
+        // SAFETY: in the list.
+        let there = unsafe { region.as_ref() };
+        let unused = there.locked.empty.get() & !there.locked.released.get();
+        there.locked.released.set(ALL);
+        self.note_unused(region, unused);
+        if there.is_queued.load(Ordering::Relaxed) {
+            self.ready.remove(region);
+        }
+        there.locked.links[READY].after.set(gone.regions);
+        gone.regions = Some(region);
+        self.runs -= RUNS;
+        self.empty -= RUNS;
+        gone.is_arena = self.is_closed && self.runs == 0;
+    }
+
+    /// Ends the list: from now on regions go as soon as they are empty. Those that are empty go.
+    pub fn close(&mut self) -> Gone {
+        let mut gone = Gone::default();
+        self.is_closed = true;
+        self.link_queued();
+        // Each that is empty has runs to take up.
+        let mut next = self.ready.0;
+        while let Some(region) = next {
+            // SAFETY: in the list.
+            let locked = unsafe { &region.as_ref().locked };
+            next = locked.links[READY].after.get();
+            if locked.empty.get() == ALL {
+                self.remove(region, &mut gone);
+            }
+        }
+        gone.is_arena = self.runs == 0;
+        gone
+    }
+}
+
+impl Gone {
+    /// The next region to delete.
+    pub fn next_region(&mut self) -> Option<NonNull<Region>> {
+        let region = self.regions?;
+        // SAFETY: it was taken out of the list, and is there until it is deleted.
+        self.regions = unsafe { region.as_ref().locked.links[READY].after.get() };
+        Some(region)
+    }
+}
+
+/// The first run of the first of these sets that has one.
+fn first_of(sets: [Runs; 3]) -> Option<usize> {
+    let first = sets.into_iter().find(|set| *set != 0)?;
+    Some(first.trailing_zeros() as usize)
+}

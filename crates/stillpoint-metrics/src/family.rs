@@ -1,0 +1,287 @@
+//! What there is to export: names, units, meanings, and how each is read.
+
+use stillpoint::Histogram;
+
+/// What kind of metric one is, in Prometheus's sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// It only rises, as long as what it is about is exported.
+    Counter,
+    /// It rises and falls.
+    Gauge,
+    /// Durations in buckets.
+    Histogram,
+}
+
+/// The base unit of a metric, which its name ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+}
+
+impl Unit {
+    /// Returns the unit as a name's suffix: `bytes` or `seconds`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Seconds => "seconds",
+        }
+    }
+}
+
+/// A metric, as [`Exporter::metrics`](crate::Exporter::metrics) lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metric {
+    /// The whole name, as queries have it: `stillpoint_unreclaimed_bytes`. That of a histogram has
+    /// `_bucket`, `_sum` and `_count` behind it in queries.
+    pub name: String,
+    /// What it says, in a sentence.
+    pub help: &'static str,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its unit, if it has one.
+    pub unit: Option<Unit>,
+    /// Its label.
+    pub label: &'static str,
+}
+
+/// What all names begin with.
+const PREFIX: &str = "stillpoint_";
+
+/// A value that has been read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Number(u64),
+    #[cfg_attr(not(any(feature = "cache", feature = "lru")), expect(dead_code))]
+    Real(f64),
+    Times(&'a Histogram),
+}
+
+/// A metric of things of which there are samples `S`.
+pub(crate) struct Family<S> {
+    name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) unit: Option<Unit>,
+    /// `None` where the thing has no such value.
+    pub(crate) read: fn(&S) -> Option<Value<'_>>,
+}
+
+impl<S> Family<S> {
+    const fn new(
+        kind: Kind,
+        unit: Option<Unit>,
+        name: &'static str,
+        help: &'static str,
+        read: fn(&S) -> Option<Value<'_>>,
+    ) -> Self {
+        Self {
+            name,
+            help,
+            kind,
+            unit,
+            read,
+        }
+    }
+
+    /// The name without unit and `_total`.
+    pub(crate) fn stem(&self) -> String {
+        format!("{PREFIX}{}", self.name)
+    }
+
+    pub(crate) fn metric(&self, label: &'static str) -> Metric {
+        let mut name = self.stem();
+        if let Some(unit) = self.unit {
+            name = name + "_" + unit.as_str();
+        }
+        if self.kind == Kind::Counter {
+            name += "_total";
+        }
+        Metric {
+            name,
+            help: self.help,
+            kind: self.kind,
+            unit: self.unit,
+            label,
+        }
+    }
+}
+
+/// All things of a kind that are exported, at one moment.
+pub(crate) struct Group<S: 'static> {
+    pub(crate) label: &'static str,
+    pub(crate) families: &'static [Family<S>],
+    pub(crate) samples: Vec<(String, S)>,
+}
+
+/// What a scrape, a list, or the facade does with each group.
+pub(crate) trait Visitor {
+    type Error;
+
+    fn group<S>(&mut self, group: &Group<S>) -> Result<(), Self::Error>;
+}
+
+macro_rules! families {
+    ($of:ty: $($kind:ident $([$unit:ident])? $name:literal $help:literal, $read:expr;)*) => {
+        &[$(Family::<$of>::new(Kind::$kind, families!(@ $($unit)?), $name, $help, $read)),*]
+    };
+    (@) => { None };
+    (@ $unit:ident) => { Some(Unit::$unit) };
+}
+
+/// A domain's statistics and its budget.
+pub(crate) struct DomainSample {
+    pub(crate) statistics: stillpoint::Statistics,
+    pub(crate) budget: u64,
+}
+
+macro_rules! of_domain {
+    ($field:ident) => {
+        |sample| Some(Value::Number(sample.statistics.$field))
+    };
+}
+
+pub(crate) const DOMAIN: &[Family<DomainSample>] = families! { DomainSample:
+    Gauge "unreclaimed_objects" "Retired objects that have not been freed", of_domain!(objects_pending);
+    Gauge [Bytes] "unreclaimed" "What retired objects weigh that have not been freed", of_domain!(bytes_pending);
+    Gauge [Bytes] "budget" "Unreclaimed bytes at which threads that retire wait",
+        |sample| Some(Value::Number(sample.budget));
+    Gauge "tracking_pages" "Pages of 4 KiB that track retired objects", of_domain!(pages);
+    Gauge "callbacks_pending" "Callbacks that have not been invoked", of_domain!(callbacks_pending);
+    Gauge "futures_pending" "Tasks that wait for a grace period or a barrier", of_domain!(futures_pending);
+    Gauge "reader_records" "Records of readers, in use and spare", of_domain!(records);
+    Counter "objects_freed" "Objects freed", of_domain!(objects_freed);
+    Counter "callbacks_invoked" "Callbacks invoked", of_domain!(callbacks_invoked);
+    Counter "grace_periods" "Grace periods that have ended", of_domain!(grace_periods);
+    Counter "heavy_barriers" "membarrier calls, or fences instead", of_domain!(heavy_barriers);
+    Counter "assists" "Grace periods that a retiring thread has ended itself", of_domain!(assists);
+    Counter "waits" "Bounded waits of retiring threads, past the budget", of_domain!(waits);
+    Counter "inline_waits" "Objects freed by their retirer, without memory for a page", of_domain!(inline_waits);
+    Counter "objects_leaked" "Objects that are never freed, without memory to track them", of_domain!(objects_leaked);
+    Counter "stalls" "Grace periods held up for longer than the stall time-out", of_domain!(stalls);
+    Counter "service_stalls" "Times that the service thread was held up for as long", of_domain!(service_stalls);
+    Counter "panics" "Callbacks, destructors, wakers and stall handlers that panicked", of_domain!(panics);
+    Counter "service_failures" "Panics of the service thread in the library's own code", of_domain!(service_failures);
+    Histogram [Seconds] "grace_period_duration" "Grace periods from start to end; of those without a reader in between, 1 in 128 counts for 128",
+        |sample| Some(Value::Times(&sample.statistics.grace_period_times));
+    Histogram [Seconds] "callback_delay" "Callbacks from being queued to the end of the pass that invoked them",
+        |sample| Some(Value::Times(&sample.statistics.callback_times));
+    Histogram [Seconds] "wait_duration" "Bounded waits of retiring threads",
+        |sample| Some(Value::Times(&sample.statistics.wait_times));
+    Histogram [Seconds] "reclaim_pass_duration" "Passes of the service thread that have freed objects",
+        |sample| Some(Value::Times(&sample.statistics.reclaim_times));
+};
+
+/// A tenant's statistics, or those of all that have no series of their own.
+#[cfg(any(feature = "lru", test))]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TenantSample {
+    pub(crate) usage: u64,
+    /// Not of a sum: peak, min, low, high, max.
+    pub(crate) limits: Option<[u64; 5]>,
+    pub(crate) low_events: u64,
+    pub(crate) high_events: u64,
+    pub(crate) max_events: u64,
+    pub(crate) failed_charges: u64,
+    pub(crate) objects_reclaimed: u64,
+}
+
+#[cfg(feature = "lru")]
+impl From<stillpoint_lru::TenantStatistics> for TenantSample {
+    fn from(now: stillpoint_lru::TenantStatistics) -> Self {
+        Self {
+            usage: now.usage,
+            limits: Some([now.peak, now.min, now.low, now.high, now.max]),
+            low_events: now.low_events,
+            high_events: now.high_events,
+            max_events: now.max_events,
+            failed_charges: now.failed_charges,
+            objects_reclaimed: now.objects_reclaimed,
+        }
+    }
+}
+
+#[cfg(feature = "lru")]
+macro_rules! of_tenant {
+    ($field:ident) => {
+        |sample| Some(Value::Number(sample.$field))
+    };
+    ([$at:literal]) => {
+        // No limit is infinite, so that what is left of it is, too.
+        |sample| match sample.limits?[$at] {
+            u64::MAX => Some(Value::Real(f64::INFINITY)),
+            bytes => Some(Value::Number(bytes)),
+        }
+    };
+}
+
+#[cfg(feature = "lru")]
+pub(crate) const TENANT: &[Family<TenantSample>] = families! { TenantSample:
+    Gauge [Bytes] "tenant_usage" "Bytes charged to a tenant and those below it", of_tenant!(usage);
+    Gauge [Bytes] "tenant_peak" "The most that has been charged at a time", of_tenant!([0]);
+    Gauge [Bytes] "tenant_min" "What is never reclaimed of a tenant", of_tenant!([1]);
+    Gauge [Bytes] "tenant_low" "What is reclaimed of a tenant last", of_tenant!([2]);
+    Gauge [Bytes] "tenant_high" "What a tenant is reclaimed down to; infinite for no limit", of_tenant!([3]);
+    Gauge [Bytes] "tenant_max" "What a tenant may not exceed; infinite for no limit", of_tenant!([4]);
+    Counter "tenant_low_events" "Passes that reclaimed below the low limit", of_tenant!(low_events);
+    Counter "tenant_high_events" "Times that charges passed the high limit", of_tenant!(high_events);
+    Counter "tenant_max_events" "Charges that met the max", of_tenant!(max_events);
+    Counter "tenant_failed_charges" "Charges that failed because of the max", of_tenant!(failed_charges);
+    Counter "tenant_objects_reclaimed" "Objects that shrinkers have freed", of_tenant!(objects_reclaimed);
+};
+
+#[cfg(feature = "vmap")]
+macro_rules! of_arena {
+    ($field:ident) => {
+        |sample| Some(Value::Number(sample.$field))
+    };
+}
+
+#[cfg(feature = "vmap")]
+pub(crate) const ARENA: &[Family<stillpoint_vmap::ArenaStatistics>] = families! { stillpoint_vmap::ArenaStatistics:
+    Gauge "arena_areas" "Live areas", of_arena!(areas);
+    Gauge [Bytes] "arena_live" "The pages of live areas", of_arena!(live_bytes);
+    Gauge [Bytes] "arena_lazy" "Freed and not given back to the system yet", of_arena!(lazy_bytes);
+    Gauge [Bytes] "arena_pooled" "Addresses that are ready for use", of_arena!(pooled_bytes);
+    Gauge [Bytes] "arena_free" "Addresses in no pool", of_arena!(free_bytes);
+    Gauge [Bytes] "arena_accessible" "Addresses that have been used", of_arena!(accessible_bytes);
+    Gauge [Bytes] "arena_capacity" "All addresses", of_arena!(capacity_bytes);
+    Counter "arena_allocations" "Areas allocated", of_arena!(allocated);
+    Counter "arena_drains" "Batches given back to the system", of_arena!(drains);
+    Counter [Bytes] "arena_drained" "What they came to", of_arena!(drained_bytes);
+    Counter "arena_failed_drains" "Drains that the system refused in part", of_arena!(failed_drains);
+};
+
+#[cfg(feature = "cache")]
+macro_rules! of_cache {
+    ($field:ident) => {
+        |sample| Some(Value::Number(sample.$field))
+    };
+}
+
+#[cfg(feature = "cache")]
+pub(crate) const CACHE: &[Family<stillpoint_cache::Statistics>] = families! { stillpoint_cache::Statistics:
+    Gauge "cache_entries" "Entries", of_cache!(entries);
+    Gauge [Bytes] "cache_size" "What the entries weigh", of_cache!(bytes);
+    Gauge [Bytes] "cache_pinned" "What is pinned of them", of_cache!(pinned_bytes);
+    Counter "cache_hits" "Look-ups that found an entry", of_cache!(hits);
+    Counter "cache_misses" "Look-ups that found none", of_cache!(misses);
+    Counter "cache_inserts" "Entries inserted", of_cache!(inserts);
+    Counter "cache_loads" "Loaders that have returned a value", of_cache!(loads);
+    Counter "cache_load_failures" "Loaders that have not", of_cache!(load_failures);
+    Counter [Seconds] "cache_load_duration" "Time spent in loaders",
+        |sample| Some(Value::Real(sample.load_nanos as f64 / 1e9));
+    Counter "cache_evictions" "Entries evicted to make space", of_cache!(evicted);
+    Counter "cache_expirations" "Entries whose time was over", of_cache!(expired);
+    Counter "cache_replacements" "Entries replaced", of_cache!(replaced);
+    Counter "cache_removals" "Entries removed", of_cache!(removed);
+    Counter "cache_refusals" "Inserts refused", of_cache!(refused);
+    Counter "cache_ghost_hits" "Inserts of keys that had been evicted shortly before", of_cache!(ghost_hits);
+};

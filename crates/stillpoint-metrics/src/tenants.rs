@@ -1,0 +1,185 @@
+//! Which tenants have series of their own.
+//!
+//! A tenant that has its own keeps them until its end, and one that is in the sum of the others stays
+//! there, also after its end, when what it had counted is added to the sum for good. So no counter
+//! falls, whatever comes and goes.
+
+use crate::family::TenantSample;
+
+/// What is asked of a tenant.
+pub(crate) trait Source {
+    fn is_deleted(&self) -> bool;
+    fn sample(&self) -> TenantSample;
+}
+
+#[cfg(feature = "lru")]
+impl Source for stillpoint_lru::Tenant {
+    fn is_deleted(&self) -> bool {
+        self.is_deleted()
+    }
+
+    fn sample(&self) -> TenantSample {
+        self.statistics().into()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Tenants<T> {
+    most: usize,
+    own: Vec<(String, T)>,
+    others: Vec<(String, T)>,
+    /// What those have counted that were among the others.
+    ended: TenantSample,
+    /// Whether there has ever been one among the others.
+    has_others: bool,
+}
+
+impl<T: Source> Tenants<T> {
+    /// `most` tenants have series of their own.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            own: Vec::new(),
+            others: Vec::new(),
+            ended: TenantSample::default(),
+            has_others: false,
+        }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let is_it = |(other, tenant): &(String, T)| other == name && !tenant.is_deleted();
+        self.own.iter().chain(&self.others).any(is_it)
+    }
+
+    pub(crate) fn add(&mut self, name: String, tenant: T) {
+        self.forget(|_, tenant| tenant.is_deleted());
+        if self.own.len() < self.most {
+            self.own.push((name, tenant));
+        } else {
+            self.others.push((name, tenant));
+            self.has_others = true;
+        }
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        let before = self.own.len() + self.others.len();
+        self.forget(|other, _| other == name);
+        self.own.len() + self.others.len() < before
+    }
+
+    fn forget(&mut self, ends: impl Fn(&str, &T) -> bool) {
+        self.own.retain(|(name, tenant)| !ends(name, tenant));
+        let ended = &mut self.ended;
+        self.others.retain(|(name, tenant)| {
+            let stays = !ends(name, tenant);
+            if !stays {
+                ended.add_counts(&tenant.sample());
+            }
+            stays
+        });
+    }
+
+    /// The tenants that have series of their own, and the sum of the others, if there ever were any.
+    pub(crate) fn samples(&mut self) -> (Vec<(String, TenantSample)>, Option<TenantSample>) {
+        self.forget(|_, tenant| tenant.is_deleted());
+        let own = self.own.iter();
+        let own = own.map(|(name, tenant)| (name.clone(), tenant.sample()));
+        let mut sum = self.ended;
+        for (_, tenant) in &self.others {
+            let sample = tenant.sample();
+            sum.add_counts(&sample);
+            sum.usage = sum.usage.saturating_add(sample.usage);
+        }
+        (own.collect(), self.has_others.then_some(sum))
+    }
+}
+
+impl TenantSample {
+    fn add_counts(&mut self, other: &Self) {
+        for (sum, count) in [
+            (&mut self.low_events, other.low_events),
+            (&mut self.high_events, other.high_events),
+            (&mut self.max_events, other.max_events),
+            (&mut self.failed_charges, other.failed_charges),
+            (&mut self.objects_reclaimed, other.objects_reclaimed),
+        ] {
+            *sum = sum.wrapping_add(count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{cell::Cell, collections::HashMap, rc::Rc};
+
+    /// Deleted if negative.
+    #[derive(Clone)]
+    struct Fake(Rc<Cell<i64>>);
+
+    impl Source for Fake {
+        fn is_deleted(&self) -> bool {
+            self.0.get() < 0
+        }
+
+        fn sample(&self) -> TenantSample {
+            let count = self.0.get().unsigned_abs();
+            TenantSample {
+                usage: 7,
+                limits: Some([0; 5]),
+                max_events: count,
+                ..TenantSample::default()
+            }
+        }
+    }
+
+    /// Names of two letters from a few, so that they come again; more tenants than have their own.
+    #[test]
+    fn no_counter_falls_while_tenants_come_and_go() {
+        let mut tenants = Tenants::new(3);
+        let mut fakes: HashMap<String, Fake> = HashMap::new();
+        let mut last: HashMap<String, u64> = HashMap::new();
+        let mut last_sum = 0;
+        let mut state = 1_u64;
+        for step in 0..5_000 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let (what, which) = (state >> 60, (state >> 40) % 8);
+            let name = which.to_string();
+            match what {
+                0..=5 if !tenants.has(&name) => {
+                    let fake = Fake(Rc::new(Cell::new(1)));
+                    // A new tenant's counters begin anew.
+                    last.remove(&name);
+                    fakes.insert(name.clone(), fake.clone());
+                    tenants.add(name, fake);
+                }
+                6 => {
+                    if let Some(fake) = fakes.remove(&name) {
+                        fake.0.set(-fake.0.get());
+                    }
+                }
+                7 => {
+                    fakes.remove(&name);
+                    tenants.remove(&name);
+                }
+                _ => fakes.values().for_each(|fake| fake.0.set(fake.0.get() + 1)),
+            }
+            let (own, sum) = tenants.samples();
+            assert!(own.len() <= 3);
+            let present = fakes.len() - own.len();
+            for (name, sample) in own {
+                let before = last.insert(name, sample.max_events).unwrap_or(0);
+                assert!(sample.max_events >= before, "step {step}");
+            }
+            if let Some(sum) = sum {
+                assert!(sum.max_events >= last_sum, "step {step}");
+                last_sum = sum.max_events;
+                assert_eq!((sum.usage, sum.limits), (7 * present as u64, None));
+            }
+        }
+        assert!(last_sum > 100, "some were among the others");
+    }
+}

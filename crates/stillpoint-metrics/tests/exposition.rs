@@ -1,0 +1,181 @@
+//! What a scrape says: names, labels, values, and that nothing is said twice.
+#![cfg(all(
+    feature = "prometheus",
+    feature = "cache",
+    feature = "lru",
+    feature = "vmap"
+))]
+
+use prometheus_client::{encoding::text::encode, registry::Registry};
+use std::collections::{BTreeMap, BTreeSet};
+use stillpoint::Domain;
+use stillpoint_cache::Cache;
+use stillpoint_lru::{Hierarchy, Tenant};
+use stillpoint_metrics::{Exporter, Kind, OTHER};
+use stillpoint_vmap::Arena;
+
+fn scrape(exporter: &Exporter) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(exporter.clone()));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a string takes all");
+    text
+}
+
+/// The series of a scrape, with their values.
+fn series(exporter: &Exporter) -> BTreeMap<String, f64> {
+    let text = scrape(exporter);
+    let mut series = BTreeMap::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a value");
+        let value = value.parse().expect("a number");
+        let before = series.insert(name.to_owned(), value);
+        assert_eq!(before, None, "twice: {name}");
+    }
+    series
+}
+
+fn tenant(hierarchy: &Hierarchy) -> Tenant {
+    hierarchy.root().create().expect("memory")
+}
+
+#[test]
+fn every_metric_is_there_once_with_its_kind_and_unit() {
+    let (exporter, hierarchy) = (Exporter::new(), Hierarchy::new());
+    let arena = Arena::builder().build().expect("an arena");
+    exporter.add_tenant("a", &tenant(&hierarchy)).unwrap();
+    exporter.add_arena("a", &arena).unwrap();
+    exporter
+        .add_cache("a", &Cache::<u64, u64>::new(1 << 20))
+        .unwrap();
+    let (text, series) = (scrape(&exporter), series(&exporter));
+    let metrics = Exporter::metrics();
+    let names: BTreeSet<_> = metrics.iter().map(|metric| &metric.name).collect();
+    assert_eq!(names.len(), metrics.len());
+    for metric in &metrics {
+        let (stem, kind) = match metric.kind {
+            Kind::Counter => (metric.name.trim_end_matches("_total"), "counter"),
+            Kind::Gauge => (metric.name.as_str(), "gauge"),
+            _ => (metric.name.as_str(), "histogram"),
+        };
+        assert!(text.contains(&format!("# TYPE {stem} {kind}\n")), "{stem}");
+        assert!(text.contains(&format!("# HELP {stem} {}.\n", metric.help)));
+        if let Some(unit) = metric.unit {
+            assert!(stem.ends_with(unit.as_str()));
+            assert!(text.contains(&format!("# UNIT {stem} {}\n", unit.as_str())));
+        }
+        let name = match metric.kind {
+            Kind::Histogram => format!("{}_count", metric.name),
+            _ => metric.name.clone(),
+        };
+        let of = if metric.label == "domain" {
+            "global"
+        } else {
+            "a"
+        };
+        let name = format!("{name}{{{}=\"{of}\"}}", metric.label);
+        assert!(series.contains_key(&name), "{name}");
+    }
+}
+
+#[test]
+fn values_are_those_of_the_statistics() {
+    let exporter = Exporter::new();
+    let domain = Domain::builder().name("values").budget(12_345).build();
+    let name = "a \"name\"\\ of\nlines";
+    exporter.add_domain(name, &domain).unwrap();
+    (0..10).for_each(|_| domain.call(|| ()));
+    domain.barrier();
+    // The pass counts when it has ended; the next one comes after it.
+    domain.call(|| ());
+    domain.barrier();
+    let (series, now) = (series(&exporter), domain.statistics());
+    let label = "domain=\"a \\\"name\\\"\\\\ of\\nlines\"";
+    let value = |name: &str| series[&format!("stillpoint_{name}{{{label}}}")];
+    assert_eq!(value("budget_bytes"), 12_345.0);
+    assert_eq!(
+        value("callbacks_invoked_total"),
+        now.callbacks_invoked as f64
+    );
+    assert_eq!(value("stalls_total"), 0.0);
+    assert!(value("callback_delay_seconds_count") >= 10.0);
+    assert!(value("callback_delay_seconds_sum") > 0.0);
+}
+
+#[test]
+fn buckets_are_cumulative_and_the_last_has_all() {
+    let (exporter, domain) = (Exporter::new(), Domain::new());
+    exporter.add_domain("buckets", &domain).unwrap();
+    (0..1_000).for_each(|_| domain.call(|| ()));
+    domain.barrier();
+    let series = series(&exporter);
+    let prefix = "stillpoint_callback_delay_seconds_bucket{le=\"";
+    let mut buckets: Vec<(f64, f64)> = series
+        .iter()
+        .filter_map(|(name, &count)| {
+            let (end, label) = name.strip_prefix(prefix)?.split_once('"')?;
+            let is_it = label.contains("\"buckets\"");
+            is_it.then(|| (end.parse().expect("a number"), count))
+        })
+        .collect();
+    buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
+    assert_eq!(buckets.len(), 16);
+    assert_eq!(buckets[0].0, 256e-9);
+    assert!(buckets.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    let count = series["stillpoint_callback_delay_seconds_count{domain=\"buckets\"}"];
+    assert_eq!(buckets[15], (f64::INFINITY, count));
+}
+
+#[test]
+fn names_are_taken_until_what_has_them_is_removed() {
+    let (exporter, hierarchy) = (Exporter::new(), Hierarchy::new());
+    let (domain, tenant) = (Domain::new(), tenant(&hierarchy));
+    let refused = exporter.add_domain("global", &domain).unwrap_err();
+    assert!(refused.to_string().contains("\"global\" is taken"));
+    exporter.add_domain("a", &domain).unwrap();
+    exporter.add_domain("a", &domain).unwrap_err();
+    exporter.add_tenant("a", &tenant).unwrap();
+    exporter.add_tenant("a", &tenant).unwrap_err();
+    exporter.add_tenant(OTHER, &tenant).unwrap_err();
+    assert!(exporter.remove_domain("a") && !exporter.remove_domain("a"));
+    assert!(exporter.remove_tenant("a") && !exporter.remove_tenant("a"));
+    assert!(!scrape(&exporter).contains("\"a\""));
+    exporter.add_domain("a", &domain).unwrap();
+    exporter.add_tenant("a", &tenant).unwrap();
+    tenant.delete().unwrap();
+    exporter
+        .add_tenant("a", &hierarchy.root().create().unwrap())
+        .unwrap();
+}
+
+#[test]
+fn tenants_past_the_bound_are_added_up() {
+    let (exporter, hierarchy) = (Exporter::with_tenants(2), Hierarchy::new());
+    let tenants: Vec<_> = (0..5).map(|_| tenant(&hierarchy)).collect();
+    let usage = |name: &str| {
+        let name = format!("stillpoint_tenant_usage_bytes{{tenant=\"{name}\"}}");
+        series(&exporter).get(&name).copied()
+    };
+    let charges: Vec<_> = tenants
+        .iter()
+        .map(|tenant| tenant.charge(1000).unwrap())
+        .collect();
+    for (number, tenant) in tenants.iter().enumerate() {
+        exporter.add_tenant(&number.to_string(), tenant).unwrap();
+    }
+    assert_eq!(
+        (usage("0"), usage("1"), usage("2")),
+        (Some(1000.0), Some(1000.0), None)
+    );
+    assert_eq!(usage(OTHER), Some(3000.0));
+    drop(charges);
+    tenants[0].delete().unwrap();
+    tenants[4].delete().unwrap();
+    assert_eq!(
+        (usage("0"), usage("2"), usage(OTHER)),
+        (None, None, Some(0.0))
+    );
+    let text = scrape(&exporter);
+    assert!(text.contains("stillpoint_tenant_max_bytes{tenant=\"1\"} inf"));
+    assert!(!text.contains("stillpoint_tenant_max_bytes{tenant=\"other\"}"));
+}

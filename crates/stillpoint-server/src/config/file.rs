@@ -1,0 +1,380 @@
+//! The TOML file, and the file with passwords.
+
+use super::{Address, Listener, Settings, Tenant, flags::resolve, parse_bytes};
+use crate::{space::User, store::Limits};
+use serde::Deserialize;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    memory_limit: Option<Bytes>,
+    max_item_size: Option<Bytes>,
+    threads: Option<usize>,
+    conn_limit: Option<usize>,
+    evict: Option<bool>,
+    idle_timeout: Option<u32>,
+    send_timeout: Option<u32>,
+    buffer_limit: Option<Bytes>,
+    shutdown: Option<bool>,
+    auth_file: Option<PathBuf>,
+    user_name: Option<String>,
+    #[serde(default)]
+    listen: Vec<FileListener>,
+    #[serde(default)]
+    tenant: Vec<FileTenant>,
+    #[serde(default)]
+    user: Vec<FileUser>,
+}
+
+/// A number of bytes, or one with a unit.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Bytes {
+    Number(u64),
+    Text(String),
+}
+
+impl Bytes {
+    fn get(&self) -> Result<u64, String> {
+        match self {
+            Self::Number(bytes) => Ok(*bytes),
+            Self::Text(text) => parse_bytes(text),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileListener {
+    address: Option<String>,
+    path: Option<PathBuf>,
+    mode: Option<String>,
+    #[serde(default)]
+    tenant: String,
+    #[serde(default)]
+    admin: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTenant {
+    name: String,
+    #[serde(default)]
+    prefix: Vec<String>,
+    min: Option<Bytes>,
+    low: Option<Bytes>,
+    high: Option<Bytes>,
+    max: Option<Bytes>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileUser {
+    name: String,
+    #[serde(default)]
+    tenant: String,
+    #[serde(default)]
+    admin: bool,
+}
+
+/// Reads the TOML file into `settings`.
+///
+/// # Errors
+///
+/// What is wrong, and where.
+pub fn read(path: &Path, settings: &mut Settings) -> Result<(), String> {
+    let say = |error: String| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| say(error.to_string()))?;
+    parse(&text, settings).map_err(say)
+}
+
+fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let bytes = |name: &str, value: &Option<Bytes>, setting: &mut u64| match value {
+        Some(value) => value
+            .get()
+            .map(|value| *setting = value)
+            .map_err(|error| format!("{name}: {error}")),
+        None => Ok(()),
+    };
+    bytes("memory-limit", &file.memory_limit, &mut settings.limit)?;
+    let (mut item_max, mut buffer_max) = (settings.item_max as u64, settings.buffer_max as u64);
+    bytes("max-item-size", &file.max_item_size, &mut item_max)?;
+    bytes("buffer-limit", &file.buffer_limit, &mut buffer_max)?;
+    settings.item_max = usize::try_from(item_max).unwrap_or(usize::MAX);
+    settings.buffer_max = usize::try_from(buffer_max).unwrap_or(usize::MAX);
+    settings.threads = file.threads.unwrap_or(settings.threads);
+    settings.max_connections = file.conn_limit.unwrap_or(settings.max_connections);
+    settings.evict = file.evict.unwrap_or(settings.evict);
+    settings.idle_timeout = file.idle_timeout.unwrap_or(settings.idle_timeout);
+    settings.send_timeout = file.send_timeout.unwrap_or(settings.send_timeout);
+    settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
+    settings.auth_file = file.auth_file.or(settings.auth_file.take());
+    settings.user = file.user_name.or(settings.user.take());
+    for listener in file.listen {
+        settings.listeners.extend(listeners(listener)?);
+    }
+    for tenant in file.tenant {
+        let mut limits = Limits::default();
+        for (name, value, limit) in [
+            ("min", &tenant.min, &mut limits.min),
+            ("low", &tenant.low, &mut limits.low),
+            ("high", &tenant.high, &mut limits.high),
+            ("max", &tenant.max, &mut limits.max),
+        ] {
+            bytes(name, value, limit)
+                .map_err(|error| format!("tenant {}: {error}", tenant.name))?;
+        }
+        settings.tenants.push(Tenant {
+            name: tenant.name,
+            prefixes: tenant.prefix,
+            limits,
+        });
+    }
+    // Passwords come from the other file.
+    let users = file.user.into_iter().map(|user| User {
+        name: user.name,
+        password: Vec::new(),
+        tenant: user.tenant,
+        admin: user.admin,
+    });
+    let users: Vec<_> = users.collect();
+    if !users.is_empty() {
+        settings.users = Some(users);
+    }
+    Ok(())
+}
+
+fn listeners(listener: FileListener) -> Result<Vec<Listener>, String> {
+    let addresses = match (&listener.address, &listener.path) {
+        (Some(address), None) => resolve(address, 11211)?
+            .into_iter()
+            .map(Address::Tcp)
+            .collect(),
+        (None, Some(path)) => vec![Address::Unix(path.clone())],
+        _ => return Err("[[listen]]: give either address or path".into()),
+    };
+    let mode = listener.mode.as_deref().unwrap_or("0700");
+    let mode = u32::from_str_radix(mode, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777);
+    let mode = mode.ok_or("[[listen]]: mode is octal, as \"0700\"")?;
+    let listener = |address| Listener {
+        address,
+        mode,
+        tenant: listener.tenant.clone(),
+        admin: listener.admin,
+    };
+    Ok(addresses.into_iter().map(listener).collect())
+}
+
+/// Reads names and passwords, and joins them with the users of the TOML file.
+///
+/// # Errors
+///
+/// What is wrong: above all, that others may read the file.
+pub fn read_users(settings: &mut Settings) -> Result<(), String> {
+    let Some(path) = &settings.auth_file else {
+        return match settings.users {
+            Some(_) => {
+                Err("[[user]] without an auth-file: their passwords are in that file".into())
+            }
+            None => Ok(()),
+        };
+    };
+    let say = |error: String| format!("{}: {error}", path.display());
+    let mode = fs::metadata(path)
+        .map_err(|error| say(error.to_string()))?
+        .permissions()
+        .mode();
+    if mode & 0o077 != 0 {
+        return Err(say(format!(
+            "has permissions {:04o}, so that others may read the passwords; chmod 0600",
+            mode & 0o777
+        )));
+    }
+    let text = fs::read(path).map_err(|error| say(error.to_string()))?;
+    let users = join(&text, settings.users.take().unwrap_or_default()).map_err(say)?;
+    settings.users = Some(users);
+    Ok(())
+}
+
+fn join(text: &[u8], mut users: Vec<User>) -> Result<Vec<User>, String> {
+    let mut seen = Vec::new();
+    for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.is_empty() {
+            continue;
+        }
+        let colon = line.iter().position(|&byte| byte == b':');
+        let wrong = || format!("line {}: write name:password", number + 1);
+        let colon = colon
+            .filter(|&at| at > 0 && at + 1 < line.len())
+            .ok_or_else(wrong)?;
+        let name = std::str::from_utf8(&line[..colon]).map_err(|_| wrong())?;
+        if seen.contains(&name) {
+            return Err(format!(
+                "line {}: {name} has a password already",
+                number + 1
+            ));
+        }
+        seen.push(name);
+        let password = line[colon + 1..].to_vec();
+        match users.iter_mut().find(|user| user.name == name) {
+            Some(user) => user.password = password,
+            None => users.push(User {
+                name: name.into(),
+                password,
+                tenant: String::new(),
+                admin: false,
+            }),
+        }
+    }
+    if let Some(user) = users.iter().find(|user| user.password.is_empty()) {
+        return Err(format!(
+            "user {} has no password here; add a line {}:PASSWORD",
+            user.name, user.name
+        ));
+    }
+    if users.is_empty() {
+        return Err("there is no user, so that no client could come in".into());
+    }
+    Ok(users)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        memory-limit = "128m"
+        max-item-size = 2097152
+        threads = 2
+        idle-timeout = 60
+        [[listen]]
+        path = "/run/a.sock"
+        mode = "0770"
+        tenant = "a"
+        [[listen]]
+        address = "127.0.0.1:12"
+        admin = true
+        [[tenant]]
+        name = "a"
+        min = "16m"
+        max = "64m"
+        [[tenant]]
+        name = "b"
+        prefix = ["b:", "bb:"]
+    "#;
+
+    #[test]
+    fn a_file() {
+        let mut settings = Settings::default();
+        parse(FILE, &mut settings).unwrap();
+        assert_eq!(
+            (
+                settings.limit,
+                settings.item_max,
+                settings.threads,
+                settings.idle_timeout
+            ),
+            (128 << 20, 2 << 20, 2, 60)
+        );
+        let [unix, tcp] = &settings.listeners[..] else {
+            panic!()
+        };
+        assert_eq!(
+            (&unix.address, unix.mode, &*unix.tenant, unix.admin),
+            (&Address::Unix("/run/a.sock".into()), 0o770, "a", false)
+        );
+        assert_eq!(
+            (tcp.address.to_string().as_str(), tcp.admin),
+            ("127.0.0.1:12", true)
+        );
+        let tenant = &settings.tenants[0];
+        assert_eq!(
+            (
+                settings.tenants[1].prefixes.len(),
+                tenant.limits.min,
+                tenant.limits.high,
+                tenant.limits.max
+            ),
+            (2, 16 << 20, u64::MAX, 64 << 20)
+        );
+        assert_eq!(settings.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (text, says) in [
+            ("bogus = 1", "bogus"),
+            ("threads = \"two\"", "threads"),
+            ("memory-limit = \"1x\"", "memory-limit"),
+            ("memory-limit = -1", "memory-limit"),
+            ("[[listen]]\ntenant = \"a\"", "either address or path"),
+            ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
+            ("[[tenant]]\nprefix = []", "name"),
+            ("[[tenant]]\nname = \"a\"\nmin = \"much\"", "tenant a: min"),
+            ("= =", "line 1"),
+        ] {
+            let error = parse(text, &mut Settings::default()).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn passwords() {
+        let admin = User {
+            name: "root".into(),
+            password: Vec::new(),
+            tenant: "a".into(),
+            admin: true,
+        };
+        let users = join(b"ann:s:e cret\r\n\nroot:x\n", vec![admin.clone()]).unwrap();
+        assert_eq!(users.len(), 2);
+        assert!(
+            users
+                .iter()
+                .any(|user| user.name == "ann" && user.password == b"s:e cret" && !user.admin)
+        );
+        assert!(users.iter().any(|user| user.name == "root"
+            && user.password == b"x"
+            && user.admin
+            && user.tenant == "a"));
+        for (text, says) in [
+            ("ann", "line 1"),
+            (":x", "line 1"),
+            ("ann:", "line 1"),
+            ("ann:a\nann:b", "already"),
+            ("", "no user"),
+        ] {
+            let error = join(text.as_bytes(), Vec::new()).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        assert!(join(b"ann:x", vec![admin]).unwrap_err().contains("root"));
+    }
+
+    #[test]
+    fn others_must_not_read_passwords() {
+        let path = std::env::temp_dir().join(format!("stillcache-auth-{}", std::process::id()));
+        fs::write(&path, "ann:x\n").unwrap();
+        let read = |mode| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let mut settings = Settings {
+                auth_file: Some(path.clone()),
+                ..Settings::default()
+            };
+            read_users(&mut settings).map(|()| settings.users.unwrap().len())
+        };
+        for open in [0o604, 0o640, 0o660] {
+            assert!(read(open).unwrap_err().contains("chmod 0600"));
+        }
+        assert_eq!(read(0o600), Ok(1));
+        fs::remove_file(path).unwrap();
+    }
+}

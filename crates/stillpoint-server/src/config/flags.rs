@@ -1,0 +1,392 @@
+//! The command line, as memcached's where the meaning is the same.
+
+use super::{Address, Binding, Listener, Settings, file, parse_bytes};
+use clap::{ArgAction, Parser};
+use std::{
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+    sync::Arc,
+};
+
+/// A cache server with tenants, which speaks memcached's protocol and gives memory back.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "stillcache", version = crate::VERSION, disable_version_flag = true)]
+#[allow(missing_docs)]
+pub struct Flags {
+    /// TCP port; 0: none, -1: any that is free [default: 11211]
+    #[arg(short, long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-1..=65535))]
+    pub port: Option<i32>,
+    /// Addresses to listen on, with a port or without, divided by commas [default: 127.0.0.1]
+    #[arg(short, long, value_delimiter = ',')]
+    pub listen: Vec<String>,
+    /// Unix socket to listen on, instead of TCP
+    #[arg(short = 's', long = "unix-socket")]
+    pub unix_socket: Option<PathBuf>,
+    /// Permissions of the Unix socket, in octal
+    #[arg(short = 'a', long = "unix-mask", default_value = "0700")]
+    pub unix_mask: String,
+    /// Unix socket whose clients are admins: tenants, limits, shutdown
+    #[arg(long)]
+    pub admin_socket: Option<PathBuf>,
+    /// Memory for items, in MiB [default: 64]
+    #[arg(short, long)]
+    pub memory_limit: Option<u64>,
+    /// The longest value, in bytes or with k or m behind the number [default: 1m]
+    #[arg(short = 'I', long)]
+    pub max_item_size: Option<String>,
+    /// Threads [default: one for each processor]
+    #[arg(short, long)]
+    pub threads: Option<usize>,
+    /// The most clients at a time [default: 1024]
+    #[arg(short, long)]
+    pub conn_limit: Option<usize>,
+    /// Connections that may wait to be accepted [default: 1024]
+    #[arg(short, long)]
+    pub backlog: Option<u32>,
+    /// Answer with an error when memory is used up, instead of evicting
+    #[arg(short = 'M', long)]
+    pub disable_evictions: bool,
+    /// Say that items have no CAS values (they have)
+    #[arg(short = 'C', long)]
+    pub disable_cas: bool,
+    /// Refuse flush_all
+    #[arg(short = 'F', long)]
+    pub disable_flush_all: bool,
+    /// Refuse to list keys
+    #[arg(short = 'X', long)]
+    pub disable_dumping: bool,
+    /// Refuse watch
+    #[arg(short = 'W', long)]
+    pub disable_watch: bool,
+    /// Enable shutdown, for admins; clients that need not authenticate are admins then
+    #[arg(short = 'A', long)]
+    pub enable_shutdown: bool,
+    /// Protocol: auto, ascii or binary
+    #[arg(short = 'B', long, value_parser = ["auto", "ascii", "binary"])]
+    pub protocol: Option<String>,
+    /// Requests of one client that are executed before others have their turn
+    #[arg(short = 'R', long)]
+    pub max_reqs_per_event: Option<u32>,
+    /// File of name:password lines; clients have to authenticate
+    #[arg(short = 'Y', long)]
+    pub auth_file: Option<PathBuf>,
+    /// Only 0: UDP is not spoken
+    #[arg(short = 'U', long, allow_negative_numbers = true)]
+    pub udp_port: Option<i32>,
+    /// More log; twice: each request
+    #[arg(short, long, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Go to the background
+    #[arg(short, long)]
+    pub daemon: bool,
+    /// Become that user, if started as root
+    #[arg(short, long)]
+    pub user: Option<String>,
+    /// Write the process's number to a file
+    #[arg(short = 'P', long)]
+    pub pidfile: Option<PathBuf>,
+    /// TOML file with tenants, users, listeners and the rest
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Options: idle_timeout=SECONDS, send_timeout=SECONDS; memcached's for slabs and lists are ignored
+    #[arg(short = 'o', long = "extended", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version)]
+    version: Option<bool>,
+}
+
+/// Options of memcached that are about what does not exist here.
+const IGNORED: &[&str] = &[
+    "modern",
+    "no_modern",
+    "maxconns_fast",
+    "no_maxconns_fast",
+    "hashpower",
+    "hash_algorithm",
+    "tail_repair_time",
+    "no_hashexpand",
+    "relaxed_privileges",
+    "no_drop_privileges",
+    "inline_ascii_resp",
+    "no_inline_ascii_resp",
+    "temporary_ttl",
+    "track_sizes",
+    "worker_logbuf_size",
+    "watcher_logbuf_size",
+    "read_buf_mem_limit",
+    "resp_obj_mem_limit",
+];
+const IGNORED_PREFIXES: &[&str] = &["slab_", "no_slab_", "lru_", "no_lru_", "hot_", "warm_"];
+
+impl Flags {
+    /// The settings that the command line and the file make, and what else the operator should know.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what to do.
+    pub fn settings(&self) -> Result<(Settings, Vec<String>), String> {
+        self.over(Settings::default())
+    }
+
+    /// Like [`Flags::settings`], with `settings` where neither says anything. These are what SIGHUP comes to.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what to do.
+    pub fn over(&self, mut settings: Settings) -> Result<(Settings, Vec<String>), String> {
+        let mut notes = Vec::new();
+        if let Some(path) = &self.config {
+            file::read(path, &mut settings)?;
+        }
+        set(&mut settings.threads, self.threads);
+        set(&mut settings.max_connections, self.conn_limit);
+        set(&mut settings.backlog, self.backlog);
+        set(&mut settings.requests_per_event, self.max_reqs_per_event);
+        if let Some(mib) = self.memory_limit {
+            settings.limit = mib
+                .checked_mul(1 << 20)
+                .ok_or("-m: more than there can be")?;
+        }
+        if let Some(size) = &self.max_item_size {
+            let bytes = parse_bytes(size).map_err(|error| format!("-I {error}"))?;
+            settings.item_max = usize::try_from(bytes).unwrap_or(usize::MAX);
+        }
+        settings.evict &= !self.disable_evictions;
+        settings.cas &= !self.disable_cas;
+        settings.flush &= !self.disable_flush_all;
+        settings.dump &= !self.disable_dumping;
+        settings.watch &= !self.disable_watch;
+        settings.shutdown |= self.enable_shutdown;
+        settings.admin_clients |= self.enable_shutdown;
+        settings.verbosity = settings.verbosity.max(self.verbose.into());
+        settings.daemon = self.daemon;
+        settings.pid_file.clone_from(&self.pidfile);
+        if self.user.is_some() {
+            settings.user.clone_from(&self.user);
+        }
+        if let Some(binding) = &self.protocol {
+            settings.binding = match binding.as_str() {
+                "ascii" => Binding::Ascii,
+                "binary" => Binding::Binary,
+                _ => Binding::Auto,
+            };
+        }
+        if self.udp_port.is_some_and(|port| port != 0) {
+            notes.push("-U: UDP is not spoken; clients of memcached have not used it by default since 1.5.6".into());
+        }
+        for option in self.options.iter().filter(|option| !option.is_empty()) {
+            self.option(option, &mut settings, &mut notes)?;
+        }
+        if let Some(path) = &self.auth_file {
+            settings.auth_file = Some(path.clone());
+        }
+        file::read_users(&mut settings)?;
+        settings.flags = Some(Arc::new(self.clone()));
+        self.listeners(&mut settings)?;
+        settings.check()?;
+        warn(&settings, &mut notes);
+        Ok((settings, notes))
+    }
+
+    fn option(
+        &self,
+        option: &str,
+        settings: &mut Settings,
+        notes: &mut Vec<String>,
+    ) -> Result<(), String> {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let seconds = || {
+            value
+                .parse()
+                .map_err(|_| format!("-o {name}: {value:?} is no number of seconds"))
+        };
+        match name {
+            "idle_timeout" => settings.idle_timeout = seconds()?,
+            "send_timeout" => settings.send_timeout = seconds()?,
+            // For tests; not in the help.
+            "admin" => settings.admin_clients = true,
+            "debug" => settings.debug = true,
+            _ if IGNORED.contains(&name)
+                || IGNORED_PREFIXES
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix)) =>
+            {
+                if self.verbose > 0 {
+                    notes.push(format!("-o {name}: is about slabs, lists or buffers that do not exist here; ignored"));
+                }
+            }
+            _ => return Err(format!("-o {name}: there is no such option; see --help")),
+        }
+        Ok(())
+    }
+
+    fn listeners(&self, settings: &mut Settings) -> Result<(), String> {
+        let mode = u32::from_str_radix(&self.unix_mask, 8)
+            .ok()
+            .filter(|mode| *mode <= 0o777);
+        let mode =
+            mode.ok_or_else(|| format!("-a {}: permissions are octal, as 0700", self.unix_mask))?;
+        let listener = |address, admin| Listener {
+            address,
+            mode,
+            tenant: String::new(),
+            admin,
+        };
+        let from_file = !settings.listeners.is_empty();
+        let tcp = self.port.is_some()
+            || !self.listen.is_empty()
+            || (self.unix_socket.is_none() && !from_file);
+        let port = match self.port {
+            None => 11211,
+            Some(-1) => 0,
+            Some(port) => u16::try_from(port).unwrap_or(0),
+        };
+        settings.port = if tcp && self.port != Some(0) { port } else { 0 };
+        if tcp && self.port != Some(0) {
+            let default = ["127.0.0.1".to_owned()];
+            let hosts = if self.listen.is_empty() {
+                &default[..]
+            } else {
+                &self.listen[..]
+            };
+            for host in hosts {
+                for address in resolve(host, port)? {
+                    settings
+                        .listeners
+                        .push(listener(Address::Tcp(address), false));
+                }
+            }
+        }
+        for (path, admin) in [(&self.unix_socket, false), (&self.admin_socket, true)] {
+            if let Some(path) = path {
+                settings
+                    .listeners
+                    .push(listener(Address::Unix(path.clone()), admin));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set<T: Copy>(setting: &mut T, flag: Option<T>) {
+    if let Some(value) = flag {
+        *setting = value;
+    }
+}
+
+/// The addresses of `host`, with `port` if it has none.
+pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let found: Vec<_> = match host.rsplit_once(':') {
+        Some(_) => host.to_socket_addrs(),
+        None => (host, port).to_socket_addrs(),
+    }
+    .map_err(|error| format!("-l {host}: {error}; give an address, or a name that resolves"))?
+    .collect();
+    if found.is_empty() {
+        return Err(format!("-l {host}: the name has no address"));
+    }
+    Ok(found)
+}
+
+fn warn(settings: &Settings, notes: &mut Vec<String>) {
+    for listener in &settings.listeners {
+        if let Address::Tcp(address) = listener.address
+            && !address.ip().is_loopback()
+            && !settings.authenticates()
+        {
+            notes.push(format!(
+                "listens on {address} without authentication: all who reach it read and write; use -Y FILE, or -l 127.0.0.1"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(line: &str) -> Result<(Settings, Vec<String>), String> {
+        let words = std::iter::once("stillcache").chain(line.split_whitespace());
+        Flags::try_parse_from(words)
+            .map_err(|error| error.to_string())?
+            .settings()
+    }
+
+    #[test]
+    fn memcacheds_flags() {
+        let (none, notes) = settings("").unwrap();
+        assert_eq!(none.listeners[0].address.to_string(), "127.0.0.1:11211");
+        assert_eq!(
+            (none.limit, none.item_max, none.max_connections, notes.len()),
+            (64 << 20, 1 << 20, 1024, 0)
+        );
+        let (all, _) = settings("-m 100 -I 512k -t 3 -c 7 -p 0 -s /tmp/s -M -C -F -X -W -vv -R 20 -b 9 -B ascii -P /p -d -u x -U 0 -o idle_timeout=3,slab_reassign,no_modern").unwrap();
+        assert_eq!(
+            (all.limit, all.item_max, all.threads, all.max_connections),
+            (100 << 20, 512 << 10, 3, 7)
+        );
+        assert_eq!(all.listeners.len(), 1);
+        assert_eq!(all.listeners[0].address, Address::Unix("/tmp/s".into()));
+        assert!(!all.evict && !all.cas && !all.flush && !all.dump && !all.watch && all.daemon);
+        assert_eq!(
+            (
+                all.verbosity,
+                all.requests_per_event,
+                all.backlog,
+                all.idle_timeout
+            ),
+            (2, 20, 9, 3)
+        );
+        assert_eq!(
+            (all.binding, all.user.as_deref()),
+            (Binding::Ascii, Some("x"))
+        );
+        let (two, _) = settings("-l 127.0.0.1:5,[::1] -p 6").unwrap();
+        let addresses: Vec<_> = two
+            .listeners
+            .iter()
+            .map(|listener| listener.address.to_string())
+            .collect();
+        assert_eq!(addresses, ["127.0.0.1:5", "[::1]:6"]);
+    }
+
+    #[test]
+    fn wrong_usage_is_refused() {
+        for line in [
+            "-p 65536",
+            "-p -2",
+            "-t 0",
+            "-t -1",
+            "-c 0",
+            "-c -1",
+            "-I 1000",
+            "-I 256m",
+            "-I x",
+            "-B http",
+            "-o bogus",
+            "-l fooble.invalid",
+            "-a 9",
+            "-m -1",
+            "-m 99999999999999999999",
+            "-m 18446744073709551615",
+            "-S",
+            "-o idle_timeout=x",
+            "extra",
+            "-Y /nonexistent",
+            "--config /nonexistent",
+        ] {
+            assert!(settings(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_public_address_without_authentication_warns() {
+        assert!(settings("-l 0.0.0.0").unwrap().1[0].contains("without authentication"));
+        assert!(settings("-U 5").unwrap().1[0].contains("UDP"));
+    }
+}

@@ -1,0 +1,203 @@
+//! A connection: what of it waits between events.
+
+use crate::{
+    output::Output,
+    session::{Close, Session},
+    shared::Shared,
+};
+use rustix::{
+    fd::OwnedFd,
+    io::Errno,
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+};
+use std::{io::IoSlice, sync::atomic::Ordering};
+
+/// How much of what a socket does not take is copied, so that nothing stays pinned.
+const COPY_LEFT: usize = 64 << 10;
+/// What a client must read or write in a second, beyond the time that it has anyway.
+const LEAST_RATE: usize = 256 << 10;
+/// How many pieces are sent by one call.
+const SLICES: usize = 64;
+
+/// A client's connection.
+pub(crate) struct Connection {
+    pub(crate) fd: OwnedFd,
+    pub(crate) session: Session,
+    /// What has arrived, and is no whole request yet or has to wait.
+    pub(crate) input: Vec<u8>,
+    /// What is to be sent, and was not taken by the socket.
+    pub(crate) pending: Output,
+    /// Whether `input` may have whole requests.
+    pub(crate) resume: bool,
+    /// The second of the thread's clock at which it is dropped, or 0.
+    pub(crate) deadline: u32,
+    /// The second in which something arrived.
+    pub(crate) active: u32,
+    /// Whether the thread waits until the socket takes more, instead of until it has more.
+    pub(crate) waits_to_send: bool,
+    /// [`Session::finished`] when the deadline was set.
+    finished: u32,
+    /// What is charged for its buffers.
+    charged: usize,
+}
+
+/// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could.
+pub(crate) fn send(fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
+    let mut sent = 0;
+    while !output.is_empty() {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let used = output.slices(&mut slices);
+        let result = sendmsg(
+            fd,
+            &slices[..used],
+            &mut SendAncillaryBuffer::default(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        );
+        match result {
+            Ok(bytes) => {
+                output.advance(bytes);
+                sent += bytes;
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    if output.is_empty() {
+        output.clear();
+    }
+    Ok(sent)
+}
+
+impl Connection {
+    pub(crate) fn new(fd: OwnedFd, session: Session, now: u32) -> Self {
+        Self {
+            fd,
+            session,
+            input: Vec::new(),
+            pending: Output::default(),
+            resume: false,
+            deadline: 0,
+            active: now,
+            waits_to_send: false,
+            finished: 0,
+            charged: 0,
+        }
+    }
+
+    /// Keeps what has not been consumed. Fails without memory.
+    pub(crate) fn keep_input(&mut self, rest: &[u8]) -> Result<(), Close> {
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.input
+            .try_reserve_exact(rest.len())
+            .map_err(|_| Close::Memory)?;
+        self.input.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Charges what it keeps to the limit of all connections. Fails if that is exceeded.
+    pub(crate) fn charge(&mut self, shared: &Shared) -> Result<(), Close> {
+        let takes = self.input.capacity() + self.pending.footprint();
+        let all = &shared.totals.buffer_bytes;
+        if takes == self.charged {
+            return Ok(());
+        }
+        let total = all.fetch_add(takes, Ordering::Relaxed) + takes - self.charged;
+        all.fetch_sub(self.charged, Ordering::Relaxed);
+        let grown = takes > self.charged;
+        self.charged = takes;
+        if grown && total > shared.settings.buffer_max {
+            return Err(Close::Memory);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn uncharge(&mut self, shared: &Shared) {
+        shared
+            .totals
+            .buffer_bytes
+            .fetch_sub(std::mem::take(&mut self.charged), Ordering::Relaxed);
+    }
+
+    /// Keeps what the socket has not taken of `output`.
+    pub(crate) fn keep_output(&mut self, output: &mut Output) -> Result<(), Close> {
+        self.pending = output.take_left(COPY_LEFT).ok_or(Close::Memory)?;
+        Ok(())
+    }
+
+    /// Sets or clears the time until which the client has to take what waits, or to send what it has announced.
+    pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
+        let bytes = if self.pending.is_empty() {
+            self.session.expects()
+        } else if self.session.watcher().is_some() && !self.pending.has_pins() {
+            // What a watcher does not read in time is skipped.
+            None
+        } else {
+            Some(self.pending.left())
+        };
+        // What it has finished says nothing about what comes next.
+        if self.finished != self.session.finished() {
+            self.finished = self.session.finished();
+            self.deadline = 0;
+        }
+        match bytes {
+            None => self.deadline = 0,
+            // A client cannot extend it by taking or sending a little.
+            Some(_) if self.deadline != 0 => {}
+            Some(bytes) => {
+                let extra = u32::try_from(bytes / LEAST_RATE).unwrap_or(u32::MAX);
+                self.deadline = now.saturating_add(timeout.max(1)).saturating_add(extra);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{fuzz, session::Context};
+    use std::sync::Arc;
+
+    /// One that loads values without a pause is never between two of them when its deadline is looked at.
+    #[test]
+    fn each_value_has_a_deadline_of_its_own() {
+        let shared = fuzz::new_shared(|_| {});
+        let directory = shared.directory();
+        let session = fuzz::new_session(&directory, false, true);
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let mut connection = Connection::new(fd, session, 0);
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
+        let mut out = Output::default();
+        let mut feed = |connection: &mut Connection, bytes: &[u8]| {
+            let mut cx = Context {
+                shared: &shared,
+                directory: &directory,
+                thread: 0,
+                now: shared.store.now(),
+                budget: 1000,
+                out: &mut out,
+                wake: &wake,
+            };
+            assert_eq!(connection.session.feed(bytes, &mut cx), bytes.len());
+        };
+        feed(&mut connection, b"set k 0 0 10\r\n01234");
+        connection.set_deadline(100, 30);
+        assert_eq!(connection.deadline, 130);
+        // A little more does not extend it.
+        feed(&mut connection, b"5");
+        connection.set_deadline(110, 30);
+        assert_eq!(connection.deadline, 130);
+        feed(&mut connection, b"6789\r\nset k 0 0 10\r\n01234");
+        connection.set_deadline(120, 30);
+        assert_eq!(connection.deadline, 150);
+        // What is skipped as well.
+        feed(&mut connection, b"56789\r\nset k 0 0 200000\r\nx");
+        connection.set_deadline(140, 30);
+        assert_eq!(connection.deadline, 170);
+        feed(&mut connection, &[b'x'; 200_001]);
+        connection.set_deadline(141, 30);
+        assert_eq!(connection.deadline, 0);
+    }
+}

@@ -1,0 +1,525 @@
+//! Sockets that are listened on, and the thread that accepts.
+
+use super::{
+    wake::Waker,
+    worker::{Arrival, Inbox},
+};
+use crate::{
+    config::{Address, Listener},
+    session::Access,
+    shared::{Card, Shared, lock},
+};
+use rustix::{
+    event::{
+        Timespec,
+        epoll::{self, EventData, EventFlags},
+    },
+    fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt},
+};
+use std::{
+    fs,
+    io::{self, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            fs::{FileTypeExt, PermissionsExt},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::Path,
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Instant,
+};
+
+/// The token of the eventfd, by which the thread is asked to stop.
+const WAKE: u64 = u64::MAX;
+/// The token of the signals.
+const SIGNALS: u64 = u64::MAX - 1;
+/// Without a descriptor or memory for another connection, accepting pauses for so long.
+const PAUSE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+
+/// After so many connections other listeners, and signals, have their turn.
+const AT_ONCE: u32 = 64;
+
+/// A socket that is listened on.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// A socket with who comes in by it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    socket: Socket,
+    setting: Listener,
+    pub(crate) name: String,
+    transport: &'static str,
+    /// Whether this process has made it, and so removes its file.
+    owned: bool,
+}
+
+impl Open {
+    /// Binds the socket of a setting.
+    pub(crate) fn bind(setting: Listener, backlog: u32) -> io::Result<Self> {
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        let socket = match &setting.address {
+            Address::Tcp(address) => {
+                let family = match address {
+                    SocketAddr::V4(_) => AddressFamily::INET,
+                    SocketAddr::V6(_) => AddressFamily::INET6,
+                };
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+                sockopt::set_socket_reuseaddr(&socket, true)?;
+                if address.is_ipv6() {
+                    // It would take the port of `0.0.0.0` too.
+                    sockopt::set_ipv6_v6only(&socket, true)?;
+                }
+                rustix::net::bind(&socket, address)?;
+                rustix::net::listen(&socket, backlog)?;
+                Socket::Tcp(socket.into())
+            }
+            Address::Unix(path) => {
+                remove_stale(path)?;
+                // The permissions that others have in between are none.
+                let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+                let socket = UnixListener::bind(path);
+                rustix::process::umask(old);
+                let socket = socket?;
+                fs::set_permissions(path, fs::Permissions::from_mode(setting.mode))?;
+                rustix::net::listen(&socket, backlog)?;
+                Socket::Unix(socket)
+            }
+        };
+        Self::of(socket, setting, true)
+    }
+
+    /// Takes over a socket that the service manager has opened.
+    pub(crate) fn inherited(fd: OwnedFd) -> io::Result<Self> {
+        let socket = UnixListener::from(fd);
+        let (socket, address) = match socket.local_addr() {
+            Ok(address) => {
+                let path = address
+                    .as_pathname()
+                    .map(Path::to_owned)
+                    .unwrap_or_default();
+                (Socket::Unix(socket), Address::Unix(path))
+            }
+            // Its address is of another kind.
+            Err(_) => {
+                let socket = TcpListener::from(OwnedFd::from(socket));
+                let address = Address::Tcp(socket.local_addr()?);
+                (Socket::Tcp(socket), address)
+            }
+        };
+        let setting = Listener {
+            address,
+            mode: 0o700,
+            tenant: String::new(),
+            admin: false,
+        };
+        Self::of(socket, setting, false)
+    }
+
+    fn of(socket: Socket, setting: Listener, owned: bool) -> io::Result<Self> {
+        let (name, transport) = match &socket {
+            Socket::Tcp(socket) => {
+                socket.set_nonblocking(true)?;
+                (format!("tcp:{}", socket.local_addr()?), "tcp")
+            }
+            Socket::Unix(socket) => {
+                socket.set_nonblocking(true)?;
+                (format!("unix:{}", setting.address), "local")
+            }
+        };
+        Ok(Self {
+            socket,
+            setting,
+            name,
+            transport,
+            owned,
+        })
+    }
+
+    /// The port of a TCP socket.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(socket) => socket.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    fn accept(&self) -> io::Result<(OwnedFd, String)> {
+        match &self.socket {
+            Socket::Tcp(socket) => {
+                let (stream, peer) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                // It fails only for a connection that has ended, which the first read tells.
+                let _ = stream.set_nodelay(true);
+                let _ = sockopt::set_socket_keepalive(&stream, true);
+                Ok((stream.into(), format!("tcp:{peer}")))
+            }
+            Socket::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((stream.into(), "unix:".into()))
+            }
+        }
+    }
+
+    /// Removes the file of a Unix socket that this process has made.
+    pub(crate) fn remove(&self) {
+        if self.owned
+            && let Address::Unix(path) = &self.setting.address
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Removes a Unix socket on which no server listens.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file of that name, which is no socket",
+        ));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    fs::remove_file(path)
+}
+
+/// What the thread that accepts was told by its wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// To stop.
+    Stop,
+    /// A signal has arrived.
+    Signal,
+}
+
+pub(crate) struct Acceptor {
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    listeners: Vec<Open>,
+    workers: Vec<Arc<Inbox>>,
+    next: usize,
+    paused: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        listeners: Vec<Open>,
+        workers: Vec<Arc<Inbox>>,
+        waker: &Waker,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &waker.0, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let acceptor = Self {
+            shared,
+            epoll,
+            listeners,
+            workers,
+            next: 0,
+            paused: None,
+        };
+        acceptor.listen(true)?;
+        for open in &acceptor.listeners {
+            let card = Card {
+                peer: open.name.clone(),
+                local: String::new(),
+                transport: open.transport,
+                tenant: Mutex::new(open.setting.tenant.as_str().into()),
+                state: 0.into(),
+                last: acceptor.shared.store.now().into(),
+            };
+            lock(&acceptor.shared.cards).insert(open.socket.as_fd().as_raw_fd(), Arc::new(card));
+        }
+        Ok(acceptor)
+    }
+
+    /// Also returns from its wait when a signal has arrived.
+    pub(crate) fn watch(&self, signals: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::add(
+            &self.epoll,
+            signals,
+            EventData::new_u64(SIGNALS),
+            EventFlags::IN,
+        )
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(Open::local).collect()
+    }
+
+    fn listen(&self, on: bool) -> Result<(), Errno> {
+        for (index, open) in self.listeners.iter().enumerate() {
+            if on {
+                epoll::add(
+                    &self.epoll,
+                    &open.socket,
+                    EventData::new_u64(index as u64),
+                    EventFlags::IN,
+                )?;
+            } else {
+                epoll::delete(&self.epoll, &open.socket)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Accepts connections until there is something else to do.
+    pub(crate) fn run(&mut self, waker: &Waker) -> Told {
+        let mut events = Vec::with_capacity(16);
+        loop {
+            if self.shared.is_stopping() {
+                return Told::Stop;
+            }
+            events.clear();
+            let timeout = self.paused.map(|_| PAUSE);
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => {
+                    self.shared
+                        .log
+                        .note(format_args!("epoll: {error}; the server stops"));
+                    return Told::Stop;
+                }
+            }
+            self.resume();
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => waker.clear(),
+                    SIGNALS => return Told::Signal,
+                    index => self.accept(index as usize),
+                }
+            }
+        }
+    }
+
+    /// Accepts some of the connections that wait; for those that are left the next wait returns at once.
+    fn accept(&mut self, index: usize) {
+        for _ in 0..AT_ONCE {
+            // By an event of the same wait, without descriptors.
+            if self.paused.is_some() {
+                return;
+            }
+            let open = &self.listeners[index];
+            match open.accept() {
+                Ok((fd, peer)) => self.admit(index, fd, peer),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The client has gone before it was accepted.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => return self.pause(&error),
+            }
+            if self.shared.is_stopping() {
+                return;
+            }
+        }
+    }
+
+    fn admit(&mut self, index: usize, fd: OwnedFd, peer: String) {
+        let open = &self.listeners[index];
+        let (settings, totals) = (&self.shared.settings, &self.shared.totals);
+        let before = totals.connections.fetch_add(1, Ordering::Relaxed);
+        // An admin's socket is for when everything else is full.
+        if before >= settings.max_connections && !open.setting.admin {
+            totals.connections.fetch_sub(1, Ordering::Relaxed);
+            totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
+            // It is told if its socket takes that at once.
+            let mut stream = TcpStream::from(fd);
+            let _ = stream.write(b"ERROR Too many open connections\r\n");
+            return;
+        }
+        let directory = self.shared.directory();
+        let Some(home) = directory.spaces.get(open.setting.tenant.as_str()) else {
+            // Its tenant was deleted.
+            totals.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
+        totals.connections_total.fetch_add(1, Ordering::Relaxed);
+        let access = Access {
+            home: Arc::clone(home),
+            admin: open.setting.admin || (settings.admin_clients && !settings.authenticates()),
+            known: open.setting.admin || !settings.authenticates(),
+            user: None,
+        };
+        let card = Card {
+            peer,
+            local: open.name.clone(),
+            transport: open.transport,
+            tenant: Mutex::new(Arc::clone(&home.name)),
+            state: 1.into(),
+            last: 0.into(),
+        };
+        let arrival = Arrival {
+            fd,
+            access,
+            card: Arc::new(card),
+            version: directory.version,
+        };
+        self.workers[self.next].push(arrival);
+        self.next = (self.next + 1) % self.workers.len();
+    }
+
+    fn pause(&mut self, error: &io::Error) {
+        if self.paused.is_some() {
+            return;
+        }
+        let totals = &self.shared.totals;
+        self.shared.log.note(format_args!(
+            "cannot accept: {error}; trying again ten times a second (is `ulimit -n` above -c?)"
+        ));
+        if self.listen(false).is_err() {
+            return self.shared.stop();
+        }
+        totals.accept_paused.store(true, Ordering::Relaxed);
+        totals.accept_pauses.fetch_add(1, Ordering::Relaxed);
+        self.paused = Some(Instant::now());
+    }
+
+    fn resume(&mut self) {
+        let Some(since) = self.paused else { return };
+        if since.elapsed().as_nanos() < PAUSE.tv_nsec as u128 {
+            return;
+        }
+        if self.listen(true).is_err() {
+            return self.shared.stop();
+        }
+        self.paused = None;
+        let totals = &self.shared.totals;
+        totals.accept_paused.store(false, Ordering::Relaxed);
+        let paused = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        totals.accept_paused_us.fetch_add(paused, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_sockets(&self) {
+        for open in &self.listeners {
+            open.remove();
+        }
+    }
+
+    pub(crate) fn wake_workers(&self) {
+        for worker in &self.workers {
+            worker.waker.wake();
+        }
+    }
+}
+
+/// Tells the service manager something, if there is one that listens.
+pub(crate) fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let send = || -> io::Result<()> {
+        let socket = std::os::unix::net::UnixDatagram::unbound()?;
+        let address = match path.as_encoded_bytes().strip_prefix(b"@") {
+            Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name)?,
+            None => std::os::unix::net::SocketAddr::from_pathname(&path)?,
+        };
+        socket.send_to_addr(state.as_bytes(), &address)?;
+        Ok(())
+    };
+    // A manager that does not listen times the service out, and says so.
+    let _ = send();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz;
+
+    fn unix(name: &str) -> Listener {
+        let name = format!("stillcache-{}-{name}", std::process::id());
+        Listener {
+            address: Address::Unix(std::env::temp_dir().join(name)),
+            mode: 0o700,
+            tenant: String::new(),
+            admin: false,
+        }
+    }
+
+    /// Without descriptors each listener that has a client says so.
+    #[test]
+    fn accepting_pauses_once_for_all_listeners() {
+        let listeners = ["one", "two"].map(|name| Open::bind(unix(name), 8).unwrap());
+        let shared = fuzz::new_shared(|_| {});
+        let waker = Waker::new().unwrap();
+        let mut acceptor =
+            Acceptor::new(Arc::clone(&shared), listeners.into(), Vec::new(), &waker).unwrap();
+        for _ in 0..2 {
+            acceptor.pause(&Errno::MFILE.into());
+        }
+        assert!(!shared.is_stopping());
+        assert_eq!(shared.totals.accept_pauses.load(Ordering::Relaxed), 1);
+        acceptor.paused = Instant::now().checked_sub(std::time::Duration::from_secs(1));
+        acceptor.resume();
+        assert!(acceptor.paused.is_none() && !shared.is_stopping());
+        acceptor.remove_sockets();
+    }
+
+    #[test]
+    fn all_addresses_of_both_families_have_the_same_port() {
+        let tcp = |address: &str| {
+            let address = Address::Tcp(address.parse().unwrap());
+            let setting = Listener {
+                address,
+                ..unix("")
+            };
+            Open::bind(setting, 8)
+        };
+        let four = tcp("0.0.0.0:0").unwrap();
+        let port = four.local().unwrap().port();
+        match tcp(&format!("[::]:{port}")) {
+            Ok(six) => assert_eq!(six.local().unwrap().port(), port),
+            // A system without the family.
+            Err(error) => assert_ne!(error.kind(), io::ErrorKind::AddrInUse),
+        }
+    }
+
+    #[test]
+    fn a_socket_that_was_handed_over_keeps_its_file() {
+        let setting = unix("kept");
+        let Address::Unix(path) = setting.address.clone() else {
+            unreachable!("a Unix socket")
+        };
+        let theirs = UnixListener::bind(&path).unwrap();
+        let ours = Open::inherited(theirs.try_clone().unwrap().into()).unwrap();
+        ours.remove();
+        assert!(path.exists());
+        drop((ours, theirs));
+        let ours = Open::bind(setting, 8).unwrap();
+        ours.remove();
+        assert!(!path.exists());
+    }
+}

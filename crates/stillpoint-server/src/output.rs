@@ -1,0 +1,290 @@
+//! What is to be sent: bytes, and values that stay where they lie.
+
+use crate::store::{Item, Pin};
+use std::{collections::VecDeque, io::IoSlice};
+
+/// Up to this many bytes of a value are copied inside the section; a longer one is pinned.
+pub(crate) const COPY_MAX: usize = 4096;
+/// From this on no further request is executed before what waits has been sent.
+const FULL: usize = 64 << 10;
+/// The most pins that wait.
+const MAX_PINS: usize = 64;
+/// What a response needs beside its value: a key, a line of flags, numbers.
+const ROOM: usize = COPY_MAX + 1024;
+
+/// What is to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    pub(crate) bytes: Vec<u8>,
+    /// Values that are sent before `bytes` at these positions, and have not been sent.
+    pins: VecDeque<(usize, Pin)>,
+    pinned: usize,
+    /// How much of `bytes` has been sent.
+    sent: usize,
+    /// How much of the first pin has been sent.
+    sent_of_pin: usize,
+}
+
+/// Where an output was, to go back to as long as nothing has been sent since.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark(usize);
+
+impl Output {
+    /// Makes room for a response, so that no allocation happens inside a section. False without memory.
+    #[inline]
+    pub(crate) fn reserve(&mut self) -> bool {
+        if self.bytes.capacity() - self.bytes.len() >= ROOM
+            && self.pins.capacity() > self.pins.len()
+        {
+            return true;
+        }
+        self.bytes.try_reserve(ROOM).is_ok() && self.pins.try_reserve(1).is_ok()
+    }
+
+    /// Appends the value of an item, which [`Output::reserve`] has made room for. False if it is long, and may not be pinned.
+    #[inline]
+    pub(crate) fn push_value(&mut self, item: &Item<'_>) -> bool {
+        let value = item.value();
+        if value.len() <= COPY_MAX {
+            self.bytes.extend_from_slice(value);
+            return true;
+        }
+        let Some(pin) = item.pin() else {
+            return false;
+        };
+        self.pinned += pin.len();
+        self.pins.push_back((self.bytes.len(), pin));
+        true
+    }
+
+    #[inline]
+    pub(crate) fn line(&mut self, line: &str) {
+        self.bytes.extend_from_slice(line.as_bytes());
+        self.bytes.extend_from_slice(b"\r\n");
+    }
+
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.bytes.len())
+    }
+
+    /// Takes back what was appended since `mark`. A value always comes behind bytes of its own.
+    pub(crate) fn truncate(&mut self, mark: Mark) {
+        self.bytes.truncate(mark.0);
+        while let Some((at, pin)) = self.pins.back()
+            && *at > mark.0
+        {
+            self.pinned -= pin.len();
+            self.pins.pop_back();
+        }
+    }
+
+    /// Whether no further request should be executed.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() >= FULL || self.pins.len() >= MAX_PINS || self.pinned >= 16 * FULL
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// How many bytes have not been sent.
+    pub(crate) fn left(&self) -> usize {
+        self.bytes.len() - self.sent + self.pinned - self.sent_of_pin
+    }
+
+    pub(crate) fn has_pins(&self) -> bool {
+        !self.pins.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.pins.clear();
+        (self.pinned, self.sent, self.sent_of_pin) = (0, 0, 0);
+    }
+
+    /// Calls `f` with what has not been sent, in order, until it returns false.
+    fn for_each_left<'a>(&'a self, mut f: impl FnMut(&'a [u8]) -> bool) {
+        let mut from = self.sent;
+        let mut skip = self.sent_of_pin;
+        let mut each = |piece: &'a [u8]| piece.is_empty() || f(piece);
+        for (at, pin) in &self.pins {
+            if !each(&self.bytes[from..*at]) || !each(&pin[std::mem::take(&mut skip)..]) {
+                return;
+            }
+            from = *at;
+        }
+        each(&self.bytes[from..]);
+    }
+
+    /// What has not been sent, as far as `slices` has room. Returns how many it uses.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut used = 0;
+        self.for_each_left(|piece| {
+            slices[used] = IoSlice::new(piece);
+            used += 1;
+            used < slices.len()
+        });
+        used
+    }
+
+    /// Notes that `bytes` more have been sent, and lets go of values that have been sent whole.
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
+        debug_assert!(bytes <= self.left());
+        while let Some((at, pin)) = self.pins.front() {
+            let before = at - self.sent;
+            let len = pin.len();
+            let whole = before + len - self.sent_of_pin;
+            if bytes < whole {
+                let plain = bytes.min(before);
+                self.sent += plain;
+                self.sent_of_pin += bytes - plain;
+                return;
+            }
+            bytes -= whole;
+            self.sent = *at;
+            self.sent_of_pin = 0;
+            self.pinned -= len;
+            self.pins.pop_front();
+        }
+        self.sent += bytes;
+    }
+
+    /// Moves what has not been sent out of here: as bytes if it is `copy_max` at most, so that nothing stays pinned, as it is if not. `None` without memory.
+    pub(crate) fn take_left(&mut self, copy_max: usize) -> Option<Self> {
+        if self.left() > copy_max {
+            return Some(std::mem::take(self));
+        }
+        let mut rest = Self::default();
+        rest.bytes.try_reserve_exact(self.left()).ok()?;
+        self.for_each_left(|piece| {
+            rest.bytes.extend_from_slice(piece);
+            true
+        });
+        self.clear();
+        Some(rest)
+    }
+
+    /// What it takes of the process's own memory.
+    pub(crate) fn footprint(&self) -> usize {
+        self.bytes.capacity() + self.pins.capacity() * size_of::<(usize, Pin)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Condition, Config, Mode, Store};
+
+    fn flat(out: &Output) -> Vec<u8> {
+        let mut all = Vec::new();
+        out.for_each_left(|piece| {
+            all.extend_from_slice(piece);
+            true
+        });
+        all
+    }
+
+    /// "a", a pinned value, "b", a copied value, "c".
+    fn output() -> (Output, Vec<u8>) {
+        let store = Store::new(Config::default()).unwrap();
+        let tenant = store.tenant("").unwrap();
+        let (long, short) = (vec![b'L'; COPY_MAX + 1], vec![b's'; COPY_MAX]);
+        let mut out = Output::default();
+        out.bytes.push(b'a');
+        for (value, after) in [(&long, b'b'), (&short, b'c')] {
+            tenant
+                .set(b"k", 0, 0, value, Mode::Set, Condition::default())
+                .unwrap();
+            assert!(out.reserve());
+            assert_eq!(tenant.get(b"k", |item| out.push_value(item)), Some(true));
+            out.bytes.push(after);
+        }
+        assert!(out.has_pins());
+        let whole = [&b"a"[..], &long, b"b", &short, b"c"].concat();
+        (out, whole)
+    }
+
+    #[test]
+    fn what_is_left_is_the_same_however_much_was_sent() {
+        let (mut out, whole) = output();
+        assert_eq!(out.left(), whole.len());
+        let mut sent = 0;
+        for step in [0, 1, 1, 4000, 96, 1, 1, 4000, 96] {
+            out.advance(step);
+            sent += step;
+            assert_eq!(flat(&out), whole[sent..], "{sent}");
+            assert_eq!(out.left(), whole.len() - sent);
+        }
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_was_sent_is_let_go() {
+        let (mut out, whole) = output();
+        out.advance(1 + COPY_MAX);
+        assert!(out.has_pins());
+        out.advance(1);
+        assert!(!out.has_pins());
+        assert_eq!(flat(&out), whole[COPY_MAX + 2..]);
+    }
+
+    /// What was noted before something was sent takes back no piece of what came later.
+    #[test]
+    fn an_old_mark_leaves_an_output_whole() {
+        let (out, _) = output();
+        let old = Mark(out.bytes.len() - 1);
+        let (mut out, _) = output();
+        out.truncate(Mark(0));
+        assert!(out.is_empty() && !out.has_pins());
+        let (mut out, whole) = output();
+        out.truncate(old);
+        assert_eq!(flat(&out), whole[..whole.len() - 1]);
+    }
+
+    #[test]
+    fn slices_use_the_room_that_there_is() {
+        let (out, whole) = output();
+        let mut slices = [IoSlice::new(&[]); 2];
+        assert_eq!(out.slices(&mut slices), 2);
+        assert_eq!(
+            slices.iter().map(|slice| slice.len()).sum::<usize>(),
+            2 + COPY_MAX
+        );
+        let mut slices = [IoSlice::new(&[]); 8];
+        let used = out.slices(&mut slices);
+        let sent: Vec<u8> = slices[..used]
+            .iter()
+            .flat_map(|slice| slice.iter().copied())
+            .collect();
+        assert_eq!(sent, whole);
+    }
+
+    #[test]
+    fn what_a_socket_does_not_take_is_copied_if_it_is_little() {
+        let (mut out, whole) = output();
+        out.advance(2);
+        let rest = out.take_left(whole.len() - 2).unwrap();
+        assert!(out.is_empty() && !rest.has_pins());
+        assert_eq!(flat(&rest), whole[2..]);
+        let (mut out, whole) = output();
+        let rest = out.take_left(whole.len() - 1).unwrap();
+        assert!(out.is_empty() && rest.has_pins());
+        assert_eq!(flat(&rest), whole);
+    }
+
+    #[test]
+    fn a_response_can_be_taken_back() {
+        let (mut out, whole) = output();
+        let mark = out.mark();
+        let before = out.left();
+        let (more, _) = output();
+        out.bytes.extend_from_slice(&more.bytes);
+        for (at, pin) in more.pins {
+            out.pinned += pin.len();
+            out.pins.push_back((at + before, pin));
+        }
+        out.truncate(mark);
+        assert_eq!(flat(&out), whole);
+    }
+}

@@ -1,0 +1,170 @@
+//! The program around a server: its descriptors, its user, the files that say that it runs.
+
+use crate::{
+    config::Settings,
+    log::Log,
+    server::{Server, Signals},
+};
+use rustix::fd::OwnedFd;
+use std::io;
+
+/// The program.
+///
+/// # Errors
+///
+/// Why it cannot start.
+pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
+    let inherited = inherited()?;
+    raise_descriptors(settings.max_connections + settings.threads * 3 + 64);
+    if settings.daemon {
+        // It stays in its folder, from which the paths that were given lead.
+        // SAFETY: no other thread has been started.
+        if unsafe { libc::daemon(1, libc::c_int::from(settings.verbosity > 0)) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    become_user(&settings, notes)?;
+    readable(&settings)?;
+    let signals = Signals::block()?;
+    let (pid_file, limit) = (settings.pid_file.clone(), settings.limit);
+    let server = Server::start_with(settings, inherited)?;
+    if let Some(path) = &pid_file {
+        std::fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+    }
+    server.shared.log.note(format_args!(
+        "{} MiB for items, {} threads",
+        limit >> 20,
+        server.shared.settings.threads
+    ));
+    server.run(Some(signals));
+    if let Some(path) = &pid_file {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
+fn become_user(settings: &Settings, notes: &[String]) -> io::Result<()> {
+    let log = Log::new(settings.log, settings.verbosity);
+    for note in notes {
+        log.note(format_args!("{note}"));
+    }
+    if !rustix::process::getuid().is_root() {
+        return Ok(());
+    }
+    let Some(name) = &settings.user else {
+        log.note(format_args!(
+            "runs as root; give -u USER, so that it needs no more rights than it uses"
+        ));
+        return Ok(());
+    };
+    if name == "root" {
+        return Ok(());
+    }
+    let failed = |what: &str| {
+        Err(io::Error::other(format!(
+            "-u {name}: {what}: {}",
+            io::Error::last_os_error()
+        )))
+    };
+    let c_name = std::ffi::CString::new(name.as_str())?;
+    // SAFETY: the name ends in a zero byte; the result is read before another call could change it, and no other thread has been started.
+    unsafe {
+        let entry = libc::getpwnam(c_name.as_ptr());
+        if entry.is_null() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("-u {name}: there is no such user"),
+            ));
+        }
+        let (uid, gid) = ((*entry).pw_uid, (*entry).pw_gid);
+        if libc::initgroups(c_name.as_ptr(), gid) != 0 || libc::setgid(gid) != 0 {
+            return failed("cannot change the group");
+        }
+        if libc::setuid(uid) != 0 {
+            return failed("cannot change the user");
+        }
+    }
+    Ok(())
+}
+
+/// Whether the files that SIGHUP has read again can be read by the user that the process has become.
+fn readable(settings: &Settings) -> io::Result<()> {
+    let file = settings
+        .flags
+        .as_ref()
+        .and_then(|flags| flags.config.as_ref());
+    for path in file.into_iter().chain(&settings.auth_file) {
+        // (Not opened: that may wait, if it is a pipe.)
+        let access = rustix::fs::access(path, rustix::fs::Access::READ_OK);
+        access.map_err(|error| {
+            let user = settings.user.as_deref().unwrap_or("this user");
+            let path = path.display();
+            io::Error::new(
+                io::Error::from(error).kind(),
+                format!("{path}: {error}, for {user}, who would have to read it on SIGHUP; change its owner, or -u"),
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Raises the limit of descriptors as far as it may be.
+fn raise_descriptors(needed: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let needed = needed as u64;
+    if now.current.is_none_or(|current| current >= needed) {
+        return;
+    }
+    let maximum = now.maximum.unwrap_or(u64::MAX);
+    let wanted = |current: u64, maximum| Rlimit {
+        current: Some(current),
+        maximum,
+    };
+    // Root may raise the hard limit too.
+    if setrlimit(Resource::Nofile, wanted(needed, Some(maximum.max(needed)))).is_err() {
+        // What is missing shows when connections are refused, which is logged.
+        let _ = setrlimit(Resource::Nofile, wanted(needed.min(maximum), now.maximum));
+    }
+}
+
+/// The sockets that the service manager has opened for this process.
+fn inherited() -> io::Result<Vec<OwnedFd>> {
+    use std::os::fd::FromRawFd;
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u32>().ok())
+    };
+    if number("LISTEN_PID") != Some(std::process::id()) {
+        return Ok(Vec::new());
+    }
+    let count = number("LISTEN_FDS").unwrap_or(0);
+    let mut sockets = Vec::new();
+    for raw in (3..).take(count as usize) {
+        // SAFETY: the manager has handed this descriptor to this process, in which no other owner takes it.
+        let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_could_not_be_read_again_is_named_at_the_start() {
+        let settings = Settings {
+            auth_file: Some("/nonexistent/passwords".into()),
+            user: Some("cache".into()),
+            ..Settings::default()
+        };
+        let error = readable(&settings).unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/passwords") && error.contains("for cache"));
+        assert!(readable(&Settings::default()).is_ok());
+    }
+}

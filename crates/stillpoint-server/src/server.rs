@@ -1,0 +1,494 @@
+//! A server: started, reloaded, stopped.
+
+use crate::{
+    config::Settings,
+    log::Log,
+    net::{
+        listen::{Acceptor, Open, Told, notify},
+        wake::Waker,
+        worker::{Inbox, Worker},
+    },
+    shared::Shared,
+    space::{Directory, User},
+    store::{self, Clock, ManualClock, Store, TenantError},
+};
+use rustix::fd::{AsFd, OwnedFd};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+pub use crate::process::main;
+
+/// A server that listens, and serves once [`Server::run`] is called.
+///
+/// ```
+/// use std::{io::{Read, Write}, os::unix::net::UnixStream};
+/// use stillpoint_server::{config::{Address, Listener, Settings}, server::Server};
+///
+/// let path = std::env::temp_dir().join(format!("stillcache-doc-{}", std::process::id()));
+/// let listener = Listener { address: Address::Unix(path.clone()), mode: 0o700, tenant: String::new(), admin: false };
+/// let server = Server::start(Settings { listeners: vec![listener], threads: 1, log: false, ..Settings::default() })?;
+/// let handle = server.handle();
+/// let thread = std::thread::spawn(move || server.run(None));
+///
+/// let mut client = UnixStream::connect(&path)?;
+/// client.write_all(b"set k 0 0 5\r\nvalue\r\n")?;
+/// let mut answer = [0; 8];
+/// client.read_exact(&mut answer)?;
+/// assert_eq!(&answer, b"STORED\r\n");
+///
+/// handle.stop();
+/// thread.join().unwrap();
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Server {
+    pub(crate) shared: Arc<Shared>,
+    acceptor: Acceptor,
+    waker: Arc<Waker>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("threads", &self.workers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Stops a server from another thread.
+#[derive(Clone)]
+pub struct Handle(Arc<Shared>);
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Handle")
+    }
+}
+
+impl Handle {
+    /// Asks the server to stop: connections are closed, [`Server::run`] returns.
+    pub fn stop(&self) {
+        self.0.stop();
+    }
+
+    /// The store that is served.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Stops the server if a thread panics: its clients would wait for ever.
+struct StopOnPanic(Arc<Shared>);
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let line = format_args!("a thread has panicked; the server stops");
+            self.0.log.note(line);
+            self.0.stop();
+        }
+    }
+}
+
+impl Server {
+    /// Makes the store, binds the sockets and starts the threads.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the settings, which socket cannot be bound, which thread cannot be started, or that there is no memory.
+    pub fn start(settings: Settings) -> io::Result<Self> {
+        Self::start_with(settings, Vec::new())
+    }
+
+    /// Like [`Server::start`], with sockets that the service manager has opened instead of the settings' own.
+    pub fn start_with(settings: Settings, inherited: Vec<OwnedFd>) -> io::Result<Self> {
+        settings
+            .check()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let debug_clock = settings.debug.then(ManualClock::new);
+        let store = Store::new(store::Config {
+            limit: settings.limit,
+            item_max: settings.item_max,
+            evict: settings.evict,
+            clock: debug_clock.clone().map_or(Clock::System, Clock::Manual),
+            ..store::Config::default()
+        })?;
+        let mut listeners = inherited
+            .into_iter()
+            .map(Open::inherited)
+            .collect::<io::Result<Vec<_>>>()?;
+        if listeners.is_empty() {
+            for setting in &settings.listeners {
+                let named = |error: io::Error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", setting.address))
+                };
+                listeners.push(Open::bind(setting.clone(), settings.backlog).map_err(named)?);
+            }
+        }
+        let log = Log::new(settings.log, settings.verbosity);
+        let waker = Arc::new(Waker::new()?);
+        let wake = Arc::clone(&waker);
+        let shared = Arc::new(Shared::new(
+            store,
+            settings,
+            log,
+            debug_clock,
+            Box::new(move || wake.wake()),
+        ));
+        let (tenants, users) = (
+            shared.settings.tenants.clone(),
+            shared.settings.users.clone(),
+        );
+        apply(&shared, &tenants, users).map_err(io::Error::other)?;
+        let mut inboxes = Vec::new();
+        let mut workers = Vec::new();
+        for index in 0..shared.settings.threads {
+            match start_worker(&shared, index, &mut inboxes) {
+                Ok(handle) => workers.push(handle),
+                Err(error) => return Err(abandon(&shared, &inboxes, error)),
+            }
+        }
+        for open in &listeners {
+            shared.log.note(format_args!("listens on {}", open.name));
+        }
+        let acceptor = Acceptor::new(Arc::clone(&shared), listeners, inboxes.clone(), &waker)
+            .map_err(|error| abandon(&shared, &inboxes, error))?;
+        Ok(Self {
+            shared,
+            acceptor,
+            waker,
+            workers,
+        })
+    }
+
+    /// What stops it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
+    /// The TCP addresses that it listens on: with the port that was free, where none was given.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.acceptor.addresses()
+    }
+
+    /// Serves until it is asked to stop, by its handle, a client, or a signal.
+    pub fn run(mut self, signals: Option<Signals>) {
+        if let Some(signals) = &signals
+            && let Err(error) = self.acceptor.watch(signals.0.as_fd())
+        {
+            self.shared
+                .log
+                .note(format_args!("signals: {error}; the server stops"));
+            self.shared.stop();
+        }
+        let clock = self
+            .shared
+            .debug_clock
+            .clone()
+            .map(|clock| self.tick(clock));
+        notify("READY=1");
+        while self.acceptor.run(&self.waker) == Told::Signal {
+            let Some(signals) = &signals else { break };
+            match signals.next() {
+                Some(libc::SIGHUP) => self.reload(),
+                Some(signal) => {
+                    self.shared
+                        .log
+                        .note(format_args!("stops on signal {signal}"));
+                    break;
+                }
+                None => {}
+            }
+        }
+        notify("STOPPING=1");
+        self.end();
+        if let Some(clock) = clock {
+            let _ = clock.join();
+        }
+    }
+
+    /// Stops the threads, and waits for them.
+    fn end(&mut self) {
+        self.shared.stop();
+        self.acceptor.wake_workers();
+        for worker in self.workers.drain(..) {
+            // One that has panicked has said so.
+            let _ = worker.join();
+        }
+        self.acceptor.remove_sockets();
+    }
+
+    /// Moves a clock that clients move too on, second by second, and does what is due then: the store
+    /// has no background thread for it.
+    fn tick(&self, clock: ManualClock) -> JoinHandle<()> {
+        let shared = Arc::clone(&self.shared);
+        thread::spawn(move || {
+            while !shared.is_stopping() {
+                thread::sleep(std::time::Duration::from_secs(1));
+                clock.advance(1);
+                shared.store.maintain();
+            }
+        })
+    }
+
+    /// Reads the files again: tenants, users and limits. What is wrong with them changes nothing.
+    fn reload(&self) {
+        let result = self.reloaded();
+        match result {
+            Ok(()) => self.shared.log.note(format_args!("reloaded")),
+            Err(error) => self.shared.log.note(format_args!("not reloaded: {error}")),
+        }
+    }
+
+    fn reloaded(&self) -> Result<(), String> {
+        let now = &self.shared.settings;
+        let Some(flags) = &now.flags else {
+            return Err("there is no command line to read again".into());
+        };
+        // A limit that is given nowhere stays as an admin has set it.
+        let limit = self.shared.store.limit();
+        let (mut settings, _) = flags.over(Settings {
+            limit,
+            ..Settings::default()
+        })?;
+        if now.authenticates() != settings.authenticates() {
+            return Err("authentication cannot be switched on or off without a restart".into());
+        }
+        // Where it listens does not change, nor how long values may be.
+        settings.listeners.clone_from(&now.listeners);
+        settings.item_max = now.item_max;
+        settings.check()?;
+        apply(&self.shared, &settings.tenants, settings.users)?;
+        // Last, as it may evict: not for what fails.
+        if settings.limit != limit {
+            self.shared.store.set_limit(settings.limit);
+        }
+        Ok(())
+    }
+}
+
+fn start_worker(
+    shared: &Arc<Shared>,
+    index: usize,
+    inboxes: &mut Vec<Arc<Inbox>>,
+) -> io::Result<JoinHandle<()>> {
+    let inbox = Arc::new(Inbox::new()?);
+    let mut worker = Worker::new(Arc::clone(shared), index, Arc::clone(&inbox))?;
+    inboxes.push(inbox);
+    let guard = StopOnPanic(Arc::clone(shared));
+    let run = move || {
+        let _guard = guard;
+        worker.run();
+    };
+    thread::Builder::new()
+        .name(format!("stillcache/{index}"))
+        .spawn(run)
+}
+
+/// Stops the threads of a server that cannot start.
+fn abandon(shared: &Shared, inboxes: &[Arc<Inbox>], error: io::Error) -> io::Error {
+    shared.stop();
+    inboxes.iter().for_each(|inbox| inbox.waker.wake());
+    error
+}
+
+/// Has the store and the directory follow the file: tenants that it names are made or changed, those that it does not name stay as they are.
+fn apply(
+    shared: &Shared,
+    tenants: &[crate::config::Tenant],
+    users: Option<Vec<User>>,
+) -> Result<(), String> {
+    let store = &shared.store;
+    for setting in tenants {
+        let tenant = match store.tenant(&setting.name) {
+            Ok(tenant) => tenant,
+            Err(TenantError::NotFound) => store
+                .create_tenant(&setting.name)
+                .map_err(|error| format!("tenant {}: {error}", setting.name))?,
+            Err(error) => return Err(format!("tenant {}: {error}", setting.name)),
+        };
+        tenant.set_limits(setting.limits);
+    }
+    let threads = shared.settings.threads;
+    shared.change(|directory: &mut Directory| {
+        directory.follow(store, threads);
+        let of = |setting: &crate::config::Tenant| {
+            let space = directory.spaces.get(setting.name.as_str())?;
+            let prefixes = setting.prefixes.iter();
+            Some(
+                prefixes
+                    .map(|prefix| (prefix.clone().into_bytes(), Arc::clone(space)))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let prefixes = tenants.iter().filter_map(of).flatten().collect();
+        directory.set_prefixes(prefixes);
+        directory.users = users.unwrap_or_default();
+    });
+    Ok(())
+}
+
+/// Signals that stop or reload a server, as a descriptor.
+#[derive(Debug)]
+pub struct Signals(OwnedFd);
+
+impl Signals {
+    /// Blocks SIGTERM, SIGINT and SIGHUP in this thread, and those that it starts from now on.
+    ///
+    /// # Errors
+    ///
+    /// If there is no descriptor for them.
+    pub fn block() -> io::Result<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: an all-zero set is valid memory for `sigemptyset`, which makes it an empty set; the calls only read and write it.
+        let fd = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR1] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is open, and no other owner knows it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal that has arrived.
+    fn next(&self) -> Option<i32> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        let bytes = rustix::io::read(&self.0, &mut info).ok()?;
+        // The number comes first.
+        let number = info[..bytes].first_chunk::<4>()?;
+        i32::try_from(u32::from_ne_bytes(*number)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::flags::Flags;
+    use clap::Parser;
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    #[test]
+    fn what_is_read_again_means_what_it_meant_at_the_start() {
+        let file = |name: &str, text: &str| {
+            let path =
+                std::env::temp_dir().join(format!("stillcache-{}-{name}", std::process::id()));
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let text = "memory-limit = \"32m\"\nauth-file = \"/nonexistent\"\n";
+        let toml = file("reload.toml", text);
+        let passwords = file("reload.passwords", "u:p\n");
+        let socket = file("reload.sock", "");
+        fs::remove_file(&socket).unwrap();
+        let start = |limit: &str| {
+            let line = format!(
+                "stillcache {limit} -t 1 -s {} -Y {} --config {}",
+                socket.display(),
+                passwords.display(),
+                toml.display()
+            );
+            let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+            let mut settings = flags.settings().unwrap().0;
+            settings.log = false;
+            Server::start(settings).unwrap()
+        };
+        let server = start("-m 16");
+        fs::write(&passwords, "u:p\nv:q\n").unwrap();
+        server.reloaded().unwrap();
+        assert_eq!(server.shared.store.limit(), 16 << 20);
+        assert_eq!(server.shared.directory().users.len(), 2);
+        // What fails changes nothing, the limit neither.
+        server.shared.store.set_limit(20 << 20);
+        fs::write(&passwords, "wrong\n").unwrap();
+        assert!(server.reloaded().unwrap_err().contains("line 1"));
+        assert_eq!(server.shared.store.limit(), 20 << 20);
+        assert_eq!(server.shared.directory().users.len(), 2);
+        fs::write(&passwords, "u:p\n").unwrap();
+        drop(server);
+        let server = start("");
+        assert_eq!(server.shared.store.limit(), 32 << 20);
+        fs::write(&toml, text.replace("32m", "24m")).unwrap();
+        server.reloaded().unwrap();
+        assert_eq!(server.shared.store.limit(), 24 << 20);
+        drop(server);
+        for path in [toml, passwords] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    /// It is told nothing of what happens after that, and closed at the next event.
+    #[test]
+    fn a_user_who_is_gone_watches_no_longer() {
+        use crate::{
+            config::{Address, Listener},
+            watch,
+        };
+        use std::{
+            io::{Read, Write},
+            os::unix::net::UnixStream,
+        };
+        let name = format!("stillcache-{}-gone", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let user = User {
+            name: "u".into(),
+            password: b"p".to_vec(),
+            tenant: String::new(),
+            admin: false,
+        };
+        let settings = Settings {
+            listeners: vec![Listener {
+                address: Address::Unix(path.clone()),
+                mode: 0o700,
+                tenant: String::new(),
+                admin: false,
+            }],
+            threads: 1,
+            users: Some(vec![user]),
+            log: false,
+            ..Settings::default()
+        };
+        let server = Server::start(settings).unwrap();
+        let shared = Arc::clone(&server.shared);
+        let thread = thread::spawn(move || server.run(None));
+        let mut client = UnixStream::connect(&path).unwrap();
+        for (request, answer) in [
+            ("set k 0 0 3\r\nu p\r\n", "STORED\r\n"),
+            ("watch\r\n", "OK\r\n"),
+        ] {
+            client.write_all(request.as_bytes()).unwrap();
+            let mut got = vec![0; answer.len()];
+            client.read_exact(&mut got).unwrap();
+            assert_eq!(got, answer.as_bytes());
+        }
+        shared.change(|directory| directory.users.clear());
+        let directory = shared.directory();
+        let home = Some(&directory.spaces[""]);
+        shared.watchers.tell(watch::FETCHERS, home, "x", |_| {});
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"");
+        shared.stop();
+        thread.join().unwrap();
+    }
+}

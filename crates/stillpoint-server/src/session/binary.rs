@@ -1,0 +1,313 @@
+//! The binary protocol.
+
+use super::{Close, Context, Session, Step, body::Then, stats};
+use crate::{
+    protocol::{
+        self,
+        binary::{HEADER, Header, Lengths, Operation, Status, u32_at, u64_at},
+        text::Mode,
+    },
+    space::Count,
+    store::{Arithmetic, Condition, Item, Outcome, Refused},
+    watch,
+};
+
+/// The longest extras.
+const MAX_EXTRAS: usize = 20;
+
+impl Session {
+    pub(super) fn binary(&mut self, input: &[u8], cx: &mut Context<'_>) -> Step {
+        if input[0] != protocol::binary::REQUEST {
+            self.close = Some(Close::Error);
+            return Step::Partial;
+        }
+        let Some(header) = Header::parse(input) else {
+            return Step::Partial;
+        };
+        let (key, extras) = (usize::from(header.key), usize::from(header.extras));
+        let body = header.body as usize;
+        let Some((operation, quiet)) = Operation::of(header.opcode) else {
+            respond(&header, Status::UnknownCommand, 0, cx);
+            cx.budget -= 1;
+            self.skip(body as u64);
+            return Step::Consumed(HEADER);
+        };
+        // Lengths that contradict each other leave no way to find the next request.
+        if key > protocol::MAX_KEY || extras > MAX_EXTRAS || !operation.fits(extras, key, body) {
+            respond(&header, Status::Invalid, 0, cx);
+            self.close = Some(Close::Error);
+            return Step::Consumed(HEADER);
+        }
+        let head = HEADER + extras + key;
+        if input.len() < head {
+            return Step::Partial;
+        }
+        cx.budget -= 1;
+        if !cx.out.reserve() {
+            self.close = Some(Close::Memory);
+            return Step::Partial;
+        }
+        let request = Request {
+            header,
+            extras: &input[HEADER..HEADER + extras],
+            key: &input[HEADER + extras..head],
+            value: body - extras - key,
+            quiet,
+        };
+        let used = self.operation(operation, &request, &input[head..], cx);
+        Step::Consumed(head + used)
+    }
+
+    fn operation(
+        &mut self,
+        operation: Operation,
+        request: &Request<'_>,
+        behind: &[u8],
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let header = &request.header;
+        match operation {
+            Operation::Set => return self.binary_store(request, Mode::Set, behind, cx),
+            Operation::Add => return self.binary_store(request, Mode::Add, behind, cx),
+            Operation::Replace => return self.binary_store(request, Mode::Replace, behind, cx),
+            Operation::Append => return self.binary_store(request, Mode::Append, behind, cx),
+            Operation::Prepend => return self.binary_store(request, Mode::Prepend, behind, cx),
+            Operation::Get { key } => self.binary_get(request, key, None, true, cx),
+            Operation::GetAndTouch { key } => {
+                let deadline = cx.deadline(u32_at(request.extras, 0).cast_signed().into());
+                self.binary_get(request, key, Some(deadline), true, cx);
+            }
+            Operation::Touch => {
+                let deadline = cx.deadline(u32_at(request.extras, 0).cast_signed().into());
+                self.binary_get(request, false, Some(deadline), false, cx);
+            }
+            Operation::Delete => {
+                let compare = (header.cas != 0).then_some(header.cas);
+                let deleted = self.delete(request.key, compare, cx);
+                finish(request, deleted.map(|()| 0), cx);
+            }
+            Operation::Arithmetic { down } => self.binary_arithmetic(request, down, cx),
+            Operation::Flush => {
+                if cx.shared.settings.flush {
+                    self.flush(u32_at(request.extras, 0).cast_signed().into(), cx);
+                    finish(request, Ok(0), cx);
+                } else {
+                    respond(header, Status::AuthError, 0, cx);
+                }
+            }
+            Operation::Quit => {
+                finish(request, Ok(0), cx);
+                self.close = Some(Close::Normal);
+            }
+            Operation::Noop | Operation::Verbosity => respond(header, Status::Ok, 0, cx),
+            Operation::Version => with_body(header, b"", crate::VERSION.as_bytes(), cx),
+            Operation::Stat => self.binary_stat(request, cx),
+            // Who a client is, it says in the text protocol.
+            Operation::SaslMechanisms | Operation::SaslAuth | Operation::SaslStep => {
+                respond(header, Status::UnknownCommand, 0, cx);
+                self.skip(request.value as u64);
+            }
+        }
+        0
+    }
+
+    fn binary_store(
+        &mut self,
+        request: &Request<'_>,
+        mode: Mode,
+        behind: &[u8],
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let flags = u32_at(request.extras, 0);
+        let deadline = cx.deadline(u32_at(request.extras, 4).cast_signed().into());
+        let then = Then::Binary {
+            header: request.header,
+            mode,
+            quiet: request.quiet,
+        };
+        self.accept(
+            request.key,
+            flags,
+            deadline,
+            request.value,
+            then,
+            behind,
+            cx,
+        )
+    }
+
+    fn binary_get(
+        &mut self,
+        request: &Request<'_>,
+        with_key: bool,
+        deadline: Option<u32>,
+        with_value: bool,
+        cx: &mut Context<'_>,
+    ) {
+        let directory = cx.directory;
+        let space = directory.route(&self.access.home, request.key);
+        let key: &[u8] = if with_key { request.key } else { b"" };
+        let mark = cx.out.mark();
+        let out = &mut *cx.out;
+        let show = |item: &Item<'_>| {
+            let lengths = Lengths {
+                extras: 4,
+                key: key.len(),
+                value: if with_value { item.value().len() } else { 0 },
+            };
+            request
+                .header
+                .push_response(&mut out.bytes, Status::Ok, lengths, item.cas());
+            out.bytes.extend_from_slice(&item.flags().to_be_bytes());
+            out.bytes.extend_from_slice(key);
+            (!with_value || out.push_value(item), item.value().len())
+        };
+        let found = space.tenant.get(request.key, show);
+        // After it was shown: a time that is over is for those that ask next.
+        let refused = match (found, deadline) {
+            (Some((false, _)), _) => Some(Status::OutOfMemory),
+            (Some(_), Some(deadline)) => match space.tenant.touch(request.key, deadline) {
+                Err(outcome @ Outcome::Refused(_)) => Some(status(&outcome)),
+                _ => None,
+            },
+            _ => None,
+        };
+        if with_value {
+            space.details.get(request.key, found.is_some());
+        }
+        if cx.shared.watchers.want(watch::FETCHERS) {
+            self.tell_get(space, request.key, found.map(|(_, len)| len), cx);
+        }
+        let counts = space.counts(cx.thread);
+        let hit = found.is_some();
+        if deadline.is_some() {
+            counts.add(Count::Touch, 1);
+            counts.add(
+                if hit {
+                    Count::TouchHit
+                } else {
+                    Count::TouchMiss
+                },
+                1,
+            );
+        }
+        if with_value {
+            counts.add(Count::Get, 1);
+            counts.add(if hit { Count::GetHit } else { Count::GetMiss }, 1);
+        }
+        if let Some(status) = refused {
+            cx.out.truncate(mark);
+            return respond(&request.header, status, 0, cx);
+        }
+        match found {
+            Some(_) => {}
+            None if request.quiet => {}
+            None if with_key => {
+                let lengths = Lengths {
+                    key: key.len(),
+                    ..Lengths::default()
+                };
+                request
+                    .header
+                    .push_response(&mut cx.out.bytes, Status::NotFound, lengths, 0);
+                cx.out.bytes.extend_from_slice(key);
+            }
+            None => respond(&request.header, Status::NotFound, 0, cx),
+        }
+    }
+
+    fn binary_arithmetic(&mut self, request: &Request<'_>, down: bool, cx: &mut Context<'_>) {
+        let (delta, initial) = (u64_at(request.extras, 0), u64_at(request.extras, 8));
+        let exptime = u32_at(request.extras, 16);
+        let what = Arithmetic {
+            delta,
+            decrement: down,
+            // All ones: only if it is there.
+            initial: (exptime != u32::MAX)
+                .then(|| (initial, cx.deadline(exptime.cast_signed().into()))),
+            exptime: None,
+            condition: Condition {
+                compare: (request.header.cas != 0).then_some(request.header.cas),
+                ..Condition::default()
+            },
+        };
+        match self.arithmetic(request.key, what, cx) {
+            Ok(_) if request.quiet => {}
+            Ok(done) => {
+                let lengths = Lengths {
+                    value: 8,
+                    ..Lengths::default()
+                };
+                request
+                    .header
+                    .push_response(&mut cx.out.bytes, Status::Ok, lengths, done.cas);
+                cx.out.bytes.extend_from_slice(&done.value.to_be_bytes());
+            }
+            Err(outcome) => respond(&request.header, status(&outcome), 0, cx),
+        }
+    }
+
+    fn binary_stat(&mut self, request: &Request<'_>, cx: &mut Context<'_>) {
+        let words = protocol::text::Words::of(request.key);
+        match stats::collect(self, words.as_slice(), cx) {
+            Some(lines) => {
+                for (name, value) in lines {
+                    with_body(&request.header, name.as_bytes(), value.as_bytes(), cx);
+                }
+                with_body(&request.header, b"", b"", cx);
+            }
+            None => respond(&request.header, Status::NotFound, 0, cx),
+        }
+    }
+}
+
+/// A request whose head has arrived.
+struct Request<'a> {
+    header: Header,
+    extras: &'a [u8],
+    key: &'a [u8],
+    /// The value's length.
+    value: usize,
+    quiet: bool,
+}
+
+/// Answers without a body of its own: an error with its text.
+pub(super) fn respond(header: &Header, status: Status, cas: u64, cx: &mut Context<'_>) {
+    let text = status.text().as_bytes();
+    let lengths = Lengths {
+        value: text.len(),
+        ..Lengths::default()
+    };
+    header.push_response(&mut cx.out.bytes, status, lengths, cas);
+    cx.out.bytes.extend_from_slice(text);
+}
+
+fn with_body(header: &Header, key: &[u8], value: &[u8], cx: &mut Context<'_>) {
+    let lengths = Lengths {
+        extras: 0,
+        key: key.len(),
+        value: value.len(),
+    };
+    header.push_response(&mut cx.out.bytes, Status::Ok, lengths, 0);
+    cx.out.bytes.extend_from_slice(key);
+    cx.out.bytes.extend_from_slice(value);
+}
+
+fn finish(request: &Request<'_>, result: Result<u64, Outcome>, cx: &mut Context<'_>) {
+    match result {
+        Ok(_) if request.quiet => {}
+        Ok(cas) => respond(&request.header, Status::Ok, cas, cx),
+        Err(outcome) => respond(&request.header, status(&outcome), 0, cx),
+    }
+}
+
+pub(super) fn status(outcome: &Outcome) -> Status {
+    match outcome {
+        Outcome::NotStored => Status::NotStored,
+        Outcome::Exists => Status::Exists,
+        Outcome::NotFound => Status::NotFound,
+        Outcome::NotANumber => Status::NotANumber,
+        Outcome::Refused(Refused::TooLarge { .. }) => Status::TooLarge,
+        _ => Status::OutOfMemory,
+    }
+}

@@ -1,0 +1,365 @@
+//! Values that arrive, and what is answered once they are stored.
+
+use super::{Context, Session, State, text};
+use crate::{
+    protocol::{
+        binary::{Header, Status},
+        meta,
+        text::Mode,
+    },
+    space::{Count, Space},
+    store::{self, Condition, Draft, Outcome, Refused},
+    watch,
+};
+use std::sync::Arc;
+
+/// Below so many bytes a value is read by way of the buffer.
+const DIRECT_MIN: usize = 4096;
+
+/// A value of which not all has arrived.
+#[derive(Debug)]
+pub(super) struct Body {
+    draft: Draft,
+    space: Arc<Space>,
+    key: Box<[u8]>,
+    filled: usize,
+    /// The end of the line, which a value of the text protocol has.
+    end: [u8; 2],
+    end_len: usize,
+    then: Then,
+}
+
+/// What is done with the value, and how that is answered.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// A storage command.
+    Text {
+        /// How it is stored.
+        mode: Mode,
+        /// Whether there is no answer.
+        noreply: bool,
+    },
+    /// `ms`.
+    Meta(Box<MetaSet>),
+    /// A binary request.
+    Binary {
+        /// The request.
+        header: Header,
+        /// How it is stored.
+        mode: Mode,
+        /// Whether success is not answered.
+        quiet: bool,
+    },
+}
+
+/// What is left of `ms` when its value has arrived.
+#[derive(Debug)]
+pub(super) struct MetaSet {
+    pub(super) mode: Mode,
+    pub(super) condition: Condition,
+    pub(super) quiet: bool,
+    /// The flags of the answer; the CAS value goes in at `cas_at`.
+    pub(super) answer: Vec<u8>,
+    pub(super) cas_at: Option<usize>,
+}
+
+impl Then {
+    fn mode(&self) -> Mode {
+        match self {
+            Self::Text { mode, .. } | Self::Binary { mode, .. } => *mode,
+            Self::Meta(set) => set.mode,
+        }
+    }
+
+    fn end_len(&self) -> usize {
+        match self {
+            Self::Text { .. } | Self::Meta(_) => 2,
+            Self::Binary { .. } => 0,
+        }
+    }
+
+    /// What the store is asked for.
+    fn request(&self) -> (store::Mode, Condition) {
+        let mut condition = match self {
+            Self::Text { .. } => Condition::default(),
+            Self::Meta(set) => set.condition,
+            Self::Binary { header, .. } => Condition {
+                compare: (header.cas != 0).then_some(header.cas),
+                ..Condition::default()
+            },
+        };
+        let mode = match self.mode() {
+            Mode::Set => store::Mode::Set,
+            Mode::Add => store::Mode::Add,
+            Mode::Replace => store::Mode::Replace,
+            Mode::Append => store::Mode::Append,
+            Mode::Prepend => store::Mode::Prepend,
+            Mode::Cas(cas) => {
+                condition.compare = Some(cas);
+                store::Mode::Set
+            }
+        };
+        (mode, condition)
+    }
+}
+
+impl Body {
+    pub(super) fn missing(&self) -> usize {
+        self.draft.len() - self.filled + self.then.end_len() - self.end_len
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing() == 0
+    }
+
+    /// Takes what belongs to the value. Returns how much that is.
+    pub(super) fn fill(&mut self, input: &[u8]) -> usize {
+        let value = (self.draft.len() - self.filled).min(input.len());
+        self.draft[self.filled..self.filled + value].copy_from_slice(&input[..value]);
+        self.filled += value;
+        let end = (self.then.end_len() - self.end_len).min(input.len() - value);
+        self.end[self.end_len..self.end_len + end].copy_from_slice(&input[value..value + end]);
+        self.end_len += end;
+        value + end
+    }
+
+    pub(super) fn direct(&mut self) -> Option<&mut [u8]> {
+        let missing = &mut self.draft[self.filled..];
+        (missing.len() >= DIRECT_MIN).then_some(missing)
+    }
+
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.filled += bytes;
+        debug_assert!(self.filled <= self.draft.len());
+    }
+}
+
+impl Session {
+    /// Begins to store a value of `len` bytes, of which `behind` has some. Returns how much of that was consumed.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn accept(
+        &mut self,
+        key: &[u8],
+        flags: u32,
+        deadline: u32,
+        len: usize,
+        then: Then,
+        behind: &[u8],
+        cx: &mut Context<'_>,
+    ) -> usize {
+        let directory = cx.directory;
+        let space = directory.route(&self.access.home, key);
+        let whole = len + then.end_len();
+        if behind.len() >= whole {
+            let (value, end) = behind[..whole].split_at(len);
+            if then.end_len() > 0 && end != b"\r\n" {
+                self.bad_chunk(&then, cx);
+                return whole;
+            }
+            let (mode, condition) = then.request();
+            let result = space
+                .tenant
+                .set(key, flags, deadline, value, mode, condition);
+            self.answer(space, key, len, &then, result, cx);
+            return whole;
+        }
+        match space.tenant.prepare(key, flags, deadline, len) {
+            Ok(draft) => {
+                let mut body = Body {
+                    draft,
+                    space: Arc::clone(space),
+                    key: key.into(),
+                    filled: 0,
+                    end: [0; 2],
+                    end_len: 0,
+                    then,
+                };
+                let used = body.fill(behind);
+                self.state = State::Body(Box::new(body));
+                used
+            }
+            Err(refused) => {
+                self.answer(space, key, len, &then, Err(refused.into()), cx);
+                self.skip(whole as u64);
+                0
+            }
+        }
+    }
+
+    /// Stores a value that has arrived.
+    pub(super) fn stored(&mut self, body: Body, cx: &mut Context<'_>) {
+        if body.then.end_len() > 0 && body.end != *b"\r\n" {
+            self.bad_chunk(&body.then, cx);
+            return;
+        }
+        let (mode, condition) = body.then.request();
+        let len = body.draft.len();
+        let result = body.draft.store(mode, condition);
+        self.answer(&body.space, &body.key, len, &body.then, result, cx);
+    }
+
+    fn bad_chunk(&self, then: &Then, cx: &mut Context<'_>) {
+        let noreply = matches!(then, Then::Text { noreply: true, .. });
+        text::reply(cx, noreply, "CLIENT_ERROR bad data chunk");
+    }
+
+    fn answer(
+        &self,
+        space: &Arc<Space>,
+        key: &[u8],
+        len: usize,
+        then: &Then,
+        result: Result<u64, Outcome>,
+        cx: &mut Context<'_>,
+    ) {
+        self.count_store(space, key, then, &result, cx);
+        // What could not be stored replaces nothing, but the old value is out of date. (Not if a condition fails: then it is another's.)
+        if matches!(result, Err(Outcome::Refused(_)))
+            && matches!(then.mode(), Mode::Set | Mode::Cas(_))
+        {
+            let _ = space.tenant.delete(key, then.request().1.compare);
+        }
+        if cx.shared.watchers.want(watch::FETCHERS | watch::MUTATIONS) {
+            self.tell_stored(space, key, len, then, &result, cx);
+        }
+        match then {
+            Then::Text { noreply, .. } => {
+                let line = match &result {
+                    Ok(_) => "STORED",
+                    Err(outcome) => text::failed(outcome),
+                };
+                text::reply(cx, *noreply, line);
+            }
+            Then::Meta(set) => answer_meta(set, &result, cx),
+            Then::Binary {
+                header,
+                quiet,
+                mode,
+            } => {
+                let status = match &result {
+                    Ok(cas) => {
+                        if !quiet {
+                            super::binary::respond(header, Status::Ok, *cas, cx);
+                        }
+                        return;
+                    }
+                    // Where there has to be an item, or none, the binary protocol has its own words.
+                    Err(Outcome::NotStored) => match mode {
+                        Mode::Add => Status::Exists,
+                        Mode::Replace => Status::NotFound,
+                        _ => Status::NotStored,
+                    },
+                    Err(outcome) => super::binary::status(outcome),
+                };
+                super::binary::respond(header, status, 0, cx);
+            }
+        }
+    }
+
+    fn count_store(
+        &self,
+        space: &Space,
+        key: &[u8],
+        then: &Then,
+        result: &Result<u64, Outcome>,
+        cx: &Context<'_>,
+    ) {
+        cx.count(space, Count::Set);
+        space.details.set(key);
+        if then.request().1.compare.is_some() {
+            match result {
+                Ok(_) => cx.count(space, Count::CasHit),
+                Err(Outcome::Exists) => cx.count(space, Count::CasBadValue),
+                Err(Outcome::NotFound) => cx.count(space, Count::CasMiss),
+                Err(_) => {}
+            }
+        }
+        match result {
+            Err(Outcome::Refused(Refused::TooLarge { .. })) => cx.count(space, Count::TooLarge),
+            Err(Outcome::Refused(_)) => cx.count(space, Count::NoMemory),
+            _ => {}
+        }
+    }
+
+    fn tell_stored(
+        &self,
+        space: &Arc<Space>,
+        key: &[u8],
+        len: usize,
+        then: &Then,
+        result: &Result<u64, Outcome>,
+        cx: &Context<'_>,
+    ) {
+        if cx.shared.watchers.want(watch::FETCHERS) {
+            // memcached looks for the item that is replaced, and says what it found.
+            self.tell_get(space, key, None, cx);
+        }
+        if cx.shared.watchers.want(watch::MUTATIONS) {
+            let status = match result {
+                Ok(_) => "stored",
+                Err(Outcome::Exists) => "exists",
+                Err(Outcome::NotFound) => "not_found",
+                Err(Outcome::Refused(Refused::TooLarge { .. })) => "too_large",
+                Err(Outcome::Refused(_)) => "no_memory",
+                Err(_) => "not_stored",
+            };
+            let command = match then {
+                Then::Text { mode, .. } | Then::Binary { mode, .. } => mode.name(),
+                Then::Meta(_) => "ms",
+            };
+            text::tell_store(self.id, space, key, status, command, len, cx.shared);
+        }
+    }
+}
+
+fn answer_meta(set: &MetaSet, result: &Result<u64, Outcome>, cx: &mut Context<'_>) {
+    let code = match result {
+        Ok(_) if set.quiet => return,
+        Ok(_) => "HD",
+        Err(Outcome::NotStored) => "NS",
+        Err(Outcome::Exists) => "EX",
+        Err(Outcome::NotFound) => "NF",
+        Err(outcome) => {
+            cx.out.line(text::failed(outcome));
+            return;
+        }
+    };
+    let out = &mut cx.out.bytes;
+    out.extend_from_slice(code.as_bytes());
+    let at = set.cas_at.unwrap_or(set.answer.len());
+    out.extend_from_slice(&set.answer[..at]);
+    if set.cas_at.is_some() {
+        crate::protocol::number::push_u64(out, *result.as_ref().unwrap_or(&0));
+    }
+    out.extend_from_slice(&set.answer[at..]);
+    cx.out.line("");
+}
+
+/// What of `ms` outlives its line.
+pub(super) fn of_meta(request: &meta::Request<'_>) -> MetaSet {
+    let mut answer = Vec::new();
+    let mut cas_at = None;
+    for (letter, token) in request.tokens() {
+        if letter == b'c' {
+            answer.extend_from_slice(b" c");
+            cas_at = Some(answer.len());
+        } else {
+            request.push_if_reflected(&mut answer, letter, token);
+        }
+    }
+    MetaSet {
+        // With a CAS value an item has to be there; NF says that there is none.
+        mode: match request.mode {
+            Mode::Replace if request.cas.is_some() => Mode::Set,
+            mode => mode,
+        },
+        condition: Condition {
+            compare: request.cas,
+            or_stale: request.stale,
+            new_cas: None,
+        },
+        quiet: request.quiet,
+        answer,
+        cas_at,
+    }
+}

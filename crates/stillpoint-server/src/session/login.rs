@@ -1,0 +1,72 @@
+//! Authentication: a `set` whose value is a name and a password.
+
+use super::{Close, Context, Session, State};
+use crate::{
+    protocol::{number::parse_u32, text::Words},
+    shared::{bump, lock},
+    space::MAX_SECRET,
+};
+use std::sync::Arc;
+
+/// The longest name and password together.
+const MAX_LOGIN: u32 = MAX_SECRET as u32;
+
+impl Session {
+    /// Reads a line of a client that has not said who it is.
+    pub(super) fn ask(&mut self, line: &[u8], cx: &mut Context<'_>) {
+        let words = Words::of(line);
+        if words.at(0) == b"quit" {
+            self.close = Some(Close::Normal);
+            return;
+        }
+        match (words.at(0), parse_u32(words.at(4))) {
+            (b"set", Some(len @ 0..=MAX_LOGIN)) => self.state = State::Login(len as usize + 2),
+            (b"set", Some(_)) => {
+                cx.out.line("CLIENT_ERROR bad authentication token format");
+                self.close = Some(Close::Error);
+            }
+            _ => cx.out.line("CLIENT_ERROR unauthenticated"),
+        }
+    }
+
+    /// Looks at a name and a password, with the end of their line.
+    pub(super) fn login(&mut self, token: &[u8], cx: &mut Context<'_>) {
+        let thread = &cx.shared.threads[cx.thread];
+        let Some(token) = token.strip_suffix(b"\r\n") else {
+            cx.out.line("CLIENT_ERROR bad command line termination");
+            return;
+        };
+        let mut parts = token.splitn(2, |&byte| byte == b' ');
+        let (Some(name), Some(password)) = (parts.next(), parts.next()) else {
+            cx.out.line("CLIENT_ERROR bad authentication token format");
+            return;
+        };
+        bump(&thread.auth, 1);
+        let found = cx.directory.authenticate(name, password).and_then(|user| {
+            let space = cx.directory.spaces.get(user.tenant.as_str())?;
+            Some((user, space))
+        });
+        let Some((user, space)) = found else {
+            bump(&thread.auth_errors, 1);
+            cx.out.line("CLIENT_ERROR authentication failure");
+            self.failures += 1;
+            if self.failures == MAX_FAILURES {
+                cx.shared.log.note(format_args!(
+                    "client {} failed to authenticate {MAX_FAILURES} times; closed",
+                    self.card.peer
+                ));
+                self.close = Some(Close::Error);
+            }
+            return;
+        };
+        self.access.home = Arc::clone(space);
+        self.access.admin = user.admin;
+        self.access.user = Some(user.name.clone());
+        self.access.known = true;
+        *lock(&self.card.tenant) = Arc::clone(&space.name);
+        cx.out.line("STORED");
+    }
+}
+
+/// After so many wrong passwords the connection is closed.
+const MAX_FAILURES: u32 = 10;

@@ -1,0 +1,328 @@
+//! Meta commands.
+
+use super::{Context, Session, body, text};
+use crate::{
+    output::Output,
+    protocol::{
+        meta::{Kind, Request},
+        number::push_u64,
+    },
+    space::Count,
+    store::{Arithmetic, Condition, Invalidate, Item, Mode, Outcome},
+    watch,
+};
+
+impl Session {
+    /// Executes a meta command. Returns how much of `behind` it has consumed.
+    pub(super) fn meta(
+        &mut self,
+        request: &Request<'_>,
+        behind: &[u8],
+        cx: &mut Context<'_>,
+    ) -> usize {
+        if !cx.out.reserve() {
+            self.close = Some(super::Close::Memory);
+            return 0;
+        }
+        match request.kind {
+            Kind::Get => self.meta_get(request, cx),
+            Kind::Set(len) => {
+                let deadline = cx.deadline(request.exptime.unwrap_or(0).into());
+                let then = body::Then::Meta(Box::new(body::of_meta(request)));
+                return self.accept(
+                    request.key(),
+                    request.flags,
+                    deadline,
+                    len,
+                    then,
+                    behind,
+                    cx,
+                );
+            }
+            Kind::Delete => self.meta_delete(request, cx),
+            Kind::Arithmetic(down) => self.meta_arithmetic(request, down, cx),
+            Kind::Debug => self.meta_debug(request, cx),
+        }
+        0
+    }
+
+    fn meta_get(&mut self, request: &Request<'_>, cx: &mut Context<'_>) {
+        let directory = cx.directory;
+        let space = directory.route(&self.access.home, request.key());
+        let key = request.key();
+        let deadline = request.exptime.map(|exptime| cx.deadline(exptime.into()));
+        let recache = request.recache.map(|exptime| cx.deadline(exptime.into()));
+        let vivify = request.vivify.map(|exptime| cx.deadline(exptime.into()));
+        let now = cx.now;
+        let mark = cx.out.mark();
+        let mut created = false;
+        let mut again = true;
+        // An item that another client has made in between is found in the second round.
+        let found = loop {
+            let out = &mut *cx.out;
+            let about = About {
+                created,
+                recache,
+                deadline,
+            };
+            let show = |item: &Item<'_>| show(request, item, &about, now, out);
+            let found = if request.untouched || created {
+                space.tenant.peek(key, show)
+            } else {
+                space.tenant.get(key, show)
+            };
+            let (None, Some(deadline), false) = (found, vivify, created) else {
+                break found;
+            };
+            let stored = match space.tenant.prepare(key, 0, deadline, 0) {
+                Ok(mut draft) => {
+                    draft.set_win();
+                    draft.store(Mode::Add, Condition::default())
+                }
+                Err(refused) => Err(refused.into()),
+            };
+            match stored {
+                Ok(_) => created = true,
+                Err(Outcome::NotStored) if std::mem::take(&mut again) => {}
+                // It is stored and deleted time and again: of these moments one without it is as good as another.
+                Err(Outcome::NotStored) => break None,
+                Err(outcome) => {
+                    cx.count(space, Count::NoMemory);
+                    return cx.out.line(text::failed(&outcome));
+                }
+            }
+            if !cx.out.reserve() {
+                self.close = Some(super::Close::Memory);
+                return;
+            }
+        };
+        // After it was shown: a time that is over is for those that ask next.
+        let refused = match (found, deadline) {
+            (Some(false), _) => Some("SERVER_ERROR out of memory writing get response"),
+            (Some(true), Some(deadline)) => text::refused(&space.tenant.touch(key, deadline)),
+            _ => None,
+        };
+        space.details.get(key, found.is_some() && !created);
+        if cx.shared.watchers.want(watch::FETCHERS) {
+            self.tell_get(space, key, found.is_some().then_some(0), cx);
+        }
+        let hit = found.is_some() && !created;
+        let counts = space.counts(cx.thread);
+        counts.add(Count::Meta, 1);
+        if request.exptime.is_some() {
+            counts.add(Count::Touch, 1);
+            counts.add(
+                if hit {
+                    Count::TouchHit
+                } else {
+                    Count::TouchMiss
+                },
+                1,
+            );
+        }
+        counts.add(Count::Get, 1);
+        counts.add(if hit { Count::GetHit } else { Count::GetMiss }, 1);
+        if let Some(line) = refused {
+            cx.out.truncate(mark);
+            return cx.out.line(line);
+        }
+        match found {
+            Some(_) => {}
+            None if request.quiet => {}
+            None => {
+                cx.out.bytes.extend_from_slice(b"EN");
+                request.push_reflected(&mut cx.out.bytes);
+                cx.out.line("");
+            }
+        }
+    }
+
+    fn meta_delete(&mut self, request: &Request<'_>, cx: &mut Context<'_>) {
+        let key = request.key();
+        let result = if request.stale {
+            let space = cx.directory.route(&self.access.home, key);
+            let what = Invalidate {
+                stale: true,
+                clear: false,
+                exptime: request.exptime.map(|exptime| cx.deadline(exptime.into())),
+                condition: Condition {
+                    compare: request.cas,
+                    ..Condition::default()
+                },
+            };
+            space.tenant.invalidate(key, what).map(|_| ())
+        } else {
+            self.delete(key, request.cas, cx)
+        };
+        let code = match result {
+            Ok(()) if request.quiet => return,
+            Ok(()) => "HD",
+            Err(Outcome::Exists) => "EX",
+            Err(Outcome::NotFound) => "NF",
+            Err(outcome) => return cx.out.line(text::failed(&outcome)),
+        };
+        cx.out.bytes.extend_from_slice(code.as_bytes());
+        request.push_reflected(&mut cx.out.bytes);
+        cx.out.line("");
+    }
+
+    fn meta_arithmetic(&mut self, request: &Request<'_>, down: bool, cx: &mut Context<'_>) {
+        let key = request.key();
+        let deadline = |exptime: i32| cx.deadline(exptime.into());
+        let what = Arithmetic {
+            delta: request.delta,
+            decrement: down,
+            initial: request
+                .vivify
+                .map(|exptime| (request.initial, deadline(exptime))),
+            exptime: request.exptime.map(deadline),
+            condition: Condition {
+                compare: request.cas,
+                ..Condition::default()
+            },
+        };
+        let done = match self.arithmetic(key, what, cx) {
+            Ok(_) if request.quiet => return,
+            Ok(done) => done,
+            Err(outcome) => {
+                let code = match outcome {
+                    Outcome::NotFound => "NF",
+                    Outcome::Exists => "EX",
+                    Outcome::NotStored => "NS",
+                    outcome => return cx.out.line(text::failed(&outcome)),
+                };
+                cx.out.bytes.extend_from_slice(code.as_bytes());
+                request.push_reflected(&mut cx.out.bytes);
+                return cx.out.line("");
+            }
+        };
+        let mut digits = Vec::new();
+        push_u64(&mut digits, done.value);
+        let space = cx.directory.route(&self.access.home, key);
+        let ttl = space.tenant.peek(key, |item| item.ttl(cx.now)).flatten();
+        let out = &mut cx.out.bytes;
+        if request.value {
+            out.extend_from_slice(b"VA ");
+            push_u64(out, digits.len() as u64);
+        } else {
+            out.extend_from_slice(b"HD");
+        }
+        for (letter, token) in request.tokens() {
+            match letter {
+                b'c' => {
+                    out.extend_from_slice(b" c");
+                    push_u64(out, done.cas);
+                }
+                b't' => push_ttl(out, ttl),
+                _ => request.push_if_reflected(out, letter, token),
+            }
+        }
+        cx.out.line("");
+        if request.value {
+            cx.out.bytes.extend_from_slice(&digits);
+            cx.out.line("");
+        }
+    }
+
+    fn meta_debug(&mut self, request: &Request<'_>, cx: &mut Context<'_>) {
+        let directory = cx.directory;
+        let space = directory.route(&self.access.home, request.key());
+        let (now, out) = (cx.now, &mut *cx.out);
+        let shown = space.tenant.peek(request.key(), |item| {
+            let out = &mut out.bytes;
+            out.extend_from_slice(b"ME ");
+            out.extend_from_slice(request.written_key);
+            out.extend_from_slice(b" exp=");
+            match item.ttl(now) {
+                Some(ttl) => push_u64(out, ttl.into()),
+                None => out.extend_from_slice(b"-1"),
+            }
+            out.extend_from_slice(b" la=");
+            push_u64(out, now.saturating_sub(item.last_access()).into());
+            out.extend_from_slice(b" cas=");
+            push_u64(out, item.cas());
+            out.extend_from_slice(b" fetch=");
+            out.extend_from_slice(if item.was_fetched() { b"yes" } else { b"no" });
+            out.extend_from_slice(b" cls=1 size=");
+            push_u64(out, (item.key().len() + item.value().len()) as u64);
+            out.extend_from_slice(b"\r\n");
+        });
+        if shown.is_none() {
+            cx.out.line("EN");
+        }
+    }
+}
+
+fn push_ttl(out: &mut Vec<u8>, ttl: Option<u32>) {
+    match ttl {
+        Some(ttl) => {
+            out.extend_from_slice(b" t");
+            push_u64(out, ttl.into());
+        }
+        None => out.extend_from_slice(b" t-1"),
+    }
+}
+
+/// What `mg` answers depends on, beside the item.
+struct About {
+    /// Whether this request has made the item.
+    created: bool,
+    /// An item that expires before is won.
+    recache: Option<u32>,
+    /// When it expires from now on.
+    deadline: Option<u32>,
+}
+
+/// Appends what `mg` answers for an item, inside the section: [`Output::reserve`] has made room.
+/// False if there is no pin left for the value.
+fn show(request: &Request<'_>, item: &Item<'_>, about: &About, now: u32, out: &mut Output) -> bool {
+    let bytes = &mut out.bytes;
+    // The time that is left is the one before or after `T`, as they stand in the request.
+    let mut exptime = item.exptime();
+    if request.value {
+        bytes.extend_from_slice(b"VA ");
+        push_u64(bytes, item.value().len() as u64);
+    } else {
+        bytes.extend_from_slice(b"HD");
+    }
+    for (letter, token) in request.tokens() {
+        match letter {
+            b's' => push_flag(bytes, b's', item.value().len() as u64),
+            b'T' => exptime = about.deadline.unwrap_or(exptime),
+            b't' => push_ttl(bytes, (exptime != 0).then(|| exptime.saturating_sub(now))),
+            b'c' => push_flag(bytes, b'c', item.cas()),
+            b'f' => push_flag(bytes, b'f', item.flags().into()),
+            b'l' => push_flag(bytes, b'l', now.saturating_sub(item.last_access()).into()),
+            b'h' => push_flag(bytes, b'h', item.was_fetched().into()),
+            _ => request.push_if_reflected(bytes, letter, token),
+        }
+    }
+    let About {
+        created, recache, ..
+    } = *about;
+    let mut won = created;
+    if item.has_win() && !created {
+        bytes.extend_from_slice(b" Z");
+    } else if !created {
+        let due = recache.is_some_and(|recache| item.exptime() != 0 && item.exptime() < recache);
+        won = (due || item.is_stale()) && item.win();
+    }
+    if item.is_stale() {
+        bytes.extend_from_slice(b" X");
+    }
+    if won {
+        bytes.extend_from_slice(b" W");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    if request.value {
+        let pushed = out.push_value(item);
+        out.bytes.extend_from_slice(b"\r\n");
+        return pushed;
+    }
+    true
+}
+
+fn push_flag(out: &mut Vec<u8>, letter: u8, value: u64) {
+    out.extend_from_slice(&[b' ', letter]);
+    push_u64(out, value);
+}

@@ -1,0 +1,479 @@
+//! What a connection says and hears, as bytes: no sockets here.
+//!
+//! | file | what it has |
+//! |---|---|
+//! | `mod` | the states of a connection, and which bytes are whose |
+//! | `body` | values that arrive, and what is answered once they are stored |
+//! | `text` | the commands of a line, and retrieval |
+//! | `meta` | meta commands |
+//! | `binary` | the binary protocol |
+//! | `login` | authentication |
+//! | `operator` | `watch`, dumps, tenants, limits |
+//! | `stats` | `stats` |
+
+mod binary;
+mod body;
+mod login;
+mod meta;
+mod operator;
+mod stats;
+mod text;
+
+use crate::{
+    config::Binding,
+    output::Output,
+    protocol::{self, expiry, text::Token},
+    shared::{Card, Shared, lock},
+    space::{Count, Directory, Space},
+    store::Cursor,
+    watch::{self, Watcher},
+};
+use body::Body;
+use std::sync::Arc;
+
+/// What a session needs to execute requests: the thread's, and for this moment.
+pub(crate) struct Context<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) directory: &'a Arc<Directory>,
+    pub(crate) thread: usize,
+    /// The store's clock.
+    pub(crate) now: u32,
+    /// How many requests may still be executed before other connections have their turn.
+    pub(crate) budget: u32,
+    pub(crate) out: &'a mut Output,
+    /// Wakes the thread, when a watcher has something to send.
+    pub(crate) wake: &'a Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Context<'_> {
+    #[inline]
+    pub(crate) fn count(&self, space: &Space, count: Count) {
+        space.counts(self.thread).add(count, 1);
+    }
+
+    /// A client's expiration time by the store's clock.
+    #[inline]
+    pub(crate) fn deadline(&self, exptime: i64) -> u32 {
+        // (The system's clock is read only for times that are about it.)
+        let unix = if exptime > expiry::MAX_RELATIVE {
+            self.shared.unix_now()
+        } else {
+            0
+        };
+        expiry::deadline(exptime, self.now, unix)
+    }
+}
+
+/// What a client may do.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    /// The tenant whose keys it works on.
+    pub(crate) home: Arc<Space>,
+    /// Whether it may change tenants and limits.
+    pub(crate) admin: bool,
+    /// Whether it has said who it is, where that is asked.
+    pub(crate) known: bool,
+    /// Who it is.
+    pub(crate) user: Option<String>,
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// The client has gone, or said `quit`.
+    Normal,
+    /// What it said was no protocol.
+    Error,
+    /// It was silent for too long.
+    Idle,
+    /// It did not take what was sent, or not send what it had announced, in time.
+    Slow,
+    /// There was no memory for it.
+    Memory,
+    /// Its user or the server is gone.
+    Shutdown,
+}
+
+impl Close {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Error => "error",
+            Self::Idle => "idle_timeout",
+            Self::Slow => "slow",
+            Self::Memory => "no_memory",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// A request comes next.
+    #[default]
+    Request,
+    /// The keys of a retrieval command come next.
+    Keys(text::Keys),
+    /// A value comes next.
+    Body(Box<Body>),
+    /// So many bytes are skipped.
+    Skip(u64),
+    /// The rest of the line is skipped.
+    SkipLine,
+    /// So many bytes with a name and a password come next.
+    Login(usize),
+    /// Items are listed, from there on.
+    Dump {
+        spaces: Vec<Arc<Space>>,
+        cursor: Cursor,
+    },
+    /// Lines of log are sent until the client goes.
+    Watch(Arc<Watcher>),
+}
+
+/// A connection, as far as it is about bytes.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) access: Access,
+    /// Its number, in logs and dumps.
+    pub(crate) id: i32,
+    pub(crate) card: Arc<Card>,
+    /// Set when the connection is to be closed, after what waits has been sent.
+    pub(crate) close: Option<Close>,
+    state: State,
+    binding: Binding,
+    /// The directory that `access` is of.
+    version: u64,
+    /// How often it has failed to authenticate.
+    failures: u32,
+    /// How many announced pieces have come whole.
+    finished: u32,
+}
+
+/// What a step of a session came to.
+enum Step {
+    /// So many bytes were consumed.
+    Consumed(usize),
+    /// More bytes are needed.
+    Partial,
+}
+
+impl Session {
+    pub(crate) fn new(
+        access: Access,
+        id: i32,
+        card: Arc<Card>,
+        binding: Binding,
+        version: u64,
+    ) -> Self {
+        Self {
+            access,
+            id,
+            card,
+            close: None,
+            state: State::Request,
+            binding,
+            version,
+            failures: 0,
+            finished: 0,
+        }
+    }
+
+    /// Whether there is output to come without further input.
+    pub(crate) fn has_more(&self) -> bool {
+        match &self.state {
+            State::Dump { .. } => true,
+            // A value without an end of line may have come whole past the buffer.
+            State::Body(body) => body.is_complete(),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn watcher(&self) -> Option<&Arc<Watcher>> {
+        match &self.state {
+            State::Watch(watcher) => Some(watcher),
+            _ => None,
+        }
+    }
+
+    /// Whether the client is in the middle of something that it has to finish in time, and how long that is.
+    pub(crate) fn expects(&self) -> Option<usize> {
+        match &self.state {
+            State::Body(body) => Some(body.missing()),
+            State::Skip(bytes) => Some(usize::try_from(*bytes).unwrap_or(usize::MAX)),
+            State::Login(bytes) => Some(*bytes),
+            _ => None,
+        }
+    }
+
+    /// A number that is another one after each piece that a client has finished: what it is in the middle of then is something else.
+    pub(crate) fn finished(&self) -> u32 {
+        self.finished
+    }
+
+    fn finish(&mut self) -> State {
+        self.finished = self.finished.wrapping_add(1);
+        std::mem::take(&mut self.state)
+    }
+
+    /// Where the value that arrives may be read to directly: past the buffer, if much of it is missing.
+    pub(crate) fn direct(&mut self) -> Option<&mut [u8]> {
+        match &mut self.state {
+            State::Body(body) => body.direct(),
+            _ => None,
+        }
+    }
+
+    /// Notes that `bytes` have been read to [`Session::direct`].
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        if let State::Body(body) = &mut self.state {
+            body.advance(bytes);
+        }
+    }
+
+    /// What it is doing, for `stats conns`.
+    pub(crate) fn state(&self) -> u8 {
+        match self.state {
+            State::Body(_) | State::Skip(_) | State::Login(_) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Executes the requests in `input`, until it ends, the output is full, or the connection ends. Returns how much of it is consumed: the rest comes again.
+    pub(crate) fn feed(&mut self, input: &[u8], cx: &mut Context<'_>) -> usize {
+        self.follow(cx.directory);
+        let mut at = 0;
+        while self.close.is_none() && !cx.out.is_full() && cx.budget > 0 {
+            let rest = &input[at..];
+            // A state that produces output goes on without input.
+            if rest.is_empty() && !self.has_more() {
+                break;
+            }
+            match self.step(rest, cx) {
+                Step::Consumed(bytes) => at += bytes,
+                Step::Partial => break,
+            }
+        }
+        at
+    }
+
+    #[inline]
+    fn step(&mut self, rest: &[u8], cx: &mut Context<'_>) -> Step {
+        match &mut self.state {
+            State::Request => self.request(rest, cx),
+            State::Keys(_) => self.keys(rest, cx),
+            State::Body(body) => {
+                let used = body.fill(rest);
+                if body.is_complete()
+                    && let State::Body(body) = self.finish()
+                {
+                    self.stored(*body, cx);
+                }
+                Step::Consumed(used)
+            }
+            State::Skip(left) => {
+                let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
+                *left -= used as u64;
+                if *left == 0 {
+                    self.finish();
+                }
+                Step::Consumed(used)
+            }
+            State::SkipLine => match rest.iter().position(|&byte| byte == b'\n') {
+                Some(end) => {
+                    self.state = State::Request;
+                    Step::Consumed(end + 1)
+                }
+                None => Step::Consumed(rest.len()),
+            },
+            State::Login(len) => {
+                let len = *len;
+                if rest.len() < len {
+                    return Step::Partial;
+                }
+                self.finish();
+                self.login(&rest[..len], cx);
+                Step::Consumed(len)
+            }
+            State::Dump { .. } => {
+                self.dump(cx);
+                Step::Consumed(0)
+            }
+            // A watcher has nothing more to say.
+            State::Watch(_) => Step::Consumed(rest.len()),
+        }
+    }
+
+    fn request(&mut self, rest: &[u8], cx: &mut Context<'_>) -> Step {
+        if self.binding == Binding::Auto {
+            let binary = rest[0] == protocol::binary::REQUEST;
+            self.binding = if binary {
+                Binding::Binary
+            } else {
+                Binding::Ascii
+            };
+            // Authentication is a matter of the text protocol.
+            if binary && !self.access.known {
+                self.close = Some(Close::Error);
+                return Step::Consumed(rest.len());
+            }
+        }
+        if self.binding == Binding::Binary {
+            return self.binary(rest, cx);
+        }
+        if self.access.known
+            && let Some(head) = protocol::text::retrieval(rest)
+        {
+            cx.budget -= 1;
+            self.state = State::Keys(text::Keys::new(head, cx.out.mark()));
+            return Step::Consumed(head.len);
+        }
+        let window = &rest[..rest.len().min(protocol::MAX_LINE)];
+        let Some(end) = memchr::memchr(b'\n', window) else {
+            if window.len() == protocol::MAX_LINE {
+                cx.out.line("CLIENT_ERROR line too long");
+                self.close = Some(Close::Error);
+            }
+            return Step::Partial;
+        };
+        let line = window[..end].strip_suffix(b"\r").unwrap_or(&window[..end]);
+        cx.budget -= 1;
+        if self.access.known {
+            let used = self.line(line, &rest[end + 1..], cx);
+            Step::Consumed(end + 1 + used)
+        } else {
+            self.ask(line, cx);
+            Step::Consumed(end + 1)
+        }
+    }
+
+    /// Skips what belongs to a request that was refused.
+    fn skip(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.state = State::Skip(bytes);
+        }
+    }
+
+    /// Looks up its tenant again after a change: a user that is gone has to leave, and a tenant that was deleted has no items. Before anything is sent or executed.
+    pub(crate) fn follow(&mut self, directory: &Directory) {
+        if self.version == directory.version {
+            return;
+        }
+        self.version = directory.version;
+        if let Some(name) = &self.access.user {
+            let Some(user) = directory.users.iter().find(|user| user.name == *name) else {
+                self.close = Some(Close::Shutdown);
+                return;
+            };
+            self.access.admin = user.admin;
+            if let Some(space) = directory.spaces.get(user.tenant.as_str()) {
+                self.access.home = Arc::clone(space);
+            }
+        } else if let Some(space) = directory.spaces.get(&self.access.home.name) {
+            self.access.home = Arc::clone(space);
+        }
+        *lock(&self.card.tenant) = Arc::clone(&self.access.home.name);
+        if let State::Watch(watcher) = &self.state {
+            watcher.see(self.watched(directory));
+        }
+    }
+
+    /// Tells those that watch that an item was asked for.
+    fn tell_get(&self, space: &Arc<Space>, key: &[u8], size: Option<usize>, cx: &Context<'_>) {
+        cx.shared
+            .watchers
+            .tell(watch::FETCHERS, Some(space), "item_get", |line| {
+                watch::push_key(line, key);
+                let status = if size.is_some() { "found" } else { "not_found" };
+                let size = size.unwrap_or(0);
+                let rest = format!(" status={status} clsid=1 cfd={} size={size}", self.id);
+                line.extend_from_slice(rest.as_bytes());
+            });
+    }
+}
+
+/// What a word of a line of keys is for, when it has arrived.
+type Word<'a> = Token<'a>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz;
+
+    /// What is answered, and what is left of the turn.
+    fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, u32) {
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
+        let mut out = Output::default();
+        let mut cx = Context {
+            shared,
+            directory: &shared.directory(),
+            thread: 0,
+            now: shared.store.now(),
+            budget: 1000,
+            out: &mut out,
+            wake: &wake,
+        };
+        session.feed(bytes, &mut cx);
+        let left = cx.budget;
+        (out.bytes, left)
+    }
+
+    fn feed(session: &mut Session, shared: &Shared, bytes: &[u8]) -> Vec<u8> {
+        turn(session, shared, bytes).0
+    }
+
+    #[test]
+    fn a_long_dump_gives_others_their_turns() {
+        let shared = fuzz::new_shared(|_| {});
+        let mut session = fuzz::new_session(&shared.directory(), false, true);
+        for key in 0..5000 {
+            let request = format!("set {key} 0 0 1\r\nx\r\n");
+            feed(&mut session, &shared, request.as_bytes());
+        }
+        let mut request = &b"lru_crawler metadump all\r\n"[..];
+        let (mut lines, mut turns) = (0, 0);
+        loop {
+            let (bytes, left) = turn(&mut session, &shared, std::mem::take(&mut request));
+            lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
+            turns += 1;
+            if !session.has_more() {
+                break;
+            }
+            assert_eq!(left, 0);
+        }
+        assert_eq!(lines, 5000 + 1);
+        assert!(turns >= 4);
+    }
+
+    #[test]
+    fn one_that_watches_loses_what_its_user_loses() {
+        let shared = fuzz::new_shared(|_| {});
+        let mut session = fuzz::new_session(&shared.directory(), false, false);
+        assert_eq!(
+            feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n"),
+            b"STORED\r\n"
+        );
+        assert_eq!(feed(&mut session, &shared, b"watch\r\n"), b"OK\r\n");
+        let watcher = Arc::clone(session.watcher().unwrap());
+        let taken = || {
+            let mut lines = Vec::new();
+            watcher.take(&mut lines);
+            String::from_utf8(lines).unwrap()
+        };
+        let tell = || {
+            shared
+                .watchers
+                .tell(watch::FETCHERS, None, "x", |line| line.push(b'x'));
+        };
+        tell();
+        assert!(taken().ends_with(" gid=1 type=x x\n"));
+        tell();
+        shared.change(|directory| directory.users[0].admin = false);
+        session.follow(&shared.directory());
+        tell();
+        assert_eq!(taken(), "");
+        shared.change(|directory| directory.users.clear());
+        session.follow(&shared.directory());
+        assert_eq!(session.close, Some(Close::Shutdown));
+    }
+}

@@ -1,0 +1,338 @@
+//! Commands for operators.
+
+use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
+use crate::{
+    protocol::{
+        escape,
+        number::{parse_i32, parse_u32, push_u64},
+        text::{BAD_FORMAT, Operator, Words},
+    },
+    space::Directory,
+    store::{Cursor, Item, Limits},
+    watch,
+};
+use std::sync::Arc;
+
+/// How many items a dump shows in one section, and the most that a line of it takes.
+const DUMP_STEP: usize = 32;
+const DUMP_LINE: usize = 1024;
+/// After so many sections, or a full output, other connections have their turn.
+const DUMP_STEPS: u32 = 32;
+/// memcached's least limit.
+const LEAST_LIMIT_MIB: u64 = 8;
+
+impl Session {
+    pub(super) fn operate(&mut self, which: Operator, words: &Words<'_>, cx: &mut Context<'_>) {
+        match which {
+            Operator::Stats => stats::text(self, words.as_slice(), cx),
+            Operator::Watch => self.watch(words, cx),
+            Operator::Crawler => self.crawler(words, cx),
+            Operator::Tenant => self.tenant(words, cx),
+            Operator::DebugTime => self.debug_time(words, cx),
+            Operator::Slabs if words.at(1) == b"automove" && parse_u32(words.at(2)).is_none() => {
+                cx.out.line(BAD_FORMAT.line)
+            }
+            Operator::Slabs => cx
+                .out
+                .line("CLIENT_ERROR there are no slab classes to move memory between"),
+            Operator::Lru => cx.out.line("CLIENT_ERROR lru has nothing to tune"),
+        }
+    }
+
+    fn watch(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+        if !cx.shared.settings.watch {
+            return cx.out.line("CLIENT_ERROR watch commands not allowed");
+        }
+        if !cx.out.is_empty() {
+            return cx
+                .out
+                .line("ERROR cannot pipeline other commands before watch");
+        }
+        let mut events = 0;
+        for word in &words.as_slice()[1..] {
+            events |= match *word {
+                b"fetchers" => watch::FETCHERS,
+                b"mutations" => watch::MUTATIONS,
+                b"evictions" => {
+                    return cx
+                        .out
+                        .line("CLIENT_ERROR evictions cannot be watched; `stats` counts them");
+                }
+                b"connevents" => watch::CONNECTIONS,
+                _ => return cx.out.line("ERROR"),
+            };
+        }
+        if events == 0 {
+            events = watch::FETCHERS;
+        }
+        let wake = Arc::clone(cx.wake);
+        let watcher =
+            cx.shared
+                .watchers
+                .add(events, self.watched(cx.directory), Box::new(move || wake()));
+        let Some(watcher) = watcher else {
+            return cx.out.line("SERVER_ERROR too many clients watch");
+        };
+        cx.out.line("OK");
+        self.state = State::Watch(watcher);
+    }
+
+    /// Whose events it may see.
+    pub(super) fn watched(&self, directory: &Directory) -> watch::Reach {
+        (!self.access.admin).then(|| directory.reach(&self.access.home).cloned().collect())
+    }
+
+    fn crawler(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+        match (words.at(1), words.at(2)) {
+            (b"metadump", b"all" | b"hash") => {
+                if !cx.shared.settings.dump {
+                    cx.out.line("ERROR metadump not allowed");
+                } else if cx.out.is_empty() {
+                    let spaces = cx.directory.reach(&self.access.home).cloned().collect();
+                    let cursor = Cursor::default();
+                    self.state = State::Dump { spaces, cursor };
+                } else {
+                    cx.out
+                        .line("ERROR cannot pipeline other commands before metadump");
+                }
+            }
+            (b"metadump", _) => cx.out.line("BADCLASS invalid class id"),
+            // Expired items leave by themselves, so that there is nothing to set going.
+            (b"enable" | b"crawl", _) => cx.out.line("OK"),
+            (b"disable" | b"sleep" | b"tocrawl", _) => {
+                cx.out.line(
+                    "CLIENT_ERROR expired items leave without a crawler, which cannot be set",
+                );
+            }
+            _ => cx.out.line("ERROR"),
+        }
+    }
+
+    /// Appends some lines of a dump.
+    pub(super) fn dump(&mut self, cx: &mut Context<'_>) {
+        let State::Dump { spaces, cursor } = &mut self.state else {
+            return;
+        };
+        let unix_zero = cx.shared.unix_now() - i64::from(cx.now);
+        for _ in 0..DUMP_STEPS {
+            if cx.out.is_full() {
+                break;
+            }
+            let Some(space) = spaces.last() else {
+                cx.out.line("END");
+                self.state = State::Request;
+                return;
+            };
+            let out = &mut cx.out.bytes;
+            // No allocation happens inside the section, in which a few more may come.
+            if out.try_reserve(2 * DUMP_STEP * DUMP_LINE).is_err() {
+                self.close = Some(super::Close::Memory);
+                return;
+            }
+            let more = space
+                .tenant
+                .keys(cursor, DUMP_STEP, |item| push_item(out, item, unix_zero));
+            if !more {
+                spaces.pop();
+                *cursor = Cursor::default();
+            }
+        }
+        cx.budget = 0;
+    }
+
+    /// `cache_memlimit`.
+    pub(super) fn set_limit(&mut self, mib: u64, noreply: bool, cx: &mut Context<'_>) {
+        if !self.access.admin {
+            return reply(cx, noreply, NOT_ADMIN);
+        }
+        let Some(bytes) = mib.checked_mul(1 << 20).filter(|_| mib >= LEAST_LIMIT_MIB) else {
+            return reply(
+                cx,
+                noreply,
+                "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
+            );
+        };
+        let above = cx.shared.store.set_limit(bytes);
+        cx.shared.log.note(format_args!(
+            "limit set to {mib} MiB by client {}; {above} bytes are above it",
+            self.id
+        ));
+        reply(cx, noreply, "OK");
+    }
+
+    /// `debugtime`: moves the clock, in servers for tests.
+    fn debug_time(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+        let Some(clock) = &cx.shared.debug_clock else {
+            return cx.out.line("ERROR");
+        };
+        let Some(seconds) = parse_i32(words.at(1)).and_then(|seconds| u32::try_from(seconds).ok())
+        else {
+            return cx.out.line("ERROR");
+        };
+        clock.advance(seconds);
+        cx.now = clock.now();
+        cx.out.line("OK");
+    }
+
+    /// `tenant list`, `create`, `set`, `delete`.
+    fn tenant(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {
+        if !self.access.admin {
+            return cx.out.line(NOT_ADMIN);
+        }
+        let name = std::str::from_utf8(words.at(2)).unwrap_or("");
+        let rest = words.as_slice().get(3..).unwrap_or(&[]);
+        let result = match words.at(1) {
+            b"list" => return list(cx),
+            b"create" if !crate::config::is_tenant_name(name) => {
+                Err("CLIENT_ERROR a tenant's name has 1 to 64 letters, digits, -, _ or .".into())
+            }
+            b"create" => create(name, rest, cx),
+            b"set" => change(name, rest, cx),
+            b"delete" => delete(name, cx),
+            _ => Err("CLIENT_ERROR usage: tenant list|create NAME|set NAME|delete NAME [min=BYTES] [low=BYTES] [high=BYTES] [max=BYTES]".into()),
+        };
+        match result {
+            Ok(()) => {
+                let line = words.as_slice().join(&b' ');
+                let line = String::from_utf8_lossy(&line).into_owned();
+                cx.shared.log.note(format_args!(
+                    "{} by client {}",
+                    line.escape_debug(),
+                    self.id
+                ));
+                cx.out.line("OK");
+            }
+            Err(line) => cx.out.line(&line),
+        }
+    }
+}
+
+fn push_item(out: &mut Vec<u8>, item: &Item<'_>, unix_zero: i64) {
+    let unix = |seconds: u32| u64::try_from(unix_zero + i64::from(seconds)).unwrap_or(0);
+    watch::push_key(out, item.key());
+    out.extend_from_slice(b" exp=");
+    match item.exptime() {
+        0 => out.extend_from_slice(b"-1"),
+        exptime => push_u64(out, unix(exptime)),
+    }
+    out.extend_from_slice(b" la=");
+    push_u64(out, unix(item.last_access()));
+    out.extend_from_slice(b" cas=");
+    push_u64(out, item.cas());
+    out.extend_from_slice(b" fetch=");
+    out.extend_from_slice(if item.was_fetched() { b"yes" } else { b"no" });
+    out.extend_from_slice(b" cls=1 size=");
+    push_u64(out, (item.key().len() + item.value().len()) as u64);
+    out.extend_from_slice(b"\n");
+}
+
+/// `NAME=BYTES` words, over `limits`.
+fn limits(words: &[&[u8]], limits: &mut Limits) -> Result<(), String> {
+    for word in words {
+        let word = std::str::from_utf8(word).unwrap_or("");
+        let field = match word.split_once('=') {
+            Some(("min", _)) => &mut limits.min,
+            Some(("low", _)) => &mut limits.low,
+            Some(("high", _)) => &mut limits.high,
+            Some(("max", _)) => &mut limits.max,
+            _ => {
+                return Err(format!(
+                    "CLIENT_ERROR {}: what is not min=, low=, high= or max=",
+                    word.escape_debug()
+                ));
+            }
+        };
+        let value = word.split_once('=').map_or("", |(_, value)| value);
+        *field = crate::config::parse_bytes(value)
+            .map_err(|error| format!("CLIENT_ERROR {}: {error}", word.escape_debug()))?;
+    }
+    crate::config::check_limits(limits).map_err(|error| format!("CLIENT_ERROR {error}"))
+}
+
+fn create(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), String> {
+    let mut wanted = Limits::default();
+    limits(words, &mut wanted)?;
+    let tenant = cx
+        .shared
+        .store
+        .create_tenant(name)
+        .map_err(|error| format!("SERVER_ERROR {error}"))?;
+    tenant.set_limits(wanted);
+    follow(cx);
+    Ok(())
+}
+
+fn change(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), String> {
+    let tenant = cx
+        .shared
+        .store
+        .tenant(name)
+        .map_err(|error| format!("SERVER_ERROR {error}"))?;
+    let mut wanted = tenant.limits();
+    limits(words, &mut wanted)?;
+    tenant.set_limits(wanted);
+    Ok(())
+}
+
+fn delete(name: &str, cx: &mut Context<'_>) -> Result<(), String> {
+    cx.shared
+        .store
+        .delete_tenant(name)
+        .map_err(|error| format!("SERVER_ERROR {error}"))?;
+    follow(cx);
+    Ok(())
+}
+
+/// Has the directory follow the store's tenants.
+fn follow(cx: &mut Context<'_>) {
+    let (store, threads) = (&cx.shared.store, cx.shared.settings.threads);
+    cx.shared
+        .change(|directory: &mut Directory| directory.follow(store, threads));
+}
+
+fn list(cx: &mut Context<'_>) {
+    for name in cx.shared.store.names() {
+        // One that was deleted since is left out.
+        let Ok(tenant) = cx.shared.store.tenant(&name) else {
+            continue;
+        };
+        let Limits {
+            min,
+            low,
+            high,
+            max,
+        } = tenant.limits();
+        cx.out.bytes.extend_from_slice(b"TENANT ");
+        match &*name {
+            "" => cx.out.bytes.push(b'-'),
+            name => escape::push(&mut cx.out.bytes, name.as_bytes()),
+        }
+        let used = tenant.statistics().segment_bytes;
+        for (label, value) in [
+            ("min", min),
+            ("low", low),
+            ("high", high),
+            ("max", max),
+            ("used", used),
+        ] {
+            cx.out
+                .bytes
+                .extend_from_slice(format!(" {label}=").as_bytes());
+            match value {
+                u64::MAX => cx.out.bytes.extend_from_slice(b"none"),
+                value => push_u64(&mut cx.out.bytes, value),
+            }
+        }
+        cx.out.line("");
+    }
+    cx.out.line("END");
+}
+
+/// The number of items that `stats cachedump CLASS NUMBER` is asked for.
+pub(super) fn dump_count(word: &[u8]) -> usize {
+    // 0 is all, of which memcached shows as many as fit into its buffer.
+    match parse_u32(word) {
+        None | Some(0) => 10_000,
+        Some(number) => (number as usize).min(10_000),
+    }
+}

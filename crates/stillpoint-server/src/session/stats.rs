@@ -1,0 +1,492 @@
+//! `stats`: names and values, which text and binary protocol write in their own ways.
+
+use super::{Context, Session, operator};
+use crate::{
+    protocol::escape,
+    shared::{Card, STATES, lock},
+    space::{Count, Space},
+    store::{Cursor, Limits, TenantStatistics},
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+type Lines = Vec<(String, String)>;
+
+/// Answers `stats` in the text protocol.
+pub(super) fn text(session: &mut Session, words: &[&[u8]], cx: &mut Context<'_>) {
+    let words = &words[1..];
+    match words.first() {
+        Some(&b"reset") => {
+            reset(session, cx);
+            cx.out.line("RESET");
+        }
+        Some(&b"cachedump") => cache_dump(session, words, cx),
+        Some(&b"detail") => match detail(session, words, cx) {
+            Some(lines) if words.get(1) == Some(&&b"dump"[..]) => {
+                cx.out.bytes.extend_from_slice(&lines);
+                cx.out.line("END");
+            }
+            Some(_) => cx.out.line("OK"),
+            None => cx
+                .out
+                .line("CLIENT_ERROR usage: stats detail on|off|dump, by an admin"),
+        },
+        _ => match collect(session, words, cx) {
+            Some(lines) => {
+                for (name, value) in lines {
+                    cx.out.bytes.extend_from_slice(b"STAT ");
+                    cx.out.bytes.extend_from_slice(name.as_bytes());
+                    cx.out.bytes.push(b' ');
+                    cx.out.line(&value);
+                }
+                cx.out.line("END");
+            }
+            None => cx.out.line("ERROR"),
+        },
+    }
+}
+
+/// The lines of a group; `None` if there is no such group.
+pub(super) fn collect(session: &Session, words: &[&[u8]], cx: &Context<'_>) -> Option<Lines> {
+    let group = words.first().copied().unwrap_or(b"");
+    let mut lines = match group {
+        b"" => general(session, cx),
+        b"settings" => settings(cx),
+        b"items" => items(session, cx),
+        b"slabs" => slabs(session, cx),
+        b"sizes" => vec![line("sizes_status", "disabled")],
+        b"conns" => connections(session, cx),
+        b"tenant" => tenant(session, words.get(1).copied(), cx)?,
+        b"reset" => {
+            reset(session, cx);
+            Vec::new()
+        }
+        b"detail" if detail(session, words, cx).is_some() => Vec::new(),
+        _ => return None,
+    };
+    if !sees_all(session, cx) {
+        lines.retain(|(name, _)| !OF_ALL.contains(&name.as_str()));
+    }
+    Some(lines)
+}
+
+fn line(name: &str, value: impl ToString) -> (String, String) {
+    (name.into(), value.to_string())
+}
+
+/// The spaces that the client may ask about: all for an admin.
+fn visible(session: &Session, cx: &Context<'_>) -> Vec<Arc<Space>> {
+    if session.access.admin {
+        cx.directory.spaces.values().cloned().collect()
+    } else {
+        cx.directory.reach(&session.access.home).cloned().collect()
+    }
+}
+
+/// Whether nothing of what the server counts is about tenants that the client may not ask about.
+fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
+    session.access.admin || visible(session, cx).len() == cx.directory.spaces.len()
+}
+
+/// What is counted for all tenants together.
+const OF_ALL: [&str; 20] = [
+    "rusage_user",
+    "rusage_system",
+    "curr_connections",
+    "total_connections",
+    "rejected_connections",
+    "connection_structures",
+    "read_buf_bytes",
+    "read_buf_oom",
+    "slow_kicks",
+    "idle_kicks",
+    "auth_cmds",
+    "auth_errors",
+    "bytes_read",
+    "bytes_written",
+    "accepting_conns",
+    "listen_disabled_num",
+    "time_in_listen_disabled_us",
+    "conn_yields",
+    "log_watchers",
+    "domain_socket",
+];
+
+fn reset(session: &Session, cx: &Context<'_>) {
+    for space in visible(session, cx) {
+        space.reset();
+    }
+}
+
+/// `stats detail`: only an admin switches it, for it takes a lock in each request. What there is to show, or `None` if it cannot be done.
+fn detail(session: &Session, words: &[&[u8]], cx: &Context<'_>) -> Option<Vec<u8>> {
+    let mut lines = Vec::new();
+    for space in cx.directory.reach(&session.access.home) {
+        match words.get(1) {
+            Some(&b"on") if session.access.admin => space.details.switch(true),
+            Some(&b"off") if session.access.admin => space.details.switch(false),
+            Some(&b"dump") => space.details.dump(&mut lines),
+            _ => return None,
+        }
+    }
+    Some(lines)
+}
+
+fn sum(spaces: &[Arc<Space>], count: Count) -> u64 {
+    spaces.iter().map(|space| space.count(count)).sum()
+}
+
+/// The store's figures for those spaces together, since the last reset where that makes sense.
+fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
+    let mut all = TenantStatistics::default();
+    for space in spaces {
+        let (now, then) = (space.tenant.statistics(), space.store_baseline());
+        all.items += now.items;
+        all.item_bytes += now.item_bytes;
+        all.segment_bytes += now.segment_bytes;
+        all.segments += now.segments;
+        all.index_bytes += now.index_bytes;
+        all.stored += now.stored.saturating_sub(then.stored);
+        all.evicted += now.evicted.saturating_sub(then.evicted);
+        all.evicted_unfetched += now.evicted_unfetched.saturating_sub(then.evicted_unfetched);
+        all.expired += now.expired.saturating_sub(then.expired);
+        all.expired_unfetched += now.expired_unfetched.saturating_sub(then.expired_unfetched);
+        all.copied += now.copied.saturating_sub(then.copied);
+        all.refused += now.refused.saturating_sub(then.refused);
+        all.pinned_bytes += now.pinned_bytes;
+    }
+    all
+}
+
+const COMMANDS: [(&str, Count); 20] = [
+    ("cmd_get", Count::Get),
+    ("cmd_set", Count::Set),
+    ("cmd_flush", Count::Flush),
+    ("cmd_touch", Count::Touch),
+    ("cmd_meta", Count::Meta),
+    ("get_hits", Count::GetHit),
+    ("get_misses", Count::GetMiss),
+    ("delete_misses", Count::DeleteMiss),
+    ("delete_hits", Count::DeleteHit),
+    ("incr_misses", Count::IncrMiss),
+    ("incr_hits", Count::IncrHit),
+    ("decr_misses", Count::DecrMiss),
+    ("decr_hits", Count::DecrHit),
+    ("cas_misses", Count::CasMiss),
+    ("cas_hits", Count::CasHit),
+    ("cas_badval", Count::CasBadValue),
+    ("touch_hits", Count::TouchHit),
+    ("touch_misses", Count::TouchMiss),
+    ("store_too_large", Count::TooLarge),
+    ("store_no_memory", Count::NoMemory),
+];
+
+fn general(session: &Session, cx: &Context<'_>) -> Lines {
+    let (shared, totals) = (cx.shared, &cx.shared.totals);
+    let spaces = visible(session, cx);
+    let figures = figures(&spaces);
+    let usage = cpu_time();
+    let threads = |of: fn(&crate::shared::ThreadCounts) -> &AtomicU64| -> u64 {
+        shared
+            .threads
+            .iter()
+            .map(|thread| of(thread).load(Ordering::Relaxed))
+            .sum()
+    };
+    let open = totals.connections.load(Ordering::Relaxed);
+    let store = shared.store.statistics();
+    let mut lines = vec![
+        line("pid", std::process::id()),
+        line("uptime", shared.started.elapsed().as_secs()),
+        line("time", shared.unix_now()),
+        line("version", crate::VERSION),
+        line("pointer_size", usize::BITS),
+        line("rusage_user", usage.0),
+        line("rusage_system", usage.1),
+        line("max_connections", shared.settings.max_connections),
+        line("curr_connections", open),
+        line(
+            "total_connections",
+            totals.connections_total.load(Ordering::Relaxed),
+        ),
+        line(
+            "rejected_connections",
+            totals.connections_rejected.load(Ordering::Relaxed),
+        ),
+        line("connection_structures", open),
+        line(
+            "read_buf_bytes",
+            totals.buffer_bytes.load(Ordering::Relaxed),
+        ),
+        line(
+            "read_buf_oom",
+            totals.dropped_memory.load(Ordering::Relaxed),
+        ),
+        line("slow_kicks", totals.dropped_slow.load(Ordering::Relaxed)),
+        line("idle_kicks", totals.idle_kicks.load(Ordering::Relaxed)),
+    ];
+    lines.extend(
+        COMMANDS
+            .iter()
+            .map(|&(name, count)| line(name, sum(&spaces, count))),
+    );
+    lines.extend([
+        line("auth_cmds", threads(|thread| &thread.auth)),
+        line("auth_errors", threads(|thread| &thread.auth_errors)),
+        line("bytes_read", threads(|thread| &thread.bytes_read)),
+        line("bytes_written", threads(|thread| &thread.bytes_written)),
+        line("limit_maxbytes", store.limit),
+        line(
+            "accepting_conns",
+            u8::from(!totals.accept_paused.load(Ordering::Relaxed)),
+        ),
+        line(
+            "listen_disabled_num",
+            totals.accept_pauses.load(Ordering::Relaxed),
+        ),
+        line(
+            "time_in_listen_disabled_us",
+            totals.accept_paused_us.load(Ordering::Relaxed),
+        ),
+        line("threads", shared.settings.threads),
+        line("conn_yields", threads(|thread| &thread.yields)),
+        line("hash_bytes", figures.index_bytes),
+        line("log_watchers", shared.watchers.count()),
+        line("bytes", figures.item_bytes),
+        line("curr_items", figures.items),
+        line("total_items", figures.stored),
+        line("expired_unfetched", figures.expired_unfetched),
+        line("evicted_unfetched", figures.evicted_unfetched),
+        line("evictions", figures.evicted),
+        line("reclaimed", figures.expired),
+        line("lrutail_reflocked", 0),
+        line("segment_bytes", figures.segment_bytes),
+        line("segments", figures.segments),
+        line("compacted_items", figures.copied),
+        line("pinned_bytes", figures.pinned_bytes),
+    ]);
+    if session.access.admin {
+        lines.extend([
+            line("tenants", store.tenants),
+            line("limbo_bytes", store.limbo_bytes),
+            line("spare_bytes", store.spare_bytes),
+        ]);
+    }
+    lines
+}
+
+/// Seconds of user and system time, with microseconds.
+fn cpu_time() -> (String, String) {
+    // SAFETY: an all-zero `rusage` is a valid one, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let show = |time: libc::timeval| format!("{}.{:06}", time.tv_sec, time.tv_usec);
+    (show(usage.ru_utime), show(usage.ru_stime))
+}
+
+fn settings(cx: &Context<'_>) -> Lines {
+    let settings = &cx.shared.settings;
+    let yes = |flag: bool| if flag { "yes" } else { "no" };
+    let unix = settings
+        .listeners
+        .iter()
+        .find_map(|listener| match &listener.address {
+            crate::config::Address::Unix(path) => Some(path.display().to_string()),
+            crate::config::Address::Tcp(_) => None,
+        });
+    vec![
+        line("maxbytes", cx.shared.store.limit()),
+        line("maxconns", settings.max_connections),
+        line("tcpport", settings.port),
+        line("udpport", 0),
+        line("verbosity", cx.shared.log.level()),
+        line("evictions", if settings.evict { "on" } else { "off" }),
+        line("domain_socket", unix.unwrap_or_else(|| "NULL".into())),
+        line("shutdown_command", yes(settings.shutdown)),
+        line("num_threads", settings.threads),
+        line("stat_key_prefix", ":"),
+        line("detail_enabled", "no"),
+        line("reqs_per_event", settings.requests_per_event),
+        line("cas_enabled", yes(settings.cas)),
+        line("tcp_backlog", settings.backlog),
+        line("binding_protocol", settings.binding.name()),
+        line("auth_enabled_sasl", "no"),
+        line("auth_enabled_ascii", yes(settings.authenticates())),
+        line("item_size_max", settings.item_max),
+        line("maxconns_fast", "yes"),
+        line("flush_enabled", yes(settings.flush)),
+        line("dump_enabled", yes(settings.dump)),
+        line("watch_enabled", yes(settings.watch)),
+        line("idle_timeout", settings.idle_timeout),
+        line("send_timeout", settings.send_timeout),
+    ]
+}
+
+/// There are no slab classes: what memcached says of each is here said of one.
+fn items(session: &Session, cx: &Context<'_>) -> Lines {
+    let figures = figures(&visible(session, cx));
+    vec![
+        line("items:1:number", figures.items),
+        line("items:1:mem_requested", figures.item_bytes),
+        line("items:1:evicted", figures.evicted),
+        line("items:1:evicted_unfetched", figures.evicted_unfetched),
+        line("items:1:outofmemory", figures.refused),
+        line("items:1:reclaimed", figures.expired),
+        line("items:1:crawler_reclaimed", figures.expired),
+        line("items:1:expired_unfetched", figures.expired_unfetched),
+    ]
+}
+
+fn slabs(session: &Session, cx: &Context<'_>) -> Lines {
+    let figures = figures(&visible(session, cx));
+    vec![
+        line("1:total_pages", figures.segments),
+        line("1:used_chunks", figures.items),
+        line("1:mem_requested", figures.item_bytes),
+        line("active_slabs", 1),
+        line("total_malloced", figures.segment_bytes),
+    ]
+}
+
+fn connections(session: &Session, cx: &Context<'_>) -> Lines {
+    let mut lines = Vec::new();
+    let cards: Vec<(i32, Arc<Card>)> = lock(&cx.shared.cards)
+        .iter()
+        .map(|(id, card)| (*id, Arc::clone(card)))
+        .collect();
+    for (id, card) in cards {
+        if !session.access.admin && *lock(&card.tenant) != session.access.home.name {
+            continue;
+        }
+        let own = id == session.id;
+        let mut state = STATES[usize::from(card.state.load(Ordering::Relaxed)) % STATES.len()];
+        if own {
+            state = STATES[3];
+        }
+        let last = card.last.load(Ordering::Relaxed);
+        lines.push((format!("{id}:addr"), card.peer.clone()));
+        if !card.local.is_empty() {
+            lines.push((format!("{id}:listen_addr"), card.local.clone()));
+        }
+        lines.push((format!("{id}:state"), state.into()));
+        lines.push((
+            format!("{id}:secs_since_last_cmd"),
+            cx.now.saturating_sub(last).to_string(),
+        ));
+    }
+    lines
+}
+
+/// A tenant's figures: one's own, or, for an admin, any.
+fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Lines> {
+    let space = match name {
+        None => Arc::clone(&session.access.home),
+        Some(name) => {
+            let name = std::str::from_utf8(name).ok()?;
+            let name = if name == "-" { "" } else { name };
+            // A client that may not know is told what one is told who asks for a tenant that is not there.
+            if !session.access.admin && name != &*session.access.home.name {
+                return None;
+            }
+            Arc::clone(cx.directory.spaces.get(name)?)
+        }
+    };
+    let figures = figures(std::slice::from_ref(&space));
+    let Limits {
+        min,
+        low,
+        high,
+        max,
+    } = space.tenant.limits();
+    let limit = |value: u64| {
+        if value == u64::MAX {
+            "none".into()
+        } else {
+            value.to_string()
+        }
+    };
+    let name = if space.name.is_empty() {
+        "-"
+    } else {
+        &*space.name
+    };
+    let mut lines = vec![
+        line("tenant", name),
+        line("limit_min", limit(min)),
+        line("limit_low", limit(low)),
+        line("limit_high", limit(high)),
+        line("limit_max", limit(max)),
+        line("segment_bytes", figures.segment_bytes),
+        line("segments", figures.segments),
+        line("index_bytes", figures.index_bytes),
+        line("bytes", figures.item_bytes),
+        line("curr_items", figures.items),
+        line("total_items", figures.stored),
+        line("evictions", figures.evicted),
+        line("evicted_unfetched", figures.evicted_unfetched),
+        line("reclaimed", figures.expired),
+        line("expired_unfetched", figures.expired_unfetched),
+        line("compacted_items", figures.copied),
+        line("refused", figures.refused),
+        line("pinned_bytes", figures.pinned_bytes),
+    ];
+    lines.extend(
+        COMMANDS
+            .iter()
+            .map(|&(name, count)| line(name, space.count(count))),
+    );
+    Some(lines)
+}
+
+/// `stats cachedump CLASS NUMBER`: some items, with their lengths and expiry.
+fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
+    if !cx.shared.settings.dump {
+        return cx.out.line("CLIENT_ERROR stats cachedump not allowed");
+    }
+    if words.len() < 3 {
+        return cx.out.line("CLIENT_ERROR bad command line");
+    }
+    let mut left = operator::dump_count(words[2]);
+    let unix_zero = cx.shared.unix_now() - i64::from(cx.now);
+    let spaces: Vec<_> = cx.directory.reach(&session.access.home).cloned().collect();
+    for space in spaces {
+        let mut cursor = Cursor::default();
+        loop {
+            let step = left.min(16);
+            // Inside the section items are only copied to memory that is there: a few more may come than were asked for.
+            let mut shown = Vec::with_capacity(64);
+            let mut keys = Vec::with_capacity(64 * crate::protocol::MAX_KEY);
+            let more = step > 0
+                && space.tenant.keys(&mut cursor, step, |item| {
+                    if shown.len() < shown.capacity().min(left)
+                        && keys.capacity() - keys.len() >= item.key().len()
+                    {
+                        keys.extend_from_slice(item.key());
+                        shown.push((keys.len(), item.value().len(), item.exptime()));
+                    }
+                });
+            left -= shown.len();
+            let mut from = 0;
+            for (to, len, exptime) in shown {
+                cx.out.bytes.extend_from_slice(b"ITEM ");
+                escape::push_word(&mut cx.out.bytes, &keys[from..to]);
+                let expires = if exptime == 0 {
+                    0
+                } else {
+                    unix_zero + i64::from(exptime)
+                };
+                cx.out.line(&format!(" [{len} b; {expires} s]"));
+                from = to;
+            }
+            if !more || cx.out.is_full() {
+                break;
+            }
+        }
+    }
+    cx.out.line("END");
+}

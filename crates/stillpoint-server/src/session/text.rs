@@ -1,0 +1,420 @@
+//! The commands of the text protocol.
+
+use super::{Close, Context, Session, State, Step, Word, body::Then};
+use crate::{
+    output::Mark,
+    protocol::{
+        number,
+        text::{self, Command, Refusal, Retrieval, Storage},
+    },
+    shared::Shared,
+    space::{Count, Space},
+    store::{Arithmetic, Item, Outcome},
+    watch,
+};
+use std::sync::Arc;
+
+/// A retrieval command whose keys are coming.
+#[derive(Debug)]
+pub(super) struct Keys {
+    cas: bool,
+    /// Whether the time has still to come.
+    needs_time: bool,
+    exptime: Option<u32>,
+    any: bool,
+    /// Where its answer begins, as long as nothing of it has been sent.
+    mark: Option<Mark>,
+}
+
+impl Keys {
+    pub(super) fn new(head: Retrieval, mark: Mark) -> Self {
+        Self {
+            cas: head.cas,
+            needs_time: head.touch,
+            exptime: None,
+            any: false,
+            mark: Some(mark),
+        }
+    }
+}
+
+/// What a client is told whose command needs an admin.
+pub(super) const NOT_ADMIN: &str = "CLIENT_ERROR only an admin may do that";
+
+impl Session {
+    /// Reads keys and answers them, until the input or the line ends, or the output is full.
+    pub(super) fn keys(&mut self, input: &[u8], cx: &mut Context<'_>) -> Step {
+        let State::Keys(keys) = &mut self.state else {
+            return Step::Partial;
+        };
+        let mut keys = Keys {
+            mark: keys.mark.take(),
+            ..*keys
+        };
+        let mut at = 0;
+        // What waited has been sent in between: of an answer that had begun there is nothing to take back, one that has not begins here.
+        if cx.out.is_empty() {
+            keys.mark = (!keys.any).then(|| cx.out.mark());
+        }
+        while !cx.out.is_full() {
+            match text::keys(&input[at..]) {
+                Word::Word { word, len } => {
+                    at += len;
+                    if !self.key(word, &mut keys, cx) {
+                        return Step::Consumed(at);
+                    }
+                }
+                Word::End { len } => {
+                    self.state = State::Request;
+                    cx.out.line(if keys.any { "END" } else { "ERROR" });
+                    return Step::Consumed(at + len);
+                }
+                Word::Partial { spaces } => {
+                    at += spaces;
+                    self.state = State::Keys(keys);
+                    return if at == 0 {
+                        Step::Partial
+                    } else {
+                        Step::Consumed(at)
+                    };
+                }
+                Word::TooLong => {
+                    self.bad_keys(&mut keys, text::BAD_FORMAT.line, cx);
+                    return Step::Consumed(at);
+                }
+            }
+        }
+        self.state = State::Keys(keys);
+        Step::Consumed(at)
+    }
+
+    /// Answers a word of the line. False if the line is wrong, and its rest is skipped.
+    #[inline]
+    fn key(&mut self, word: &[u8], keys: &mut Keys, cx: &mut Context<'_>) -> bool {
+        if keys.needs_time {
+            let Some(exptime) = number::parse_i32(word) else {
+                self.bad_keys(keys, "CLIENT_ERROR invalid exptime argument", cx);
+                return false;
+            };
+            keys.needs_time = false;
+            keys.exptime = Some(cx.deadline(exptime.into()));
+            return true;
+        }
+        keys.any = true;
+        if !cx.out.reserve() {
+            self.close = Some(Close::Memory);
+            return false;
+        }
+        let directory = cx.directory;
+        let space = directory.route(&self.access.home, word);
+        let mark = cx.out.mark();
+        let out = &mut *cx.out;
+        let cas = keys.cas;
+        let show = |item: &Item<'_>| {
+            out.bytes.extend_from_slice(b"VALUE ");
+            out.bytes.extend_from_slice(word);
+            out.bytes.push(b' ');
+            number::push_u64(&mut out.bytes, item.flags().into());
+            out.bytes.push(b' ');
+            number::push_u64(&mut out.bytes, item.value().len() as u64);
+            if cas {
+                out.bytes.push(b' ');
+                number::push_u64(&mut out.bytes, item.cas());
+            }
+            out.bytes.extend_from_slice(b"\r\n");
+            let pushed = out.push_value(item);
+            out.bytes.extend_from_slice(b"\r\n");
+            (pushed, item.value().len())
+        };
+        let found = space.tenant.get(word, show);
+        // After it was shown: a time that is over is for those that ask next.
+        let refused = match (found, keys.exptime) {
+            (Some((false, _)), _) => Some("SERVER_ERROR out of memory writing get response"),
+            (Some(_), Some(exptime)) => refused(&space.tenant.touch(word, exptime)),
+            _ => None,
+        };
+        space.details.get(word, found.is_some());
+        if cx.shared.watchers.want(watch::FETCHERS) {
+            self.tell_get(space, word, found.map(|(_, len)| len), cx);
+        }
+        let counts = space.counts(cx.thread);
+        counts.add(Count::Get, 1);
+        counts.add(
+            if found.is_some() {
+                Count::GetHit
+            } else {
+                Count::GetMiss
+            },
+            1,
+        );
+        if keys.exptime.is_some() {
+            counts.add(Count::Touch, 1);
+            counts.add(
+                if found.is_some() {
+                    Count::TouchHit
+                } else {
+                    Count::TouchMiss
+                },
+                1,
+            );
+        }
+        if let Some(line) = refused {
+            // Of the answer at least what this item has begun.
+            cx.out.truncate(mark);
+            self.bad_keys(keys, line, cx);
+            return false;
+        }
+        true
+    }
+
+    fn bad_keys(&mut self, keys: &mut Keys, line: &str, cx: &mut Context<'_>) {
+        if let Some(mark) = keys.mark.take() {
+            cx.out.truncate(mark);
+        }
+        cx.out.line(line);
+        self.state = State::SkipLine;
+    }
+
+    /// Executes a line. Returns how much of `behind`, which follows it, it has consumed.
+    pub(super) fn line(&mut self, line: &[u8], behind: &[u8], cx: &mut Context<'_>) -> usize {
+        if cx.shared.log.level() > 1 {
+            let shown = String::from_utf8_lossy(&line[..line.len().min(300)]);
+            cx.shared
+                .log
+                .note(format_args!("<{} {}", self.id, shown.escape_debug()));
+        }
+        match text::parse(line) {
+            Ok(Command::Store(storage)) => return self.store(&storage, behind, cx),
+            Ok(Command::Meta(request)) => return self.meta(&request, behind, cx),
+            Ok(command) => self.command(command, cx),
+            Err(refusal) => self.refuse(refusal, cx),
+        }
+        0
+    }
+
+    fn refuse(&mut self, refusal: Refusal, cx: &mut Context<'_>) {
+        if !refusal.silent {
+            cx.out.line(refusal.line);
+        }
+        self.skip(refusal.skip);
+    }
+
+    fn store(&mut self, storage: &Storage<'_>, behind: &[u8], cx: &mut Context<'_>) -> usize {
+        let then = Then::Text {
+            mode: storage.mode,
+            noreply: storage.noreply,
+        };
+        let deadline = cx.deadline(storage.exptime.into());
+        self.accept(
+            storage.key,
+            storage.flags,
+            deadline,
+            storage.len,
+            then,
+            behind,
+            cx,
+        )
+    }
+
+    fn command(&mut self, command: Command<'_>, cx: &mut Context<'_>) {
+        match command {
+            Command::Delete { key, noreply } => {
+                let deleted = self.delete(key, None, cx);
+                reply(
+                    cx,
+                    noreply,
+                    if deleted.is_ok() {
+                        "DELETED"
+                    } else {
+                        "NOT_FOUND"
+                    },
+                );
+            }
+            Command::Arithmetic {
+                key,
+                delta,
+                down,
+                noreply,
+            } => {
+                let what = Arithmetic {
+                    decrement: down,
+                    ..Arithmetic::increment(delta)
+                };
+                match self.arithmetic(key, what, cx) {
+                    Ok(done) if !noreply => {
+                        number::push_u64(&mut cx.out.bytes, done.value);
+                        cx.out.line("");
+                    }
+                    Ok(_) => {}
+                    Err(outcome) => reply(cx, noreply, failed(&outcome)),
+                }
+            }
+            Command::Touch {
+                key,
+                exptime,
+                noreply,
+            } => {
+                let line = match self.touch(key, exptime.into(), cx) {
+                    Ok(()) => "TOUCHED",
+                    Err(outcome) => failed(&outcome),
+                };
+                reply(cx, noreply, line);
+            }
+            Command::FlushAll { exptime, noreply } => {
+                if cx.shared.settings.flush {
+                    self.flush(exptime.into(), cx);
+                    reply(cx, noreply, "OK");
+                } else {
+                    reply(cx, noreply, "CLIENT_ERROR flush_all not allowed");
+                }
+            }
+            Command::Verbosity { level, noreply } => {
+                if self.access.admin {
+                    cx.shared.log.set_level(level.min(3));
+                }
+                // Clients of memcached expect OK, and only the log depends on it.
+                reply(cx, noreply, "OK");
+            }
+            Command::Limit { mib, noreply } => self.set_limit(mib, noreply, cx),
+            Command::MetaNoop => cx.out.line("MN"),
+            Command::Version => {
+                cx.out.bytes.extend_from_slice(b"VERSION ");
+                cx.out.line(crate::VERSION);
+            }
+            Command::Quit => self.close = Some(Close::Normal),
+            Command::Shutdown(_) => {
+                if !cx.shared.settings.shutdown {
+                    cx.out.line("ERROR: shutdown not enabled");
+                } else if self.access.admin {
+                    cx.shared
+                        .log
+                        .note(format_args!("stops, as client {} asks", self.id));
+                    self.close = Some(Close::Shutdown);
+                    cx.shared.stop();
+                } else {
+                    cx.out.line(NOT_ADMIN);
+                }
+            }
+            Command::Operator(which, words) => self.operate(which, &words, cx),
+            Command::Http => self.close = Some(Close::Error),
+            // `line` has taken these.
+            Command::Store(_) | Command::Meta(_) => {}
+        }
+    }
+
+    pub(super) fn delete(
+        &self,
+        key: &[u8],
+        compare: Option<u64>,
+        cx: &Context<'_>,
+    ) -> Result<(), Outcome> {
+        let space = cx.directory.route(&self.access.home, key);
+        let deleted = space.tenant.delete(key, compare);
+        space.details.delete(key);
+        cx.count(
+            space,
+            if deleted.is_ok() {
+                Count::DeleteHit
+            } else {
+                Count::DeleteMiss
+            },
+        );
+        deleted
+    }
+
+    fn touch(&self, key: &[u8], exptime: i64, cx: &Context<'_>) -> Result<(), Outcome> {
+        let space = cx.directory.route(&self.access.home, key);
+        let touched = space.tenant.touch(key, cx.deadline(exptime));
+        cx.count(space, Count::Touch);
+        cx.count(
+            space,
+            if touched.is_ok() {
+                Count::TouchHit
+            } else {
+                Count::TouchMiss
+            },
+        );
+        touched
+    }
+
+    pub(super) fn arithmetic(
+        &self,
+        key: &[u8],
+        what: Arithmetic,
+        cx: &Context<'_>,
+    ) -> Result<crate::store::Number, Outcome> {
+        let space = cx.directory.route(&self.access.home, key);
+        let done = space.tenant.arithmetic(key, what);
+        let (hit, miss) = if what.decrement {
+            (Count::DecrHit, Count::DecrMiss)
+        } else {
+            (Count::IncrHit, Count::IncrMiss)
+        };
+        match &done {
+            Ok(number) if !number.created => cx.count(space, hit),
+            Ok(_) | Err(Outcome::NotFound) => cx.count(space, miss),
+            Err(_) => {}
+        }
+        if cx.shared.watchers.want(watch::MUTATIONS) && done.is_ok() {
+            tell_store(self.id, space, key, "stored", "arithmetic", 0, cx.shared);
+        }
+        done
+    }
+
+    pub(super) fn flush(&self, exptime: i64, cx: &Context<'_>) {
+        let now = cx.now;
+        let deadline = cx.deadline(exptime);
+        for space in cx.directory.reach(&self.access.home) {
+            space.tenant.flush_all(deadline.saturating_sub(now));
+            cx.count(space, Count::Flush);
+        }
+    }
+}
+
+pub(super) fn reply(cx: &mut Context<'_>, noreply: bool, line: &str) {
+    if !noreply {
+        cx.out.line(line);
+    }
+}
+
+/// The line that answers a command which failed in the store.
+pub(super) fn failed(outcome: &Outcome) -> &'static str {
+    use crate::store::Refused;
+    match outcome {
+        Outcome::NotStored => "NOT_STORED",
+        Outcome::Exists => "EXISTS",
+        Outcome::NotFound => "NOT_FOUND",
+        Outcome::NotANumber => "CLIENT_ERROR cannot increment or decrement non-numeric value",
+        Outcome::Refused(Refused::TooLarge { .. }) => "SERVER_ERROR object too large for cache",
+        Outcome::Refused(Refused::Key { .. }) => text::BAD_FORMAT.line,
+        Outcome::Refused(Refused::Deleted) => "SERVER_ERROR the tenant has been deleted",
+        _ => "SERVER_ERROR out of memory storing object",
+    }
+}
+
+/// The line for an item that was shown, and could not be given its new time. One that has gone since needs none.
+pub(super) fn refused(touched: &Result<(), Outcome>) -> Option<&'static str> {
+    match touched {
+        Err(outcome @ Outcome::Refused(_)) => Some(failed(outcome)),
+        _ => None,
+    }
+}
+
+/// Tells those that watch that an item was stored, or was not.
+pub(super) fn tell_store(
+    id: i32,
+    space: &Arc<Space>,
+    key: &[u8],
+    status: &str,
+    command: &str,
+    size: usize,
+    shared: &Shared,
+) {
+    shared
+        .watchers
+        .tell(watch::MUTATIONS, Some(space), "item_store", |line| {
+            watch::push_key(line, key);
+            let rest = format!(" status={status} cmd={command} ttl=0 clsid=1 cfd={id} size={size}");
+            line.extend_from_slice(rest.as_bytes());
+        });
+}

@@ -1,0 +1,179 @@
+//! What all threads of a server share.
+
+use crate::{
+    config::Settings,
+    log::Log,
+    space::Directory,
+    store::{ManualClock, Store},
+    watch::Watchers,
+};
+use crossbeam_utils::CachePadded;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Locks, whatever happened to the thread that had it before.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a thread counts for the whole server. Only that thread writes it.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadCounts {
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    pub(crate) yields: AtomicU64,
+    pub(crate) auth: AtomicU64,
+    pub(crate) auth_errors: AtomicU64,
+}
+
+/// Adds to a counter that one thread writes.
+#[inline]
+pub(crate) fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+/// What `stats conns` says of a connection or a listener.
+#[derive(Debug)]
+pub(crate) struct Card {
+    pub(crate) peer: String,
+    pub(crate) local: String,
+    pub(crate) transport: &'static str,
+    /// The tenant that the client works on, for clients that may ask only about that.
+    pub(crate) tenant: Mutex<Arc<str>>,
+    /// An index into [`STATES`].
+    pub(crate) state: AtomicU8,
+    /// The store's clock at the last command.
+    pub(crate) last: AtomicU32,
+}
+
+/// What a connection may be doing, in memcached's words.
+pub(crate) const STATES: [&str; 5] = [
+    "conn_listening",
+    "conn_read",
+    "conn_nread",
+    "conn_parse_cmd",
+    "conn_mwrite",
+];
+
+/// Counters that any thread may write, each rarely.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) connections_total: AtomicU64,
+    pub(crate) connections_rejected: AtomicU64,
+    pub(crate) accept_paused: AtomicBool,
+    pub(crate) accept_pauses: AtomicU64,
+    pub(crate) accept_paused_us: AtomicU64,
+    pub(crate) idle_kicks: AtomicU64,
+    pub(crate) dropped_slow: AtomicU64,
+    pub(crate) dropped_memory: AtomicU64,
+    pub(crate) buffer_bytes: AtomicUsize,
+}
+
+/// What all threads share.
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    pub(crate) log: Log,
+    pub(crate) watchers: Watchers,
+    pub(crate) totals: Totals,
+    pub(crate) threads: Box<[CachePadded<ThreadCounts>]>,
+    pub(crate) cards: Mutex<BTreeMap<i32, Arc<Card>>>,
+    pub(crate) started: Instant,
+    /// For tests: a clock that clients move, and the system's time when it stood at 0.
+    pub(crate) debug_clock: Option<ManualClock>,
+    unix_zero: i64,
+    directory: Mutex<Arc<Directory>>,
+    version: AtomicU64,
+    stopping: AtomicBool,
+    /// Wakes the thread that listens, so that it sees that the server is to stop.
+    pub(crate) wake: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        store: Store,
+        settings: Settings,
+        log: Log,
+        debug_clock: Option<ManualClock>,
+        wake: Box<dyn Fn() + Send + Sync>,
+    ) -> Self {
+        let unix_zero = unix_now() - i64::from(store.now());
+        Self {
+            threads: (0..settings.threads)
+                .map(|_| CachePadded::default())
+                .collect(),
+            store,
+            settings,
+            log,
+            watchers: Watchers::default(),
+            totals: Totals::default(),
+            cards: Mutex::default(),
+            started: Instant::now(),
+            debug_clock,
+            unix_zero,
+            directory: Mutex::default(),
+            version: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            wake,
+        }
+    }
+
+    /// Seconds since the epoch.
+    pub(crate) fn unix_now(&self) -> i64 {
+        match &self.debug_clock {
+            Some(clock) => self.unix_zero + i64::from(clock.now()),
+            None => unix_now(),
+        }
+    }
+
+    /// The number of the directory, which is higher after each change.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        // Acquire: pairs with the release in `change`; the directory itself is read under its lock.
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&lock(&self.directory))
+    }
+
+    /// Changes the directory. Threads see the new one at their next events.
+    pub(crate) fn change<R>(&self, f: impl FnOnce(&mut Directory) -> R) -> R {
+        let mut current = lock(&self.directory);
+        let mut next = Directory::clone(&current);
+        let result = f(&mut next);
+        next.version += 1;
+        let version = next.version;
+        *current = Arc::new(next);
+        // Release: pairs with the acquire in `version`.
+        self.version.store(version, Ordering::Release);
+        result
+    }
+
+    /// Asks all threads to stop.
+    pub(crate) fn stop(&self) {
+        // Release: pairs with the acquire in `is_stopping`.
+        self.stopping.store(true, Ordering::Release);
+        (self.wake)();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        // Acquire: pairs with the release in `stop`.
+        self.stopping.load(Ordering::Acquire)
+    }
+}
+
+/// Seconds since the epoch, by the system's clock.
+fn unix_now() -> i64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,411 @@
+//! Key spaces: which tenant a client's keys belong to, who may come in, and what was counted.
+
+use crate::{
+    protocol::escape,
+    store::{Store, Tenant, TenantStatistics},
+};
+use constant_time_eq::constant_time_eq_n;
+use crossbeam_utils::CachePadded;
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What a thread counts, for each tenant.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs)]
+        pub(crate) enum Count { $($(#[$doc])* $name),* }
+
+        impl Count {
+            pub(crate) const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+counters! {
+    Get, Set, Flush, Touch, Meta,
+    GetHit, GetMiss, DeleteMiss, DeleteHit, IncrMiss, IncrHit, DecrMiss, DecrHit,
+    CasMiss, CasHit, CasBadValue, TouchHit, TouchMiss,
+    TooLarge, NoMemory,
+}
+
+const COUNTS: usize = Count::ALL.len();
+
+/// The counts of one thread for one tenant. Only that thread writes them.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; COUNTS]);
+
+impl Counts {
+    #[inline]
+    pub(crate) fn add(&self, count: Count, by: u64) {
+        let counter = &self.0[count as usize];
+        counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+}
+
+/// A tenant, and what was counted for it.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub(crate) tenant: Tenant,
+    pub(crate) name: Arc<str>,
+    pub(crate) details: Details,
+    /// One for each thread.
+    counts: Box<[CachePadded<Counts>]>,
+    /// What the counts were when the statistics were reset.
+    baseline: Mutex<[u64; COUNTS]>,
+    /// What the store's figures were then.
+    store_baseline: Mutex<TenantStatistics>,
+}
+
+impl Space {
+    pub(crate) fn new(tenant: Tenant, threads: usize) -> Self {
+        Self {
+            name: tenant.name(),
+            tenant,
+            details: Details::default(),
+            counts: (0..threads).map(|_| CachePadded::default()).collect(),
+            baseline: Mutex::new([0; COUNTS]),
+            store_baseline: Mutex::default(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn counts(&self, thread: usize) -> &Counts {
+        &self.counts[thread]
+    }
+
+    fn absolute(&self, count: Count) -> u64 {
+        let of = |counts: &CachePadded<Counts>| counts.0[count as usize].load(Ordering::Relaxed);
+        self.counts.iter().map(of).sum()
+    }
+
+    /// What was counted since the last reset.
+    pub(crate) fn count(&self, count: Count) -> u64 {
+        let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        self.absolute(count)
+            .saturating_sub(baseline[count as usize])
+    }
+
+    pub(crate) fn reset(&self) {
+        let mut baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        for &count in Count::ALL {
+            baseline[count as usize] = self.absolute(count);
+        }
+        drop(baseline);
+        self.details.reset();
+        let figures = self.tenant.statistics();
+        *self
+            .store_baseline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
+    /// What the store said of it when the statistics were reset.
+    pub(crate) fn store_baseline(&self) -> TenantStatistics {
+        *self
+            .store_baseline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was done by prefixes of keys, up to a colon: `stats detail`.
+#[derive(Debug, Default)]
+pub(crate) struct Details {
+    on: AtomicBool,
+    /// Gets, hits, sets, deletes.
+    prefixes: Mutex<BTreeMap<Box<[u8]>, [u64; 4]>>,
+}
+
+/// What keys without a colon are counted under.
+const NO_PREFIX: &[u8] = b"<null>";
+/// Prefixes beyond these are not counted.
+const MAX_PREFIXES: usize = 1000;
+
+impl Details {
+    pub(crate) fn switch(&self, on: bool) {
+        self.on.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self, key: &[u8], hit: bool) {
+        self.note(key, [1, hit.into(), 0, 0]);
+    }
+
+    pub(crate) fn set(&self, key: &[u8]) {
+        self.note(key, [0, 0, 1, 0]);
+    }
+
+    pub(crate) fn delete(&self, key: &[u8]) {
+        self.note(key, [0, 0, 0, 1]);
+    }
+
+    #[inline]
+    fn note(&self, key: &[u8], what: [u64; 4]) {
+        // needs no partner: a request more or less at the beginning does not matter.
+        if self.on.load(Ordering::Relaxed) {
+            self.note_slow(key, what);
+        }
+    }
+
+    #[cold]
+    fn note_slow(&self, key: &[u8], what: [u64; 4]) {
+        let colon = key.iter().position(|&byte| byte == b':');
+        let prefix = colon.map_or(NO_PREFIX, |colon| &key[..colon]);
+        let mut prefixes = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counts) = prefixes.get_mut(prefix) {
+            counts
+                .iter_mut()
+                .zip(what)
+                .for_each(|(count, by)| *count += by);
+        } else if prefixes.len() < MAX_PREFIXES {
+            prefixes.insert(prefix.into(), what);
+        }
+    }
+
+    fn reset(&self) {
+        self.prefixes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+
+    /// Appends a line for each prefix.
+    pub(crate) fn dump(&self, out: &mut Vec<u8>) {
+        for (prefix, [gets, hits, sets, deletes]) in
+            &*self.prefixes.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            out.extend_from_slice(b"PREFIX ");
+            // (Without a colon: the word of memcached, which is no key.)
+            match &**prefix {
+                NO_PREFIX => out.extend_from_slice(NO_PREFIX),
+                prefix => escape::push_word(out, prefix),
+            }
+            out.extend_from_slice(
+                format!(" get {gets} hit {hits} set {sets} del {deletes}\r\n").as_bytes(),
+            );
+        }
+    }
+}
+
+/// A user who may come in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: Vec<u8>,
+    /// The tenant whose keys the user works on; empty for the default one.
+    pub tenant: String,
+    /// Whether the user may change tenants and limits.
+    pub admin: bool,
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the password, which would come into logs.
+        write!(f, "User({:?}, tenant {:?})", self.name, self.tenant)
+    }
+}
+
+/// The most bytes of a name or password; a client cannot send more.
+pub(crate) const MAX_SECRET: usize = 1024;
+
+/// A name or password with its length, in memory that is the same for all.
+fn padded(secret: &[u8]) -> [u8; MAX_SECRET + 8] {
+    let mut all = [0; MAX_SECRET + 8];
+    let kept = secret.len().min(MAX_SECRET);
+    all[..kept].copy_from_slice(&secret[..kept]);
+    all[MAX_SECRET..].copy_from_slice(&(secret.len() as u64).to_ne_bytes());
+    all
+}
+
+/// All tenants and users at one moment. A change makes a new one.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Directory {
+    /// A number that is higher after each change.
+    pub(crate) version: u64,
+    pub(crate) spaces: BTreeMap<Arc<str>, Arc<Space>>,
+    /// Prefixes of keys that have a tenant of their own in the default key space; the longest first.
+    pub(crate) prefixes: Vec<(Vec<u8>, Arc<Space>)>,
+    pub(crate) users: Vec<User>,
+}
+
+impl Directory {
+    /// The user of that name and password. Takes as long for a wrong one, whatever is wrong with it: its length too.
+    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&User> {
+        let (name, password) = (padded(name), padded(password));
+        let mut found = None;
+        for user in &self.users {
+            let named = constant_time_eq_n(&padded(user.name.as_bytes()), &name);
+            if named & constant_time_eq_n(&padded(&user.password), &password) {
+                found = Some(user);
+            }
+        }
+        found
+    }
+
+    /// The space of `key` for a client at home in `home`.
+    #[inline]
+    pub(crate) fn route<'a>(&'a self, home: &'a Arc<Space>, key: &[u8]) -> &'a Arc<Space> {
+        if self.prefixes.is_empty() || !home.name.is_empty() {
+            return home;
+        }
+        let found = self
+            .prefixes
+            .iter()
+            .find(|(prefix, _)| key.starts_with(prefix));
+        found.map_or(home, |(_, space)| space)
+    }
+
+    /// The spaces that a client at home in `home` works on: its own, and those of prefixes if it is the default one.
+    pub(crate) fn reach<'a>(
+        &'a self,
+        home: &'a Arc<Space>,
+    ) -> impl Iterator<Item = &'a Arc<Space>> {
+        let prefixes: &[_] = if home.name.is_empty() {
+            &self.prefixes
+        } else {
+            &[]
+        };
+        let mut seen: Vec<&Arc<Space>> = vec![home];
+        for (_, space) in prefixes {
+            if !seen.iter().any(|other| Arc::ptr_eq(other, space)) {
+                seen.push(space);
+            }
+        }
+        seen.into_iter()
+    }
+
+    pub(crate) fn set_prefixes(&mut self, mut prefixes: Vec<(Vec<u8>, Arc<Space>)>) {
+        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        self.prefixes = prefixes;
+    }
+
+    /// Adds the spaces of the tenants that `store` has and this directory has not, and removes those of deleted ones.
+    pub(crate) fn follow(&mut self, store: &Store, threads: usize) {
+        let names = store.names();
+        self.spaces.retain(|name, _| names.contains(name));
+        self.prefixes
+            .retain(|(_, space)| names.contains(&space.name));
+        for name in names {
+            // One that was deleted in between is not there.
+            if let Entry::Vacant(entry) = self.spaces.entry(name)
+                && let Ok(tenant) = store.tenant(entry.key())
+            {
+                entry.insert(Arc::new(Space::new(tenant, threads)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Config;
+
+    fn directory() -> (Store, Directory) {
+        let store = Store::new(Config::default()).unwrap();
+        for name in ["a", "ab"] {
+            store.create_tenant(name).unwrap();
+        }
+        let mut directory = Directory::default();
+        directory.follow(&store, 2);
+        let prefixes = ["a", "ab"].map(|name| {
+            (
+                format!("{name}:").into_bytes(),
+                Arc::clone(&directory.spaces[name]),
+            )
+        });
+        let longer = (b"a:b:".to_vec(), Arc::clone(&directory.spaces["ab"]));
+        directory.set_prefixes(prefixes.into_iter().chain([longer]).collect());
+        (store, directory)
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_in_the_default_space_alone() {
+        let (_store, directory) = directory();
+        let home = &directory.spaces[""];
+        for (key, name) in [
+            ("a:1", "a"),
+            ("ab:1", "ab"),
+            ("a:b:1", "ab"),
+            ("a", ""),
+            ("b:1", ""),
+        ] {
+            assert_eq!(&*directory.route(home, key.as_bytes()).name, name, "{key}");
+        }
+        let other = &directory.spaces["a"];
+        assert_eq!(&*directory.route(other, b"ab:1").name, "a");
+        assert_eq!(directory.reach(home).count(), 3);
+        assert_eq!(directory.reach(other).count(), 1);
+    }
+
+    #[test]
+    fn deleted_tenants_leave() {
+        let (store, mut directory) = directory();
+        store.delete_tenant("ab").unwrap();
+        store.create_tenant("c").unwrap();
+        directory.follow(&store, 2);
+        assert_eq!(
+            directory
+                .spaces
+                .keys()
+                .map(|name| &**name)
+                .collect::<Vec<_>>(),
+            ["", "a", "c"]
+        );
+        assert_eq!(directory.prefixes.len(), 1);
+    }
+
+    #[test]
+    fn users_come_in_with_their_own_password() {
+        let user = |name: &str, password: &str| User {
+            name: name.into(),
+            password: password.into(),
+            tenant: String::new(),
+            admin: false,
+        };
+        let directory = Directory {
+            users: vec![user("ann", "secret"), user("bob", "other")],
+            ..Directory::default()
+        };
+        assert_eq!(
+            directory.authenticate(b"bob", b"other").unwrap().name,
+            "bob"
+        );
+        for (name, password) in [
+            ("ann", "other"),
+            ("bob", "other\0"),
+            ("bob", "othe"),
+            ("bob", "other!"),
+            ("", ""),
+            ("carl", "secret"),
+        ] {
+            assert!(
+                directory
+                    .authenticate(name.as_bytes(), password.as_bytes())
+                    .is_none(),
+                "{name} {password}"
+            );
+        }
+        assert!(!format!("{directory:?}").contains("secret"));
+    }
+
+    #[test]
+    fn counts_of_all_threads_add_up_and_are_reset() {
+        let (_store, directory) = directory();
+        let space = &directory.spaces["a"];
+        space.counts(0).add(Count::Get, 2);
+        space.counts(1).add(Count::Get, 3);
+        assert_eq!((space.count(Count::Get), space.count(Count::Set)), (5, 0));
+        space.reset();
+        assert_eq!(space.count(Count::Get), 0);
+        space.counts(1).add(Count::Get, 1);
+        assert_eq!(space.count(Count::Get), 1);
+    }
+}

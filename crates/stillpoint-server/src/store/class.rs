@@ -1,0 +1,99 @@
+//! Sizes of segments: they follow what the tenant uses, so that a small tenant's open segments do
+//! not take more than its items.
+
+use super::layout::MIN_ITEM;
+
+/// Bytes before the first item of a segment: where its description is, and the length of a single
+/// value.
+pub const SEGMENT_HEADER: usize = 16;
+
+/// Pages, to which own segments are aligned.
+pub const PAGE: usize = 4096;
+
+/// An item that takes so much, or more, has a segment of its own: of that, the rest of its last page
+/// is a sixteenth on average, and a pin of it keeps nothing else.
+const OWN: usize = 32 << 10;
+
+/// A tenant's segments are the largest of which it has about so many.
+const SEGMENTS: u64 = 128;
+
+const SIZES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// What kind of segment: one of five sizes, or one of whole pages for a single item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Class(u8);
+
+impl Class {
+    /// A segment for a single item.
+    pub const OWN: Class = Class(SIZES.len() as u8);
+
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = Class> {
+        (0..=SIZES.len() as u8).map(Class)
+    }
+
+    #[inline]
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub fn from_number(number: u8) -> Self {
+        debug_assert!(usize::from(number) <= SIZES.len());
+        Self(number)
+    }
+
+    /// Whether an item of `size` bytes has a segment of its own.
+    #[inline]
+    pub fn is_large(size: usize) -> bool {
+        size >= OWN
+    }
+
+    /// For an item of `size` bytes of a tenant that uses `usage` bytes.
+    pub fn choose(size: usize, usage: u64) -> Self {
+        if Self::is_large(size) {
+            return Self::OWN;
+        }
+        let goal = (usage / SEGMENTS) as usize;
+        let by_usage = SIZES.iter().rposition(|&size| size <= goal).unwrap_or(0);
+        let least = SIZES.iter().position(|&room| room >= size * 4);
+        Self(by_usage.max(least.unwrap_or(SIZES.len() - 1)) as u8)
+    }
+
+    /// The bytes of a segment; for one of its own, those that an item of `item` bytes takes.
+    pub fn bytes(self, item: usize) -> usize {
+        match SIZES.get(usize::from(self.0)) {
+            Some(&bytes) => bytes,
+            None => (SEGMENT_HEADER + item).next_multiple_of(PAGE),
+        }
+    }
+
+    /// What segments of this class begin at multiples of: all addresses of items in it have the
+    /// same quotient, as the only item of an own segment begins in its first page.
+    #[inline]
+    pub fn alignment(self) -> usize {
+        match SIZES.get(usize::from(self.0)) {
+            Some(&bytes) => bytes,
+            None => PAGE,
+        }
+    }
+}
+
+const _: () = assert!(SIZES[0] > SEGMENT_HEADER + 4 * MIN_ITEM);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_follows_usage_and_item() {
+        let bytes = |size, usage| Class::choose(size, usage).bytes(size);
+        assert_eq!(bytes(100, 0), 4 << 10);
+        assert_eq!(bytes(100, 64 << 20), 256 << 10);
+        assert_eq!(bytes(100, 1 << 40), 1 << 20);
+        assert_eq!(bytes(2000, 0), 16 << 10);
+        assert_eq!(bytes(31 << 10, 0), 256 << 10);
+        assert_eq!(bytes(40 << 10, 0), 44 << 10);
+        assert_eq!(Class::choose(200 << 10, 1 << 40), Class::OWN);
+    }
+}

@@ -1,0 +1,71 @@
+//! Seconds, by which items expire.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+use stillpoint_platform::clock;
+
+/// What the system's clock says when the process starts, so that no moment is 0, which is never.
+const FIRST: u32 = 2;
+
+/// The clock of a store.
+#[derive(Debug, Clone, Default)]
+pub enum Clock {
+    /// The system's monotonic clock.
+    #[default]
+    System,
+    /// One that a test sets.
+    Manual(ManualClock),
+}
+
+impl Clock {
+    /// Seconds since a moment before the store was made; never 0, never less than before.
+    #[inline]
+    pub(super) fn now(&self) -> u32 {
+        match self {
+            Self::System => (clock::coarse() / 1_000_000_000) as u32 + FIRST,
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+}
+
+/// A clock that moves when it is told to. Cloning it names the same clock.
+///
+/// ```
+/// use stillpoint_server::store::ManualClock;
+/// let clock = ManualClock::new();
+/// let then = clock.now();
+/// clock.advance(60);
+/// assert_eq!(clock.now(), then + 60);
+/// ```
+#[derive(Debug, Clone)]
+pub struct ManualClock(Arc<AtomicU32>);
+
+impl ManualClock {
+    /// A clock that stands at 2 seconds.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicU32::new(FIRST)))
+    }
+
+    /// What it shows, in seconds.
+    #[must_use]
+    pub fn now(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Moves it on. It stops at `u32::MAX`.
+    pub fn advance(&self, seconds: u32) {
+        let on = |now: u32| Some(now.saturating_add(seconds));
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, on);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}

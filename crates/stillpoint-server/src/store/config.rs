@@ -1,0 +1,80 @@
+//! What a store is told when it is made.
+
+use super::{clock::Clock, hook::OnEvict};
+
+/// The longest key, in bytes: memcached's.
+pub const KEY_MAX: usize = 250;
+
+/// The most that [`Config::item_max`] can be.
+pub const ITEM_MAX: usize = 1 << 30;
+
+/// Settings of a [`Store`](super::Store).
+///
+/// ```
+/// use stillpoint_server::store::Config;
+/// let config = Config { limit: 1 << 30, evict: false, ..Config::default() };
+/// assert_eq!(config.item_max, 1 << 20);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What all segments together may take, in bytes: memcached's `-m`. 64 MiB by default.
+    pub limit: u64,
+    /// The longest value, in bytes: memcached's `-I`. 1 MiB by default, at most [`ITEM_MAX`].
+    pub item_max: usize,
+    /// Whether items are evicted to make room. If not (memcached's `-M`), what does not fit is
+    /// refused. True by default.
+    pub evict: bool,
+    /// What a tenant's pinned values may come to, in bytes: see
+    /// [`Item::pin`](super::Item::pin). `None`, the default: 64 MiB, or an eighth of the tenant's
+    /// max or of the store's limit if that is less. One value may always be pinned.
+    pub pinned_max: Option<u64>,
+    /// The clock that items expire by. With a manual one, the store has no background threads.
+    pub clock: Clock,
+    /// What is told of each evicted item. None by default.
+    pub on_evict: Option<OnEvict>,
+}
+
+impl Config {
+    /// Whether room is made in the background. Without eviction there is nothing to take; with a
+    /// clock that a test sets, nothing happens but what the test does.
+    pub(super) fn evicts_ahead(&self) -> bool {
+        self.evict && matches!(self.clock, Clock::System)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limit: 64 << 20,
+            item_max: 1 << 20,
+            evict: true,
+            pinned_max: None,
+            clock: Clock::System,
+            on_evict: None,
+        }
+    }
+}
+
+/// Limits of a tenant, in bytes of segments, as of [`stillpoint_lru::Tenant`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// What is never taken from the tenant for others. 0 by default.
+    pub min: u64,
+    /// What is taken from the tenant only if nothing else is left. 0 by default.
+    pub low: u64,
+    /// Past it, the tenant's items are evicted in the background. `u64::MAX` by default.
+    pub high: u64,
+    /// The most that the tenant may have. `u64::MAX` by default.
+    pub max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            min: 0,
+            low: 0,
+            high: u64::MAX,
+            max: u64::MAX,
+        }
+    }
+}

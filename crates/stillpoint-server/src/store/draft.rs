@@ -1,0 +1,238 @@
+//! A value that is being read in.
+
+use super::{
+    class::{Class, SEGMENT_HEADER},
+    error::{Outcome, Refused},
+    layout::{RawItem, STALE, Shape, WIN},
+    requests::{Condition, Mode},
+    segment::SegmentRef,
+    space::{Open, Written},
+    tenant::{Tenant, check_key, may_store},
+    word::Word,
+    write::{Put, Seen},
+};
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    slice,
+    sync::Arc,
+};
+use stillpoint::read_lock;
+
+/// Memory for a value, until it is stored. Dropping it stores nothing.
+///
+/// A large value is read to where it stays. A smaller one is copied to a segment once it is there:
+/// so a client that sends half a value keeps nothing but that.
+///
+/// Made by [`Tenant::prepare`].
+pub struct Draft {
+    tenant: Tenant,
+    key: Box<[u8]>,
+    flags: u32,
+    exptime: u32,
+    marks: u32,
+    value: Memory,
+}
+
+enum Memory {
+    Small(Vec<u8>),
+    Large {
+        segment: SegmentRef,
+        value: *mut u8,
+        len: usize,
+    },
+}
+
+// SAFETY: a large value's memory is that of a segment which nothing else refers to.
+unsafe impl Send for Draft {}
+// SAFETY: as above; shared, it is only read.
+unsafe impl Sync for Draft {}
+
+impl Draft {
+    pub(super) fn new(
+        tenant: &Tenant,
+        key: &[u8],
+        flags: u32,
+        exptime: u32,
+        len: usize,
+    ) -> Result<Self, Refused> {
+        check_key(key)?;
+        let max = tenant.state.shared().config.item_max;
+        if len > max {
+            return Err(Refused::TooLarge { len, max });
+        }
+        if tenant.is_deleted() {
+            return Err(Refused::Deleted);
+        }
+        let shape = shape(key, len, flags, exptime);
+        let size = shape.size();
+        let value = if Class::is_large(size) {
+            let space = {
+                let section = read_lock();
+                let now = tenant.state.shared().now();
+                Arc::clone(tenant.state.space(now, &section))
+            };
+            let segment = space.new_segment(Class::OWN, size)?;
+            let at = segment.base().wrapping_add(SEGMENT_HEADER);
+            // SAFETY: the segment is ours, and has room for an item of that size.
+            let value = unsafe { shape.write(at, 0) };
+            Memory::Large {
+                segment,
+                value,
+                len,
+            }
+        } else {
+            let mut bytes = Vec::new();
+            let reserved = bytes.try_reserve_exact(len);
+            reserved.map_err(|_| Refused::OutOfMemory)?;
+            bytes.resize(len, 0);
+            Memory::Small(bytes)
+        };
+        Ok(Self {
+            tenant: tenant.clone(),
+            key: key.into(),
+            flags,
+            exptime,
+            marks: 0,
+            value,
+        })
+    }
+
+    /// Sets the win mark of the item: the caller has told its client to make the value.
+    pub fn set_win(&mut self) {
+        self.marks |= WIN;
+    }
+
+    /// Stores the value. Returns its CAS value.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::NotStored`], [`Outcome::NotFound`] and [`Outcome::Exists`] as `mode` and
+    /// `condition` say; [`Outcome::Refused`].
+    pub fn store(self, mode: Mode, condition: Condition) -> Result<u64, Outcome> {
+        if let Memory::Large { segment, .. } = &self.value
+            && !matches!(mode, Mode::Append | Mode::Prepend)
+            && let Some(stored) = self.store_large(segment, mode, &condition)
+        {
+            return stored;
+        }
+        let (key, value) = (&self.key, &self[..]);
+        let Self {
+            flags,
+            exptime,
+            marks,
+            ..
+        } = self;
+        self.tenant
+            .set_marked(key, flags, exptime, value, mode, condition, marks)
+    }
+
+    /// Stores the value where it is. `None`: its key space has been flushed.
+    fn store_large(
+        &self,
+        segment: &SegmentRef,
+        mode: Mode,
+        condition: &Condition,
+    ) -> Option<Result<u64, Outcome>> {
+        let state = &self.tenant.state;
+        let hash = state.shared().hash(&self.key);
+        let depends = mode != Mode::Set || condition.compare.is_some();
+        let mut shape = shape(&self.key, self.len(), self.flags, self.exptime);
+        let size = shape.size();
+        let at = segment.base().wrapping_add(SEGMENT_HEADER);
+        loop {
+            let section = read_lock();
+            let now = state.shared().now();
+            let space = state.space(now, &section);
+            if !segment.is_of(space) {
+                return None;
+            }
+            let found = match depends {
+                true => space
+                    .find(hash, &self.key, &section)
+                    .filter(|found| !found.item.is_expired(now)),
+                false => None,
+            };
+            let seen = found.map(Seen::of);
+            let old: Option<RawItem> = found.map(|found| found.item);
+            let stale = match may_store(mode, condition, old) {
+                Ok(stale) => stale,
+                Err(outcome) => return Some(Err(outcome)),
+            };
+            (shape.exptime, shape.marks) = (self.exptime, self.marks);
+            if let Some(old) = old.filter(|_| stale) {
+                shape.exptime = old.exptime();
+                shape.marks |= STALE | (old.marks() & WIN);
+            }
+            let new_cas = condition.new_cas;
+            shape.cas = new_cas.unwrap_or_else(|| state.owner.next_cas());
+            // SAFETY: as in `new`; it is published below. The value is not touched.
+            unsafe { shape.write(at, now) };
+            segment.add(size, SEGMENT_HEADER + size, shape.exptime);
+            let word = Word::new(at.addr(), Class::OWN, hash);
+            let expected = depends.then_some(seen);
+            let put = space.put(
+                hash,
+                &self.key,
+                Written { word, size },
+                expected,
+                now,
+                &section,
+            );
+            match put {
+                Ok(Put::Again) => {}
+                Ok(Put::Stored) => {
+                    space.seal(Open::new(Arc::clone(segment)));
+                    return Some(Ok(shape.cas));
+                }
+                Err(refused) => return Some(Err(refused.into())),
+            }
+        }
+    }
+}
+
+/// With all options, so that the value's place depends on the key alone.
+fn shape(key: &[u8], value_len: usize, flags: u32, exptime: u32) -> Shape<'_> {
+    Shape {
+        key,
+        value_len,
+        flags,
+        exptime,
+        cas: 0,
+        marks: 0,
+        all: true,
+    }
+}
+
+impl Deref for Draft {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.value {
+            Memory::Small(bytes) => bytes,
+            // SAFETY: in the segment that is ours, behind the key; initialized memory.
+            &Memory::Large { value, len, .. } => unsafe { slice::from_raw_parts(value, len) },
+        }
+    }
+}
+
+impl DerefMut for Draft {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.value {
+            Memory::Small(bytes) => bytes,
+            // SAFETY: as above, and not published while this is.
+            &mut Memory::Large { value, len, .. } => unsafe {
+                slice::from_raw_parts_mut(value, len)
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft")
+            .field("key", &self.key)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}

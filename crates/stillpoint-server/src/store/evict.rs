@@ -1,0 +1,305 @@
+//! Taking the items out of a segment: for eviction, which copies those that are worth it; for
+//! compaction, which copies all; for expiry.
+//!
+//! An item is copied under the lock of its bucket, and the index's word is exchanged there if it
+//! still names the item: so nothing that commands change is lost, and readers see one copy or the
+//! other. The old one stays until they have left.
+
+use super::{
+    class::{Class, SEGMENT_HEADER},
+    hook::Evicted,
+    layout::{FETCHED, HEAT_MAX, RawItem},
+    lists::Lists,
+    segment::{Segment, SegmentRef},
+    shared::{Owner, lock},
+    space::{Open, Space},
+    word::Word,
+};
+use std::sync::{Arc, MutexGuard, atomic::Ordering};
+use stillpoint::{Guard, read_lock};
+
+/// What is to become of the items.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// The worthy ones are copied.
+    Evict,
+    /// All are.
+    Compact,
+    /// None is: nothing else is left to take.
+    Clear,
+}
+
+/// After so many segments that have given next to nothing, more heat is asked for.
+const STUBBORN: usize = 2;
+
+pub fn is_pinned(segment: &Segment) -> bool {
+    segment.pins.load(Ordering::Relaxed) > 0
+}
+
+/// Whether it is of a key space that was flushed, so that its items need not be taken out.
+pub fn is_flushed(segment: &Segment) -> bool {
+    // Acquire, pairs with `begin_space`: what is retired now waits for readers of the old index.
+    segment
+        .space()
+        .is_none_or(|space| space.flushed.load(Ordering::Acquire))
+}
+
+/// Whether more than half of it is dead, or it is of a key space that has gone.
+pub fn is_sparse(segment: &Segment) -> bool {
+    is_flushed(segment)
+        || (segment.class() != Class::OWN
+            && segment.live() * 2 <= segment.bytes() as u64
+            && !is_pinned(segment))
+}
+
+/// Whether it has one item, which is worth to be kept: that stays where it is, with less heat. How
+/// much that is.
+pub fn stays_whole(segment: &SegmentRef) -> Option<u32> {
+    if segment.class() != Class::OWN || !segment.is_sealed() {
+        return None;
+    }
+    let now = segment.space()?.owner.shared.now();
+    let (item, _) = segment.item_at(SEGMENT_HEADER)?;
+    if item.heat() == 0 || item.is_expired(now) {
+        return None;
+    }
+    item.cool();
+    Some(item.heat())
+}
+
+/// Takes all items out of a sealed segment, and frees it. Returns false if another thread does, or
+/// without memory for copies.
+pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
+    if !segment.leave() {
+        return false;
+    }
+    let Some(space) = segment.space().filter(|_| !is_flushed(segment)) else {
+        // Its index has gone, or only readers that limbo waits for are in that.
+        lists.take_away(segment);
+        return true;
+    };
+    let mut work = Evacuation::new(&space, segment, why);
+    let done = work.run();
+    work.finish();
+    if done || segment.stay() {
+        lists.take_away(segment);
+    }
+    done
+}
+
+struct Evacuation<'a> {
+    space: &'a Arc<Space>,
+    segment: &'a SegmentRef,
+    keep: MutexGuard<'a, Option<Open>>,
+    full: Vec<Open>,
+    why: Why,
+    /// Items of more heat are copied.
+    threshold: u32,
+    now: u32,
+    evicted: [u64; 2],
+    expired: [u64; 2],
+    copied: u64,
+    copied_bytes: u64,
+    removed_bytes: u64,
+}
+
+/// What to do with an item, or has been done.
+enum Step {
+    Done,
+    NoRoom,
+}
+
+impl<'a> Evacuation<'a> {
+    fn new(space: &'a Arc<Space>, segment: &'a SegmentRef, why: Why) -> Self {
+        let stubborn = space.stubborn.load(Ordering::Relaxed) / STUBBORN;
+        // What is mostly dead is compacted rather.
+        let why = match why {
+            Why::Evict if is_sparse(segment) => Why::Compact,
+            _ => why,
+        };
+        Self {
+            keep: lock(&space.keep),
+            space,
+            segment,
+            full: Vec::new(),
+            why,
+            threshold: stubborn as u32,
+            now: space.owner.shared.now(),
+            evicted: [0; 2],
+            expired: [0; 2],
+            copied: 0,
+            copied_bytes: 0,
+            removed_bytes: 0,
+        }
+    }
+
+    fn run(&mut self) -> bool {
+        let mut at = SEGMENT_HEADER;
+        loop {
+            let section = read_lock();
+            loop {
+                let Some((item, next)) = self.segment.item_at(at) else {
+                    return true;
+                };
+                match self.step(item, &section) {
+                    Step::Done => at = next,
+                    Step::NoRoom => break,
+                }
+            }
+            // Memory for copies is taken outside of the section.
+            drop(section);
+            match self.space.keep_segment(self.segment) {
+                Some(open) => self.full.extend(self.keep.replace(open)),
+                // Nothing is copied any more.
+                None if self.why == Why::Evict => self.threshold = HEAT_MAX + 1,
+                None => return false,
+            }
+        }
+    }
+
+    fn step(&mut self, item: RawItem, section: &Guard<'_>) -> Step {
+        let hash = self.space.owner.shared.hash(item.key());
+        let word = Word::new(item.address(), self.segment.class(), hash);
+        let mut bucket = self.space.index.lock(hash, section);
+        let Some((slot, _)) = bucket.find(hash, |found| found == word) else {
+            return Step::Done;
+        };
+        let size = item.size();
+        let unfetched = u64::from(item.marks() & FETCHED == 0);
+        let mut told = None;
+        if item.is_expired(self.now) {
+            self.expired[0] += 1;
+            self.expired[1] += unfetched;
+        } else if let Some(cooler) = self.copy_cooler(item) {
+            let written = self
+                .keep
+                .as_mut()
+                .and_then(|keep| keep.copy(item, hash, cooler));
+            let Some(copy) = written else {
+                return Step::NoRoom;
+            };
+            bucket.put(slot, copy.word);
+            self.copied += 1;
+            self.copied_bytes += size as u64;
+            self.forget(size);
+            return Step::Done;
+        } else {
+            self.evicted[0] += 1;
+            self.evicted[1] += unfetched;
+            told = self.space.owner.shared.config.on_evict.as_ref();
+        }
+        bucket.clear(slot);
+        bucket.trim();
+        drop(bucket);
+        if let Some(hook) = told {
+            hook.call(&Evicted {
+                tenant: &self.space.owner.name,
+                key: item.key(),
+                len: item.value_len(),
+                fetched: unfetched == 0,
+                exptime: item.exptime(),
+                last_access: item.last_access(self.now),
+            });
+        }
+        self.removed_bytes += size as u64;
+        self.forget(size);
+        Step::Done
+    }
+
+    /// Whether the item is copied, and how much less heat the copy has.
+    fn copy_cooler(&self, item: RawItem) -> Option<u32> {
+        // An item with a segment of its own stays or goes: `copy_to` is not for it. A reader may
+        // have come to it since `stays_whole`.
+        if self.segment.class() == Class::OWN {
+            return None;
+        }
+        match self.why {
+            Why::Compact => Some(0),
+            Why::Evict if item.heat() <= self.threshold => None,
+            // All in the kept ones begin anew.
+            Why::Evict if !self.segment.kept => Some(HEAT_MAX),
+            Why::Evict => Some(1),
+            Why::Clear => None,
+        }
+    }
+
+    fn forget(&self, size: usize) {
+        let last = self.segment.remove(size);
+        debug_assert!(!last, "it is leaving already");
+    }
+
+    fn finish(self) {
+        let Self { space, segment, .. } = self;
+        drop(self.keep);
+        self.full.into_iter().for_each(|full| space.seal(full));
+        let gave = segment.bytes() as u64 - self.copied_bytes.min(segment.bytes() as u64);
+        if gave * 8 < segment.bytes() as u64 {
+            space.stubborn.fetch_add(1, Ordering::Relaxed);
+        } else {
+            space.stubborn.store(0, Ordering::Relaxed);
+        }
+        let stripe = space.stripe();
+        stripe.note_removed(self.evicted[0] + self.expired[0], self.removed_bytes);
+        stripe.note_dead((self.copied_bytes + self.removed_bytes) as i64);
+        let events = &space.owner.events;
+        count(&space.owner, self.evicted, self.expired);
+        events.copied.fetch_add(self.copied, Ordering::Relaxed);
+    }
+}
+
+fn count(owner: &Owner, evicted: [u64; 2], expired: [u64; 2]) {
+    let events = &owner.events;
+    for (count, amount) in [
+        (&events.evicted, evicted[0]),
+        (&events.evicted_unfetched, evicted[1]),
+        (&events.expired, expired[0]),
+        (&events.expired_unfetched, expired[1]),
+    ] {
+        if amount > 0 {
+            count.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Removes the items of a sealed segment that have expired, and notes when the next ones do.
+pub fn expire(segment: &SegmentRef, now: u32) {
+    let Some(space) = segment.space().filter(|_| segment.is_sealed()) else {
+        return;
+    };
+    segment.forget_expiry();
+    let (mut expired, mut bytes) = ([0; 2], 0);
+    let mut at = SEGMENT_HEADER;
+    let mut last = false;
+    while let Some((item, next)) = segment.item_at(at) {
+        at = next;
+        if !item.is_expired(now) {
+            segment.note_expiry(item.exptime());
+            continue;
+        }
+        let section = read_lock();
+        let hash = space.owner.shared.hash(item.key());
+        let word = Word::new(item.address(), segment.class(), hash);
+        let mut bucket = space.index.lock(hash, &section);
+        let found = bucket.find(hash, |found| found == word);
+        let Some((slot, _)) = found else {
+            continue;
+        };
+        if item.is_expired(now) {
+            bucket.clear(slot);
+            bucket.trim();
+            expired[0] += 1;
+            expired[1] += u64::from(item.marks() & FETCHED == 0);
+            bytes += item.size() as u64;
+            last |= segment.remove(item.size());
+        } else {
+            // It has been touched meanwhile.
+            segment.note_expiry(item.exptime());
+        }
+    }
+    space.stripe().note_removed(expired[0], bytes);
+    space.stripe().note_dead(bytes as i64);
+    count(&space.owner, [0; 2], expired);
+    if last {
+        space.owner.shared.lists.take_away(segment);
+    }
+}

@@ -1,0 +1,273 @@
+//! A bucket: a cache line with seven slots, and behind it, while it has more items, further lines.
+//!
+//! ```text
+//!   head   63     56 55  48 47                         6  1     0
+//!          |        | depth | the next line's address /64 |    | lock |
+//! ```
+//!
+//! The bucket of number `b` and depth `d` has the items whose hash is `b` modulo 2^d. A reader that
+//! does not find an item looks at the depth behind the slots: if the bucket has been split
+//! meanwhile, the depth says where the item is now.
+//!
+//! Readers take no lock. Writers hold the bucket's, change one slot at a time, and never move a
+//! word from slot to slot: so a reader finds an item that is there throughout. A line that is empty
+//! and the last is unlinked and freed after a grace period.
+
+use super::super::word::{Word, tag};
+use std::{
+    alloc::{Layout, alloc_zeroed},
+    hint, mem,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+use stillpoint::global;
+
+const SLOTS: usize = 7;
+
+const LOCKED: u64 = 1;
+const NEXT: u64 = ((1 << 48) - 1) & !63;
+const DEPTH_SHIFT: u32 = 48;
+
+/// How often a thread looks at a lock before it lets another run: longer than any holder needs
+/// that is running.
+const SPINS: u32 = 256;
+
+/// A line.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Bucket {
+    head: AtomicU64,
+    slots: [AtomicU64; SLOTS],
+}
+
+const _: () = assert!(mem::size_of::<Bucket>() == 64);
+
+/// There is no memory for another line.
+#[derive(Debug)]
+pub struct NoMemory;
+
+impl Bucket {
+    /// One of that depth, before other threads know it.
+    pub fn with_depth(depth: u32) -> Self {
+        let bucket = Self::default();
+        bucket.init(depth, false);
+        bucket
+    }
+
+    /// Begins to use a line that reads zero, before other threads know it.
+    pub fn init(&self, depth: u32, locked: bool) {
+        // A split that failed has left lines behind.
+        let lines = self.head.load(Ordering::Relaxed) & NEXT;
+        let head = u64::from(depth) << DEPTH_SHIFT | u64::from(locked);
+        self.head.store(head | lines, Ordering::Relaxed);
+    }
+
+    fn next(head: u64) -> *mut Bucket {
+        ptr::with_exposed_provenance_mut((head & NEXT) as usize)
+    }
+
+    /// The line behind this one.
+    fn follow(&self) -> Option<&Bucket> {
+        // Acquire, pairs with `insert`: the line has been made, and its word written.
+        let next = Self::next(self.head.load(Ordering::Acquire));
+        // SAFETY: lines are freed a grace period after they are unlinked, and the callers are in a
+        // section or hold the lock without which no line is unlinked.
+        unsafe { next.as_ref() }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &Bucket> {
+        std::iter::successors(Some(self), |line| line.follow())
+    }
+
+    /// The slots of all lines. In a section, or with the lock.
+    pub fn slots(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.lines().flat_map(|line| &line.slots)
+    }
+
+    /// Asks `probe` about each word of that tag, until it has an answer. In a section.
+    #[inline]
+    pub fn find<T>(&self, hash: u64, probe: &mut impl FnMut(Word) -> Option<T>) -> Option<T> {
+        let tag = tag(hash);
+        let mut line = self;
+        loop {
+            for slot in &line.slots {
+                // Acquire, pairs with `put`: the item has been written. And with `clear`: of a slot
+                // that a split has emptied, the depth has been stored.
+                let bits = slot.load(Ordering::Acquire);
+                if Word::tag_of(bits) == tag
+                    && let Some(word) = Word::from_bits(bits)
+                    && let Some(found) = probe(word)
+                {
+                    return Some(found);
+                }
+            }
+            line = line.follow()?;
+        }
+    }
+
+    /// Which hashes it has: those with that many low bits equal to its number's.
+    #[inline]
+    pub fn depth(&self) -> u32 {
+        // Acquire, pairs with `set_depth`: the bucket that the items have gone to has them.
+        (self.head.load(Ordering::Acquire) >> DEPTH_SHIFT) as u32
+    }
+
+    pub fn lock(&self) -> Locked<'_> {
+        let mut spins = 0;
+        loop {
+            let head = self.head.load(Ordering::Relaxed);
+            if head & LOCKED == 0 {
+                // Acquire, pairs with `drop`: what the last holder has stored is seen.
+                let taken = self.head.compare_exchange_weak(
+                    head,
+                    head | LOCKED,
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                );
+                if taken.is_ok() {
+                    return Locked {
+                        bucket: self,
+                        unlinked: None,
+                    };
+                }
+            }
+            spins += 1;
+            if spins % SPINS == 0 {
+                thread::yield_now();
+            } else {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    /// Takes over a bucket that was made locked.
+    pub fn made_locked(&self) -> Locked<'_> {
+        Locked {
+            bucket: self,
+            unlinked: None,
+        }
+    }
+}
+
+/// A bucket whose lock is held.
+#[derive(Debug)]
+pub struct Locked<'a> {
+    bucket: &'a Bucket,
+    /// A line that is to be freed once the lock is not held.
+    unlinked: Option<NonNull<Bucket>>,
+}
+
+impl<'a> Locked<'a> {
+    pub fn depth(&self) -> u32 {
+        (self.bucket.head.load(Ordering::Relaxed) >> DEPTH_SHIFT) as u32
+    }
+
+    /// For a split: the items of half its hashes are in another bucket as well by now.
+    pub fn set_depth(&mut self, depth: u32) {
+        let head = self.bucket.head.load(Ordering::Relaxed);
+        let head = head & !(0xff << DEPTH_SHIFT) | u64::from(depth) << DEPTH_SHIFT;
+        // Release, pairs with `depth`.
+        self.bucket.head.store(head, Ordering::Release);
+    }
+
+    /// All slots.
+    pub fn slots(&self) -> impl Iterator<Item = &'a AtomicU64> + use<'a> {
+        self.bucket.slots()
+    }
+
+    /// The slot whose word has the hash's tag and suits `is_it`.
+    #[inline]
+    pub fn find(
+        &self,
+        hash: u64,
+        mut is_it: impl FnMut(Word) -> bool,
+    ) -> Option<(&'a AtomicU64, Word)> {
+        let tag = tag(hash);
+        self.slots().find_map(|slot| {
+            let bits = slot.load(Ordering::Relaxed);
+            let word = Word::from_bits(bits).filter(|_| Word::tag_of(bits) == tag)?;
+            is_it(word).then_some((slot, word))
+        })
+    }
+
+    /// Stores a word into a slot of this bucket.
+    #[inline]
+    pub fn put(&mut self, slot: &AtomicU64, word: Word) {
+        // Release, pairs with `find`: the item has been written.
+        slot.store(word.bits(), Ordering::Release);
+    }
+
+    /// Empties a slot of this bucket.
+    pub fn clear(&mut self, slot: &AtomicU64) {
+        // Release, pairs with `find`: a split has stored the depth before.
+        slot.store(Word::NONE, Ordering::Release);
+    }
+
+    /// Adds a word. Returns whether it was the bucket's own line that had room.
+    pub fn insert(&mut self, word: Word) -> Result<bool, NoMemory> {
+        let mut last = self.bucket;
+        let mut own = true;
+        for line in self.bucket.lines() {
+            let is_free = |slot: &&AtomicU64| slot.load(Ordering::Relaxed) == Word::NONE;
+            if let Some(free) = line.slots.iter().find(is_free) {
+                self.put(free, word);
+                return Ok(own);
+            }
+            (own, last) = (false, line);
+        }
+        // SAFETY: the layout is not empty.
+        let line = unsafe { alloc_zeroed(Layout::new::<Bucket>()) }.cast::<Bucket>();
+        // SAFETY: zeros are a line with empty slots.
+        let made = unsafe { line.as_ref() }.ok_or(NoMemory)?;
+        made.slots[0].store(word.bits(), Ordering::Relaxed);
+        let head = last.head.load(Ordering::Relaxed);
+        let address = line.expose_provenance() as u64;
+        // Release, pairs with `follow`.
+        last.head.store(head | address, Ordering::Release);
+        Ok(false)
+    }
+
+    /// Unlinks the last line if it is empty.
+    pub fn trim(&mut self) {
+        let mut before = self.bucket;
+        let Some(mut last) = before.follow() else {
+            return;
+        };
+        while let Some(next) = last.follow() {
+            (before, last) = (last, next);
+        }
+        let is_empty = last
+            .slots
+            .iter()
+            .all(|slot| slot.load(Ordering::Relaxed) == Word::NONE);
+        if is_empty && self.unlinked.is_none() {
+            let head = before.head.load(Ordering::Relaxed);
+            self.unlinked = NonNull::new(Bucket::next(head));
+            before.head.store(head & !NEXT, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let head = self.bucket.head.load(Ordering::Relaxed);
+        // Release, pairs with `lock`.
+        self.bucket.head.store(head & !LOCKED, Ordering::Release);
+        if let Some(line) = self.unlinked {
+            // SAFETY: allocated with the layout of its type, unlinked by this guard alone, and
+            // without a destructor.
+            unsafe { global().retire(line) };
+        }
+    }
+}
+
+/// Frees the lines behind a bucket that no thread uses any more.
+pub fn free_lines(bucket: &mut Bucket) {
+    let mut next = Bucket::next(mem::take(bucket.head.get_mut()));
+    while !next.is_null() {
+        // SAFETY: made by `insert` with that layout, and reached from here alone.
+        let mut line = unsafe { Box::from_raw(next) };
+        next = Bucket::next(*line.head.get_mut());
+    }
+}

@@ -1,0 +1,204 @@
+//! What a reader sees: an item in its section, and a value that is pinned beyond it.
+
+use super::{
+    layout::{FETCHED, STALE, WIN},
+    segment::{Segment, SegmentRef},
+    shared::Owner,
+    space::Space,
+    write::Found,
+};
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{Arc, atomic::Ordering},
+};
+use stillpoint::Guard;
+
+/// An item, inside the section in which it was found. What it lends is where the item lies.
+#[derive(Clone, Copy)]
+pub struct Item<'a> {
+    found: Found,
+    hash: u64,
+    /// As they were when it was found.
+    marks: u32,
+    last_access: u32,
+    space: &'a Space,
+    section: &'a Guard<'a>,
+}
+
+impl<'a> Item<'a> {
+    #[inline]
+    pub(super) fn new(
+        found: Found,
+        hash: u64,
+        now: u32,
+        space: &'a Space,
+        section: &'a Guard<'a>,
+    ) -> Self {
+        Self {
+            found,
+            hash,
+            marks: found.item.marks(),
+            last_access: found.item.last_access(now),
+            space,
+            section,
+        }
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> &'a [u8] {
+        self.found.item.key()
+    }
+
+    /// Its value, where it lies.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> &'a [u8] {
+        self.found.item.value()
+    }
+
+    /// The client's flags.
+    #[inline]
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.found.item.flags()
+    }
+
+    /// Its CAS value.
+    #[must_use]
+    pub fn cas(&self) -> u64 {
+        self.found.item.cas()
+    }
+
+    /// What it takes in its segment, in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.found.item.size()
+    }
+
+    /// The second in which it expires; 0: never.
+    #[must_use]
+    pub fn exptime(&self) -> u32 {
+        self.found.item.exptime()
+    }
+
+    /// The seconds that are left from `now`; `None`: it does not expire.
+    #[must_use]
+    pub fn ttl(&self, now: u32) -> Option<u32> {
+        let exptime = self.exptime();
+        (exptime != 0).then(|| exptime.saturating_sub(now))
+    }
+
+    /// The second of the use before this one, or in which it was stored.
+    #[must_use]
+    pub fn last_access(&self) -> u32 {
+        self.last_access
+    }
+
+    /// Whether it was found before this time.
+    #[must_use]
+    pub fn was_fetched(&self) -> bool {
+        self.marks & FETCHED != 0
+    }
+
+    /// Whether it was marked as stale.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.marks & STALE != 0
+    }
+
+    /// Whether a client has been told to make the value again.
+    #[must_use]
+    pub fn has_win(&self) -> bool {
+        self.marks & WIN != 0
+    }
+
+    /// Sets the win mark. Returns whether this call has done so: of all that try, one wins. Takes
+    /// the lock of a line of the index.
+    #[must_use]
+    pub fn win(&self) -> bool {
+        let bucket = self.space.index.lock(self.hash, self.section);
+        // Not the one that was found: it may have been copied meanwhile.
+        Space::find_locked(&bucket, self.hash, self.key())
+            .is_some_and(|(_, found)| found.item.cas() == self.cas() && found.item.win())
+    }
+
+    /// Keeps the value where it is after the section. `None`: the tenant's pins are at
+    /// [`Config::pinned_max`](super::Config::pinned_max), to which the whole segment counts, or all
+    /// tenants' pins at half of the store's limit; copy it.
+    ///
+    /// A segment with a pin is not evicted: what is pinned for long should be large.
+    #[must_use]
+    pub fn pin(&self) -> Option<Pin> {
+        let owner = &self.space.owner;
+        // SAFETY: found in the section that this item has.
+        let segment = unsafe { Segment::keep(self.found.word) };
+        let value = self.value();
+        let pin = Pin {
+            value,
+            owner: Arc::clone(owner),
+            segment,
+        };
+        if pin.segment.pins.fetch_add(1, Ordering::Relaxed) == 0 {
+            let bytes = pin.segment.bytes() as u64;
+            if !owner.add_pinned(bytes) {
+                // Dropping the pin undoes it.
+                return None;
+            }
+        }
+        Some(pin)
+    }
+}
+
+impl fmt::Debug for Item<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item")
+            .field("key", &self.key())
+            .field("len", &self.value().len())
+            .field("flags", &self.flags())
+            .field("cas", &self.cas())
+            .field("exptime", &self.exptime())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value that stays where it is, outside of sections too: made by [`Item::pin`]. It may outlive
+/// the item, its tenant and the store.
+pub struct Pin {
+    /// In `segment`, however long that is called.
+    value: *const [u8],
+    segment: SegmentRef,
+    owner: Arc<Owner>,
+}
+
+// SAFETY: it lends bytes that never change, and has references of its own to what they lie in.
+unsafe impl Send for Pin {}
+// SAFETY: as above.
+unsafe impl Sync for Pin {}
+
+impl Deref for Pin {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: a value of an item that was published, so it never changes; the segment keeps it.
+        unsafe { &*self.value }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if self.segment.pins.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let bytes = self.segment.bytes() as u64;
+            self.owner.take_back_pinned(bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Pin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pin")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}

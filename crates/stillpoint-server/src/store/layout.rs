@@ -1,0 +1,401 @@
+//! An item in memory.
+//!
+//! | bytes | what | changes |
+//! |---|---|---|
+//! | 0 | length of the key (8 bits), of the value (24; all ones: the segment has it) | never |
+//! | 4 | last access in seconds (24 bits), heat (2), fetched, win; stale, which options | the first four |
+//! | 8 | CAS value (48 bits) | never |
+//! | 14 | flags, if they have 16 bits | never |
+//! | 16 | options: expiry (4), flags (4), CAS value (8) | the expiry |
+//! | | key, value, up to 3 bytes of nothing | never |
+//!
+//! So an item costs 16 bytes; with an expiry 20; 8 more if a client has chosen a CAS value of more
+//! than 48 bits, 4 more for flags of more than 16. What never changes is written before the item is
+//! published, so readers have slices of it. What changes is atomic, and lies in no slice: the
+//! access word is written by readers, which may lose each other's heat; the expiry and the win mark
+//! only under the lock of the item's bucket, under which it is copied, too, so no copy loses them.
+
+use super::class::PAGE;
+use std::{
+    ptr, slice,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+const FIXED: usize = 16;
+
+/// The least that an item takes.
+pub const MIN_ITEM: usize = FIXED + 4;
+
+/// The value's length is where the segment's header has it.
+const LONG: u32 = (1 << 24) - 1;
+
+const TIME: u32 = (1 << 24) - 1;
+const HEAT_SHIFT: u32 = 24;
+const HEAT: u32 = 3 << HEAT_SHIFT;
+/// It has been found.
+pub const FETCHED: u32 = 1 << 26;
+/// A client has been told to make the value again.
+pub const WIN: u32 = 1 << 27;
+/// The value is marked as stale.
+pub const STALE: u32 = 1 << 28;
+const HAS_EXPIRY: u32 = 1 << 29;
+const HAS_FLAGS: u32 = 1 << 30;
+const HAS_CAS: u32 = 1 << 31;
+
+/// Where the access word has its heat when it cannot rise.
+pub const HEAT_MAX: u32 = 3;
+
+/// What an item's size depends on, and what is written into its header.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape<'a> {
+    pub key: &'a [u8],
+    pub value_len: usize,
+    pub flags: u32,
+    pub exptime: u32,
+    pub cas: u64,
+    /// [`WIN`], [`STALE`], [`FETCHED`].
+    pub marks: u32,
+    /// With all options: so that what is written later finds room.
+    pub all: bool,
+}
+
+impl Shape<'_> {
+    fn options(&self) -> u32 {
+        let option = |wanted: bool, bit| if wanted || self.all { bit } else { 0 };
+        option(self.exptime != 0, HAS_EXPIRY)
+            | option(self.flags > 0xffff, HAS_FLAGS)
+            | option(self.cas >> 48 != 0, HAS_CAS)
+    }
+
+    pub fn size(&self) -> usize {
+        (header_len(self.options()) + self.key.len() + self.value_len).next_multiple_of(4)
+    }
+
+    /// Writes header and key. Returns where the value goes.
+    ///
+    /// # Safety
+    ///
+    /// There are [`size`](Self::size) bytes at `at`, a multiple of 4, which no other thread
+    /// accesses. If the value is too long for the header, the segment is of its own.
+    pub unsafe fn write(&self, at: *mut u8, now: u32) -> *mut u8 {
+        let options = self.options();
+        let long = (self.value_len as u64) >= u64::from(LONG);
+        let value_len = if long { LONG } else { self.value_len as u32 };
+        let head = [
+            self.key.len() as u32 | value_len << 8,
+            (now & TIME) | self.marks | options,
+            self.cas as u32,
+            ((self.cas >> 32) as u32 & 0xffff) | (self.flags & 0xffff) << 16,
+        ];
+        let mut to = at.cast::<u32>();
+        let mut put = |word: u32| {
+            // SAFETY: inside the header, as `header_len` counts what is put here.
+            unsafe {
+                to.write(word);
+                to = to.add(1);
+            }
+        };
+        head.into_iter().for_each(&mut put);
+        if options & HAS_EXPIRY != 0 {
+            put(self.exptime);
+        }
+        if options & HAS_FLAGS != 0 {
+            put(self.flags);
+        }
+        if options & HAS_CAS != 0 {
+            put(self.cas as u32);
+            put((self.cas >> 32) as u32);
+        }
+        // SAFETY: the caller's promise: the key is in the size.
+        unsafe {
+            let key = to.cast::<u8>();
+            ptr::copy_nonoverlapping(self.key.as_ptr(), key, self.key.len());
+            let value = key.add(self.key.len());
+            if long {
+                let start = at.map_addr(|at| at & !(PAGE - 1)).cast::<u64>();
+                start.add(1).write(self.value_len as u64);
+            }
+            value
+        }
+    }
+}
+
+fn header_len(options: u32) -> usize {
+    let mut len = FIXED;
+    if options & HAS_EXPIRY != 0 {
+        len += 4;
+    }
+    if options & HAS_FLAGS != 0 {
+        len += 4;
+    }
+    if options & HAS_CAS != 0 {
+        len += 8;
+    }
+    len
+}
+
+/// An item whose memory is known to be there: by a section in which it was found, or because it is
+/// the caller's.
+#[derive(Debug, Clone, Copy)]
+pub struct RawItem(*mut u8);
+
+impl RawItem {
+    /// # Safety
+    ///
+    /// [`Shape::write`] has written an item there, which happened before, and its memory stays for
+    /// as long as the result and what it lends are used.
+    #[inline]
+    pub unsafe fn at(address: usize) -> Self {
+        // The memory was exposed when its segment was made.
+        Self(ptr::with_exposed_provenance_mut(address))
+    }
+
+    #[inline]
+    fn word(self, number: usize) -> u32 {
+        // SAFETY: the promise of `at`; the words that this is asked for never change.
+        unsafe { self.0.cast::<u32>().add(number).read() }
+    }
+
+    #[inline]
+    fn atomic<'a>(self, number: usize) -> &'a AtomicU32 {
+        // SAFETY: the promise of `at`; the words that this is asked for are accessed by this alone,
+        // once the item is written.
+        unsafe { AtomicU32::from_ptr(self.0.cast::<u32>().add(number)) }
+    }
+
+    #[inline]
+    fn access<'a>(self) -> &'a AtomicU32 {
+        self.atomic(1)
+    }
+
+    #[inline]
+    fn bits(self) -> u32 {
+        self.access().load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn key<'a>(self) -> &'a [u8] {
+        let (at, len) = (header_len(self.bits()), self.word(0) & 0xff);
+        // SAFETY: the promise of `at`; the key never changes.
+        unsafe { slice::from_raw_parts(self.0.add(at), len as usize) }
+    }
+
+    #[inline]
+    pub fn value_len(self) -> usize {
+        let len = self.word(0) >> 8;
+        if len == LONG {
+            let start = self.0.map_addr(|at| at & !(PAGE - 1)).cast::<u64>();
+            // SAFETY: the only item of its segment, whose header is there as the item is.
+            return unsafe { start.add(1).read() } as usize;
+        }
+        len as usize
+    }
+
+    #[inline]
+    pub fn value<'a>(self) -> &'a [u8] {
+        let at = header_len(self.bits()) + (self.word(0) & 0xff) as usize;
+        // SAFETY: the promise of `at`; the value never changes.
+        unsafe { slice::from_raw_parts(self.0.add(at), self.value_len()) }
+    }
+
+    #[inline]
+    pub fn size(self) -> usize {
+        let fixed = header_len(self.bits()) + (self.word(0) & 0xff) as usize;
+        (fixed + self.value_len()).next_multiple_of(4)
+    }
+
+    pub fn flags(self) -> u32 {
+        let bits = self.bits();
+        match bits & HAS_FLAGS {
+            0 => self.word(3) >> 16,
+            _ => self.word(4 + usize::from(bits & HAS_EXPIRY != 0)),
+        }
+    }
+
+    pub fn cas(self) -> u64 {
+        let bits = self.bits();
+        if bits & HAS_CAS == 0 {
+            return u64::from(self.word(2)) | u64::from(self.word(3) & 0xffff) << 32;
+        }
+        let at = 4 + usize::from(bits & HAS_EXPIRY != 0) + usize::from(bits & HAS_FLAGS != 0);
+        u64::from(self.word(at)) | u64::from(self.word(at + 1)) << 32
+    }
+
+    /// 0: never.
+    #[inline]
+    pub fn exptime(self) -> u32 {
+        match self.bits() & HAS_EXPIRY {
+            0 => 0,
+            _ => self.atomic(4).load(Ordering::Relaxed),
+        }
+    }
+
+    #[inline]
+    pub fn is_expired(self, now: u32) -> bool {
+        let exptime = self.exptime();
+        exptime != 0 && exptime <= now
+    }
+
+    /// Changes the expiry, under the lock of the bucket. Returns false if there is no room for one.
+    pub fn set_exptime(self, exptime: u32) -> bool {
+        if self.bits() & HAS_EXPIRY == 0 {
+            return exptime == 0;
+        }
+        self.atomic(4).store(exptime, Ordering::Relaxed);
+        true
+    }
+
+    /// [`WIN`], [`STALE`], [`FETCHED`].
+    #[inline]
+    pub fn marks(self) -> u32 {
+        self.bits() & (WIN | STALE | FETCHED)
+    }
+
+    /// Sets the win mark, under the lock of the bucket. Returns whether it was not set before.
+    pub fn win(self) -> bool {
+        self.access().fetch_or(WIN, Ordering::Relaxed) & WIN == 0
+    }
+
+    /// The second of the last access, as of `now`.
+    pub fn last_access(self, now: u32) -> u32 {
+        now - (now.wrapping_sub(self.bits()) & TIME).min(now)
+    }
+
+    pub fn heat(self) -> u32 {
+        (self.bits() & HEAT) >> HEAT_SHIFT
+    }
+
+    /// Takes some heat away.
+    pub fn cool(self) {
+        let cooler = |bits: u32| (bits & HEAT != 0).then(|| bits - (1 << HEAT_SHIFT));
+        let _ = self
+            .access()
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, cooler);
+    }
+
+    pub fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    /// Notes an access. Writes only what changes: nothing for an item that is hot and was accessed
+    /// in this second.
+    #[inline]
+    pub fn touch(self, now: u32) {
+        let bits = self.bits();
+        let heat = if bits & HEAT == HEAT {
+            0
+        } else {
+            1 << HEAT_SHIFT
+        };
+        let new = ((bits & !TIME) + heat) | FETCHED | (now & TIME);
+        if new != bits {
+            // One that fails has lost against another access.
+            let _ = self
+                .access()
+                .compare_exchange(bits, new, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies the item, with less heat.
+    ///
+    /// # Safety
+    ///
+    /// There are [`size`](Self::size) bytes at `to`, a multiple of 4, which no other thread
+    /// accesses. The bucket is locked. The item is not in a segment of its own.
+    pub unsafe fn copy_to(self, to: *mut u8, cooler: u32) -> RawItem {
+        let bits = self.bits();
+        let size = self.size();
+        let options = header_len(bits) / 4;
+        let words = to.cast::<u32>();
+        let heat = self.heat().saturating_sub(cooler);
+        // SAFETY: the caller's promise. What readers or `set_exptime` write is loaded atomically;
+        // the rest never changes.
+        unsafe {
+            for number in (0..options).filter(|&number| number != 1) {
+                words.add(number).write(match number {
+                    4 if bits & HAS_EXPIRY != 0 => self.exptime(),
+                    _ => self.word(number),
+                });
+            }
+            words.add(1).write((bits & !HEAT) | heat << HEAT_SHIFT);
+            let rest = header_len(bits);
+            ptr::copy_nonoverlapping(self.0.add(rest), to.add(rest), size - rest);
+        }
+        Self(to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape<'a>(flags: u32, exptime: u32, cas: u64) -> Shape<'a> {
+        Shape {
+            key: b"a key",
+            value_len: 7,
+            flags,
+            exptime,
+            cas,
+            marks: STALE,
+            all: false,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for (flags, exptime, cas, size) in [
+            (0, 0, 0, 28),
+            (0xffff, 0, (1 << 48) - 1, 28),
+            (0x1_0000, 0, 1, 32),
+            (u32::MAX, 9, 1 << 48, 44),
+            (3, u32::MAX, u64::MAX, 40),
+        ] {
+            for all in [false, true] {
+                let shape = Shape {
+                    all,
+                    ..shape(flags, exptime, cas)
+                };
+                assert_eq!(shape.size(), if all { 44 } else { size });
+                let mut memory = [0u32; 24];
+                let base = memory.as_mut_ptr().cast::<u8>();
+                base.expose_provenance();
+                // SAFETY: the array is larger than two items, and ours.
+                let item = unsafe {
+                    let value = shape.write(base, 0x0123_4567);
+                    ptr::copy_nonoverlapping(b"a value".as_ptr(), value, 7);
+                    RawItem::at(base.addr())
+                };
+                item.touch(0x0123_4568);
+                // SAFETY: the second half.
+                let copy = unsafe { item.copy_to(base.add(48), 1) };
+                for (item, heat) in [(item, 1), (copy, 0)] {
+                    assert_eq!((item.key(), item.value()), (&b"a key"[..], &b"a value"[..]));
+                    assert_eq!(
+                        (item.flags(), item.exptime(), item.cas()),
+                        (flags, exptime, cas)
+                    );
+                    assert_eq!((item.size(), item.heat()), (shape.size(), heat));
+                    assert_eq!(item.marks(), STALE | FETCHED);
+                    assert_eq!(item.last_access(0x0123_456a), 0x0123_4568);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn heat_rises_to_its_end_and_a_win_comes_once() {
+        let mut memory = [0u32; 8];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        base.expose_provenance();
+        // SAFETY: the array is as large as the item, and ours.
+        let item = unsafe {
+            shape(0, 0, 1).write(base, 5);
+            RawItem::at(base.addr())
+        };
+        (0..10).for_each(|_| item.touch(5));
+        assert_eq!(item.heat(), HEAT_MAX);
+        assert!(item.win() && !item.win());
+        assert_eq!(item.marks(), STALE | FETCHED | WIN);
+        assert!(item.set_exptime(0) && !item.set_exptime(1), "no room");
+    }
+}

@@ -1,0 +1,230 @@
+//! The order in which segments are evicted: two `list_lru`s of sealed segments for each tenant, as
+//! the queues of S3-FIFO.
+//!
+//! What is written lies in fresh segments. When the oldest of them is evicted, the items that were
+//! asked for meanwhile are copied to a kept segment, the others go: so what is used once passes
+//! through an eighth of the memory. Of a kept segment those that were asked for are copied again,
+//! with less heat.
+//!
+//! A third one has the segments that are open. They give way when nothing else can: a tenant may
+//! have all its memory in them.
+
+use super::{
+    evict::{self, Why},
+    pool::Pool,
+    segment::{Segment, SegmentRef},
+};
+use std::sync::Arc;
+use stillpoint_lru::{Hierarchy, Isolate, ListLru, Node, Scope, Shrink, Tenant};
+
+/// Fresh segments give way while they are more than this part of all.
+const FRESH_PART: usize = 8;
+
+/// Segments that are looked at for one that can go: pins keep some.
+const LOOK: usize = 16;
+
+/// Segments that are looked at for one that is mostly dead.
+const LOOK_DEAD: usize = 32;
+
+/// The lists of a store.
+#[derive(Debug)]
+pub struct Lists {
+    fresh: ListLru<Segment>,
+    kept: ListLru<Segment>,
+    open: ListLru<Segment>,
+    evict: bool,
+    pool: Arc<Pool>,
+}
+
+impl Lists {
+    /// `None` without memory.
+    pub fn new(hierarchy: &Hierarchy, evict: bool, pool: Arc<Pool>) -> Option<Self> {
+        Some(Self {
+            fresh: ListLru::try_new(Some(hierarchy))?,
+            kept: ListLru::try_new(Some(hierarchy))?,
+            open: ListLru::try_new(Some(hierarchy))?,
+            evict,
+            pool,
+        })
+    }
+
+    fn of(&self, segment: &Segment) -> &ListLru<Segment> {
+        if segment.kept {
+            &self.kept
+        } else {
+            &self.fresh
+        }
+    }
+
+    fn both(&self) -> [&ListLru<Segment>; 2] {
+        [&self.fresh, &self.kept]
+    }
+
+    /// Notes that a segment is about to be open to all threads.
+    pub fn add_open(&self, tenant: &Tenant, segment: &SegmentRef) {
+        self.open.add(tenant, Arc::clone(segment));
+    }
+
+    /// It is open no more.
+    pub fn remove_open(&self, segment: &SegmentRef) {
+        drop(self.open.del(segment));
+    }
+
+    /// Puts a sealed segment behind the others.
+    pub fn add(&self, tenant: &Tenant, segment: &SegmentRef) {
+        self.remove_open(segment);
+        self.of(segment).add(tenant, Arc::clone(segment));
+    }
+
+    /// Takes a segment off its list.
+    pub fn remove(&self, segment: &SegmentRef) {
+        drop(self.of(segment).del(segment));
+    }
+
+    /// Frees a segment that is leaving, none of whose items is in the index any more.
+    pub fn take_away(&self, segment: &SegmentRef) {
+        self.remove(segment);
+        if let Some(space) = segment.space() {
+            space.stripe().note_dead(-(segment.dead() as i64));
+        }
+        self.pool.retire(Arc::clone(segment));
+    }
+
+    fn count_at(&self, tenant: &Tenant, node: Node) -> [usize; 2] {
+        self.both().map(|list| list.count_one(tenant, node))
+    }
+
+    /// How many sealed segments a tenant has.
+    pub fn count(&self, tenant: &Tenant) -> usize {
+        let counts = |node| self.count_at(tenant, node).into_iter().sum::<usize>();
+        Node::all().map(counts).sum()
+    }
+
+    /// Calls `each` with all sealed segments of a tenant, oldest first, until it returns false.
+    pub fn for_each(&self, tenant: &Tenant, mut each: impl FnMut(&SegmentRef) -> bool) {
+        let mut goes_on = true;
+        for list in self.both() {
+            for node in Node::all() {
+                list.walk_one(tenant, node, usize::MAX, |segment| {
+                    goes_on = goes_on && each(segment);
+                    if goes_on {
+                        Isolate::Skip
+                    } else {
+                        Isolate::Stop
+                    }
+                });
+            }
+        }
+    }
+
+    /// Compacts one segment of a tenant that is mostly dead. Returns whether there was one.
+    pub fn compact_one(&self, tenant: &Tenant) -> bool {
+        Node::all()
+            .any(|node| self.evict_dead(self.both(), tenant, node) || self.evict_open(tenant, node))
+    }
+
+    /// Evicts one segment of a tenant. Returns whether it has.
+    fn evict_one(&self, tenant: &Tenant, node: Node) -> bool {
+        let [fresh, kept] = self.count_at(tenant, node);
+        let mut order = self.both();
+        if fresh * FRESH_PART <= fresh + kept {
+            order.reverse();
+        }
+        self.evict_dead(order, tenant, node)
+            || (self.evict && self.evict_oldest(order, tenant, node))
+            || self.evict_open(tenant, node)
+    }
+
+    /// Compacts one that is mostly dead, if there are such ones among the oldest. What is dead
+    /// should go before what is alive.
+    fn evict_dead(&self, order: [&ListLru<Segment>; 2], tenant: &Tenant, node: Node) -> bool {
+        let mut done = false;
+        for list in order {
+            // Without eviction nothing else can be done.
+            let look = if self.evict { LOOK_DEAD } else { usize::MAX };
+            list.walk_one(tenant, node, look, |segment| {
+                if evict::is_sparse(segment) && evict::evacuate(self, segment, Why::Compact) {
+                    done = true;
+                    return Isolate::Stop;
+                }
+                Isolate::Skip
+            });
+            if done {
+                break;
+            }
+        }
+        done
+    }
+
+    fn evict_oldest(&self, order: [&ListLru<Segment>; 2], tenant: &Tenant, node: Node) -> bool {
+        let mut done = false;
+        let mut coolest: Option<(u32, SegmentRef)> = None;
+        for list in order {
+            list.walk_one(tenant, node, LOOK, |segment| {
+                if evict::is_pinned(segment) {
+                    return Isolate::Rotate;
+                }
+                if let Some(heat) = evict::stays_whole(segment) {
+                    if coolest.as_ref().is_none_or(|(least, _)| heat < *least) {
+                        coolest = Some((heat, Arc::clone(segment)));
+                    }
+                    return Isolate::Rotate;
+                }
+                if evict::evacuate(self, segment, Why::Evict) {
+                    done = true;
+                    return Isolate::Stop;
+                }
+                Isolate::Skip
+            });
+            if done {
+                return true;
+            }
+        }
+        // All that were looked at are worth to be kept: then one of those goes.
+        coolest.is_some_and(|(_, segment)| evict::evacuate(self, &segment, Why::Clear))
+    }
+
+    /// Seals the segment that has been open for longest, and clears it; without eviction, one that
+    /// is mostly empty or dead, and compacts it. Where nothing else has given way.
+    fn evict_open(&self, tenant: &Tenant, node: Node) -> bool {
+        let why = if self.evict { Why::Clear } else { Why::Compact };
+        let mut done = false;
+        self.open.walk_one(tenant, node, usize::MAX, |segment| {
+            // To compact what copies go to would only move them.
+            let suits = match self.evict {
+                true => !evict::is_pinned(segment),
+                false => evict::is_sparse(segment) && (!segment.kept || evict::is_flushed(segment)),
+            };
+            if suits && segment.space().is_some_and(|space| space.seal_one(segment)) {
+                evict::evacuate(self, segment, why);
+                done = true;
+                return Isolate::Stop;
+            }
+            Isolate::Skip
+        });
+        done
+    }
+}
+
+/// The shrinker of a store's segments.
+#[derive(Debug)]
+pub struct Evictor(pub Arc<Lists>);
+
+impl Shrink for Evictor {
+    fn count(&self, scope: &Scope<'_>) -> usize {
+        let sealed: usize = self.0.count_at(scope.tenant, scope.node).into_iter().sum();
+        sealed + self.0.open.count_one(scope.tenant, scope.node)
+    }
+
+    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
+        let evict = || self.0.evict_one(scope.tenant, scope.node);
+        match (0..objects).take_while(|_| evict()).count() {
+            0 => None,
+            evicted => Some(evicted),
+        }
+    }
+
+    fn batch(&self) -> usize {
+        1
+    }
+}

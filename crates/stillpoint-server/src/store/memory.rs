@@ -1,0 +1,192 @@
+//! Memory of segments and of the index: areas of one `stillpoint_vmap` arena, whose memory goes
+//! back to the system some megabytes at a time, in one call. Under Miri, which has no such address
+//! space, the allocator's.
+//!
+//! A mapping of its own for each segment would cost a system call to make and one to free, and the
+//! kernel allows some 65,000 of them: with segments of 4 KiB that is 256 MiB. An arena is one
+//! mapping, hands areas out from pools, and gives freed ones back together.
+//!
+//! What is dropped here is used again at once as far as this file is concerned: the caller has
+//! waited for readers (`pool.rs`), or the arena does (its domain is the global one).
+
+use std::ptr::NonNull;
+
+/// A piece of memory that reads zero at first, aligned as it was asked for.
+#[derive(Debug)]
+pub struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    // Freed by its drop.
+    _area: imp::Area,
+}
+
+// SAFETY: it is memory, which no thread owns; the code that makes references into it says why it may.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+/// Where memory comes from.
+#[derive(Debug)]
+pub struct Source(imp::Source);
+
+impl Source {
+    /// For a store that has so many bytes; it may grow to some times that.
+    pub fn new(limit: u64) -> std::io::Result<Self> {
+        imp::Source::new(limit).map(Self)
+    }
+
+    /// `len` bytes, a multiple of a page, from a multiple of `align`. `None` if the system has
+    /// none.
+    pub fn take(&self, len: usize, align: usize) -> Option<Memory> {
+        let (area, base) = self.0.take(len, align)?;
+        // Items are found by their addresses: `layout.rs`.
+        base.as_ptr().expose_provenance();
+        Some(Memory {
+            base,
+            len,
+            _area: area,
+        })
+    }
+
+    /// Gives what has been dropped back to the system. Waits for a grace period.
+    pub fn drain(&self) {
+        self.0.drain();
+    }
+
+    /// What that would give back, about.
+    pub fn reclaimable(&self) -> u64 {
+        self.0.reclaimable()
+    }
+}
+
+#[cfg(not(miri))]
+mod imp {
+    use super::super::word::ADDRESS_END;
+    use std::{io, ptr::NonNull};
+    pub use stillpoint_vmap::Area;
+    use stillpoint_vmap::Arena;
+
+    /// The least address space, and the most: what it costs is reserved, not used.
+    const LEAST: u64 = 64 << 30;
+    const LIMITED: u64 = 1 << 30;
+    const MOST: u64 = 16 << 40;
+
+    /// What is dropped is kept until it is half of this part of the limit, or until
+    /// [`Source::drain`].
+    const LAZY_PART: u64 = 32;
+    const LAZY: std::ops::RangeInclusive<u64> = 1 << 20..=32 << 20;
+
+    #[derive(Debug)]
+    pub struct Source(Arena);
+
+    /// Whether the index's words have room for such addresses. Where user space has 48 bits
+    /// (AArch64), the system may give others.
+    fn check_end(end: usize) -> io::Result<()> {
+        if end > ADDRESS_END {
+            let error = "the system gave addresses of more than 47 bits; set a lower limit";
+            return Err(io::Error::other(error));
+        }
+        Ok(())
+    }
+
+    impl Source {
+        pub fn new(limit: u64) -> io::Result<Self> {
+            let lazy = (limit / LAZY_PART).clamp(*LAZY.start(), *LAZY.end());
+            let capacity = |times: u64, least: u64| {
+                let bytes = limit.saturating_mul(times).clamp(least, MOST) as usize;
+                let arena = Arena::builder()
+                    .capacity(bytes)
+                    .lazy_limit(lazy as usize)
+                    // Segments are aligned to their size: a page behind each would double that.
+                    .guards(false)
+                    .domain(stillpoint::global())
+                    .build();
+                let arena = arena.map_err(io::Error::other)?;
+                check_end(arena.addresses().end)?;
+                Ok(Self(arena))
+            };
+            // With less where the process may not have more (`ulimit -v`, valgrind).
+            capacity(4, LEAST).or_else(|_| capacity(2, LIMITED))
+        }
+
+        pub fn take(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
+            let area = self.0.alloc(len, align).ok()?;
+            let base = NonNull::new(area.as_ptr())?;
+            Some((area, base))
+        }
+
+        pub fn drain(&self) {
+            // It fails in a section, and where the system refuses: then a later one does it.
+            let _ = self.0.drain();
+        }
+
+        pub fn reclaimable(&self) -> u64 {
+            self.0.reclaimable()
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn addresses_that_no_word_has_room_for_are_refused() {
+            assert!(check_end(1 << 47).is_ok());
+            assert!(check_end((1 << 47) + 1).is_err());
+            let source = Source::new(1 << 20).unwrap();
+            assert!(source.0.addresses().end <= ADDRESS_END);
+        }
+    }
+}
+
+#[cfg(miri)]
+mod imp {
+    use std::{
+        alloc::{Layout, alloc_zeroed, dealloc},
+        io,
+        ptr::NonNull,
+    };
+
+    #[derive(Debug)]
+    pub struct Area(NonNull<u8>, Layout);
+
+    #[derive(Debug)]
+    pub struct Source;
+
+    impl Source {
+        pub fn new(_: u64) -> io::Result<Self> {
+            Ok(Self)
+        }
+
+        pub fn take(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
+            let layout = Layout::from_size_align(len, align.max(4096)).ok()?;
+            // SAFETY: the length is not 0.
+            let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+            Some((Area(base, layout), base))
+        }
+
+        pub fn drain(&self) {}
+
+        pub fn reclaimable(&self) -> u64 {
+            0
+        }
+    }
+
+    impl Drop for Area {
+        fn drop(&mut self) {
+            // SAFETY: from `alloc_zeroed` with that layout. Readers have left: `pool.rs` and
+            // `index` wait for them.
+            unsafe { dealloc(self.0.as_ptr(), self.1) };
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Memory between two uses: segments whose readers have to leave first (limbo), and spare memory
+//! for the next segments, so that a store in its steady state asks the system for nothing.
+//!
+//! A segment in limbo is charged to no tenant: its tenant may use the bytes again at once, with
+//! other memory. So a write waits for no grace period; what is in limbo comes on top of the limit,
+//! and is bounded here.
+
+use super::{
+    class::Class,
+    memory::{Memory, Source},
+    segment::SegmentRef,
+};
+use std::{
+    collections::VecDeque,
+    io, mem,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use stillpoint::{
+    Cookie, global,
+    internal::{can_wait, wait_until},
+};
+use stillpoint_platform::clock;
+
+/// What may be in limbo before a thread that adds to it waits for readers: a part of the store's
+/// first limit, between these two.
+const LIMBO_PART: u64 = 16;
+const LIMBO: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
+
+/// How long it waits: a reader that stays longer costs memory, not progress.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// What is kept spare, at most: again a part of the limit.
+const SPARE_PART: u64 = 64;
+const SPARE: std::ops::RangeInclusive<u64> = 256 << 10..=4 << 20;
+
+const CLASSES: usize = 5;
+
+/// Limbo and spare memory of a store.
+#[derive(Debug)]
+pub struct Pool {
+    source: Source,
+    limbo: Mutex<VecDeque<(Cookie, SegmentRef)>>,
+    limbo_bytes: AtomicU64,
+    spare: [Mutex<Vec<Memory>>; CLASSES],
+    spare_bytes: AtomicU64,
+    max_limbo: u64,
+    max_spare: u64,
+    /// Whether the system is to seem without memory.
+    #[cfg(test)]
+    pub refuse: std::sync::atomic::AtomicBool,
+    /// How often a thread has waited for readers.
+    #[cfg(test)]
+    pub waits: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    pub fn new(limit: u64) -> io::Result<Self> {
+        Ok(Self {
+            source: Source::new(limit)?,
+            limbo: Mutex::default(),
+            limbo_bytes: AtomicU64::new(0),
+            spare: Default::default(),
+            spare_bytes: AtomicU64::new(0),
+            max_limbo: (limit / LIMBO_PART).clamp(*LIMBO.start(), *LIMBO.end()),
+            #[cfg(test)]
+            refuse: Default::default(),
+            #[cfg(test)]
+            waits: Default::default(),
+            max_spare: (limit / SPARE_PART).clamp(*SPARE.start(), *SPARE.end()),
+        })
+    }
+
+    /// Memory for a segment, or for a part of an index; the latter must read zero.
+    pub fn take(&self, bytes: usize, align: usize, class: Option<Class>) -> Option<Memory> {
+        self.release();
+        #[cfg(test)]
+        if self.refuse.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Some(spare) = class.and_then(|class| self.spare.get(usize::from(class.number())))
+            && let Some(memory) = lock(spare).pop()
+        {
+            self.spare_bytes
+                .fetch_sub(memory.len() as u64, Ordering::Relaxed);
+            return Some(memory);
+        }
+        self.source.take(bytes, align).or_else(|| {
+            self.empty();
+            self.source.take(bytes, align)
+        })
+    }
+
+    /// Takes memory that no thread uses any more.
+    pub fn recycle(&self, memory: Memory, class: Class) {
+        let bytes = memory.len() as u64;
+        if let Some(spare) = self.spare.get(usize::from(class.number()))
+            && self.spare_bytes.load(Ordering::Relaxed) + bytes <= self.max_spare
+        {
+            let mut spare = lock(spare);
+            if spare.try_reserve(1).is_ok() {
+                spare.push(memory);
+                self.spare_bytes.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
+        // What was not pushed is dropped: the arena's.
+    }
+
+    /// Frees a segment, none of whose items is in the index, once readers have left.
+    pub fn retire(&self, segment: SegmentRef) {
+        drop(segment.take_charge());
+        let bytes = segment.bytes() as u64;
+        let cookie = global().get_state();
+        let waiting = {
+            let mut limbo = lock(&self.limbo);
+            if limbo.try_reserve(1).is_err() {
+                // Without memory to note it: it is leaked, rather than freed under a reader.
+                mem::forget(segment);
+                return;
+            }
+            limbo.push_back((cookie, segment));
+            // Under the lock, so that it is counted before another thread releases it.
+            self.limbo_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+        };
+        if waiting > self.max_limbo {
+            self.wait_for_readers();
+        }
+    }
+
+    /// Has a thread that is about to take memory wait for readers if too much is in limbo: what is
+    /// overwritten and deleted is retired in sections, where that is impossible.
+    pub fn wait_if_full(&self) {
+        if self.limbo_bytes.load(Ordering::Relaxed) > self.max_limbo {
+            self.wait_for_readers();
+        }
+    }
+
+    fn wait_for_readers(&self) {
+        self.release();
+        if self.limbo_bytes.load(Ordering::Relaxed) <= self.max_limbo || !can_wait() {
+            return;
+        }
+        let last = lock(&self.limbo).back().map(|&(cookie, _)| cookie);
+        if let Some(cookie) = last {
+            #[cfg(test)]
+            self.waits.fetch_add(1, Ordering::Relaxed);
+            wait_until(global(), cookie, clock::now() + clock::nanos(PATIENCE));
+            self.release();
+        }
+    }
+
+    /// Frees what readers have left.
+    pub fn release(&self) {
+        if self.limbo_bytes.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        loop {
+            let due = {
+                let mut limbo = lock(&self.limbo);
+                let due = match limbo.front() {
+                    Some(&(cookie, _)) => global().poll(cookie),
+                    None => false,
+                };
+                if due { limbo.pop_front() } else { None }
+            };
+            let Some((_, segment)) = due else {
+                return;
+            };
+            self.limbo_bytes
+                .fetch_sub(segment.bytes() as u64, Ordering::Relaxed);
+            // Perhaps its last reference; a pin may have another.
+            drop(segment);
+        }
+    }
+
+    /// Gives all memory that can be given back to the system, and waits for readers for it where
+    /// that is possible.
+    pub fn empty(&self) {
+        let last = lock(&self.limbo).back().map(|&(cookie, _)| cookie);
+        if let Some(cookie) = last
+            && can_wait()
+        {
+            wait_until(global(), cookie, clock::now() + clock::nanos(PATIENCE * 10));
+        }
+        self.release();
+        self.drop_spare();
+        if can_wait() {
+            self.source.drain();
+        }
+    }
+
+    /// What is done each second: what was freed is given back to the system.
+    pub fn tidy(&self) {
+        self.release();
+        if self.source.reclaimable() > 0 && can_wait() {
+            self.source.drain();
+        }
+    }
+
+    /// The end of the store: as [`Pool::empty`] and [`Pool::end_limbo`].
+    pub fn close(&self) {
+        self.empty();
+        self.end_limbo();
+    }
+
+    /// Nothing waits here any more. Readers are waited for, however long they take; where that is
+    /// impossible, what they are in is leaked.
+    pub fn end_limbo(&self) {
+        self.release();
+        let left = mem::take(&mut *lock(&self.limbo));
+        let Some(&(cookie, _)) = left.back() else {
+            return;
+        };
+        let bytes: usize = left.iter().map(|(_, segment)| segment.bytes()).sum();
+        self.limbo_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        if can_wait() {
+            global().cond_synchronize(cookie);
+            drop(left);
+        } else {
+            mem::forget(left);
+        }
+    }
+
+    fn drop_spare(&self) {
+        for spare in &self.spare {
+            let memory = mem::take(&mut *lock(spare));
+            let bytes: usize = memory.iter().map(Memory::len).sum();
+            self.spare_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub fn spare_bytes(&self) -> u64 {
+        self.spare_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn limbo_bytes(&self) -> u64 {
+        self.limbo_bytes.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,164 @@
+//! What a tenant is asked for, and what it says of itself.
+
+/// How [`Draft::store`](super::Draft::store) treats the item that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Replaces it.
+    Set,
+    /// Stores only if there is none.
+    Add,
+    /// Stores only if there is one.
+    Replace,
+    /// Adds the draft's bytes behind the value that is there; its flags and expiry stay.
+    Append,
+    /// Adds them before it.
+    Prepend,
+}
+
+/// On which CAS value a change depends, and which one it leaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// The change is made only if the item has this CAS value.
+    pub compare: Option<u64>,
+    /// Also if the item's CAS value is higher than `compare`: the new value is then marked as
+    /// stale, and keeps the expiry and the win mark of the item that is there. (`ms` with `I`.)
+    pub or_stale: bool,
+    /// The CAS value of what is stored; one that was never used before for `None`.
+    pub new_cas: Option<u64>,
+}
+
+/// What [`Tenant::arithmetic`](super::Tenant::arithmetic) does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// What is added (which wraps around at 2^64), or subtracted (which stops at 0).
+    pub delta: u64,
+    /// Whether it is subtracted.
+    pub decrement: bool,
+    /// The number that is stored if there is no item, and when that expires.
+    pub initial: Option<(u64, u32)>,
+    /// When the item expires from now on; `None` leaves that as it is.
+    pub exptime: Option<u32>,
+    /// The CAS values.
+    pub condition: Condition,
+}
+
+impl Arithmetic {
+    /// Adds to an item that must be there.
+    #[must_use]
+    pub fn increment(delta: u64) -> Self {
+        Self {
+            delta,
+            decrement: false,
+            initial: None,
+            exptime: None,
+            condition: Condition::default(),
+        }
+    }
+
+    /// Subtracts from an item that must be there.
+    #[must_use]
+    pub fn decrement(delta: u64) -> Self {
+        Self {
+            decrement: true,
+            ..Self::increment(delta)
+        }
+    }
+}
+
+/// What [`Tenant::arithmetic`](super::Tenant::arithmetic) has stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    /// The number.
+    pub value: u64,
+    /// The item's CAS value.
+    pub cas: u64,
+    /// Whether the item is new.
+    pub created: bool,
+}
+
+/// What [`Tenant::invalidate`](super::Tenant::invalidate) does to an item. (`md` with `I`, `x`, `T`.)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Invalidate {
+    /// Marks it as stale: the next reader wins the right to make it again.
+    pub stale: bool,
+    /// Empties the value, and sets the flags to 0.
+    pub clear: bool,
+    /// When it expires from now on; `None` leaves that as it is.
+    pub exptime: Option<u32>,
+    /// The CAS values.
+    pub condition: Condition,
+}
+
+/// How far [`Tenant::keys`](super::Tenant::keys) has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cursor {
+    pub(super) at: u64,
+}
+
+/// A tenant's figures. Those of all threads together; exact at rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TenantStatistics {
+    /// Items that are there, expired ones that have not been removed yet included.
+    pub items: u64,
+    /// What they take in segments, in bytes: headers, keys, values.
+    pub item_bytes: u64,
+    /// What the tenant's segments take, in bytes: what its limits are about.
+    pub segment_bytes: u64,
+    /// How many segments that is.
+    pub segments: u64,
+    /// What its index takes, in bytes.
+    pub index_bytes: u64,
+    /// Items that were ever stored.
+    pub stored: u64,
+    /// Items that were evicted to make room.
+    pub evicted: u64,
+    /// Of those, how many no reader had asked for.
+    pub evicted_unfetched: u64,
+    /// Items that were removed because they had expired.
+    pub expired: u64,
+    /// Of those, how many no reader had asked for.
+    pub expired_unfetched: u64,
+    /// Items that eviction or compaction has copied to another segment.
+    pub copied: u64,
+    /// Stores that were refused for a limit or without memory.
+    pub refused: u64,
+    /// What pinned values come to, in bytes.
+    pub pinned_bytes: u64,
+}
+
+impl TenantStatistics {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.item_bytes += other.item_bytes;
+        self.segment_bytes += other.segment_bytes;
+        self.segments += other.segments;
+        self.index_bytes += other.index_bytes;
+        self.stored += other.stored;
+        self.evicted += other.evicted;
+        self.evicted_unfetched += other.evicted_unfetched;
+        self.expired += other.expired;
+        self.expired_unfetched += other.expired_unfetched;
+        self.copied += other.copied;
+        self.refused += other.refused;
+        self.pinned_bytes += other.pinned_bytes;
+    }
+}
+
+/// The figures of a whole store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreStatistics {
+    /// What all segments may take, in bytes.
+    pub limit: u64,
+    /// What they take.
+    pub segment_bytes: u64,
+    /// Memory of evicted and freed segments that readers may still be in, in bytes.
+    pub limbo_bytes: u64,
+    /// Free memory that is kept for new segments, in bytes.
+    pub spare_bytes: u64,
+    /// Tenants, the default one included.
+    pub tenants: u64,
+    /// Sums over all tenants.
+    pub all: TenantStatistics,
+}

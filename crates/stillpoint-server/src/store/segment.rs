@@ -1,0 +1,292 @@
+//! A segment: memory that items are written into one behind the other, and that is charged, evicted
+//! and freed as a whole.
+//!
+//! # Its life
+//!
+//! ```text
+//!   open      a stripe writes items into it
+//!   sealed    on a list of `stillpoint_lru`, in the order of sealing
+//!   leaving   one thread takes its items out of the index; nothing is published in it any more
+//!   limbo     no item of it is in the index; readers may still be inside (`pool.rs`)
+//! ```
+//!
+//! `state` has this stage and the bytes of the items that are not dead, in one word: so of the
+//! thread that frees the last item and the thread that seals, exactly one sees a sealed segment
+//! without items, and takes it away.
+//!
+//! An item is published under the lock of its bucket, if the segment is not leaving by then. The
+//! thread that takes the items out takes the lock of each one's bucket, after it has marked the
+//! segment. If the publisher has the lock first, its item is found and taken out; if the other has
+//! it first, the publisher sees the mark, and writes the item elsewhere.
+
+use super::{
+    class::{Class, SEGMENT_HEADER},
+    layout::RawItem,
+    memory::Memory,
+    pool::Pool,
+    space::Space,
+    word::Word,
+};
+use std::{
+    fmt, mem, ptr,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+};
+use stillpoint_lru::{Charge, Entry};
+
+/// What lists and pins refer to.
+pub type SegmentRef = Arc<Entry<Segment>>;
+
+const SEALED: u64 = 1 << 62;
+const LEAVING: u64 = 1 << 63;
+const LIVE: u64 = SEALED - 1;
+
+/// No item expires.
+const NEVER: u32 = u32::MAX;
+
+/// Memory of items of one tenant.
+pub struct Segment {
+    memory: Option<Memory>,
+    class: Class,
+    /// Copies of items that were found worth it, and not what was written first.
+    pub kept: bool,
+    space: Weak<Space>,
+    pool: Arc<Pool>,
+    charge: Mutex<Option<Charge>>,
+    state: AtomicU64,
+    /// Where the last item ends, in bytes from the base; set before it is sealed.
+    end: AtomicU32,
+    /// No item expires before that second.
+    expires: AtomicU32,
+    pub pins: AtomicU32,
+}
+
+impl Segment {
+    /// One that is open and empty.
+    pub fn new(
+        memory: Memory,
+        class: Class,
+        kept: bool,
+        space: Weak<Space>,
+        pool: Arc<Pool>,
+        charge: Charge,
+    ) -> SegmentRef {
+        let base = memory.base();
+        let segment = Arc::new(Entry::new(Self {
+            memory: Some(memory),
+            class,
+            kept,
+            space,
+            pool,
+            charge: Mutex::new(Some(charge)),
+            state: AtomicU64::new(0),
+            end: AtomicU32::new(SEGMENT_HEADER as u32),
+            expires: AtomicU32::new(NEVER),
+            pins: AtomicU32::new(0),
+        }));
+        // SAFETY: the header of memory that is this segment's alone.
+        unsafe { base.cast().write(Arc::as_ptr(&segment)) };
+        segment
+    }
+
+    /// The segment of an item.
+    ///
+    /// # Safety
+    ///
+    /// The item was in the index at a moment of a section that the caller is in for as long as the
+    /// result is used; or the caller keeps the segment.
+    pub unsafe fn of<'a>(word: Word) -> &'a Entry<Segment> {
+        let header = ptr::with_exposed_provenance::<*const Entry<Segment>>(word.segment_base());
+        // SAFETY: an item lies behind the header of its segment, which has the pointer since before
+        // the item was published. What was in the index is freed after a grace period.
+        unsafe { &**header }
+    }
+
+    /// A reference of its own to the segment of an item.
+    ///
+    /// # Safety
+    ///
+    /// As [`Segment::of`].
+    pub unsafe fn keep(word: Word) -> SegmentRef {
+        // SAFETY: the caller's promise. The pointer is that of an Arc, of which limbo or a list has
+        // a count for as long as the caller's section lasts.
+        unsafe {
+            let segment: *const Entry<Segment> = Self::of(word);
+            Arc::increment_strong_count(segment);
+            Arc::from_raw(segment)
+        }
+    }
+
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    pub fn base(&self) -> *mut u8 {
+        self.memory().base().as_ptr()
+    }
+
+    /// What it takes.
+    pub fn bytes(&self) -> usize {
+        self.memory().len()
+    }
+
+    fn memory(&self) -> &Memory {
+        self.memory.as_ref().expect("taken by its drop alone")
+    }
+
+    pub fn space(&self) -> Option<Arc<Space>> {
+        self.space.upgrade()
+    }
+
+    pub fn is_of(&self, space: &Arc<Space>) -> bool {
+        ptr::eq(self.space.as_ptr(), Arc::as_ptr(space))
+    }
+
+    /// Counts an item that has been written. Under the lock of the stripe that the segment is open
+    /// in, or by its only owner.
+    pub fn add(&self, size: usize, end: usize, exptime: u32) {
+        self.state.fetch_add(size as u64, Ordering::Relaxed);
+        self.end.store(end as u32, Ordering::Relaxed);
+        self.note_expiry(exptime);
+    }
+
+    /// Notes that an item expires then.
+    pub fn note_expiry(&self, exptime: u32) {
+        if exptime != 0 && exptime < self.expires.load(Ordering::Relaxed) {
+            self.expires.fetch_min(exptime, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an item may have expired.
+    pub fn has_expired(&self, now: u32) -> bool {
+        self.expires.load(Ordering::Relaxed) <= now
+    }
+
+    /// Forgets what was noted. Before the items are looked at, so that nothing is missed that is
+    /// noted meanwhile.
+    pub fn forget_expiry(&self) {
+        self.expires.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// An item of it is dead. Returns true if it was the last one of a sealed segment, which is the
+    /// caller's to take away: it is leaving now.
+    #[must_use]
+    pub fn remove(&self, size: usize) -> bool {
+        // Needs no partner: what is decided lies in the word alone.
+        let before = self.state.fetch_sub(size as u64, Ordering::Relaxed);
+        debug_assert!(before & LIVE >= size as u64, "more dies than was alive");
+        before & !(LIVE) == SEALED && before & LIVE == size as u64 && self.leave_empty()
+    }
+
+    /// Nothing more is written into it. Returns true if it has no items, and is the caller's to
+    /// take away: it is leaving now.
+    #[must_use]
+    pub fn seal(&self) -> bool {
+        // Release, pairs with `leave`: what the header and the items are is seen by the thread that
+        // takes them out.
+        let before = self.state.fetch_or(SEALED, Ordering::AcqRel);
+        debug_assert!(
+            before & (SEALED | LEAVING) == 0,
+            "sealed once, by its owner"
+        );
+        before & LIVE == 0 && self.leave_empty()
+    }
+
+    fn leave_empty(&self) -> bool {
+        // Acquire, pairs with `seal`.
+        self.state
+            .compare_exchange(
+                SEALED,
+                SEALED | LEAVING,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Begins to take its items out, if it is sealed and no other thread does so.
+    #[must_use]
+    pub fn leave(&self) -> bool {
+        let claim = |state: u64| (state & !LIVE == SEALED).then_some(state | LEAVING);
+        // Acquire, pairs with `seal`. The mark itself is ordered by the locks of buckets.
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, claim)
+            .is_ok()
+    }
+
+    /// Ends that without having taken all out. Returns as [`Segment::remove`].
+    #[must_use]
+    pub fn stay(&self) -> bool {
+        // Release, pairs with `leave`: what was done to the items so far is seen by the next thread.
+        let before = self.state.fetch_and(!LEAVING, Ordering::AcqRel);
+        before & LIVE == 0 && self.leave_empty()
+    }
+
+    /// Whether an item may be published in it. Under the lock of the item's bucket.
+    pub fn is_usable(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & LEAVING == 0
+    }
+
+    /// The bytes of items that are not dead.
+    pub fn live(&self) -> u64 {
+        self.state.load(Ordering::Relaxed) & LIVE
+    }
+
+    /// Bytes of dead items.
+    pub fn dead(&self) -> u64 {
+        let end = u64::from(self.end.load(Ordering::Relaxed));
+        end.saturating_sub(SEGMENT_HEADER as u64 + self.live())
+    }
+
+    /// Whether it is on a list, or about to leave it.
+    pub fn is_sealed(&self) -> bool {
+        // Acquire, pairs with `seal`: the items are seen.
+        self.state.load(Ordering::Acquire) & SEALED != 0
+    }
+
+    /// The item at that offset, dead or not, and the offset of the next one; `None` behind the last
+    /// one. The segment is sealed, and the caller has seen that. Begins at [`SEGMENT_HEADER`].
+    pub fn item_at(&self, at: usize) -> Option<(RawItem, usize)> {
+        let end = self.end.load(Ordering::Relaxed) as usize;
+        if at >= end {
+            return None;
+        }
+        // SAFETY: sealed, so the items up to `end` have been written, one behind the other; they
+        // stay while this segment does.
+        let item = unsafe { RawItem::at(self.base().addr() + at) };
+        Some((item, at + item.size()))
+    }
+
+    fn charge(&self) -> std::sync::MutexGuard<'_, Option<Charge>> {
+        self.charge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the charge, for the segment that its items go to.
+    pub fn take_charge(&self) -> Option<Charge> {
+        self.charge().take()
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // Its last reference: it was never published in, or limbo has waited for readers, and pins
+        // have gone.
+        if let Some(memory) = mem::take(&mut self.memory) {
+            self.pool.recycle(memory, self.class);
+        }
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state.load(Ordering::Relaxed);
+        f.debug_struct("Segment")
+            .field("bytes", &self.bytes())
+            .field("live", &(state & LIVE))
+            .field("sealed", &(state & SEALED != 0))
+            .field("leaving", &(state & LEAVING != 0))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,350 @@
+//! What all tenants of a store share, and what a tenant keeps across flushes.
+
+use super::{
+    config::{Config, Limits},
+    error::Refused,
+    lists::Lists,
+    pool::Pool,
+    space::Space,
+};
+use crossbeam_utils::CachePadded;
+use foldhash::quality::RandomState;
+use std::{
+    hash::{BuildHasher, Hasher},
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+};
+use stillpoint::{Rcu, internal::can_wait, read_lock};
+use stillpoint_lru::{Charge, ChargeError, Hierarchy};
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Part of the limit that is kept free in the background, so that a write finds room.
+const HEADROOM: u64 = 64;
+
+/// How often a charge that meets a limit evicts before it is refused: others take what it frees.
+const ATTEMPTS: u32 = 8;
+
+/// What a tenant's pins may come to: so much, and that part of its max and of the store's limit.
+const PINNED_MAX: u64 = 64 << 20;
+const PINNED_PART: u64 = 8;
+
+/// The part of the limit that all pins may come to.
+const PINNED_ALL: u64 = 2;
+
+/// What all tenants of a store share.
+#[derive(Debug)]
+pub struct Shared {
+    pub config: Config,
+    /// The keys of the hash are random: what collides cannot be known outside.
+    hasher: RandomState,
+    pub hierarchy: Hierarchy,
+    pub lists: Arc<Lists>,
+    pub pool: Arc<Pool>,
+    limit: AtomicU64,
+    /// Held while the limit is changed.
+    limiting: Mutex<()>,
+    /// Bytes of segments that are pinned, of all tenants.
+    pinned: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(config: Config) -> io::Result<Self> {
+        let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let hierarchy = Hierarchy::try_new().ok_or_else(no_memory)?;
+        let pool = Arc::new(Pool::new(config.limit)?);
+        let lists =
+            Lists::new(&hierarchy, config.evict, Arc::clone(&pool)).ok_or_else(no_memory)?;
+        let shared = Self {
+            hasher: RandomState::default(),
+            limit: AtomicU64::new(u64::MAX),
+            limiting: Mutex::default(),
+            pinned: AtomicU64::new(0),
+            hierarchy,
+            lists: Arc::new(lists),
+            pool,
+            config,
+        };
+        shared.set_limit(shared.config.limit);
+        Ok(shared)
+    }
+
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    #[inline]
+    pub fn now(&self) -> u32 {
+        self.config.clock.now()
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Returns the usage that is still above it.
+    pub fn set_limit(&self, bytes: u64) -> u64 {
+        let _limiting = lock(&self.limiting);
+        self.limit.store(bytes, Ordering::Relaxed);
+        let root = self.hierarchy.root();
+        if self.config.evicts_ahead() {
+            root.set_high(with_headroom(bytes));
+        }
+        root.set_max(bytes)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Tenants may have outlived the store. What is in limbo refers to the pool that it is in.
+        self.pool.end_limbo();
+    }
+}
+
+fn with_headroom(max: u64) -> u64 {
+    max - max / HEADROOM
+}
+
+/// Counts of what has happened.
+#[derive(Debug, Default)]
+pub struct Events {
+    /// In key spaces that were flushed.
+    pub stored: AtomicU64,
+    pub evicted: AtomicU64,
+    pub evicted_unfetched: AtomicU64,
+    pub expired: AtomicU64,
+    pub expired_unfetched: AtomicU64,
+    pub copied: AtomicU64,
+    pub refused: AtomicU64,
+}
+
+/// A tenant, whatever its key space.
+#[derive(Debug)]
+pub struct Owner {
+    pub name: Arc<str>,
+    pub shared: Arc<Shared>,
+    pub memcg: stillpoint_lru::Tenant,
+    limits: Mutex<Limits>,
+    pub deleted: AtomicBool,
+    pub events: Events,
+    pub pinned: AtomicU64,
+    /// As in `limits`, for readers, which must not wait for the lock.
+    max: AtomicU64,
+    /// The last CAS value. Every store writes it.
+    cas: CachePadded<AtomicU64>,
+}
+
+impl Owner {
+    pub fn new(name: Arc<str>, shared: Arc<Shared>, memcg: stillpoint_lru::Tenant) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            shared,
+            memcg,
+            limits: Mutex::default(),
+            deleted: AtomicBool::new(false),
+            events: Events::default(),
+            pinned: AtomicU64::new(0),
+            max: AtomicU64::new(u64::MAX),
+            cas: CachePadded::default(),
+        })
+    }
+
+    /// A CAS value that was not used before.
+    #[inline]
+    pub fn next_cas(&self) -> u64 {
+        self.cas.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub fn limits(&self) -> Limits {
+        *lock(&self.limits)
+    }
+
+    /// Returns the usage that is still above the max.
+    pub fn set_limits(&self, limits: Limits) -> u64 {
+        let mut now = lock(&self.limits);
+        *now = limits;
+        self.max.store(limits.max, Ordering::Relaxed);
+        self.memcg.set_min(limits.min);
+        self.memcg.set_low(limits.low);
+        if self.shared.config.evicts_ahead() {
+            let high = match limits.max {
+                u64::MAX => limits.high,
+                max => limits.high.min(with_headroom(max)),
+            };
+            self.memcg.set_high(high);
+        }
+        self.memcg.set_max(limits.max)
+    }
+
+    /// Counts a pinned segment. Returns whether that is allowed; it is to be taken back anyway.
+    pub fn add_pinned(&self, bytes: u64) -> bool {
+        let shared = &self.shared;
+        let own = self.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let all = shared.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let limit = shared.limit();
+        let max = shared.config.pinned_max.unwrap_or_else(|| {
+            let least = limit.min(self.max.load(Ordering::Relaxed));
+            PINNED_MAX.min(least / PINNED_PART)
+        });
+        // One at least: a value that is larger than the limits can be read.
+        (own <= max || own == bytes) && (all <= limit / PINNED_ALL || all == bytes)
+    }
+
+    pub fn take_back_pinned(&self, bytes: u64) {
+        self.pinned.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.pinned.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Charges a segment. May evict.
+    pub fn charge(&self, bytes: usize) -> Result<Charge, Refused> {
+        let charged = match self.shared.config.evict {
+            true => self.charge_evicting(bytes),
+            false => self.charge_compacting(bytes),
+        };
+        charged.map_err(|error| {
+            self.events.refused.fetch_add(1, Ordering::Relaxed);
+            let own = self.limits().max;
+            let total = self.shared.limit();
+            match error {
+                ChargeError::OverLimit { max, .. } if max == own && own != total => {
+                    Refused::Limit {
+                        tenant: Arc::clone(&self.name),
+                        limit: own,
+                    }
+                }
+                // Charges in a section do not say which.
+                _ if self.memcg.usage() + bytes as u64 > own => Refused::Limit {
+                    tenant: Arc::clone(&self.name),
+                    limit: own,
+                },
+                _ => Refused::Limit {
+                    tenant: "".into(),
+                    limit: total,
+                },
+            }
+        })
+    }
+}
+
+impl Owner {
+    /// Evicts what is in the way. Waits for no reader, as what is evicted is uncharged at once: a
+    /// store that is refused does not keep its thread.
+    fn charge_evicting(&self, bytes: usize) -> Result<Charge, ChargeError> {
+        let wanted = bytes as u64;
+        let mut left = ATTEMPTS;
+        loop {
+            let charged = self.try_charge(bytes);
+            let max = self.max.load(Ordering::Relaxed);
+            let fits = wanted <= max.min(self.shared.limit());
+            // In a section nothing is evicted: what holds the locks for it may wait for that one.
+            if charged.is_ok() || left == 0 || !fits || !can_wait() {
+                return charged;
+            }
+            let over = match self.memcg.usage() + wanted > max {
+                true => &self.memcg,
+                false => self.shared.hierarchy.root(),
+            };
+            // Without any, once more: another thread may have made room.
+            left = match over.reclaim(wanted) {
+                0 => 0,
+                _ => left - 1,
+            };
+        }
+    }
+
+    /// Without eviction: what makes room at once is done.
+    fn charge_compacting(&self, bytes: usize) -> Result<Charge, ChargeError> {
+        loop {
+            let charged = self.try_charge(bytes);
+            if charged.is_ok() || !self.shared.lists.compact_one(&self.memcg) {
+                return charged;
+            }
+        }
+    }
+
+    /// In a section, a charge neither reclaims nor waits.
+    fn try_charge(&self, bytes: usize) -> Result<Charge, ChargeError> {
+        let _section = read_lock();
+        self.memcg.charge(bytes)
+    }
+}
+
+/// What handles of a tenant refer to.
+#[derive(Debug)]
+pub struct TenantState {
+    pub owner: Arc<Owner>,
+    pub space: Rcu<Arc<Space>>,
+    /// When the key space is to be flushed; 0: not.
+    flush_at: AtomicU32,
+    /// Held while it is flushed.
+    flushing: Mutex<()>,
+}
+
+impl TenantState {
+    pub fn new(owner: Arc<Owner>) -> Arc<Self> {
+        let space = Rcu::new(Space::new(Arc::clone(&owner)));
+        Arc::new(Self {
+            owner,
+            space,
+            flush_at: AtomicU32::new(0),
+            flushing: Mutex::default(),
+        })
+    }
+
+    /// Has it flushed in that second.
+    pub fn flush_later(&self, at: u32) {
+        self.flush_at.store(at, Ordering::Relaxed);
+    }
+
+    /// Flushes it at once, instead of later.
+    pub fn flush(&self) {
+        let _flushing = lock(&self.flushing);
+        self.flush_at.store(0, Ordering::Relaxed);
+        self.begin_space();
+    }
+
+    /// Begins another key space. What was in the old one is freed later: see `maintenance.rs`.
+    fn begin_space(&self) {
+        let new = Space::new(Arc::clone(&self.owner));
+        let old = self.space.swap(new);
+        // Release, pairs with `is_flushed`.
+        old.flushed.store(true, Ordering::Release);
+        let stored = old.counts().stored;
+        self.owner
+            .events
+            .stored
+            .fetch_add(stored, Ordering::Relaxed);
+    }
+
+    /// Flushes if it is time to.
+    #[inline]
+    pub fn flush_if_due(&self, now: u32) {
+        // Acquire, pairs with `flush_due`: after a flush the new key space is seen.
+        let at = self.flush_at.load(Ordering::Acquire);
+        if at != 0 && at <= now {
+            self.flush_due(at);
+        }
+    }
+
+    #[cold]
+    fn flush_due(&self, at: u32) {
+        // One thread does it; the others wait, so that none finds what was there before.
+        let _flushing = lock(&self.flushing);
+        if self.flush_at.load(Ordering::Relaxed) != at {
+            return;
+        }
+        self.begin_space();
+        // Release, pairs with `flush_if_due`. It fails if a flush for later was asked for meanwhile.
+        let _ = self
+            .flush_at
+            .compare_exchange(at, 0, Ordering::Release, Ordering::Relaxed);
+    }
+}

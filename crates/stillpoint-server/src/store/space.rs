@@ -1,0 +1,388 @@
+//! A key space: an index, and the segments that are open in it. A tenant has one at a time; to flush
+//! is to begin another.
+
+use super::{
+    class::{Class, SEGMENT_HEADER},
+    error::Refused,
+    index::Index,
+    layout::{RawItem, Shape},
+    segment::{Segment, SegmentRef},
+    shared::{Owner, lock},
+    word::Word,
+};
+use crossbeam_utils::CachePadded;
+use std::{
+    cell::Cell,
+    sync::{
+        Arc, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
+    },
+};
+use stillpoint::Guard;
+use stillpoint_platform::cpu;
+
+/// A tenant that uses more has a stripe for each processor.
+const SPREAD: u64 = 1 << 20;
+
+/// Stripes, at most.
+const STRIPES: usize = 16;
+
+/// The key space.
+#[derive(Debug)]
+pub struct Space {
+    pub owner: Arc<Owner>,
+    pub index: Index,
+    first: CachePadded<Stripe>,
+    rest: OnceLock<Box<[CachePadded<Stripe>]>>,
+    /// Where items go that are copied, one segment after the other.
+    pub keep: Mutex<Option<Open>>,
+    /// How many segments in a row have given next to nothing.
+    pub stubborn: AtomicUsize,
+    /// Whether it is a tenant's no longer: no reader that begins now comes to it.
+    pub flushed: AtomicBool,
+}
+
+/// Where some threads write, and their counts. So writers seldom meet.
+#[derive(Debug, Default)]
+pub struct Stripe {
+    open: Mutex<Option<Open>>,
+    items: AtomicI64,
+    bytes: AtomicI64,
+    dead: AtomicI64,
+    stored: AtomicU64,
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub struct Open {
+    segment: SegmentRef,
+    at: usize,
+    len: usize,
+}
+
+/// An item that is written, and not in the index.
+#[derive(Debug, Clone, Copy)]
+pub struct Written {
+    pub word: Word,
+    pub size: usize,
+}
+
+/// Sums over the stripes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Counts {
+    pub items: u64,
+    pub bytes: u64,
+    pub dead: u64,
+    pub stored: u64,
+}
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+/// A number for each thread, to choose a stripe by.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+impl Open {
+    pub fn new(segment: SegmentRef) -> Self {
+        Self {
+            len: segment.bytes(),
+            at: SEGMENT_HEADER,
+            segment,
+        }
+    }
+
+    pub fn has_room(&self, size: usize) -> bool {
+        self.len - self.at >= size
+    }
+
+    pub fn segment(&self) -> &SegmentRef {
+        &self.segment
+    }
+
+    /// Writes an item, if it fits.
+    pub fn write(
+        &mut self,
+        hash: u64,
+        shape: &Shape<'_>,
+        parts: [&[u8]; 2],
+        now: u32,
+    ) -> Option<Written> {
+        let size = shape.size();
+        if !self.has_room(size) {
+            return None;
+        }
+        let to = self.segment.base().wrapping_add(self.at);
+        debug_assert_eq!(shape.value_len, parts[0].len() + parts[1].len());
+        // SAFETY: inside the segment, behind all that was written; it is open, and we have it.
+        // The value fits the size.
+        unsafe {
+            let mut value = shape.write(to, now);
+            for part in parts {
+                value.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                value = value.add(part.len());
+            }
+        }
+        Some(self.wrote(to, hash, size, shape.exptime))
+    }
+
+    /// Copies an item, if it fits. Its bucket is locked.
+    pub fn copy(&mut self, item: RawItem, hash: u64, cooler: u32) -> Option<Written> {
+        let size = item.size();
+        if !self.has_room(size) {
+            return None;
+        }
+        let to = self.segment.base().wrapping_add(self.at);
+        // SAFETY: as in `write`; a segment of its own is never copied.
+        unsafe { item.copy_to(to, cooler) };
+        Some(self.wrote(to, hash, size, item.exptime()))
+    }
+
+    fn wrote(&mut self, to: *mut u8, hash: u64, size: usize, exptime: u32) -> Written {
+        self.at += size;
+        self.segment.add(size, self.at, exptime);
+        Written {
+            word: Word::new(to.addr(), self.segment.class(), hash),
+            size,
+        }
+    }
+}
+
+impl Stripe {
+    fn add(count: &AtomicI64, amount: i64) {
+        count.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// An item is in the index, instead of `old` bytes or of none.
+    pub fn note_stored(&self, size: usize, old: Option<usize>) {
+        self.stored.fetch_add(1, Ordering::Relaxed);
+        match old {
+            None => {
+                Self::add(&self.items, 1);
+                Self::add(&self.bytes, size as i64);
+            }
+            Some(old) => {
+                if old != size {
+                    Self::add(&self.bytes, size as i64 - old as i64);
+                }
+            }
+        }
+    }
+
+    /// Items are no longer in the index.
+    pub fn note_removed(&self, items: u64, bytes: u64) {
+        Self::add(&self.items, -(items as i64));
+        Self::add(&self.bytes, -(bytes as i64));
+    }
+
+    /// Dead bytes have appeared, or gone with their segment.
+    pub fn note_dead(&self, bytes: i64) {
+        Self::add(&self.dead, bytes);
+    }
+}
+
+impl Space {
+    pub fn new(owner: Arc<Owner>) -> Arc<Self> {
+        let index = Index::new(Arc::clone(&owner.shared.pool));
+        Arc::new(Self {
+            owner,
+            index,
+            first: CachePadded::default(),
+            rest: OnceLock::new(),
+            keep: Mutex::default(),
+            stubborn: AtomicUsize::new(0),
+            flushed: AtomicBool::new(false),
+        })
+    }
+
+    /// The calling thread's stripe.
+    #[inline]
+    pub fn stripe(&self) -> &Stripe {
+        if let Some(rest) = self.rest.get() {
+            match thread_number() % (rest.len() + 1) {
+                0 => {}
+                number => return &rest[number - 1],
+            }
+        }
+        &self.first
+    }
+
+    fn stripes(&self) -> impl Iterator<Item = &Stripe> {
+        let rest = self.rest.get().map_or(&[][..], |rest| rest);
+        std::iter::once(&self.first)
+            .chain(rest)
+            .map(|stripe| &**stripe)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let mut sums = [0i64; 3];
+        let mut stored = 0;
+        for stripe in self.stripes() {
+            let counts = [&stripe.items, &stripe.bytes, &stripe.dead];
+            for (sum, count) in sums.iter_mut().zip(counts) {
+                *sum += count.load(Ordering::Relaxed);
+            }
+            stored += stripe.stored.load(Ordering::Relaxed);
+        }
+        let [items, bytes, dead] = sums.map(|sum| sum.max(0) as u64);
+        Counts {
+            items,
+            bytes,
+            dead,
+            stored,
+        }
+    }
+
+    /// Writes an item to the stripe's open segment. `None`: that has no room; then
+    /// [`refill`](Self::refill), outside of the section.
+    #[inline]
+    pub fn write(
+        &self,
+        hash: u64,
+        shape: &Shape<'_>,
+        parts: [&[u8]; 2],
+        now: u32,
+        _section: &Guard<'_>,
+    ) -> Option<Written> {
+        lock(&self.stripe().open)
+            .as_mut()?
+            .write(hash, shape, parts, now)
+    }
+
+    /// Opens another segment in the calling thread's stripe, with room for an item of that size.
+    #[cold]
+    pub fn refill(self: &Arc<Self>, size: usize) -> Result<(), Refused> {
+        let usage = self.owner.memcg.usage();
+        if usage > SPREAD && self.rest.get().is_none() {
+            let rest = cpu::count().clamp(1, STRIPES) - 1;
+            let stripes = || (0..rest).map(|_| CachePadded::default()).collect();
+            self.rest.get_or_init(stripes);
+        }
+        let class = Class::choose(size, usage);
+        let segment = self.new_segment(class, size)?;
+        let lists = &self.owner.shared.lists;
+        lists.add_open(&self.owner.memcg, &segment);
+        let full = {
+            let mut open = lock(&self.stripe().open);
+            if open.as_ref().is_some_and(|open| open.has_room(size)) {
+                drop(open);
+                // Another thread has been faster; ours was never used.
+                lists.remove_open(&segment);
+                return Ok(());
+            }
+            open.replace(Open::new(segment))
+        };
+        if let Some(full) = full {
+            self.seal(full);
+        }
+        Ok(())
+    }
+
+    /// A segment that is open: for an item of that size, if it is of its own.
+    pub fn new_segment(self: &Arc<Self>, class: Class, size: usize) -> Result<SegmentRef, Refused> {
+        let (owner, pool) = (&self.owner, &self.owner.shared.pool);
+        // Acquire, pairs with `delete_tenant`: the space that we have is the last one, then.
+        if owner.deleted.load(Ordering::Acquire) {
+            return Err(Refused::Deleted);
+        }
+        pool.wait_if_full();
+        let bytes = class.bytes(size);
+        let charge = owner.charge(bytes)?;
+        let memory = pool
+            .take(bytes, class.alignment(), Some(class))
+            .ok_or(Refused::OutOfMemory)?;
+        let space = Arc::downgrade(self);
+        let pool = Arc::clone(pool);
+        Ok(Segment::new(memory, class, false, space, pool, charge))
+    }
+
+    /// The next segment for copies, with a charge that another one gives up.
+    pub fn keep_segment(self: &Arc<Self>, from: &SegmentRef) -> Option<Open> {
+        let pool = &self.owner.shared.pool;
+        let class = from.class();
+        let memory = pool.take(class.bytes(0), class.alignment(), Some(class))?;
+        let charge = from.take_charge()?;
+        let space: Weak<Self> = Arc::downgrade(self);
+        let segment = Segment::new(memory, class, true, space, Arc::clone(pool), charge);
+        let lists = &self.owner.shared.lists;
+        lists.add_open(&self.owner.memcg, &segment);
+        Some(Open::new(segment))
+    }
+
+    /// Nothing more is written into a segment: it goes on its list.
+    pub fn seal(&self, full: Open) {
+        let segment = full.segment;
+        let lists = &self.owner.shared.lists;
+        lists.add(&self.owner.memcg, &segment);
+        if segment.seal() {
+            lists.take_away(&segment);
+        }
+    }
+
+    /// How many segments are open.
+    pub fn open_segments(&self) -> u64 {
+        let open = |open: &Mutex<Option<Open>>| u64::from(lock(open).is_some());
+        self.all_open().map(open).sum()
+    }
+
+    /// Seals what is open and has items that have expired, so that they are found.
+    pub fn seal_expired(&self, now: u32) {
+        self.seal_open(|open| open.segment.has_expired(now));
+    }
+
+    /// Seals a segment if it is open here.
+    pub fn seal_one(&self, segment: &SegmentRef) -> bool {
+        self.seal_open(|open| Arc::ptr_eq(&open.segment, segment)) > 0
+    }
+
+    /// Seals what is open and is meant. Returns how many that were.
+    fn seal_open(&self, is_meant: impl Fn(&mut Open) -> bool) -> usize {
+        let mut full: Vec<Open> = Vec::new();
+        for open in self.all_open() {
+            full.extend(lock(open).take_if(&is_meant));
+        }
+        let sealed = full.len();
+        full.into_iter().for_each(|full| self.seal(full));
+        sealed
+    }
+
+    fn all_open(&self) -> impl Iterator<Item = &Mutex<Option<Open>>> {
+        let stripes = self.stripes().map(|stripe| &stripe.open);
+        stripes.chain([&self.keep])
+    }
+
+    /// The item of a word is dead: nothing refers to it from the index any more, or never did.
+    ///
+    /// # Safety
+    ///
+    /// As [`Segment::of`](super::segment::Segment::of).
+    pub unsafe fn bury(&self, word: Word, size: usize) {
+        self.stripe().note_dead(size as i64);
+        // SAFETY: the caller's promise.
+        let segment = unsafe { Segment::of(word) };
+        if segment.remove(size) {
+            // SAFETY: the same.
+            let segment = unsafe { Segment::keep(word) };
+            self.owner.shared.lists.take_away(&segment);
+        }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // What is open goes with it: no list keeps that.
+        for open in self.all_open() {
+            if let Some(open) = &*lock(open) {
+                self.owner.shared.lists.remove_open(&open.segment);
+            }
+        }
+    }
+}

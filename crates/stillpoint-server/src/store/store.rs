@@ -1,0 +1,246 @@
+//! A store: its tenants, its limit, its background thread.
+
+use super::{
+    config::{Config, ITEM_MAX},
+    error::TenantError,
+    lists::Evictor,
+    maintenance::{self, Maintenance},
+    requests::{StoreStatistics, TenantStatistics},
+    shared::{Owner, Shared, TenantState, lock},
+    tenant::Tenant,
+};
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Mutex, Weak, atomic::Ordering},
+};
+use stillpoint_lru::{CreateError, Hierarchy, Registration};
+
+/// Items of tenants, in memory. Cloning it names the same store, which ends with its last handle:
+/// then its tenants evict nothing any more.
+///
+/// A process that has one does not fork, but to run another program: in the child, locks may stay
+/// held for ever by threads that it does not have, and the background thread is missing.
+///
+/// ```
+/// use stillpoint_server::store::{Condition, Config, Mode, Store};
+/// let store = Store::new(Config::default())?;
+/// let tenant = store.tenant("")?;
+/// tenant.set(b"key", 0, 0, b"value", Mode::Set, Condition::default())?;
+/// assert_eq!(tenant.get(b"key", |item| item.value().to_vec()).as_deref(), Some(&b"value"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    tenants: Mutex<BTreeMap<Arc<str>, Tenant>>,
+    maintenance: Option<Maintenance>,
+    registered: Option<Registration>,
+}
+
+impl Inner {
+    pub(super) fn all_tenants(&self) -> Vec<Tenant> {
+        lock(&self.tenants).values().cloned().collect()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(maintenance) = self.maintenance.take() {
+            maintenance.stop();
+        }
+        // Before the pool is emptied: it evicts no more then.
+        drop(self.registered.take());
+        // What waits for readers is freed now, and not with the last handle of a tenant.
+        self.shared.pool.close();
+    }
+}
+
+impl Store {
+    /// A store, with the default tenant, whose name is empty. With the system's clock it has a
+    /// background thread, which looks after expiry, flushes and sparse segments each second.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no address space, memory or thread for it; for a [`Config::item_max`] of
+    /// more than [`ITEM_MAX`].
+    pub fn new(config: Config) -> io::Result<Self> {
+        if config.item_max > ITEM_MAX {
+            // Lengths inside a segment have 32 bits.
+            let error = format!(
+                "item_max is {} bytes; set it to {ITEM_MAX} at most",
+                config.item_max
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
+        }
+        let shared = Arc::new(Shared::new(config)?);
+        let evictor = Arc::new(Evictor(Arc::clone(&shared.lists)));
+        let registered = shared.hierarchy.register(evictor);
+        let registered = registered.map_err(io::Error::other)?;
+        let mut failed = None;
+        let inner = Arc::new_cyclic(|inner: &Weak<Inner>| Inner {
+            maintenance: Maintenance::start(&shared.config, inner.clone())
+                .map_err(|error| failed = Some(error))
+                .ok()
+                .flatten(),
+            shared,
+            tenants: Mutex::default(),
+            registered: Some(registered),
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let store = Self(inner);
+        store.create_tenant("").map_err(io::Error::other)?;
+        Ok(store)
+    }
+
+    /// The tenant of that name; the default one's is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`TenantError::NotFound`].
+    pub fn tenant(&self, name: &str) -> Result<Tenant, TenantError> {
+        let tenants = lock(&self.0.tenants);
+        tenants.get(name).cloned().ok_or(TenantError::NotFound)
+    }
+
+    /// Creates a tenant, without limits of its own. An empty one takes some two KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`TenantError::Exists`], [`TenantError::OutOfMemory`].
+    pub fn create_tenant(&self, name: &str) -> Result<Tenant, TenantError> {
+        let mut tenants = lock(&self.0.tenants);
+        if tenants.contains_key(name) {
+            return Err(TenantError::Exists);
+        }
+        let memcg = self.0.shared.hierarchy.root().create();
+        let memcg = memcg.map_err(|error| match error {
+            CreateError::OutOfMemory => TenantError::OutOfMemory,
+            _ => TenantError::NotFound,
+        })?;
+        let name: Arc<str> = name.into();
+        let owner = Owner::new(Arc::clone(&name), Arc::clone(&self.0.shared), memcg);
+        let state = TenantState::new(owner);
+        let tenant = Tenant { state };
+        tenants.insert(name, tenant.clone());
+        Ok(tenant)
+    }
+
+    /// Deletes a tenant and its items. Handles stay valid: they find nothing, and store nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`TenantError::NotFound`], [`TenantError::Default`].
+    pub fn delete_tenant(&self, name: &str) -> Result<(), TenantError> {
+        if name.is_empty() {
+            return Err(TenantError::Default);
+        }
+        let tenant = lock(&self.0.tenants).remove(name);
+        let state = tenant.ok_or(TenantError::NotFound)?.state;
+        // Release, pairs with `new_segment`: a thread that stores in the new key space sees it.
+        state.owner.deleted.store(true, Ordering::Release);
+        state.flush();
+        maintenance::sweep(&state);
+        // Its lists are empty, but for what another thread is sealing; that goes to the root's.
+        // It has no children, so this does not fail.
+        let _ = state.owner.memcg.delete();
+        Ok(())
+    }
+
+    /// The names of all tenants, in order; the first is the default one's.
+    #[must_use]
+    pub fn names(&self) -> Vec<Arc<str>> {
+        lock(&self.0.tenants).keys().cloned().collect()
+    }
+
+    /// The store's clock, in seconds: what expiry is about.
+    #[must_use]
+    pub fn now(&self) -> u32 {
+        self.0.shared.now()
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.0.shared.config
+    }
+
+    /// The tree of tenants that segments are charged to: for a
+    /// [`PressureWatch`](stillpoint_lru::PressureWatch), which shrinks the store when the system is
+    /// short of memory. What that frees is given back to the system within a second.
+    #[must_use]
+    pub fn hierarchy(&self) -> &Hierarchy {
+        &self.0.shared.hierarchy
+    }
+
+    /// What all segments may take, in bytes.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.0.shared.limit()
+    }
+
+    /// Changes the limit. What is above it is evicted by this call, and given back to the system
+    /// when it returns: it waits for readers. Returns the usage that is still above it: what is
+    /// pinned or protected or, without eviction, all of it.
+    pub fn set_limit(&self, bytes: u64) -> u64 {
+        let lowered = bytes < self.limit();
+        let above = self.0.shared.set_limit(bytes);
+        if lowered {
+            self.0.shared.pool.empty();
+        }
+        above
+    }
+
+    /// Evicts until so many bytes less are used, minima spared, and gives them back to the system;
+    /// also what is kept spare. Returns how many bytes less are used.
+    pub fn shrink(&self, bytes: u64) -> u64 {
+        let hierarchy = &self.0.shared.hierarchy;
+        let usage = hierarchy.root().usage();
+        let given = hierarchy.reclaim_to(usage.saturating_sub(bytes)).bytes;
+        self.0.shared.pool.empty();
+        given
+    }
+
+    /// Does what the background thread does each second, on the calling thread: removes what has
+    /// expired, frees what was flushed, compacts what is sparse. For a store with a
+    /// [`ManualClock`](super::ManualClock), which has no such thread.
+    pub fn maintain(&self) {
+        maintenance::run_once(&self.0);
+    }
+
+    /// Has the system seem without memory, or not.
+    #[cfg(test)]
+    pub(super) fn refuse_memory(&self, refuse: bool) {
+        self.0.shared.pool.refuse.store(refuse, Ordering::Relaxed);
+    }
+
+    /// The figures. Looks at all tenants.
+    #[must_use]
+    pub fn statistics(&self) -> StoreStatistics {
+        let tenants = self.0.all_tenants();
+        let mut all = TenantStatistics::default();
+        for tenant in &tenants {
+            all.add(&tenant.statistics());
+        }
+        StoreStatistics {
+            limit: self.limit(),
+            segment_bytes: self.0.shared.hierarchy.root().usage(),
+            limbo_bytes: self.0.shared.pool.limbo_bytes(),
+            spare_bytes: self.0.shared.pool.spare_bytes(),
+            tenants: tenants.len() as u64,
+            all,
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,484 @@
+//! A tenant, as programs use it: reading and changing items.
+
+use super::{
+    config::{KEY_MAX, Limits},
+    digits::{self, Digits},
+    draft::Draft,
+    error::{Outcome, Refused},
+    index::Locked,
+    item::Item,
+    layout::{FETCHED, RawItem, STALE, Shape, WIN},
+    requests::{Arithmetic, Condition, Cursor, Invalidate, Mode, Number, TenantStatistics},
+    segment::Segment,
+    shared::{Owner, TenantState},
+    space::Space,
+    write::{Found, Plan, Value},
+};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use stillpoint::read_lock;
+
+/// A key space of its own, with limits. Cloning it names the same tenant.
+///
+/// Reading takes no lock, and copies nothing. Writing takes two locks, which threads seldom want at
+/// a time: that of a segment that few threads write into, and that of a line of the index. All
+/// methods may be called on any thread, but not in signal handlers. Those that store may evict, for
+/// some tens of microseconds; they wait for readers only if much memory is still being read that
+/// was evicted or overwritten before, some milliseconds at most.
+///
+/// Made by [`Store::create_tenant`](super::Store::create_tenant).
+#[derive(Clone)]
+pub struct Tenant {
+    pub(super) state: Arc<TenantState>,
+}
+
+pub(super) fn check_key(key: &[u8]) -> Result<(), Refused> {
+    match key.len() {
+        1..=KEY_MAX => Ok(()),
+        len => Err(Refused::Key { len }),
+    }
+}
+
+/// Whether an item of that CAS value may be changed; `Some(true)`: but to a stale one.
+fn compare(condition: &Condition, cas: u64) -> Result<bool, Outcome> {
+    match condition.compare {
+        None => Ok(false),
+        Some(expected) if expected == cas => Ok(false),
+        Some(expected) if condition.or_stale && expected < cas => Ok(true),
+        Some(_) => Err(Outcome::Exists),
+    }
+}
+
+impl Tenant {
+    /// Its name; empty for the default tenant.
+    #[must_use]
+    pub fn name(&self) -> Arc<str> {
+        Arc::clone(&self.state.owner.name)
+    }
+
+    /// Whether it has been deleted: then it has no items, and stores are refused.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.state.owner.deleted.load(Ordering::Relaxed)
+    }
+
+    /// Its limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.state.owner.limits()
+    }
+
+    /// Changes its limits. What is above the max is evicted by this call. Returns the usage that is
+    /// still above it: what is pinned or, without eviction, all of it.
+    pub fn set_limits(&self, limits: Limits) -> u64 {
+        self.state.owner.set_limits(limits)
+    }
+
+    /// Calls `f` with the item of that key, if there is one, inside a read-side critical section of
+    /// the global domain: keep it short, and without system calls. Of the store, it may call only
+    /// the item's methods.
+    ///
+    /// The item counts as used. Takes no lock, and writes nothing but the item's access word, if
+    /// that changes: once in a second for an item that is hot.
+    #[inline]
+    pub fn get<R>(&self, key: &[u8], f: impl FnOnce(&Item<'_>) -> R) -> Option<R> {
+        self.look(key, true, f)
+    }
+
+    /// Like [`Tenant::get`], but the item does not count as used.
+    pub fn peek<R>(&self, key: &[u8], f: impl FnOnce(&Item<'_>) -> R) -> Option<R> {
+        self.look(key, false, f)
+    }
+
+    #[inline]
+    fn look<R>(&self, key: &[u8], mark: bool, f: impl FnOnce(&Item<'_>) -> R) -> Option<R> {
+        let shared = self.state.shared();
+        let hash = shared.hash(key);
+        let section = read_lock();
+        let now = shared.now();
+        let space = self.state.space(now, &section);
+        let found = space.find(hash, key, &section)?;
+        if found.item.is_expired(now) {
+            return None;
+        }
+        let item = Item::new(found, hash, now, space, &section);
+        if mark {
+            found.item.touch(now);
+        }
+        Some(f(&item))
+    }
+
+    /// [`Tenant::touch`] and [`Tenant::get`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Tenant::touch`].
+    pub fn get_and_touch<R>(
+        &self,
+        key: &[u8],
+        exptime: u32,
+        f: impl FnOnce(&Item<'_>) -> R,
+    ) -> Result<R, Outcome> {
+        self.touch(key, exptime)?;
+        self.get(key, f).ok_or(Outcome::NotFound)
+    }
+
+    /// Has the item expire in that second of [`Store::now`](super::Store::now); 0: never. An item
+    /// that was stored without an expiry is written anew for it, with the same CAS value.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::NotFound`]; [`Outcome::Refused`] where it has to be written anew.
+    pub fn touch(&self, key: &[u8], exptime: u32) -> Result<(), Outcome> {
+        let fits = |_: &Space, found: Found| {
+            let fits = found.item.set_exptime(exptime);
+            if fits {
+                // SAFETY: in the index, whose bucket is locked, in a section.
+                unsafe { Segment::of(found.word) }.note_expiry(exptime);
+            }
+            fits
+        };
+        if self.change(key, |space, _, _, found| fits(space, found))? {
+            return Ok(());
+        }
+        let plan = |item: Option<RawItem>, _: &_| {
+            let item = item.ok_or(Outcome::NotFound)?;
+            Ok(Plan {
+                shape: Shape {
+                    key,
+                    value_len: item.value_len(),
+                    flags: item.flags(),
+                    exptime,
+                    cas: item.cas(),
+                    marks: item.marks(),
+                    all: false,
+                },
+                value: Value::Parts([item.value(), &[]]),
+                depends: true,
+            })
+        };
+        self.state.store(key, true, plan).map(|_| ())
+    }
+
+    /// Deletes the item, if it has that CAS value or none is asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::NotFound`], [`Outcome::Exists`].
+    pub fn delete(&self, key: &[u8], compare: Option<u64>) -> Result<(), Outcome> {
+        self.change(key, |space, bucket, slot, found| {
+            if compare.is_some_and(|cas| cas != found.item.cas()) {
+                return Err(Outcome::Exists);
+            }
+            space.remove(bucket, slot, found);
+            Ok(())
+        })?
+    }
+
+    /// Calls `change` with a live item, under the lock of its bucket.
+    fn change<R>(
+        &self,
+        key: &[u8],
+        change: impl FnOnce(&Space, Locked<'_>, &AtomicU64, Found) -> R,
+    ) -> Result<R, Outcome> {
+        let shared = self.state.shared();
+        let hash = shared.hash(key);
+        let section = read_lock();
+        let now = shared.now();
+        let space = self.state.space(now, &section);
+        let bucket = space.index.lock(hash, &section);
+        let (slot, found) = Space::find_locked(&bucket, hash, key)
+            .filter(|(_, found)| !found.item.is_expired(now))
+            .ok_or(Outcome::NotFound)?;
+        Ok(change(space, bucket, slot, found))
+    }
+
+    /// Memory for a value of `len` bytes, to be read into; what it reads as is not said. It keeps
+    /// the tenant, and may be kept for as long as the value takes to come: no segment waits for it
+    /// that has other items. What expires in `exptime`: a second of
+    /// [`Store::now`](super::Store::now), 0 for never.
+    ///
+    /// For a value that is at hand already, [`Tenant::set`] is faster.
+    ///
+    /// # Errors
+    ///
+    /// For a key or a value that is too long, at a limit, without memory, and for a tenant that has
+    /// been deleted.
+    pub fn prepare(
+        &self,
+        key: &[u8],
+        flags: u32,
+        exptime: u32,
+        len: usize,
+    ) -> Result<Draft, Refused> {
+        Draft::new(self, key, flags, exptime, len)
+    }
+
+    /// Stores a value. Returns its CAS value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tenant::prepare`] and [`Draft::store`].
+    #[inline]
+    pub fn set(
+        &self,
+        key: &[u8],
+        flags: u32,
+        exptime: u32,
+        value: &[u8],
+        mode: Mode,
+        condition: Condition,
+    ) -> Result<u64, Outcome> {
+        self.set_marked(key, flags, exptime, value, mode, condition, 0)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is what an item has")]
+    pub(super) fn set_marked(
+        &self,
+        key: &[u8],
+        flags: u32,
+        exptime: u32,
+        value: &[u8],
+        mode: Mode,
+        condition: Condition,
+        marks: u32,
+    ) -> Result<u64, Outcome> {
+        check_key(key)?;
+        let depends = mode != Mode::Set || condition.compare.is_some();
+        let plan = |item: Option<RawItem>, owner: &Owner| {
+            let stale = may_store(mode, &condition, item)?;
+            let mut shape = Shape {
+                key,
+                value_len: value.len(),
+                flags,
+                exptime,
+                cas: condition.new_cas.unwrap_or_else(|| owner.next_cas()),
+                marks,
+                all: false,
+            };
+            let mut parts: [&[u8]; 2] = [value, &[]];
+            if let Some(old) = item {
+                if matches!(mode, Mode::Append | Mode::Prepend) {
+                    (shape.flags, shape.exptime) = (old.flags(), old.exptime());
+                    parts[1] = old.value();
+                    if mode == Mode::Append {
+                        parts.reverse();
+                    }
+                    shape.value_len += old.value_len();
+                }
+                if stale {
+                    shape.exptime = old.exptime();
+                    shape.marks |= STALE | (old.marks() & WIN);
+                }
+            }
+            Ok(Plan {
+                shape,
+                value: Value::Parts(parts),
+                depends,
+            })
+        };
+        self.state.store(key, depends, plan)
+    }
+
+    /// Adds to a number in decimal digits, or subtracts from it. The new value is as long as the
+    /// old one at least, filled up with spaces.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::NotFound`] if there is no item and no initial number, [`Outcome::NotANumber`],
+    /// [`Outcome::Exists`], [`Outcome::Refused`].
+    pub fn arithmetic(&self, key: &[u8], what: Arithmetic) -> Result<Number, Outcome> {
+        check_key(key)?;
+        let mut number = 0;
+        let mut created = false;
+        let plan = |item: Option<RawItem>, owner: &Owner| {
+            let (exptime, flags, marks, len);
+            created = item.is_none();
+            match item {
+                None => {
+                    let (initial, expires) = what.initial.ok_or(Outcome::NotFound)?;
+                    number = initial;
+                    (exptime, flags, marks, len) = (expires, 0, 0, 0);
+                }
+                Some(old) => {
+                    if what.condition.compare.is_some_and(|cas| cas != old.cas()) {
+                        return Err(Outcome::Exists);
+                    }
+                    let before = digits::parse(old.value()).ok_or(Outcome::NotANumber)?;
+                    number = match what.decrement {
+                        true => before.saturating_sub(what.delta),
+                        false => before.wrapping_add(what.delta),
+                    };
+                    exptime = what.exptime.unwrap_or_else(|| old.exptime());
+                    (flags, marks, len) = (old.flags(), old.marks(), old.value_len());
+                }
+            }
+            let digits = Digits::new(number, len);
+            let new_cas = what.condition.new_cas;
+            Ok(Plan {
+                shape: Shape {
+                    key,
+                    value_len: digits.len(),
+                    flags,
+                    exptime,
+                    cas: new_cas.unwrap_or_else(|| owner.next_cas()),
+                    marks,
+                    all: false,
+                },
+                value: Value::Number(digits),
+                depends: true,
+            })
+        };
+        let cas = self.state.store(key, true, plan)?;
+        Ok(Number {
+            value: number,
+            cas,
+            created,
+        })
+    }
+
+    /// Marks the item as stale, empties it, or changes when it expires. Returns its new CAS value.
+    ///
+    /// # Errors
+    ///
+    /// [`Outcome::NotFound`], [`Outcome::Exists`], [`Outcome::Refused`].
+    pub fn invalidate(&self, key: &[u8], what: Invalidate) -> Result<u64, Outcome> {
+        self.state.store(key, true, |item, owner| {
+            let old = item.ok_or(Outcome::NotFound)?;
+            if what.condition.compare.is_some_and(|cas| cas != old.cas()) {
+                return Err(Outcome::Exists);
+            }
+            let value = if what.clear { &[][..] } else { old.value() };
+            let marks = match what.stale {
+                true => old.marks() & FETCHED | STALE,
+                false => old.marks(),
+            };
+            let new_cas = what.condition.new_cas;
+            Ok(Plan {
+                shape: Shape {
+                    key,
+                    value_len: value.len(),
+                    flags: if what.clear { 0 } else { old.flags() },
+                    exptime: what.exptime.unwrap_or_else(|| old.exptime()),
+                    cas: new_cas.unwrap_or_else(|| owner.next_cas()),
+                    marks,
+                    all: false,
+                },
+                value: Value::Parts([value, &[]]),
+                depends: true,
+            })
+        })
+    }
+
+    /// Removes all items that are there `delay` seconds from now; 0: at once. In constant time: their
+    /// memory is freed in the background. A later call replaces an earlier one that has not come
+    /// true.
+    pub fn flush_all(&self, delay: u32) {
+        match delay {
+            0 => self.state.flush(),
+            _ => {
+                let at = self.state.shared().now().saturating_add(delay);
+                self.state.flush_later(at);
+            }
+        }
+    }
+
+    /// Calls `f` with the items of some buckets, from where `cursor` has come to, in one section:
+    /// with `at_most` items or a few more. Returns whether there may be more. As in
+    /// [`Tenant::get`], but the items do not count as used.
+    ///
+    /// An item that is there throughout a walk comes exactly once, also while others are stored.
+    pub fn keys(&self, cursor: &mut Cursor, at_most: usize, mut f: impl FnMut(&Item<'_>)) -> bool {
+        let section = read_lock();
+        let now = self.state.shared().now();
+        let space = self.state.space(now, &section);
+        let (mut words, mut count) = (Vec::new(), 0);
+        loop {
+            let more = space
+                .index
+                .walk(&mut cursor.at, &mut words, &section, |word| {
+                    // SAFETY: in the index in this section.
+                    let found = unsafe { Found::of(word) };
+                    self.state.shared().hash(found.item.key())
+                });
+            for &(word, hash) in &words {
+                // SAFETY: as above.
+                let found = unsafe { Found::of(word) };
+                if !found.item.is_expired(now) {
+                    f(&Item::new(found, hash, now, space, &section));
+                    count += 1;
+                }
+            }
+            if !more || count >= at_most {
+                return more;
+            }
+        }
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn statistics(&self) -> TenantStatistics {
+        // Not in a section while it takes locks: what holds them may wait for readers.
+        let space = {
+            let section = read_lock();
+            let now = self.state.shared().now();
+            Arc::clone(self.state.space(now, &section))
+        };
+        let (owner, counts) = (&self.state.owner, space.counts());
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let events = &owner.events;
+        TenantStatistics {
+            items: counts.items,
+            item_bytes: counts.bytes,
+            segment_bytes: owner.memcg.usage(),
+            segments: owner.shared.lists.count(&owner.memcg) as u64 + space.open_segments(),
+            index_bytes: space.index.bytes(),
+            stored: load(&events.stored) + counts.stored,
+            evicted: load(&events.evicted),
+            evicted_unfetched: load(&events.evicted_unfetched),
+            expired: load(&events.expired),
+            expired_unfetched: load(&events.expired_unfetched),
+            copied: load(&events.copied),
+            refused: load(&events.refused),
+            pinned_bytes: load(&owner.pinned),
+        }
+    }
+}
+
+/// Whether a mode and a condition allow to store; `Ok(true)`: as a stale one.
+pub(super) fn may_store(
+    mode: Mode,
+    condition: &Condition,
+    item: Option<RawItem>,
+) -> Result<bool, Outcome> {
+    match (mode, item) {
+        (Mode::Add, Some(_)) => Err(Outcome::NotStored),
+        (_, None) if condition.compare.is_some() => Err(Outcome::NotFound),
+        (Mode::Replace | Mode::Append | Mode::Prepend, None) => Err(Outcome::NotStored),
+        (_, Some(old)) => compare(condition, old.cas()),
+        (_, None) => Ok(false),
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenant")
+            .field("name", &self.name())
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Tenant {
+    /// Returns true if both are handles of the same tenant.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
+}
+
+impl Eq for Tenant {}

@@ -1,0 +1,268 @@
+//! Each command, with its outcomes.
+
+use super::*;
+use crate::store::{Arithmetic, Cursor, Invalidate, KEY_MAX, Refused};
+
+fn compare(cas: u64) -> Condition {
+    Condition {
+        compare: Some(cas),
+        ..ANY
+    }
+}
+
+#[test]
+fn modes_ask_for_an_item_or_for_none() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let store = |key: &[u8], value: &[u8], mode| tenant.set(key, 3, 0, value, mode, ANY);
+    for mode in [Mode::Replace, Mode::Append, Mode::Prepend] {
+        assert_eq!(store(b"k", b"v", mode), Err(Outcome::NotStored));
+    }
+    store(b"k", b"b", Mode::Add).unwrap();
+    assert_eq!(store(b"k", b"x", Mode::Add), Err(Outcome::NotStored));
+    store(b"k", b"c", Mode::Append).unwrap();
+    store(b"k", b"a", Mode::Prepend).unwrap();
+    assert_eq!(value_of(&tenant, b"k").unwrap(), b"abc");
+    assert_eq!(tenant.get(b"k", |item| item.flags()), Some(3));
+    store(b"k", b"", Mode::Replace).unwrap();
+    assert_eq!(value_of(&tenant, b"k").unwrap(), b"");
+    assert_eq!(tenant.delete(b"k", None), Ok(()));
+    assert_eq!(tenant.delete(b"k", None), Err(Outcome::NotFound));
+    assert_eq!(tenant.statistics().items, 0);
+}
+
+#[test]
+fn cas_values_decide_and_are_told() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let first = set(&tenant, b"k", b"1").unwrap();
+    assert_eq!(tenant.get(b"k", |item| item.cas()), Some(first));
+    let swap = |condition| tenant.set(b"k", 0, 0, b"2", Mode::Set, condition);
+    assert_eq!(swap(compare(first + 9)), Err(Outcome::Exists));
+    let second = swap(compare(first)).unwrap();
+    assert!(second > first);
+    assert_eq!(tenant.delete(b"k", Some(first)), Err(Outcome::Exists));
+    // One that a client chooses, with all bits.
+    let chosen = Condition {
+        new_cas: Some(u64::MAX),
+        ..compare(second)
+    };
+    assert_eq!(swap(chosen), Ok(u64::MAX));
+    assert_eq!(tenant.get(b"k", |item| item.cas()), Some(u64::MAX));
+    assert_eq!(tenant.delete(b"k", Some(u64::MAX)), Ok(()));
+    assert_eq!(swap(compare(second)), Err(Outcome::NotFound));
+}
+
+#[test]
+fn a_stale_value_is_stored_where_that_is_allowed() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let expires = clock.now() + 50;
+    let old = tenant.set(b"k", 0, expires, b"1", Mode::Set, ANY).unwrap();
+    let new = tenant.set(b"k", 0, expires, b"2", Mode::Set, ANY).unwrap();
+    let or_stale = Condition {
+        or_stale: true,
+        ..compare(old)
+    };
+    let stored = tenant.set(b"k", 0, 0, b"3", Mode::Set, or_stale).unwrap();
+    assert!(stored > new);
+    let seen = tenant.get(b"k", |item| {
+        (item.value()[0], item.is_stale(), item.exptime())
+    });
+    assert_eq!(seen, Some((b'3', true, expires)));
+    // One wins.
+    assert_eq!(
+        tenant.get(b"k", |item| (item.win(), item.win())),
+        Some((true, false))
+    );
+    assert_eq!(tenant.get(b"k", |item| item.has_win()), Some(true));
+    // A plain store ends it.
+    set(&tenant, b"k", b"4").unwrap();
+    assert_eq!(
+        tenant.get(b"k", |item| item.is_stale() || item.has_win()),
+        Some(false)
+    );
+    let ahead = Condition {
+        or_stale: true,
+        ..compare(u64::MAX)
+    };
+    assert_eq!(
+        tenant.set(b"k", 0, 0, b"5", Mode::Set, ahead),
+        Err(Outcome::Exists)
+    );
+}
+
+#[test]
+fn invalidated_items_are_stale_or_empty_and_have_another_cas_value() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let cas = tenant.set(b"k", 9, 0, b"value", Mode::Set, ANY).unwrap();
+    let stale = Invalidate {
+        stale: true,
+        exptime: Some(clock.now() + 5),
+        ..Invalidate::default()
+    };
+    let after = tenant.invalidate(b"k", stale).unwrap();
+    assert!(after > cas);
+    assert_eq!(
+        tenant.get(b"k", |item| (item.is_stale(), item.flags())),
+        Some((true, 9))
+    );
+    let clear = Invalidate {
+        clear: true,
+        condition: compare(after),
+        ..Invalidate::default()
+    };
+    assert!(tenant.invalidate(b"k", clear).is_ok());
+    let seen = tenant.get(b"k", |item| {
+        (item.value().len(), item.flags(), item.is_stale())
+    });
+    assert_eq!(seen, Some((0, 0, true)));
+    assert_eq!(tenant.invalidate(b"k", clear), Err(Outcome::Exists));
+    clock.advance(5);
+    assert_eq!(tenant.invalidate(b"k", stale), Err(Outcome::NotFound));
+}
+
+#[test]
+fn numbers_wrap_stop_and_keep_their_length() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let run = |what| tenant.arithmetic(b"n", what).map(|number| number.value);
+    assert_eq!(run(Arithmetic::increment(1)), Err(Outcome::NotFound));
+    let initial = Arithmetic {
+        initial: Some((10, 0)),
+        ..Arithmetic::increment(1)
+    };
+    assert_eq!(run(initial), Ok(10));
+    assert_eq!(run(initial), Ok(11));
+    assert_eq!(run(Arithmetic::decrement(2)), Ok(9));
+    assert_eq!(value_of(&tenant, b"n").unwrap(), b"9 ");
+    assert_eq!(run(Arithmetic::decrement(20)), Ok(0));
+    set(&tenant, b"n", b"18446744073709551615").unwrap();
+    assert_eq!(run(Arithmetic::increment(3)), Ok(2));
+    set(&tenant, b"n", b"two").unwrap();
+    assert_eq!(run(Arithmetic::increment(1)), Err(Outcome::NotANumber));
+}
+
+#[test]
+fn items_expire_in_their_second_and_touch_moves_that() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let now = clock.now();
+    for (key, exptime) in [(b"a", now + 10), (b"b", 0)] {
+        tenant.set(key, 0, exptime, b"v", Mode::Set, ANY).unwrap();
+    }
+    tenant.touch(b"b", now + 12).unwrap();
+    assert_eq!(
+        tenant.get_and_touch(b"b", now + 11, |item| item.ttl(now)),
+        Ok(Some(11))
+    );
+    clock.advance(10);
+    assert_eq!(
+        (value_of(&tenant, b"a"), value_of(&tenant, b"b").is_some()),
+        (None, true)
+    );
+    assert_eq!(tenant.touch(b"a", 0), Err(Outcome::NotFound));
+    tenant.set(b"a", 0, 0, b"w", Mode::Add, ANY).unwrap();
+    clock.advance(1);
+    assert_eq!(value_of(&tenant, b"b"), None);
+    assert_eq!(
+        tenant.statistics().items,
+        2,
+        "nothing has looked for it yet"
+    );
+    store.maintain();
+    let after = tenant.statistics();
+    assert_eq!(
+        (after.items, after.expired, after.expired_unfetched),
+        (1, 1, 0)
+    );
+}
+
+#[test]
+fn accesses_are_told_as_they_were_before() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    set(&tenant, b"k", b"v").unwrap();
+    let stored = clock.now();
+    clock.advance(7);
+    assert!(tenant.peek(b"k", |item| item.was_fetched()) == Some(false));
+    let seen = || tenant.get(b"k", |item| (item.was_fetched(), item.last_access()));
+    assert_eq!(seen(), Some((false, stored)));
+    clock.advance(1);
+    assert_eq!(seen(), Some((true, stored + 7)));
+}
+
+#[test]
+fn what_is_too_long_is_refused() {
+    let (store, _) = store_of(1 << 30, true);
+    let tenant = store.tenant("").unwrap();
+    for len in [0, KEY_MAX + 1] {
+        let key = vec![b'k'; len];
+        assert_eq!(
+            set(&tenant, &key, b""),
+            Err(Outcome::Refused(Refused::Key { len }))
+        );
+        assert_eq!(value_of(&tenant, &key), None);
+    }
+    let key = [b'k'; KEY_MAX];
+    let max = store.config().item_max;
+    set(&tenant, &key, &vec![1; max]).unwrap();
+    assert_eq!(value_of(&tenant, &key).unwrap().len(), max);
+    let refused = Outcome::Refused(Refused::TooLarge { len: max + 1, max });
+    assert_eq!(set(&tenant, &key, &vec![1; max + 1]), Err(refused.clone()));
+    let append = tenant.set(&key, 0, 0, b"1", Mode::Append, ANY);
+    assert_eq!(append, Err(refused));
+    assert_eq!(value_of(&tenant, &key).unwrap().len(), max);
+}
+
+#[test]
+fn a_walk_finds_each_item_once_while_the_table_grows() {
+    let many = if cfg!(miri) { 60 } else { 5000 };
+    let (store, _) = store_of(16 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let put = |number: u32| drop(set(&tenant, &number.to_le_bytes(), b"v"));
+    (0..many).for_each(put);
+    let (mut cursor, mut seen) = (Cursor::default(), vec![0; many as usize]);
+    let mut next = many;
+    while tenant.keys(&mut cursor, 10, |item| {
+        let number = u32::from_le_bytes(item.key().try_into().unwrap());
+        if let Some(seen) = seen.get_mut(number as usize) {
+            *seen += 1;
+        }
+    }) {
+        (0..20).for_each(|more| put(next + more));
+        next += 20;
+    }
+    assert!(seen.iter().all(|&times| times == 1));
+    assert_eq!(tenant.statistics().items, u64::from(next));
+    assert!((0..next).all(|number| value_of(&tenant, &number.to_le_bytes()).is_some()));
+}
+
+#[test]
+fn large_drafts_stay_where_they_were_read_and_flushed_ones_are_copied() {
+    let (store, _) = store_of(8 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    for flush in [false, true] {
+        let bytes = pattern(1, 2, if cfg!(miri) { 33_000 } else { 100_000 });
+        let mut draft = tenant.prepare(b"large", 5, 0, bytes.len()).unwrap();
+        draft.copy_from_slice(&bytes);
+        let place = draft.as_ptr();
+        if flush {
+            tenant.flush_all(0);
+        }
+        let condition = Condition {
+            new_cas: Some(77),
+            ..ANY
+        };
+        assert_eq!(draft.store(Mode::Add, condition), Ok(77));
+        let same = tenant.get(b"large", |item| {
+            assert_eq!((item.value(), item.flags()), (&bytes[..], 5));
+            item.value().as_ptr() == place
+        });
+        assert_eq!(same, Some(!flush));
+    }
+    // One that is dropped leaves nothing.
+    drop(tenant.prepare(b"none", 0, 0, 200_000).unwrap());
+    assert_eq!(value_of(&tenant, b"none"), None);
+}

@@ -1,0 +1,463 @@
+//! Limits: eviction, refusals, pins, memory that comes back.
+
+use super::*;
+use crate::store::{ITEM_MAX, Limits, OnEvict, Refused, evict};
+use std::{
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+const KIB: u64 = if cfg!(miri) { 256 } else { 4096 };
+
+fn fill(tenant: &Tenant, items: u64) {
+    for number in 0..items {
+        set(tenant, &number.to_le_bytes(), &pattern(number, 0, 1000)).unwrap();
+    }
+}
+
+fn found(tenant: &Tenant, items: u64) -> Vec<u64> {
+    let is_there = |number: &u64| {
+        tenant.peek(&number.to_le_bytes(), |item| {
+            assert_eq!(item.value(), pattern(*number, 0, 1000));
+        })
+    };
+    (0..items)
+        .filter(|number| is_there(number).is_some())
+        .collect()
+}
+
+#[test]
+fn the_limit_holds_and_what_is_used_stays() {
+    let (store, _) = store_of(KIB << 10, true);
+    let tenant = store.tenant("").unwrap();
+    let hot = KIB / 16;
+    for number in 0..4 * KIB {
+        set(&tenant, &number.to_le_bytes(), &pattern(number, 0, 1000)).unwrap();
+        let often = number % hot;
+        drop(value_of(&tenant, &often.to_le_bytes()));
+        assert!(tenant.statistics().segment_bytes <= KIB << 10);
+    }
+    let there = found(&tenant, 4 * KIB);
+    assert!(
+        there.len() as u64 > KIB / 2,
+        "the memory is used: {}",
+        there.len()
+    );
+    let hot_ones = there.iter().filter(|&&number| number < hot).count() as u64;
+    assert!(hot_ones * 10 >= hot * 9, "{hot_ones} of {hot}");
+    let figures = tenant.statistics();
+    assert_eq!(figures.items, there.len() as u64);
+    assert_eq!(figures.evicted + figures.items, 4 * KIB);
+    assert!(figures.evicted_unfetched <= figures.evicted && figures.copied > 0);
+}
+
+#[test]
+fn a_lower_limit_takes_effect_at_once_and_a_higher_one_evicts_nothing() {
+    let (store, _) = store_of(KIB << 10, true);
+    let tenant = store.tenant("").unwrap();
+    fill(&tenant, KIB / 2);
+    let before = tenant.statistics();
+    assert_eq!(before.evicted, 0);
+    assert_eq!(store.set_limit(KIB << 8), 0);
+    let after = store.statistics();
+    assert!(after.segment_bytes <= KIB << 8);
+    assert_eq!((after.limbo_bytes, after.spare_bytes), (0, 0));
+    assert!(after.all.evicted >= KIB / 4 && after.all.items > KIB / 8);
+    assert_eq!(store.set_limit(KIB << 10), 0);
+    fill(&tenant, KIB / 4);
+    assert_eq!(store.statistics().all.evicted, after.all.evicted);
+    assert!(store.shrink(KIB << 7) > 0);
+    assert!(store.statistics().all.evicted > after.all.evicted);
+}
+
+#[test]
+fn without_eviction_stores_are_refused_until_there_is_room() {
+    let (store, _) = store_of(KIB << 10, false);
+    let tenant = store.tenant("").unwrap();
+    let (mut items, mut refused) = (0u64, None);
+    while refused.is_none() {
+        refused = set(&tenant, &items.to_le_bytes(), &pattern(items, 0, 1000)).err();
+        items += u64::from(refused.is_none());
+    }
+    let limit = Refused::Limit {
+        tenant: "".into(),
+        limit: KIB << 10,
+    };
+    assert_eq!(refused, Some(Outcome::Refused(limit)));
+    assert_eq!(
+        found(&tenant, items).len() as u64,
+        items,
+        "nothing was evicted"
+    );
+    // Every second one goes; then there is room for new ones, by compaction.
+    for number in (0..items).step_by(2) {
+        tenant.delete(&number.to_le_bytes(), None).unwrap();
+    }
+    for number in items..items + items / 4 {
+        set(&tenant, &number.to_le_bytes(), &pattern(number, 0, 1000)).unwrap();
+    }
+    assert_eq!(found(&tenant, items).len() as u64, items / 2);
+    assert_eq!(tenant.statistics().evicted, 0);
+    assert!(tenant.statistics().copied > 0);
+}
+
+#[test]
+fn overwriting_evicts_nothing_while_the_live_items_fit() {
+    let (store, _) = store_of(KIB << 10, true);
+    let tenant = store.tenant("").unwrap();
+    let keys = KIB / 4;
+    fill(&tenant, keys);
+    // Every segment keeps some that are not overwritten.
+    for round in 0..20 * KIB {
+        let key = round.wrapping_mul(7919) % keys;
+        if !key.is_multiple_of(4) {
+            set(&tenant, &key.to_le_bytes(), &pattern(key, 0, 1000)).unwrap();
+        }
+    }
+    let figures = tenant.statistics();
+    assert_eq!((figures.items, figures.evicted), (keys, 0));
+    assert_eq!(found(&tenant, keys).len() as u64, keys);
+}
+
+#[test]
+fn a_minimum_is_kept_while_another_tenant_floods() {
+    let (store, _) = store_of(KIB << 10, true);
+    let (quiet, loud) = (
+        store.create_tenant("quiet").unwrap(),
+        store.create_tenant("loud").unwrap(),
+    );
+    quiet.set_limits(Limits {
+        min: KIB << 9,
+        ..Limits::default()
+    });
+    let kept = KIB / 4;
+    fill(&quiet, kept);
+    fill(&loud, 8 * KIB);
+    assert_eq!(found(&quiet, kept).len() as u64, kept);
+    assert_eq!(quiet.statistics().evicted, 0);
+    assert!(loud.statistics().evicted > 0);
+}
+
+#[test]
+fn a_maximum_is_the_tenants_alone() {
+    let (store, _) = store_of(KIB << 12, true);
+    let (small, other) = (
+        store.create_tenant("small").unwrap(),
+        store.tenant("").unwrap(),
+    );
+    let max = KIB << 8;
+    let limits = Limits {
+        max,
+        ..Limits::default()
+    };
+    assert_eq!((small.set_limits(limits), small.limits()), (0, limits));
+    fill(&other, KIB / 4);
+    fill(&small, KIB);
+    assert!(small.statistics().segment_bytes <= max && small.statistics().evicted > 0);
+    assert_eq!(other.statistics().evicted, 0);
+    // An item that is larger than the limit is refused, and says whose it is.
+    let len = 2 * max as usize;
+    let refused = small.prepare(b"large", 0, 0, len).err();
+    let expected = match len > store.config().item_max {
+        true => Refused::TooLarge {
+            len,
+            max: store.config().item_max,
+        },
+        false => Refused::Limit {
+            tenant: "small".into(),
+            limit: max,
+        },
+    };
+    assert_eq!(refused, Some(expected));
+}
+
+#[test]
+fn a_pin_keeps_its_bytes_and_is_capped() {
+    let clock = ManualClock::new();
+    let config = Config {
+        limit: KIB << 10,
+        pinned_max: Some(100 << 10),
+        clock: Clock::Manual(clock),
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.tenant("").unwrap();
+    let value = |number| pattern(number, 1, 60_000);
+    for number in 1..3u64 {
+        set(&tenant, &number.to_be_bytes(), &value(number)).unwrap();
+    }
+    let pin = |number: u64| {
+        tenant
+            .get(&number.to_be_bytes(), |item| item.pin())
+            .unwrap()
+    };
+    let first = pin(1).unwrap();
+    let again = pin(1).unwrap();
+    assert!(pin(2).is_none(), "past the cap");
+    assert_eq!(tenant.statistics().pinned_bytes, 60 << 10);
+    // What is pinned is not evicted, and what is overwritten or flushed stays until the pin goes.
+    fill(&tenant, 4 * KIB);
+    assert!(value_of(&tenant, &1u64.to_be_bytes()) == Some(value(1)));
+    tenant.delete(&1u64.to_be_bytes(), None).unwrap();
+    tenant.flush_all(0);
+    store.maintain();
+    fill(&tenant, 4 * KIB);
+    assert!(*first == value(1)[..] && *again == value(1)[..]);
+    drop(first);
+    assert_eq!(tenant.statistics().pinned_bytes, 60 << 10);
+    drop((tenant, store));
+    assert!(*again == value(1)[..]);
+}
+
+#[test]
+fn without_memory_stores_are_refused_and_nothing_is_wrong_afterwards() {
+    let (store, _) = store_of(KIB << 10, true);
+    let tenant = store.tenant("").unwrap();
+    fill(&tenant, KIB / 4);
+    store.refuse_memory(true);
+    let mut refused = 0;
+    for number in 0..KIB {
+        match set(&tenant, &number.to_le_bytes(), &pattern(number, 0, 1000)) {
+            Ok(_) => {}
+            Err(outcome) => {
+                assert_eq!(outcome, Outcome::Refused(Refused::OutOfMemory));
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(
+        tenant.prepare(b"large", 0, 0, 50_000).err(),
+        Some(Refused::OutOfMemory)
+    );
+    assert_eq!(found(&tenant, KIB / 4).len() as u64, KIB / 4);
+    // Without memory for copies, evicting goes on.
+    assert!(store.shrink(KIB << 7) > 0);
+    store.refuse_memory(false);
+    fill(&tenant, KIB / 4);
+    assert_eq!(found(&tenant, KIB / 4).len() as u64, KIB / 4);
+    let figures = tenant.statistics();
+    assert_eq!(figures.items, found(&tenant, KIB).len() as u64);
+}
+
+#[test]
+fn each_eviction_is_told_and_a_panic_is_contained() {
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    let config = Config {
+        limit: KIB << 10,
+        clock: Clock::Manual(ManualClock::new()),
+        on_evict: Some(OnEvict::new(move |evicted| {
+            assert_eq!(
+                (evicted.key.len(), evicted.len, evicted.tenant),
+                (8, 1000, "")
+            );
+            let before = count.fetch_add(1, Ordering::Relaxed);
+            if before == 3 {
+                std::panic::resume_unwind(Box::new("a hook's own fault"));
+            }
+        })),
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.tenant("").unwrap();
+    fill(&tenant, 2 * KIB);
+    store.shrink(KIB << 8);
+    let figures = tenant.statistics();
+    assert!(figures.evicted > 3);
+    assert_eq!(figures.items, found(&tenant, 2 * KIB).len() as u64);
+    assert_eq!(told.load(Ordering::Relaxed), figures.evicted);
+}
+
+#[test]
+fn items_of_more_than_the_most_are_refused_from_the_start() {
+    let config = |item_max| Config {
+        item_max,
+        clock: Clock::Manual(ManualClock::new()),
+        ..Config::default()
+    };
+    let refused = Store::new(config(ITEM_MAX + 1)).err().unwrap();
+    assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+    Store::new(config(ITEM_MAX)).unwrap();
+}
+
+/// A tenant whose memory is all in open segments: one that is written, one that copies went to.
+#[test]
+fn open_segments_give_way_where_nothing_else_can() {
+    let (store, _) = store_of(64 << 20, true);
+    let (small, other) = (
+        store.create_tenant("small").unwrap(),
+        store.create_tenant("other").unwrap(),
+    );
+    small.set_limits(Limits {
+        max: 512 << 10,
+        ..Limits::default()
+    });
+    for round in 0..200u64 {
+        set(&small, &round.to_le_bytes(), &pattern(round, 0, 20_000)).unwrap();
+        for back in 0..20 {
+            let key = round.saturating_sub(back).to_le_bytes();
+            small.get(&key, |_| {});
+        }
+    }
+    assert!(small.statistics().refused == 0 && small.statistics().items > 3);
+    // What others have open gives way, too, if it is the store's limit.
+    fill(&other, 3);
+    assert_eq!(store.set_limit(0), 0);
+    assert_eq!(store.statistics().all.items, 0);
+}
+
+/// Without eviction, what is left in an open segment is copied elsewhere.
+#[test]
+fn an_open_segment_that_is_mostly_dead_is_compacted() {
+    let (store, _) = store_of(512 << 10, false);
+    let tenant = store.tenant("").unwrap();
+    let store = |number: u8| set(&tenant, &[number], &[number; 20_000]);
+    // Two segments of 256 KiB, of which one is open.
+    let refused = (0..40).find(|&number| store(number).is_err()).unwrap();
+    for number in (0..refused).filter(|number| number % 8 != 0) {
+        tenant.delete(&[number], None).unwrap();
+    }
+    assert!((50..55).all(|number| store(number).is_ok()));
+    for number in (0..refused).step_by(8).chain(50..55) {
+        assert_eq!(value_of(&tenant, &[number]), Some(vec![number; 20_000]));
+    }
+}
+
+/// Without eviction, what was flushed makes room at once, not with the next pass.
+#[test]
+fn a_flush_makes_room_without_eviction() {
+    let (store, _) = store_of(512 << 10, false);
+    let tenant = store.tenant("").unwrap();
+    let fill = || {
+        (0..200u8)
+            .take_while(|&n| set(&tenant, &[n], &[n; 20_000]).is_ok())
+            .count()
+    };
+    let first = fill();
+    assert!((10..200).contains(&first));
+    let (inside, done) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        // A reader keeps the old index.
+        scope.spawn(|| {
+            let _section = stillpoint::read_lock();
+            inside.wait();
+            done.wait();
+        });
+        inside.wait();
+        tenant.flush_all(0);
+        let again = fill();
+        done.wait();
+        assert_eq!(again, first);
+    });
+}
+
+/// Values with segments of their own that are all asked for again and again.
+#[test]
+fn hot_large_items_give_way_where_nothing_else_can() {
+    let (store, _) = store_of(KIB << 10, true);
+    let tenant = store.tenant("").unwrap();
+    for round in 0..KIB / 8 {
+        set(&tenant, &round.to_le_bytes(), &pattern(round, 0, 40_000)).unwrap();
+        for back in 0..=round {
+            for _ in 0..3 {
+                tenant.get(&back.to_le_bytes(), |_| {});
+            }
+        }
+    }
+    let figures = tenant.statistics();
+    assert_eq!(figures.refused, 0);
+    assert!(figures.evicted > 0 && figures.items > KIB / 64);
+}
+
+/// What is overwritten waits for readers; a writer that adds to it waits for them, too.
+#[test]
+fn writers_wait_for_readers_while_much_is_in_limbo() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let overwrite = |times: usize| {
+        for _ in 0..times {
+            set(&tenant, b"k", &[1; 40_000]).unwrap();
+        }
+    };
+    let waits = || tenant.state.shared().pool.waits.load(Ordering::Relaxed);
+    overwrite(4);
+    assert_eq!(waits(), 0);
+    let (inside, done) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _section = stillpoint::read_lock();
+            inside.wait();
+            done.wait();
+        });
+        inside.wait();
+        // The most in limbo is 2 MiB.
+        overwrite(44);
+        let before = (waits(), store.statistics().limbo_bytes);
+        overwrite(10);
+        let after = (waits(), store.statistics().limbo_bytes);
+        done.wait();
+        assert_eq!(before.0, 0);
+        assert!(
+            before.1 < 2 << 20 && after.1 > 2 << 20 && after.0 > 0,
+            "{before:?} {after:?}"
+        );
+    });
+    assert_eq!(store.tenant("").unwrap().statistics().refused, 0);
+}
+
+#[test]
+fn pins_leave_room_for_stores() {
+    let (store, _) = store_of(1 << 20, true);
+    let pins = |tenant: &Tenant| -> Vec<_> {
+        (0..20u8)
+            .filter_map(|key| {
+                set(tenant, &[key], &[key; 40_000]).unwrap();
+                tenant.get(&[key], |item| item.pin()).unwrap()
+            })
+            .collect()
+    };
+    let all: Vec<_> = (0..8u8)
+        .map(|number| store.create_tenant(&number.to_string()).unwrap())
+        .map(|tenant| pins(&tenant).len())
+        .collect();
+    // Three of 40 KiB are an eighth of the limit.
+    assert_eq!(all, [3; 8], "they were dropped in between");
+    let kept: Vec<_> = store
+        .names()
+        .iter()
+        .map(|name| pins(&store.tenant(name).unwrap()))
+        .collect();
+    assert_eq!(
+        kept.iter().map(Vec::len).sum::<usize>(),
+        12,
+        "half of the limit"
+    );
+    let small = store.create_tenant("small").unwrap();
+    drop(kept);
+    small.set_limits(Limits {
+        max: 400 << 10,
+        ..Limits::default()
+    });
+    assert_eq!(pins(&small).len(), 1);
+}
+
+/// A reader that comes to a large item which is about to go does not have it copied.
+#[test]
+fn an_item_with_a_segment_of_its_own_is_not_copied() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    set(&tenant, b"k", &[1; 40_000]).unwrap();
+    tenant.get(b"k", |_| {}).unwrap();
+    let owner = &tenant.state.owner;
+    let lists = &owner.shared.lists;
+    lists.for_each(&owner.memcg, |segment| {
+        evict::evacuate(lists, segment, evict::Why::Evict)
+    });
+    let figures = tenant.statistics();
+    assert_eq!((figures.evicted, figures.segments), (1, 0));
+    assert_eq!(figures.segment_bytes, 0);
+}

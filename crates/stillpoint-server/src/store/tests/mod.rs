@@ -1,0 +1,45 @@
+//! What the store promises, one subject a file.
+
+mod commands;
+mod limits;
+mod model;
+mod tenants;
+mod threads;
+
+use super::{Clock, Condition, Config, ManualClock, Mode, Outcome, Store, Tenant};
+
+const ANY: Condition = Condition {
+    compare: None,
+    or_stale: false,
+    new_cas: None,
+};
+
+/// A store of that size, and the clock that it expires by. It has no background thread.
+fn store_of(limit: u64, evict: bool) -> (Store, ManualClock) {
+    let clock = ManualClock::new();
+    let config = Config {
+        limit,
+        evict,
+        clock: Clock::Manual(clock.clone()),
+        ..Config::default()
+    };
+    (Store::new(config).expect("there is memory"), clock)
+}
+
+fn set(tenant: &Tenant, key: &[u8], value: &[u8]) -> Result<u64, Outcome> {
+    tenant.set(key, 0, 0, value, Mode::Set, ANY)
+}
+
+fn value_of(tenant: &Tenant, key: &[u8]) -> Option<Vec<u8>> {
+    tenant.get(key, |item| item.value().to_vec())
+}
+
+/// Bytes that tell which key they are of, and are all different for another version.
+fn pattern(key: u64, version: u64, len: usize) -> Vec<u8> {
+    let seed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ version;
+    let mut bytes: Vec<u8> = seed.to_le_bytes().into_iter().cycle().take(len).collect();
+    if let Some(last) = bytes.last_mut() {
+        *last = last.wrapping_add(len as u8);
+    }
+    bytes
+}

@@ -1,0 +1,154 @@
+//! Tenants: separate key spaces, flushes, deletion.
+
+use super::*;
+use crate::store::{Cursor, Refused, TenantError};
+use std::sync::Arc;
+
+#[test]
+fn key_spaces_are_separate() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenants: Vec<_> = ["", "a", "b"]
+        .into_iter()
+        .map(|name| match name {
+            "" => store.tenant(name).unwrap(),
+            name => store.create_tenant(name).unwrap(),
+        })
+        .collect();
+    for (number, tenant) in tenants.iter().enumerate() {
+        set(tenant, b"k", &[number as u8]).unwrap();
+        set(tenant, &[number as u8], b"own").unwrap();
+    }
+    for (number, tenant) in tenants.iter().enumerate() {
+        assert_eq!(value_of(tenant, b"k"), Some(vec![number as u8]));
+        let mut keys = Vec::new();
+        assert!(!tenant.keys(&mut Cursor::default(), 100, |item| {
+            keys.push(item.key().to_vec())
+        }));
+        keys.sort();
+        assert_eq!(keys, [vec![number as u8], b"k".to_vec()]);
+    }
+    tenants[1].flush_all(0);
+    assert_eq!(value_of(&tenants[1], b"k"), None);
+    assert!(value_of(&tenants[0], b"k").is_some() && value_of(&tenants[2], b"k").is_some());
+    assert_eq!(
+        store.names().iter().map(|name| &**name).collect::<Vec<_>>(),
+        ["", "a", "b"]
+    );
+    assert_eq!(store.create_tenant("a").err(), Some(TenantError::Exists));
+    assert_eq!(store.delete_tenant(""), Err(TenantError::Default));
+}
+
+#[test]
+fn a_deleted_tenant_gives_its_memory_back_and_stores_nothing() {
+    let (store, _) = store_of(1 << 20, true);
+    let before = store.statistics().segment_bytes;
+    let tenant = store.create_tenant("t").unwrap();
+    for number in 0..200u32 {
+        set(&tenant, &number.to_le_bytes(), &[0; 500]).unwrap();
+    }
+    let draft = tenant.prepare(b"small", 0, 0, 10).unwrap();
+    assert!(store.statistics().segment_bytes > before + 100_000);
+    store.delete_tenant("t").unwrap();
+    assert!(tenant.is_deleted());
+    assert_eq!(value_of(&tenant, &0u32.to_le_bytes()), None);
+    assert_eq!(
+        set(&tenant, b"k", b"v"),
+        Err(Outcome::Refused(Refused::Deleted))
+    );
+    assert_eq!(
+        draft.store(Mode::Set, ANY),
+        Err(Outcome::Refused(Refused::Deleted))
+    );
+    assert_eq!(store.tenant("t").err(), Some(TenantError::NotFound));
+    // The open segment goes with the key space, after a grace period.
+    stillpoint::kvfree_barrier();
+    assert_eq!(store.statistics().segment_bytes, before);
+    // The name is free again, and begins empty.
+    let again = store.create_tenant("t").unwrap();
+    assert!(again != tenant && value_of(&again, &0u32.to_le_bytes()).is_none());
+}
+
+#[test]
+fn a_flush_takes_effect_when_it_is_due_and_memory_follows() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let fill = |from: u32| {
+        for number in from..from + 300 {
+            set(&tenant, &number.to_le_bytes(), &[1; 500]).unwrap();
+        }
+    };
+    fill(0);
+    tenant.flush_all(10);
+    clock.advance(9);
+    assert!(value_of(&tenant, &299u32.to_le_bytes()).is_some());
+    fill(300);
+    clock.advance(1);
+    let there = (0..600u32).filter(|number| value_of(&tenant, &number.to_le_bytes()).is_some());
+    assert_eq!(there.count(), 0);
+    fill(0);
+    assert_eq!(tenant.statistics().items, 300);
+    let stored = tenant.statistics().stored;
+    tenant.flush_all(0);
+    assert_eq!(
+        (tenant.statistics().items, tenant.statistics().stored),
+        (0, stored)
+    );
+    store.maintain();
+    stillpoint::kvfree_barrier();
+    assert_eq!(tenant.statistics().segment_bytes, 0);
+}
+
+#[test]
+fn expired_items_leave_unasked() {
+    let (store, clock) = store_of(4 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let soon = clock.now() + 10;
+    for number in 0..1000u32 {
+        let exptime = if number % 100 == 0 { 0 } else { soon };
+        tenant
+            .set(&number.to_le_bytes(), 0, exptime, &[1; 300], Mode::Set, ANY)
+            .unwrap();
+    }
+    let full = tenant.statistics();
+    clock.advance(10);
+    store.maintain();
+    let after = tenant.statistics();
+    assert_eq!(
+        (after.items, after.expired, after.expired_unfetched),
+        (10, 990, 990)
+    );
+    assert!(after.segment_bytes * 4 < full.segment_bytes, "{after:?}");
+    assert!((0..10u32).all(|number| value_of(&tenant, &(number * 100).to_le_bytes()).is_some()));
+}
+
+#[test]
+fn many_small_tenants_cost_what_they_use() {
+    let many = if cfg!(miri) { 5 } else { 1000 };
+    let (store, _) = store_of(64 << 20, true);
+    for number in 0..many {
+        let tenant = store.create_tenant(&format!("t{number}")).unwrap();
+        set(&tenant, b"k", &[0; 100]).unwrap();
+    }
+    let figures = store.statistics();
+    assert_eq!((figures.all.items, figures.all.evicted), (many, 0));
+    assert!(figures.segment_bytes <= many * 4096);
+}
+
+/// What a tenant retires after the store's end is freed, and the memory with it.
+#[test]
+fn a_tenant_that_outlives_its_store_leaves_nothing() {
+    let (store, _) = store_of(4 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let pool = Arc::downgrade(&tenant.state.shared().pool);
+    set(&tenant, b"k", &[0; 40_000]).unwrap();
+    drop(store);
+    for byte in 1..5 {
+        set(&tenant, b"k", &[byte; 40_000]).unwrap();
+    }
+    assert_eq!(value_of(&tenant, b"k"), Some(vec![4; 40_000]));
+    drop(tenant);
+    // Its key space goes after a grace period, and what that has after another one.
+    stillpoint::kvfree_barrier();
+    stillpoint::kvfree_barrier();
+    assert_eq!(pool.strong_count(), 0);
+}

@@ -1,0 +1,213 @@
+//! Slow, stuck, silent and too many clients.
+
+mod common;
+use common::{start, until};
+use std::io::Read;
+use stillpoint_server::config::Settings;
+
+#[test]
+fn a_client_that_does_not_read_costs_a_bounded_amount_and_is_dropped() {
+    let server = start(Settings {
+        send_timeout: 2,
+        ..Settings::default()
+    });
+    let mut other = server.client();
+    let value = "x".repeat(1 << 20);
+    other.ask(
+        format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
+        "STORED\r\n",
+    );
+    let mut stuck = server.client();
+    stuck.send("get big\r\n".repeat(1000));
+    common::until(|| other.stat("", "read_buf_bytes") != "0");
+    let held: usize = other.stat("", "read_buf_bytes").parse().unwrap();
+    assert!(held < 256 << 10, "{held}");
+    // The others are served all the while, also what is pinned can be deleted and set again.
+    other.ask(
+        "delete big\r\nget big\r\nset big 0 0 1\r\ny\r\n",
+        "DELETED\r\nEND\r\nSTORED\r\n",
+    );
+    common::until(|| other.stat("", "slow_kicks") == "1");
+    assert_eq!(other.stat("", "read_buf_bytes"), "0");
+    let mut rest = Vec::new();
+    let _ = stuck.0.read_to_end(&mut rest);
+    // What came is the old value, not torn.
+    let head = format!("VALUE big 0 {}\r\n", value.len());
+    for answer in rest.chunks(head.len() + value.len() + 2 + 5) {
+        let whole = format!("{head}{value}\r\nEND\r\n");
+        assert!(whole.as_bytes().starts_with(answer));
+    }
+    assert!(rest.len() > 100_000);
+}
+
+#[test]
+fn a_client_that_reads_slowly_gets_everything() {
+    let server = start(Settings::default());
+    let mut client = server.client();
+    let value = "v".repeat(300_000);
+    client.ask(
+        format!("set big 0 0 {}\r\n{value}\r\n", value.len()),
+        "STORED\r\n",
+    );
+    client.ask("set small 0 0 1\r\ns\r\n", "STORED\r\n");
+    let answer = format!(
+        "VALUE big 0 {}\r\n{value}\r\nVALUE small 0 1\r\ns\r\nEND\r\n",
+        value.len()
+    );
+    let mut writer = common::Client(client.0.try_clone().unwrap());
+    let thread = std::thread::spawn(move || {
+        writer.send("get big small\r\n".repeat(100));
+        writer.send(format!("get {}\r\n", "big ".repeat(100)));
+    });
+    for _ in 0..100 {
+        client.expect(&answer);
+    }
+    for _ in 0..100 {
+        client.expect(format!("VALUE big 0 {}\r\n{value}\r\n", value.len()));
+    }
+    client.expect("END\r\n");
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_value_that_does_not_come_is_given_up() {
+    let server = start(Settings {
+        send_timeout: 1,
+        ..Settings::default()
+    });
+    let (mut half, mut other) = (server.client(), server.client());
+    half.send("set k 0 0 100\r\nhalf");
+    half.ends();
+    assert_eq!(other.stat("", "slow_kicks"), "1");
+    other.ask("get k\r\n", "END\r\n");
+    // One that is merely silent stays.
+    other.ask("mn\r\n", "MN\r\n");
+}
+
+#[test]
+fn silent_clients_are_dropped_where_that_is_asked() {
+    let server = start(Settings {
+        idle_timeout: 1,
+        ..Settings::default()
+    });
+    let mut silent = server.client();
+    silent.ask("mn\r\n", "MN\r\n");
+    silent.ends();
+    assert_eq!(server.client().stat("", "idle_kicks"), "1");
+}
+
+#[test]
+fn more_clients_than_allowed_are_told_and_an_admin_comes_in() {
+    let server = start(Settings {
+        max_connections: 5,
+        ..Settings::default()
+    });
+    let mut clients: Vec<_> = (0..5).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.ask("mn\r\n", "MN\r\n");
+    }
+    let mut sixth = server.client();
+    sixth.expect("ERROR Too many open connections\r\n");
+    sixth.ends();
+    let mut admin = server.admin();
+    assert_eq!(admin.stat("", "rejected_connections"), "1");
+    assert_eq!(admin.stat("", "curr_connections"), "6");
+    clients.pop();
+    drop(admin);
+    common::until(|| {
+        let mut client = server.client();
+        // One that is turned away is closed, perhaps before it writes.
+        let _ = std::io::Write::write_all(&mut client.0, b"mn\r\n");
+        let mut answer = [0; 4];
+        client.0.read_exact(&mut answer).is_ok() && answer == *b"MN\r\n"
+    });
+}
+
+#[test]
+fn connection_buffers_have_a_limit_together() {
+    let server = start(Settings {
+        buffer_max: 256 << 10,
+        ..Settings::default()
+    });
+    let mut other = server.client();
+    let value = "x".repeat(4000);
+    other.ask(format!("set k 0 0 4000\r\n{value}\r\n"), "STORED\r\n");
+    let mut stuck: Vec<_> = (0..40).map(|_| server.client()).collect();
+    for client in &mut stuck {
+        client
+            .0
+            .set_write_timeout(Some(std::time::Duration::from_millis(20)))
+            .unwrap();
+        // As much as the server takes.
+        let _ = std::io::Write::write_all(&mut client.0, "get k\r\n".repeat(10_000).as_bytes());
+    }
+    common::until(|| other.stat("", "read_buf_oom") != "0");
+    let held: usize = other.stat("", "read_buf_bytes").parse().unwrap();
+    assert!(held <= 512 << 10, "{held}");
+    drop(stuck);
+    common::until(|| other.stat("", "read_buf_bytes") == "0");
+}
+
+#[test]
+fn hundreds_of_clients() {
+    let server = start(Settings {
+        max_connections: 2000,
+        ..Settings::default()
+    });
+    // As many as this process has descriptors for, each at both ends.
+    let mut clients: Vec<_> = (0..300).map(|_| server.client()).collect();
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.send(format!("set k{i} 0 0 1\r\nx\r\n"));
+    }
+    for client in &mut clients {
+        client.expect("STORED\r\n");
+    }
+    let mut one = server.client();
+    assert_eq!(one.stat("", "curr_connections"), "301");
+    assert_eq!(
+        one.stat("", "read_buf_bytes"),
+        "0",
+        "idle clients have no buffers"
+    );
+    drop(clients);
+    common::until(|| one.stat("", "curr_connections") == "1");
+}
+
+/// What a client has not read keeps memory; where that is used up, others are told so, and nothing of the value comes.
+#[test]
+fn a_value_that_may_not_be_kept_is_refused_whole() {
+    let server = start(Settings {
+        limit: 8 << 20,
+        item_max: 512 << 10,
+        ..Settings::default()
+    });
+    let (mut slow, mut other, mut admin) = (server.client(), server.client(), server.admin());
+    let value = "v".repeat(500 << 10);
+    for key in ["v1", "v2", "v3", "v4"] {
+        let request = format!("set {key} 0 0 {}\r\n{value}\r\n", value.len());
+        other.ask(request, "STORED\r\n");
+    }
+    other.ask("set k 0 0 1\r\nk\r\n", "STORED\r\n");
+    slow.send("get v1 v2\r\n");
+    until(|| admin.stat("", "pinned_bytes").parse::<u64>().unwrap() > 900 << 10);
+    let refused = "SERVER_ERROR out of memory writing get response\r\n";
+    other.ask("get k v4 k\r\nmn\r\n", format!("{refused}MN\r\n"));
+    other.ask("mg v4 v k\r\nmn\r\n", format!("{refused}MN\r\n"));
+    let mut binary = server.client();
+    let mut request = [0; 26];
+    (request[0], request[3], request[11]) = (0x80, 2, 2);
+    request[24..].copy_from_slice(b"v4");
+    binary.send(request);
+    let mut head = [0; 24];
+    std::io::Read::read_exact(&mut binary.0, &mut head).unwrap();
+    assert_eq!((head[0], &head[6..8]), (0x81, &[0, 0x82][..]));
+    for key in ["v1", "v2"] {
+        slow.expect(format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len()));
+    }
+    slow.expect("END\r\n");
+    until(|| admin.stat("", "pinned_bytes") == "0");
+    other.ask(
+        "get v4\r\n",
+        format!("VALUE v4 0 {}\r\n{value}\r\nEND\r\n", value.len()),
+    );
+}

@@ -1,0 +1,202 @@
+//! A server in this process, and a client that speaks bytes.
+#![allow(dead_code)]
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    thread::JoinHandle,
+    time::Duration,
+};
+use stillpoint_server::{
+    config::{Address, Listener, Settings},
+    server::{Handle, Server},
+};
+
+/// A server on a Unix socket, which stops when it is dropped.
+pub struct Running {
+    pub path: PathBuf,
+    pub admin: PathBuf,
+    pub handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+pub fn socket_path(name: &str) -> PathBuf {
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("stillcache-{}-{number}-{name}", std::process::id()))
+}
+
+pub fn listener(path: PathBuf, tenant: &str, admin: bool) -> Listener {
+    Listener {
+        address: Address::Unix(path),
+        mode: 0o700,
+        tenant: tenant.into(),
+        admin,
+    }
+}
+
+/// Starts a server with `settings`, two sockets added: one for clients, one for admins.
+pub fn start(mut settings: Settings) -> Running {
+    let (path, admin) = (socket_path("clients"), socket_path("admin"));
+    settings.listeners.push(listener(path.clone(), "", false));
+    settings.listeners.push(listener(admin.clone(), "", true));
+    settings.threads = 2;
+    settings.log = false;
+    let server = Server::start(settings).expect("the server starts");
+    let handle = server.handle();
+    let thread = std::thread::spawn(move || server.run(None));
+    Running {
+        path,
+        admin,
+        handle,
+        thread: Some(thread),
+    }
+}
+
+impl Running {
+    pub fn client(&self) -> Client {
+        Client::connect(&self.path)
+    }
+
+    pub fn admin(&self) -> Client {
+        Client::connect(&self.admin)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.stop();
+        let ended = self.thread.take().unwrap().join();
+        if !std::thread::panicking() {
+            ended.expect("the server ends");
+            assert!(!self.path.exists(), "its socket is removed");
+        }
+    }
+}
+
+pub struct Client(pub UnixStream);
+
+impl Client {
+    pub fn connect(path: &std::path::Path) -> Self {
+        let stream = UnixStream::connect(path).expect("the server listens");
+        // Far longer than anything takes: a test that waits for what does not come ends.
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        Self(stream)
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).expect("the server reads");
+    }
+
+    /// Reads as many bytes as `expected` has, and compares.
+    #[track_caller]
+    pub fn expect(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let mut got = vec![0; expected.len()];
+        let mut have = 0;
+        while have < got.len() {
+            match self.0.read(&mut got[have..]) {
+                Ok(0) | Err(_) => break,
+                Ok(bytes) => have += bytes,
+            }
+            if got[..have] != expected[..have] {
+                break;
+            }
+        }
+        let (got, expected) = (
+            String::from_utf8_lossy(&got[..have]),
+            String::from_utf8_lossy(expected),
+        );
+        assert!(
+            got == expected,
+            "got {:?}, expected {:?}",
+            clip(&got),
+            clip(&expected)
+        );
+    }
+
+    /// Sends a command and compares the answer.
+    #[track_caller]
+    pub fn ask(&mut self, command: impl AsRef<[u8]>, expected: impl AsRef<[u8]>) {
+        self.send(command);
+        self.expect(expected);
+    }
+
+    /// Sends a command and reads its answer up to a line `END`, or an error.
+    pub fn lines(&mut self, command: &str) -> Vec<String> {
+        self.send(format!("{command}\r\n"));
+        let mut lines = Vec::new();
+        loop {
+            let line = self.line();
+            if line == "END" {
+                return lines;
+            }
+            let ends = ["ERROR", "CLIENT_ERROR", "SERVER_ERROR"]
+                .iter()
+                .any(|error| line.starts_with(error));
+            lines.push(line);
+            if ends {
+                return lines;
+            }
+        }
+    }
+
+    pub fn line(&mut self) -> String {
+        let (mut line, mut byte) = (Vec::new(), [0]);
+        loop {
+            self.0.read_exact(&mut byte).expect("a line comes");
+            if byte[0] == b'\n' {
+                let line = String::from_utf8_lossy(&line);
+                return line.trim_end_matches('\r').into();
+            }
+            line.push(byte[0]);
+        }
+    }
+
+    /// The value of a statistic.
+    pub fn stat(&mut self, group: &str, name: &str) -> String {
+        let lines = self.lines(&format!("stats {group}"));
+        let head = format!("STAT {name} ");
+        let found = lines.iter().find_map(|line| line.strip_prefix(&head));
+        found
+            .unwrap_or_else(|| panic!("no {name} in {lines:?}"))
+            .into()
+    }
+
+    /// The server closes the connection, perhaps after more bytes.
+    #[track_caller]
+    pub fn ends(&mut self) {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(
+                error.kind(),
+                std::io::ErrorKind::ConnectionReset,
+                "the connection stays open"
+            ),
+        }
+    }
+}
+
+fn clip(text: &str) -> &str {
+    let end = (0..=text.len().min(200))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// Waits until `done`, which comes sooner or later.
+pub fn until(mut done: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it does not come");
+}

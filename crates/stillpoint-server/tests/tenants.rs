@@ -1,0 +1,372 @@
+//! Walls between tenants: what one may not read, write, count or list of another's.
+
+mod common;
+use common::{Client, listener, socket_path, start};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+use stillpoint_server::{
+    config::{Settings, Tenant, file},
+    store::Limits,
+};
+
+fn tenant(name: &str, prefixes: &[&str]) -> Tenant {
+    Tenant {
+        name: name.into(),
+        prefixes: prefixes.iter().map(|&prefix| prefix.into()).collect(),
+        limits: Limits::default(),
+    }
+}
+
+/// A file for this test alone.
+fn private(name: &str, text: &str) -> PathBuf {
+    let path = socket_path(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+/// Settings with users ann and bob, each with a tenant, and the admin root.
+fn users() -> Settings {
+    let passwords = private(
+        "passwords",
+        "ann:ann's\nbob:bob's\nroot:root's\nplain:plain's\n",
+    );
+    let text = r#"
+        [[tenant]]
+        name = "a"
+        [[tenant]]
+        name = "b"
+        [[user]]
+        name = "ann"
+        tenant = "a"
+        [[user]]
+        name = "bob"
+        tenant = "b"
+        [[user]]
+        name = "root"
+        admin = true
+    "#;
+    let toml = private("toml", text);
+    let mut settings = Settings {
+        auth_file: Some(passwords),
+        ..Settings::default()
+    };
+    file::read(&toml, &mut settings).unwrap();
+    file::read_users(&mut settings).unwrap();
+    settings
+}
+
+fn login(client: &mut Client, name: &str) {
+    let token = format!("{name} {name}'s");
+    client.ask(
+        format!("set auth 0 0 {}\r\n{token}\r\n", token.len()),
+        "STORED\r\n",
+    );
+}
+
+#[test]
+fn nothing_is_done_before_authentication() {
+    let server = start(users());
+    let mut client = server.client();
+    for command in [
+        "get k",
+        "gets k",
+        "gat 0 k",
+        "mg k v",
+        "mn",
+        "version",
+        "stats",
+        "flush_all",
+        "delete k",
+        "watch",
+        "add k 0 0 1",
+        "shutdown",
+        "tenant list",
+        "lru_crawler metadump all",
+    ] {
+        client.ask(format!("{command}\r\n"), "CLIENT_ERROR unauthenticated\r\n");
+    }
+    for (token, answer) in [
+        ("ann bob's", "CLIENT_ERROR authentication failure\r\n"),
+        ("ann ann'", "CLIENT_ERROR authentication failure\r\n"),
+        ("ann ann's ", "CLIENT_ERROR authentication failure\r\n"),
+        ("ann", "CLIENT_ERROR bad authentication token format\r\n"),
+        ("", "CLIENT_ERROR bad authentication token format\r\n"),
+    ] {
+        client.ask(format!("set k 0 0 {}\r\n{token}\r\n", token.len()), answer);
+    }
+    client.ask(
+        "set k 0 0 9\r\nann ann'sxx\r\n",
+        "CLIENT_ERROR bad command line termination\r\n",
+    );
+    client.ask("", "CLIENT_ERROR unauthenticated\r\n");
+    login(&mut client, "ann");
+    client.ask("get k\r\n", "END\r\n");
+    // The binary protocol has no way to say who one is.
+    let mut binary = server.client();
+    binary.send([0x80; 24]);
+    binary.ends();
+    // Announced tokens of any length take no memory.
+    let mut long = server.client();
+    long.ask(
+        "set k 0 0 4294967295\r\n",
+        "CLIENT_ERROR bad authentication token format\r\n",
+    );
+    long.ends();
+    // Guessing ends.
+    let mut guess = server.client();
+    for _ in 0..10 {
+        guess.ask(
+            "set k 0 0 5\r\nann x\r\n",
+            "CLIENT_ERROR authentication failure\r\n",
+        );
+    }
+    guess.ends();
+    assert_eq!(server.admin().stat("", "auth_errors"), "13");
+}
+
+#[test]
+fn users_of_different_tenants_see_nothing_of_each_other() {
+    let server = start(users());
+    let (mut ann, mut bob) = (server.client(), server.client());
+    login(&mut ann, "ann");
+    login(&mut bob, "bob");
+    let mut watcher = server.client();
+    login(&mut watcher, "bob");
+    watcher.ask("watch fetchers mutations connevents\r\n", "OK\r\n");
+    ann.ask("set secret 0 0 5\r\nann's\r\n", "STORED\r\n");
+    // Read.
+    for command in ["get secret", "gets secret", "gat 0 secret"] {
+        bob.ask(format!("{command}\r\n"), "END\r\n");
+    }
+    bob.ask("mg secret v\r\nme secret\r\n", "EN\r\nEN\r\n");
+    // Change.
+    bob.ask(
+        "delete secret\r\ntouch secret 1\r\nincr secret 1\r\nmd secret\r\n",
+        "NOT_FOUND\r\nNOT_FOUND\r\nNOT_FOUND\r\nNF\r\n",
+    );
+    bob.ask(
+        "append secret 0 0 1\r\nx\r\ncas secret 0 0 1 1\r\nx\r\n",
+        "NOT_STORED\r\nNOT_FOUND\r\n",
+    );
+    bob.ask("flush_all\r\n", "OK\r\n");
+    bob.ask("set secret 0 0 5\r\nbob's\r\n", "STORED\r\n");
+    ann.ask("get secret\r\n", "VALUE secret 0 5\r\nann's\r\nEND\r\n");
+    // Count.
+    ann.ask("set two 0 0 1\r\nx\r\n", "STORED\r\n");
+    assert_eq!(
+        (bob.stat("", "curr_items"), ann.stat("", "curr_items")),
+        ("1".into(), "2".into())
+    );
+    assert_eq!(
+        (bob.stat("tenant", "tenant"), bob.stat("tenant", "cmd_set")),
+        ("b".into(), bob.stat("", "cmd_set"))
+    );
+    for group in ["tenant a", "tenant -", "tenant none"] {
+        assert_eq!(bob.lines(&format!("stats {group}")), ["ERROR"], "{group}");
+    }
+    bob.ask("stats reset\r\n", "RESET\r\n");
+    assert_ne!(ann.stat("", "cmd_set"), "0");
+    // List.
+    let dump = bob.lines("lru_crawler metadump all");
+    assert!(
+        dump.len() == 1 && dump[0].starts_with("key=secret "),
+        "{dump:?}"
+    );
+    assert_eq!(bob.lines("stats cachedump 1 0").len(), 1);
+    // (Two connections are bob's, this one and the watcher.)
+    let connections = |client: &mut Client| {
+        client
+            .lines("stats conns")
+            .iter()
+            .filter(|line| line.contains(":listen_addr"))
+            .count()
+    };
+    assert_eq!((connections(&mut ann), connections(&mut bob)), (1, 2));
+    // Watch: all lines are about what bob did.
+    let cfd = bob.lines("stats conns");
+    assert!(!cfd.is_empty());
+    for _ in 0..10 {
+        let line = watcher.line();
+        assert!(!line.contains("two"), "{line}");
+    }
+    for command in ["cache_memlimit 64", "tenant list", "tenant delete a"] {
+        bob.ask(
+            format!("{command}\r\n"),
+            "CLIENT_ERROR only an admin may do that\r\n",
+        );
+    }
+    let mut root = server.client();
+    login(&mut root, "root");
+    assert_eq!(root.stat("tenant a", "curr_items"), "2");
+    assert_eq!(root.stat("", "curr_items"), "3");
+}
+
+#[test]
+fn tenants_by_socket_and_by_prefix() {
+    let own = socket_path("own");
+    let server = start(Settings {
+        tenants: vec![tenant("a", &[]), tenant("p", &["p:"])],
+        listeners: vec![listener(own.clone(), "a", false)],
+        ..Settings::default()
+    });
+    let (mut default, mut a) = (server.client(), Client::connect(&own));
+    default.ask(
+        "set k 0 0 1\r\nd\r\nset p:k 0 0 1\r\np\r\n",
+        "STORED\r\nSTORED\r\n",
+    );
+    a.ask("get k p:k\r\n", "END\r\n");
+    a.ask("set p:k 0 0 1\r\na\r\n", "STORED\r\n");
+    default.ask(
+        "get k p:k\r\n",
+        "VALUE k 0 1\r\nd\r\nVALUE p:k 0 1\r\np\r\nEND\r\n",
+    );
+    let mut admin = server.admin();
+    assert_eq!(admin.stat("tenant p", "curr_items"), "1");
+    assert_eq!(admin.stat("tenant -", "curr_items"), "1");
+    // One key space: a flush and a list are about all of it.
+    assert_eq!(default.lines("lru_crawler metadump all").len(), 2);
+    default.ask("flush_all\r\nget k p:k\r\n", "OK\r\nEND\r\n");
+    a.ask("get p:k\r\n", "VALUE p:k 0 1\r\na\r\nEND\r\n");
+}
+
+/// A request that would make an item where none fits is answered.
+#[test]
+fn an_item_that_cannot_be_made_is_refused() {
+    let own = socket_path("own");
+    let mut full = tenant("full", &[]);
+    full.limits.max = 0;
+    let _server = start(Settings {
+        tenants: vec![full],
+        listeners: vec![listener(own.clone(), "full", false)],
+        ..Settings::default()
+    });
+    let mut client = Client::connect(&own);
+    client.ask(
+        "mg k N30 v\r\nmn\r\n",
+        "SERVER_ERROR out of memory storing object\r\nMN\r\n",
+    );
+    assert_eq!(client.stat("", "store_no_memory"), "1");
+}
+
+#[test]
+fn an_admin_creates_changes_and_deletes_tenants() {
+    let server = start(Settings::default());
+    let mut admin = server.admin();
+    admin.ask("tenant create t min=1m max=8m\r\n", "OK\r\n");
+    assert_eq!(admin.lines("tenant list").len(), 2);
+    admin.ask("tenant set t high=4m\r\n", "OK\r\n");
+    let line = &admin.lines("tenant list")[1];
+    assert!(
+        line.starts_with("TENANT t min=1048576 low=0 high=4194304 max=8388608 used="),
+        "{line}"
+    );
+    for (command, answer) in [
+        ("create t", "SERVER_ERROR there is a tenant"),
+        ("create", "CLIENT_ERROR a tenant's name"),
+        ("create a/b", "CLIENT_ERROR a tenant's name"),
+        ("create u max=much", "CLIENT_ERROR max=much"),
+        ("create u max=1m high=2m", "CLIENT_ERROR high="),
+        ("create u limit=1m", "CLIENT_ERROR limit=1m"),
+        ("set none max=1m", "SERVER_ERROR there is no tenant"),
+        ("delete none", "SERVER_ERROR there is no tenant"),
+        ("rename t u", "CLIENT_ERROR usage"),
+    ] {
+        admin.send(format!("tenant {command}\r\n"));
+        let line = admin.line();
+        assert!(line.starts_with(answer), "{command}: {line}");
+    }
+    assert_eq!(
+        admin.lines("tenant list").len(),
+        2,
+        "what was refused created nothing"
+    );
+    admin.ask("tenant delete t\r\n", "OK\r\n");
+    assert_eq!(admin.lines("tenant list").len(), 1);
+}
+
+#[test]
+fn a_client_whose_tenant_was_deleted_stores_nothing() {
+    let own = socket_path("deleted");
+    let server = start(Settings {
+        tenants: vec![tenant("a", &[])],
+        listeners: vec![listener(own.clone(), "a", false)],
+        ..Settings::default()
+    });
+    let (mut a, mut admin) = (Client::connect(&own), server.admin());
+    a.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+    admin.ask("tenant delete a\r\n", "OK\r\n");
+    a.ask("get k\r\n", "END\r\n");
+    a.ask(
+        "set k 0 0 1\r\nx\r\n",
+        "SERVER_ERROR the tenant has been deleted\r\n",
+    );
+    admin.ask("tenant create a\r\n", "OK\r\n");
+    a.ask("get k\r\n", "END\r\n");
+    a.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+    assert_eq!(admin.stat("tenant a", "curr_items"), "1");
+}
+
+/// The numbers of events are a client's own: what others see cannot be counted by them.
+#[test]
+fn watchers_see_and_count_their_own_events_and_have_a_limit() {
+    let own = socket_path("own");
+    let server = start(Settings {
+        tenants: vec![tenant("a", &[])],
+        listeners: vec![listener(own.clone(), "a", false)],
+        ..Settings::default()
+    });
+    let (mut watcher, mut a) = (Client::connect(&own), Client::connect(&own));
+    let (mut all, mut other) = (server.admin(), server.client());
+    watcher.ask("watch fetchers\r\n", "OK\r\n");
+    all.ask("watch fetchers\r\n", "OK\r\n");
+    for number in 1..=3 {
+        other.ask("get x\r\nget y\r\n", "END\r\nEND\r\n");
+        a.ask("get k\r\n", "END\r\n");
+        let line = watcher.line();
+        assert!(
+            line.contains(&format!(" gid={number} type=item_get key=k ")),
+            "{line}"
+        );
+    }
+    for number in 1..=9 {
+        assert!(all.line().contains(&format!(" gid={number} ")));
+    }
+    let mut more = Vec::new();
+    for _ in 2..20 {
+        let mut client = server.client();
+        client.ask("watch\r\n", "OK\r\n");
+        more.push(client);
+    }
+    other.ask("watch\r\n", "SERVER_ERROR too many clients watch\r\n");
+    server.admin().ask("watch\r\n", "OK\r\n");
+    drop(more);
+    common::until(|| {
+        other.send("watch\r\n");
+        other.line() == "OK"
+    });
+}
+
+/// What is counted for the server is for those that see all of it.
+#[test]
+fn a_tenant_is_not_told_what_others_do() {
+    let server = start(users());
+    let mut ann = server.client();
+    login(&mut ann, "ann");
+    let named = |lines: &[String], name: &str| {
+        let head = format!("STAT {name} ");
+        lines.iter().any(|line| line.starts_with(&head))
+    };
+    let (own, all) = (ann.lines("stats"), server.admin().lines("stats"));
+    for name in [
+        "curr_connections",
+        "auth_errors",
+        "bytes_read",
+        "rusage_user",
+    ] {
+        assert!(!named(&own, name) && named(&all, name), "{name}");
+    }
+    for name in ["pid", "version", "cmd_get", "curr_items", "evictions"] {
+        assert!(named(&own, name), "{name}");
+    }
+    assert!(!named(&ann.lines("stats settings"), "domain_socket"));
+}

@@ -1,0 +1,202 @@
+//! How long callbacks wait until they have run.
+//!
+//! A head has no word for a time. So the first callback of a batch is timed, of those that are taken
+//! off the stack of incoming ones at once, and the others of the batch count as if they had been
+//! queued then: none counts as quicker than it was.
+
+use crate::{
+    histogram::{Histogram, Recorder},
+    platform::clock::{self, Nanos},
+};
+// std's also in the model, to which counting is no step.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// So many batches are known apart. While more wait, the newest count as queued with those before.
+const BATCHES: usize = 8;
+
+#[derive(Debug)]
+pub(super) struct QueueTimes {
+    /// When the first of those that are on the stack was queued; 0 if there is none.
+    first: AtomicU64,
+    times: Recorder,
+}
+
+impl QueueTimes {
+    pub(super) fn new() -> Self {
+        Self {
+            first: AtomicU64::new(0),
+            times: Recorder::new(),
+        }
+    }
+
+    /// A callback is about to be put on the stack.
+    #[inline]
+    pub(super) fn note_queued(&self) {
+        if self.first.load(Ordering::Relaxed) == 0 {
+            self.first.store(clock::now(), Ordering::Relaxed);
+        }
+    }
+
+    /// The stack has been emptied: when the first of it was queued. 0 if the thread that has queued
+    /// it has found the time of the batch before.
+    ///
+    /// After the stack has been taken, so that the time of what has come since may be returned with
+    /// what came before, and is then that of the next batch, too; the other way round, a time could
+    /// stay without its callback.
+    pub(super) fn take_first(&self) -> Nanos {
+        self.first.swap(0, Ordering::Relaxed)
+    }
+
+    /// Those batches have been run.
+    pub(super) fn note_run(&self, ran: &[Batch]) {
+        if let Some(now) = (!ran.is_empty()).then(clock::now) {
+            for batch in ran {
+                let took = now.saturating_sub(batch.since);
+                self.times.record(took, batch.to - batch.from);
+            }
+        }
+    }
+
+    pub(super) fn load(&self) -> Histogram {
+        self.times.load()
+    }
+
+    /// In the child of a fork, nothing is queued.
+    pub(super) fn reset_in_child(&self) {
+        self.first.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The callbacks after the one numbered `from`, up to `to`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    from: u64,
+    to: u64,
+    since: Nanos,
+}
+
+/// The batches of a queue, oldest first.
+#[derive(Debug)]
+pub(super) struct Batches {
+    batches: [Batch; BATCHES],
+    len: usize,
+    /// The newest time that was known.
+    since: Nanos,
+}
+
+impl Batches {
+    pub(super) const fn new() -> Self {
+        let none = Batch {
+            from: 0,
+            to: 0,
+            since: 0,
+        };
+        Self {
+            batches: [none; BATCHES],
+            len: 0,
+            since: 0,
+        }
+    }
+
+    /// The callbacks after `from`, up to `to`, have come; `since` is as [`QueueTimes::take_first`]
+    /// returns it.
+    pub(super) fn add(&mut self, from: u64, to: u64, since: Nanos) {
+        if since != 0 {
+            self.since = since;
+        }
+        if from == to || self.since == 0 {
+            return;
+        }
+        if self.len == BATCHES {
+            self.batches[BATCHES - 1].to = to;
+            return;
+        }
+        self.batches[self.len] = Batch {
+            from,
+            to,
+            since: self.since,
+        };
+        self.len += 1;
+    }
+
+    /// Takes those that have left the queue, of which callback `until` is the last that has.
+    pub(super) fn take(&mut self, until: u64) -> Taken {
+        let mut taken = Taken {
+            batches: self.batches,
+            len: 0,
+        };
+        while let Some(batch) = taken.batches[..self.len].get_mut(taken.len)
+            && batch.from < until
+        {
+            taken.len += 1;
+            if batch.to > until {
+                self.batches[taken.len - 1].from = until;
+                batch.to = until;
+                self.batches.rotate_left(taken.len - 1);
+                self.len -= taken.len - 1;
+                return taken;
+            }
+        }
+        self.batches.rotate_left(taken.len);
+        self.len -= taken.len;
+        taken
+    }
+}
+
+/// Batches that have left the queue.
+#[derive(Debug)]
+pub(super) struct Taken {
+    batches: [Batch; BATCHES],
+    len: usize,
+}
+
+impl std::ops::Deref for Taken {
+    type Target = [Batch];
+
+    fn deref(&self) -> &[Batch] {
+        &self.batches[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn a_batch_without_a_time_has_that_of_the_one_before() {
+        let mut batches = Batches::new();
+        batches.add(0, 2, 0);
+        assert!(batches.take(2).is_empty(), "none is known");
+        batches.add(2, 3, 7);
+        batches.add(3, 3, 9);
+        batches.add(3, 5, 0);
+        let since: Vec<_> = batches.take(5).iter().map(|batch| batch.since).collect();
+        assert_eq!(since, [7, 9]);
+    }
+
+    proptest! {
+        /// Each callback leaves once, and with a time that is not after its own.
+        #[test]
+        fn each_callback_is_timed_once(steps in prop::collection::vec((0..5_u64, 0..7_u64), 1..60)) {
+            let (mut batches, mut model) = (Batches::new(), VecDeque::new());
+            let (mut came, mut gone) = (0, 0);
+            for (now, (comes, goes)) in (1..).zip(steps) {
+                batches.add(came, came + comes, now);
+                came += comes;
+                model.extend((0..comes).map(|_| now));
+                gone = came.min(gone + goes);
+                let taken = batches.take(gone);
+                for batch in &*taken {
+                    prop_assert!(batch.from < batch.to);
+                    for _ in batch.from..batch.to {
+                        let since = model.pop_front().expect("it has come");
+                        prop_assert!(batch.since <= since);
+                    }
+                }
+                prop_assert_eq!(model.len() as u64, came - gone);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How long grace periods take.
+//!
+//! Two looks at the clock would be a good part of a grace period that no reader holds up. So of
+//! those one in [`ONE_IN`], by its number, is timed from the moment at which it starts, and counts
+//! for as many. The number is unique, so one thread writes each start. Of several that end at once
+//! the newest counts, as they do for one grace period.
+//!
+//! Where a reader holds grace periods up for longer than a moment, the waiters look at the clock
+//! anyway (`engine/stall/watch.rs`). All of those are timed, by that, so a rare long one is never
+//! missed.
+
+use crate::{
+    histogram::Recorder,
+    platform::clock::{self, Nanos},
+};
+// std's also in the model, to which counting is no step.
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One in so many grace periods is timed. A power of two.
+pub(super) const ONE_IN: u64 = 128;
+
+/// How many starts are remembered: while readers hold up more than `ONE_IN` times as many, the
+/// oldest are not known any more, and not counted.
+const STARTS: usize = 16;
+
+/// The low bits of a remembered start say of which grace period it is.
+const TAG_BITS: u32 = 8;
+const TAG: u64 = (1 << TAG_BITS) - 1;
+
+#[derive(Debug)]
+pub(super) struct Timing {
+    /// The low 56 bits of the time, and a tag below them; 0 for none.
+    starts: [AtomicU64; STARTS],
+    pub(super) times: Recorder,
+}
+
+impl Timing {
+    pub(super) fn new() -> Self {
+        Self {
+            starts: [const { AtomicU64::new(0) }; STARTS],
+            times: Recorder::new(),
+        }
+    }
+
+    fn slot(&self, timed: u64) -> (&AtomicU64, u64) {
+        let start = &self.starts[timed as usize % STARTS];
+        (start, (timed / STARTS as u64) & TAG)
+    }
+
+    /// The grace period of this number, which is timed, starts now.
+    #[cold]
+    pub(super) fn note_started(&self, number: u64) {
+        self.note_started_at(number, clock::now());
+    }
+
+    fn note_started_at(&self, number: u64, now: Nanos) {
+        let (start, tag) = self.slot(number / ONE_IN);
+        start.store(now << TAG_BITS | tag, Ordering::Relaxed);
+    }
+
+    /// Grace periods have ended that have been held up since then.
+    #[cold]
+    pub(super) fn note_held_up(&self, since: Nanos) {
+        let took = clock::now().saturating_sub(since);
+        self.times.record(took, 1);
+    }
+
+    /// Grace periods have ended, of which `newest` is the newest, and timed.
+    #[cold]
+    pub(super) fn note_ended(&self, newest: u64) {
+        self.note_ended_at(newest, clock::now());
+    }
+
+    fn note_ended_at(&self, newest: u64, now: Nanos) {
+        let (start, tag) = self.slot(newest / ONE_IN);
+        let start = start.load(Ordering::Relaxed);
+        // By the difference of the low 56 bits. It is negative if the thread that has started it has
+        // looked at the clock after us.
+        let took = (now << TAG_BITS).wrapping_sub(start & !TAG).cast_signed() >> TAG_BITS;
+        if start != 0 && start & TAG == tag && took >= 0 {
+            self.times.record(took.cast_unsigned(), ONE_IN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many have been timed, and how long they took together.
+    fn timed(timing: &Timing) -> (u64, u64) {
+        let times = timing.times.load();
+        (
+            times.count() / ONE_IN,
+            times.sum().as_nanos() as u64 / ONE_IN,
+        )
+    }
+
+    #[test]
+    fn each_is_timed_from_its_own_start() {
+        // Around the wrap of the 56 bits, too.
+        for base in [1, (1 << 56) - 50, u64::MAX / 2] {
+            let timing = Timing::new();
+            timing.note_started_at(ONE_IN, base);
+            timing.note_started_at(2 * ONE_IN, base + 30);
+            timing.note_ended_at(ONE_IN, base + 100);
+            assert_eq!(timed(&timing), (1, 100), "{base}");
+            timing.note_ended_at(2 * ONE_IN, base + 200);
+            assert_eq!(timed(&timing), (2, 270), "{base}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_counted() {
+        let timing = Timing::new();
+        timing.note_ended_at(ONE_IN, 100);
+        assert_eq!(timed(&timing), (0, 0), "its start has not been noted yet");
+        let later = ONE_IN * (STARTS as u64 + 1);
+        timing.note_started_at(ONE_IN, 100);
+        timing.note_started_at(later, 1000);
+        timing.note_ended_at(ONE_IN, 2000);
+        assert_eq!(timed(&timing), (0, 0), "its place is taken");
+        timing.note_ended_at(later, 900);
+        assert_eq!(
+            timed(&timing),
+            (0, 0),
+            "it has ended before it was seen to start"
+        );
+        timing.note_ended_at(later, 1400);
+        assert_eq!(timed(&timing), (1, 400));
+    }
+}

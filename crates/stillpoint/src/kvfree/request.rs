@@ -1,0 +1,114 @@
+//! An object that is being retired: what it weighs, and where it is freed.
+
+use super::{
+    page::HEAVIEST,
+    slot::{Destructor, Slot, footprint},
+};
+use std::{alloc::Layout, mem, ptr::NonNull, sync::Arc};
+
+/// Where an object is freed: on any thread, or on the service thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    /// Freeing runs no user code, or code that its author has declared plain.
+    Plain = 0,
+    /// Freeing runs a destructor, which may take locks that the retiring thread holds.
+    Drop = 1,
+}
+
+pub(super) const CHANNELS: [Channel; 2] = [Channel::Plain, Channel::Drop];
+
+/// An object that is being retired.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetireRequest {
+    pub(super) channel: Channel,
+    pub(super) slot: Slot,
+    /// The object's size in bytes, with the weight that the user gave. The counts have it too, the
+    /// slot does not.
+    pub(super) bytes: usize,
+}
+
+impl RetireRequest {
+    /// A boxed object: dropped on the service thread if dropping it does anything.
+    #[inline(always)]
+    pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
+        let channel = if mem::needs_drop::<T>() {
+            Channel::Drop
+        } else {
+            Channel::Plain
+        };
+        Self {
+            channel,
+            slot: Slot::boxed(object),
+            bytes: footprint(size_of::<T>()),
+        }
+    }
+
+    /// A boxed object that may be dropped wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
+        Self {
+            channel: Channel::Plain,
+            ..Self::boxed(object)
+        }
+    }
+
+    /// A reference to a shared object: dropped on the service thread.
+    pub(crate) fn shared<T>(object: Arc<T>) -> Self {
+        // As if the reference were the last one: the value, and the two counts before it.
+        let bytes = footprint(size_of::<T>() + 2 * size_of::<usize>());
+        Self {
+            channel: Channel::Drop,
+            slot: Slot::shared(object),
+            bytes,
+        }
+    }
+
+    /// Returns the object with `heap_bytes` more bytes, which it owns beside its own block.
+    #[inline(always)]
+    pub(crate) fn owning(self, heap_bytes: usize) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(heap_bytes).min(HEAVIEST),
+            ..self
+        }
+    }
+
+    /// Whatever `how` frees, on the service thread.
+    #[inline(always)]
+    pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
+        Self {
+            channel: Channel::Drop,
+            slot: Slot::with(object, how),
+            bytes: footprint(how.bytes()).min(HEAVIEST),
+        }
+    }
+
+    /// Whatever `how` frees, wherever its page happens to be.
+    #[inline(always)]
+    pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
+        Self {
+            channel: Channel::Plain,
+            ..Self::with(object, how)
+        }
+    }
+
+    /// A block of the C library's `malloc()`.
+    #[cfg(unix)]
+    #[inline(always)]
+    pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
+        Self {
+            channel: Channel::Plain,
+            slot: Slot::malloced(block, bytes),
+            bytes: footprint(bytes),
+        }
+    }
+
+    /// A block of the global allocator.
+    #[inline(always)]
+    pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
+        Self {
+            channel: Channel::Plain,
+            slot: Slot::memory(block, layout),
+            bytes: footprint(layout.size()),
+        }
+    }
+}
