@@ -79,9 +79,9 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts, which are not charged |
 /// | an entry that expires | 32 bytes more |
 ///
-/// One lock guards the queues. Most holds are short, but not all. What looks at each tenant: an
-/// insert where most tenants are within their minima, [`statistics`](Self::statistics) and
-/// [`entry_count`](Self::entry_count). Tables of ghosts and counts are copied when they grow; they
+/// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
+/// the one concerned: an insert that needs room there where most are within their minima,
+/// [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count). Tables of ghosts and counts are copied when they grow; they
 /// follow the largest number of entries so far, and do not shrink. All else goes in batches: what
 /// expires, a limit that is lowered, a tenant that is deleted.
 ///

@@ -17,6 +17,7 @@ use std::{
 
 mod account;
 mod limits;
+mod tree;
 
 pub use limits::Limits;
 use limits::{For, Inserter};
@@ -75,8 +76,8 @@ pub struct Events {
 #[derive(Debug)]
 pub struct Tenant {
     pub handle: Arc<Handle>,
-    pub parent: Option<u32>,
-    children: u32,
+    /// Where it is in the tree.
+    place: tree::Place,
     pub policy: Policy<Id>,
     /// The entries that are not to be evicted, which the policy does not know.
     pinned: Queue<Id>,
@@ -93,6 +94,8 @@ pub struct Tenant {
     worth: limits::Worth,
     /// Which tenant below its limit, or itself, was chosen to give way.
     victim: limits::Victim,
+    /// Where the next comparison of the tenants below its limit begins.
+    cursor: u32,
     /// The last search for a victim that has passed it over.
     passed: u64,
     /// Whether `high` has it.
@@ -134,14 +137,15 @@ pub struct State {
     inserts: u64,
     /// How many entries all tenants have.
     entries: u64,
-    /// Where the next comparison of tenants begins.
-    cursor: u32,
     /// How many searches for a victim there were.
     searches: u64,
     /// Another number in each child of a fork that has had to begin anew.
     pub generation: u64,
     /// Whether the map may have entries that are in no queue of this state: see [`crate::fork`].
     pub orphans: bool,
+    /// How often a tenant was looked at.
+    #[cfg(test)]
+    looks: std::cell::Cell<u64>,
 }
 
 impl State {
@@ -149,7 +153,7 @@ impl State {
         let mut state = Self::lost();
         state.wheel = Wheel::new();
         (state.generation, state.orphans) = (generation, generation > 0);
-        state.tenants.push(Some(Tenant::new(root, None)));
+        state.tenants.push(Some(Tenant::new(root)));
         state.tenant_mut(ROOT).limits.max = max;
         state
     }
@@ -164,10 +168,11 @@ impl State {
             high: Vec::new(),
             inserts: 0,
             entries: 0,
-            cursor: 0,
             searches: 0,
             generation: 0,
             orphans: false,
+            #[cfg(test)]
+            looks: Default::default(),
         }
     }
 
@@ -176,6 +181,8 @@ impl State {
     }
 
     pub fn tenant(&self, number: u32) -> &Tenant {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
         self.tenants[number as usize]
             .as_ref()
             .expect("a number in use")
@@ -185,30 +192,6 @@ impl State {
         self.tenants[number as usize]
             .as_mut()
             .expect("a number in use")
-    }
-
-    /// The tenant and all above it.
-    pub fn path(&self, number: u32) -> impl Iterator<Item = u32> + use<'_> {
-        std::iter::successors(Some(number), |&number| self.tenant(number).parent)
-    }
-
-    /// Whether there is a tenant of that number.
-    pub fn is_there(&self, number: u32) -> bool {
-        let tenant = self.tenants.get(number as usize);
-        tenant.is_some_and(Option::is_some)
-    }
-
-    pub fn is_within(&self, number: u32, above: u32) -> bool {
-        above == ROOT || self.path(number).any(|number| number == above)
-    }
-
-    /// The tenants from that one down.
-    pub fn below(&self, above: u32) -> impl Iterator<Item = u32> + use<'_> {
-        let all = match self.tenant(above).children {
-            0 => above..above + 1,
-            _ => 0..self.tenants.len() as u32,
-        };
-        all.filter(move |&number| self.is_there(number) && self.is_within(number, above))
     }
 
     /// The child of that name; a new one if there was none.
@@ -225,8 +208,8 @@ impl State {
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
         let handle = Handle::new(number, self.generation, name, Some(Arc::clone(parent)));
-        self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle), Some(above)));
-        self.tenant_mut(above).children += 1;
+        self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
+        self.hang(number, above);
         self.names.insert(key, number);
         handle
     }
@@ -235,7 +218,8 @@ impl State {
     /// on, and nothing is promised to it. `None` if it has children, or is the root.
     pub fn begin_delete(&mut self, number: u32) -> Option<Doomed> {
         let tenant = self.tenant(number);
-        let parent = tenant.parent.filter(|_| tenant.children == 0)?;
+        let place = tenant.place;
+        let parent = place.parent.filter(|_| !place.has_children())?;
         let handle = Arc::clone(&tenant.handle);
         self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
         handle.deleted.store(true, Ordering::Relaxed);
@@ -259,10 +243,10 @@ impl State {
         }
         // Inserts may have chosen it since its deletion began.
         self.forget_victims(number);
+        let parent = self.tenant(number).place.parent;
+        self.unhang(number);
         let tenant = self.tenants[number as usize].take().expect("it is there");
-        let parent = tenant.parent.expect("it is not the root");
-        let above = self.tenant_mut(parent);
-        above.children -= 1;
+        let above = self.tenant_mut(parent.expect("it is not the root"));
         above.events.add(tenant.events);
         above.handle.counters.absorb(&tenant.handle.counters);
         self.high.retain(|&other| other != number);
@@ -384,7 +368,7 @@ impl State {
         let mut level = Some(number);
         while let Some(above) = level {
             let tenant = self.tenant(above);
-            let (max, parent) = (tenant.limits.max, tenant.parent);
+            let (max, parent) = (tenant.limits.max, tenant.place.parent);
             while self.tenant(above).usage > max - weight {
                 if claimed.is_full() {
                     return Ok(Room::Again);
@@ -492,11 +476,10 @@ impl Tenant {
         self.policy.entries() + self.pinned.entries()
     }
 
-    fn new(handle: Arc<Handle>, parent: Option<u32>) -> Self {
+    fn new(handle: Arc<Handle>) -> Self {
         Self {
             handle,
-            parent,
-            children: 0,
+            place: tree::Place::default(),
             policy: Policy::new(),
             pinned: Queue::new(),
             pinned_bytes: 0,
@@ -509,6 +492,7 @@ impl Tenant {
             events: Events::default(),
             worth: Default::default(),
             victim: Default::default(),
+            cursor: ROOT,
             passed: 0,
             next_weight: 1,
         }

@@ -1,6 +1,6 @@
 //! What tenants use, with all below them: of it what is pinned, and what is above high limits.
 
-use super::{Claimed, ROOT, State, Tenant};
+use super::{BATCH, Claimed, ROOT, State, Tenant};
 use crate::{
     node::{Id, Locked, Stage},
     policy::Nodes,
@@ -56,7 +56,7 @@ impl State {
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
             tenant.pinned_bytes = change(tenant.pinned_bytes);
-            level = tenant.parent;
+            level = tenant.place.parent;
         }
     }
 
@@ -81,7 +81,7 @@ impl State {
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
             tenant.stuck_at = 0;
-            level = tenant.parent;
+            level = tenant.place.parent;
             if self.tenant(number).is_above_high() {
                 self.queue_high(number);
             }
@@ -99,8 +99,8 @@ impl State {
     pub fn keep_max(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
         let mut level = self.is_there(number).then_some(number);
         while let Some(number) = level {
-            let Tenant { limits, parent, .. } = self.tenant(number);
-            level = *parent;
+            let Tenant { limits, place, .. } = self.tenant(number);
+            level = place.parent;
             let max = limits.max;
             if self.shrink(locked, number, max, claimed) {
                 return true;
@@ -109,26 +109,37 @@ impl State {
         false
     }
 
-    /// Evicts what is above high limits and not protected, and a little more: a batch. Returns
-    /// whether there is more.
+    /// Evicts what is above high limits and not protected, and a little more: a batch, or until a
+    /// search has found nothing in one tenant. Returns whether there is more.
     pub fn reclaim_high(&mut self, locked: &mut Locked, claimed: &mut Claimed) -> bool {
-        while let Some(&number) = self.high.last() {
+        for _ in 0..BATCH {
+            let Some(&number) = self.high.last() else {
+                return false;
+            };
+            let mut searched = false;
             while self.is_there(number) && self.tenant(number).is_above_high_goal() {
                 if claimed.is_full() {
                     return true;
                 }
+                // Where all is pinned, no search is made.
+                searched = self.has_evictable(number);
                 if !self.give_back(locked, number, claimed) {
                     let tenant = self.tenant_mut(number);
                     tenant.stuck_at = above(tenant.usage);
                     break;
                 }
+                searched = false;
             }
             self.high.pop();
             if self.is_there(number) {
                 self.tenant_mut(number).is_queued = false;
             }
+            if searched {
+                // It may have looked at all tenants below, and there may be many like it.
+                break;
+            }
         }
-        false
+        self.has_high()
     }
 
     /// Evicts what no min protects, until all entries weigh no more than that: a batch. Returns

@@ -166,7 +166,7 @@ impl State {
         let tenant = self.tenant_mut(number);
         let (old, usage) = (tenant.limits, tenant.usage);
         change(&mut tenant.limits);
-        let (new, parent) = (tenant.limits, tenant.parent);
+        let (new, parent) = (tenant.limits, tenant.place.parent);
         if let Some(parent) = parent {
             let above = self.tenant_mut(parent);
             let all = u64::MAX;
@@ -186,7 +186,7 @@ impl State {
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
             tenant.victim = Victim::default();
-            level = tenant.parent;
+            level = tenant.place.parent;
         }
     }
 
@@ -195,7 +195,7 @@ impl State {
         let mut level = Some(number);
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
-            let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.parent);
+            let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
             tenant.usage = change(old);
             let new = tenant.usage;
             if new <= limits.high {
@@ -226,7 +226,7 @@ impl State {
     /// share leaves. So a tenant that comes later gets its own.
     fn protection(&self, number: u32, of: Protect, inserter: Option<Inserter>) -> u64 {
         let tenant = self.tenant(number);
-        let Some(parent) = tenant.parent else {
+        let Some(parent) = tenant.place.parent else {
             return tenant.limits.max;
         };
         let above = self.tenant(parent);
@@ -242,7 +242,7 @@ impl State {
         let promised = |own| share(available, own, claims);
         let is_below = |inserter: Inserter| {
             let mut path = self.path(inserter.number);
-            path.find(|&level| self.tenant(level).parent == Some(parent))
+            path.find(|&level| self.tenant(level).place.parent == Some(parent))
                 .is_some_and(|level| {
                     let tenant = self.tenant(level);
                     tenant.usage.saturating_add(inserter.weight) <= promised(of.of(&tenant.limits))
@@ -268,7 +268,7 @@ impl State {
         }
         // With tenants below it, some of that may be protected as well.
         let pinned = match self.tenant(number) {
-            own if own.children == 0 => own.pinned_bytes,
+            own if !own.place.has_children() => own.pinned_bytes,
             _ => 0,
         };
         let (mut protected, mut below) = (pinned, None);
@@ -299,15 +299,17 @@ impl State {
         Ok(())
     }
 
-    /// What minima keep from a tenant that makes room below `above`. Looks at all tenants.
+    /// What minima keep from a tenant that makes room below `above`. Looks at the siblings of all
+    /// between the two.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
-        let is_on_path =
-            |other| self.is_within(inserter.number, other) && self.is_within(other, above);
-        let others = (0..self.tenants.len() as u32).filter(|&other| {
-            let parent = self.is_there(other).then(|| self.tenant(other).parent);
-            parent.flatten().is_some_and(is_on_path) && !is_on_path(other)
-        });
-        others
+        let between = self.path(inserter.number);
+        let siblings = between
+            .take_while(|&level| level != above)
+            .filter_map(|level| Some((level, self.tenant(level).place.parent?)))
+            .flat_map(|(level, parent)| self.children(parent).filter(move |&other| other != level));
+        // What is right below the inserter is its own, and kept from it as well.
+        siblings
+            .chain(self.children(inserter.number))
             .map(|other| {
                 let usage = self.tenant(other).usage;
                 usage.min(self.protection(other, Protect::Min, Some(inserter)))
@@ -350,6 +352,9 @@ impl State {
         above: u32,
         what_for: For,
     ) -> Option<(u32, Id)> {
+        if !self.has_evictable(above) {
+            return None;
+        }
         if self.tenants.len() == 1 {
             return Some((ROOT, self.tenant_mut(ROOT).policy.candidate(locked)?));
         }
@@ -405,12 +410,16 @@ impl State {
             self.tenant_mut(number).passed = self.searches;
         }
         // Many are so, or were when a search looked last: any that is not. Each is looked at once.
-        (0..self.tenants.len() as u32).find_map(|number| {
-            let may =
-                self.is_within_if_there(number, search.above) && self.gives_way(number, 1, search);
-            let id = may.then(|| self.candidate_of(locked, number, search))??;
-            Some((number, id))
-        })
+        let mut next = Some(search.above);
+        while let Some(number) = next {
+            if self.gives_way(number, 1, search)
+                && let Some(id) = self.candidate_of(locked, number, search)
+            {
+                return Some((number, id));
+            }
+            next = self.after(number, search.above, self.has_evictable(number));
+        }
+        None
     }
 
     /// The entry of a tenant that goes next, if the search may take it.
@@ -437,14 +446,10 @@ impl State {
             return Some(number);
         }
         let (now, half_life) = (self.inserts, self.half_life());
-        let count = self.tenants.len() as u32;
-        let cursor = self.cursor % count;
-        let mut last = cursor;
-        let best = (cursor..count)
-            .chain(0..cursor)
-            .filter(|&number| {
-                self.is_within_if_there(number, above) && self.gives_next(number, search)
-            })
+        let mut last = above;
+        let best = self
+            .round(above, self.tenant(above).cursor)
+            .filter(|&number| self.gives_next(number, search))
             .take(COMPARED)
             .inspect(|&number| last = number)
             .map(|number| {
@@ -463,8 +468,10 @@ impl State {
             })
             .min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)))?
             .3;
-        self.cursor = last + 1;
-        self.tenant_mut(above).victim = Victim {
+        let next = self.after(last, above, self.has_evictable(last));
+        let chooses = self.tenant_mut(above);
+        chooses.cursor = next.unwrap_or(above);
+        chooses.victim = Victim {
             number: Some(best),
             left: STAYS,
         };

@@ -68,3 +68,61 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
     let from_a = |weight| state.protection(a, Protect::Min, Some(Inserter { number, weight }));
     assert_eq!((from_a(150), from_a(151)), (750, 900));
 }
+
+/// What a search in one tenant looks at, with so many tenants beside it.
+fn looks_of_a_leaf(siblings: usize, what_for: For) -> u64 {
+    let root = Handle::root();
+    let mut state = State::new(Arc::clone(&root), 10_000, 0);
+    let leaf = tenant(&mut state, &root, "leaf", 0, 100).number(0);
+    for number in 0..siblings {
+        tenant(&mut state, &root, &number.to_string(), 1, 1);
+    }
+    state.looks.set(0);
+    // SAFETY: no other thread has the state, which has no entries.
+    let mut locked = unsafe { Locked::assume() };
+    assert_eq!(state.choose(&mut locked, leaf, what_for), None);
+    state.looks.get()
+}
+
+#[test]
+fn room_within_one_tenant_is_sought_there_alone() {
+    for what_for in [For::Limit, For::Pressure] {
+        let alone = looks_of_a_leaf(0, what_for);
+        assert_eq!(looks_of_a_leaf(1000, what_for), alone);
+        assert!((1..100).contains(&alone), "{alone}");
+    }
+}
+
+/// All of them are above their high limits, and none has anything that may be taken.
+fn stuck(tenants: u64, pinned: u64) -> State {
+    let root = Handle::root();
+    let mut state = State::new(Arc::clone(&root), u64::MAX, 0);
+    for number in 0..tenants {
+        let number = tenant(&mut state, &root, &number.to_string(), 0, 0).number(0);
+        state.set_limits(number, |limits| limits.high = 10);
+        state.charge(number, 100 - pinned, false);
+        state.charge(number, pinned, true);
+    }
+    assert_eq!(state.high.len() as u64, tenants);
+    state
+}
+
+#[test]
+fn tenants_from_which_nothing_can_be_taken_are_looked_at_in_batches() {
+    // SAFETY: no other thread has a state of these, which have no entries.
+    let mut locked = unsafe { Locked::assume() };
+    for (pinned, batch) in [(100, crate::state::BATCH), (99, 1)] {
+        let mut state = stuck(100, pinned);
+        state.looks.set(0);
+        let mut left = 100_usize;
+        while left > 0 {
+            let more = state.reclaim_high(&mut locked, &mut Claimed::default());
+            left = left.saturating_sub(batch);
+            assert_eq!((state.high.len(), more), (left, left > 0));
+        }
+        assert!(state.looks.get() < 100 * 200, "{}", state.looks.get());
+        // As long as they are no larger, nothing is tried again.
+        state.charge(1, 1, false);
+        assert!(!state.has_high());
+    }
+}
