@@ -136,10 +136,14 @@ impl Model {
             if (small <= wanted || spared) && !self.main.is_empty() {
                 let at = self.turn_main()?;
                 let entry = self.main.remove(at);
+                let entries = self.entries();
                 if entry.frequency > 0 {
-                    let entries = self.entries();
                     self.sketch.add(spread(entry.key), entry.frequency, entries);
                 }
+                // One that has outlived its time gives way to it, and might be young again once
+                // there are more entries.
+                self.ghosts
+                    .add(spread(entry.key), Place::Main, 2 * entries.max(1));
                 return Some(entry.key);
             }
             if self.small.is_empty() {
