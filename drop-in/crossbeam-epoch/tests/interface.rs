@@ -17,13 +17,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What rustdoc writes of the package in `folder`.
 fn documented(folder: &Path, target: &Path) -> Value {
     let output = Command::new("cargo")
-        .args([
-            "+nightly",
-            "doc",
-            "--no-deps",
-            "--offline",
-            "--manifest-path",
-        ])
+        // Not offline: the original has no lock file, and may want newer packages than were fetched.
+        .args(["+nightly", "doc", "--no-deps", "--manifest-path"])
         .arg(folder.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
