@@ -29,7 +29,7 @@ enum Unpublished<K, V> {
     NoMemory(#[expect(dead_code, reason = "dropped")] NewEntry<K, Node<V>>),
 }
 
-/// What an entry owns beside its block, by its weight: what waits for readers counts so.
+/// What an entry owns beside its block, by its weight: the domain counts it so while it is unreclaimed.
 fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
     let weight = usize::try_from(entry.get().value.meta.weight).unwrap_or(usize::MAX);
     weight.saturating_sub(size_of::<Entry<K, Node<V>>>())

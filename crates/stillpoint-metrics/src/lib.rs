@@ -50,7 +50,7 @@
 // Then there is only the list.
 #![cfg_attr(
     not(any(feature = "prometheus", feature = "metrics")),
-    allow(dead_code)
+    allow(dead_code, reason = "what the list is for is left out")
 )]
 
 mod exporter;

@@ -74,7 +74,7 @@ pub(crate) fn new_session(directory: &Directory, admin: bool, known: bool) -> Se
 ///
 /// # Panics
 ///
-/// If what waits to be sent exceeds its limit, or more is consumed than there is.
+/// If the bytes that are not sent yet exceed their limit, or more is consumed than there is.
 #[must_use]
 pub fn converse(bytes: &[u8]) -> usize {
     let [piece, rights, bytes @ ..] = bytes else {

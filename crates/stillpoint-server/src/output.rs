@@ -5,7 +5,7 @@ use std::{collections::VecDeque, io::IoSlice};
 
 /// Up to this many bytes of a value are copied inside the section; a longer one is pinned.
 pub(crate) const COPY_MAX: usize = 4096;
-/// From this on no further request is executed before what waits has been sent.
+/// From this on no further request is executed before these responses have been sent.
 const FULL: usize = 64 << 10;
 /// The most pins that wait.
 const MAX_PINS: usize = 64;

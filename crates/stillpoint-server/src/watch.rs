@@ -20,7 +20,7 @@ pub(crate) const CONNECTIONS: u32 = 4;
 /// How much may wait for a watcher that does not read. More is skipped, and the watcher is told how many lines.
 const MAX_WAITING: usize = 256 << 10;
 
-/// The most clients that watch: what each event costs, and what waits for them, has a limit. Admins have a few places more.
+/// The most clients that watch: so the cost of an event, and the lines kept for them, have a limit. Admins have a few places more.
 const MAX_WATCHERS: usize = 20;
 const MAX_WITH_ADMINS: usize = 24;
 
@@ -31,7 +31,7 @@ pub(crate) type Reach = Option<Vec<Arc<Space>>>;
 pub(crate) struct Watcher {
     events: u32,
     waiting: Mutex<Waiting>,
-    /// Whether the thread of the connection has been woken for what waits.
+    /// Whether the thread of the connection has been woken for the lines kept.
     woken: AtomicBool,
     wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    /// Moves what waits to the end of `out`.
+    /// Moves the lines kept to the end of `out`.
     pub(crate) fn take(&self, out: &mut Vec<u8>) {
         // Before the lock: a line that comes later wakes again.
         self.woken.store(false, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Watcher {
         }
     }
 
-    /// Has it see other spaces from now on: what waits may be about those that it may see no longer.
+    /// Has it see other spaces from now on: the lines kept may be about those that it may see no longer.
     pub(crate) fn see(&self, reach: Reach) {
         let mut waiting = lock(&self.waiting);
         let lines = waiting.lines.iter().filter(|&&byte| byte == b'\n').count();

@@ -127,7 +127,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets or clears the time until which the client has to take what waits, or to send what it has announced.
+    /// Sets or clears the time until which the client has to take its responses, or to send what it has announced.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
         let bytes = if self.pending.is_empty() {
             self.session.expects()

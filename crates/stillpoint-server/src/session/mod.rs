@@ -138,7 +138,7 @@ pub(crate) struct Session {
     /// Its number, in logs and dumps.
     pub(crate) id: i32,
     pub(crate) card: Arc<Card>,
-    /// Set when the connection is to be closed, after what waits has been sent.
+    /// Set when the connection is to be closed, after its responses have been sent.
     pub(crate) close: Option<Close>,
     state: State,
     binding: Binding,

@@ -382,7 +382,7 @@ fn connections(session: &Session, cx: &Context<'_>) -> Lines {
     lines
 }
 
-/// A tenant's figures: one's own, or, for an admin, any.
+/// A tenant's figures: those of the client's own tenant or, for an admin, of any.
 fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Lines> {
     let space = match name {
         None => Arc::clone(&session.access.home),

@@ -53,7 +53,7 @@ impl Drop for Inner {
         }
         // Before the pool is emptied: it evicts no more then.
         drop(self.registered.take());
-        // What waits for readers is freed now, and not with the last handle of a tenant.
+        // Unreclaimed segments are freed now, and not with the last handle of a tenant.
         self.shared.pool.close();
     }
 }

@@ -1,5 +1,5 @@
 //! A server in this process, and a client that speaks bytes.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::{
     io::{Read, Write},
