@@ -309,6 +309,22 @@ pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier(domain: *mut Domain) -
     catch_panic(|| wait_result(raw::kvfree_barrier(unsafe { resolve(domain) })))
 }
 
+/// Waits like stillpoint_domain_kvfree_barrier(), and also until what destructors of these objects have
+/// retired on their own threads has been freed, what that has retired, and so on. Blocks of malloc() have
+/// no destructors: it is for processes whose Rust or C++ parts retire in the same domain, before their code
+/// is unloaded. It takes as many grace periods as the chain is long, and does not return while other
+/// threads go on retiring objects whose destructors retire. Not async-signal-safe. -EDEADLK as for
+/// stillpoint_domain_barrier().
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_kvfree_barrier_nested(domain: *mut Domain) -> c_int {
+    // SAFETY: the caller's promise.
+    catch_panic(|| wait_result(raw::kvfree_barrier_nested(unsafe { resolve(domain) })))
+}
+
 /// Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
 /// liburcu flavour that the domain belongs to, by at least so many milliseconds (in whole batches,
 /// so by up to twice as many). The default is 0, or STILLPOINT_CALLBACK_DELAY_MS in the

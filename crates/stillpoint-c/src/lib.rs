@@ -11,6 +11,7 @@
 //! | `callback` | functions that run after a grace period |
 //! | `kvfree` | deferred frees of blocks of `malloc()` |
 //! | `tenant`, `lru`, `pressure` | tenants and charges; LRU lists and shrinkers; memory pressure |
+//! | `map` | hash maps |
 //! | `arena`, `deferred_area` | the address space |
 //! | `urcu`, `compat/` | liburcu's names and libraries |
 //!
@@ -29,6 +30,8 @@ mod handle;
 pub mod kvfree;
 mod log;
 pub mod lru;
+#[cfg(target_pointer_width = "64")]
+pub mod map;
 pub mod pressure;
 pub mod qsbr;
 pub mod reader;

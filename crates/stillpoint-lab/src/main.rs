@@ -8,11 +8,13 @@
 //! [`interrupt`] is Ctrl-C. [`sim`] measures nothing: it has the kernel's timing in virtual time.
 //! Nor does [`torture`]: it tries to break the library. [`report`] runs all of them as a person
 //! would, and draws a page of what they write; nothing knows it. [`merge`] joins what many runs have
-//! written, those of a job array ([`array`]) above all.
+//! written, those of a job array ([`array`]) above all. [`top`] shows what running processes publish.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use stillpoint_server::config::flags::Flags;
+use stillpoint_server::server;
 
 mod array;
 mod cache;
@@ -30,6 +32,7 @@ mod run;
 mod scale;
 mod sim;
 mod subject;
+mod top;
 mod torture;
 
 /// What to begin with.
@@ -75,12 +78,25 @@ enum Command {
     #[command(after_long_help = merge::HELP)]
     Merge(merge::Options),
 
+    /// Show what running processes publish: grace periods, unreclaimed memory, stalled readers,
+    /// tenants
+    #[command(after_long_help = top::HELP)]
+    Top(top::Options),
+
     /// Answer one request for a measurement; the program starts itself with this, once for every
     /// round
     #[command(hide = true)]
     Measure {
         /// The request, in JSON
         request: String,
+    },
+
+    /// Serve as stillcache does, whose arguments follow; `scale server` starts the program with this
+    #[command(hide = true, disable_help_flag = true)]
+    Stillcache {
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
 }
 
@@ -97,6 +113,8 @@ fn main() -> ExitCode {
         Command::Torture(options) => torture::run(&options),
         Command::Report(options) => report::run(&options),
         Command::Merge(options) => merge::run(&options),
+        Command::Stillcache { arguments } => stillcache(arguments),
+        Command::Top(options) => top::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {
@@ -109,4 +127,13 @@ fn main() -> ExitCode {
             }
         },
     }
+}
+
+/// The program stillcache.
+fn stillcache(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+    let name = "stillcache".to_owned();
+    let flags = Flags::parse_from([name].into_iter().chain(arguments));
+    let (settings, notes) = flags.settings().map_err(anyhow::Error::msg)?;
+    server::main(settings, &notes)?;
+    Ok(ExitCode::SUCCESS)
 }

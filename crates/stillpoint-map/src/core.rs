@@ -183,7 +183,8 @@ impl Core {
         }
     }
 
-    /// Puts an entry in, unless one with its tag is there that is not in `unequal`.
+    /// Puts an entry in, unless one with its tag is there that is not in `unequal`; whatever is there
+    /// for `None`.
     ///
     /// # Safety
     ///
@@ -193,7 +194,7 @@ impl Core {
     pub unsafe fn insert(
         &self,
         entry: NonNull<Head>,
-        unequal: &[NonNull<Head>],
+        unequal: Option<&[NonNull<Head>]>,
         reclaim: &impl Reclaim,
     ) -> Inserted {
         // SAFETY: the caller's promises.
@@ -201,12 +202,14 @@ impl Core {
         let mut spare = None;
         let (table, place) = loop {
             let (table, mut locked) = table.lock(hash);
-            // Both are in the chain's order, unless it has just grown. None of those in `unequal` has
-            // been freed, and another one made at its address: the section has found them.
-            let mut compared = unequal.iter();
-            let is_new = |other| !compared.any(|entry| *entry == other);
-            if locked.find(tag(hash), is_new).is_some() {
-                return Inserted::Changed;
+            if let Some(unequal) = unequal {
+                // Both are in the chain's order, unless it has just grown. None of those in `unequal`
+                // has been freed, and another one made at its address: the section has found them.
+                let mut compared = unequal.iter();
+                let is_new = |other| !compared.any(|entry| *entry == other);
+                if locked.find(tag(hash), is_new).is_some() {
+                    return Inserted::Changed;
+                }
             }
             let mut free = locked.free();
             if free.is_none()

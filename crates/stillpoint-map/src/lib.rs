@@ -44,7 +44,8 @@
 //!   own.
 //! * Where values are large and replaced often: an update allocates the whole entry. Put an atomic
 //!   or a lock into the value, or an `Arc`.
-//! * Where keys are ordered: there is no range query.
+//! * Where keys are ordered: there is no range query, but for the ordered map of the feature
+//!   `unstable-ordered`.
 //! * As a cache: nothing is evicted.
 //!
 //! # Features
@@ -54,20 +55,25 @@
 //! * `serde`: `Serialize` and `Deserialize` for maps and sets.
 //! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
 //!   its section.
+//! * `unstable-ordered`: `BTreeMap`, an ordered map. No model has checked its orderings yet, and it
+//!   may change in any version.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where
 // many entries lie), `bucket` (a chain, its
 // readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`,
-// `driving` (the service thread's part of that), `core` (a map without types) and `walk` (all of
-// its entries). The interface: `store` (with the entries' types), on it `map` with `make`, `change`
-// and `traits`, `pinned`, `iter`, `set` and `pinned_set`. Imports
+// `driving` (the service thread's part of that), `core` (a map without types), `adding` (an insert
+// that compares keys), `chain` and `walk` (entries one after the other). The interface: `store`
+// (with the entries' types), on it `map` with `make`, `change` and `traits`, `pinned`, `iter`, `set`
+// and `pinned_set`; and `nodes`, for C. `tree` has the ordered map. Imports
 // lead from the later ones to the earlier ones. Models are about the machine. `copy` has the map of
 // copies, from its buckets to its interface.
 
+mod adding;
 mod backoff;
 mod bucket;
+mod chain;
 #[cfg(not(stillpoint_loom))]
 mod change;
 mod copy;
@@ -92,6 +98,8 @@ mod memory;
 #[cfg(doctest)]
 mod misuse;
 #[cfg(not(stillpoint_loom))]
+mod nodes;
+#[cfg(not(stillpoint_loom))]
 mod outcome;
 #[cfg(not(stillpoint_loom))]
 mod owned;
@@ -111,6 +119,8 @@ mod store;
 mod table;
 #[cfg(not(stillpoint_loom))]
 mod traits;
+#[cfg(feature = "unstable-ordered")]
+mod tree;
 mod walk;
 #[cfg(all(feature = "rayon", not(stillpoint_loom)))]
 mod with_rayon;
@@ -139,6 +149,13 @@ pub use {
     set::HashSet,
 };
 
+#[cfg(all(feature = "unstable-ordered", not(stillpoint_loom)))]
+pub use tree::{
+    BTreeMap, BTreeMapRef, IntoIter as BTreeIntoIter, IntoKeys as BTreeIntoKeys,
+    IntoValues as BTreeIntoValues, Iter as BTreeIter, Keys as BTreeKeys, Range as BTreeRange,
+    Values as BTreeValues,
+};
+
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -152,6 +169,7 @@ pub mod internal {
     pub use crate::{
         entries::Entries,
         entry::{Entry, Found, NewEntry},
+        nodes::{Exhausted, Node, NodeIter, Nodes},
         slot::spread,
         store::{Policy, Refused, Sound, Store},
     };
@@ -161,6 +179,8 @@ pub mod internal {
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod torture {
+    #[cfg(feature = "unstable-ordered")]
+    pub use crate::tree::torture::{Inserted as OrderedInserted, Ordered};
     pub use crate::{
         copy::Copies,
         slot::spread,

@@ -1,7 +1,7 @@
 //! The entries of a map that is given up.
 
 use crate::{count::Count, driver::Shared, entry::Entry, walk::Walk};
-use std::{marker::PhantomData, ptr::NonNull, sync::Arc};
+use std::{marker::PhantomData, ptr::NonNull};
 
 /// The entries of a map that no longer exists. Those that are not taken are dropped.
 #[derive(Debug)]
@@ -63,14 +63,8 @@ impl<K, V> Drop for OwnedEntries<K, V> {
             fn drop(&mut self) {
                 self.0.by_ref().for_each(drop);
                 if let Some(shared) = self.0.shared.take() {
-                    // SAFETY: the `Arc` that this owns. The callback that may have another is never
-                    // to drive again.
-                    unsafe {
-                        let shared = Arc::from_raw(shared.as_ptr().cast_const());
-                        shared.core.free_tables();
-                        shared.core.close_arena();
-                        drop((*shared.domain.get()).take());
-                    }
+                    // SAFETY: the `Arc` that this owns, closed in `of`.
+                    unsafe { Shared::end(shared) };
                 }
             }
         }

@@ -2,9 +2,10 @@
 //! are made of. Its callers bring hashes, and comparisons.
 
 use crate::{
+    adding::Added,
     bucket::Bucket,
-    core::{self, Core, bits_for},
-    driver::{Shared, drive_later},
+    core::{Core, bits_for},
+    driver::Shared,
     entries::Entries,
     entry::{Entry, Found, NewEntry},
     owned::OwnedEntries,
@@ -14,22 +15,17 @@ use crate::{
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
-    cell::UnsafeCell,
     fmt,
     marker::PhantomData,
     mem::needs_drop,
     ptr::{self, NonNull},
-    sync::{
-        Arc,
-        atomic::{AtomicPtr, Ordering},
-    },
+    sync::atomic::{AtomicPtr, Ordering},
 };
 use stillpoint::{
     Domain, Guard, Section, global,
     internal::{self, Kept},
     read_lock,
 };
-use stillpoint_platform::memory::{is_there_for, refusable};
 
 /// What a torture program may leave out. The real one leaves nothing out.
 ///
@@ -148,29 +144,17 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     #[cold]
     fn make_core(&self, entries: usize, stays: bool) -> Option<&Core> {
-        let make = || {
-            // `Arc::new` ends the process without it: the counts lie beside what is shared.
-            let is_there = is_there_for(size_of::<Shared>() + 2 * size_of::<usize>());
-            if is_there {
-                Core::new(entries, stays)
-            } else {
-                None
-            }
-        };
-        let made = Arc::into_raw(Arc::new(Shared {
-            core: self.with_memory(make)?,
-            domain: UnsafeCell::new(self.domain.clone()),
-        }));
+        let made = self.with_memory(|| Shared::try_new(self.domain.clone(), entries, stays))?;
         // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
         let set = self.shared.compare_exchange(
             ptr::null_mut(),
-            made.cast_mut(),
+            made.as_ptr(),
             Ordering::AcqRel,
             Ordering::Acquire,
         );
         if set.is_err() {
-            // SAFETY: from an `Arc` just now, and no other thread knows it.
-            drop(unsafe { Arc::from_raw(made) });
+            // SAFETY: made just now, and no other thread knows it: none drives.
+            unsafe { Shared::end(made) };
         }
         self.core()
     }
@@ -274,50 +258,35 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         };
         let mut has_flushed = false;
         loop {
-            let (mut unequal, mut memory) = (Vec::new(), true);
-            // SAFETY: inside a section of the map's domain.
-            let found = unsafe { core.table() }.find(new.hash(), |head| {
+            let is_same = |head| {
                 // SAFETY: found in the caller's section, and this map's entries are of these types.
                 let other = unsafe { Found::<K, V>::of(head) };
-                let same = other.has_hash(new.hash()) && is_same(&other.key, &new.key);
-                if !same {
-                    memory &= refusable(|| unequal.try_reserve(1)).is_ok();
-                    if memory {
-                        unequal.push(head);
-                    }
-                }
-                same
-            });
-            // SAFETY: the same.
-            if let Some(old) = found.map(|head| unsafe { Found::of(head) }) {
-                if !replace {
-                    return Err(Refused::Occupied(Occupied { old, new }));
-                }
-                match self.replace(old, new, section) {
-                    Ok(new) => {
-                        let old = Some(old);
-                        return Ok(Inserted { new, old });
-                    }
-                    Err(refused) => new = refused,
-                }
-                continue;
-            }
-            let inserted = if memory {
-                // SAFETY: inside a section since before they were found; the entry is complete.
-                unsafe { core.insert(new.head(), &unequal, &self.to()) }
-            } else {
-                core::Inserted::NoMemory
+                other.has_hash(new.hash()) && is_same(&other.key, &new.key)
             };
-            match inserted {
-                core::Inserted::Done => {
+            // SAFETY: inside a section of the map's domain; the entry is complete.
+            match unsafe { core.add_unless(new.head(), new.hash(), &self.to(), is_same) } {
+                Added::Done => {
                     // SAFETY: it is, since this section.
                     let new = unsafe { new.publish() };
                     self.queue_driver();
                     return Ok(Inserted { new, old: None });
                 }
-                core::Inserted::Changed => {}
-                core::Inserted::NoMemory if has_flushed => return Err(Refused::NoMemory(new)),
-                core::Inserted::NoMemory => {
+                Added::Found(old) => {
+                    // SAFETY: found in the caller's section.
+                    let old = unsafe { Found::of(old) };
+                    if !replace {
+                        return Err(Refused::Occupied(Occupied { old, new }));
+                    }
+                    match self.replace(old, new, section) {
+                        Ok(new) => {
+                            let old = Some(old);
+                            return Ok(Inserted { new, old });
+                        }
+                        Err(refused) => new = refused,
+                    }
+                }
+                Added::NoMemory if has_flushed => return Err(Refused::NoMemory(new)),
+                Added::NoMemory => {
                     self.domain().flush();
                     has_flushed = true;
                 }
@@ -518,16 +487,9 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// Has the service thread move the table, if it moves. Inside a section of the map's domain.
     #[inline]
     fn queue_driver(&self) {
-        if let Some(shared) = self.shared()
-            // SAFETY: the `Arc`'s, which this owns; the caller's section.
-            && unsafe { shared.as_ref().core.wants_driver() }
-        {
-            // SAFETY: of the `Arc` that this owns.
-            let shared = unsafe {
-                Arc::increment_strong_count(shared.as_ptr().cast_const());
-                Arc::from_raw(shared.as_ptr().cast_const())
-            };
-            drive_later(self.domain(), shared);
+        if let Some(shared) = self.shared() {
+            // SAFETY: the one that this owns; the caller's section.
+            unsafe { Shared::queue_driver(shared, self.domain()) };
         }
     }
 }

@@ -10,13 +10,7 @@
 //! found there once ([`crate::bucket`]): if its slot is a link by then, it is behind the link, and
 //! else the walk does not go there, but if the word had said so.
 
-use crate::{
-    bucket::Bucket,
-    core::Core,
-    memory::prefetch,
-    slot::Head,
-    word::{Slots, Word},
-};
+use crate::{chain::Chain, core::Core, memory::prefetch, slot::Head, word::Word};
 use std::{marker::PhantomData, ptr::NonNull};
 
 /// A walk over a map, inside a section of its domain.
@@ -27,10 +21,8 @@ pub struct Walk<'g> {
     core_of: PhantomData<&'g Core>,
     /// The lowest hash whose home has not been visited; `None` behind the last.
     position: Option<u64>,
-    /// The bucket that is being visited.
-    bucket: Option<&'g Bucket>,
-    slots: Slots,
-    linked: bool,
+    /// The home that is being visited.
+    chain: Chain<'g>,
     /// Entries with lower hashes have been visited.
     from: u64,
 }
@@ -53,9 +45,7 @@ impl<'g> Walk<'g> {
             core_of: PhantomData,
             // A map without a core has nothing to visit.
             position: core.and(position),
-            bucket: None,
-            slots: Slots::NONE,
-            linked: false,
+            chain: Chain::ENDED,
             from: 0,
         }
     }
@@ -78,13 +68,6 @@ impl<'g> Walk<'g> {
         std::iter::from_fn(|| self.next_here())
     }
 
-    #[inline]
-    fn visit(&mut self, bucket: &'g Bucket, word: Word) {
-        self.bucket = Some(bucket);
-        self.slots = word.taken();
-        self.linked = word.has_link();
-    }
-
     /// Visits the next home, if there is one.
     #[inline]
     fn step(&mut self) -> Option<()> {
@@ -104,7 +87,7 @@ impl<'g> Walk<'g> {
                 }
             }
         }
-        self.visit(table.at(index), word);
+        self.chain = Chain::new(table.at(index), word, Word::taken);
         Some(())
     }
 }
@@ -113,26 +96,10 @@ impl Walk<'_> {
     /// The next entry of the home that is being visited.
     #[inline]
     fn next_here(&mut self) -> Option<NonNull<Head>> {
-        loop {
-            let bucket = self.bucket?;
-            for slot in &mut self.slots {
-                let slot = bucket.slot(slot);
-                if slot.as_link().is_some() {
-                    self.linked = true;
-                } else if let Some(entry) = slot.as_entry()
-                    // SAFETY: found in a section of the map's domain.
-                    && unsafe { entry.as_ref() }.hash >= self.from
-                {
-                    return Some(entry);
-                }
-            }
-            self.bucket = None;
-            if self.linked
-                && let Some(next) = bucket.next()
-            {
-                self.visit(next, next.word());
-            }
-        }
+        let from = self.from;
+        // SAFETY: found in a section of the map's domain.
+        let is_ahead = |entry: NonNull<Head>| unsafe { entry.as_ref() }.hash >= from;
+        self.chain.next(Word::taken, is_ahead)
     }
 }
 

@@ -169,7 +169,7 @@ pub(crate) const DOMAIN: &[Family<DomainSample>] = families! { DomainSample:
     Counter "service_stalls" "Times that the service thread was held up for as long", of_domain!(service_stalls);
     Counter "panics" "Callbacks, destructors, wakers and stall handlers that panicked", of_domain!(panics);
     Counter "service_failures" "Panics of the service thread in the library's own code", of_domain!(service_failures);
-    Histogram [Seconds] "grace_period_duration" "Grace periods from start to end; of those without a reader in between, 1 in 128 counts for 128",
+    Histogram [Seconds] "grace_period_duration" "Grace periods that a reader has held up, from the first waiter's look; of the others, from start to end, 1 in 128 counts for 128",
         |sample| Some(Value::Times(&sample.statistics.grace_period_times));
     Histogram [Seconds] "callback_delay" "Callbacks from being queued to the end of the pass that invoked them",
         |sample| Some(Value::Times(&sample.statistics.callback_times));

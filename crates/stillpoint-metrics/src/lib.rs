@@ -47,10 +47,12 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // What it exports is left out of the models, which build all crates.
 #![cfg(not(stillpoint_loom))]
-// Then there is only the list.
 #![cfg_attr(
     not(any(feature = "prometheus", feature = "metrics")),
-    allow(dead_code, reason = "what the list is for is left out")
+    allow(
+        dead_code,
+        reason = "without either feature nothing reads the list of what is exported"
+    )
 )]
 
 mod exporter;

@@ -39,6 +39,7 @@ impl Variable {
 
     /// The value, as `parse` understands it; `unset` where there is none, or `parse` does not know
     /// it. In the model, which has no environment, always that.
+    #[inline]
     fn read(&self, unset: u64, parse: impl FnOnce(&str) -> Option<u64>) -> u64 {
         match self.word.load(Ordering::Relaxed) {
             _ if cfg!(stillpoint_loom) => unset,
@@ -72,6 +73,7 @@ impl Variable {
     }
 
     /// For one that is on or off.
+    #[inline]
     fn switch(&self, unset: bool) -> bool {
         self.read(unset.into(), |text| switch(text).map(u64::from)) != 0
     }
@@ -96,12 +98,22 @@ pub fn membarrier() -> bool {
 }
 
 /// `STILLPOINT_DEBUG`: whether the C library reports misuse.
+#[inline]
 pub fn debug() -> bool {
     static DEBUG: Variable = Variable::new(
         "STILLPOINT_DEBUG",
         "on (or 1, yes, true): misuse is reported; or off (or 0, no, false), the default",
     );
     DEBUG.switch(false)
+}
+
+/// `STILLPOINT_STATS`: whether the process publishes its statistics.
+pub fn statistics() -> bool {
+    static STATS: Variable = Variable::new(
+        "STILLPOINT_STATS",
+        "on (or 1, yes, true): statistics are published for `stillpoint top`; or off (or 0, no, false), the default",
+    );
+    STATS.switch(false)
 }
 
 /// `STILLPOINT_CALLBACK_DELAY_MS`: how long callbacks are kept.

@@ -4,7 +4,8 @@
 //! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
 //! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock
 //! across user code), [`fork`], [`user_code`] (calls of it), [`memory`] (that can be done without),
-//! [`environment`] (its variables), [`stderr`] (lines on it), `mmap` (address space; Linux). Under `--cfg stillpoint_loom` the same names are answered by a
+//! [`environment`] (its variables), [`trace`] (probes and events), [`stderr`] (lines on it), `mmap` (address space; Linux), [`stats`] (the statistics page
+//! that others read). Under `--cfg stillpoint_loom` the same names are answered by a
 //! model, so that what stands on them is checked as it is, line by line, and not as a copy.
 //!
 //! This crate decides nothing: it knows neither grace periods nor readers.
@@ -24,9 +25,11 @@ pub mod memory;
 pub mod mmap;
 pub mod numa;
 pub mod owned_mutex;
+pub mod stats;
 pub mod stderr;
 pub mod sync;
 pub mod thread;
+pub mod trace;
 pub mod user_code;
 
 mod simple;

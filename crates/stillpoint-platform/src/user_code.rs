@@ -164,10 +164,21 @@ fn marked<R>(what: What, id: u64, work: impl FnOnce() -> R) -> R {
     work()
 }
 
+#[cfg(feature = "tracing")]
+thread_local! {
+    /// The thread is within an event.
+    static WITHIN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread runs a `tracing` subscriber for the library.
+#[cfg(feature = "tracing")]
+pub fn is_telling() -> bool {
+    WITHIN.get()
+}
+
 /// Makes an event, but not within an event. Whether the subscriber panicked.
 #[cfg(feature = "tracing")]
 fn once(event: impl FnOnce()) -> bool {
-    thread_local!(static WITHIN: Cell<bool> = const { Cell::new(false) });
     if WITHIN.replace(true) {
         return false;
     }

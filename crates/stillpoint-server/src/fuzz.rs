@@ -29,6 +29,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
             mode: 0o700,
             tenant: String::new(),
             admin: false,
+            tls: false,
         }],
         threads: 1,
         shutdown: true,

@@ -95,7 +95,8 @@ fn readable(settings: &Settings) -> io::Result<()> {
         .flags
         .as_ref()
         .and_then(|flags| flags.config.as_ref());
-    for path in file.into_iter().chain(&settings.auth_file) {
+    let tls = settings.tls.iter().flat_map(|tls| tls.files());
+    for path in file.into_iter().chain(&settings.auth_file).chain(tls) {
         // (Not opened: that may wait, if it is a pipe.)
         let access = rustix::fs::access(path, rustix::fs::Access::READ_OK);
         access.map_err(|error| {

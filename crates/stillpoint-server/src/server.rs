@@ -29,7 +29,7 @@ pub use crate::process::main;
 /// use stillpoint_server::{config::{Address, Listener, Settings}, server::Server};
 ///
 /// let path = std::env::temp_dir().join(format!("stillcache-doc-{}", std::process::id()));
-/// let listener = Listener { address: Address::Unix(path.clone()), mode: 0o700, tenant: String::new(), admin: false };
+/// let listener = Listener { address: Address::Unix(path.clone()), mode: 0o700, tenant: String::new(), admin: false, tls: false };
 /// let server = Server::start(Settings { listeners: vec![listener], threads: 1, log: false, ..Settings::default() })?;
 /// let handle = server.handle();
 /// let thread = std::thread::spawn(move || server.run(None));
@@ -126,7 +126,7 @@ impl Server {
         })?;
         let mut listeners = inherited
             .into_iter()
-            .map(Open::inherited)
+            .map(|fd| Open::inherited(fd, settings.tls.is_some()))
             .collect::<io::Result<Vec<_>>>()?;
         if listeners.is_empty() {
             for setting in &settings.listeners {
@@ -146,6 +146,9 @@ impl Server {
             debug_clock,
             Box::new(move || wake.wake()),
         ));
+        if let Some(files) = &shared.settings.tls {
+            shared.read_certificate(files).map_err(io::Error::other)?;
+        }
         let (tenants, users) = (
             shared.settings.tenants.clone(),
             shared.settings.users.clone(),
@@ -271,6 +274,12 @@ impl Server {
         settings.listeners.clone_from(&now.listeners);
         settings.item_max = now.item_max;
         settings.check()?;
+        if now.tls.is_some() != settings.tls.is_some() {
+            return Err("TLS cannot be switched on or off without a restart".into());
+        }
+        if let Some(files) = &settings.tls {
+            self.shared.read_certificate(files)?;
+        }
         apply(&self.shared, &settings.tenants, settings.users)?;
         // Last, as it may evict: not for what fails.
         if settings.limit != limit {
@@ -462,6 +471,7 @@ mod tests {
                 mode: 0o700,
                 tenant: String::new(),
                 admin: false,
+                tls: false,
             }],
             threads: 1,
             users: Some(vec![user]),

@@ -1,8 +1,9 @@
 //! What all threads of a server share.
 
 use crate::{
-    config::Settings,
+    config::{Settings, Tls},
     log::Log,
+    net::tls::Certificate,
     space::Directory,
     store::{ManualClock, Store},
     watch::Watchers,
@@ -74,6 +75,10 @@ pub(crate) struct Totals {
     pub(crate) dropped_slow: AtomicU64,
     pub(crate) dropped_memory: AtomicU64,
     pub(crate) buffer_bytes: AtomicUsize,
+    /// Clients that came by TLS and left before their handshake was finished.
+    pub(crate) handshake_errors: AtomicU64,
+    /// When the certificate was read, by the store's clock.
+    pub(crate) certificate_read: AtomicU32,
 }
 
 /// What all threads share.
@@ -89,6 +94,8 @@ pub(crate) struct Shared {
     /// For tests: a clock that clients move, and the system's time when it stood at 0.
     pub(crate) debug_clock: Option<ManualClock>,
     unix_zero: i64,
+    /// What new clients by TLS are shown, and where it was read; none without TLS.
+    pub(crate) certificate: Mutex<Option<(Tls, Certificate)>>,
     directory: Mutex<Arc<Directory>>,
     version: AtomicU64,
     stopping: AtomicBool,
@@ -118,6 +125,7 @@ impl Shared {
             started: Instant::now(),
             debug_clock,
             unix_zero,
+            certificate: Mutex::default(),
             directory: Mutex::default(),
             version: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -155,6 +163,15 @@ impl Shared {
         // Release: pairs with the acquire in `version`.
         self.version.store(version, Ordering::Release);
         result
+    }
+
+    /// Reads the certificate from its files: clients that come from now on are shown it. What is wrong with them changes nothing.
+    pub(crate) fn read_certificate(&self, files: &Tls) -> Result<(), String> {
+        let certificate = Certificate::load(files)?;
+        *lock(&self.certificate) = Some((files.clone(), certificate));
+        let now = self.store.now();
+        self.totals.certificate_read.store(now, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Asks all threads to stop.

@@ -46,6 +46,8 @@ mod map;
 mod node;
 mod space;
 mod span;
+#[cfg(not(stillpoint_loom))]
+mod trace;
 
 #[cfg(not(stillpoint_loom))]
 pub use arena::{

@@ -1,5 +1,6 @@
 //! Log-linear histograms of durations: what a domain has timed, and how it is counted.
 
+use crate::published::{TIMES_WORDS, Tap, Words};
 use std::{
     fmt,
     // std's also in the model, to which counting is no step.
@@ -15,7 +16,7 @@ const PART_BITS: u32 = PARTS.trailing_zeros();
 const LARGEST_BITS: u32 = 40;
 
 /// The number of buckets.
-const BUCKETS: usize = (LARGEST_BITS as usize - PART_BITS as usize + 1) * PARTS as usize;
+pub(crate) const BUCKETS: usize = (LARGEST_BITS as usize - PART_BITS as usize + 1) * PARTS as usize;
 
 /// How long things have taken: a log-linear histogram of nanoseconds, with four buckets for each
 /// power of two. Part of the statistics, which say what is timed. It is a copy: it does not change
@@ -36,6 +37,12 @@ impl Histogram {
         sum: 0,
         buckets: [0; BUCKETS],
     };
+
+    /// Those that a statistics page has: the sum, and the buckets; `None` if they are not as many.
+    pub(crate) fn from_parts(sum: u64, buckets: &[u64]) -> Option<Self> {
+        let buckets = buckets.try_into().ok()?;
+        Some(Self { sum, buckets })
+    }
 
     /// Returns how many durations there are.
     #[must_use]
@@ -157,6 +164,7 @@ const fn lower_end(bucket: usize) -> u64 {
 pub(crate) struct Recorder {
     sum: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
+    tap: Tap,
 }
 
 impl Recorder {
@@ -164,7 +172,21 @@ impl Recorder {
         Self {
             sum: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            tap: Tap::new(),
         }
+    }
+
+    /// Copies it into the statistics page from now on, in the words from `at`.
+    pub(crate) fn publish(&self, words: Words, at: usize) {
+        self.tap.open(words.part(at, TIMES_WORDS));
+        self.copy(0, &self.sum);
+        for (at, bucket) in self.buckets.iter().enumerate() {
+            self.copy(1 + at, bucket);
+        }
+    }
+
+    fn copy(&self, at: usize, count: &AtomicU64) {
+        self.tap.raise(at, count.load(Ordering::Relaxed));
     }
 
     /// Counts a duration that stands for so many.
@@ -172,7 +194,12 @@ impl Recorder {
     pub(crate) fn record(&self, nanos: u64, times: u64) {
         self.sum
             .fetch_add(nanos.wrapping_mul(times), Ordering::Relaxed);
-        self.buckets[bucket_of(nanos)].fetch_add(times, Ordering::Relaxed);
+        let bucket = bucket_of(nanos);
+        self.buckets[bucket].fetch_add(times, Ordering::Relaxed);
+        if self.tap.is_open() {
+            self.copy(0, &self.sum);
+            self.copy(1 + bucket, &self.buckets[bucket]);
+        }
     }
 
     /// A racy snapshot.

@@ -1,16 +1,22 @@
 //! What the crates of Stillpoint that stand on this one need beyond its interface. No part of the
 //! stable interface. In models, `internal_model.rs` stands in its place.
 
-pub use crate::rcu::{Kept, epoch};
+pub use crate::rcu::{Kept, batches, epoch};
 
 use crate::{
-    Destructor,
+    Destructor, Histogram,
     gp::Cookie,
     kvfree::RetireRequest,
     platform::{clock::Nanos, user_code},
     rcu::{self, Domain, Section, global},
 };
 use std::sync::Arc;
+
+/// The durations that a statistics page has, as they are there; `None` if they are of another kind.
+#[must_use]
+pub fn histogram(sum: u64, buckets: &[u64]) -> Option<Histogram> {
+    Histogram::from_parts(sum, buckets)
+}
 
 /// Returns whether `section` is one of the global domain.
 #[inline(always)]

@@ -69,7 +69,13 @@
 //! None is on by default.
 //!
 //! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the
-//!   `tracing` crate.
+//!   `tracing` crate; at the level `TRACE` also grace periods, callbacks, pages of retired objects,
+//!   and waits of threads that retire. A subscriber may panic, block, and use the library. It runs on
+//!   the thread that did it: once no lock is held, outside of sections of the domain, and after the
+//!   call if that promises not to wait ([`Domain::poll`], [`Domain::start_poll`]: at the thread's next
+//!   wait, retire or callback).
+//! * `usdt`: the same as probes for bpftrace, perf and others, each a `nop` while nothing looks.
+//!   Linux. The repository's `scripts/trace` lists them and has examples.
 //! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a
 //!   backtrace, which costs microseconds, allocates, and is not async-signal-safe. Do not fork with
 //!   it: the standard library takes a lock for each backtrace, which a thread that the fork removes
@@ -95,11 +101,13 @@ mod histogram;
 #[doc(hidden)]
 pub mod internal;
 mod kvfree;
+mod published;
 #[cfg(not(stillpoint_loom))]
 mod rcu;
 mod statistics;
 #[cfg(not(stillpoint_loom))]
 pub mod tasks_trace;
+mod trace;
 
 pub(crate) use stillpoint_platform as platform;
 
@@ -112,7 +120,8 @@ pub use kvfree::Destructor;
 pub use rcu::{
     CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
     Rcu, RcuOption, Retired, Section, Snapshot, StaticGuard, Weigh, barrier, call, global,
-    kvfree_barrier, read, read_lock, retire, synchronize, synchronize_expedited,
+    kvfree_barrier, publish_statistics, read, read_lock, retire, synchronize,
+    synchronize_expedited,
 };
 pub use statistics::Statistics;
 

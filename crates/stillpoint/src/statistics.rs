@@ -63,9 +63,10 @@ pub struct Statistics {
     /// three within a minute it stays down: barriers then do its work, and tasks that wait ask
     /// again by themselves.
     pub service_failures: u64,
-    /// How long grace periods have taken, from start to end. Those that readers have held up are
-    /// all timed, since a waiting thread has found that they do; of the others one in 128 is, and
-    /// counts for 128. So the count is an estimate of grace_periods.
+    /// How long grace periods have taken. Those that readers hold up are all timed, from the moment
+    /// at which a waiting thread first finds that they do, which is later than the start. Of the
+    /// others one in 128 is timed, from start to end, and counts for 128. So the count is an
+    /// estimate of grace_periods.
     pub grace_period_times: Histogram,
     /// How long callbacks have taken, from being queued to the end of the pass that has invoked
     /// them. Those that have arrived together count as queued when the first of them was.
@@ -106,10 +107,7 @@ impl Statistics {
             objects_leaked: counts.leaked,
             stalls: engine.stalls(),
             service_stalls: engine.service_stalls(),
-            panics: counts.panicked
-                + engine.callbacks_panicked()
-                + engine.wakers_panicked()
-                + engine.stall_handlers_panicked(),
+            panics: counts.panicked + engine.panics(),
             service_failures: engine.service_failures(),
             grace_period_times: engine.grace_period_times(),
             callback_times: engine.callback_times(),

@@ -72,6 +72,11 @@ struct stillpoint_hierarchy;
 struct stillpoint_lru;
 
 /*
+ A hash map of nodes that the program embeds in its objects: see <stillpoint/map.h>.
+ */
+struct stillpoint_map;
+
+/*
  A watch for memory pressure.
  */
 struct stillpoint_pressure;
@@ -286,9 +291,10 @@ struct stillpoint_statistics {
    */
   uint64_t service_failures;
   /*
-   How long grace periods have taken, from start to end. Those that readers have held up are
-   all timed, since a waiting thread has found that they do; of the others one in 128 is, and
-   counts for 128. So the count is an estimate of grace_periods.
+   How long grace periods have taken. Those that readers hold up are all timed, from the moment
+   at which a waiting thread first finds that they do, which is later than the start. Of the
+   others one in 128 is timed, from start to end, and counts for 128. So the count is an
+   estimate of grace_periods.
    */
   struct stillpoint_histogram grace_period_times;
   /*
@@ -861,6 +867,20 @@ int stillpoint_domain_barrier(struct stillpoint_domain *domain);
 int stillpoint_domain_kvfree_barrier(struct stillpoint_domain *domain);
 
 /*
+ Waits like stillpoint_domain_kvfree_barrier(), and also until what destructors of these objects have
+ retired on their own threads has been freed, what that has retired, and so on. Blocks of malloc() have
+ no destructors: it is for processes whose Rust or C++ parts retire in the same domain, before their code
+ is unloaded. It takes as many grace periods as the chain is long, and does not return while other
+ threads go on retiring objects whose destructors retire. Not async-signal-safe. -EDEADLK as for
+ stillpoint_domain_barrier().
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_kvfree_barrier_nested(struct stillpoint_domain *domain);
+
+/*
  Delays callbacks of the domain that are queued from now on, by stillpoint_call() and by the
  liburcu flavour that the domain belongs to, by at least so many milliseconds (in whole batches,
  so by up to twice as many). The default is 0, or STILLPOINT_CALLBACK_DELAY_MS in the
@@ -1180,6 +1200,241 @@ int stillpoint_shrinker_covers(struct stillpoint_shrinker *shrinker, struct stil
  The handle is not used again.
  */
 void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
+
+/*
+ Makes a map with room for so many nodes: cds_lfht_new(). Its readers are in sections of the domain
+ (NULL is the global one). The table grows and shrinks by itself, with STILLPOINT_MAP_KEEP_CAPACITY
+ in the flags not below what it is made for. Does not block; not async-signal-safe. A domain that is
+ destroyed before its maps ends with the last of these.
+
+ -EINVAL for null or unknown flags; -ENOMEM.
+
+ # Safety
+
+ The domain is NULL or alive; the handle can be written to `map`.
+ */
+int stillpoint_map_new(struct stillpoint_domain *domain, size_t capacity, unsigned int flags, struct stillpoint_map **map);
+
+/*
+ Ends a map, and hands its nodes, if there are some, to the function, which may free them at once:
+ cds_lfht_destroy(). Waits for a millisecond or two if the service thread is moving the table; not
+ async-signal-safe. No thread uses the map any more: where readers have found it by a pointer, wait
+ for a grace period between taking that away and this. NULL does nothing.
+
+ -ENOTEMPTY for a map with nodes if the function is NULL (liburcu's -EPERM); the map is then as it
+ was.
+
+ # Safety
+
+ The map is NULL, or alive and used by no other thread, nor afterwards.
+ */
+int stillpoint_map_destroy(struct stillpoint_map *map, stillpoint_map_node_function function, void *data);
+
+/*
+ Returns a node with that hash for which the function returns other than 0; NULL if there is none:
+ cds_lfht_lookup(). The node stays valid until the caller's section ends. Takes no lock, writes
+ nothing, never blocks; async-signal-safe if the function is.
+
+ Outside of a section undefined; if misuse is reported, then NULL, where it can be seen (not while
+ another thread is in a section).
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain; the function may be called with nodes
+ and the key.
+ */
+struct stillpoint_map_node *stillpoint_map_lookup(const struct stillpoint_map *map,
+                                                  uint64_t hash,
+                                                  stillpoint_match_function function,
+                                                  const void *key);
+
+/*
+ As stillpoint_map_lookup(), for maps with duplicates: the others come by
+ stillpoint_map_next_duplicate() with the same function and key. The result is in `iter->node`, too.
+
+ # Safety
+
+ As there; the iterator can be written to, and is used in this section alone.
+ */
+struct stillpoint_map_node *stillpoint_map_first_duplicate(const struct stillpoint_map *map,
+                                                           uint64_t hash,
+                                                           stillpoint_match_function function,
+                                                           const void *key,
+                                                           struct stillpoint_map_iter *iter);
+
+/*
+ Returns the next node with that key; NULL behind the last: cds_lfht_next_duplicate(). One that is in
+ the map throughout is returned once; one that is put in or taken out meanwhile may be or not. Costs
+ and signals as stillpoint_map_lookup(). After stillpoint_map_first(): NULL.
+
+ # Safety
+
+ The iterator is stillpoint_map_first_duplicate()'s, in the same section.
+ */
+struct stillpoint_map_node *stillpoint_map_next_duplicate(struct stillpoint_map_iter *iter,
+                                                          stillpoint_match_function function,
+                                                          const void *key);
+
+/*
+ Begins a walk over all nodes, and returns the first one; NULL if there is none: cds_lfht_first(). In
+ no order that means anything. One that is in the map throughout is returned once, also while the
+ table grows and shrinks; one that is put in, taken out or replaced meanwhile may be or not. Writers
+ go on, and the caller may take out what it has been given. Takes no lock; async-signal-safe. The
+ result is in `iter->node`, too.
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain; the iterator can be written to, and is
+ used in this section alone.
+ */
+struct stillpoint_map_node *stillpoint_map_first(const struct stillpoint_map *map, struct stillpoint_map_iter *iter);
+
+/*
+ Returns the next node of a walk; NULL behind the last: cds_lfht_next(). After
+ stillpoint_map_first_duplicate(): the next one with that hash, whatever its key is.
+
+ # Safety
+
+ The iterator is stillpoint_map_first()'s, in the same section.
+ */
+struct stillpoint_map_node *stillpoint_map_next(struct stillpoint_map_iter *iter);
+
+/*
+ Puts a node in, beside those with the same key that are there: cds_lfht_add(). The node needs no
+ initialisation, lies at a multiple of 8, and is the map's until a grace period after it was taken
+ out or replaced. Allocates if its bucket is full; does not block, but for a lock of the bucket, which
+ other threads hold for nanoseconds; not async-signal-safe. Each of many nodes with one hash costs
+ more to find and to put in than the one before it.
+
+ -EINVAL for null; -ENOMEM; -EBUSY for a node that is in this map with that hash, and -EPERM outside
+ of a section, if misuse is reported. The node is then the caller's still.
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain. The node is in no map, and no reader can
+ find it any more.
+ */
+int stillpoint_map_add(struct stillpoint_map *map, uint64_t hash, struct stillpoint_map_node *new_);
+
+/*
+ Puts a node in, unless one with its key is there: cds_lfht_add_unique(). Otherwise as
+ stillpoint_map_add(). The function is called without a lock held, again if another thread changes
+ the bucket meanwhile.
+
+ -EEXIST if there is one, which is written to `existing`, unless that is NULL, and valid until the
+ section ends; -EBUSY if that is the node itself.
+
+ # Safety
+
+ As there; the function may be called with nodes and the key; `existing` is NULL or can be written
+ to.
+ */
+int stillpoint_map_add_unique(struct stillpoint_map *map,
+                              uint64_t hash,
+                              stillpoint_match_function function,
+                              const void *key,
+                              struct stillpoint_map_node *new_,
+                              struct stillpoint_map_node **existing);
+
+/*
+ Puts a node in, in the place of one with its key, if there is one: cds_lfht_add_replace(). A reader
+ finds one of the two. Otherwise as stillpoint_map_add_unique(). The one that was replaced, or NULL, is
+ written to `old`; it may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
+
+ -EINVAL, -ENOMEM, -EBUSY and -EPERM as there.
+
+ # Safety
+
+ As there; `old` can be written to.
+ */
+int stillpoint_map_add_replace(struct stillpoint_map *map,
+                               uint64_t hash,
+                               stillpoint_match_function function,
+                               const void *key,
+                               struct stillpoint_map_node *new_,
+                               struct stillpoint_map_node **old);
+
+/*
+ Puts a node in the place of one that the caller has found in its section, and that has the same hash
+ and key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
+ stillpoint_map_add(); not async-signal-safe. The old one may be freed after a grace period.
+
+ -ENOENT if the old one is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section,
+ if misuse is reported.
+
+ # Safety
+
+ The map is NULL or alive; inside the section in which `old` was found, or `old` is kept by other
+ means. The new node is in no map, and no reader can find it any more.
+ */
+int stillpoint_map_replace(struct stillpoint_map *map, struct stillpoint_map_node *old, struct stillpoint_map_node *new_);
+
+/*
+ Takes a node out: cds_lfht_del(). Of several threads that do that, one gets 0: the node is its own,
+ and may be freed, or put in again, after a grace period. Never fails for lack of memory; blocks no
+ longer than stillpoint_map_add(); not async-signal-safe.
+
+ -ENOENT if it is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section, if misuse
+ is reported.
+
+ # Safety
+
+ The map is NULL or alive; inside the section in which the node was found, or it is kept by other means.
+ It has been in a map.
+ */
+int stillpoint_map_del(struct stillpoint_map *map, struct stillpoint_map_node *old);
+
+/*
+ Returns whether a node that has been in a map is in this one: !cds_lfht_is_node_deleted(). A look-up:
+ takes no lock, never blocks; async-signal-safe. False for null.
+
+ # Safety
+
+ As for stillpoint_map_del().
+ */
+bool stillpoint_map_has(const struct stillpoint_map *map, struct stillpoint_map_node *of);
+
+/*
+ Returns how many nodes there are, exactly while no thread changes the map: cds_lfht_count_nodes(), but
+ without looking at the nodes, and outside of sections, too. Async-signal-safe. 0 for NULL.
+
+ # Safety
+
+ The map is NULL or alive.
+ */
+size_t stillpoint_map_count(const struct stillpoint_map *map);
+
+/*
+ Returns how many nodes the table has room for before it grows. Async-signal-safe. 0 for NULL.
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain.
+ */
+size_t stillpoint_map_capacity(const struct stillpoint_map *map);
+
+/*
+ Makes room for so many more nodes, below which the table does not shrink then: cds_lfht_resize() to
+ more. Does not wait for that: the table moves as it does when it grows, a few buckets with each change,
+ and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
+ than any table has; -EPERM outside of a section, if misuse is reported.
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain.
+ */
+int stillpoint_map_reserve(struct stillpoint_map *map, size_t nodes);
+
+/*
+ Lets the table shrink to what its nodes need, below what the map was made for or has reserved:
+ cds_lfht_resize() to less. Does not wait for that. A map with fewer nodes than it had shrinks without
+ this. Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain.
+ */
+int stillpoint_map_shrink(struct stillpoint_map *map);
 
 /*
  Starts a thread that waits until the system reports memory pressure, and then frees memory by

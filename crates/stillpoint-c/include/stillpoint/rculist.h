@@ -76,9 +76,6 @@ STILLPOINT_INLINE_ int hlist_empty(const struct hlist_head *head)
 
 #endif
 
-/* The struct that a link is part of. */
-#define STILLPOINT_AROUND_(link, type, member) STILLPOINT_CAST_(type *, STILLPOINT_CAST_(char *, link) - offsetof(type, member))
-
 /* ---- Rings ---- */
 
 /* Makes a head an empty list where readers may be looking at it already. */

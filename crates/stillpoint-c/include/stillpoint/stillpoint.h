@@ -237,6 +237,11 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_barrier(void)
     return stillpoint_domain_kvfree_barrier(STILLPOINT_NULL_);
 }
 
+STILLPOINT_INLINE_ int stillpoint_kvfree_barrier_nested(void)
+{
+    return stillpoint_domain_kvfree_barrier_nested(STILLPOINT_NULL_);
+}
+
 /* rcu_read_lock_held(). In a section a few instructions and no call. */
 STILLPOINT_INLINE_ bool stillpoint_read_lock_held(void)
 {
@@ -266,6 +271,9 @@ STILLPOINT_INLINE_ int stillpoint_kvfree_one_(void *block)
 #else
 #define STILLPOINT_CAST_(type, pointer) ((type)(pointer))
 #endif
+
+/* The struct that a link or a node is part of. */
+#define STILLPOINT_AROUND_(link, type, member) STILLPOINT_CAST_(type *, STILLPOINT_CAST_(char *, link) - offsetof(type, member))
 
 STILLPOINT_INLINE_ int stillpoint_kvfree_two_(void *block, size_t offset)
 {

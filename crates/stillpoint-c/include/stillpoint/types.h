@@ -79,6 +79,23 @@ typedef void (*stillpoint_release_function)(void *object);
 typedef int (*stillpoint_isolate_function)(struct stillpoint_entry *entry, void *object, void *data);
 typedef void (*stillpoint_relieved_function)(const struct stillpoint_relieved *relieved, void *data);
 
+/* What a program embeds in the objects of a map: see <stillpoint/map.h>. It needs no initialisation. */
+struct stillpoint_map_node {
+    uint64_t opaque;
+};
+
+/* A place in a map, of a section. `node` is what was found last, or NULL. */
+struct stillpoint_map_iter {
+    struct stillpoint_map_node *node;
+    uint64_t opaque[8];
+};
+
+/* For stillpoint_map_new(): the table does not shrink below what it is made for. */
+#define STILLPOINT_MAP_KEEP_CAPACITY 1u
+
+typedef int (*stillpoint_match_function)(struct stillpoint_map_node *node, const void *key);
+typedef void (*stillpoint_map_node_function)(struct stillpoint_map_node *node, void *data);
+
 /* ---- The inlined read side. What follows up to the functions is the library's and the header's own business. ---- */
 
 /* A thread's record. Only its owner writes the word: its nesting in the low 16 bits, above them when its section began. */

@@ -194,6 +194,7 @@ int main(int count_of_arguments, char **arguments)
     CHECK(stillpoint_barrier() == -EDEADLK && said("wait for itself"));
     CHECK(stillpoint_kvfree(malloc(8)) == 0);
     CHECK(stillpoint_kvfree_barrier() == -EDEADLK && said("wait for itself"));
+    CHECK(stillpoint_kvfree_barrier_nested() == -EDEADLK && said("wait for itself"));
     CHECK(stillpoint_read_unlock() == 0);
     CHECK(stillpoint_barrier() == 0);
     CHECK(barrier_in_callback == -EDEADLK && said("wait for itself"));

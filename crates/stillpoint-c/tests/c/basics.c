@@ -128,6 +128,7 @@ int main(void)
     CHECK(stillpoint_barrier() == 0);
     CHECK(__atomic_load_n(&called, __ATOMIC_RELAXED) == calls);
     CHECK(stillpoint_kvfree_barrier() == 0);
+    CHECK(stillpoint_kvfree(malloc(16)) == 0 && stillpoint_kvfree_barrier_nested() == 0);
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     for (int n = 0; n < 5; n++) {
         CHECK(pthread_join(threads[n], NULL) == 0);

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stillpoint/map.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -183,6 +184,44 @@ static void stalled(const struct stillpoint_stall *stall, void *data)
     (void)data;
 }
 
+enum { MAPPED = 60 };
+
+static int is_one(struct stillpoint_map_node *node, const void *one)
+{
+    return node == one;
+}
+
+/* A map that grows, shrinks and has chains. */
+static void use_map(struct stillpoint_domain *domain)
+{
+    struct stillpoint_map *map;
+    struct stillpoint_map_node nodes[MAPPED], *existing;
+    struct stillpoint_map_iter iter;
+    bool added[MAPPED];
+    size_t count = 0, visited = 0;
+    if (!DONE(stillpoint_map_new(domain, 0, 0, &map))) {
+        return;
+    }
+    stillpoint_domain_read_lock(domain);
+    for (uint64_t n = 0; n < MAPPED; n++) {
+        added[n] = DONE(stillpoint_map_add_unique(map, n / 9, is_one, &nodes[n], &nodes[n], &existing));
+        count += added[n];
+        CHECK(stillpoint_map_count(map) == count);
+    }
+    (void)DONE(stillpoint_map_reserve(map, 1000));
+    CHECK(stillpoint_map_shrink(map) == 0);
+    for (uint64_t n = 0; n < MAPPED; n++) {
+        CHECK((stillpoint_map_lookup(map, n / 9, is_one, &nodes[n]) == &nodes[n]) == added[n]);
+    }
+    stillpoint_map_for_each(map, &iter, existing) {
+        visited++;
+        CHECK(stillpoint_map_del(map, existing) == 0);
+    }
+    CHECK(visited == count && stillpoint_map_count(map) == 0);
+    CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    CHECK(stillpoint_map_destroy(map, NULL, NULL) == 0);
+}
+
 static void use_domain(struct stillpoint_domain *domain)
 {
     stillpoint_domain_on_stall(domain, stalled, NULL);
@@ -192,7 +231,8 @@ static void use_domain(struct stillpoint_domain *domain)
     call(domain);
     retire(domain);
     CHECK(stillpoint_domain_barrier(domain) == 0);
-    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0);
+    use_map(domain);
+    CHECK(stillpoint_domain_kvfree_barrier(domain) == 0 && stillpoint_domain_kvfree_barrier_nested(domain) == 0);
     struct stillpoint_guard *guard = stillpoint_domain_guard(domain);
     if (MADE(guard)) {
         (void)DONE(stillpoint_guard_name(guard, "task"));

@@ -28,6 +28,7 @@ mod quick_cache;
 mod scc;
 mod sdd;
 mod seize;
+pub mod servers;
 mod std_rwlock;
 mod tinyufo;
 mod tokio;
@@ -181,6 +182,14 @@ pub fn available(chosen: &Choice) -> Choice {
             "stillpoint: {} left out: it refuses membarrier(MEMBARRIER_CMD_GLOBAL): {error}",
             kernel::NAME
         );
+    }
+    for kind in servers::Kind::ALL {
+        if chosen.includes(kind.name())
+            && let Some(reason) = kind.missing()
+        {
+            present.retain(|&peer| peer != kind.name());
+            eprintln!("stillpoint: {reason}");
+        }
     }
     present
 }

@@ -15,6 +15,7 @@ pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
     "map",
     "epoch",
     "cache",
+    "server",
     "sim-sync",
     "sim-bridge",
     "sim-trace",
@@ -54,26 +55,28 @@ pub struct Extent {
 }
 
 /// A scale experiment: seconds that a round takes, and the rounds of a quick report.
-const SCALE: [(&str, f64, u32); 9] = [
+const SCALE: [(&str, f64, u32); 10] = [
     ("kfree", 8.5, 2),
     ("read", 13.0, 2),
     ("sync", 16.0, 2),
-    ("trace", 12.0, 2),
-    ("lru", 11.0, 2),
+    ("trace", 12.0, 1),
+    ("lru", 11.0, 1),
     ("vmap", 11.0, 1),
     ("map", 20.0, 1),
     ("epoch", 11.0, 1),
     ("cache", 13.0, 1),
+    ("server", 22.0, 1),
 ];
 
 /// Those of an experiment's scenarios that are in a report, where it is not all.
-const SCENARIOS: [(&str, &str); 3] = [
+const SCENARIOS: [(&str, &str); 4] = [
     (
         "map",
         "get-100000,readheavy-2,exchange-2,rapidgrow-2-grow,memory",
     ),
     ("epoch", "pin,box-2,moka-50,flood-loaded"),
     ("cache", "read-2,mixed-2,isolation"),
+    ("server", "get-1,get-pipelined,isolation"),
 ];
 
 /// The default number of rounds of an experiment.

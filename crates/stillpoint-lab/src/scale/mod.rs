@@ -23,6 +23,7 @@ mod lru;
 mod map;
 mod memory;
 mod read;
+mod server;
 mod sync;
 mod trace;
 mod vmap;
@@ -64,6 +65,10 @@ enum Experiment {
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
+    /// Ask cache servers over a Unix socket: stillcache, memcached, redis. Processor time, latencies,
+    /// memory, hits, and what a neighbour costs a tenant. replay-p6 runs only if it is named; all but
+    /// get, set and mixed run in one round, unless they are named
+    Server(Selection<server::Work>),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
     Sync(Selection<sync::Work>),
     /// Read in sections that sleep or await: what a grace period takes among them, and what they
@@ -92,6 +97,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Experiment::Lru(selection) => experiment::run(selection),
         Experiment::Map(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
+        Experiment::Server(selection) => experiment::run(selection),
         Experiment::Sync(selection) => experiment::run(selection),
         Experiment::Trace(selection) => experiment::run(selection),
         Experiment::Vmap(selection) => experiment::run(selection),
@@ -108,6 +114,7 @@ fn list() -> String {
         experiment::list::<lru::Work>(),
         experiment::list::<map::Work>(),
         experiment::list::<read::Work>(),
+        experiment::list::<server::Work>(),
         experiment::list::<sync::Work>(),
         experiment::list::<trace::Work>(),
         experiment::list::<vmap::Work>(),
@@ -125,6 +132,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
         map::Work::NAME => experiment::measure::<map::Work>(request),
         read::Work::NAME => experiment::measure::<read::Work>(request),
+        server::Work::NAME => experiment::measure::<server::Work>(request),
         sync::Work::NAME => experiment::measure::<sync::Work>(request),
         trace::Work::NAME => experiment::measure::<trace::Work>(request),
         vmap::Work::NAME => experiment::measure::<vmap::Work>(request),
@@ -160,6 +168,7 @@ mod tests {
         assert_possible_values::<lru::Work>();
         assert_possible_values::<map::Work>();
         assert_possible_values::<read::Work>();
+        assert_possible_values::<server::Work>();
         assert_possible_values::<sync::Work>();
         assert_possible_values::<trace::Work>();
         assert_possible_values::<vmap::Work>();

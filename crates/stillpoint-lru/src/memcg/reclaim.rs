@@ -20,6 +20,7 @@ use super::{
     scan_plan::Unprotected,
     shrinker::Scope,
 };
+use crate::trace;
 use std::{collections::HashMap, sync::atomic::Ordering};
 use stillpoint_platform::memory;
 
@@ -56,6 +57,8 @@ fn pass(
     if enough() {
         return 0;
     }
+    let number = u64::from(target.number());
+    trace::mm_vmscan_memcg_reclaim_begin(number, target.counter().usage());
     let freed = match subtree(target) {
         Some(members) => Pass {
             target,
@@ -69,6 +72,8 @@ fn pass(
     for level in target.and_ancestors() {
         level.events.reclaimed.fetch_add(freed, Ordering::Relaxed);
     }
+    trace::mm_vmscan_memcg_reclaim_end(number, target.counter().usage(), freed);
+    trace::emit();
     freed
 }
 
@@ -148,6 +153,7 @@ impl Pass<'_> {
                                     member.overage(protect_low)
                                 };
                                 freed += shrinker.shrink(&scope, priority, part, resched, &enough);
+                                trace::emit();
                             }
                         }
                     }

@@ -7,7 +7,7 @@ use std::{
     ptr::{self, NonNull},
     sync::Arc,
 };
-use stillpoint::{Guard, global};
+use stillpoint::{Guard, global, internal::try_call};
 use stillpoint_platform::sync::Ordering;
 
 /// An array that has been replaced. Sections that have begun may use it: it is retired when this is
@@ -62,13 +62,15 @@ impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
         self.grow(len, |old, _layout| {
             let address = old.as_ptr().expose_provenance();
-            global().call(move || {
+            // Not `call`, which runs a subscriber of `tracing`: the caller has a lock.
+            let is_queued = try_call(global(), move || {
                 // SAFETY: an array of this type that stays for ever.
                 let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
                 slots
                     .iter()
                     .for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
             });
+            assert!(is_queued, "memory for a callback");
         })
     }
 }

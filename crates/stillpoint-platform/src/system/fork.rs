@@ -131,7 +131,7 @@ impl Drop for AtForkHandle {
 /// Registers `reset_in_child` as a fork handler. Two threads may both find that missing and
 /// register it: to run it twice does no harm, while waiting for the other thread would, if a fork
 /// removed it. Without memory the next call tries again.
-fn ensure_handler() {
+pub(crate) fn ensure_handler() {
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     // Acquire, pairs with the store below, in `ensure_handler`: a thread that finds it registered
     // forks after that.
@@ -169,6 +169,11 @@ fn register() -> bool {
 )]
 unsafe fn reset_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    #[cfg(all(target_os = "linux", not(miri)))]
+    // SAFETY: the caller's promise; first of all, because the subjects count in the page.
+    unsafe {
+        crate::stats::reset_in_child();
+    }
     let mut free = FreeList(ptr::null());
     // Acquire, pairs with `grow`: an entry that is found is complete.
     let mut at = ENTRIES.load(Ordering::Acquire);

@@ -1,6 +1,8 @@
 //! The TOML file, and the file with passwords.
 
-use super::{Address, Listener, Settings, Tenant, flags::resolve, parse_bytes};
+use super::{
+    Address, ClientCertificates, Listener, Settings, Tenant, Tls, flags::resolve, parse_bytes,
+};
 use crate::{space::User, store::Limits};
 use serde::Deserialize;
 use std::{
@@ -23,12 +25,59 @@ struct File {
     shutdown: Option<bool>,
     auth_file: Option<PathBuf>,
     user_name: Option<String>,
+    tls: Option<FileTls>,
     #[serde(default)]
     listen: Vec<FileListener>,
     #[serde(default)]
     tenant: Vec<FileTenant>,
     #[serde(default)]
     user: Vec<FileUser>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct FileTls {
+    chain: PathBuf,
+    key: PathBuf,
+    authority: Option<PathBuf>,
+    #[serde(default)]
+    client_certificates: FileClients,
+    #[serde(default)]
+    min_version: FileVersion,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum FileClients {
+    #[default]
+    None,
+    Optional,
+    Required,
+}
+
+#[derive(Debug, Default, Deserialize)]
+enum FileVersion {
+    #[default]
+    #[serde(rename = "1.2")]
+    V12,
+    #[serde(rename = "1.3")]
+    V13,
+}
+
+impl From<FileTls> for Tls {
+    fn from(file: FileTls) -> Self {
+        Self {
+            chain: file.chain,
+            key: file.key,
+            authority: file.authority,
+            clients: match file.client_certificates {
+                FileClients::None => ClientCertificates::None,
+                FileClients::Optional => ClientCertificates::Optional,
+                FileClients::Required => ClientCertificates::Required,
+            },
+            only_1_3: matches!(file.min_version, FileVersion::V13),
+        }
+    }
 }
 
 /// A number of bytes, or one with a unit.
@@ -58,6 +107,8 @@ struct FileListener {
     tenant: String,
     #[serde(default)]
     admin: bool,
+    /// Whether TLS is spoken; by default over TCP where there is `[tls]`.
+    tls: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -116,8 +167,10 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
     settings.auth_file = file.auth_file.or(settings.auth_file.take());
     settings.user = file.user_name.or(settings.user.take());
+    let tls = file.tls.is_some();
+    settings.tls = file.tls.map(Tls::from).or(settings.tls.take());
     for listener in file.listen {
-        settings.listeners.extend(listeners(listener)?);
+        settings.listeners.extend(listeners(listener, tls)?);
     }
     for tenant in file.tenant {
         let mut limits = Limits::default();
@@ -150,7 +203,7 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     Ok(())
 }
 
-fn listeners(listener: FileListener) -> Result<Vec<Listener>, String> {
+fn listeners(listener: FileListener, tls: bool) -> Result<Vec<Listener>, String> {
     let addresses = match (&listener.address, &listener.path) {
         (Some(address), None) => resolve(address, 11211)?
             .into_iter()
@@ -164,7 +217,10 @@ fn listeners(listener: FileListener) -> Result<Vec<Listener>, String> {
         .ok()
         .filter(|mode| *mode <= 0o777);
     let mode = mode.ok_or("[[listen]]: mode is octal, as \"0700\"")?;
-    let listener = |address| Listener {
+    let listener = |address: Address| Listener {
+        tls: listener
+            .tls
+            .unwrap_or(tls && matches!(address, Address::Tcp(_))),
         address,
         mode,
         tenant: listener.tenant.clone(),

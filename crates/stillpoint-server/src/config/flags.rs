@@ -1,6 +1,6 @@
 //! The command line, as memcached's where the meaning is the same.
 
-use super::{Address, Binding, Listener, Settings, file, parse_bytes};
+use super::{Address, Binding, ClientCertificates, Listener, Settings, Tls, file, parse_bytes};
 use clap::{ArgAction, Parser};
 use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
@@ -70,6 +70,9 @@ pub struct Flags {
     /// File of name:password lines; clients have to authenticate
     #[arg(short = 'Y', long)]
     pub auth_file: Option<PathBuf>,
+    /// Speak TLS over TCP, but for addresses of -l that begin with notls: (-o ssl_chain_cert, ssl_key)
+    #[arg(short = 'Z', long)]
+    pub enable_ssl: bool,
     /// Only 0: UDP is not spoken
     #[arg(short = 'U', long, allow_negative_numbers = true)]
     pub udp_port: Option<i32>,
@@ -88,7 +91,8 @@ pub struct Flags {
     /// TOML file with tenants, users, listeners and the rest
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Options: idle_timeout=SECONDS, send_timeout=SECONDS; memcached's for slabs and lists are ignored
+    /// Options: idle_timeout=SECONDS, send_timeout=SECONDS; for -Z ssl_chain_cert=FILE, ssl_key=FILE,
+    /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=tlsv1.2 or tlsv1.3; memcached's for slabs and lists are ignored
     #[arg(short = 'o', long = "extended", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Print the version
@@ -175,6 +179,9 @@ impl Flags {
         if self.udp_port.is_some_and(|port| port != 0) {
             notes.push("-U: UDP is not spoken; clients of memcached have not used it by default since 1.5.6".into());
         }
+        if self.enable_ssl && settings.tls.is_none() {
+            settings.tls = Some(Tls::default());
+        }
         for option in self.options.iter().filter(|option| !option.is_empty()) {
             self.option(option, &mut settings, &mut notes)?;
         }
@@ -182,6 +189,11 @@ impl Flags {
             settings.auth_file = Some(path.clone());
         }
         file::read_users(&mut settings)?;
+        if let Some(tls) = &settings.tls
+            && tls.files().any(|file| file.as_os_str().is_empty())
+        {
+            return Err("-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or [tls] in the file".into());
+        }
         settings.flags = Some(Arc::new(self.clone()));
         self.listeners(&mut settings)?;
         settings.check()?;
@@ -205,6 +217,7 @@ impl Flags {
             "idle_timeout" => settings.idle_timeout = seconds()?,
             "send_timeout" => settings.send_timeout = seconds()?,
             // For tests; not in the help.
+            _ if name.starts_with("ssl_") => self.ssl(name, value, settings)?,
             "admin" => settings.admin_clients = true,
             "debug" => settings.debug = true,
             _ if IGNORED.contains(&name)
@@ -221,17 +234,43 @@ impl Flags {
         Ok(())
     }
 
+    /// An option for TLS. Without -Z it is for nothing, as with memcached.
+    fn ssl(&self, name: &str, value: &str, settings: &mut Settings) -> Result<(), String> {
+        let mut without = Tls::default();
+        let tls = settings.tls.as_mut().unwrap_or(&mut without);
+        match (name, value) {
+            ("ssl_chain_cert", _) => tls.chain = value.into(),
+            ("ssl_key", _) => tls.key = value.into(),
+            ("ssl_ca_cert", _) => tls.authority = Some(value.into()),
+            ("ssl_verify_mode", "0") => tls.clients = ClientCertificates::None,
+            ("ssl_verify_mode", "1") => tls.clients = ClientCertificates::Optional,
+            ("ssl_verify_mode", "2" | "3") => tls.clients = ClientCertificates::Required,
+            ("ssl_min_version", "0" | "tlsv1.2") => tls.only_1_3 = false,
+            ("ssl_min_version", "1" | "tlsv1.3") => tls.only_1_3 = true,
+            // Sizes of buffers that are others here, and what ends with the connection.
+            ("ssl_wbuf_size" | "ssl_session_cache", _) => {}
+            ("ssl_verify_mode" | "ssl_min_version", _) => {
+                return Err(format!(
+                    "-o {name}={value}: there is no such value; see --help"
+                ));
+            }
+            _ => return Err(format!("-o {name}: there is no such option; see --help")),
+        }
+        Ok(())
+    }
+
     fn listeners(&self, settings: &mut Settings) -> Result<(), String> {
         let mode = u32::from_str_radix(&self.unix_mask, 8)
             .ok()
             .filter(|mode| *mode <= 0o777);
         let mode =
             mode.ok_or_else(|| format!("-a {}: permissions are octal, as 0700", self.unix_mask))?;
-        let listener = |address, admin| Listener {
+        let listener = |address, admin, tls| Listener {
             address,
             mode,
             tenant: String::new(),
             admin,
+            tls,
         };
         let from_file = !settings.listeners.is_empty();
         let tcp = self.port.is_some()
@@ -251,10 +290,12 @@ impl Flags {
                 &self.listen[..]
             };
             for host in hosts {
-                for address in resolve(host, port)? {
+                let plain = host.strip_prefix("notls:");
+                let tls = self.enable_ssl && plain.is_none();
+                for address in resolve(plain.unwrap_or(host), port)? {
                     settings
                         .listeners
-                        .push(listener(Address::Tcp(address), false));
+                        .push(listener(Address::Tcp(address), false, tls));
                 }
             }
         }
@@ -262,7 +303,7 @@ impl Flags {
             if let Some(path) = path {
                 settings
                     .listeners
-                    .push(listener(Address::Unix(path.clone()), admin));
+                    .push(listener(Address::Unix(path.clone()), admin, false));
             }
         }
         Ok(())
@@ -377,11 +418,34 @@ mod tests {
             "-S",
             "-o idle_timeout=x",
             "extra",
+            "-Z",
+            "-Z -o ssl_chain_cert=c",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=9",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_ciphers=x",
             "-Y /nonexistent",
             "--config /nonexistent",
         ] {
             assert!(settings(line).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn tls_is_for_tcp_where_it_is_not_declined() {
+        let (all, _) = settings("-Z -l 127.0.0.1:5,notls:127.0.0.1:6 -o ssl_chain_cert=c,ssl_key=k,ssl_ca_cert=a,ssl_verify_mode=2,ssl_min_version=tlsv1.3 --admin-socket /s").unwrap();
+        let tls: Vec<_> = all.listeners.iter().map(|listener| listener.tls).collect();
+        assert_eq!(tls, [true, false, false]);
+        assert_eq!(
+            all.tls,
+            Some(Tls {
+                chain: "c".into(),
+                key: "k".into(),
+                authority: Some("a".into()),
+                clients: ClientCertificates::Required,
+                only_1_3: true,
+            })
+        );
+        let (none, _) = settings("-o ssl_chain_cert=c,ssl_key=k").unwrap();
+        assert!(none.tls.is_none() && !none.listeners[0].tls);
     }
 
     #[test]

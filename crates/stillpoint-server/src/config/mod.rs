@@ -42,6 +42,42 @@ pub struct Listener {
     pub tenant: String,
     /// Whether its clients are admins, and need not authenticate.
     pub admin: bool,
+    /// Whether its clients speak TLS.
+    pub tls: bool,
+}
+
+/// Whether clients by TLS have to show a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// None is asked for.
+    #[default]
+    None,
+    /// One is asked for, and has to be good if there is one.
+    Optional,
+    /// One has to be shown.
+    Required,
+}
+
+/// The files of TLS, and what is asked of clients.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tls {
+    /// The server's certificate and those that lead from there to an authority, as PEM.
+    pub chain: PathBuf,
+    /// Its private key, as PEM; not readable for all.
+    pub key: PathBuf,
+    /// Authorities that vouch for clients, as PEM.
+    pub authority: Option<PathBuf>,
+    /// Whether clients have to show a certificate.
+    pub clients: ClientCertificates,
+    /// Whether TLS 1.3 is spoken only, and not 1.2.
+    pub only_1_3: bool,
+}
+
+impl Tls {
+    /// Its files.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.chain, &self.key].into_iter().chain(&self.authority)
+    }
 }
 
 /// Which protocol is spoken.
@@ -132,6 +168,8 @@ pub struct Settings {
     pub users: Option<Vec<User>>,
     /// The command line that they were made of, and are again on SIGHUP; without one there is nothing to read again.
     pub flags: Option<Arc<flags::Flags>>,
+    /// TLS, if it is spoken anywhere.
+    pub tls: Option<Tls>,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
     /// Where the process's number is written.
@@ -170,6 +208,7 @@ impl Default for Settings {
             tenants: Vec::new(),
             users: None,
             flags: None,
+            tls: None,
             auth_file: None,
             pid_file: None,
             daemon: false,
@@ -205,6 +244,9 @@ impl Settings {
                 "-I {}: a value may take half of the memory at most, which is {} bytes; raise -m",
                 self.item_max, self.limit
             ));
+        }
+        if self.tls.is_none() && self.listeners.iter().any(|listener| listener.tls) {
+            return Err("a listener with TLS needs a certificate: [tls] in the file, or -Z".into());
         }
         if self.listeners.is_empty() {
             return Err(
@@ -368,6 +410,7 @@ mod tests {
                 mode: 0o700,
                 tenant: String::new(),
                 admin: false,
+                tls: false,
             }],
             tenants: vec![tenant("a", &["a:"]), tenant("b", &["b:"])],
             ..Settings::default()

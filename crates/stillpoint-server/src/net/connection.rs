@@ -1,5 +1,6 @@
 //! A connection: what of it waits between events.
 
+use super::tls;
 use crate::{
     output::Output,
     session::{Close, Session},
@@ -8,7 +9,7 @@ use crate::{
 use rustix::{
     fd::OwnedFd,
     io::Errno,
-    net::{SendAncillaryBuffer, SendFlags, sendmsg},
+    net::{RecvFlags, SendAncillaryBuffer, SendFlags, sendmsg},
 };
 use std::{io::IoSlice, sync::atomic::Ordering};
 
@@ -22,8 +23,10 @@ const SLICES: usize = 64;
 /// A client's connection.
 pub(crate) struct Connection {
     pub(crate) fd: OwnedFd,
+    /// Its encrypted side, where it has one.
+    pub(crate) tls: Option<Box<tls::Stream>>,
     pub(crate) session: Session,
-    /// What has arrived, and is no whole request yet or has to wait.
+    /// What has arrived, and is no whole request yet or comes after one that is not finished.
     pub(crate) input: Vec<u8>,
     /// What is to be sent, and was not taken by the socket.
     pub(crate) pending: Output,
@@ -41,19 +44,28 @@ pub(crate) struct Connection {
     charged: usize,
 }
 
+/// Reads what has arrived, without waiting. (Of a socket that costs less than `read`.)
+pub(crate) fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    rustix::net::recv(fd, buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
+}
+
+/// Sends some of that, without waiting.
+pub(crate) fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    // The system has less to do for one piece, which most answers are.
+    if let [slice] = slices {
+        return rustix::net::send(fd, slice, flags);
+    }
+    sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)
+}
+
 /// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could.
-pub(crate) fn send(fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
+fn send(fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
     let mut sent = 0;
     while !output.is_empty() {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let used = output.slices(&mut slices);
-        let result = sendmsg(
-            fd,
-            &slices[..used],
-            &mut SendAncillaryBuffer::default(),
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        );
-        match result {
+        match send_slices(fd, &slices[..used]) {
             Ok(bytes) => {
                 output.advance(bytes);
                 sent += bytes;
@@ -63,16 +75,19 @@ pub(crate) fn send(fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
             Err(error) => return Err(error),
         }
     }
-    if output.is_empty() {
-        output.clear();
-    }
     Ok(sent)
 }
 
 impl Connection {
-    pub(crate) fn new(fd: OwnedFd, session: Session, now: u32) -> Self {
+    pub(crate) fn new(
+        fd: OwnedFd,
+        tls: Option<Box<tls::Stream>>,
+        session: Session,
+        now: u32,
+    ) -> Self {
         Self {
             fd,
+            tls,
             session,
             input: Vec::new(),
             pending: Output::default(),
@@ -83,6 +98,64 @@ impl Connection {
             finished: 0,
             charged: 0,
         }
+    }
+
+    /// Reads what has arrived; 0: the client has gone.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match &mut self.tls {
+            None => receive(&self.fd, buffer),
+            Some(tls) => tls.read(&self.fd, buffer),
+        }
+    }
+
+    /// As [`Connection::read`], to where the session wants it; `None`: that wants it in a buffer.
+    pub(crate) fn read_direct(&mut self) -> Option<Result<(usize, bool), Errno>> {
+        let direct = self.session.direct()?;
+        let room = direct.len();
+        let read = match &mut self.tls {
+            None => receive(&self.fd, direct),
+            Some(tls) => tls.read(&self.fd, direct),
+        };
+        if let Ok(bytes) = read {
+            self.session.advance(bytes);
+        }
+        Some(read.map(|bytes| (bytes, bytes < room)))
+    }
+
+    /// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could; in the
+    /// latter case `output` is not empty, or [`Connection::is_stuck`] returns true.
+    pub(crate) fn send(&mut self, output: &mut Output) -> Result<usize, Errno> {
+        let sent = match &mut self.tls {
+            None => send(&self.fd, output)?,
+            Some(tls) => tls.send(&self.fd, output)?,
+        };
+        if output.is_empty() {
+            output.clear();
+        }
+        Ok(sent)
+    }
+
+    /// Sends what was kept. Returns how much of it.
+    pub(crate) fn send_pending(&mut self) -> Result<usize, Errno> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let sent = self.send(&mut pending);
+        self.pending = pending;
+        sent
+    }
+
+    /// Whether something that was encrypted has not been taken by the socket.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_sending())
+    }
+
+    /// Whether something waits until the socket takes more.
+    pub(crate) fn is_sending(&self) -> bool {
+        !self.pending.is_empty() || self.is_stuck()
+    }
+
+    /// Whether there is something to read, of which the socket says nothing.
+    pub(crate) fn has_plaintext(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_plaintext())
     }
 
     /// Keeps what has not been consumed. Fails without memory.
@@ -99,7 +172,8 @@ impl Connection {
 
     /// Charges what it keeps to the limit of all connections. Fails if that is exceeded.
     pub(crate) fn charge(&mut self, shared: &Shared) -> Result<(), Close> {
-        let takes = self.input.capacity() + self.pending.footprint();
+        let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
+        let takes = self.input.capacity() + self.pending.footprint() + tls;
         let all = &shared.totals.buffer_bytes;
         if takes == self.charged {
             return Ok(());
@@ -127,9 +201,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets or clears the time until which the client has to take its responses, or to send what it has announced.
+    /// Sets or clears the time until which the client has to take what is sent to it, to send what it has announced, or to finish its handshake.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
-        let bytes = if self.pending.is_empty() {
+        let handshakes = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
+        let bytes = if handshakes {
+            Some(0)
+        } else if !self.is_sending() {
             self.session.expects()
         } else if self.session.watcher().is_some() && !self.pending.has_pins() {
             // What a watcher does not read in time is skipped.
@@ -167,7 +244,7 @@ mod tests {
         let directory = shared.directory();
         let session = fuzz::new_session(&directory, false, true);
         let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let mut connection = Connection::new(fd, session, 0);
+        let mut connection = Connection::new(fd, None, session, 0);
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
         let mut out = Output::default();
         let mut feed = |connection: &mut Connection, bytes: &[u8]| {

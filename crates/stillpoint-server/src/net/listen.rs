@@ -1,6 +1,7 @@
 //! Sockets that are listened on, and the thread that accepts.
 
 use super::{
+    tls,
     wake::Waker,
     worker::{Arrival, Inbox},
 };
@@ -111,7 +112,7 @@ impl Open {
     }
 
     /// Takes over a socket that the service manager has opened.
-    pub(crate) fn inherited(fd: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn inherited(fd: OwnedFd, tls: bool) -> io::Result<Self> {
         let socket = UnixListener::from(fd);
         let (socket, address) = match socket.local_addr() {
             Ok(address) => {
@@ -133,6 +134,7 @@ impl Open {
             mode: 0o700,
             tenant: String::new(),
             admin: false,
+            tls: tls && matches!(socket, Socket::Tcp(_)),
         };
         Self::of(socket, setting, false)
     }
@@ -356,9 +358,11 @@ impl Acceptor {
         if before >= settings.max_connections && !open.setting.admin {
             totals.connections.fetch_sub(1, Ordering::Relaxed);
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
-            // It is told if its socket takes that at once.
-            let mut stream = TcpStream::from(fd);
-            let _ = stream.write(b"ERROR Too many open connections\r\n");
+            if !open.setting.tls {
+                // It is told if its socket takes that at once.
+                let mut stream = TcpStream::from(fd);
+                let _ = stream.write(b"ERROR Too many open connections\r\n");
+            }
             return;
         }
         let directory = self.shared.directory();
@@ -366,6 +370,20 @@ impl Acceptor {
             // Its tenant was deleted.
             totals.connections.fetch_sub(1, Ordering::Relaxed);
             return;
+        };
+        let tls = match open.setting.tls {
+            false => None,
+            true => {
+                let certificate = lock(&self.shared.certificate).clone();
+                let stream =
+                    certificate.and_then(|(_, certificate)| tls::Stream::new(&certificate));
+                let Some(stream) = stream else {
+                    totals.connections.fetch_sub(1, Ordering::Relaxed);
+                    totals.dropped_memory.fetch_add(1, Ordering::Relaxed);
+                    return;
+                };
+                Some(Box::new(stream))
+            }
         };
         totals.connections_total.fetch_add(1, Ordering::Relaxed);
         let access = Access {
@@ -384,6 +402,7 @@ impl Acceptor {
         };
         let arrival = Arrival {
             fd,
+            tls,
             access,
             card: Arc::new(card),
             version: directory.version,
@@ -466,6 +485,7 @@ mod tests {
             mode: 0o700,
             tenant: String::new(),
             admin: false,
+            tls: false,
         }
     }
 
@@ -514,7 +534,7 @@ mod tests {
             unreachable!("a Unix socket")
         };
         let theirs = UnixListener::bind(&path).unwrap();
-        let ours = Open::inherited(theirs.try_clone().unwrap().into()).unwrap();
+        let ours = Open::inherited(theirs.try_clone().unwrap().into(), false).unwrap();
         ours.remove();
         assert!(path.exists());
         drop((ours, theirs));

@@ -5,6 +5,7 @@
 //! | `listen` | sockets that are listened on, and the thread that accepts |
 //! | `worker` | a thread that serves its connections |
 //! | `connection` | a connection: what of it waits between events |
+//! | `tls` | TLS; `no_tls` stands for it in a build without |
 //! | `wake` | an eventfd |
 //!
 //! Nothing is sent or received inside a read-side section: a response is put together from copies and pins, the section is left, then it is sent. A section waits
@@ -12,5 +13,7 @@
 
 pub(crate) mod connection;
 pub(crate) mod listen;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+pub(crate) mod tls;
 pub(crate) mod wake;
 pub(crate) mod worker;

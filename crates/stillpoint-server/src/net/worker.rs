@@ -1,9 +1,6 @@
 //! A thread that serves its connections.
 
-use super::{
-    connection::{Connection, send},
-    wake::Waker,
-};
+use super::{connection::Connection, tls, wake::Waker};
 use crate::{
     output::Output,
     session::{Access, Close, Context, Session},
@@ -37,6 +34,7 @@ const OUTPUT_KEPT: usize = 256 << 10;
 /// A connection that was accepted, on its way to a thread.
 pub(crate) struct Arrival {
     pub(crate) fd: OwnedFd,
+    pub(crate) tls: Option<Box<tls::Stream>>,
     pub(crate) access: Access,
     pub(crate) card: Arc<Card>,
     pub(crate) version: u64,
@@ -196,6 +194,7 @@ impl Worker {
         let binding = self.shared.settings.binding;
         let Arrival {
             fd,
+            tls,
             access,
             card,
             version,
@@ -207,9 +206,14 @@ impl Worker {
         let token = EventData::new_u64(entry.key() as u64);
         let added = epoll::add(&self.epoll, &fd, token, EventFlags::IN);
         let index = entry.key();
-        entry.insert(Box::new(Connection::new(fd, session, now)));
+        let mut connection = Connection::new(fd, tls, session, now);
+        // A handshake has its time from the beginning, also if nothing ever comes.
+        connection.set_deadline(now, self.shared.settings.send_timeout);
+        self.timed += usize::from(connection.deadline != 0);
+        let charged = connection.charge(&self.shared);
+        entry.insert(Box::new(connection));
         self.tell_connection(index, None);
-        if added.is_err() {
+        if added.is_err() || charged.is_err() {
             self.close(index, Close::Memory);
         }
     }
@@ -245,10 +249,10 @@ impl Worker {
         mut readable: bool,
         now: u32,
     ) -> Fate {
-        if !connection.pending.is_empty() {
-            let sent = send(&connection.fd, &mut connection.pending).map_err(|_| Close::Normal)?;
+        if connection.is_sending() {
+            let sent = connection.send_pending().map_err(|_| Close::Normal)?;
             bump(&self.shared.threads[self.thread].bytes_written, sent as u64);
-            if !connection.pending.is_empty() {
+            if connection.is_sending() {
                 return Ok(());
             }
             connection.pending = Output::default();
@@ -266,10 +270,11 @@ impl Worker {
         }
         if connection.session.watcher().is_some() {
             self.send_log(connection, index)?;
-            if !connection.pending.is_empty() {
+            if connection.is_sending() {
                 return Ok(());
             }
         }
+        readable |= connection.has_plaintext();
         let (mut start, mut end) = (0, connection.input.len());
         self.buffer[..end].copy_from_slice(&connection.input);
         connection.input = Vec::new();
@@ -311,8 +316,15 @@ impl Worker {
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
+                Err(Errno::PROTO) => return Err(Close::Error),
                 Err(_) => return Err(Close::Normal),
             }
+        }
+        if connection.is_sending() {
+            // A handshake's answer, if nothing else.
+            self.wait_for(connection, index, true)?;
+        } else if connection.has_plaintext() && self.ready.last() != Some(&index) {
+            self.ready.push(index);
         }
         connection
             .session
@@ -332,11 +344,9 @@ impl Worker {
     ) -> Result<(usize, bool), Errno> {
         if start == end {
             (*start, *end) = (0, 0);
-            if let Some(direct) = connection.session.direct() {
-                let room = direct.len();
-                let bytes = rustix::io::read(&connection.fd, direct)?;
-                connection.session.advance(bytes);
-                return Ok((bytes, bytes < room));
+            if let Some(read) = connection.read_direct() {
+                let (bytes, drained) = read?;
+                return Ok((bytes, drained && connection.tls.is_none()));
             }
         } else if *start > 0 {
             self.buffer.copy_within(*start..*end, 0);
@@ -345,9 +355,10 @@ impl Worker {
         // A request that fills the buffer and is none would have been refused.
         debug_assert!(*end < BUFFER);
         let room = BUFFER - *end;
-        let bytes = rustix::io::read(&connection.fd, &mut self.buffer[*end..])?;
+        let bytes = connection.read(&mut self.buffer[*end..])?;
         *end += bytes;
-        Ok((bytes, bytes < room))
+        // A record more may lie in the socket.
+        Ok((bytes, bytes < room && connection.tls.is_none()))
     }
 
     fn feed(
@@ -377,13 +388,13 @@ impl Worker {
         session.card.last.store(now, Ordering::Relaxed);
         let full = self.out.is_full();
         if !self.out.is_empty() {
-            let sent = send(&connection.fd, &mut self.out);
+            let sent = connection.send(&mut self.out);
             let Ok(sent) = sent else {
                 self.out.clear();
                 return Err(Close::Normal);
             };
             bump(&self.shared.threads[self.thread].bytes_written, sent as u64);
-            if !self.out.is_empty() {
+            if !self.out.is_empty() || connection.is_stuck() {
                 let kept = connection.keep_output(&mut self.out);
                 self.out.clear();
                 kept?;
@@ -432,8 +443,8 @@ impl Worker {
         if self.out.is_empty() {
             return Ok(());
         }
-        let sent = send(&connection.fd, &mut self.out);
-        let left = !self.out.is_empty();
+        let sent = connection.send(&mut self.out);
+        let left = !self.out.is_empty() || connection.is_stuck();
         if left && sent.is_ok() {
             connection.keep_output(&mut self.out)?;
             self.wait_for(connection, index, true)?;
@@ -480,6 +491,12 @@ impl Worker {
         };
         if let Some(counter) = counter {
             counter.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(tls) = &mut connection.tls {
+            if tls.is_handshaking() && reason != Close::Shutdown {
+                totals.handshake_errors.fetch_add(1, Ordering::Relaxed);
+            }
+            tls.close(&connection.fd);
         }
         drop(connection);
         // After the descriptor is free again, so that a new client finds its place.

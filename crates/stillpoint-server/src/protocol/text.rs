@@ -150,6 +150,8 @@ pub enum Command<'a> {
     Meta(meta::Request<'a>),
     /// `mn`.
     MetaNoop,
+    /// `refresh_certs`.
+    RefreshCertificates,
     /// `version`.
     Version,
     /// `quit`.
@@ -274,6 +276,7 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
         b"flush_all" => flush(&words),
         b"verbosity" => verbosity(&words),
         b"cache_memlimit" => limit(&words),
+        b"refresh_certs" => Ok(Command::RefreshCertificates),
         b"version" => Ok(Command::Version),
         b"quit" => Ok(Command::Quit),
         b"shutdown" => match (words.len, words.at(1)) {

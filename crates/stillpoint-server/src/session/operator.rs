@@ -7,6 +7,7 @@ use crate::{
         number::{parse_i32, parse_u32, push_u64},
         text::{BAD_FORMAT, Operator, Words},
     },
+    shared::lock,
     space::Directory,
     store::{Cursor, Item, Limits},
     watch,
@@ -158,6 +159,27 @@ impl Session {
             self.id
         ));
         reply(cx, noreply, "OK");
+    }
+
+    /// `refresh_certs`: has the files of TLS read again.
+    pub(super) fn refresh_certificates(&self, cx: &mut Context<'_>) {
+        let files = lock(&cx.shared.certificate)
+            .as_ref()
+            .map(|(files, _)| files.clone());
+        let Some(files) = files else {
+            return cx.out.line("ERROR");
+        };
+        if !self.access.admin {
+            return cx.out.line(NOT_ADMIN);
+        }
+        match cx.shared.read_certificate(&files) {
+            Ok(()) => cx.out.line("OK"),
+            Err(error) => {
+                cx.shared.log.note(format_args!("not refreshed: {error}"));
+                cx.out
+                    .line("SERVER_ERROR the certificate cannot be read; the log says why");
+            }
+        }
     }
 
     /// `debugtime`: moves the clock, in servers for tests.

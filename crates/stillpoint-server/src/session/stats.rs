@@ -267,6 +267,19 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("compacted_items", figures.copied),
         line("pinned_bytes", figures.pinned_bytes),
     ]);
+    if shared.settings.tls.is_some() {
+        let read = totals.certificate_read.load(Ordering::Relaxed);
+        lines.extend([
+            line(
+                "ssl_handshake_errors",
+                totals.handshake_errors.load(Ordering::Relaxed),
+            ),
+            line(
+                "time_since_server_cert_refresh",
+                cx.now.saturating_sub(read),
+            ),
+        ]);
+    }
     if session.access.admin {
         lines.extend([
             line("tenants", store.tenants),

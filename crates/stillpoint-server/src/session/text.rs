@@ -281,6 +281,7 @@ impl Session {
                 cx.out.bytes.extend_from_slice(b"VERSION ");
                 cx.out.line(crate::VERSION);
             }
+            Command::RefreshCertificates => self.refresh_certificates(cx),
             Command::Quit => self.close = Some(Close::Normal),
             Command::Shutdown(_) => {
                 if !cx.shared.settings.shutdown {

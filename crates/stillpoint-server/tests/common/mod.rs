@@ -1,8 +1,9 @@
 //! A server in this process, and a client that speaks bytes.
-#![allow(dead_code, reason = "each test program uses a part")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::{
     io::{Read, Write},
+    net::SocketAddr,
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
@@ -35,11 +36,17 @@ pub fn listener(path: PathBuf, tenant: &str, admin: bool) -> Listener {
         mode: 0o700,
         tenant: tenant.into(),
         admin,
+        tls: false,
     }
 }
 
 /// Starts a server with `settings`, two sockets added: one for clients, one for admins.
-pub fn start(mut settings: Settings) -> Running {
+pub fn start(settings: Settings) -> Running {
+    start_listening(settings).0
+}
+
+/// The same, with the TCP addresses that it listens on.
+pub fn start_listening(mut settings: Settings) -> (Running, Vec<SocketAddr>) {
     let (path, admin) = (socket_path("clients"), socket_path("admin"));
     settings.listeners.push(listener(path.clone(), "", false));
     settings.listeners.push(listener(admin.clone(), "", true));
@@ -47,13 +54,15 @@ pub fn start(mut settings: Settings) -> Running {
     settings.log = false;
     let server = Server::start(settings).expect("the server starts");
     let handle = server.handle();
+    let addresses = server.addresses();
     let thread = std::thread::spawn(move || server.run(None));
-    Running {
+    let running = Running {
         path,
         admin,
         handle,
         thread: Some(thread),
-    }
+    };
+    (running, addresses)
 }
 
 impl Running {

@@ -4,6 +4,8 @@ use super::state::{ArenaState, Shard, add};
 use crate::{
     node::{Freed, Home, Node},
     space::Range,
+    span::PAGE_BITS,
+    trace,
 };
 use stillpoint::internal::is_reading;
 use stillpoint_platform::{
@@ -43,6 +45,7 @@ impl ArenaState {
         self.ensure_rebuilt();
         self.map.clear(range.start, range.pages);
         self.free_unpublished(range, home);
+        trace::emit(&self.domain);
     }
 
     /// The second half of a free, for an area that is no longer in the map.
@@ -67,6 +70,12 @@ impl ArenaState {
         }
         let much = self.add_lazy(&mut node, Freed { range: whole, home });
         drop(node);
+        trace::free_vmap_area_noflush(
+            self.base() as u64,
+            self.addr_of(range.start),
+            u64::from(range.pages) << PAGE_BITS,
+            self.drain.waiting() << PAGE_BITS,
+        );
         match much {
             Some(true) => self.try_drain(),
             Some(false) => {}

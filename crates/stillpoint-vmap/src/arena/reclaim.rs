@@ -1,7 +1,7 @@
 //! Giving memory back when the program asks for it.
 
 use super::{Arena, error::Error};
-use crate::span::PAGE_BITS;
+use crate::{span::PAGE_BITS, trace};
 use stillpoint_platform::sync::{Ordering, lock};
 
 impl Arena {
@@ -78,7 +78,10 @@ impl Arena {
         let before = state.drain.pending.load(Ordering::Relaxed);
         let _ = state.purge_ready(&mut queue);
         let purged = before - state.drain.pending.load(Ordering::Relaxed);
-        (purged + state.empty_pools(&mut queue)) << PAGE_BITS
+        let pages = purged + state.empty_pools(&mut queue);
+        drop(queue);
+        trace::emit(&state.domain);
+        pages << PAGE_BITS
     }
 }
 

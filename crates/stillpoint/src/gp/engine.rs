@@ -37,6 +37,11 @@ use crate::{
         sync::{Arc, AtomicPtr, AtomicU64, Ordering},
         thread::Token,
     },
+    published::{
+        CALLBACK_TIMES, CALLBACKS_INVOKED, CALLBACKS_PENDING, GRACE_PERIOD_TIMES, GRACE_PERIODS,
+        HEAVY_BARRIERS, READER_RECORDS, SERVICE_FAILURES, Tap, Words,
+    },
+    trace,
 };
 use callbacks::Callbacks;
 use coalesce::BarrierQueue;
@@ -82,6 +87,8 @@ pub(crate) struct Engine<P> {
     /// The newest grace period requested by `start_poll`. The service thread must complete it even
     /// if it is never polled.
     promised: CachePadded<AtomicU64>,
+    /// Into the statistics page.
+    pub(super) tap: Tap,
     policy: PhantomData<P>,
 }
 
@@ -102,6 +109,7 @@ impl<P: Policy> Engine<P> {
             callbacks: Callbacks::new(),
             futures: Futures::new(),
             service: Service::new(),
+            tap: Tap::new(),
             policy: PhantomData,
         }
     }
@@ -135,13 +143,21 @@ impl<P: Policy> Engine<P> {
 
     /// Starts a grace period and names it. Sections that begin from now on do not hold it up.
     pub(crate) fn start(&self) -> Cookie {
-        Self::cookie(self.shared.seq.start())
+        let seq = self.shared.seq.start();
+        trace::rcu_grace_period_start(self.domain, seq.number());
+        Self::cookie(seq)
     }
 
     /// Starts the grace period of a cookie that was only named: sections that begin from now on do
     /// not hold it up. No barrier; one load if it has started.
     pub(crate) fn begin(&self, cookie: Cookie) {
-        self.shared.seq.ensure_started(cookie.seq());
+        self.ensure_started(cookie.seq());
+    }
+
+    fn ensure_started(&self, goal: Seq) -> Seq {
+        self.shared.seq.ensure_started(goal, |started| {
+            trace::rcu_grace_period_start(self.domain, started.number())
+        })
     }
 
     /// A cookie for `seq`, unless the policy leaves a grace period out.
@@ -222,7 +238,7 @@ impl<P: Policy> Engine<P> {
         if !seq.fenced().at_least(goal) {
             // Acquire [W2]: what was unlinked before the cookies up to this one is so before the
             // barrier.
-            let started = seq.ensure_started(goal);
+            let started = self.ensure_started(goal);
             // Heavy [W3]: a section that the scan does not see sees those objects unlinked.
             self.heavy_barrier(P::HEAVY_BARRIER, role, BarrierMode::heavy);
             seq.publish_fenced(started);
@@ -235,11 +251,17 @@ impl<P: Policy> Engine<P> {
         if ends {
             let counts = seq.counts();
             counts.grace_periods.fetch_add(1, Ordering::Relaxed);
-            match self.stalls.grace_period_ended() {
+            let held_up_since = self.stalls.grace_period_ended();
+            trace::rcu_grace_period_end(self.domain, scan.oldest.number(), held_up_since);
+            match held_up_since {
                 0 if scan.oldest.is_timed() => seq.timing().note_ended(scan.oldest.number()),
                 0 => {}
-                since => seq.timing().note_held_up(since),
+                since => {
+                    seq.timing().note_held_up(since);
+                    self.publish_stalls();
+                }
             }
+            self.publish_ended();
             self.shared.wake_all();
         }
         let progress = if seq.completed().at_least(goal) {
@@ -256,7 +278,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Returns true if a heavy barrier has been issued since the grace period started.
-    fn is_fenced(&self, cookie: Cookie) -> bool {
+    pub(super) fn is_fenced(&self, cookie: Cookie) -> bool {
         self.shared.seq.fenced().at_least(cookie.seq())
     }
 
@@ -394,6 +416,13 @@ impl<P: Policy> Engine<P> {
             .then_some(cached_holdout)
     }
 
+    /// Returns whether no further grace period can complete before a section ends that the last scan
+    /// has found and that is open.
+    pub(super) fn is_stuck(&self) -> bool {
+        let newest = Seq::from_bits(self.shared.seq.enter());
+        self.decisive_holdout(newest).is_some()
+    }
+
     fn oldest_holdout(&self, goal: Seq) -> Option<&Record> {
         let older = |a: (_, Seq), b: (_, Seq)| if a.1.at_least(b.1) { b } else { a };
         Some(self.holdouts(goal).reduce(older)?.0)
@@ -412,6 +441,8 @@ impl<P: Policy> Engine<P> {
         };
         // Release [S1]: the unlock that takes the flag sees our announcement in the event.
         cached_holdout.request_wake();
+        let tid = cached_holdout.entry().tid();
+        trace::rcu_grace_period_flag(self.domain, goal.number(), u64::from(tid));
         // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
         self.heavy_barrier(P::FLAG_BARRIER, Role::Alone, BarrierMode::heavy_for_flag);
         LookAgain(cached_holdout.holds_out(goal).is_none())
@@ -444,6 +475,54 @@ impl<P: Policy> Engine<P> {
     /// How long they took.
     pub(crate) fn grace_period_times(&self) -> Histogram {
         self.shared.seq.timing().times.load()
+    }
+
+    /// Panics of user code that the engine has called.
+    pub(crate) fn panics(&self) -> u64 {
+        self.callbacks_panicked() + self.wakers_panicked() + self.stall_handlers_panicked()
+    }
+
+    /// Copies into the statistics page what an ended grace period has changed.
+    #[inline]
+    fn publish_ended(&self) {
+        if self.tap.is_open() {
+            self.publish_counts();
+        }
+    }
+
+    #[cold]
+    pub(super) fn publish_counts(&self) {
+        self.tap.raise(GRACE_PERIODS, self.grace_periods());
+        self.tap.raise(HEAVY_BARRIERS, self.heavy_barriers());
+    }
+
+    /// Copies the counters of which nothing else does, for a pass of the service thread.
+    pub(crate) fn publish_work(&self) {
+        if !self.tap.is_open() {
+            return;
+        }
+        self.publish_counts();
+        self.tap
+            .follow(CALLBACKS_PENDING, || self.callbacks_pending());
+        self.tap.raise(CALLBACKS_INVOKED, self.callbacks_invoked());
+        self.tap.raise(SERVICE_FAILURES, self.service_failures());
+        self.tap.follow(READER_RECORDS, || self.records());
+    }
+
+    /// Copies all into the statistics page from now on.
+    pub(crate) fn open_tap(&self, words: Words) {
+        self.tap.open(words);
+        self.publish_work();
+        self.publish_stalls();
+        self.shared
+            .seq
+            .timing()
+            .times
+            .publish(words, GRACE_PERIOD_TIMES);
+        self.callbacks
+            .queue_times
+            .times
+            .publish(words, CALLBACK_TIMES);
     }
 
     /// Heavy barriers that this engine has issued.

@@ -2,7 +2,9 @@
 //!
 //! A head has no word for a time. So the first callback of a batch is timed, of those that are taken
 //! off the stack of incoming ones at once, and the others of the batch count as if they had been
-//! queued then: none counts as quicker than it was.
+//! queued then: none counts as quicker than it was. There is one exception. A thread notes the time
+//! first and pushes its callback then; if a pass takes the stack and the time in between, the
+//! callback counts as queued when the next one was.
 
 use crate::{
     histogram::{Histogram, Recorder},
@@ -18,7 +20,7 @@ const BATCHES: usize = 8;
 pub(super) struct QueueTimes {
     /// When the first of those that are on the stack was queued; 0 if there is none.
     first: AtomicU64,
-    times: Recorder,
+    pub(super) times: Recorder,
 }
 
 impl QueueTimes {
@@ -33,8 +35,15 @@ impl QueueTimes {
     #[inline]
     pub(super) fn note_queued(&self) {
         if self.first.load(Ordering::Relaxed) == 0 {
-            self.first.store(clock::now(), Ordering::Relaxed);
+            self.note_first(clock::now());
         }
+    }
+
+    /// Another thread may have noted an earlier time since the caller looked, which stays.
+    fn note_first(&self, now: Nanos) {
+        let _ = self
+            .first
+            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The stack has been emptied: when the first of it was queued. 0 if the thread that has queued
@@ -163,6 +172,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;
+
+    /// Two threads have found that no time is noted, and looked at the clock.
+    #[test]
+    fn a_later_callback_leaves_the_time_of_the_first() {
+        let times = QueueTimes::new();
+        times.note_first(5);
+        times.note_first(9);
+        assert_eq!(times.take_first(), 5);
+        times.note_first(9);
+        assert_eq!(times.take_first(), 9);
+    }
 
     #[test]
     fn a_batch_without_a_time_has_that_of_the_one_before() {

@@ -194,9 +194,36 @@ impl fmt::Display for WithoutPrefix<'_> {
     }
 }
 
+/// The readers of a report, which may be cut off: how many there are comes first.
+struct HoldoutsOnly<'a>(&'a StallReport);
+
+impl fmt::Display for HoldoutsOnly<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StallReport {
+            holdouts,
+            more_holdouts,
+            ..
+        } = self.0;
+        match holdouts.len() + more_holdouts {
+            0 => return f.write_str("no reader any more"),
+            1 if *more_holdouts == 0 => {}
+            readers => write!(f, "{readers} readers: ")?,
+        }
+        for (n, holdout) in holdouts.iter().enumerate() {
+            write!(f, "{}{holdout}", if n == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
 impl StallReport {
     pub(super) fn without_prefix(&self) -> impl fmt::Display {
         WithoutPrefix(self)
+    }
+
+    /// The readers that hold the grace period up, without all else.
+    pub(super) fn holdouts_only(&self) -> impl fmt::Display {
+        HoldoutsOnly(self)
     }
 
     fn write_body(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -54,7 +54,7 @@ impl Seq {
     }
 
     /// How many grace periods are before this one, from number 0.
-    pub(super) const fn number(self) -> u64 {
+    pub(crate) const fn number(self) -> u64 {
         self.0 / STEP
     }
 
@@ -275,15 +275,15 @@ impl Sequence {
     }
 
     /// The newest grace period that has started, which is `goal` at least, unless starting it had
-    /// to be refused.
-    pub(crate) fn ensure_started(&self, goal: Seq) -> Seq {
+    /// to be refused. `starts` is told if this starts one.
+    pub(crate) fn ensure_started(&self, goal: Seq, starts: impl FnOnce(Seq)) -> Seq {
         // Acquire [W2]: what was unlinked before the cookies up to this number is so before our
         // barrier.
         let seen = Seq::from_bits(self.started().load(Ordering::Acquire));
         if seen.at_least(goal) {
             return seen;
         }
-        self.start();
+        starts(self.start());
         // Acquire [W2]: what was unlinked before the cookies that other threads have started
         // meanwhile is so, too.
         Seq::from_bits(self.started().load(Ordering::Acquire))
@@ -372,7 +372,7 @@ mod tests {
                     1 => {
                         let goal = counters.snapshot();
                         prop_assert!(!counters.completed().at_least(goal));
-                        prop_assert!(counters.ensure_started(goal).at_least(goal));
+                        prop_assert!(counters.ensure_started(goal, |_| ()).at_least(goal));
                     }
                     2 => counters.publish_fenced(Seq::from_bits(counters.enter())),
                     _ => { counters.publish_completed(counters.fenced()); }
@@ -411,7 +411,7 @@ mod tests {
         );
         assert_eq!(Seq::from_bits(counters.enter()).bits(), MAX_LEAD * STEP);
         counters.publish_completed(Seq(STEP));
-        assert_eq!(counters.ensure_started(named), named);
+        assert_eq!(counters.ensure_started(named, |_| ()), named);
     }
 
     #[test]

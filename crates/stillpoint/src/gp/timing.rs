@@ -6,8 +6,8 @@
 //! the newest counts, as they do for one grace period.
 //!
 //! Where a reader holds grace periods up for longer than a moment, the waiters look at the clock
-//! anyway (`engine/stall/watch.rs`). All of those are timed, by that, so a rare long one is never
-//! missed.
+//! anyway (`engine/stall/watch.rs`). All of those are timed, from the first look of a waiter, so a rare
+//! long one is never missed.
 
 use crate::{
     histogram::Recorder,

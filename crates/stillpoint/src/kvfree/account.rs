@@ -29,7 +29,10 @@ use super::{
     page::{PAGE_BYTES, Page},
     tally::{Sums, Tally},
 };
-use crate::platform::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::{
+    platform::sync::{AtomicU64, AtomicUsize, Ordering},
+    published::{OBJECTS_FREED, Tap, UNRECLAIMED_BYTES},
+};
 use crossbeam_utils::CachePadded;
 
 /// A thread publishes how many objects it has freed when they are so many, and not with each step.
@@ -127,6 +130,8 @@ pub(super) struct Shared {
     gone: CachePadded<Sums>,
     /// The objects in `gone` that were leaked.
     leaked: AtomicUsize,
+    /// Into the statistics page.
+    pub(super) tap: Tap,
 }
 
 /// A page whose objects are gone.
@@ -164,6 +169,7 @@ impl Shared {
             sealed: CachePadded::new(Sums::new()),
             gone: CachePadded::new(Sums::new()),
             leaked: AtomicUsize::new(0),
+            tap: Tap::new(),
         }
     }
 
@@ -204,10 +210,19 @@ impl Shared {
     }
 
     fn publish(&self, change: usize, pages: usize, freed: usize) -> Change {
-        Change {
-            before: self.published.add(change, pages, freed),
-            by: change,
+        let before = self.published.add(change, pages, freed);
+        if self.tap.is_open() {
+            self.copy();
         }
+        Change { before, by: change }
+    }
+
+    /// Copies into the statistics page what has been published by threads.
+    #[cold]
+    pub(super) fn copy(&self) {
+        self.tap
+            .follow(UNRECLAIMED_BYTES, || self.footprint() as u64);
+        self.tap.raise(OBJECTS_FREED, self.published_freed() as u64);
     }
 
     /// Nothing is unreclaimed; what was published as freed stays counted.
@@ -218,6 +233,7 @@ impl Shared {
         self.sealed.reset(freed);
         self.gone.reset(freed);
         self.leaked.store(0, Ordering::Relaxed);
+        self.copy();
     }
 }
 

@@ -28,6 +28,11 @@ use crate::{
         memory,
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
     },
+    published::{
+        ASSISTS, BUDGET_BYTES, INLINE_WAITS, OBJECTS_LEAKED, PANICS, RECLAIM_TIMES, WAIT_TIMES,
+        WAITS, Words,
+    },
+    trace,
 };
 use crossbeam_utils::CachePadded;
 use std::sync::OnceLock;
@@ -131,6 +136,9 @@ impl Heap {
 
     pub(crate) fn set_budget(&self, bytes: usize) {
         self.budget.store(bytes, Ordering::Relaxed);
+        self.shared
+            .tap
+            .follow(BUDGET_BYTES, || self.budget() as u64);
     }
 
     /// Returns whether all pages that wait together are freed together, by the service thread,
@@ -221,13 +229,20 @@ impl Heap {
         self.nested.load(Ordering::Relaxed)
     }
 
-    /// The calling thread waits because of what is unreclaimed, by `wait`, which is told the time.
-    pub(crate) fn note_wait(&self, wait: impl FnOnce(Nanos)) {
+    /// The calling thread waits because of what is unreclaimed, by `wait`, which is told the time;
+    /// for `longest` at most, 0 if the caller does not know.
+    pub(crate) fn note_wait(&self, longest: Nanos, wait: impl FnOnce(Nanos)) {
         self.waits.fetch_add(1, Ordering::Relaxed);
+        let (unreclaimed, budget) = (self.shared.footprint() as u64, self.budget() as u64);
+        trace::rcu_kvfree_throttle_start(self.domain, unreclaimed, budget, longest);
+        trace::emit();
         let now = clock::now();
         wait(now);
         let waited = clock::now().saturating_sub(now);
         self.wait_times.record(waited, 1);
+        trace::rcu_kvfree_throttle_end(self.domain, waited);
+        let waits = self.waits.load(Ordering::Relaxed);
+        self.shared.tap.raise(WAITS, waits);
     }
 
     /// The result of a user's function for the weight of a value.
@@ -326,6 +341,33 @@ impl Heap {
             freed: gone.objects.saturating_sub(self.shared.leaked()) as u64,
             assists: of_threads + self.assists.load(Ordering::Relaxed),
         }
+    }
+
+    /// Copies the counters of which nothing else does, for a pass of the service thread; all of the
+    /// domain's panics are given to it.
+    pub(crate) fn publish_work(&self, panics: u64) {
+        let tap = &self.shared.tap;
+        if !tap.is_open() {
+            return;
+        }
+        let counts = self.counts();
+        tap.raise(WAITS, counts.waits);
+        tap.raise(INLINE_WAITS, counts.inline_waits);
+        tap.raise(OBJECTS_LEAKED, counts.leaked);
+        tap.raise(PANICS, counts.panicked + panics);
+    }
+
+    /// Copies all into the statistics page from now on.
+    pub(crate) fn open_tap(&self, words: Words) {
+        let tap = &self.shared.tap;
+        // Before it is open: nothing else writes it.
+        let assists = self.waiting_sealed().assists;
+        tap.open(words);
+        tap.add(ASSISTS, assists);
+        tap.follow(BUDGET_BYTES, || self.budget() as u64);
+        self.shared.copy();
+        self.wait_times.publish(words, WAIT_TIMES);
+        self.reclaim_times.publish(words, RECLAIM_TIMES);
     }
 
     /// How long threads have waited because of what is unreclaimed.

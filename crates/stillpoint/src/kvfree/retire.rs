@@ -38,8 +38,9 @@ use crate::{
         clock, fork,
         sync::{Arc, Ordering, lock},
     },
+    trace,
 };
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// How many pages are freed for each that is sealed, while there are any to free.
 const PAGES_PER_SEAL: usize = 2;
@@ -184,11 +185,17 @@ impl Heap {
         };
         self.charge_section(buffer, record, object.bytes, patience.is_some());
         let Some(patience) = patience else { return };
-        self.reclaim(engine, buffer, record, patience);
-        // Inside a section it waits at the end, and for the object alone.
-        let is_outside = !record.is_some_and(Record::is_reading);
-        if opened && sealed == 0 && is_outside && buffer.is_throttled() {
+        // Inside a section it waits at the end, and for the object alone; in user code that the
+        // library runs it does not wait at all.
+        let has_waited = self.reclaim(engine, buffer, record, patience);
+        if opened && sealed == 0 && has_waited && buffer.is_throttled() {
             buffer.set_paid(object.channel, true);
+        }
+        if trace::is_pending() {
+            match record.filter(|record| record.is_reading()) {
+                Some(record) => record.defer_to_unlock(),
+                None => trace::emit(),
+            }
         }
     }
 
@@ -223,7 +230,8 @@ impl Heap {
         retirer: Retirer<'_>,
     ) {
         let patience = Patience::for_section(retirer.buffer.take_charge());
-        self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
+        let _ = self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
+        trace::emit();
     }
 
     /// Returns whether the thread was parked.
@@ -274,6 +282,13 @@ impl Heap {
         page.seal(cookie);
         let is_relief = self.note_sealed_by(buffer, page);
         let footprint = footprint_of(page);
+        trace::rcu_kvfree_page_seal(
+            self.domain,
+            full.as_ptr().addr() as u64,
+            page.objects() as u64,
+            footprint as u64,
+            cookie.seq().number(),
+        );
         // To give a large block back to the system takes longer than a retire may.
         let is_quick = self.frees_on_demand() || !page.is_very_heavy();
         let frees_it_here = channel == Channel::Plain && is_quick;
@@ -303,20 +318,21 @@ impl Heap {
 
     /// Frees the oldest pages of the queue that are due, a few. Back-pressure comes first: if
     /// nothing is due, and too much waits, it ends a grace period, or waits for one for `patience`
-    /// at most.
+    /// at most. Returns whether it has waited.
     fn reclaim<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
         patience: Patience,
-    ) {
+    ) -> bool {
         // A retire from within: the one outside goes on reclaiming.
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
-            return;
+            return false;
         };
-        self.apply_backpressure(engine, buffer, record, patience);
+        let has_waited = self.apply_backpressure(engine, buffer, record, patience);
         self.free_own(engine, buffer, PAGES_PER_SEAL);
+        has_waited
     }
 
     /// Frees up to so many pages of the calling thread that are due. Returns whether it is still
@@ -386,6 +402,12 @@ impl Heap {
         let process = fork::process();
         // SAFETY: the caller's promise.
         let panicked = unsafe { page.free_objects(self.domain) };
+        trace::rcu_kvfree_page_free(
+            self.domain,
+            ptr::from_ref(page).addr() as u64,
+            freed.tally.objects as u64,
+            freed.tally.footprint as u64,
+        );
         if panicked > 0 {
             self.panicked.fetch_add(panicked, Ordering::Relaxed);
         }

@@ -62,6 +62,7 @@ use crate::{
         sync::{Ordering, lock},
         thread, user_code,
     },
+    published::ASSISTS,
 };
 
 /// A thread's share is never larger than this, however large the budget: more would not stay in the
@@ -168,6 +169,21 @@ impl Patience {
             for_readers: false,
         }
     }
+}
+
+/// What back-pressure has come to.
+#[derive(Debug, Clone, Copy)]
+struct HeldBack {
+    /// The thread is held back for longer than this one wait.
+    still: bool,
+    has_waited: bool,
+}
+
+impl HeldBack {
+    const NOT: Self = Self {
+        still: false,
+        has_waited: false,
+    };
 }
 
 impl Heap {
@@ -278,28 +294,30 @@ impl Heap {
 
     /// Makes the calling thread do its part before it frees pages, as the module's head says, and
     /// throttles it for at most `patience`. Inside a section all of this is put off to its end.
+    /// Returns whether it has waited.
     pub(super) fn apply_backpressure<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
         patience: Patience,
-    ) {
-        let throttled = self.is_held_back(engine, buffer, record, patience);
-        buffer.set_throttled(throttled);
-        if !throttled {
+    ) -> bool {
+        let held_back = self.hold_back(engine, buffer, record, patience);
+        buffer.set_throttled(held_back.still);
+        if !held_back.still {
             // Nothing that a section has added so far is waited for.
             buffer.take_charge();
         }
+        held_back.has_waited
     }
 
-    fn is_held_back<P: Policy>(
+    fn hold_back<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
         patience: Patience,
-    ) -> bool {
+    ) -> HeldBack {
         let (oldest, youngest, queued) = {
             let queue = lock(&buffer.queue);
             (
@@ -317,14 +335,17 @@ impl Heap {
         // frees those, and not for its own oldest page.
         let awaited = oldest.filter(|_| !over_budget || !self.is_very_heavy(patience.heaviest));
         if awaited.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
-            return false;
+            return HeldBack::NOT;
         }
         let waits = too_much && !engine.is_stalled();
         if let Some(record) = record
             && record.is_reading()
         {
             record.defer_to_unlock();
-            return waits;
+            return HeldBack {
+                still: waits,
+                ..HeldBack::NOT
+            };
         }
         let ended = oldest.zip(youngest).is_some_and(|(oldest, youngest)| {
             let insists = too_much || queued >= quota + quota / PAST_QUOTA;
@@ -332,7 +353,7 @@ impl Heap {
             !engine.has_ended(oldest) && self.note_assist(buffer, share, assist)
         });
         if ended && awaited.is_some() {
-            return false;
+            return HeldBack::NOT;
         }
         if waits && oldest.is_none() && patience.for_readers {
             // Nothing is queued: what it adds comes into a page that is open. If the grace period of
@@ -340,7 +361,7 @@ impl Heap {
             let now = name_for_page(engine);
             let assist = || engine.assist(now, now, thread::token(), true);
             if self.note_assist(buffer, share, assist) {
-                return false;
+                return HeldBack::NOT;
             }
         }
         let longest = if over_budget && self.is_heavy(patience.heaviest) {
@@ -349,12 +370,16 @@ impl Heap {
             patience.by_weight
         };
         let is_held_back = || self.is_still_held_back(engine, buffer, awaited, patience.heaviest);
-        if waits && longest > 0 && self.may_wait(engine) {
+        let has_waited = waits && longest > 0 && self.may_wait(engine);
+        if has_waited {
             // The threads that end the wait compare published numbers.
             self.publish_own(engine, buffer);
             self.wait(engine, awaited, longest, is_held_back);
         }
-        waits && is_held_back()
+        HeldBack {
+            still: waits && is_held_back(),
+            has_waited,
+        }
     }
 
     /// Makes an attempt to end a grace period, and notes what it has cost. Returns whether that has
@@ -370,6 +395,7 @@ impl Heap {
         buffer.quota.note_attempt(begun, clock::now(), ended, share);
         if ended {
             buffer.account.note_assist();
+            self.shared.tap.add(ASSISTS, 1);
         }
         ended
     }
@@ -394,7 +420,7 @@ impl Heap {
     ) {
         #[cfg(test)]
         self.waits_granted.fetch_add(longest, Ordering::Relaxed);
-        self.note_wait(|now| match oldest {
+        self.note_wait(longest, |now| match oldest {
             Some(oldest) if longest >= SHORT_WAIT => {
                 let until = Some(now + longest);
                 let _ = engine.wait_for(oldest, thread::token(), until, Haste::Normal);
@@ -482,6 +508,51 @@ mod tests {
         assert_eq!(waits(plain(), false), 0, "there is none to wait for");
     }
 
+    /// A thread that may not wait, because the library runs its code, owes the wait for the page that
+    /// it has opened.
+    #[test]
+    fn a_page_is_waited_for_in_advance_only_by_a_thread_that_has_waited() {
+        for may_wait in [true, false] {
+            let engine =
+                Engine::<Sound>::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
+            let heap = Heap::new(1);
+            heap.set_budget(0);
+            let left = Page::try_new().expect("memory");
+            // SAFETY: made just now, and released below.
+            heap.note_sealed(unsafe { left.as_ref() });
+            let another = std::thread::spawn(thread::token).join().expect("no panic");
+            let reader = engine.register(another, Flavour::Thread);
+            let own = engine.register(thread::token(), Flavour::Thread);
+            reader.lock();
+            let buffer = heap.join().expect("memory");
+            let retire = || {
+                let object = RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+                let retirer = Retirer {
+                    record: own,
+                    buffer: &buffer,
+                };
+                // SAFETY: no other thread has ever known the object.
+                let retired = unsafe {
+                    heap.retire_slow(&engine, Some(retirer), object, None, OnNoPage::Fail)
+                };
+                assert!(retired.is_ok());
+            };
+            if may_wait {
+                retire();
+            } else {
+                assert!(!user_code::panics(1, retire));
+            }
+            assert!(buffer.is_throttled());
+            assert_eq!(heap.counts().waits, u64::from(may_wait));
+            assert_eq!(buffer.is_paid(Channel::Plain), may_wait);
+            reader.unlock();
+            heap.leave(&engine, &buffer);
+            heap.free_all(&engine);
+            // SAFETY: an empty page that is in no list.
+            unsafe { Page::release(left) };
+        }
+    }
+
     /// A thread goes on while another thread's barrier is under way, but not for long: that thread
     /// may have lost its processor.
     #[test]
@@ -503,7 +574,7 @@ mod tests {
             largest = queued();
             assert!(largest < LARGEST_SHARE, "it waits for the other thread");
             let patience = Patience::for_page(FULL_PAGE, object.bytes);
-            heap.apply_backpressure(&engine, &buffer, None, patience);
+            let _ = heap.apply_backpressure(&engine, &buffer, None, patience);
         }
         let most = SMALLEST_QUOTA + SMALLEST_QUOTA / PAST_QUOTA;
         assert!((most..most + 2 * FULL_PAGE).contains(&largest), "{largest}");

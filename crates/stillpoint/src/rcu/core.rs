@@ -11,12 +11,18 @@ use crate::{
     kvfree::{Heap, Policy, ThreadBuffer},
     platform::{
         fork::{AtForkHandle, ForkReset},
+        stats::{self, Block, Subject},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
     },
+    published::DOMAIN,
     statistics::Statistics,
 };
-use std::{fmt, io, sync::Weak, time::Duration};
+use std::{
+    fmt, io,
+    sync::{OnceLock, Weak},
+    time::Duration,
+};
 
 mod retire;
 mod wait;
@@ -38,6 +44,8 @@ pub(in crate::rcu) struct Inner<P: Policy> {
     id: u64,
     handles: AtomicUsize,
     closed: AtomicBool,
+    /// Its block in the statistics page. Last, because the others count in it while they are dropped.
+    block: OnceLock<Block>,
 }
 
 impl<P: Policy> Work for Inner<P> {
@@ -45,6 +53,7 @@ impl<P: Policy> Work for Inner<P> {
         let callbacks = self.engine.run_callbacks();
         let retired = || thread::with_buffer(self.id, ThreadBuffer::progress);
         let drain = self.heap.drain(&self.engine, &retired);
+        self.publish_work();
         // The older of the two: the service thread sleeps until its readers have left, and must not
         // sleep past the other's end.
         Outlook {
@@ -64,6 +73,43 @@ impl<P: Policy> ForkReset for Inner<P> {
                 self.heap.keep_counts_of(own);
                 own.reset_in_child();
             });
+        }
+    }
+}
+
+impl<P: Policy> Subject for Inner<P> {
+    fn publish(&self) {
+        let title = DomainName {
+            id: self.id,
+            name: self.engine.name(),
+        };
+        let Some(block) = Block::new(&DOMAIN, self.id, title) else {
+            return;
+        };
+        let words = block.words();
+        if self.block.set(block).is_ok() {
+            self.engine.open_tap(words);
+            self.heap.open_tap(words);
+            self.publish_work();
+        }
+    }
+}
+
+/// A domain as the statistics page calls it.
+struct DomainName<'a> {
+    id: u64,
+    name: Option<&'a str>,
+}
+
+impl fmt::Display for DomainName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const RCU: u64 = thread::global_id(thread::RCU);
+        const TRACE: u64 = thread::global_id(thread::TRACE);
+        match (self.name, self.id) {
+            (Some(name), _) => f.write_str(name),
+            (None, RCU) => f.write_str("global"),
+            (None, TRACE) => f.write_str("tasks_trace"),
+            (None, id) => write!(f, "domain {id}"),
         }
     }
 }
@@ -95,12 +141,21 @@ impl<P: Policy> Inner<P> {
                 id,
                 handles: AtomicUsize::new(1),
                 closed: AtomicBool::new(false),
+                block: OnceLock::new(),
             }
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
         // fields to be dropped.
         unsafe { inner.place.occupy(&*inner) };
+        let subject: Weak<Self> = Arc::downgrade(&inner);
+        stats::add(subject);
         inner
+    }
+
+    /// Copies what only a pass of the service thread does into the statistics page, if there is one.
+    fn publish_work(&self) {
+        self.engine.publish_work();
+        self.heap.publish_work(self.engine.panics());
     }
 
     pub(in crate::rcu) fn id(&self) -> u64 {
@@ -146,6 +201,10 @@ impl<P: Policy> Inner<P> {
             }
         }
         self.engine.wake_all_futures();
+        // The threads that have used the domain still have it, and may count there.
+        if let Some(block) = self.block.get() {
+            block.end();
+        }
     }
 }
 

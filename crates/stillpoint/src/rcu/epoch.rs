@@ -231,5 +231,5 @@ pub fn free_some(domain: &Domain) -> Left {
 /// Counts and times a wait of the calling thread for readers that hold up what it has retired, as
 /// [`Statistics::waits`](crate::Statistics::waits).
 pub fn note_wait(domain: &Domain, wait: impl FnOnce()) {
-    domain.core().inner.heap.note_wait(|_| wait());
+    domain.core().inner.heap.note_wait(0, |_| wait());
 }

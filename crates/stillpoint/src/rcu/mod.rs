@@ -16,10 +16,12 @@
 //! | `weigh` | what values own beside their own size |
 //! | `snapshot` | a guard and what was found through it, in one value |
 //! | `epoch` | readers that count for themselves, frees on demand: what the drop-in for crossbeam-epoch stands on |
+//! | `batches` | grace periods for batches that readers free themselves: what the drop-in for seize stands on |
 //! | `unwind` | that panics of user code break none of these |
 //!
 //! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
 
+pub mod batches;
 mod builder;
 mod cell;
 mod core;
@@ -57,9 +59,12 @@ pub use snapshot::Snapshot;
 use thread::RCU;
 pub use weigh::Weigh;
 
-use crate::gp::{GLOBALS, policy::Sound};
+use crate::{
+    gp::{GLOBALS, policy::Sound},
+    platform::stats,
+};
 use std::{
-    ptr,
+    io, ptr,
     sync::atomic::{AtomicPtr, Ordering},
 };
 
@@ -192,6 +197,36 @@ pub fn synchronize() {
 #[track_caller]
 pub fn synchronize_expedited() {
     global().synchronize_expedited();
+}
+
+/// Publishes the process's statistics from now on, for `stillpoint top` and other programs of the same
+/// user: all domains that there are and will be, and what the other crates have made.
+///
+/// They are in a memory file of 8 MiB, of which little takes memory. Others find it in
+/// `/proc/PID/fd` by its name, `stillpoint-stats`, and can neither change nor shorten it. No thread is
+/// started and none ticks: what is counted is counted there, too, beside the read side. An event
+/// between the first domain and this call may be missing in it. `STILLPOINT_STATS=on` in the
+/// environment does the same at the first domain. To call it again does nothing.
+///
+/// Takes locks for a moment; makes six system calls. Not async-signal-safe. The child of a fork gets
+/// a page of its own, or none if the system refuses it there.
+///
+/// # Errors
+///
+/// If the system refuses the file or its mapping: too many open files, a seccomp filter, no memory
+/// file on this system. The program goes on without, and a later call tries again. A filter that
+/// kills for `memfd_create` kills.
+///
+/// ```
+/// if let Err(error) = stillpoint::publish_statistics() {
+///     eprintln!("`stillpoint top` will not show this process: {error}");
+/// }
+/// ```
+#[cold]
+pub fn publish_statistics() -> io::Result<()> {
+    // So that there is something to see, whichever is first.
+    let _ = global();
+    stats::publish().map_err(io::Error::from)
 }
 
 /// [`Domain::call`] of the global domain.

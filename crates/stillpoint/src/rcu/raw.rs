@@ -343,6 +343,15 @@ pub fn kvfree_barrier(domain: &Domain) -> Result<(), Deadlock> {
     Ok(domain.core().try_kvfree_barrier()?)
 }
 
+/// As [`Domain::kvfree_barrier_nested`].
+///
+/// # Errors
+///
+/// As for [`kvfree_barrier`].
+pub fn kvfree_barrier_nested(domain: &Domain) -> Result<(), Deadlock> {
+    Ok(domain.core().try_kvfree_barrier_nested()?)
+}
+
 /// Calls `free()` with `block`, of `bytes` bytes, after a grace period of `domain`; as
 /// [`Domain::try_retire`].
 ///

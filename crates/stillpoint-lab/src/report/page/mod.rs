@@ -18,6 +18,7 @@ mod merged;
 mod names;
 mod patches;
 mod read;
+mod server;
 mod simulated;
 mod standing;
 mod table;
@@ -43,6 +44,7 @@ pub fn draw(stored: &Stored) -> String {
         map::section(stored),
         epoch::section(stored),
         cache::section(stored),
+        server::section(stored),
         torture::section(stored),
         about::section(stored),
         patches::section(stored),

@@ -40,7 +40,7 @@ mod pressure;
 mod read;
 mod replay;
 mod tenants;
-mod trace;
+pub mod trace;
 mod twitter;
 mod weight;
 

@@ -22,6 +22,7 @@ use crate::{
         sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, lock},
         user_code,
     },
+    trace,
 };
 use std::{
     ptr::{self, NonNull},
@@ -35,8 +36,15 @@ impl<P: Policy> Engine<P> {
     ///
     /// As for [`Callbacks::push`].
     pub(crate) unsafe fn call_head(&self, callback: Callback) {
+        let cookie = self.start();
+        trace::rcu_callback(
+            self.domain,
+            callback.head.as_ptr().addr() as u64,
+            cookie.seq().number(),
+            self.callbacks.pending(),
+        );
         // SAFETY: the caller's promise.
-        if unsafe { self.callbacks.push(callback, self.start()) } {
+        if unsafe { self.callbacks.push(callback, cookie) } {
             self.kick();
         } else {
             self.ensure_service();
@@ -320,6 +328,7 @@ impl Callbacks {
             let Some(callback) = lock(&self.running).pop_front() else {
                 break;
             };
+            trace::rcu_invoke_callback(domain, callback.head.as_ptr().addr() as u64);
             // SAFETY: it was queued under `push`'s contract, its grace period has ended, and it is
             // in no queue any more. The head is not touched after this.
             if user_code::panics(domain, || unsafe { (callback.run)(callback.head) }) {
@@ -332,6 +341,11 @@ impl Callbacks {
             // Release, pairs with `callbacks_invoked`: a thread that sees it counted sees what the
             // callback did.
             self.invoked.fetch_add(1, Ordering::Release);
+            // Like a callback: no lock is held but that of the pass.
+            trace::emit();
+            if fork::process() != process {
+                return Outlook::default();
+            }
         }
         self.queue_times.note_run(&taken);
         rest

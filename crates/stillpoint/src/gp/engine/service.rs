@@ -52,6 +52,7 @@ use crate::{
         sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
+    trace,
 };
 use failures::{Failures, MOST_FAILURES};
 use idle::{Idle, Signs};
@@ -369,8 +370,10 @@ impl<P: Policy> Engine<P> {
                 return Rounds::Stopped;
             }
             self.stalls.service_came();
+            self.publish_stalls();
             P::service_comes();
             let outlook = self.pass(work);
+            trace::emit();
             let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
             let mut until = outlook.at;
             if let Some(cookie) = cookie {
@@ -403,6 +406,7 @@ impl<P: Policy> Engine<P> {
                     }
                 }
             }
+            trace::emit();
             self.shared
                 .service_waits
                 .store(cookie.is_some(), Ordering::Relaxed);

@@ -24,6 +24,8 @@ use crate::{
         sync::{AtomicPtr, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
+    published::{SERVICE_STALLED_SINCE, SERVICE_STALLS, STALL, STALLED_SINCE, STALLS},
+    trace,
 };
 use std::{
     fmt,
@@ -185,6 +187,7 @@ impl<P: Policy> Engine<P> {
             // It ended before the watch was started, so no end will stop the watch: the next grace
             // period must not look old.
             watch.stop();
+            self.publish_stalls();
             return now;
         }
         match watch.verdict(since, now, self.stalls.timeout()) {
@@ -218,6 +221,13 @@ impl<P: Policy> Engine<P> {
     /// No lock of the engine is held here, because the handler and a subscriber may read.
     fn report(&self, stalled: Stalled, watch: &Watch, lasted: Duration) {
         let report = self.describe(stalled, watch, lasted);
+        trace::rcu_stall_warning(
+            self.domain,
+            clock::nanos(lasted),
+            report.bytes_pending,
+            (report.holdouts.len() + report.more_holdouts) as u64,
+        );
+        self.publish_report(&report);
         let handler = self.stalls.handler();
         let is_heard = self.emit(&report) || handler.is_some();
         if match environment::stall().print {
@@ -232,6 +242,27 @@ impl<P: Policy> Engine<P> {
                 .note_panic(user_code::panics(self.domain, || handler(&report)));
             self.stalls.drop_handler(handler);
         }
+    }
+
+    /// Copies into the statistics page what a stuck process shows of its stall: which readers, since
+    /// when.
+    fn publish_report(&self, report: &StallReport) {
+        if let Stalled::GracePeriod(_) = report.stalled {
+            self.tap.set_text(STALL, report.holdouts_only());
+        }
+        self.publish_counts();
+        self.publish_stalls();
+    }
+
+    /// Copies into the statistics page what is stalled now.
+    pub(super) fn publish_stalls(&self) {
+        let stalls = &self.stalls;
+        self.tap.raise(STALLS, self.stalls());
+        self.tap.raise(SERVICE_STALLS, self.service_stalls());
+        self.tap
+            .follow(STALLED_SINCE, || stalls.grace_period.reported_since());
+        self.tap
+            .follow(SERVICE_STALLED_SINCE, || stalls.service.reported_since());
     }
 
     /// The report. Without memory for names it only counts: a stall is no reason to end the

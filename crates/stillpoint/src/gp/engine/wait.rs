@@ -9,6 +9,7 @@ use crate::{
         clock::{self, Nanos},
         thread::Token,
     },
+    trace,
 };
 use std::hint;
 
@@ -53,6 +54,15 @@ impl<P: Policy> Engine<P> {
         deadline: Option<Nanos>,
         haste: Haste,
     ) -> Waited {
+        let waited = self.wait(cookie, me, deadline, haste);
+        if waited != Waited::HeldUpBySelf {
+            // Outside of sections.
+            trace::emit();
+        }
+        waited
+    }
+
+    fn wait(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>, haste: Haste) -> Waited {
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {
@@ -70,6 +80,7 @@ impl<P: Policy> Engine<P> {
             if deadline.is_some_and(|at| at <= now) {
                 return Waited::TimedOut;
             }
+            trace::emit();
             let waiter = self.shared.waiters.prepare();
             // The first may have come true just before the announcement; the second covers the time
             // after it.

@@ -143,12 +143,18 @@ impl<P: Policy> Core<P> {
     /// [`Domain::kvfree_barrier_nested`](crate::Domain::kvfree_barrier_nested).
     #[track_caller]
     pub fn kvfree_barrier_nested(&self) {
+        if self.try_kvfree_barrier_nested().is_err() {
+            panic!("{}", self.refusal(Refused::FreeBarrier));
+        }
+    }
+
+    pub(in crate::rcu) fn try_kvfree_barrier_nested(&self) -> Result<(), WouldDeadlock> {
         let nested = || self.inner.heap.nested_retires();
         loop {
             let before = nested();
-            self.kvfree_barrier();
+            self.try_kvfree_barrier()?;
             if nested() == before {
-                return;
+                return Ok(());
             }
         }
     }

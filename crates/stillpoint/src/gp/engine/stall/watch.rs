@@ -75,6 +75,14 @@ impl Watch {
         self.since.swap(0, Ordering::Relaxed) & !REPORTED
     }
 
+    /// Since when it has been stalled, if that has been reported and it still is; else 0.
+    pub(super) fn reported_since(&self) -> Nanos {
+        match self.since.load(Ordering::Relaxed) {
+            since if since & REPORTED != 0 => since & !REPORTED,
+            _ => 0,
+        }
+    }
+
     pub(super) fn is_reported(&self) -> bool {
         self.since.load(Ordering::Relaxed) & REPORTED != 0
     }

@@ -1,0 +1,84 @@
+/*
+ * Hash maps of nodes that a program embeds in objects of its own, whose readers take no lock and write nothing. SPDX: MIT OR Apache-2.0
+ *
+ *   struct flow {
+ *       uint32_t port;
+ *       struct stillpoint_map_node node;
+ *   };
+ *
+ *   static int is_port(struct stillpoint_map_node *node, const void *port)
+ *   {
+ *       return stillpoint_map_entry(node, struct flow, node)->port == *(const uint32_t *)port;
+ *   }
+ *
+ *   stillpoint_read_lock();
+ *   struct stillpoint_map_node *node = stillpoint_map_lookup(flows, port, is_port, &port);
+ *   if (node) {
+ *       use(stillpoint_map_entry(node, struct flow, node));
+ *   }
+ *   stillpoint_read_unlock();
+ *
+ * The functions, with what each costs and returns, are in functions.h. The program brings a hash of each key, which the map spreads over all its
+ * bits, and a function that says whether a node has a key. It owns the objects: what it has taken out or replaced it frees after a grace period
+ * (stillpoint_kvfree(), stillpoint_call()), as readers may still have it.
+ *
+ * All functions but stillpoint_map_new(), stillpoint_map_destroy() and stillpoint_map_count() are called inside a read-side critical section of the
+ * map's domain: for changes, too, as a node that was found stays one only until that ends. With STILLPOINT_DEBUG=on, or in a library that is built
+ * for debugging, a call outside of one is reported and refused, where it can be seen.
+ *
+ * A look-up costs a cache line of the table and the node. A table grows and shrinks a few buckets with each change, and the service thread of the
+ * domain goes on with that: no change pays for a whole table, and a map that had millions of nodes and has ten gives its memory back though no
+ * thread uses it. A node takes 8 bytes in the object and 10 to 64 in the table. In the child of a fork a map is as it was, also if a thread that the
+ * child does not have was changing it.
+ *
+ * liburcu's names, and what is other here:
+ *
+ *   cds_lfht_new, _new_flavor       stillpoint_map_new: with a domain, and without a least and a largest size, a flag to resize, or threads' attributes
+ *   cds_lfht_destroy                stillpoint_map_destroy: may have a function for the nodes that are left
+ *   cds_lfht_node_init              none is needed
+ *   cds_lfht_lookup                 stillpoint_map_lookup, which returns the node; stillpoint_map_first_duplicate, which has an iterator
+ *   cds_lfht_next_duplicate         stillpoint_map_next_duplicate
+ *   cds_lfht_first, _next           stillpoint_map_first, stillpoint_map_next: each node that stays is found once, also while the table is resized
+ *   cds_lfht_iter_get_node          what these return, and iter.node
+ *   cds_lfht_add                    stillpoint_map_add: may return -ENOMEM, as may the next two
+ *   cds_lfht_add_unique             stillpoint_map_add_unique: returns -EEXIST, and the node that is there
+ *   cds_lfht_add_replace            stillpoint_map_add_replace
+ *   cds_lfht_replace                stillpoint_map_replace: of a node; asks no function
+ *   cds_lfht_del                    stillpoint_map_del
+ *   cds_lfht_is_node_deleted        !stillpoint_map_has: with the map; a look-up
+ *   cds_lfht_count_nodes            stillpoint_map_count: without a walk
+ *   cds_lfht_resize                 stillpoint_map_reserve, stillpoint_map_shrink
+ *   cds_lfht_for_each, _entry       stillpoint_map_for_each, stillpoint_map_for_each_entry
+ *   cds_lfht_for_each_duplicate     stillpoint_map_for_each_duplicate
+ *   cds_lfht_for_each_entry_duplicate   stillpoint_map_for_each_entry_duplicate
+ */
+#ifndef STILLPOINT_MAP_H
+#define STILLPOINT_MAP_H
+
+#include <stillpoint/stillpoint.h>
+
+/* The object that a node, which is not NULL, is part of. */
+#define stillpoint_map_entry(node, type, member) STILLPOINT_AROUND_(node, type, member)
+
+/* Visits all nodes: `iter` is a struct stillpoint_map_iter *, `at` a struct stillpoint_map_node *. */
+#define stillpoint_map_for_each(map, iter, at)                                                        \
+    for ((at) = stillpoint_map_first((map), (iter)); (at); (at) = stillpoint_map_next(iter))
+
+/* The same, of the objects that they are part of. */
+#define stillpoint_map_for_each_entry(map, iter, at, member)                                          \
+    for (stillpoint_map_first((map), (iter)); STILLPOINT_ITER_ENTRY_(iter, at, member); stillpoint_map_next(iter))
+
+/* Visits the nodes with one key. */
+#define stillpoint_map_for_each_duplicate(map, hash, match, key, iter, at)                            \
+    for ((at) = stillpoint_map_first_duplicate((map), (hash), (match), (key), (iter)); (at);          \
+         (at) = stillpoint_map_next_duplicate((iter), (match), (key)))
+
+/* The same, of the objects that they are part of. */
+#define stillpoint_map_for_each_entry_duplicate(map, hash, match, key, iter, at, member)              \
+    for (stillpoint_map_first_duplicate((map), (hash), (match), (key), (iter));                       \
+         STILLPOINT_ITER_ENTRY_(iter, at, member); stillpoint_map_next_duplicate((iter), (match), (key)))
+
+#define STILLPOINT_ITER_ENTRY_(iter, at, member)                                                      \
+    ((iter)->node && ((at) = STILLPOINT_AROUND_((iter)->node, __typeof__(*(at)), member), 1))
+
+#endif

@@ -1,0 +1,358 @@
+//! A client of memcached's text protocol and of Redis's.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::peers::servers::Kind;
+
+/// How a server is spoken to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dialect {
+    /// memcached's text protocol.
+    Memcached,
+    /// RESP.
+    Redis,
+}
+
+impl Dialect {
+    /// That of a server.
+    pub fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Redis => Self::Redis,
+            _ => Self::Memcached,
+        }
+    }
+
+    /// Asks for values: by one command.
+    pub fn get<'k>(self, out: &mut Vec<u8>, keys: impl ExactSizeIterator<Item = &'k [u8]>) {
+        match self {
+            Self::Memcached => {
+                out.extend_from_slice(b"get");
+                for key in keys {
+                    out.push(b' ');
+                    out.extend_from_slice(key);
+                }
+                out.extend_from_slice(b"\r\n");
+            }
+            Self::Redis => {
+                let name: &[u8] = if keys.len() == 1 { b"GET" } else { b"MGET" };
+                let _ = write!(out, "*{}\r\n", keys.len() + 1);
+                bulk(out, name);
+                keys.for_each(|key| bulk(out, key));
+            }
+        }
+    }
+
+    /// Stores a value.
+    pub fn set(self, out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+        match self {
+            Self::Memcached => {
+                out.extend_from_slice(b"set ");
+                out.extend_from_slice(key);
+                let _ = write!(out, " 0 0 {}\r\n", value.len());
+                out.extend_from_slice(value);
+                out.extend_from_slice(b"\r\n");
+            }
+            Self::Redis => {
+                out.extend_from_slice(b"*3\r\n");
+                bulk(out, b"SET");
+                bulk(out, key);
+                bulk(out, value);
+            }
+        }
+    }
+
+    /// Reads one answer at the beginning of `input`; `None` if it has not come whole.
+    pub fn answer(self, input: &[u8]) -> Result<Option<Answer>> {
+        match self {
+            Self::Memcached => memcached(input),
+            Self::Redis => redis(input),
+        }
+    }
+}
+
+fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    let _ = write!(out, "${}\r\n", bytes.len());
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// An answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// How many bytes it takes.
+    pub len: usize,
+    /// How many values it has.
+    pub values: usize,
+    /// Whether the server could not do it.
+    pub refused: bool,
+}
+
+/// The line at `at`, without its end, and where the next one begins.
+fn line(input: &[u8], at: usize) -> Option<(&[u8], usize)> {
+    let rest = input.get(at..)?;
+    let end = rest.iter().position(|&byte| byte == b'\n')?;
+    let line = &rest[..end];
+    Some((line.strip_suffix(b"\r").unwrap_or(line), at + end + 1))
+}
+
+fn number(digits: &[u8]) -> Result<i64> {
+    let text = std::str::from_utf8(digits)?;
+    text.parse()
+        .with_context(|| format!("{text:?} in an answer is no number"))
+}
+
+fn memcached(input: &[u8]) -> Result<Option<Answer>> {
+    let (mut at, mut values) = (0, 0);
+    while let Some((line, next)) = line(input, at) {
+        if line.starts_with(b"VALUE ") {
+            let length = line.split(|&byte| byte == b' ').nth(3).unwrap_or_default();
+            at = next + usize::try_from(number(length)?)? + 2;
+            values += 1;
+            continue;
+        }
+        let refused = line.starts_with(b"SERVER_ERROR");
+        ensure!(
+            refused || !line.starts_with(b"ERROR") && !line.starts_with(b"CLIENT_ERROR"),
+            "the server says {:?}",
+            String::from_utf8_lossy(line)
+        );
+        return Ok(Some(Answer {
+            len: next,
+            values,
+            refused,
+        }));
+    }
+    Ok(None)
+}
+
+fn redis(input: &[u8]) -> Result<Option<Answer>> {
+    let Some((head, mut at)) = line(input, 0) else {
+        return Ok(None);
+    };
+    let mut values = 0;
+    let mut refused = false;
+    let mut left = 0;
+    match head.split_first() {
+        Some((b'*', count)) => left = number(count)?,
+        Some((b'+' | b':', _)) => {}
+        Some((b'-', text)) if text.starts_with(b"OOM") => refused = true,
+        Some((b'$', length)) => match number(length)? {
+            -1 => {}
+            length => {
+                at += usize::try_from(length)? + 2;
+                values = 1;
+            }
+        },
+        _ => bail!("the server says {:?}", String::from_utf8_lossy(head)),
+    }
+    for _ in 0..left {
+        let Some(part) = redis(input.get(at..).unwrap_or_default())? else {
+            return Ok(None);
+        };
+        at += part.len;
+        values += part.values;
+    }
+    let whole = at <= input.len();
+    Ok(whole.then_some(Answer {
+        len: at,
+        values,
+        refused,
+    }))
+}
+
+/// What answers came to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Answers {
+    /// How many.
+    pub count: usize,
+    /// Values in them.
+    pub values: usize,
+    /// Those that say that the server could not do it.
+    pub refused: usize,
+}
+
+/// A connection.
+pub struct Connection {
+    stream: UnixStream,
+    pub dialect: Dialect,
+    /// What is to be sent.
+    pub output: Vec<u8>,
+    input: Vec<u8>,
+    /// How much of `input` has been read.
+    at: usize,
+}
+
+/// What is read at once.
+const CHUNK: usize = 64 << 10;
+
+impl Connection {
+    /// On an open socket.
+    pub fn new(stream: UnixStream, dialect: Dialect) -> Self {
+        Self {
+            stream,
+            dialect,
+            output: Vec::new(),
+            input: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Has neither sending nor receiving wait.
+    pub fn do_not_block(&self) -> Result<()> {
+        Ok(self.stream.set_nonblocking(true)?)
+    }
+
+    /// Whether the server has closed the connection; what it has sent need not be read for it.
+    pub fn is_hung_up(&self) -> Result<bool> {
+        let mut files = [PollFd::new(&self.stream, PollFlags::empty())];
+        poll(&mut files, Some(&Timespec::default()))?;
+        Ok(files[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR))
+    }
+
+    /// Sends all of `output`.
+    pub fn send(&mut self) -> Result<()> {
+        self.stream
+            .write_all(&self.output)
+            .context("the server takes nothing")?;
+        self.output.clear();
+        Ok(())
+    }
+
+    /// Sends what the socket takes of `output`.
+    pub fn send_some(&mut self) -> Result<()> {
+        match self.stream.write(&self.output) {
+            Ok(sent) => {
+                self.output.drain(..sent);
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(error).context("the server takes nothing"),
+        }
+    }
+
+    /// Reads what has arrived. Returns false if nothing has.
+    pub fn receive(&mut self) -> Result<bool> {
+        if self.at == self.input.len() {
+            self.input.clear();
+            self.at = 0;
+        } else if self.at > CHUNK {
+            self.input.drain(..self.at);
+            self.at = 0;
+        }
+        let end = self.input.len();
+        self.input.resize(end + CHUNK, 0);
+        let read = self.stream.read(&mut self.input[end..]);
+        self.input.truncate(end + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => bail!("the server has closed the connection"),
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error).context("the server says nothing"),
+        }
+    }
+
+    /// The next answer that has come whole.
+    pub fn next(&mut self) -> Result<Option<Answer>> {
+        let answer = self.dialect.answer(&self.input[self.at..])?;
+        if let Some(answer) = answer {
+            self.at += answer.len;
+        }
+        Ok(answer)
+    }
+
+    /// Sends `output`, and waits for so many answers.
+    pub fn ask(&mut self, count: usize) -> Result<Answers> {
+        self.send()?;
+        self.wait(count)
+    }
+
+    /// Waits for so many answers.
+    pub fn wait(&mut self, count: usize) -> Result<Answers> {
+        self.wait_each(count, |_, _| {})
+    }
+
+    /// Waits for so many answers, and calls `each` with the number of each and the answer.
+    pub fn wait_each(
+        &mut self,
+        count: usize,
+        mut each: impl FnMut(usize, Answer),
+    ) -> Result<Answers> {
+        let mut all = Answers::default();
+        while all.count < count {
+            match self.next()? {
+                Some(answer) => {
+                    each(all.count, answer);
+                    all.count += 1;
+                    all.values += answer.values;
+                    all.refused += usize::from(answer.refused);
+                }
+                None => _ = self.receive()?,
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(dialect: Dialect, input: &[u8], values: usize) {
+        for end in 0..input.len() {
+            assert_eq!(dialect.answer(&input[..end]).expect("it is in order"), None);
+        }
+        let mut more = input.to_vec();
+        more.extend_from_slice(b"+more");
+        let answer = dialect.answer(&more).expect("it is in order");
+        let answer = answer.expect("it is whole");
+        assert_eq!((answer.len, answer.values), (input.len(), values));
+    }
+
+    #[test]
+    fn an_answer_is_whole_at_its_last_byte() {
+        let two = b"VALUE a 0 5\r\nEND\r\n\r\nVALUE b 3 0\r\n\r\nEND\r\n";
+        lengths(Dialect::Memcached, two, 2);
+        lengths(Dialect::Memcached, b"END\r\n", 0);
+        lengths(Dialect::Memcached, b"STORED\r\n", 0);
+        lengths(Dialect::Redis, b"$5\r\n\r\n$-1\r\n", 1);
+        lengths(Dialect::Redis, b"*3\r\n$1\r\nx\r\n$-1\r\n$0\r\n\r\n", 2);
+        lengths(Dialect::Redis, b"$-1\r\n", 0);
+        lengths(Dialect::Redis, b"+OK\r\n", 0);
+    }
+
+    #[test]
+    fn an_error_is_no_answer() {
+        assert!(Dialect::Memcached.answer(b"ERROR\r\n").is_err());
+        assert!(Dialect::Redis.answer(b"-ERR unknown\r\n").is_err());
+        let refused = |dialect: Dialect, input: &[u8]| {
+            let answer = dialect.answer(input).expect("it is in order");
+            answer.expect("it is whole").refused
+        };
+        assert!(refused(
+            Dialect::Memcached,
+            b"SERVER_ERROR out of memory storing object\r\n"
+        ));
+        assert!(refused(Dialect::Redis, b"-OOM command not allowed\r\n"));
+    }
+
+    #[test]
+    fn requests_are_what_the_servers_read() {
+        let mut out = Vec::new();
+        let keys: [&[u8]; 2] = [b"a", b"bc"];
+        Dialect::Memcached.get(&mut out, keys.into_iter());
+        Dialect::Memcached.set(&mut out, b"a", b"xyz");
+        assert_eq!(out, b"get a bc\r\nset a 0 0 3\r\nxyz\r\n");
+        out.clear();
+        Dialect::Redis.get(&mut out, keys.into_iter());
+        assert_eq!(out, b"*3\r\n$4\r\nMGET\r\n$1\r\na\r\n$2\r\nbc\r\n");
+        out.clear();
+        Dialect::Redis.set(&mut out, b"a", b"xyz");
+        assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$3\r\nxyz\r\n");
+    }
+}

@@ -1,0 +1,191 @@
+//! `stillpoint scale server`: cache servers that one client asks over a Unix socket.
+//!
+//! The server is a process of its own, on the first of the processors that this one may use; the
+//! client is this process, on the second. Where there is one processor only, they share it.
+//! Stillpoint's is `stillcache`, which this program has in it; memcached and redis are those of the
+//! system. All serve with as many threads as `--threads` says, but redis, which has one. Keys have
+//! [`keys::LEN`] bytes.
+//!
+//! | scenarios | figures | |
+//! |---|---|---|
+//! | `get-1`, `get-pipelined`, `get-keys`, `set`, `mixed` | `cpu_us_per_op`, `ops_per_s`, latencies | [`load`]: what a request costs |
+//! | `idle-clients` | `bytes_per_client` | [`idle`]: clients that are silent |
+//! | `memory` | `bytes_per_item` | [`weight`]: resident memory beyond key and value |
+//! | `shrink` | `p999_us`, `p999_ratio`, `rss_ms`, `rss_ratio` | [`shrink`]: the limit halves under load |
+//! | `isolation` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that floods |
+//! | `stuck-client` | `held_mib`, `dropped_ms` | [`stuck`]: clients that do not read |
+//! | `replay-oltp`, `replay-p3`, `replay-p6` | `hit_ratio` | [`replay`]: traces, at the same `-m` |
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use clap::error::ErrorKind;
+use serde::{Deserialize, Serialize};
+
+use super::Benchmark;
+use super::cache::trace;
+use crate::choice::PossibleValues;
+use crate::output::Metric;
+use crate::peers::servers::Kind;
+use crate::run::{Curve, Metrics, Sample};
+use crate::subject::Peer;
+
+mod client;
+mod idle;
+mod isolation;
+mod keys;
+mod load;
+mod open;
+mod process;
+mod replay;
+mod shrink;
+mod stuck;
+mod weight;
+
+/// The scenarios, in the table's order.
+const SCENARIOS: &[&str] = &[
+    "get-1",
+    "get-pipelined",
+    "get-keys",
+    "set",
+    "mixed",
+    "idle-clients",
+    "memory",
+    "shrink",
+    "isolation",
+    "stuck-client",
+    "replay-oltp",
+    "replay-p3",
+    "replay-p6",
+];
+
+/// What the work depends on.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Work {
+    /// Threads of a server
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=512))]
+    threads: u32,
+
+    /// The folder of the traces OLTP, P3 and P6, as NAME.lis or NAME.lis.zst; by default ../traces
+    /// or ../shared/traces, seen from the project's root. Without it the rows are skipped
+    #[arg(long, value_name = "DIR", env = "STILLPOINT_TRACES")]
+    traces: Option<PathBuf>,
+
+    /// Divide times, items and clients, and replay the first part of a trace only, for a quick look
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    divide: u32,
+}
+
+impl Work {
+    /// So many, or as many as a quick look has; one at least.
+    fn divided(&self, number: u64) -> u64 {
+        (number / u64::from(self.divide)).max(1)
+    }
+}
+
+impl super::Work for Work {
+    const NAME: &'static str = "server";
+
+    const SHOWS: &'static str = "What cache servers cost, what they keep, and what a neighbour costs a tenant, asked over a Unix socket. \
+        Less is better, but of ops_per_s and hit_ratio more is. Latencies are those of an open loop of 20,000 requests a second, from \
+        when a request should have been sent. replay is traces of N. Megiddo and D. S. Modha, \"ARC: A Self-Tuning, Low Overhead \
+        Replacement Cache\", USENIX FAST 2003, pp. 115-130.";
+
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["stillcache"]);
+
+    const PEERS: PossibleValues = PossibleValues::of_peers(&["memcached", "redis"]);
+
+    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+
+    const ONLY_IF_NAMED: &'static [&'static str] = &["replay-p6"];
+
+    // They find the same in each round, or take long.
+    const ONE_ROUND: &'static [&'static str] = SCENARIOS.split_at(5).1;
+
+    const METRICS: &'static [Metric] = &[
+        metric("cpu_us_per_op", 2),
+        metric("ops_per_s", 0),
+        metric("p50_us", 0),
+        metric("p99_us", 0),
+        metric("p999_us", 0),
+        metric("p999_ratio", 2),
+        metric("bytes_per_item", 1),
+        metric("bytes_per_client", 0),
+        metric("rss_ms", 0),
+        metric("rss_ratio", 3),
+        metric("hits_lost", 0),
+        metric("hit_ratio", 4),
+        metric("held_mib", 1),
+        metric("dropped_ms", 0),
+    ];
+
+    fn skipped(&self, scenario: &str) -> Option<&'static str> {
+        let plan = replay::Plan::of(scenario)?;
+        let is_there = |folder: PathBuf| trace::file(&folder, plan.trace).is_some();
+        let found = trace::folder(self.traces.as_deref()).is_some_and(is_there);
+        (!found).then_some("no traces")
+    }
+
+    fn check(&self) -> Result<(), clap::Error> {
+        match &self.traces {
+            Some(folder) if !folder.is_dir() => {
+                let message = format!("--traces: {} is no folder\n", folder.display());
+                Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn benchmarks() -> Vec<Benchmark<Self>> {
+        let mut found = Vec::new();
+        for kind in Kind::ALL {
+            let peer = match kind {
+                Kind::Stillcache => Peer::new("stillpoint").variant("stillcache"),
+                _ => Peer::new(kind.name()),
+            };
+            for &scenario in SCENARIOS {
+                if takes_part(kind, scenario) {
+                    let measure = move |work: &Self| measure(work, kind, scenario);
+                    found.push(Benchmark::new(peer, measure).in_scenario(scenario));
+                }
+            }
+        }
+        found
+    }
+}
+
+const fn metric(name: &'static str, decimals: usize) -> Metric {
+    Metric { name, decimals }
+}
+
+/// Redis has no limit of its clients' answers by default, and takes the memory that they ask for:
+/// nothing to compare.
+fn takes_part(kind: Kind, scenario: &str) -> bool {
+    kind != Kind::Redis || scenario != "stuck-client"
+}
+
+fn measure(work: &Work, kind: Kind, scenario: &str) -> Result<Sample> {
+    match scenario {
+        "idle-clients" => idle::measure(work, kind),
+        "memory" => weight::measure(work, kind),
+        "shrink" => shrink::measure(work, kind),
+        "isolation" => isolation::measure(work, kind),
+        "stuck-client" => stuck::measure(work, kind),
+        _ => match (replay::Plan::of(scenario), load::Plan::of(scenario)) {
+            (Some(plan), _) => replay::measure(work, kind, plan),
+            (_, Some(plan)) => load::measure(work, kind, plan),
+            (None, None) => unreachable!("{scenario} is measured by no one"),
+        },
+    }
+}
+
+fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
+    Sample {
+        metrics: figures
+            .into_iter()
+            .map(|(name, figure)| (name.to_owned(), figure))
+            .collect::<Metrics>(),
+        curve: Curve::new(),
+    }
+}

@@ -1,0 +1,204 @@
+//! A server as a process of its own, on a processor of its own.
+
+use std::env;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use procfs::process::Process;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use tempfile::TempDir;
+
+use super::client::{Connection, Dialect};
+use crate::peers::servers::Kind;
+
+/// How long a server may take to listen.
+const START: Duration = Duration::from_secs(20);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a server is started with.
+pub struct Settings {
+    /// Its limit of memory, in MiB.
+    pub mib: u64,
+    /// Its threads.
+    pub threads: u32,
+    /// The most clients.
+    pub clients: usize,
+    /// Further arguments of stillcache.
+    pub ours: Vec<String>,
+}
+
+impl Settings {
+    /// With that limit, as the work says.
+    pub fn new(work: &super::Work, mib: u64) -> Self {
+        Self {
+            mib,
+            threads: work.threads,
+            clients: 1024,
+            ours: Vec::new(),
+        }
+    }
+}
+
+/// A server that runs; dropped, it is killed.
+pub struct Server {
+    child: Child,
+    pub kind: Kind,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts a server, waits until it listens, and moves the calling thread to another processor.
+    /// To be called on the main thread, with which the server ends.
+    pub fn start(kind: Kind, settings: &Settings) -> Result<Self> {
+        let folder = TempDir::new().context("no folder for a socket")?;
+        let socket = folder.path().join("socket");
+        let mut command = command(kind, settings, socket)?;
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        // SAFETY: one system call between fork and exec, which allocates nothing.
+        unsafe {
+            command.pre_exec(|| {
+                set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+            });
+        }
+        let allowed = sched_getaffinity(None)?;
+        let mut processors = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
+        let first = processors.next().context("no processor is allowed")?;
+        // What is started now inherits it.
+        move_to(first)?;
+        let child = command.spawn();
+        move_to(processors.next().unwrap_or(first))?;
+        let child = child.with_context(|| format!("cannot start {}", kind.name()))?;
+        let mut server = Self {
+            child,
+            kind,
+            folder,
+        };
+        let begun = Instant::now();
+        while server.stream().is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("{} ended at once: {status}", kind.name());
+            }
+            ensure!(
+                begun.elapsed() < START,
+                "{} does not listen after {START:?}",
+                kind.name()
+            );
+            thread::sleep(LOOK);
+        }
+        Ok(server)
+    }
+
+    fn stream(&self) -> std::io::Result<UnixStream> {
+        self.stream_at("socket")
+    }
+
+    fn stream_at(&self, name: &str) -> std::io::Result<UnixStream> {
+        UnixStream::connect(self.folder.path().join(name))
+    }
+
+    /// A connection.
+    pub fn connect(&self) -> Result<Connection> {
+        let stream = self.stream().context("the server refuses a client")?;
+        Ok(Connection::new(stream, Dialect::of(self.kind)))
+    }
+
+    /// So many connections.
+    pub fn connect_many(&self, count: usize) -> Result<Vec<Connection>> {
+        (0..count).map(|_| self.connect()).collect()
+    }
+
+    /// Its resident memory, in bytes.
+    pub fn resident(&self) -> Result<u64> {
+        let pages = Process::new(self.child.id().cast_signed())?
+            .statm()?
+            .resident;
+        Ok(pages * procfs::page_size())
+    }
+
+    /// The processor time that it has used.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let mut clock = 0;
+        let pid = self.child.id().cast_signed();
+        // SAFETY: the place is valid for the call.
+        let error = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+        ensure!(error == 0, "the system does not tell the server's time");
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: as above; the clock is that of a process that has not been waited for.
+        let error = unsafe { libc::clock_gettime(clock, &raw mut time) };
+        ensure!(error == 0, "the system does not tell the server's time");
+        let seconds = Duration::from_secs(u64::try_from(time.tv_sec)?);
+        Ok(seconds + Duration::from_nanos(u64::try_from(time.tv_nsec)?))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn move_to(processor: usize) -> Result<()> {
+    let mut one = CpuSet::new();
+    one.set(processor);
+    Ok(sched_setaffinity(None, &one)?)
+}
+
+fn command(kind: Kind, settings: &Settings, socket: PathBuf) -> Result<Command> {
+    let Settings {
+        mib,
+        threads,
+        clients,
+        ours,
+    } = settings;
+    let program = match kind {
+        Kind::Stillcache => env::current_exe()?,
+        _ => kind
+            .program()
+            .with_context(|| format!("there is no {} here", kind.name()))?,
+    };
+    let mut command = Command::new(program);
+    match kind {
+        Kind::Stillcache => {
+            command
+                .args(["stillcache", "-m", &mib.to_string()])
+                .args(["-t", &threads.to_string(), "-c", &clients.to_string()])
+                .args(["-o", "admin"])
+                .args(ours)
+                .arg("-s")
+                .arg(socket);
+        }
+        Kind::Memcached => {
+            command
+                .args(["-m", &mib.to_string(), "-U", "0"])
+                .args(["-t", &threads.to_string(), "-c", &clients.to_string()])
+                .arg("-s")
+                .arg(socket);
+            if rustix::process::getuid().is_root() {
+                command.args(["-u", "root"]);
+            }
+        }
+        Kind::Redis => {
+            command
+                .args(["--port", "0", "--save", "", "--appendonly", "no"])
+                .args(["--maxclients", &clients.to_string()])
+                .args(["--maxmemory", &format!("{mib}mb")])
+                .args(["--maxmemory-policy", "allkeys-lru"])
+                .arg("--unixsocket")
+                .arg(socket);
+        }
+    }
+    Ok(command)
+}

@@ -1,0 +1,80 @@
+//! Traces, at the same limit. A request that misses stores the block's value, of 64 to 1,087 bytes;
+//! requests are sent [`BATCH`] at a time, then what missed is stored. `hit_ratio` is that of all.
+
+use anyhow::{Context, Result};
+
+use super::process::{Server, Settings};
+use super::{Work, keys, sample};
+use crate::peers::servers::Kind;
+use crate::run::Sample;
+use crate::scale::cache::trace::{self, Trace};
+
+/// Requests at a time.
+const BATCH: usize = 20;
+
+/// The bytes of a value.
+const SHORTEST: usize = 64;
+const LONGEST: usize = 1_087;
+
+/// A trace, and the servers' limit.
+#[derive(Clone, Copy)]
+pub struct Plan {
+    /// The trace's name.
+    pub trace: &'static str,
+    mib: u64,
+}
+
+impl Plan {
+    /// That of a scenario.
+    pub fn of(scenario: &str) -> Option<Self> {
+        let plan = |trace, mib| Self { trace, mib };
+        Some(match scenario {
+            "replay-oltp" => plan("oltp", 8),
+            "replay-p3" => plan("p3", 32),
+            "replay-p6" => plan("p6", 64),
+            _ => return None,
+        })
+    }
+}
+
+/// Measures a trace.
+pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
+    let folder = trace::folder(work.traces.as_deref()).context("there are no traces")?;
+    let file = trace::file(&folder, plan.trace).context("the trace is not there")?;
+    let trace = Trace::read(&file)?.divided(work.divide);
+    let server = Server::start(kind, &Settings::new(work, plan.mib))?;
+    let mut client = server.connect()?;
+    let value = keys::bytes(LONGEST);
+    let (mut asked, mut found) = (0, 0);
+    let mut blocks = trace.blocks();
+    loop {
+        let batch: Vec<u64> = blocks.by_ref().take(BATCH).collect();
+        if batch.is_empty() {
+            break;
+        }
+        for &block in &batch {
+            let key = keys::key(block);
+            client
+                .dialect
+                .get(&mut client.output, [&key[..]].into_iter());
+        }
+        client.send()?;
+        let mut missed = Vec::new();
+        found += client
+            .wait_each(batch.len(), |number, answer| {
+                if answer.values == 0 {
+                    missed.push(batch[number]);
+                }
+            })?
+            .values;
+        asked += batch.len();
+        for &block in &missed {
+            let length = keys::length(block, SHORTEST, LONGEST);
+            client
+                .dialect
+                .set(&mut client.output, &keys::key(block), &value[..length]);
+        }
+        client.ask(missed.len())?;
+    }
+    Ok(sample([("hit_ratio", found as f64 / asked as f64)]))
+}

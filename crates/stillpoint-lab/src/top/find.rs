@@ -1,0 +1,190 @@
+//! Finds processes that publish their statistics, and opens their pages.
+//!
+//! A process says what its descriptors are called, so nothing is believed: a file is first opened
+//! without access to it (`O_PATH`), so that no pipe or device is touched; only a memory file that
+//! can be neither shortened nor lengthened is then opened for reading, by that very descriptor.
+
+use std::{
+    fmt,
+    fs::{self, File},
+    io,
+    os::fd::OwnedFd,
+};
+
+use rustix::{
+    fs::{CWD, Mode, OFlags, SealFlags, fcntl_get_seals, fstatfs, openat},
+    io::Errno,
+};
+use stillpoint_platform::stats::{
+    layout::{BYTES, NAME},
+    read::{self, Page, clean},
+};
+
+/// The magic number of file systems in memory.
+const TMPFS: i64 = 0x0102_1994;
+
+/// Why a process is not shown.
+#[derive(Debug)]
+pub enum Hidden {
+    /// There is no such process, or not any more.
+    Gone,
+    /// The system does not allow to look at it.
+    Denied,
+    /// It publishes nothing.
+    NoPage,
+    /// It has a page that cannot be read.
+    Unreadable(read::Error),
+    /// It has a descriptor of that name that is no page.
+    Impostor(&'static str),
+}
+
+impl fmt::Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone => f.write_str("there is no such process"),
+            Self::Denied => f.write_str(
+                "it may not be looked at: it is another user's, or not dumpable; try as root",
+            ),
+            Self::NoPage => f.write_str(
+                "it publishes no statistics: start it with STILLPOINT_STATS=on, or have it call publish_statistics()",
+            ),
+            Self::Unreadable(error) => write!(f, "its statistics page: {error}"),
+            Self::Impostor(why) => {
+                write!(f, "it has a file that is called like a statistics page, but {why}")
+            }
+        }
+    }
+}
+
+impl Hidden {
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied,
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// A process that publishes its statistics.
+#[derive(Debug, Clone)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name, as the kernel has it.
+    pub command: String,
+    /// What it publishes.
+    pub page: Page,
+}
+
+/// What there is to see.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Processes that publish, by their numbers.
+    pub processes: Vec<Process>,
+    /// Those that have something that cannot be read.
+    pub unreadable: Vec<(u32, Hidden)>,
+    /// How many may not be looked at.
+    pub denied: usize,
+}
+
+/// All processes.
+///
+/// # Errors
+///
+/// If `/proc` cannot be read.
+pub fn all() -> io::Result<Found> {
+    let mut found = Found::default();
+    let mut pids: Vec<u32> = fs::read_dir("/proc")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    for pid in pids {
+        match one(pid) {
+            Ok(process) => found.processes.push(process),
+            Err(Hidden::Gone | Hidden::NoPage) => {}
+            Err(Hidden::Denied) => found.denied += 1,
+            Err(hidden) => found.unreadable.push((pid, hidden)),
+        }
+    }
+    Ok(found)
+}
+
+/// The process of this number.
+///
+/// # Errors
+///
+/// Why it is not shown.
+pub fn one(pid: u32) -> Result<Process, Hidden> {
+    let folder = format!("/proc/{pid}/fd");
+    let mut worst = Hidden::NoPage;
+    for entry in fs::read_dir(folder).map_err(|error| Hidden::of(&error))? {
+        let path = entry.map_err(|error| Hidden::of(&error))?.path();
+        // A descriptor that has been closed meanwhile.
+        let Ok(target) = fs::read_link(&path) else {
+            continue;
+        };
+        let is_called_so = target
+            .to_str()
+            .and_then(|target| target.strip_prefix("/memfd:")?.strip_prefix(NAME))
+            .is_some_and(|rest| rest.is_empty() || rest == " (deleted)");
+        if !is_called_so {
+            continue;
+        }
+        let page = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| match errno {
+                Errno::ACCESS | Errno::PERM => Hidden::Denied,
+                _ => Hidden::Gone,
+            })
+            .and_then(checked)
+            .and_then(|file| read::read(&file).map_err(Hidden::Unreadable));
+        match page {
+            // What a process has inherited is not its own.
+            Ok(page) if is_its_own(pid, &page) => {
+                return Ok(Process {
+                    pid,
+                    command: command(pid),
+                    page,
+                });
+            }
+            Ok(_) => {}
+            Err(hidden) => worst = hidden,
+        }
+    }
+    Err(worst)
+}
+
+/// The file behind `path`, to be read, if it is a page by all that the kernel says of it.
+fn checked(path: OwnedFd) -> Result<File, Hidden> {
+    let in_memory = fstatfs(&path).is_ok_and(|system| system.f_type == TMPFS);
+    if !in_memory {
+        return Err(Hidden::Impostor("it is no file in memory"));
+    }
+    let file = File::from(path);
+    let metadata = file.metadata().map_err(|error| Hidden::of(&error))?;
+    if !metadata.is_file() || metadata.len() != BYTES as u64 {
+        return Err(Hidden::Impostor("it has another length"));
+    }
+    use std::os::fd::AsRawFd;
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let file = File::open(again).map_err(|error| Hidden::of(&error))?;
+    let needed = SealFlags::SHRINK | SealFlags::GROW;
+    if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(needed)) {
+        return Err(Hidden::Impostor("it is not sealed"));
+    }
+    Ok(file)
+}
+
+/// Whether the process has made the page. In a container it knows itself by another number.
+fn is_its_own(pid: u32, page: &Page) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let inner = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().next_back())
+        .and_then(|number| number.parse().ok());
+    page.pid == inner.unwrap_or(u64::from(pid))
+}
+
+fn command(pid: u32) -> String {
+    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    clean(String::from_utf8_lossy(&name).trim_end())
+}

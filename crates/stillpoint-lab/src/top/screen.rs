@@ -1,0 +1,208 @@
+//! The screen: looks again in each interval, and obeys keys.
+
+use std::{
+    env,
+    io::{self, IsTerminal},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use ratatui::{
+    DefaultTerminal,
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+};
+
+use super::{
+    figures::Look,
+    find::{Found, Hidden},
+    view::{self, Sort, View},
+};
+
+/// The shortest interval, as people may not mean 0.
+const SHORTEST: f64 = 0.1;
+/// The longest.
+const LONGEST: f64 = 3600.0;
+/// The first.
+const INTERVAL: f64 = 1.0;
+
+/// Returns whether a terminal is there that can be drawn on.
+pub fn is_there() -> bool {
+    let is_dumb =
+        env::var_os("TERM").is_none_or(|terminal| terminal.is_empty() || terminal == "dumb");
+    !is_dumb && io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
+/// Whether to use colours: see no-color.org.
+fn has_colours() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// What a key asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Draw again.
+    Draw,
+    /// Look again, and draw.
+    Look,
+    /// The end.
+    Leave,
+}
+
+/// What keys have set.
+#[derive(Debug)]
+pub struct State {
+    /// By what domains are sorted.
+    pub sort: Sort,
+    /// Whether the other way round.
+    pub reverse: bool,
+    /// Seconds from look to look.
+    pub interval: f64,
+    /// The first line that is shown.
+    pub first: usize,
+    /// Whether the help is shown.
+    pub help: bool,
+    /// The interval that is being typed.
+    pub typed: Option<String>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            sort: Sort::Process,
+            reverse: false,
+            interval: INTERVAL,
+            first: 0,
+            help: false,
+            typed: None,
+        }
+    }
+}
+
+impl State {
+    /// What a key does, where `page` lines are shown of `lines`.
+    pub fn key(&mut self, key: KeyEvent, page: usize, lines: usize) -> Step {
+        if key.kind == KeyEventKind::Release {
+            return Step::Draw;
+        }
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return Step::Leave;
+        }
+        if self.help {
+            self.help = false;
+            return Step::Draw;
+        }
+        if self.typed.is_some() {
+            self.type_interval(key.code);
+            return Step::Draw;
+        }
+        let last = lines.saturating_sub(page);
+        let sort = |state: &mut Self, by| {
+            state.sort = by;
+            state.first = 0;
+        };
+        match key.code {
+            KeyCode::Char('q') | KeyCode::Esc => return Step::Leave,
+            KeyCode::Char(' ') => return Step::Look,
+            KeyCode::Char('h' | '?') => self.help = true,
+            KeyCode::Char('s' | 'd') => self.typed = Some(String::new()),
+            KeyCode::Char('r') => self.reverse = !self.reverse,
+            KeyCode::Char('p') => sort(self, Sort::Process),
+            KeyCode::Char('u') => sort(self, Sort::Unreclaimed),
+            KeyCode::Char('g') => sort(self, Sort::GracePeriods),
+            KeyCode::Char('m') => sort(self, Sort::Barriers),
+            KeyCode::Char('w') => sort(self, Sort::Waits),
+            KeyCode::Char('n') => sort(self, Sort::Name),
+            KeyCode::Up | KeyCode::Char('k') => self.first = self.first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.first += 1,
+            KeyCode::PageUp => self.first = self.first.saturating_sub(page.max(1)),
+            KeyCode::PageDown => self.first = self.first.saturating_add(page.max(1)),
+            KeyCode::Home => self.first = 0,
+            KeyCode::End => self.first = last,
+            _ => {}
+        }
+        self.first = self.first.min(last);
+        Step::Draw
+    }
+
+    fn type_interval(&mut self, key: KeyCode) {
+        let Some(typed) = &mut self.typed else { return };
+        match key {
+            KeyCode::Char(letter @ ('0'..='9' | '.')) if typed.len() < 8 => typed.push(letter),
+            KeyCode::Backspace => _ = typed.pop(),
+            KeyCode::Enter => {
+                if let Ok(seconds) = typed.parse::<f64>() {
+                    self.interval = seconds.clamp(SHORTEST, LONGEST);
+                }
+                self.typed = None;
+            }
+            KeyCode::Esc => self.typed = None,
+            _ => {}
+        }
+    }
+
+    /// What the second line ends with.
+    pub fn note(&self) -> String {
+        match &self.typed {
+            Some(typed) => format!("; seconds from look to look: {typed}_"),
+            None => format!(", every {} s; h for help, q to leave", self.interval),
+        }
+    }
+}
+
+/// Shows what `look` finds until a key ends it, or `look` fails.
+///
+/// # Errors
+///
+/// If the terminal cannot be used. What `look` fails with is the inner result.
+pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> Result<Result<(), Hidden>> {
+    let mut terminal = ratatui::try_init()?;
+    let shown = show(&mut terminal, look);
+    ratatui::try_restore()?;
+    shown
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    look: impl Fn() -> Result<Found, Hidden>,
+) -> Result<Result<(), Hidden>> {
+    let (mut state, colours) = (State::default(), has_colours());
+    let mut before = Look::default();
+    loop {
+        let found = match look() {
+            Ok(found) => found,
+            Err(hidden) => return Ok(Err(hidden)),
+        };
+        let (now, looked) = (super::now(), Instant::now());
+        loop {
+            let view = View {
+                found: &found,
+                now,
+                before: &before,
+                sort: state.sort,
+                reverse: state.reverse,
+                note: state.note(),
+            };
+            let mut page = 0;
+            terminal.draw(|frame| {
+                page = usize::from(frame.area().height.saturating_sub(3));
+                if state.help {
+                    view::draw_help(frame);
+                } else {
+                    view::draw(frame, &view, state.first, colours);
+                }
+            })?;
+            let left = Duration::from_secs_f64(state.interval).saturating_sub(looked.elapsed());
+            if !event::poll(left)? {
+                break;
+            }
+            if let Event::Key(key) = event::read()? {
+                match state.key(key, page, view::lines(&view).len()) {
+                    Step::Draw => {}
+                    Step::Look => break,
+                    Step::Leave => return Ok(Ok(())),
+                }
+            }
+        }
+        before = Look::of(&found, now);
+    }
+}

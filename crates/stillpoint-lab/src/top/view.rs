@@ -1,0 +1,424 @@
+//! What is drawn: lines of text with their meaning, which the terminal may show by colours. No line
+//! needs its colour to be understood.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout},
+    style::{Color, Modifier, Style},
+    text::{Line, Span},
+    widgets::Paragraph,
+};
+
+use super::{
+    figures::{Figures, Look, short_bytes, short_number, short_time},
+    find::{Found, Process},
+};
+
+/// By what domains are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// Process, then number.
+    Process,
+    /// Unreclaimed bytes.
+    Unreclaimed,
+    /// Grace periods a second.
+    GracePeriods,
+    /// Barriers a second.
+    Barriers,
+    /// Waits a second.
+    Waits,
+    /// The domain's name.
+    Name,
+}
+
+impl Sort {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Unreclaimed => "unreclaimed",
+            Self::GracePeriods => "grace periods",
+            Self::Barriers => "barriers",
+            Self::Waits => "waits",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// All that the picture depends on.
+pub struct View<'a> {
+    /// What was found.
+    pub found: &'a Found,
+    /// The moment of that, by the monotonic clock.
+    pub now: u64,
+    /// The look before.
+    pub before: &'a Look,
+    /// By what domains are sorted.
+    pub sort: Sort,
+    /// Whether the other way round.
+    pub reverse: bool,
+    /// What the second line ends with: the interval, say.
+    pub note: String,
+}
+
+/// How a line is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Names of columns.
+    Heading,
+    /// As it should be.
+    Plain,
+    /// Something to look at.
+    Alarm,
+}
+
+/// The help.
+pub const HELP: &str = "\
+Keys
+
+  q, Esc, Ctrl-C   leave
+  h, ?             this help; any key leaves it
+  up, down         one line; also j and k
+  PgUp, PgDn       a screen; Home, End: to the ends
+  s                set the interval in seconds, as in top
+  Space            look again now
+  p u g m w n      sort by process, unreclaimed bytes, grace periods,
+                   membarriers, waits, name
+  r                the other way round
+
+GP/s grace periods a second      MB/s membarriers a second
+P50, P99 how long they took      UNRECL unreclaimed, of BUDGET
+WAIT/s waits of threads that retire, past the budget
+A domain with ! has a stalled grace period: see below the domains.";
+
+/// The lines of the whole picture, without the first two.
+pub fn lines(view: &View) -> Vec<(Mark, String)> {
+    let mut lines = Vec::new();
+    domains(view, &mut lines);
+    others(view, &mut lines);
+    for (pid, hidden) in &view.found.unreadable {
+        lines.push((Mark::Alarm, format!("{pid:>7} {hidden}")));
+    }
+    lines
+}
+
+/// The first two lines.
+pub fn title(view: &View) -> [String; 2] {
+    let Found {
+        processes, denied, ..
+    } = view.found;
+    let domains: usize = processes
+        .iter()
+        .map(|process| of_kind(process, "domain").count())
+        .sum();
+    let counted = |count: usize, one: &str, more: &str| {
+        format!("{count} {}", if count == 1 { one } else { more })
+    };
+    let denied = match denied {
+        0 => String::new(),
+        denied => format!(
+            "; {} may not be looked at",
+            counted(*denied, "process", "processes")
+        ),
+    };
+    [
+        format!(
+            "stillpoint top: {}, {}{denied}",
+            counted(processes.len(), "process", "processes"),
+            counted(domains, "domain", "domains"),
+        ),
+        format!(
+            "sorted by {}{}{}",
+            view.sort.name(),
+            if view.reverse { ", reversed" } else { "" },
+            view.note
+        ),
+    ]
+}
+
+fn of_kind<'a>(
+    process: &'a Process,
+    kind: &'a str,
+) -> impl Iterator<Item = &'a stillpoint_platform::stats::read::Thing> {
+    process
+        .page
+        .things
+        .iter()
+        .filter(move |thing| thing.kind == kind)
+}
+
+fn figures<'a>(view: &View<'a>, kind: &'a str) -> Vec<Figures<'a>> {
+    let (now, before) = (view.now, view.before);
+    let of = |process: &'a Process| {
+        of_kind(process, kind).map(move |thing| Figures::new(now, process, thing, before))
+    };
+    view.found.processes.iter().flat_map(of).collect()
+}
+
+fn domains(view: &View, lines: &mut Vec<(Mark, String)>) {
+    let mut all = figures(view, "domain");
+    let descending = |by: fn(&Figures) -> f64| {
+        move |one: &Figures, other: &Figures| by(other).total_cmp(&by(one))
+    };
+    match view.sort {
+        // As they were found.
+        Sort::Process => {}
+        Sort::Name => all.sort_by(|one, other| one.thing.name.cmp(&other.thing.name)),
+        Sort::Unreclaimed => {
+            all.sort_by(descending(|one| {
+                one.thing.number_of("unreclaimed_bytes") as f64
+            }));
+        }
+        Sort::GracePeriods => all.sort_by(descending(|one| one.rate("grace_periods"))),
+        Sort::Barriers => all.sort_by(descending(|one| one.rate("heavy_barriers"))),
+        Sort::Waits => all.sort_by(descending(|one| one.rate("waits"))),
+    }
+    if view.reverse {
+        all.reverse();
+    }
+    lines.push((
+        Mark::Heading,
+        format!(
+            "{:>7} {:<12} {:<15} {:>5} {:>5} {:>5} {:>6} {:>6} {:>5} {:>5}",
+            "PID", "COMMAND", "DOMAIN", "GP/s", "P50", "P99", "UNRECL", "BUDGET", "WAIT/", "MB/s"
+        ),
+    ));
+    for one in &all {
+        let (thing, alarm) = (one.thing, is_stalled(one));
+        let number = |name| short_bytes(thing.number_of(name));
+        let rate = |name| short_number(one.rate(name));
+        let time = |q| short_time(one.quantile("grace_period_times", q));
+        lines.push((
+            if alarm { Mark::Alarm } else { Mark::Plain },
+            format!(
+                "{:>7} {} {}{} {:>5} {:>5} {:>5} {:>6} {:>6} {:>5} {:>5}",
+                one.process.pid,
+                fitted(&one.process.command, 12),
+                if alarm { "!" } else { "" },
+                fitted(&thing.name, if alarm { 14 } else { 15 }),
+                rate("grace_periods"),
+                time(0.5),
+                time(0.99),
+                number("unreclaimed_bytes"),
+                number("budget_bytes"),
+                rate("waits"),
+                rate("heavy_barriers"),
+            ),
+        ));
+    }
+    stalls(&all, lines);
+}
+
+fn is_stalled(one: &Figures) -> bool {
+    ["stalled_since", "service_stalled_since"]
+        .iter()
+        .any(|time| one.ago(time).is_some())
+}
+
+/// What holds grace periods up, or the service thread, and for how long.
+fn stalls(all: &[Figures], lines: &mut Vec<(Mark, String)>) {
+    if !all.iter().any(is_stalled) {
+        return;
+    }
+    lines.push((Mark::Plain, String::new()));
+    lines.push((Mark::Heading, format!("{:>7} STALLED", "PID")));
+    for one in all {
+        let (pid, name) = (one.process.pid, &one.thing.name);
+        if let Some(ago) = one.ago("stalled_since") {
+            let lasted = short_time(Some(ago));
+            lines.push((
+                Mark::Alarm,
+                format!("{pid:>7} {name}: grace period, for {lasted}, by"),
+            ));
+            let text = one.thing.text_of("stall");
+            lines.extend(wrapped(text, 70).map(|line| (Mark::Alarm, format!("{:10}{line}", ""))));
+        }
+        if let Some(ago) = one.ago("service_stalled_since") {
+            let lasted = short_time(Some(ago));
+            let what = "service thread, by a callback, destructor or waker";
+            lines.push((
+                Mark::Alarm,
+                format!("{pid:>7} {name}: {what}, for {lasted}"),
+            ));
+        }
+    }
+}
+
+/// Tenants, arenas, caches, maps: what they have.
+fn others(view: &View, lines: &mut Vec<(Mark, String)>) {
+    for (kind, heading) in [
+        ("tenant", "TENANT"),
+        ("cache", "CACHE"),
+        ("arena", "ARENA"),
+        ("map", "MAP"),
+    ] {
+        let all = figures(view, kind);
+        if all.is_empty() {
+            continue;
+        }
+        lines.push((Mark::Plain, String::new()));
+        lines.push((Mark::Heading, other_heading(kind, heading)));
+        for one in &all {
+            let fields = OTHERS.iter().find(|(other, _)| *other == kind);
+            let shown = fields.map_or(&[][..], |(_, columns)| *columns);
+            let mut line = format!("{:>7} {}", one.process.pid, fitted(&one.thing.name, 21));
+            for column in shown {
+                line.push_str(&format!(" {:>7}", column.show(one)));
+            }
+            lines.push((Mark::Plain, line));
+        }
+    }
+}
+
+fn other_heading(kind: &str, heading: &str) -> String {
+    let mut line = format!("{:>7} {heading:<21}", "PID");
+    let columns = OTHERS.iter().find(|(other, _)| *other == kind);
+    for column in columns.map_or(&[][..], |(_, columns)| *columns) {
+        line.push_str(&format!(" {:>7}", column.name));
+    }
+    line
+}
+
+/// A column of what is no domain.
+struct Column {
+    name: &'static str,
+    field: &'static str,
+    how: How,
+}
+
+enum How {
+    Bytes,
+    Rate,
+    Number,
+    /// The second, of both.
+    Part(&'static str),
+}
+
+impl Column {
+    const fn new(name: &'static str, field: &'static str, how: How) -> Self {
+        Self { name, field, how }
+    }
+
+    fn show(&self, one: &Figures) -> String {
+        if one.thing.value(self.field).is_none() {
+            return "-".to_owned();
+        }
+        let number = one.thing.number_of(self.field);
+        match self.how {
+            How::Bytes => short_bytes(number),
+            How::Number => short_number(number as f64),
+            How::Rate => short_number(one.rate(self.field)),
+            How::Part(rest) => {
+                let (part, rest) = (one.rate(self.field), one.rate(rest));
+                if part + rest > 0.0 {
+                    format!("{:.1}%", 100.0 * part / (part + rest))
+                } else {
+                    "-".to_owned()
+                }
+            }
+        }
+    }
+}
+
+/// The columns of each kind.
+const OTHERS: [(&str, &[Column]); 4] = [
+    (
+        "tenant",
+        &[
+            Column::new("USAGE", "usage_bytes", How::Bytes),
+            Column::new("LOW", "low_bytes", How::Bytes),
+            Column::new("HIGH", "high_bytes", How::Bytes),
+            Column::new("MAX", "max_bytes", How::Bytes),
+            Column::new("RECL/s", "objects_reclaimed", How::Rate),
+            Column::new("PRESS/s", "high_events", How::Rate),
+        ],
+    ),
+    (
+        "cache",
+        &[
+            Column::new("USAGE", "weight_bytes", How::Bytes),
+            Column::new("OF", "capacity_bytes", How::Bytes),
+            Column::new("HIT", "hits", How::Part("misses")),
+            Column::new("GET/s", "hits", How::Rate),
+            Column::new("EVICT/s", "evictions", How::Rate),
+            Column::new("ENTRIES", "entries", How::Number),
+        ],
+    ),
+    (
+        "arena",
+        &[
+            Column::new("LIVE", "live_bytes", How::Bytes),
+            Column::new("LAZY", "lazy_bytes", How::Bytes),
+            Column::new("OF", "size_bytes", How::Bytes),
+            Column::new("AREAS", "areas", How::Number),
+            Column::new("ALLOC/s", "allocations", How::Rate),
+            Column::new("PURGE/s", "purges", How::Rate),
+        ],
+    ),
+    (
+        "map",
+        &[
+            Column::new("ENTRIES", "entries", How::Number),
+            Column::new("BUCKETS", "buckets", How::Number),
+            Column::new("RESIZE", "resizes", How::Number),
+        ],
+    ),
+];
+
+/// Exactly so wide, of characters that may be wide themselves.
+fn fitted(text: &str, width: usize) -> String {
+    let mut line = String::new();
+    let wide = |line: &str| Span::raw(line.to_owned()).width();
+    for letter in text.chars() {
+        line.push(letter);
+        if wide(&line) > width {
+            line.pop();
+            break;
+        }
+    }
+    let missing = width - wide(&line);
+    line.extend(std::iter::repeat_n(' ', missing));
+    line
+}
+
+/// Lines of so many characters, cut at blanks where there are any.
+fn wrapped(text: &str, width: usize) -> impl Iterator<Item = String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.into_iter()
+}
+
+/// Draws the lines from `first` on. `colours` is whether the terminal may use them.
+pub fn draw(frame: &mut Frame, view: &View, first: usize, colours: bool) {
+    let [head, body] =
+        Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(frame.area());
+    let mut top: Vec<Line> = title(view).into_iter().map(Line::from).collect();
+    top[0] = top[0].clone().style(Modifier::BOLD);
+    frame.render_widget(Paragraph::new(top), head);
+    let shown = lines(view).into_iter().skip(first).take(body.height.into());
+    let styled = shown.map(|(mark, text)| Line::styled(text, style(mark, colours)));
+    frame.render_widget(Paragraph::new(styled.collect::<Vec<_>>()), body);
+}
+
+/// Draws the help.
+pub fn draw_help(frame: &mut Frame) {
+    frame.render_widget(Paragraph::new(HELP), frame.area());
+}
+
+fn style(mark: Mark, colours: bool) -> Style {
+    match mark {
+        Mark::Heading => Style::new().add_modifier(Modifier::REVERSED),
+        Mark::Plain => Style::new(),
+        Mark::Alarm if colours => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Mark::Alarm => Style::new().add_modifier(Modifier::BOLD),
+    }
+}

@@ -1,0 +1,192 @@
+//! `scale kfree`.
+
+use std::{collections::BTreeSet, fs};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    TINY, assert_all_measured, assert_contract, assert_table_agrees, cases, curve,
+    program::stillpoint, rows, text, with_json,
+};
+
+/// Which of the kfree figures a subject has.
+fn kfree_figures(subject: &str, variant: &str) -> BTreeSet<&'static str> {
+    let mut figures = BTreeSet::from(["footprint_mib", "ns_per_object", "peak_mib", "total_s"]);
+    if matches!(
+        subject,
+        "stillpoint" | "haphazard" | "ps-reclaim" | "liburcu-memb"
+    ) {
+        figures.insert("drain_ms");
+    }
+    if subject == "stillpoint" {
+        figures.insert("grace_periods");
+        // Readers that fence need no membarriers.
+        if variant != "fences" {
+            figures.insert("membarriers_per_s");
+        }
+    }
+    figures
+}
+
+fn assert_kfree_figures(json: &Value) {
+    for row in rows(json) {
+        let metrics = row["metrics"].as_object().expect("metrics is an object");
+        let names: BTreeSet<_> = metrics.keys().map(String::as_str).collect();
+        let expected = kfree_figures(text(row, "subject"), text(row, "variant"));
+        assert_eq!(names, expected, "{row}");
+        for (name, figure) in metrics {
+            let figure = figure.as_f64().expect("a number");
+            assert!(figure.is_finite(), "{name}: {row}");
+            match name.as_str() {
+                // Work this small can end before a grace period does, and without a change in
+                // resident pages.
+                "grace_periods" | "membarriers_per_s" | "peak_mib" => {
+                    assert!(figure >= 0.0, "{name}: {row}")
+                }
+                "footprint_mib" => {}
+                _ => assert!(figure > 0.0, "{name}: {row}"),
+            }
+        }
+        // The samples cover the run, and miss some of the kernel's mark.
+        let points = curve(row, "since_start_s", "above_start_mib");
+        let total = metrics["total_s"].as_f64().expect("a number");
+        assert!(
+            points[0].0 >= 0.0 && points[points.len() - 1].0 >= total,
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn kfree_without_peers() {
+    let (run, json) = with_json(&format!("{TINY} --peers none --seed 7"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    let lines: Vec<_> = run.err.lines().collect();
+    assert_eq!(lines.len(), 8, "no progress bar in a pipe: {}", run.err);
+    for (number, line) in (1..).zip(&lines) {
+        let begins = format!("stillpoint: {number} of 8: round 1: ");
+        assert!(line.starts_with(&begins), "{}", run.err);
+    }
+    assert_contract(&json, "kfree");
+    assert_eq!(json["params"]["seed"], 7);
+    assert_eq!(json["params"]["peers"], Value::Array(Vec::new()));
+    assert_eq!(
+        cases(&json),
+        [
+            ("stillpoint", "per-page"),
+            ("stillpoint", "whole-batch"),
+            ("stillpoint", "call"),
+            ("stillpoint", "fences"),
+            ("stillpoint", "budget-1"),
+            ("stillpoint", "budget-2"),
+            ("stillpoint", "budget-4"),
+            ("limit", "default")
+        ]
+    );
+    assert_kfree_figures(&json);
+    assert_table_agrees(&run.out, &json);
+}
+
+#[test]
+#[ignore = "steps through millions of instructions: for an optimised build"]
+fn kfree_counts_shared_lines_if_asked_to() {
+    let (run, json) = with_json(&format!("{TINY} --peers none --variants per-page --count"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    let row = &rows(&json)[0];
+    assert_eq!(row["variant"], "per-page");
+    let count = &row["metrics"]["shared_rmw_per_object"];
+    if cfg!(target_arch = "x86_64") {
+        // A fast path with none, and a few for each page.
+        let count = count.as_f64().expect("a number");
+        assert!(count > 0.0 && count < 0.1, "{row}");
+    } else {
+        assert!(count.is_null(), "{row}");
+    }
+    assert_table_agrees(&run.out, &json);
+}
+
+#[test]
+fn kfree_with_all_peers() {
+    let (run, json) = with_json(&format!(
+        "{TINY} --readers 1 --reader-hold-us 50 --peers all"
+    ));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_all_measured(&json, "kfree");
+    let measured = cases(&json);
+    for peer in ["crossbeam-epoch", "seize"] {
+        assert!(measured.contains(&(peer, "default")), "{measured:?}");
+    }
+    assert_eq!(
+        measured.contains(&("liburcu-memb", "one-worker")),
+        cfg!(have_liburcu),
+        "{measured:?}"
+    );
+    assert_kfree_figures(&json);
+    assert_table_agrees(&run.out, &json);
+}
+
+#[test]
+fn kfree_prints_the_kernels_line_for_each_variant_of_ours_if_asked_for() {
+    let (run, _) = with_json(&format!("{TINY} --peers none"));
+    assert!(!run.out.contains("kfree'ers"), "{}", run.out);
+    let (run, json) = with_json(&format!("{TINY} --peers none --kernel-format"));
+    let ours = rows(&json)
+        .iter()
+        .filter(|row| row["subject"] == "stillpoint");
+    let lines: Vec<_> = run
+        .out
+        .lines()
+        .filter(|line| line.starts_with("Total time taken"))
+        .collect();
+    let expected: Vec<_> = ours
+        .map(|row| {
+            let figure = |name: &str| row["metrics"][name].as_f64().expect("a number");
+            format!(
+                "Total time taken by all kfree'ers: {:.0} ns, loops: 4, batches: {:.0}, memory footprint: {:.0}MB",
+                figure("total_s") * 1e9,
+                figure("grace_periods"),
+                figure("footprint_mib").floor()
+            )
+        })
+        .collect();
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn every_object_size_is_measured() {
+    for size in [16, 32, 64, 128, 256, 512, 1024, 2048, 4096] {
+        let (run, json) = with_json(&format!("{TINY} --object-size {size} --peers haphazard"));
+        assert_eq!(run.code, 0, "{size}: {}", run.err);
+        assert_eq!(json["params"]["object_size"], size);
+        assert_eq!(rows(&json).len(), 9);
+    }
+}
+
+#[test]
+fn time_against_memory_is_drawn_and_judged() {
+    let folder = TempDir::new().expect("a folder for temporary files");
+    let file = folder.path().join("tradeoff.svg");
+    let run = stillpoint(&format!(
+        "{TINY} --variants budget-1,budget-4 --peers seize --tradeoff {}",
+        file.display()
+    ));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("\nTime against memory: "), "{}", run.out);
+    let svg = fs::read_to_string(file).expect("the plot is there");
+    assert!(svg.starts_with("<svg"));
+    for name in [
+        "1 stillpoint budget-1",
+        "2 stillpoint budget-4",
+        "3 seize",
+        "4 seize batch-64",
+        "5 seize batch-1024",
+        "6 seize batch-4096",
+        "7 limit",
+    ] {
+        assert!(svg.lines().any(|line| line.trim() == name), "{name}");
+    }
+    // Without a peer there is nothing to judge.
+    let run = stillpoint(&format!("{TINY} --peers none"));
+    assert!(!run.out.contains("Time against memory"), "{}", run.out);
+}

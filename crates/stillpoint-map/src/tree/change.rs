@@ -1,0 +1,599 @@
+//! Changes of a tree: entries in leaves, and leaves and inner nodes that are divided and merged.
+//!
+//! An entry is put in, replaced or taken out by one store to its leaf, under the leaf's lock, if
+//! nothing has changed there since the key was sought. User code compares keys before that, with
+//! nothing locked.
+//!
+//! A leaf whose slots are used up is replaced by a copy or by two; leaves that have become small are
+//! replaced by one. Then the parent gets another child; or it is itself replaced by a copy, or by
+//! two, under the grandparent's lock, and so on upwards ([`Tree::graft`]). However many nodes are
+//! replaced, one store publishes them. They are marked as dead before they are unlocked: threads that
+//! wait for them look again. All of that is allocated before.
+//!
+//! If a fork removes a thread in the middle of this, its locks are taken away from it. If it had
+//! published its change, the dead nodes may lack the mark; but threads of the child that begin at the
+//! root do not find them, and one that had found them before the fork looks again, as it sees that
+//! the process is another one.
+
+use super::{
+    core::{Reclaim, Tree},
+    node::{Fence, Gate, Head, Inner, Item, KEYS, Kind, Leaf, Node},
+    order::SLOTS,
+    search::{DEPTH, Path, Place, Sought},
+    spare::Spares,
+};
+use crate::core::fence_change;
+use std::{
+    cmp::Ordering as Is,
+    ptr::{self, NonNull},
+};
+use stillpoint_platform::fork;
+
+/// Why a change was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// The place has changed: look again.
+    Changed,
+    /// There are too few spares.
+    Spares { leaves: usize, inners: usize },
+    /// The tree is as deep as it can be.
+    TooDeep,
+}
+
+/// Copies with so many entries have slots left.
+const ROOMY: usize = SLOTS * 3 / 4;
+/// A leaf with so few entries is merged, if the two fit into one with slots left.
+pub const FEW: usize = SLOTS.div_ceil(5);
+/// An inner node with so few children is merged.
+const FEW_CHILDREN: usize = (KEYS + 1).div_ceil(4);
+
+/// What takes the place of one child or two.
+enum New {
+    One(Node),
+    Two(Node, Fence, Node),
+}
+
+/// Locks that are held, and what dies.
+struct Held<'t> {
+    gates: [Option<&'t Gate>; DEPTH + 4],
+    held: usize,
+    dead: [Option<Node>; DEPTH + 3],
+    dying: usize,
+}
+
+impl<'t> Held<'t> {
+    fn new() -> Self {
+        Self {
+            gates: [None; DEPTH + 4],
+            held: 0,
+            dead: [None; DEPTH + 3],
+            dying: 0,
+        }
+    }
+
+    /// Returns whether the node is alive.
+    fn lock(&mut self, gate: &'t Gate) -> bool {
+        gate.lock();
+        self.gates[self.held] = Some(gate);
+        self.held += 1;
+        !gate.is_dead()
+    }
+
+    fn dies(&mut self, node: Node) {
+        self.dead[self.dying] = Some(node);
+        self.dying += 1;
+    }
+
+    /// The change has been published. Then the locks are free.
+    ///
+    /// # Safety
+    ///
+    /// The nodes that die were found in a section that lasts.
+    unsafe fn bury(self, reclaim: &impl Reclaim) {
+        let dead = self.dead;
+        for node in dead.into_iter().flatten() {
+            // SAFETY: the caller's promise.
+            unsafe { node.gate() }.kill();
+        }
+        drop(self);
+        // With nothing locked.
+        dead.into_iter()
+            .flatten()
+            .for_each(|node| reclaim.node(node));
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.gates.iter().flatten().for_each(|gate| gate.unlock());
+    }
+}
+
+/// The children and fences of an inner node that is being made.
+struct Draft {
+    fences: [Fence; KEYS + 1],
+    children: [Node; KEYS + 2],
+    /// Of the fences.
+    len: usize,
+}
+
+impl Draft {
+    fn new() -> Self {
+        let nothing = Fence {
+            hint: 0,
+            entry: ptr::null_mut(),
+        };
+        Self {
+            fences: [nothing; KEYS + 1],
+            children: [Node(ptr::null_mut()); KEYS + 2],
+            len: 0,
+        }
+    }
+
+    fn first(&mut self, child: Node) {
+        self.children[0] = child;
+    }
+
+    fn push(&mut self, fence: Fence, child: Node) {
+        self.fences[self.len] = fence;
+        self.len += 1;
+        self.children[self.len] = child;
+    }
+
+    fn append(&mut self, node: &Inner) {
+        for at in 0..node.len() {
+            self.push(node.fence(at), node.child(at + 1));
+        }
+    }
+
+    /// One inner node of it, or two: divided in the middle, or behind all others if more come there.
+    fn make(&self, spares: &mut Spares, at_the_end: bool) -> Option<New> {
+        let make = |spares: &mut Spares, from: usize, to: usize| {
+            let inner = Inner::new(&self.fences[from..to], &self.children[from..=to]);
+            spares.inner(inner).map(Node::inner)
+        };
+        if self.len <= KEYS {
+            return Some(New::One(make(spares, 0, self.len)?));
+        }
+        let before = if at_the_end { 1 } else { self.len.div_ceil(2) };
+        let middle = self.len - before;
+        Some(New::Two(
+            make(spares, 0, middle)?,
+            self.fences[middle],
+            make(spares, middle + 1, self.len)?,
+        ))
+    }
+}
+
+impl Tree {
+    /// Puts an entry in at a place that has none.
+    ///
+    /// # Errors
+    ///
+    /// If it was not put in.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section in which the place was found. The entry is complete, in no tree, and its
+    /// key is the one that was sought, or compares like it.
+    pub unsafe fn insert(
+        &self,
+        place: &Place<'_>,
+        item: Item,
+        spares: Option<&mut Spares>,
+        reclaim: &impl Reclaim,
+    ) -> Result<(), Refused> {
+        let mut held = Held::new();
+        let leaf = place.leaf;
+        if !held.lock(&leaf.gate) || !Self::is_unchanged(place) {
+            return Err(Refused::Changed);
+        }
+        if leaf.gate.used() < SLOTS {
+            leaf.put(Self::behind_fence(place), item);
+            drop(held);
+        } else {
+            let spares = spares.ok_or_else(|| Self::too_few(&place.path))?;
+            // SAFETY: the caller's promise; the leaf is locked.
+            let inserted = unsafe { self.insert_in_copy(place, item, held, spares, reclaim) };
+            spares.take_back();
+            inserted?;
+        }
+        self.count.add(1);
+        fence_change();
+        Ok(())
+    }
+
+    /// The leaf's slots are used up: it is replaced, by one or by two.
+    ///
+    /// # Safety
+    ///
+    /// As for `insert`; the leaf is locked, and unchanged.
+    #[cold]
+    unsafe fn insert_in_copy<'t>(
+        &'t self,
+        place: &Place<'t>,
+        item: Item,
+        mut held: Held<'t>,
+        spares: &mut Spares,
+        reclaim: &impl Reclaim,
+    ) -> Result<(), Refused> {
+        let (leaf, path) = (place.leaf, &place.path);
+        let mut items = [item; SLOTS + 1];
+        let old = place.order.len();
+        let new_at = Self::behind_fence(place);
+        for (at, item) in leaf.items().enumerate() {
+            items[if at < new_at { at } else { at + 1 }] = item;
+        }
+        let items = &items[..=old];
+        let too_few = || Self::too_few(path);
+        let new = if items.len() <= ROOMY {
+            let copy = spares
+                .leaf(Leaf::new(leaf.lower, items))
+                .ok_or_else(too_few)?;
+            New::One(Node::leaf(copy))
+        } else {
+            // Keys that come in their order fill the leaves.
+            let middle = if new_at == old && path.is_last(path.len()) {
+                old
+            } else {
+                items.len() / 2
+            };
+            let fence = self.fence_of(items[middle]);
+            let low = spares.leaf(Leaf::new(leaf.lower, &items[..middle]));
+            let high = spares.leaf(Leaf::new(fence.entry, &items[middle..]));
+            let (low, high) = low.zip(high).ok_or_else(too_few)?;
+            New::Two(Node::leaf(low), fence, Node::leaf(high))
+        };
+        let leaf = Node::leaf(NonNull::from(leaf));
+        held.dies(leaf);
+        // SAFETY: the caller's promise.
+        unsafe { self.graft(path, path.len(), None, &[leaf], new, &mut held, spares) }?;
+        spares.keep();
+        // SAFETY: the caller's promise.
+        unsafe { held.bury(reclaim) };
+        Ok(())
+    }
+
+    /// The place of a new entry in its leaf: behind the one whose key is the leaf's fence, also if
+    /// `Ord` says otherwise. So that one is the leaf's first for as long as it is in the map, and no
+    /// other leaf gets it while its key is the fence.
+    fn behind_fence(place: &Place<'_>) -> usize {
+        let order = place.order;
+        let is_fence = |at| place.leaf.entry(order.slot(at)).as_ptr() == place.leaf.lower;
+        if place.at == 0 && order.len() > 0 && is_fence(0) {
+            1
+        } else {
+            place.at
+        }
+    }
+
+    fn too_few(path: &Path<'_>) -> Refused {
+        // Nodes above that are full are divided, too.
+        let is_full = |level: &usize| path.step(*level).node.len() == KEYS;
+        let full = (0..path.len()).rev().take_while(is_full).count();
+        Refused::Spares {
+            leaves: 2,
+            inners: 2 * full + 1,
+        }
+    }
+
+    /// The fence before an entry.
+    fn fence_of(&self, item: Item) -> Fence {
+        Fence {
+            hint: item.hint,
+            entry: if self.hints_tell_keys {
+                ptr::null_mut()
+            } else {
+                item.entry.as_ptr()
+            },
+        }
+    }
+
+    fn is_unchanged(place: &Place<'_>) -> bool {
+        // An order that was changed never comes back: slots are used once.
+        place.leaf.order() == place.order && place.generation == fork::process().generation()
+    }
+
+    /// Has the tree lead to what is new where it leads to `old`, which are locked: children of the
+    /// step before `level`, from `first` on. `None` for the child that the path goes to.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section in which the path was found.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "two callers, which have them all"
+    )]
+    unsafe fn graft<'t>(
+        &'t self,
+        path: &Path<'t>,
+        mut level: usize,
+        first: Option<usize>,
+        old: &[Node],
+        mut new: New,
+        held: &mut Held<'t>,
+        spares: &mut Spares,
+    ) -> Result<(), Refused> {
+        let mut old = [old[0], *old.last().unwrap_or(&old[0])];
+        let mut first = first;
+        let mut count = if old[0] == old[1] { 1 } else { 2 };
+        while level > 0 {
+            level -= 1;
+            let step = path.step(level);
+            let (parent, at) = (step.node, first.take().unwrap_or(step.at));
+            if !held.lock(&parent.gate)
+                || parent.child(at) != old[0]
+                || parent.child(at + count - 1) != old[1]
+            {
+                return Err(Refused::Changed);
+            }
+            if count == 1
+                && let New::One(node) = new
+            {
+                parent.set_child(at, node);
+                return Ok(());
+            }
+            let mut draft = Draft::new();
+            let mut add = |fence: Option<Fence>, child| match fence {
+                Some(fence) => draft.push(fence, child),
+                None => draft.first(child),
+            };
+            for number in 0..=parent.len() {
+                let fence = number.checked_sub(1).map(|at| parent.fence(at));
+                if number == at {
+                    match new {
+                        New::One(node) => add(fence, node),
+                        New::Two(low, between, high) => {
+                            add(fence, low);
+                            add(Some(between), high);
+                        }
+                    }
+                } else if number < at || number >= at + count {
+                    add(fence, parent.child(number));
+                }
+            }
+            let itself = Node::inner(NonNull::from(parent));
+            held.dies(itself);
+            new = if level == 0 && draft.len == 0 {
+                // A root with one child gives way to it.
+                New::One(draft.children[0])
+            } else {
+                let at_the_end = path.is_last(level + 1);
+                draft
+                    .make(spares, at_the_end)
+                    .ok_or_else(|| Self::too_few(path))?
+            };
+            (old, count) = ([itself; 2], 1);
+        }
+        let root = match new {
+            New::One(node) => node,
+            New::Two(..) if path.len() == DEPTH => return Err(Refused::TooDeep),
+            New::Two(low, fence, high) => {
+                let inner = spares.inner(Inner::new(&[fence], &[low, high]));
+                Node::inner(inner.ok_or_else(|| Self::too_few(path))?)
+            }
+        };
+        held.lock(&self.gate);
+        if self.root() != old[0] {
+            return Err(Refused::Changed);
+        }
+        self.set_root(root);
+        Ok(())
+    }
+
+    /// Replaces the entry of a place, and returns whether the old one's key is a fence, and so stays.
+    ///
+    /// # Errors
+    ///
+    /// If it was not replaced.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tree::insert`], at a place that has an entry.
+    pub unsafe fn replace(&self, place: &Place<'_>, new: NonNull<Head>) -> Result<bool, Refused> {
+        let mut held = Held::new();
+        let slot = place.order.slot(place.at);
+        if !held.lock(&place.leaf.gate)
+            || !Self::is_unchanged(place)
+            || Some(place.leaf.entry(slot)) != place.entry
+        {
+            return Err(Refused::Changed);
+        }
+        place.leaf.replace(slot, new);
+        drop(held);
+        fence_change();
+        Ok(Self::is_fence(place))
+    }
+
+    fn is_fence(place: &Place<'_>) -> bool {
+        place
+            .entry
+            .is_some_and(|entry| entry.as_ptr() == place.leaf.lower)
+    }
+
+    /// Takes the entry of a place out, and returns whether its key is a fence, and so stays.
+    /// [`Tree::shrink`] comes after it.
+    ///
+    /// # Errors
+    ///
+    /// If it was not taken out.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section in which the place was found; it has an entry.
+    pub unsafe fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
+        let mut held = Held::new();
+        let leaf = place.leaf;
+        if !held.lock(&leaf.gate)
+            || !Self::is_unchanged(place)
+            || Some(leaf.entry(place.order.slot(place.at))) != place.entry
+        {
+            return Err(Refused::Changed);
+        }
+        leaf.take(place.at);
+        drop(held);
+        self.count.add(1_u64.wrapping_neg());
+        fence_change();
+        Ok(Self::is_fence(place))
+    }
+
+    /// Merges nodes on the way to a key that have become small, as long as there are some and no
+    /// other thread is in the way: what it leaves is merged by a later removal.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the tree's domain.
+    #[cold]
+    pub unsafe fn shrink<F: FnMut(Fence) -> Is>(
+        &self,
+        sought: &mut Sought<F>,
+        reclaim: &impl Reclaim,
+    ) {
+        let mut spares = Spares::new();
+        for _ in 0..2 * DEPTH {
+            let generation = fork::process().generation();
+            let root = self.root();
+            let mut path = Path::new();
+            // SAFETY: the caller's promise.
+            let leaf = unsafe { sought.descend_by(root, &mut path) };
+            // SAFETY: the same.
+            let Some((level, at)) = (unsafe { Self::small(leaf, &path) }) else {
+                return;
+            };
+            if !spares.provide(1, DEPTH.min(path.len() + 1)) {
+                return;
+            }
+            if generation != fork::process().generation() {
+                continue;
+            }
+            // SAFETY: the same.
+            let merged = unsafe { self.merge(&path, level, at, &mut spares, reclaim) };
+            if !merged {
+                spares.take_back();
+            }
+        }
+    }
+
+    /// The level above two nodes on the path that are to be merged, and the number of the first.
+    ///
+    /// # Safety
+    ///
+    /// The path was found in a section that lasts.
+    unsafe fn small(leaf: &Leaf, path: &Path<'_>) -> Option<(usize, usize)> {
+        let mut is_small = leaf.order().len() <= FEW;
+        for level in (0..path.len()).rev() {
+            let step = path.step(level);
+            if is_small && step.node.len() > 0 {
+                let at = step.at.min(step.node.len() - 1);
+                // SAFETY: children of a node of the path.
+                if unsafe { Self::fit(step.node.child(at), step.node.child(at + 1)) } {
+                    return Some((level, at));
+                }
+            }
+            is_small = step.node.len() < FEW_CHILDREN;
+        }
+        None
+    }
+
+    /// Whether two neighbours are to be merged.
+    ///
+    /// # Safety
+    ///
+    /// They were found in a section that lasts.
+    unsafe fn fit(low: Node, high: Node) -> bool {
+        // SAFETY: the caller's promise.
+        match unsafe { (low.kind(), high.kind()) } {
+            (Kind::Leaf(low), Kind::Leaf(high)) => {
+                let (low, high) = (low.order().len(), high.order().len());
+                low + high <= ROOMY || low == 0 || high == 0
+            }
+            (Kind::Inner(low), Kind::Inner(high)) => {
+                // A child without neighbours could not be merged itself.
+                let is_only = low.len() == 0 || high.len() == 0;
+                low.len() + high.len() < if is_only { KEYS } else { KEYS * 3 / 4 }
+            }
+            _ => unreachable!("neighbours are as far from the root"),
+        }
+    }
+
+    /// Replaces two children of a step by one. Returns whether it has.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section in which the path was found.
+    unsafe fn merge(
+        &self,
+        path: &Path<'_>,
+        level: usize,
+        at: usize,
+        spares: &mut Spares,
+        reclaim: &impl Reclaim,
+    ) -> bool {
+        let parent = path.step(level).node;
+        let (low, high) = (parent.child(at), parent.child(at + 1));
+        let mut held = Held::new();
+        // SAFETY: the caller's promise, here and below.
+        let is_fit =
+            unsafe { held.lock(low.gate()) && held.lock(high.gate()) && Self::fit(low, high) };
+        if !is_fit {
+            return false;
+        }
+        let mut old_fence = ptr::null_mut();
+        // SAFETY: the same.
+        let made = match unsafe { (low.kind(), high.kind()) } {
+            (Kind::Leaf(low), Kind::Leaf(high)) => {
+                let mut items = [None; SLOTS];
+                let all = low.items().chain(high.items());
+                let count = all
+                    .zip(&mut items)
+                    .map(|(item, to)| *to = Some(item))
+                    .count();
+                if high.has_old_fence() {
+                    old_fence = high.lower;
+                }
+                let items = items.map(|item| item.unwrap_or(Item::NONE));
+                let leaf = spares.leaf(Leaf::new(low.lower, &items[..count]));
+                leaf.map(Node::leaf)
+            }
+            (Kind::Inner(low), Kind::Inner(high)) => {
+                let mut draft = Draft::new();
+                draft.first(low.child(0));
+                draft.append(low);
+                draft.push(parent.fence(at), high.child(0));
+                draft.append(high);
+                match draft.make(spares, false) {
+                    Some(New::One(node)) => Some(node),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let Some(made) = made else {
+            return false;
+        };
+        [low, high].into_iter().for_each(|node| held.dies(node));
+        let new = New::One(made);
+        // SAFETY: the same.
+        let grafted = unsafe {
+            self.graft(
+                path,
+                level + 1,
+                Some(at),
+                &[low, high],
+                new,
+                &mut held,
+                spares,
+            )
+        };
+        if grafted.is_err() {
+            return false;
+        }
+        spares.keep();
+        // SAFETY: the same.
+        unsafe { held.bury(reclaim) };
+        if let Some(fence) = NonNull::new(old_fence) {
+            reclaim.old_fence(fence);
+        }
+        true
+    }
+}

@@ -1,0 +1,159 @@
+//! A walk with the types of its entries, between two limits.
+
+use super::{
+    entry::{Entry, Found},
+    hint,
+    node::Item,
+    search::{Hints, Place},
+    walk::Walk,
+};
+use std::{cmp::Ordering as Is, marker::PhantomData};
+
+/// Where a walk ends: at an entry, which belongs to it or not.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    item: Item,
+    is_included: bool,
+}
+
+/// A walk over the entries of a map, or of a part of it.
+#[derive(Debug)]
+pub struct Cursor<'g, K, V> {
+    walk: Walk<'g>,
+    low: Option<Limit>,
+    high: Option<Limit>,
+    is_over: bool,
+    entries: PhantomData<&'g Entry<K, V>>,
+}
+
+impl<K, V> Clone for Cursor<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self {
+            walk: self.walk.clone(),
+            entries: PhantomData,
+            ..*self
+        }
+    }
+}
+
+impl<'g, K, V> Cursor<'g, K, V> {
+    /// All entries that a walk finds.
+    ///
+    /// # Safety
+    ///
+    /// They are of these types, and found in a section that lasts for `'g`.
+    pub unsafe fn of(walk: Walk<'g>) -> Self {
+        Self {
+            walk,
+            low: None,
+            high: None,
+            is_over: false,
+            entries: PhantomData,
+        }
+    }
+
+    /// Has it begin at that place: before the entry there, or behind it.
+    pub fn begin_at(&mut self, mut place: Place<'g>, is_behind: bool) {
+        place.at += usize::from(is_behind);
+        self.walk.begin_at(&place);
+        // The other end stops at this entry.
+        match self.walk.clone().next() {
+            Some(item) => self.low = Some(Limit::including(item)),
+            None => self.is_over = true,
+        }
+    }
+
+    /// Has it end at that place: behind the entry there, or before it.
+    pub fn end_at(&mut self, mut place: Place<'g>, is_behind: bool) {
+        place.at += usize::from(is_behind);
+        self.walk.end_at(&place);
+        match self.walk.clone().next_back() {
+            Some(item) => self.high = Some(Limit::including(item)),
+            None => self.is_over = true,
+        }
+    }
+
+    fn found(item: Item) -> Found<'g, K, V> {
+        // SAFETY: that of `of`.
+        unsafe { Found::of(item.entry) }
+    }
+
+    /// The next entry from the front, without a look at the limits.
+    pub fn next_of_all(&mut self) -> Option<Found<'g, K, V>> {
+        self.walk.next().map(Self::found)
+    }
+}
+
+impl Limit {
+    fn including(item: Item) -> Self {
+        Self {
+            item,
+            is_included: true,
+        }
+    }
+}
+
+impl<'g, K: Ord, V> Cursor<'g, K, V> {
+    fn compare(one: Item, other: Item) -> Is {
+        if one.entry == other.entry {
+            return Is::Equal;
+        }
+        let keys = || Self::found(one).key().cmp(Self::found(other).key());
+        match hint::hints::<K>() {
+            Hints::Key => one.hint.cmp(&other.hint),
+            Hints::Order => one.hint.cmp(&other.hint).then_with(keys),
+            Hints::Nothing => keys(),
+        }
+    }
+
+    /// Whether an entry that compares so with the limit of the other end is visited.
+    fn is_inside(&mut self, is: Is, limit: Limit, inside: Is) -> bool {
+        let is_last = is == Is::Equal && limit.is_included;
+        self.is_over |= is != inside;
+        is == inside || is_last
+    }
+
+    /// The next entry from the front.
+    #[inline]
+    pub fn next(&mut self) -> Option<Found<'g, K, V>> {
+        if self.is_over {
+            return None;
+        }
+        let Some(item) = self.walk.next() else {
+            self.is_over = true;
+            return None;
+        };
+        if let Some(limit) = self.high
+            && !self.is_inside(Self::compare(item, limit.item), limit, Is::Less)
+        {
+            return None;
+        }
+        self.low = Some(Limit {
+            item,
+            is_included: false,
+        });
+        Some(Self::found(item))
+    }
+
+    /// The next entry from the back.
+    #[inline]
+    pub fn next_back(&mut self) -> Option<Found<'g, K, V>> {
+        if self.is_over {
+            return None;
+        }
+        let Some(item) = self.walk.next_back() else {
+            self.is_over = true;
+            return None;
+        };
+        if let Some(limit) = self.low
+            && !self.is_inside(Self::compare(item, limit.item), limit, Is::Greater)
+        {
+            return None;
+        }
+        self.high = Some(Limit {
+            item,
+            is_included: false,
+        });
+        Some(Self::found(item))
+    }
+}

@@ -1,0 +1,502 @@
+//! The methods of `BTreeMap` that change it.
+
+use super::{
+    map::BTreeMap,
+    store::{Inserted, NotInserted, no_memory},
+};
+use crate::outcome::{Compute, OccupiedError, Operation};
+use std::{borrow::Borrow, convert::Infallible};
+use stillpoint::Section;
+
+impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
+    #[track_caller]
+    fn put<'g>(
+        &'g self,
+        key: K,
+        value: V,
+        replace: bool,
+        guard: &'g impl Section,
+    ) -> Result<Inserted<'g, K, V>, (&'g V, V)> {
+        // Before anything is allocated.
+        self.store.check(guard);
+        let new = self.store.new_entry(key, value);
+        match self.store.insert(new, replace, guard) {
+            Ok(inserted) => Ok(inserted),
+            Err(NotInserted::Occupied(old, new)) => Err((old.value(), new.into_pair().1)),
+            Err(NotInserted::NoMemory(_)) => no_memory(),
+        }
+    }
+
+    /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
+    ///
+    /// The old value stays valid for the section, and is then dropped. The old key is replaced, too.
+    /// Does not block, but for the lock of a leaf, which other threads hold for nanoseconds. If the
+    /// domain has used up its memory budget, the end of the section may wait, for a bounded time.
+    /// Without memory the process ends, as with std's map. Not async-signal-safe.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::new();
+    /// let map = map.pin();
+    /// assert_eq!(map.insert("a", 1), None);
+    /// assert_eq!(map.insert("a", 2), Some(&1));
+    /// assert_eq!(map.get("a"), Some(&2));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> Option<&'g V> {
+        let inserted = self.put(key, value, true, guard);
+        Some(inserted.ok().expect("it replaces").old?.value())
+    }
+
+    /// Inserts an entry, unless there is one with that key. Returns the new value. Otherwise as
+    /// [`insert`](Self::insert).
+    ///
+    /// # Errors
+    ///
+    /// The value that is in the map, and the one that was not inserted.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::new();
+    /// let map = map.pin();
+    /// assert_eq!(map.try_insert("a", 1), Ok(&1));
+    /// let error = map.try_insert("a", 2).unwrap_err();
+    /// assert_eq!((error.current, error.not_inserted), (&1, 2));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn try_insert<'g>(
+        &'g self,
+        key: K,
+        value: V,
+        guard: &'g impl Section,
+    ) -> Result<&'g V, OccupiedError<'g, V>> {
+        match self.put(key, value, false, guard) {
+            Ok(inserted) => Ok(inserted.new.value()),
+            Err((current, not_inserted)) => Err(OccupiedError {
+                current,
+                not_inserted,
+            }),
+        }
+    }
+
+    /// Inserts an entry with the value that `make` returns, unless there is one with that key.
+    /// Returns the new value. Otherwise as [`insert`](Self::insert).
+    ///
+    /// `make` is not called if the key is found at once. If another thread inserts it meanwhile, what
+    /// `make` has returned is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The value that is in the map.
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn try_insert_with<'g>(
+        &'g self,
+        key: K,
+        make: impl FnOnce() -> V,
+        guard: &'g impl Section,
+    ) -> Result<&'g V, &'g V> {
+        if let Some(found) = self.store.find(&key, guard) {
+            return Err(found.value());
+        }
+        let inserted = self.put(key, make(), false, guard);
+        inserted
+            .map(|inserted| inserted.new.value())
+            .map_err(|(current, _)| current)
+    }
+
+    /// Returns the value of a key: `value` if there was none. Otherwise as
+    /// [`try_insert_with`](Self::try_insert_with).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn get_or_insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> &'g V {
+        self.get_or_insert_with(key, || value, guard)
+    }
+
+    /// Returns the value of a key, made by `make` if there was none. Otherwise as
+    /// [`try_insert_with`](Self::try_insert_with).
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::new();
+    /// assert_eq!(map.pin().get_or_insert_with("a", || 1), &1);
+    /// assert_eq!(map.pin().get_or_insert_with("a", || 2), &1);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn get_or_insert_with<'g>(
+        &'g self,
+        key: K,
+        make: impl FnOnce() -> V,
+        guard: &'g impl Section,
+    ) -> &'g V {
+        self.try_insert_with(key, make, guard)
+            .unwrap_or_else(|current| current)
+    }
+
+    /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
+    /// if there is no such key. Otherwise as [`insert`](Self::insert).
+    ///
+    /// `update` is called again if another thread has changed the entry, or its leaf, meanwhile.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([("a", 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.update("a", |number| number + 1), Some(&2));
+    /// assert_eq!(map.update("b", |number| number + 1), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn update<'g>(
+        &'g self,
+        key: K,
+        mut update: impl FnMut(&V) -> V,
+        guard: &'g impl Section,
+    ) -> Option<&'g V> {
+        let operation = |entry: Option<(&K, &V)>| match entry {
+            Some((_, value)) => Operation::Insert(update(value)),
+            None => Operation::Abort(()),
+        };
+        match self.compute(key, operation, guard) {
+            Compute::Updated {
+                new: (_, value), ..
+            } => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
+    /// new value. Otherwise as [`update`](Self::update).
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn update_or_insert<'g>(
+        &'g self,
+        key: K,
+        update: impl FnMut(&V) -> V,
+        value: V,
+        guard: &'g impl Section,
+    ) -> &'g V {
+        self.update_or_insert_with(key, update, || value, guard)
+    }
+
+    /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns.
+    /// Returns the new value. Otherwise as [`update`](Self::update).
+    ///
+    /// ```
+    /// let words = stillpoint_map::BTreeMap::new();
+    /// for word in ["to", "be", "or", "not", "to", "be"] {
+    ///     words.pin().update_or_insert_with(word, |count| count + 1, || 1);
+    /// }
+    /// assert!(words.pin().iter().eq([(&"be", &2), (&"not", &1), (&"or", &1), (&"to", &2)]));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn update_or_insert_with<'g>(
+        &'g self,
+        key: K,
+        mut update: impl FnMut(&V) -> V,
+        make: impl FnOnce() -> V,
+        guard: &'g impl Section,
+    ) -> &'g V {
+        let (mut make, mut made) = (Some(make), None);
+        let operation = |entry: Option<(&K, &V)>, refused: Option<V>| {
+            Operation::<V, Infallible>::Insert(match entry {
+                Some((_, value)) => {
+                    // `make` runs once: what it has made is kept until it is inserted.
+                    made = refused.or(made.take());
+                    update(value)
+                }
+                None => refused
+                    .or(made.take())
+                    .or_else(|| make.take().map(|make| make()))
+                    .expect("what was made and not inserted is refused"),
+            })
+        };
+        match self.compute_again(key, operation, guard) {
+            Compute::Updated {
+                new: (_, value), ..
+            }
+            | Compute::Inserted(_, value) => value,
+            Compute::Removed(..) => unreachable!("it always inserts"),
+            Compute::Aborted(never) => match never {},
+        }
+    }
+
+    /// Inserts, replaces, removes or leaves the entry of a key, as `compute` says, which gets the
+    /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
+    ///
+    /// All of it is one atomic operation: `compute` is called again if another thread has changed
+    /// the entry, or its leaf, meanwhile.
+    ///
+    /// ```
+    /// use stillpoint_map::{BTreeMap, Compute, Operation};
+    ///
+    /// let stock = BTreeMap::from([("apple", 1)]);
+    /// let stock = stock.pin();
+    /// let take = |entry: Option<(&&str, &u32)>| match entry {
+    ///     None => Operation::Abort("sold out"),
+    ///     Some((_, 1)) => Operation::Remove,
+    ///     Some((_, number)) => Operation::Insert(number - 1),
+    /// };
+    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple", &1));
+    /// assert_eq!(stock.compute("apple", take), Compute::Aborted("sold out"));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
+    #[track_caller]
+    pub fn compute<'g, T>(
+        &'g self,
+        key: K,
+        mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
+        guard: &'g impl Section,
+    ) -> Compute<'g, K, V, T> {
+        self.compute_again(key, |entry, _| compute(entry), guard)
+    }
+
+    /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
+    /// since the last call, because another thread had inserted the key.
+    #[track_caller]
+    fn compute_again<'g, T>(
+        &'g self,
+        mut key: K,
+        mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
+        guard: &'g impl Section,
+    ) -> Compute<'g, K, V, T> {
+        let mut not_inserted = None;
+        loop {
+            let at = self.store.locate(&key, guard);
+            let found = at.as_ref().and_then(|at| at.found());
+            let pair = found.map(|found| found.pair());
+            match (compute(pair, not_inserted.take()), at.as_ref(), found) {
+                (Operation::Abort(with), ..) => return Compute::Aborted(with),
+                (Operation::Remove, Some(at), Some(found)) => {
+                    if self.store.remove(at, guard) {
+                        let (key, value) = found.pair();
+                        return Compute::Removed(key, value);
+                    }
+                }
+                (Operation::Remove, ..) => panic!(
+                    "`Operation::Remove` for a key that is not there: return `Abort` for `None`"
+                ),
+                (Operation::Insert(value), Some(at), Some(old)) => {
+                    let new = self.store.new_entry(key, value);
+                    match self.store.replace(at, new, guard) {
+                        Ok(new) => {
+                            return Compute::Updated {
+                                old: old.pair(),
+                                new: new.pair(),
+                            };
+                        }
+                        Err(refused) => key = refused.into_pair().0,
+                    }
+                }
+                (Operation::Insert(value), ..) => {
+                    let new = self.store.new_entry(key, value);
+                    match self.store.insert(new, false, guard) {
+                        Ok(inserted) => {
+                            let (key, value) = inserted.new.pair();
+                            return Compute::Inserted(key, value);
+                        }
+                        Err(NotInserted::Occupied(_, new)) => {
+                            let refused = new.into_pair();
+                            (key, not_inserted) = (refused.0, Some(refused.1));
+                        }
+                        Err(NotInserted::NoMemory(_)) => no_memory(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Removes an entry, and returns its value.
+    ///
+    /// The value stays valid for the section, and is then dropped, on the domain's service thread.
+    /// Does not block, but for the locks of a leaf and of its neighbour; not async-signal-safe.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.remove("a"), Some(&1));
+    /// assert_eq!(map.remove("a"), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn remove<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        Some(self.remove_entry(key, guard)?.1)
+    }
+
+    /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn remove_entry<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<(&'g K, &'g V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.remove_if(key, |_, _| true, guard)
+            .unwrap_or_else(|_| unreachable!("the condition is true"))
+    }
+
+    /// Removes an entry if `condition` returns true for it, and returns it; `None` if there is no
+    /// such key. Otherwise as [`remove`](Self::remove).
+    ///
+    /// All of it is one atomic operation: `condition` is called again if another thread has changed
+    /// the entry, or its leaf, meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The entry, if the condition was false.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn remove_if<'g, Q>(
+        &'g self,
+        key: &Q,
+        mut condition: impl FnMut(&K, &V) -> bool,
+        guard: &'g impl Section,
+    ) -> Result<Option<(&'g K, &'g V)>, (&'g K, &'g V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        loop {
+            let Some(at) = self.store.locate(key, guard) else {
+                return Ok(None);
+            };
+            let Some(found) = at.found() else {
+                return Ok(None);
+            };
+            let (key, value) = found.pair();
+            if !condition(key, value) {
+                return Err((key, value));
+            }
+            if self.store.remove(&at, guard) {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    /// Removes the first entry, and returns it; `None` if there is none. Of several threads one gets
+    /// it. Otherwise as [`remove`](Self::remove).
+    ///
+    /// ```
+    /// let queue = stillpoint_map::BTreeMap::from([(2, "later"), (1, "now")]);
+    /// let queue = queue.pin();
+    /// assert_eq!(queue.pop_first(), Some((&1, &"now")));
+    /// assert_eq!(queue.pop_last(), Some((&2, &"later")));
+    /// assert_eq!(queue.pop_first(), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn pop_first<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
+        self.pop(false, guard)
+    }
+
+    /// Removes the last entry, and returns it. Otherwise as [`pop_first`](Self::pop_first).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn pop_last<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
+        self.pop(true, guard)
+    }
+
+    #[track_caller]
+    fn pop<'g>(&'g self, is_last: bool, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
+        loop {
+            let at = self.store.outermost(is_last, guard)?;
+            let found = at.found()?;
+            if self.store.remove(&at, guard) {
+                return Some(found.pair());
+            }
+        }
+    }
+
+    /// Removes the entries for which `keep` returns false, as it visits them
+    /// ([`iter`](Self::iter)).
+    ///
+    /// It is the entry that `keep` has seen that is removed: one that another thread replaces in
+    /// between stays. Removed entries are freed after the section, so clear a large map in several
+    /// sections, by ranges.
+    ///
+    /// ```
+    /// let map: stillpoint_map::BTreeMap<u32, ()> = (0..10).map(|key| (key, ())).collect();
+    /// map.pin().retain(|key, _| key % 3 == 0);
+    /// assert!(map.pin().keys().eq(&[0, 3, 6, 9]));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
+        let mut entries = self.store.cursor(guard);
+        while let Some(found) = entries.next_of_all() {
+            let (key, value) = found.pair();
+            if keep(key, value) {
+                continue;
+            }
+            while let Some(at) = self.store.locate(key, guard)
+                && at
+                    .found()
+                    .is_some_and(|now| now.pointer() == found.pointer())
+            {
+                if self.store.remove(&at, guard) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Removes the entries one by one, as [`retain`](Self::retain) does. What other threads insert
+    /// or replace meanwhile may stay.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn clear(&self, guard: &impl Section) {
+        self.retain(|_, _| false, guard);
+    }
+}

@@ -1,0 +1,458 @@
+//! `BTreeMap`: what it is, how it is made, and its reading half. [`super::edit`] has the methods that
+//! change it.
+
+use super::{
+    cursor::Cursor,
+    iter::{Iter, Keys, Range, Values},
+    pinned::BTreeMapRef,
+    store::Ordered,
+};
+use std::{
+    borrow::Borrow,
+    cmp::Ordering as Is,
+    ops::{Bound, RangeBounds},
+    panic::{RefUnwindSafe, UnwindSafe},
+};
+use stillpoint::{Domain, Guard, Section};
+
+/// An ordered map that many threads read and change at a time, through a shared reference.
+///
+/// A look-up takes no lock, writes nothing that other threads read, and never begins again, whatever
+/// other threads do to the map. It returns a reference to the value, which stays valid as long as
+/// the section that it was found in. Ranges are visited in order, from both ends.
+///
+/// ```
+/// use std::thread;
+/// use stillpoint_map::BTreeMap;
+///
+/// let readings = BTreeMap::new();
+/// thread::scope(|scope| {
+///     for sensor in 0..4_u64 {
+///         let readings = &readings;
+///         scope.spawn(move || {
+///             let readings = readings.pin(); // a section, until it is dropped
+///             for second in 0..100 {
+///                 readings.insert(second * 4 + sensor, format!("sensor {sensor}"));
+///             }
+///         });
+///     }
+/// });
+/// let readings = readings.pin();
+/// assert_eq!(readings.len(), 400);
+/// assert!(readings.range(10..13).map(|(second, _)| *second).eq([10, 11, 12]));
+/// assert_eq!(readings.last_key_value().unwrap().1, "sensor 3");
+/// ```
+///
+/// Sections, guards, domains, async tasks, weighing and what is said of your code are those of
+/// [`HashMap`](crate::HashMap#sections): the methods that have the same names do the same.
+///
+/// # Keys
+///
+/// Any `K: Ord`, sought by anything that it can be [borrowed](Borrow) as, as in std's map. Numbers of
+/// up to 64 bits, `char` and `bool` lie in the nodes themselves, so that a look-up reads no entry but
+/// the one that it finds. So do the first eight bytes of strings, byte strings and 128-bit numbers,
+/// and most comparisons stop there. All other keys are compared through a pointer.
+///
+/// # Guarantees
+///
+/// * **Single keys.** Each operation on one key is linearizable, also while nodes are divided and
+///   merged.
+/// * **Iteration** visits every key that is in the map throughout exactly once, in order, in both
+///   directions, and never begins again. A key that comes, goes or is replaced meanwhile is visited in
+///   one of its states, or not.
+/// * **[`pop_first`](Self::pop_first)** and [`pop_last`](Self::pop_last) take out an entry once: of
+///   several threads one gets it. It was the first, or the last, at an instant during the call.
+/// * **[`len`](Self::len)** is exact while no thread changes the map.
+/// * **Entries never move**, so values may have interior mutability.
+///
+/// # Your code, and locks
+///
+/// No lock is held and no other thread waits while your code runs. `Ord`, `Borrow` and closures run on
+/// the calling thread; they may block, panic, or use the map again. Changes that are refused because
+/// another thread was faster compare again. A wrong implementation of `Ord` or `Borrow`, or one that
+/// changes its mind, leads to entries that are not found, found twice, or visited out of order, and to
+/// nothing worse.
+///
+/// Values that were replaced or removed are dropped after a grace period, as those of
+/// [`HashMap`](crate::HashMap#your-code-and-locks) are; so are keys, with one exception: the key of an
+/// entry that was the first of its node may be kept, without its value, until that node is merged with
+/// the one before. There are at most as many of them as nodes. Numbers are not kept.
+///
+/// # Costs
+///
+/// | | |
+/// |---|---|
+/// | [`new`](Self::new) | allocates nothing; the map is a few words |
+/// | [`get`](Self::get) | a few nodes of up to 32 children, a leaf of up to 14 entries, and the entry. Never blocks, never allocates |
+/// | [`insert`](Self::insert) | a slot for the entry (an allocation while the map is small), and the lock of one leaf for some nanoseconds; every seventh or so replaces a leaf by a copy or by two, and its parent then. Threads in different leaves do not meet |
+/// | [`update`](Self::update) | a slot for the entry, and the lock of one leaf |
+/// | [`remove`](Self::remove) | the lock of one leaf, and a retire; a leaf that has become small is merged with a neighbour |
+/// | iteration | reads leaves in order, entries where they lie; no allocation |
+/// | memory | 8 bytes an entry beside key and value, and 256 bytes for each leaf: 18 bytes an entry where keys come in order, 24 to 36 else |
+///
+/// What was replaced counts against the [budget](Domain::set_budget) of the map's domain until it is
+/// freed.
+///
+/// # Signals and forks
+///
+/// Looking up, iterating and `len` are async-signal-safe, in a thread that has read in the map's
+/// domain before, if `Ord` of the key is. Changing a map is not. In the child of a fork the map works;
+/// what another thread was inserting or removing at that instant has been done or has not, `len` may
+/// be off by what was under way, and its memory may be leaked.
+///
+/// # Prior art
+///
+/// A leaf's order is one word, as in Masstree (Mao, Kohler and Morris, EuroSys 2012). That nodes are
+/// replaced and keep their range is Bonsai's idea (Clements, Kaashoek and Zeldovich, ASPLOS 2012) and
+/// the kernel's maple tree's.
+pub struct BTreeMap<K, V> {
+    pub(super) store: Ordered<K, V>,
+}
+
+// A panic in user code leaves the map as it was before the call, or after it. What can be broken
+// are keys and values, which are used by reference.
+impl<K: RefUnwindSafe, V: RefUnwindSafe> RefUnwindSafe for BTreeMap<K, V> {}
+impl<K: UnwindSafe, V: UnwindSafe> UnwindSafe for BTreeMap<K, V> {}
+
+impl<K, V> BTreeMap<K, V> {
+    /// Makes an empty map of the global domain. Does not allocate.
+    ///
+    /// ```
+    /// use stillpoint_map::BTreeMap;
+    ///
+    /// static NAMES: BTreeMap<u32, &str> = BTreeMap::new();
+    /// NAMES.pin().insert(1, "one");
+    /// assert_eq!(NAMES.pin().get(&1), Some(&"one"));
+    /// ```
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            store: Ordered::new(None),
+        }
+    }
+
+    /// Makes an empty map of `domain`, which it keeps alive. Does not allocate.
+    ///
+    /// ```
+    /// let domain = stillpoint::Domain::new();
+    /// let map = stillpoint_map::BTreeMap::new_in(&domain);
+    /// map.pin().insert(1, "one");
+    /// assert_eq!(map.get(&1, &domain.read_lock()), Some(&"one"));
+    /// ```
+    #[must_use]
+    pub fn new_in(domain: &Domain) -> Self {
+        Self {
+            store: Ordered::new(Some(domain.into())),
+        }
+    }
+
+    /// Returns this map, whose entries count with what they own when they are retired, as
+    /// [`HashMap::weighing`](crate::HashMap::weighing) does. For a key that is kept
+    /// ([above](Self#your-code-and-locks)) the bytes count once, with the value.
+    ///
+    /// ```
+    /// use stillpoint::{Domain, Weigh};
+    /// use stillpoint_map::BTreeMap;
+    ///
+    /// let domain = Domain::new();
+    /// let pages = BTreeMap::new_in(&domain).weighing(|_: &u64, page: &Box<[u8]>| page.heap_bytes());
+    /// let pages = pages.pin();
+    /// pages.insert(1, vec![0; 100_000].into());
+    /// pages.remove(&1);
+    /// assert!(domain.statistics().bytes_pending >= 100_000);
+    /// ```
+    #[must_use]
+    pub const fn weighing(mut self, weigh: fn(&K, &V) -> usize) -> Self {
+        self.store.set_weigher(weigh);
+        self
+    }
+
+    /// Returns the domain that the map was made in.
+    pub fn domain(&self) -> &Domain {
+        self.store.domain()
+    }
+
+    /// Begins a section of the map's domain, and returns the map in it.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::new();
+    /// let pinned = map.pin();
+    /// pinned.insert("b", 2);
+    /// pinned.insert("a", 1);
+    /// assert!(pinned.keys().eq(&["a", "b"]));
+    /// ```
+    #[inline]
+    pub fn pin(&self) -> BTreeMapRef<'_, K, V> {
+        BTreeMapRef::new(self, self.guard())
+    }
+
+    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
+    /// a reference to one.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
+    /// offline.
+    #[inline]
+    #[track_caller]
+    pub fn with_guard<G: Section>(&self, guard: G) -> BTreeMapRef<'_, K, V, G> {
+        self.store.check(&guard);
+        BTreeMapRef::new(self, guard)
+    }
+
+    /// Begins a section of the map's domain.
+    #[inline]
+    pub fn guard(&self) -> Guard<'_> {
+        self.store.read_lock()
+    }
+
+    /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
+    /// some of the changes under way. Sums up to 64 counters in large maps.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// Returns whether the map has no entries, as [`len`](Self::len) counts them.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Visits the entries, in order. Which: see [the guarantees](Self#guarantees). The section is open
+    /// meanwhile.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a"), (3, "c")]);
+    /// let map = map.pin();
+    /// assert!(map.iter().eq([(&1, &"a"), (&2, &"b"), (&3, &"c")]));
+    /// assert_eq!(map.iter().next_back(), Some((&3, &"c")));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Iter<'g, K, V> {
+        Iter(self.store.cursor(guard))
+    }
+
+    /// Visits the keys, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn keys<'g>(&'g self, guard: &'g impl Section) -> Keys<'g, K, V> {
+        Keys(self.iter(guard))
+    }
+
+    /// Visits the values, in the order of their keys, as [`iter`](Self::iter) does.
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn values<'g>(&'g self, guard: &'g impl Section) -> Values<'g, K, V> {
+        Values(self.iter(guard))
+    }
+
+    /// Returns the first entry: that with the least key. Never blocks, never allocates.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert_eq!(map.pin().first_key_value(), Some((&1, &"a")));
+    /// assert_eq!(map.pin().last_key_value(), Some((&2, &"b")));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn first_key_value<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
+        Some(self.store.outermost(false, guard)?.found()?.pair())
+    }
+
+    /// Returns the last entry: that with the greatest key. Otherwise as
+    /// [`first_key_value`](Self::first_key_value).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn last_key_value<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
+        Some(self.store.outermost(true, guard)?.found()?.pair())
+    }
+}
+
+impl<K: Ord, V> BTreeMap<K, V> {
+    /// Returns the value of a key. The key may be anything that the map's keys can be borrowed as: a
+    /// `&str` for a `String`, say.
+    ///
+    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
+    /// assert_eq!(map.pin().get("a"), Some(&1));
+    /// assert_eq!(map.pin().get("b"), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn get<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        Some(self.store.find(key, guard)?.value())
+    }
+
+    /// Returns the key and the value of an entry; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn get_key_value<'g, Q>(
+        &'g self,
+        key: &Q,
+        guard: &'g impl Section,
+    ) -> Option<(&'g K, &'g V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        Some(self.store.find(key, guard)?.pair())
+    }
+
+    /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[inline]
+    #[track_caller]
+    pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.store.find(key, guard).is_some()
+    }
+
+    /// Visits the entries of a range of keys, in order, from both ends.
+    ///
+    /// What is inserted behind the last entry that the range has at this moment, or before its first,
+    /// is not visited.
+    ///
+    /// ```
+    /// use std::ops::Bound;
+    /// let map: stillpoint_map::BTreeMap<u32, ()> = (0..100).map(|key| (key, ())).collect();
+    /// let map = map.pin();
+    /// let keys = |range: (Bound<u32>, Bound<u32>)| map.range(range).map(|(key, _)| *key).collect();
+    /// let found: Vec<u32> = keys((Bound::Excluded(10), Bound::Included(13)));
+    /// assert_eq!(found, [11, 12, 13]);
+    /// assert_eq!(map.range(..50).next_back(), Some((&49, &())));
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain. As std's map, if the range begins behind its end, or begins
+    /// and ends at the same excluded key.
+    #[track_caller]
+    pub fn range<'g, Q, R>(&'g self, range: R, guard: &'g impl Section) -> Range<'g, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+        R: RangeBounds<Q>,
+    {
+        let (low, high) = (range.start_bound(), range.end_bound());
+        if let (
+            Bound::Included(from) | Bound::Excluded(from),
+            Bound::Included(to) | Bound::Excluded(to),
+        ) = (low, high)
+        {
+            let is_empty = matches!((low, high), (Bound::Excluded(_), Bound::Excluded(_)));
+            match from.cmp(to) {
+                Is::Greater => panic!("the range begins behind its end"),
+                Is::Equal if is_empty => panic!("the range begins and ends at an excluded key"),
+                _ => {}
+            }
+        }
+        let mut cursor: Cursor<'g, K, V> = self.store.cursor(guard);
+        if let Bound::Included(key) | Bound::Excluded(key) = low
+            && let Some(at) = self.store.locate(key, guard)
+        {
+            let is_behind = matches!(low, Bound::Excluded(_)) && at.found().is_some();
+            cursor.begin_at(at.into_place(), is_behind);
+        }
+        if let Bound::Included(key) | Bound::Excluded(key) = high
+            && let Some(at) = self.store.locate(key, guard)
+        {
+            let is_behind = matches!(high, Bound::Included(_)) && at.found().is_some();
+            cursor.end_at(at.into_place(), is_behind);
+        }
+        Range(cursor)
+    }
+
+    /// Returns the first entry at or behind a bound: the least key that is not less than an
+    /// [included](Bound::Included) one, or that is greater than an [excluded](Bound::Excluded) one;
+    /// the first of all if it is [unbounded](Bound::Unbounded). Never blocks, never allocates.
+    ///
+    /// ```
+    /// use std::ops::Bound;
+    /// let map = stillpoint_map::BTreeMap::from([(10, "a"), (20, "b"), (30, "c")]);
+    /// let map = map.pin();
+    /// assert_eq!(map.lower_bound(Bound::Included(&20)), Some((&20, &"b")));
+    /// assert_eq!(map.lower_bound(Bound::Excluded(&20)), Some((&30, &"c")));
+    /// assert_eq!(map.lower_bound(Bound::Excluded(&30)), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn lower_bound<'g, Q>(
+        &'g self,
+        bound: Bound<&Q>,
+        guard: &'g impl Section,
+    ) -> Option<(&'g K, &'g V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.range((bound, Bound::Unbounded), guard).next()
+    }
+
+    /// Returns the last entry at or before a bound: the greatest key that is not greater than an
+    /// [included](Bound::Included) one, or that is less than an [excluded](Bound::Excluded) one; the
+    /// last of all if it is [unbounded](Bound::Unbounded). Never blocks, never allocates.
+    ///
+    /// ```
+    /// use std::ops::Bound;
+    /// let map = stillpoint_map::BTreeMap::from([(10, "a"), (20, "b"), (30, "c")]);
+    /// let map = map.pin();
+    /// assert_eq!(map.upper_bound(Bound::Included(&25)), Some((&20, &"b")));
+    /// assert_eq!(map.upper_bound(Bound::Excluded(&20)), Some((&10, &"a")));
+    /// assert_eq!(map.upper_bound(Bound::Excluded(&10)), None);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the guard is of another domain.
+    #[track_caller]
+    pub fn upper_bound<'g, Q>(
+        &'g self,
+        bound: Bound<&Q>,
+        guard: &'g impl Section,
+    ) -> Option<(&'g K, &'g V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.range((Bound::Unbounded, bound), guard).next_back()
+    }
+}

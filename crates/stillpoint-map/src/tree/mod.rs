@@ -1,0 +1,52 @@
+//! The ordered map: a B+-tree of leaves whose slots are filled once.
+//!
+//! | file | what |
+//! |---|---|
+//! | `order` | a leaf's word: its entries, in order |
+//! | `node` | leaves, inner nodes, their locks |
+//! | `search` | the way from the root to a key |
+//! | `spare` | memory for nodes |
+//! | `core` | a tree without types |
+//! | `change` | inserts, removals, divisions, merges |
+//! | `hint` | numbers in the order of keys |
+//! | `entry` | a key and its value |
+//! | `store` | a tree with types, in a domain |
+//! | `walk`, `cursor` | walks, without types and with them |
+//! | `map`, `edit`, `pinned`, `iter`, `traits` | the interface |
+//!
+//! Reasons are in `docs/design/026-ordered-map.md`.
+
+mod change;
+mod core;
+#[cfg(not(stillpoint_loom))]
+mod cursor;
+#[cfg(not(stillpoint_loom))]
+mod edit;
+#[cfg(not(stillpoint_loom))]
+mod entry;
+#[cfg(not(stillpoint_loom))]
+mod hint;
+#[cfg(not(stillpoint_loom))]
+mod iter;
+#[cfg(not(stillpoint_loom))]
+mod map;
+mod node;
+mod order;
+#[cfg(not(stillpoint_loom))]
+mod pinned;
+mod search;
+mod spare;
+#[cfg(not(stillpoint_loom))]
+mod store;
+#[cfg(not(stillpoint_loom))]
+pub mod torture;
+#[cfg(not(stillpoint_loom))]
+mod traits;
+mod walk;
+
+#[cfg(not(stillpoint_loom))]
+pub use {
+    iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Range, Values},
+    map::BTreeMap,
+    pinned::BTreeMapRef,
+};

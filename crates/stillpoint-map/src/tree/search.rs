@@ -1,0 +1,273 @@
+//! The way from the root to a key.
+
+use super::{
+    node::{Fence, Head, Inner, Kind, Leaf, Node},
+    order::Order,
+};
+use crate::memory::prefetch;
+use std::{cmp::Ordering as Is, ptr::NonNull};
+
+/// What hints tell of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hints {
+    /// Nothing: all are 0, or the sought key has none.
+    Nothing,
+    /// The order, where they differ.
+    Order,
+    /// The key.
+    Key,
+}
+
+/// A key that is sought. `compare` tells how the key of a fence or an entry compares with it; where
+/// hints tell keys, it is not asked.
+#[derive(Debug)]
+pub struct Sought<F> {
+    pub hint: u64,
+    pub hints: Hints,
+    pub compare: F,
+}
+
+impl<F: FnMut(Fence) -> Is> Sought<F> {
+    #[inline(always)]
+    fn compare(&mut self, other: Fence) -> Is {
+        match self.hints {
+            Hints::Nothing => (self.compare)(other),
+            Hints::Key => other.hint.cmp(&self.hint),
+            Hints::Order => match other.hint.cmp(&self.hint) {
+                Is::Equal => (self.compare)(other),
+                is => is,
+            },
+        }
+    }
+
+    /// The number of the child of an inner node whose range has the key.
+    #[inline(always)]
+    fn route(&mut self, node: &Inner) -> usize {
+        if self.hints == Hints::Key {
+            let hint = self.hint;
+            return below(node.len(), |at| node.hints()[at] <= hint);
+        }
+        let (mut low, mut high) = (0, node.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.compare(node.fence(middle)) == Is::Greater {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+
+    /// The place of the first entry that is not less than the key, and whether it is equal.
+    #[inline(always)]
+    pub fn locate(&mut self, leaf: &Leaf, order: Order) -> (usize, bool) {
+        if self.hints == Hints::Key {
+            let hint = self.hint;
+            let at = below(order.len(), |at| leaf.hint(order.slot(at)) < hint);
+            let is_it = at < order.len() && leaf.hint(order.slot(at)) == hint;
+            return (at, is_it);
+        }
+        let (mut low, mut high) = (0, order.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            let slot = order.slot(middle);
+            let item = Fence {
+                hint: leaf.hint(slot),
+                entry: leaf.entry(slot).as_ptr(),
+            };
+            match self.compare(item) {
+                Is::Less => low = middle + 1,
+                Is::Equal => return (middle, true),
+                Is::Greater => high = middle,
+            }
+        }
+        (low, false)
+    }
+
+    /// The leaf whose range has the key.
+    ///
+    /// # Safety
+    ///
+    /// `root` was found in a section of the tree's domain that lasts for `'t`.
+    #[inline(always)]
+    pub unsafe fn descend<'t>(&mut self, root: Node) -> &'t Leaf {
+        let mut node = root;
+        loop {
+            // SAFETY: the caller's promise; children are found in the same section.
+            match unsafe { node.kind() } {
+                Kind::Leaf(leaf) => {
+                    prefetch_leaf(leaf);
+                    return leaf;
+                }
+                Kind::Inner(inner) => node = inner.child(self.route(inner)),
+            }
+        }
+    }
+
+    /// The same, with the way.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn descend_by<'t>(&mut self, root: Node, path: &mut Path<'t>) -> &'t Leaf {
+        let mut node = root;
+        loop {
+            // SAFETY: as there.
+            match unsafe { node.kind() } {
+                Kind::Leaf(leaf) => return leaf,
+                Kind::Inner(inner) => {
+                    let at = self.route(inner);
+                    path.push(inner, at);
+                    node = inner.child(at);
+                }
+            }
+        }
+    }
+}
+
+/// How many of the first `count` places `is_below` accepts, if it accepts those below some place.
+#[inline(always)]
+fn below(count: usize, is_below: impl Fn(usize) -> bool) -> usize {
+    // Without a branch that the processor would have to guess.
+    let (mut base, mut size) = (0, count);
+    if size == 0 {
+        return 0;
+    }
+    while size > 1 {
+        let half = size / 2;
+        base = std::hint::select_unpredictable(is_below(base + half), base + half, base);
+        size -= half;
+    }
+    base + usize::from(is_below(base))
+}
+
+/// All of a leaf, whose lines are then read at once and not one after the other.
+#[inline(always)]
+pub fn prefetch_leaf(leaf: &Leaf) {
+    let start = std::ptr::from_ref(leaf).cast::<u8>();
+    for line in 0..size_of::<Leaf>() / 64 {
+        prefetch(start.wrapping_add(64 * line));
+    }
+}
+
+/// Inner nodes between the root and a leaf, at most: a root is divided when it has all its children,
+/// and so has those of more entries than memory holds long before.
+pub const DEPTH: usize = 16;
+
+/// A step: an inner node, and the number of the child that was gone to.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'t> {
+    pub node: &'t Inner,
+    pub at: usize,
+}
+
+/// The way from the root to a leaf.
+#[derive(Clone, Debug)]
+pub struct Path<'t> {
+    steps: [Option<Step<'t>>; DEPTH],
+    len: usize,
+}
+
+impl<'t> Path<'t> {
+    pub fn new() -> Self {
+        Self {
+            steps: [None; DEPTH],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, node: &'t Inner, at: usize) {
+        self.steps[self.len] = Some(Step { node, at });
+        self.len += 1;
+    }
+
+    /// How many inner nodes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The step of that number; 0 is the root's.
+    pub fn step(&self, level: usize) -> Step<'t> {
+        self.steps[..self.len][level].expect("a step that was pushed")
+    }
+
+    /// Whether each step before that level goes to the last child.
+    pub fn is_last(&self, level: usize) -> bool {
+        (0..level).all(|level| self.step(level).at == self.step(level).node.len())
+    }
+
+    /// Goes to the leaf behind the one that it leads to, or before it; `None` if there is none.
+    ///
+    /// # Safety
+    ///
+    /// It was made in a section that lasts for `'t`.
+    pub unsafe fn beside(&mut self, is_behind: bool) -> Option<&'t Leaf> {
+        while self.len > 0 {
+            let Step { node, at } = self.step(self.len - 1);
+            let next = if is_behind {
+                Some(at + 1).filter(|at| *at <= node.len())
+            } else {
+                at.checked_sub(1)
+            };
+            if let Some(at) = next {
+                self.len -= 1;
+                self.push(node, at);
+                // SAFETY: the caller's promise.
+                return Some(unsafe { self.outermost(node.child(at), !is_behind) });
+            }
+            self.len -= 1;
+        }
+        None
+    }
+
+    /// Goes from a node to its first leaf, or to its last one.
+    ///
+    /// # Safety
+    ///
+    /// As for `beside`, of the node.
+    pub unsafe fn outermost(&mut self, mut node: Node, is_last: bool) -> &'t Leaf {
+        loop {
+            // SAFETY: the caller's promise; children are found in the same section.
+            match unsafe { node.kind() } {
+                Kind::Leaf(leaf) => return leaf,
+                Kind::Inner(inner) => {
+                    let at = if is_last { inner.len() } else { 0 };
+                    self.push(inner, at);
+                    node = inner.child(at);
+                }
+            }
+        }
+    }
+
+    /// The leaf behind the one that it leads to, or before it, if they have the same parent.
+    pub fn neighbour(&self, is_behind: bool) -> Option<&'t Leaf> {
+        let Step { node, at } = self.step(self.len.checked_sub(1)?);
+        let at = if is_behind {
+            at + 1
+        } else {
+            at.checked_sub(1)?
+        };
+        if at > node.len() {
+            return None;
+        }
+        // SAFETY: of a node that was found in a section that lasts.
+        match unsafe { node.child(at).kind() } {
+            Kind::Leaf(leaf) => Some(leaf),
+            Kind::Inner(_) => None,
+        }
+    }
+}
+
+/// Where an entry is, or would be: what a change needs.
+#[derive(Clone, Debug)]
+pub struct Place<'t> {
+    pub path: Path<'t>,
+    pub leaf: &'t Leaf,
+    pub order: Order,
+    pub at: usize,
+    /// The entry, if it is there.
+    pub entry: Option<NonNull<Head>>,
+    /// The process's generation at the time: see [`super::node::Gate::lock`].
+    pub generation: u64,
+}

@@ -1,0 +1,576 @@
+//! A tree with the types of its entries, in a domain: what `BTreeMap` is made of.
+
+use super::{
+    change::{FEW, Refused},
+    core::{Reclaim, Tree},
+    cursor::Cursor,
+    entry::{Entry, Found, NewEntry},
+    hint,
+    node::{Fence, Head, Inner, Leaf, Node},
+    search::{Hints, Place, Sought},
+    spare::Spares,
+    walk::Walk,
+};
+use crate::{
+    slab::has_slots,
+    store::{Policy, Sound},
+};
+use std::{
+    alloc::{Layout, handle_alloc_error},
+    borrow::Borrow,
+    cmp::Ordering as Is,
+    fmt,
+    marker::PhantomData,
+    mem::needs_drop,
+    ops::ControlFlow,
+    ptr::{self, NonNull},
+    sync::atomic::{AtomicPtr, Ordering},
+};
+use stillpoint::{
+    Domain, Guard, Section, global,
+    internal::{self, Kept},
+    read_lock,
+};
+use stillpoint_platform::memory::is_there_for;
+
+/// An ordered map of entries.
+pub struct Ordered<K, V, P: Policy = Sound> {
+    /// Null until there is an entry: it allocates nothing before.
+    tree: AtomicPtr<Tree>,
+    /// `None`: the global one.
+    domain: Option<Kept>,
+    /// Tells what a key and its value own beside their entry.
+    weigh: Option<fn(&K, &V) -> usize>,
+    /// Owns entries, and is not variant: a reference is enough to insert.
+    entries: PhantomData<(*mut Entry<K, V>, P)>,
+}
+
+// SAFETY: it owns keys and values.
+unsafe impl<K: Send, V: Send, P: Policy> Send for Ordered<K, V, P> {}
+// SAFETY: through a reference, threads get references to keys and values, and move them in and out.
+unsafe impl<K: Send + Sync, V: Send + Sync, P: Policy> Sync for Ordered<K, V, P> {}
+
+/// Where an entry of these types is, or would be.
+#[derive(Debug)]
+pub struct At<'g, K, V> {
+    place: Place<'g>,
+    entry: PhantomData<&'g Entry<K, V>>,
+}
+
+impl<'g, K, V> At<'g, K, V> {
+    /// # Safety
+    ///
+    /// It was found in a section that lasts for `'g`, among entries of these types.
+    pub(super) unsafe fn of(place: Place<'g>) -> Self {
+        Self {
+            place,
+            entry: PhantomData,
+        }
+    }
+
+    pub(super) fn into_place(self) -> Place<'g> {
+        self.place
+    }
+
+    /// The entry, if there is one.
+    pub fn found(&self) -> Option<Found<'g, K, V>> {
+        // SAFETY: that of `of`.
+        self.place.entry.map(|entry| unsafe { Found::of(entry) })
+    }
+}
+
+/// What an insert has done.
+#[derive(Debug)]
+pub struct Inserted<'g, K, V> {
+    /// The entry that is in the map now.
+    pub new: Found<'g, K, V>,
+    /// What it has replaced.
+    pub old: Option<Found<'g, K, V>>,
+}
+
+/// An entry that was not put in.
+#[derive(Debug)]
+pub enum NotInserted<'g, K, V> {
+    /// There is one with its key.
+    Occupied(Found<'g, K, V>, NewEntry<K, V>),
+    /// There is no memory, or the tree is as deep as it can be.
+    NoMemory(NewEntry<K, V>),
+}
+
+/// An entry that was not put in: to go on with, or, without memory, to break.
+type NotPut<K, V> = ControlFlow<NewEntry<K, V>, NewEntry<K, V>>;
+
+/// Where nodes and keys of a domain's tree go.
+struct To<'d, K, V>(&'d Domain, PhantomData<fn(K, V)>);
+
+impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
+    fn node(&self, node: Node) {
+        let (block, layout) = match node.pointer() {
+            Ok(leaf) => (leaf.cast(), Layout::new::<Leaf>()),
+            Err(inner) => (inner.cast(), Layout::new::<Inner>()),
+        };
+        // SAFETY: allocated with that layout; no reader from now on finds it.
+        unsafe { self.0.retire_sized(block, layout) };
+    }
+
+    fn old_fence(&self, entry: NonNull<Head>) {
+        // SAFETY: its value has been retired, and no reader from now on finds the fence.
+        unsafe { Entry::<K, V>::retire_key(entry.cast(), self.0) };
+    }
+}
+
+impl<K, V, P: Policy> Ordered<K, V, P> {
+    /// An empty one of the domain; `None` for the global one.
+    pub const fn new(domain: Option<Kept>) -> Self {
+        Self {
+            tree: AtomicPtr::new(ptr::null_mut()),
+            domain,
+            weigh: None,
+            entries: PhantomData,
+        }
+    }
+
+    /// An empty one of the same domain, with the same weigher.
+    pub fn new_alike(&self) -> Self {
+        let mut store = Self::new(self.domain.clone());
+        store.weigh = self.weigh;
+        store
+    }
+
+    /// Has entries weighed when they are retired.
+    pub const fn set_weigher(&mut self, weigh: fn(&K, &V) -> usize) {
+        self.weigh = Some(weigh);
+    }
+
+    /// Begins a section of the map's domain.
+    #[inline(always)]
+    pub fn read_lock(&self) -> Guard<'_> {
+        match &self.domain {
+            Some(domain) => domain.read_lock(),
+            None => read_lock(),
+        }
+    }
+
+    /// The domain that the map was made in.
+    pub fn domain(&self) -> &Domain {
+        match &self.domain {
+            Some(domain) => domain,
+            None => global(),
+        }
+    }
+
+    /// Panics if `section` is of another domain: it would protect nothing.
+    #[inline(always)]
+    #[track_caller]
+    pub fn check(&self, section: &impl Section) {
+        if !internal::is_of(section, self.domain.as_ref()) {
+            wrong_domain();
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn tree(&self) -> Option<&Tree> {
+        // Acquire, pairs with `make_tree`: it is complete.
+        let tree = NonNull::new(self.tree.load(Ordering::Acquire));
+        // SAFETY: of a box that this owns.
+        tree.map(|tree| unsafe { tree.as_ref() })
+    }
+
+    #[cold]
+    fn make_tree(&self) -> Option<&Tree> {
+        if !is_there_for(size_of::<Tree>()) {
+            return None;
+        }
+        let made = Box::into_raw(Box::new(Tree::new(hint::hints::<K>() == Hints::Key)?));
+        // Release, pairs with `tree`: it is complete. Acquire: so is the faster thread's.
+        let set =
+            self.tree
+                .compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        if set.is_err() {
+            // SAFETY: from a box just now, and no other thread knows it.
+            unsafe {
+                let made = Box::from_raw(made);
+                made.free_nodes(|_| ());
+            }
+        }
+        self.tree()
+    }
+
+    /// How many entries there are; exact while no thread changes it.
+    #[allow(clippy::len_without_is_empty, reason = "maps have it")]
+    pub fn len(&self) -> usize {
+        self.tree().map_or(0, |tree| tree.count.get())
+    }
+
+    /// A walk over all entries.
+    #[track_caller]
+    pub fn cursor<'g>(&'g self, section: &'g impl Section) -> Cursor<'g, K, V> {
+        self.check(section);
+        // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
+        // types.
+        unsafe { Cursor::of(Walk::of(self.tree())) }
+    }
+
+    /// The place of the first entry, or of the last one.
+    #[track_caller]
+    pub fn outermost<'g>(
+        &'g self,
+        is_last: bool,
+        section: &'g impl Section,
+    ) -> Option<At<'g, K, V>> {
+        self.check(section);
+        // SAFETY: inside a section of the map's domain for as long as `'g`.
+        let place = unsafe { self.tree()?.outermost(is_last) }?;
+        // SAFETY: the same.
+        Some(unsafe { At::of(place) })
+    }
+}
+
+/// `key`, as it is sought among keys of type `K`.
+///
+/// # Safety
+///
+/// The tree's entries are of these types; it is used in a section of its domain.
+#[inline(always)]
+pub(super) unsafe fn sought<K, V, Q>(key: &Q) -> Sought<impl FnMut(Fence) -> Is + '_>
+where
+    K: Borrow<Q>,
+    Q: Ord + ?Sized,
+{
+    let hints = hint::hints_for::<K, Q>();
+    Sought {
+        hint: if hints == Hints::Nothing {
+            0
+        } else {
+            hint::of_sought(key)
+        },
+        hints,
+        compare: move |other: Fence| match NonNull::new(other.entry) {
+            // SAFETY: the caller's promise: keys of fences, too, stay for the section.
+            Some(entry) => unsafe { Entry::<K, V>::key_of(entry) }.borrow().cmp(key),
+            None => hint::with_key::<K, _>(other.hint, |other| other.borrow().cmp(key)),
+        },
+    }
+}
+
+impl<K: Ord, V, P: Policy> Ordered<K, V, P> {
+    /// The entry of a key.
+    #[inline(always)]
+    #[track_caller]
+    pub fn find<'g, Q>(&'g self, key: &Q, section: &'g impl Section) -> Option<Found<'g, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.check(section);
+        // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
+        // types.
+        unsafe {
+            let found = self.tree()?.find(&mut sought::<K, V, Q>(key))?;
+            Some(Found::of(found))
+        }
+    }
+
+    /// Where the entry of a key is, or would be; `None` if there has never been an entry.
+    #[track_caller]
+    pub fn locate<'g, Q>(&'g self, key: &Q, section: &'g impl Section) -> Option<At<'g, K, V>>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.check(section);
+        // SAFETY: as in `find`.
+        unsafe { Some(At::of(self.tree()?.locate(&mut sought::<K, V, Q>(key)))) }
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
+    fn to(&self) -> To<'_, K, V> {
+        To(self.domain(), PhantomData)
+    }
+
+    /// Puts an entry in, and returns it, and the one with its key that it has replaced.
+    ///
+    /// # Errors
+    ///
+    /// If it was not put in.
+    #[track_caller]
+    pub fn insert<'g>(
+        &'g self,
+        mut new: NewEntry<K, V>,
+        replace: bool,
+        section: &'g impl Section,
+    ) -> Result<Inserted<'g, K, V>, NotInserted<'g, K, V>> {
+        self.check(section);
+        let mut spares = None;
+        let mut has_flushed = false;
+        loop {
+            let Some(at) = self.locate(new.key(), section) else {
+                if self.make_tree().is_none() {
+                    self.domain().flush();
+                    if self.make_tree().is_none() {
+                        return Err(NotInserted::NoMemory(new));
+                    }
+                }
+                continue;
+            };
+            if let Some(old) = at.found() {
+                if !replace {
+                    return Err(NotInserted::Occupied(old, new));
+                }
+                match self.replace(&at, new, section) {
+                    Ok(new) => {
+                        return Ok(Inserted {
+                            new,
+                            old: Some(old),
+                        });
+                    }
+                    Err(refused) => new = refused,
+                }
+                continue;
+            }
+            match self.put(&at, new, &mut spares, &mut has_flushed) {
+                Ok(new) => return Ok(Inserted { new, old: None }),
+                Err(ControlFlow::Break(refused)) => return Err(NotInserted::NoMemory(refused)),
+                Err(ControlFlow::Continue(refused)) => new = refused,
+            }
+        }
+    }
+
+    /// Puts an entry in at a place without one.
+    ///
+    /// # Errors
+    ///
+    /// To go on, if the place has changed; to break, without memory.
+    fn put<'g>(
+        &'g self,
+        at: &At<'g, K, V>,
+        new: NewEntry<K, V>,
+        spares: &mut Option<Spares>,
+        has_flushed: &mut bool,
+    ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
+        let Some(tree) = self.tree() else {
+            return Err(ControlFlow::Continue(new));
+        };
+        // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
+        let put = unsafe { tree.insert(&at.place, new.item(), spares.as_mut(), &self.to()) };
+        match put.err() {
+            // SAFETY: it is, since this section.
+            None => Ok(unsafe { new.publish() }),
+            Some(Refused::Changed) => Err(ControlFlow::Continue(new)),
+            Some(Refused::TooDeep) => Err(ControlFlow::Break(new)),
+            Some(Refused::Spares { leaves, inners }) => {
+                let spares = spares.get_or_insert_with(Spares::new);
+                while !spares.provide(leaves, inners) {
+                    if std::mem::replace(has_flushed, true) {
+                        return Err(ControlFlow::Break(new));
+                    }
+                    self.domain().flush();
+                }
+                Err(ControlFlow::Continue(new))
+            }
+        }
+    }
+
+    /// Replaces the entry of a place by one with an equal key, and returns that.
+    ///
+    /// # Errors
+    ///
+    /// The new entry, if the place has changed.
+    pub fn replace<'g>(
+        &'g self,
+        at: &At<'g, K, V>,
+        new: NewEntry<K, V>,
+        section: &'g impl Section,
+    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+        self.check(section);
+        let (Some(tree), Some(old)) = (self.tree(), at.found()) else {
+            return Err(new);
+        };
+        // SAFETY: found in a section that lasts for `'g`; the new one is complete.
+        match unsafe { tree.replace(&at.place, new.item().entry) } {
+            Err(_) => Err(new),
+            Ok(stays) => {
+                // SAFETY: it is, since this section.
+                let new = unsafe { new.publish() };
+                // SAFETY: taken out just now, by this thread.
+                unsafe { self.retire(old.pointer(), stays) };
+                Ok(new)
+            }
+        }
+    }
+
+    /// Takes the entry of a place out. Returns whether it has: the place may have changed.
+    pub fn remove<'g>(&'g self, at: &At<'g, K, V>, section: &'g impl Section) -> bool {
+        self.check(section);
+        let (Some(tree), Some(found)) = (self.tree(), at.found()) else {
+            return false;
+        };
+        // SAFETY: found in a section that lasts for `'g`.
+        let Ok(stays) = (unsafe { tree.remove(&at.place) }) else {
+            return false;
+        };
+        // Before user code, which may panic.
+        // SAFETY: taken out just now, by this thread.
+        unsafe { self.retire(found.pointer(), stays) };
+        if at.place.order.len() <= FEW + 1 && at.place.path.len() > 0 {
+            // SAFETY: the key stays for the section; entries are of these types.
+            unsafe { tree.shrink(&mut sought::<K, V, K>(found.key()), &self.to()) };
+        }
+        true
+    }
+
+    /// Makes an entry for this map. Ends the process without memory.
+    #[inline]
+    pub fn new_entry(&self, key: K, value: V) -> NewEntry<K, V> {
+        self.try_new_entry(key, value)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Entry<K, V>>()))
+    }
+
+    /// As [`new_entry`](Self::new_entry).
+    ///
+    /// # Errors
+    ///
+    /// The key and the value, without memory.
+    #[inline]
+    pub fn try_new_entry(&self, key: K, value: V) -> Result<NewEntry<K, V>, (K, V)> {
+        let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
+            self.tree()
+                .and_then(|tree| tree.arena(Layout::new::<Entry<K, V>>()))
+        } else {
+            None
+        };
+        let hint = hint::of(&key);
+        NewEntry::try_new(hint, key, value, arena).or_else(|(key, value)| {
+            self.domain().flush();
+            NewEntry::try_new(hint, key, value, arena)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// The calling thread has taken the entry out of the map; its key stays as a fence or not.
+    #[inline]
+    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, stays: bool) {
+        if P::WAITS_FOR_READERS {
+            let heap_bytes = match self.weigh {
+                // SAFETY: it is not retired yet.
+                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe {
+                    let (key, value) = Found::of(entry.cast()).pair();
+                    internal::weigh(self.domain(), || weigh(key, value))
+                },
+                // What is not dropped owns nothing.
+                _ => 0,
+            };
+            // SAFETY: no reader from now on finds it.
+            unsafe { Entry::retire(entry, stays, heap_bytes, self.domain()) };
+        } else {
+            // SAFETY: broken on purpose. The block stays: a reader that still has the entry sees what
+            // the drop has left.
+            unsafe { Entry::drop_at_once(entry) };
+        }
+    }
+}
+
+impl<K, V, P: Policy> Ordered<K, V, P> {
+    /// Takes out all entries at once, and the tree.
+    pub fn take(&mut self) -> OwnedEntries<K, V> {
+        let tree = std::mem::replace(self.tree.get_mut(), ptr::null_mut());
+        let tree = NonNull::new(tree);
+        OwnedEntries {
+            tree,
+            // SAFETY: the tree is there until this ends, and no other thread has it.
+            walk: unsafe { Walk::of(tree.map(|tree| tree.as_ref())) },
+            entries: PhantomData,
+        }
+    }
+}
+
+impl<K, V, P: Policy> Drop for Ordered<K, V, P> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+impl<K, V, P: Policy> fmt::Debug for Ordered<K, V, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ordered")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The entries of a map that no longer exists, in order. Those that are not taken are dropped.
+#[derive(Debug)]
+pub struct OwnedEntries<K, V> {
+    /// Of a box, which this owns. `None` for a map that never had an entry.
+    tree: Option<NonNull<Tree>>,
+    walk: Walk<'static>,
+    entries: PhantomData<Entry<K, V>>,
+}
+
+// SAFETY: it owns keys and values, and no other thread has the map.
+unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
+// SAFETY: a reference to it gives access to nothing.
+unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
+
+impl<K, V> OwnedEntries<K, V> {
+    fn tree(&self) -> Option<&Tree> {
+        // SAFETY: of the box that this owns.
+        self.tree.map(|tree| unsafe { tree.as_ref() })
+    }
+
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.tree().map_or(0, |tree| tree.count.get())
+    }
+}
+
+impl<K, V> Iterator for OwnedEntries<K, V> {
+    type Item = (K, V);
+
+    fn next(&mut self) -> Option<(K, V)> {
+        let item = self.walk.next()?;
+        self.tree()?.count.add(1_u64.wrapping_neg());
+        // SAFETY: of this map alone, which no longer exists; the walk does not come back to it, and
+        // fences are not read any more.
+        Some(unsafe { Entry::take(item.entry.cast()) })
+    }
+}
+
+impl<K, V> Drop for OwnedEntries<K, V> {
+    fn drop(&mut self) {
+        /// If a drop panics, the others are dropped all the same.
+        struct GoOn<'a, K, V>(&'a mut OwnedEntries<K, V>);
+        impl<K, V> Drop for GoOn<'_, K, V> {
+            fn drop(&mut self) {
+                self.0.by_ref().for_each(drop);
+                if let Some(tree) = self.0.tree.take() {
+                    // SAFETY: of the box that this owns. Keys that are fences of entries that were
+                    // taken out before have not been dropped; no thread reads them any more.
+                    unsafe {
+                        let tree = Box::from_raw(tree.as_ptr());
+                        tree.free_nodes(|fence| Entry::<K, V>::end_fence(fence.cast()));
+                        tree.close_arena();
+                    }
+                }
+            }
+        }
+        let rest = GoOn(self);
+        rest.0.by_ref().for_each(drop);
+    }
+}
+
+#[cold]
+pub fn no_memory() -> ! {
+    handle_alloc_error(Layout::new::<Leaf>())
+}
+
+#[cold]
+#[track_caller]
+fn wrong_domain() -> ! {
+    panic!(
+        "the guard is of another domain than the map, or offline, and would protect nothing: use \
+         one of `BTreeMap::pin`, or of the domain that the map was made in"
+    )
+}

@@ -1,0 +1,2 @@
+//! For the torture program alone.
+pub use super::store::{Inserted, Ordered};

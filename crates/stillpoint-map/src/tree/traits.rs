@@ -1,0 +1,113 @@
+//! What std's traits ask of the ordered map.
+
+use super::{
+    iter::{IntoIter, IntoKeys, IntoValues},
+    map::BTreeMap,
+};
+use std::fmt;
+
+impl<K, V> Default for BTreeMap<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for BTreeMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter(&self.guard())).finish()
+    }
+}
+
+impl<K: Ord + Clone + Send + 'static, V: Clone + Send + 'static> Clone for BTreeMap<K, V> {
+    fn clone(&self) -> Self {
+        let clone = Self {
+            store: self.store.new_alike(),
+        };
+        let guard = self.guard();
+        for (key, value) in self.iter(&guard) {
+            clone.insert(key.clone(), value.clone(), &guard);
+        }
+        drop(guard);
+        clone
+    }
+}
+
+impl<K: Ord, V: PartialEq> PartialEq for BTreeMap<K, V> {
+    fn eq(&self, other: &Self) -> bool {
+        let (here, there) = (self.guard(), other.guard());
+        self.len() == other.len() && self.iter(&here).eq(other.iter(&there))
+    }
+}
+
+impl<K: Ord, V: Eq> Eq for BTreeMap<K, V> {}
+
+impl<K: Ord + Send + 'static, V: Send + 'static> Extend<(K, V)> for &BTreeMap<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        for (key, value) in entries {
+            self.insert(key, value, &self.guard());
+        }
+    }
+}
+
+impl<'a, K, V> Extend<(&'a K, &'a V)> for &BTreeMap<K, V>
+where
+    K: Ord + Copy + Send + 'static,
+    V: Copy + Send + 'static,
+{
+    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+        self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static> Extend<(K, V)> for BTreeMap<K, V> {
+    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).extend(entries);
+    }
+}
+
+impl<'a, K, V> Extend<(&'a K, &'a V)> for BTreeMap<K, V>
+where
+    K: Ord + Copy + Send + 'static,
+    V: Copy + Send + 'static,
+{
+    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+        (&*self).extend(entries);
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static> FromIterator<(K, V)> for BTreeMap<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut map = Self::new();
+        map.extend(entries);
+        map
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static, const N: usize> From<[(K, V); N]>
+    for BTreeMap<K, V>
+{
+    fn from(entries: [(K, V); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+impl<K, V> IntoIterator for BTreeMap<K, V> {
+    type Item = (K, V);
+    type IntoIter = IntoIter<K, V>;
+
+    fn into_iter(mut self) -> IntoIter<K, V> {
+        IntoIter(self.store.take())
+    }
+}
+
+impl<K, V> BTreeMap<K, V> {
+    /// Returns the keys of the map, in order, which is given up.
+    pub fn into_keys(self) -> IntoKeys<K, V> {
+        IntoKeys(self.into_iter())
+    }
+
+    /// Returns the values of the map, in the order of their keys, which is given up.
+    pub fn into_values(self) -> IntoValues<K, V> {
+        IntoValues(self.into_iter())
+    }
+}

@@ -1,0 +1,135 @@
+//! Walks over all entries, in order, from both ends.
+//!
+//! A walk goes from leaf to leaf by the fences of the inner nodes that it has passed. Their children
+//! have the same ranges for ever, so it begins nowhere again, and finds each key that is there
+//! throughout once. Where its two ends meet, its caller sees by the keys.
+
+use super::{
+    core::Tree,
+    node::{Item, Leaf},
+    order::Order,
+    search::{Path, Place, prefetch_leaf},
+};
+use crate::memory::prefetch;
+
+/// One end of a walk.
+#[derive(Clone, Debug)]
+struct End<'g> {
+    path: Path<'g>,
+    leaf: &'g Leaf,
+    order: Order,
+    /// How many entries of the leaf are before it.
+    at: usize,
+}
+
+/// A walk over a tree's entries.
+#[derive(Clone, Debug)]
+pub struct Walk<'g> {
+    tree: Option<&'g Tree>,
+    front: Option<End<'g>>,
+    back: Option<End<'g>>,
+}
+
+impl<'g> Walk<'g> {
+    /// All of a tree.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the tree's domain that lasts for `'g`, or alone with it for so long.
+    pub unsafe fn of(tree: Option<&'g Tree>) -> Self {
+        Self {
+            tree,
+            front: None,
+            back: None,
+        }
+    }
+
+    /// Has the front begin before that place.
+    pub fn begin_at(&mut self, place: &Place<'g>) {
+        self.front = Some(End::at(place));
+    }
+
+    /// Has the back begin before that place.
+    pub fn end_at(&mut self, place: &Place<'g>) {
+        self.back = Some(End::at(place));
+    }
+
+    /// The next entry from the front.
+    #[inline]
+    pub fn next(&mut self) -> Option<Item> {
+        if self.front.is_none() {
+            self.front = Some(End::outermost(self.tree?, false));
+        }
+        let end = self.front.as_mut()?;
+        while end.at == end.order.len() {
+            end.move_on(true)?;
+        }
+        end.at += 1;
+        Some(end.item(end.at - 1))
+    }
+
+    /// The next entry from the back.
+    #[inline]
+    pub fn next_back(&mut self) -> Option<Item> {
+        if self.back.is_none() {
+            self.back = Some(End::outermost(self.tree?, true));
+        }
+        let end = self.back.as_mut()?;
+        while end.at == 0 {
+            end.move_on(false)?;
+        }
+        end.at -= 1;
+        Some(end.item(end.at))
+    }
+}
+
+impl<'g> End<'g> {
+    fn at(place: &Place<'g>) -> Self {
+        Self {
+            path: place.path.clone(),
+            leaf: place.leaf,
+            order: place.order,
+            at: place.at,
+        }
+    }
+
+    fn outermost(tree: &'g Tree, is_last: bool) -> Self {
+        let root = tree.root();
+        let mut path = Path::new();
+        // SAFETY: that of `Walk::of`.
+        let leaf = unsafe { path.outermost(root, is_last) };
+        let order = leaf.order();
+        Self {
+            path,
+            leaf,
+            order,
+            at: if is_last { order.len() } else { 0 },
+        }
+    }
+
+    #[inline]
+    fn item(&self, at: usize) -> Item {
+        let slot = self.order.slot(at);
+        Item {
+            hint: self.leaf.hint(slot),
+            entry: self.leaf.entry(slot),
+        }
+    }
+
+    /// Goes to the next leaf; `None` if there is none.
+    fn move_on(&mut self, is_behind: bool) -> Option<()> {
+        // SAFETY: that of `Walk::of`.
+        self.leaf = unsafe { self.path.beside(is_behind) }?;
+        self.order = self.leaf.order();
+        self.at = if is_behind { 0 } else { self.order.len() };
+        // The entries lie anywhere: they are read at once, and not one after the other. So is the
+        // leaf that comes then.
+        for slot in self.order.slots() {
+            prefetch(self.leaf.entry(slot).as_ptr());
+        }
+        if let Some(next) = self.path.neighbour(is_behind) {
+            prefetch_leaf(next);
+        }
+        Some(())
+    }
+}

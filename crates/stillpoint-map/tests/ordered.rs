@@ -1,0 +1,358 @@
+//! The ordered map beside std's, in one thread and in several.
+
+use proptest::prelude::*;
+use std::{
+    cmp::Ordering as Is,
+    collections::BTreeMap as Std,
+    fmt::Debug,
+    ops::Bound,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+use stillpoint::Domain;
+use stillpoint_map::{BTreeMap, BTreeMapRef};
+
+/// A key whose order the map knows nothing of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Opaque(Box<u16>);
+
+trait Key: Ord + Clone + Debug + Send + 'static {
+    fn of(number: u16) -> Self;
+}
+
+impl Key for u16 {
+    fn of(number: u16) -> Self {
+        number
+    }
+}
+
+impl Key for Opaque {
+    fn of(number: u16) -> Self {
+        Self(Box::new(number))
+    }
+}
+
+impl Key for String {
+    /// The first eight bytes are those of many.
+    fn of(number: u16) -> Self {
+        format!("{:08}{number:05}", number / 100)
+    }
+}
+
+fn assert_same<K: Key>(map: &BTreeMapRef<'_, K, Box<u64>>, model: &Std<K, Box<u64>>) {
+    assert!(map.iter().eq(model), "{map:?} {model:?}");
+    assert!(map.iter().rev().eq(model.iter().rev()));
+    assert_eq!(map.len(), model.len());
+    assert_eq!(map.first_key_value(), model.first_key_value());
+    assert_eq!(map.last_key_value(), model.last_key_value());
+}
+
+fn run<K: Key>(program: &[(u8, u16, u16)]) {
+    let domain = Domain::new();
+    let map: BTreeMap<K, Box<u64>> = BTreeMap::new_in(&domain);
+    let mut model = Std::new();
+    for (number, &(step, key, other)) in program.iter().enumerate() {
+        let map = map.pin();
+        let value = || Box::new(number as u64);
+        let (low, high) = (key.min(other), key.max(other));
+        match step % 12 {
+            0..=2 => {
+                let old = map.insert(K::of(key), value());
+                assert_eq!(old.cloned(), model.insert(K::of(key), value()));
+            }
+            3 => assert_eq!(map.remove(&K::of(key)).cloned(), model.remove(&K::of(key))),
+            4 => {
+                for key in low..high.min(low + 300) {
+                    let old = map.insert(K::of(key), value());
+                    assert_eq!(old.cloned(), model.insert(K::of(key), value()));
+                }
+            }
+            5 => {
+                for key in (low..high.min(low + 300)).rev() {
+                    assert_eq!(map.remove(&K::of(key)).cloned(), model.remove(&K::of(key)));
+                }
+            }
+            6 => {
+                let (low, high) = (K::of(low), K::of(high));
+                let range = (Bound::Excluded(&low), Bound::Included(&high));
+                if low < high {
+                    assert!(map.range::<K, _>(range).eq(model.range::<K, _>(range)));
+                    let mut ours = map.range(&low..&high);
+                    let mut stds = model.range(&low..&high);
+                    for step in 0.. {
+                        let (one, other) = if step % 3 == 0 {
+                            (ours.next_back(), stds.next_back())
+                        } else {
+                            (ours.next(), stds.next())
+                        };
+                        assert_eq!(one, other);
+                        if one.is_none() {
+                            break;
+                        }
+                    }
+                }
+            }
+            7 => {
+                let key = K::of(key);
+                assert_eq!(
+                    map.lower_bound(Bound::Excluded(&key)),
+                    model
+                        .range((Bound::Excluded(&key), Bound::Unbounded))
+                        .next()
+                );
+                assert_eq!(
+                    map.upper_bound(Bound::Included(&key)),
+                    model.range(..=&key).next_back()
+                );
+            }
+            8 => {
+                let popped = map
+                    .pop_first()
+                    .map(|(key, value)| (key.clone(), value.clone()));
+                assert_eq!(popped, model.pop_first());
+                let popped = map
+                    .pop_last()
+                    .map(|(key, value)| (key.clone(), value.clone()));
+                assert_eq!(popped, model.pop_last());
+            }
+            9 => {
+                map.update_or_insert_with(K::of(key), |old| Box::new(**old + 1), || Box::new(7));
+                model
+                    .entry(K::of(key))
+                    .and_modify(|old| **old += 1)
+                    .or_insert(Box::new(7));
+            }
+            10 if step > 200 => {
+                map.retain(|_, value| !(**value).is_multiple_of(3));
+                model.retain(|_, value| !(**value).is_multiple_of(3));
+            }
+            _ => assert_eq!(map.get(&K::of(key)), model.get(&K::of(key))),
+        }
+        if number % 16 == 0 {
+            assert_same(&map, &model);
+        }
+    }
+    assert_same(&map.pin(), &model);
+    assert_eq!(map.clone(), map);
+    if model.len() % 2 == 0 {
+        map.pin().clear();
+        assert!(map.pin().iter().next().is_none());
+    } else {
+        assert!(map.into_iter().eq(model));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn random_programs(program in prop::collection::vec((any::<u8>(), 0..2000_u16, 0..2000_u16), 0..200)) {
+        run::<u16>(&program);
+        run::<String>(&program);
+        run::<Opaque>(&program);
+    }
+}
+
+/// Counts what is there of it.
+struct Counted(Arc<AtomicUsize>, u64);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>, number: u64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count), number)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, other: &Self) -> bool {
+        self.1 == other.1
+    }
+}
+impl Eq for Counted {}
+impl PartialOrd for Counted {
+    fn partial_cmp(&self, other: &Self) -> Option<Is> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Counted {
+    fn cmp(&self, other: &Self) -> Is {
+        self.1.cmp(&other.1)
+    }
+}
+
+/// Keys that stay are found, and visited once and in order, while others come and go. In the end each
+/// key and value has been dropped once.
+fn churn<K: Ord + Clone + Send + Sync + 'static>(
+    key: impl Fn(u64) -> K + Sync,
+    number: impl Fn(&K) -> u64 + Sync,
+) {
+    const KEYS: u64 = if cfg!(miri) { 100 } else { 3000 };
+    let rounds = if cfg!(miri) { 1 } else { 12 };
+    let values = Arc::new(AtomicUsize::new(0));
+    let domain = Domain::new();
+    let map = BTreeMap::new_in(&domain);
+    for staying in (0..KEYS).step_by(10) {
+        map.pin()
+            .insert(key(staying), Counted::new(&values, staying));
+    }
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                let (map, over, key, number) = (&map, &over, &key, &number);
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let map = map.pin();
+                        let mut seen: Vec<u64> = if reader == 0 {
+                            map.keys().map(number).collect()
+                        } else {
+                            map.keys().rev().map(number).collect()
+                        };
+                        if reader == 1 {
+                            seen.reverse();
+                        }
+                        assert!(seen.is_sorted_by(|one, other| one < other), "{seen:?}");
+                        let staying: Vec<u64> =
+                            seen.into_iter().filter(|key| key % 10 == 0).collect();
+                        assert!(staying.into_iter().eq((0..KEYS).step_by(10)));
+                        for staying in (0..KEYS).step_by(10) {
+                            assert_eq!(map.get(&key(staying)).map(|value| value.1), Some(staying));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let writers: Vec<_> = (1..3_u64)
+            .map(|writer| {
+                let (map, values, key) = (&map, &values, &key);
+                scope.spawn(move || {
+                    for _ in 0..rounds {
+                        for place in
+                            (0..KEYS).filter(|place| place % 10 != 0 && place % 2 == writer % 2)
+                        {
+                            let map = map.pin();
+                            assert!(
+                                map.insert(key(place), Counted::new(values, place))
+                                    .is_none()
+                            );
+                            map.insert(key(place / 10 * 10), Counted::new(values, place / 10 * 10));
+                        }
+                        for place in
+                            (0..KEYS).filter(|place| place % 10 != 0 && place % 2 == writer % 2)
+                        {
+                            assert!(map.pin().remove(&key(place)).is_some());
+                        }
+                    }
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .for_each(|writer| writer.join().unwrap());
+        over.store(true, Ordering::Relaxed);
+        readers
+            .into_iter()
+            .for_each(|reader| reader.join().unwrap());
+    });
+    assert_eq!(map.len() as u64, KEYS.div_ceil(10));
+    domain.kvfree_barrier();
+    assert_eq!(
+        values.load(Ordering::Relaxed) as u64,
+        KEYS.div_ceil(10),
+        "values are dropped"
+    );
+    map.pin().clear();
+    domain.kvfree_barrier();
+    assert_eq!((map.len(), values.load(Ordering::Relaxed)), (0, 0));
+}
+
+#[test]
+fn churn_of_numbers() {
+    churn(|number| number, |key| *key);
+}
+
+#[test]
+fn churn_of_other_keys() {
+    let keys = Arc::new(AtomicUsize::new(0));
+    let made = Arc::clone(&keys);
+    churn(
+        move |number| Arc::new(Counted::new(&made, number)),
+        |key| key.1,
+    );
+    assert_eq!(
+        keys.load(Ordering::Relaxed),
+        0,
+        "keys are dropped with the map, at the latest"
+    );
+}
+
+/// An order that changes its mind, and panics: nothing worse than entries that are not found.
+#[test]
+fn lying_order() {
+    static STATE: AtomicUsize = AtomicUsize::new(1);
+    #[derive(PartialEq, Eq)]
+    struct Liar(Box<u32>);
+    impl PartialOrd for Liar {
+        fn partial_cmp(&self, other: &Self) -> Option<Is> {
+            Some(self.cmp(other))
+        }
+    }
+    impl Ord for Liar {
+        fn cmp(&self, other: &Self) -> Is {
+            let state = STATE
+                .load(Ordering::Relaxed)
+                .wrapping_mul(6_364_136_223_846_793_005)
+                + 1;
+            STATE.store(state, Ordering::Relaxed);
+            match state >> 40 {
+                lie if lie % 5 == 0 => Is::Less,
+                lie if lie % 5 == 1 => Is::Greater,
+                lie if lie % 997 == 2 => std::panic::resume_unwind(Box::new(())),
+                _ => self.0.cmp(&other.0),
+            }
+        }
+    }
+    let map = BTreeMap::new();
+    let steps = if cfg!(miri) { 200 } else { 30_000_u32 };
+    for step in 0..steps {
+        let key = Liar(Box::new(step.wrapping_mul(2_654_435_761) % 2000));
+        let _ = std::panic::catch_unwind(|| {
+            let map = map.pin();
+            match step % 5 {
+                0..=2 => drop(map.insert(key, Box::new(step)).map(|value| **value)),
+                3 => drop(map.remove(&key).map(|value| **value)),
+                _ => drop(map.pop_first().map(|(key, _)| *key.0)),
+            }
+            if step % 500 == 0 {
+                assert!(map.iter().count() <= steps as usize);
+                assert!(map.iter().rev().count() <= steps as usize);
+            }
+        });
+    }
+}
+
+#[test]
+fn another_domain_is_a_panic() {
+    let (one, other) = (Domain::new(), Domain::new());
+    let map = BTreeMap::new_in(&one);
+    map.pin().insert(1, 1);
+    let guard = other.read_lock();
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        std::panic::set_hook(Box::new(|_| ()));
+        map.get(&1, &guard).copied()
+    }));
+    assert!(refused.is_err());
+}

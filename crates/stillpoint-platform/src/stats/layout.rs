@@ -1,0 +1,278 @@
+//! The layout of a statistics page: the one place that says it, for its writer and its reader.
+//!
+//! A page is an array of 64-bit words in the machine's byte order:
+//!
+//! | part | holds |
+//! |---|---|
+//! | head | magic, version, length, process, times, how much of each part is used |
+//! | kinds | for each kind of thing its name, the words of its block, which fields it has |
+//! | fields | for each field its name, unit, kind, and place in the block |
+//! | slots | for each thing a sequence count, its kind, state, block, numbers, name |
+//! | blocks | the values |
+//!
+//! Texts are bytes in words, filled up with zeros. Of the head, the first two words are the same in
+//! all versions.
+
+/// The name of the memory file, which `/proc/PID/fd` shows as `/memfd:stillpoint-stats (deleted)`.
+pub const NAME: &str = "stillpoint-stats";
+
+/// The first word.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"stillpnt");
+
+/// The second word. Another version has another layout.
+pub const VERSION: u64 = 1;
+
+/// The bytes of a page. It is sparse: memory is taken where there are values.
+pub const BYTES: usize = 8 << 20;
+
+/// The bytes of a word.
+pub const WORD: usize = 8;
+
+/// Words of the head.
+pub mod head {
+    /// [`MAGIC`](super::MAGIC).
+    pub const MAGIC: usize = 0;
+    /// [`VERSION`](super::VERSION).
+    pub const VERSION: usize = 1;
+    /// [`BYTES`](super::BYTES).
+    pub const BYTES: usize = 2;
+    /// The process, as it knows itself: in a container not the number outside.
+    pub const PID: usize = 3;
+    /// When the page was made, by the monotonic clock, in nanoseconds.
+    pub const MADE: usize = 4;
+    /// Kinds in use.
+    pub const KINDS: usize = 5;
+    /// Fields in use.
+    pub const FIELDS: usize = 6;
+    /// Slots that have ever been used.
+    pub const SLOTS: usize = 7;
+    /// The first word behind all blocks.
+    pub const END: usize = 8;
+    /// Things that there was no space for.
+    pub const REFUSED: usize = 9;
+    /// All words of the head.
+    pub const WORDS: usize = 16;
+}
+
+/// Words of a kind.
+pub mod kind {
+    /// Its name.
+    pub const NAME: usize = 0;
+    /// The words of its name.
+    pub const NAME_WORDS: usize = 4;
+    /// The words of its blocks.
+    pub const BLOCK: usize = 4;
+    /// Its first field.
+    pub const FIRST: usize = 5;
+    /// How many fields it has.
+    pub const FIELDS: usize = 6;
+    /// All words of a kind.
+    pub const WORDS: usize = 8;
+}
+
+/// Words of a field.
+pub mod field {
+    /// Its name.
+    pub const NAME: usize = 0;
+    /// The words of its name.
+    pub const NAME_WORDS: usize = 4;
+    /// What it is: a number of [`FieldKind`](super::FieldKind).
+    pub const KIND: usize = 4;
+    /// In what: a number of [`Unit`](super::Unit).
+    pub const UNIT: usize = 5;
+    /// Its first word in the block.
+    pub const AT: usize = 6;
+    /// Its words.
+    pub const LEN: usize = 7;
+    /// All words of a field.
+    pub const WORDS: usize = 8;
+}
+
+/// Words of a slot.
+pub mod slot {
+    /// Odd while the slot, or a text in its block, is being changed.
+    pub const SEQUENCE: usize = 0;
+    /// The number of its kind.
+    pub const KIND: usize = 1;
+    /// [`USED`], [`ENDED`] or [`FREE`]; anything else is as the last.
+    pub const STATE: usize = 2;
+    /// The first word of its block.
+    pub const BLOCK: usize = 3;
+    /// The number of the thing, unique among its kind.
+    pub const NUMBER: usize = 4;
+    /// When it was registered, by the monotonic clock, in nanoseconds.
+    pub const MADE: usize = 5;
+    /// Its name.
+    pub const NAME: usize = 6;
+    /// The words of its name.
+    pub const NAME_WORDS: usize = 10;
+    /// All words of a slot.
+    pub const WORDS: usize = 16;
+
+    /// The thing exists.
+    pub const USED: u64 = 1;
+    /// It has ended, and is not shown; some thread still counts in its block.
+    pub const ENDED: u64 = 3;
+    /// Another thing of the same kind may have the slot.
+    pub const FREE: u64 = 2;
+}
+
+/// There are no more kinds.
+pub const MOST_KINDS: usize = 16;
+/// There are no more fields, of all kinds together.
+pub const MOST_FIELDS: usize = 512;
+/// There are no more things at a time.
+pub const MOST_SLOTS: usize = 1024;
+/// No block has more words.
+pub const MOST_BLOCK_WORDS: usize = 1024;
+
+/// The words of a text in a block.
+pub const TEXT_WORDS: usize = 32;
+
+/// The first word of the kinds.
+pub const KINDS_AT: usize = head::WORDS;
+/// The first word of the fields.
+pub const FIELDS_AT: usize = KINDS_AT + MOST_KINDS * kind::WORDS;
+/// The first word of the slots.
+pub const SLOTS_AT: usize = FIELDS_AT + MOST_FIELDS * field::WORDS;
+/// The first word of the blocks.
+pub const BLOCKS_AT: usize = SLOTS_AT + MOST_SLOTS * slot::WORDS;
+/// All words.
+pub const WORDS: usize = BYTES / WORD;
+
+const _: () = assert!(BLOCKS_AT < WORDS);
+
+/// What a field is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum FieldKind {
+    /// Only grows.
+    Counter = 1,
+    /// Goes up and down. Read as signed: a moment's value below 0 is possible, and counts as 0.
+    Gauge = 2,
+    /// A sum, then buckets, four for each power of two (`stillpoint::Histogram`).
+    Histogram = 3,
+    /// A moment of the monotonic clock, in nanoseconds; 0 for none.
+    Time = 4,
+    /// UTF-8, up to the first zero.
+    Text = 5,
+}
+
+/// What a field counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Unit {
+    /// Things.
+    Count = 1,
+    /// Bytes; all ones means no limit.
+    Bytes = 2,
+    /// Nanoseconds.
+    Nanoseconds = 3,
+    /// Nothing: it is a text.
+    Text = 4,
+}
+
+/// A field of a kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its name: lower case and underscores, at most 32 bytes.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: FieldKind,
+    /// In what.
+    pub unit: Unit,
+    /// Its words.
+    pub words: usize,
+}
+
+impl Field {
+    const fn new(name: &'static str, kind: FieldKind, unit: Unit, words: usize) -> Self {
+        assert!(name.len() <= field::NAME_WORDS * WORD);
+        Self {
+            name,
+            kind,
+            unit,
+            words,
+        }
+    }
+
+    /// Counts things that have happened.
+    #[must_use]
+    pub const fn counter(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Counter, Unit::Count, 1)
+    }
+
+    /// Counts things that there are.
+    #[must_use]
+    pub const fn gauge(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Gauge, Unit::Count, 1)
+    }
+
+    /// Counts bytes that there are.
+    #[must_use]
+    pub const fn bytes(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Gauge, Unit::Bytes, 1)
+    }
+
+    /// A moment.
+    #[must_use]
+    pub const fn time(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Time, Unit::Nanoseconds, 1)
+    }
+
+    /// Durations: their sum, and so many buckets.
+    #[must_use]
+    pub const fn histogram(name: &'static str, buckets: usize) -> Self {
+        Self::new(name, FieldKind::Histogram, Unit::Nanoseconds, 1 + buckets)
+    }
+
+    /// A text.
+    #[must_use]
+    pub const fn text(name: &'static str) -> Self {
+        Self::new(name, FieldKind::Text, Unit::Text, TEXT_WORDS)
+    }
+}
+
+/// A kind of thing that has statistics.
+#[derive(Debug)]
+pub struct Kind {
+    /// Its name: lower case, at most 32 bytes.
+    pub name: &'static str,
+    /// The fields of its blocks, in their order.
+    pub fields: &'static [Field],
+}
+
+impl Kind {
+    /// The first word of the field of this number.
+    #[must_use]
+    pub const fn at(&self, number: usize) -> usize {
+        let (mut at, mut field) = (0, 0);
+        while field < number {
+            at += self.fields[field].words;
+            field += 1;
+        }
+        at
+    }
+
+    /// The words of a block.
+    #[must_use]
+    pub const fn block_words(&self) -> usize {
+        self.at(self.fields.len())
+    }
+}
+
+/// A text as `N` words: what fits of it, whole characters only.
+#[must_use]
+pub fn text_words<const N: usize>(text: &str) -> [u64; N] {
+    let mut words = [0; N];
+    let mut end = text.len().min(N * WORD);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    for (word, bytes) in words.iter_mut().zip(text.as_bytes()[..end].chunks(WORD)) {
+        let mut padded = [0; WORD];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(padded);
+    }
+    words
+}

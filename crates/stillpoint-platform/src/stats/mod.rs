@@ -1,0 +1,29 @@
+//! The statistics page: what a process publishes about itself in a memory file that others find in
+//! `/proc/PID/fd` and read.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `layout` | where what is: for the writer and the reader |
+//! | `tap` | what a counter is copied to |
+//! | `write` | the page of this process: things come and go |
+//! | `read` | the page of any process, which may be hostile |
+//!
+//! `docs/design/027-statistics-page.md` says why it is as it is. No thread ticks for it: a word is
+//! written by the thread that counts the event. The process never reads its page, except where things
+//! come and go.
+
+pub mod layout;
+pub mod read;
+mod tap;
+
+pub use tap::{Tap, Words};
+
+#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+mod write;
+#[cfg(not(all(target_os = "linux", not(miri), not(stillpoint_loom))))]
+#[path = "none.rs"]
+mod write;
+
+#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+pub(crate) use write::reset_in_child;
+pub use write::{Block, Subject, Unpublished, add, is_published, publish};

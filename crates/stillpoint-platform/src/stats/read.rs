@@ -1,0 +1,366 @@
+//! Reads a statistics page that another process has written, which may be hostile.
+//!
+//! Nothing in a page is trusted: each number is compared with its bound before it is used, texts
+//! lose what a terminal would obey, and what does not fit together is an error or is left out.
+//! There is no unsafe code here, and no mapping: the bytes come by [`ReadAt`], so a file that shrinks
+//! is an error and no signal.
+#![forbid(unsafe_code)]
+
+use super::layout::{
+    self, BLOCKS_AT, FIELDS_AT, FieldKind, KINDS_AT, MAGIC, MOST_BLOCK_WORDS, MOST_FIELDS,
+    MOST_KINDS, MOST_SLOTS, SLOTS_AT, Unit, VERSION, WORD, WORDS, field, head, kind, slot,
+};
+use std::{error, fmt, fs::File, io, os::unix::fs::FileExt};
+
+/// Where the bytes of a page come from.
+pub trait ReadAt {
+    /// Fills `bytes` with what is at `offset`.
+    ///
+    /// # Errors
+    ///
+    /// If there is not that much.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(bytes, offset)
+    }
+}
+
+impl ReadAt for [u8] {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        let there = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.get(start..)?.get(..bytes.len()))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        bytes.copy_from_slice(there);
+        Ok(())
+    }
+}
+
+/// Why a page cannot be read.
+#[derive(Debug)]
+pub enum Error {
+    /// It does not begin as one.
+    NotAPage,
+    /// It has another version than [`VERSION`].
+    Version(u64),
+    /// It contradicts itself, in this.
+    Inconsistent(&'static str),
+    /// The bytes are not there.
+    Io(io::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAPage => f.write_str("it is no statistics page"),
+            Self::Version(version) => write!(
+                f,
+                "it has version {version} of the statistics page, and this program reads version {VERSION}"
+            ),
+            Self::Inconsistent(what) => write!(f, "it contradicts itself: {what}"),
+            Self::Io(error) => write!(f, "it cannot be read: {error}"),
+        }
+    }
+}
+
+impl error::Error for Error {}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A page as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The process, as it knows itself.
+    pub pid: u64,
+    /// When it made the page, by the monotonic clock, in nanoseconds.
+    pub made: u64,
+    /// Things that the page had no space for.
+    pub refused: u64,
+    /// Things that were being changed each time that they were looked at, and are left out.
+    pub changing: usize,
+    /// All others, in the order of their slots.
+    pub things: Vec<Thing>,
+}
+
+/// A domain, a tenant, and so on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Thing {
+    /// What it is.
+    pub kind: String,
+    /// Its number, unique among those of its kind.
+    pub number: u64,
+    /// Its name, which may be empty.
+    pub name: String,
+    /// When it was registered, by the monotonic clock, in nanoseconds.
+    pub made: u64,
+    /// Its values, by their names.
+    pub values: Vec<(String, Unit, Value)>,
+}
+
+impl Thing {
+    /// The value of this name.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        let of_name = |(other, _, _): &&(String, Unit, Value)| other == name;
+        self.values.iter().find(of_name).map(|(_, _, value)| value)
+    }
+
+    /// The number of this name: 0 if there is none, or it is something else.
+    #[must_use]
+    pub fn number_of(&self, name: &str) -> u64 {
+        match self.value(name) {
+            Some(Value::Counter(number) | Value::Gauge(number) | Value::Time(number)) => *number,
+            _ => 0,
+        }
+    }
+
+    /// The text of this name: empty if there is none, or it is something else.
+    #[must_use]
+    pub fn text_of(&self, name: &str) -> &str {
+        match self.value(name) {
+            Some(Value::Text(text)) => text,
+            _ => "",
+        }
+    }
+}
+
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Only grows.
+    Counter(u64),
+    /// Goes up and down.
+    Gauge(u64),
+    /// The sum of all durations in nanoseconds, and how many are in each bucket.
+    Histogram(u64, Vec<u64>),
+    /// A moment of the monotonic clock, in nanoseconds; 0 for none.
+    Time(u64),
+    /// A text.
+    Text(String),
+}
+
+/// A field, as the page describes it.
+struct Field {
+    name: String,
+    kind: FieldKind,
+    unit: Unit,
+    at: usize,
+    len: usize,
+}
+
+/// A kind, as the page describes it.
+struct Kind {
+    name: String,
+    block: usize,
+    fields: Vec<Field>,
+}
+
+/// How often a thing is looked at that is being changed.
+const LOOKS: usize = 4;
+
+/// Reads a page. Takes time and memory in proportion to what is in it, at most about 20 MiB.
+///
+/// # Errors
+///
+/// If it is no page, has another version, or contradicts itself.
+pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
+    let head = words(page, 0, head::WORDS)?;
+    if head[head::MAGIC] != MAGIC {
+        return Err(Error::NotAPage);
+    }
+    if head[head::VERSION] != VERSION {
+        return Err(Error::Version(head[head::VERSION]));
+    }
+    if head[head::BYTES] != layout::BYTES as u64 {
+        return Err(Error::Inconsistent("its length"));
+    }
+    let kinds = kinds(page, &head)?;
+    let slots = bounded(head[head::SLOTS], MOST_SLOTS, "the number of its slots")?;
+    let mut read = Page {
+        pid: head[head::PID],
+        made: head[head::MADE],
+        refused: head[head::REFUSED],
+        changing: 0,
+        things: Vec::new(),
+    };
+    for number in 0..slots {
+        match thing(page, number, &kinds)? {
+            Look::Thing(thing) => read.things.push(thing),
+            Look::Free => {}
+            Look::Changing => read.changing += 1,
+        }
+    }
+    Ok(read)
+}
+
+/// What a slot has.
+enum Look {
+    Thing(Thing),
+    Free,
+    Changing,
+}
+
+/// The thing in a slot. The sequence count is read before and after by calls of their own, so what
+/// is read in between belongs together, whatever the order inside a call.
+fn thing(page: &(impl ReadAt + ?Sized), number: usize, kinds: &[Kind]) -> Result<Look, Error> {
+    let at = SLOTS_AT + number * slot::WORDS;
+    let sequence = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
+    for _ in 0..LOOKS {
+        let before = sequence()?;
+        if before % 2 != 0 {
+            continue;
+        }
+        let found = words(page, at, slot::WORDS)?;
+        // What is inconsistent because it is being changed is looked at again.
+        let looked = look(page, &found, kinds);
+        if sequence()? == before {
+            return looked;
+        }
+    }
+    Ok(Look::Changing)
+}
+
+fn look(page: &(impl ReadAt + ?Sized), found: &[u64], kinds: &[Kind]) -> Result<Look, Error> {
+    if found[slot::STATE] != slot::USED {
+        return Ok(Look::Free);
+    }
+    let kind = usize::try_from(found[slot::KIND])
+        .ok()
+        .and_then(|number| kinds.get(number))
+        .ok_or(Error::Inconsistent("the kind of a thing"))?;
+    let block = bounded(found[slot::BLOCK], WORDS - kind.block, "where a block is")?;
+    if block < BLOCKS_AT {
+        return Err(Error::Inconsistent("where a block is"));
+    }
+    let block = words(page, block, kind.block)?;
+    let value = |field: &Field| {
+        let words = &block[field.at..field.at + field.len];
+        let value = match field.kind {
+            FieldKind::Counter => Value::Counter(words[0]),
+            FieldKind::Gauge => Value::Gauge(at_least_zero(words[0], field.unit)),
+            FieldKind::Histogram => Value::Histogram(words[0], words[1..].to_vec()),
+            FieldKind::Time => Value::Time(words[0]),
+            FieldKind::Text => Value::Text(text(words)),
+        };
+        (field.name.clone(), field.unit, value)
+    };
+    Ok(Look::Thing(Thing {
+        kind: kind.name.clone(),
+        number: found[slot::NUMBER],
+        name: text(&found[slot::NAME..][..slot::NAME_WORDS]),
+        made: found[slot::MADE],
+        values: kind.fields.iter().map(value).collect(),
+    }))
+}
+
+/// A gauge that is being changed by several threads may be below 0 for a moment. All ones are a
+/// limit that is none.
+fn at_least_zero(word: u64, unit: Unit) -> u64 {
+    if word == u64::MAX && unit == Unit::Bytes {
+        return word;
+    }
+    word.cast_signed().max(0).cast_unsigned()
+}
+
+fn kinds(page: &(impl ReadAt + ?Sized), head: &[u64]) -> Result<Vec<Kind>, Error> {
+    let count = bounded(head[head::KINDS], MOST_KINDS, "the number of its kinds")?;
+    let fields = bounded(head[head::FIELDS], MOST_FIELDS, "the number of its fields")?;
+    let described = words(page, FIELDS_AT, fields * field::WORDS)?;
+    let described: Vec<_> = described.chunks_exact(field::WORDS).collect();
+    words(page, KINDS_AT, count * kind::WORDS)?
+        .chunks_exact(kind::WORDS)
+        .map(|words| {
+            let block = bounded(
+                words[kind::BLOCK],
+                MOST_BLOCK_WORDS,
+                "the length of a block",
+            )?;
+            let first = bounded(words[kind::FIRST], fields, "the fields of a kind")?;
+            let count = bounded(words[kind::FIELDS], fields - first, "the fields of a kind")?;
+            let fields = described[first..first + count].iter();
+            Ok(Kind {
+                name: text(&words[kind::NAME..][..kind::NAME_WORDS]),
+                block,
+                fields: fields
+                    .map(|words| field(words, block))
+                    .collect::<Result<_, _>>()?,
+            })
+        })
+        .collect()
+}
+
+fn field(words: &[u64], block: usize) -> Result<Field, Error> {
+    let kinds = [
+        FieldKind::Counter,
+        FieldKind::Gauge,
+        FieldKind::Histogram,
+        FieldKind::Time,
+        FieldKind::Text,
+    ];
+    let units = [Unit::Count, Unit::Bytes, Unit::Nanoseconds, Unit::Text];
+    let kind = kinds
+        .into_iter()
+        .find(|&kind| kind as u64 == words[field::KIND]);
+    let unit = units
+        .into_iter()
+        .find(|&unit| unit as u64 == words[field::UNIT]);
+    let at = bounded(words[field::AT], block, "the place of a field")?;
+    let len = bounded(words[field::LEN], block - at, "the length of a field")?;
+    if len == 0 {
+        return Err(Error::Inconsistent("the length of a field"));
+    }
+    Ok(Field {
+        name: text(&words[field::NAME..][..field::NAME_WORDS]),
+        kind: kind.ok_or(Error::Inconsistent("the kind of a field"))?,
+        unit: unit.ok_or(Error::Inconsistent("the unit of a field"))?,
+        at,
+        len,
+    })
+}
+
+/// `count` words from the word `at`.
+fn words(page: &(impl ReadAt + ?Sized), at: usize, count: usize) -> Result<Vec<u64>, Error> {
+    let mut bytes = vec![0; count * WORD];
+    page.read_at((at * WORD) as u64, &mut bytes)?;
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_ne_bytes);
+    Ok(bytes.chunks_exact(WORD).map(word).collect())
+}
+
+/// A number that is at most `most`.
+fn bounded(number: u64, most: usize, what: &'static str) -> Result<usize, Error> {
+    usize::try_from(number)
+        .ok()
+        .filter(|&number| number <= most)
+        .ok_or(Error::Inconsistent(what))
+}
+
+/// A text, up to the first zero.
+fn text(words: &[u64]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let end = bytes.iter().position(|&byte| byte == 0);
+    clean(&String::from_utf8_lossy(
+        &bytes[..end.unwrap_or(bytes.len())],
+    ))
+}
+
+/// `text` without what a terminal would obey: control characters, and those that change the
+/// direction of writing or are not seen. Each becomes a question mark.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let is_obeyed = |c: char| {
+        c.is_control()
+            || matches!(c,
+                '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+                | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+    };
+    let seen = |c: char| if is_obeyed(c) { '?' } else { c };
+    text.chars().map(seen).collect()
+}

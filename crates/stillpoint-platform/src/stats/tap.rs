@@ -1,0 +1,130 @@
+//! What a counter is copied to.
+//!
+//! A copy is made by the thread that has counted, after it has. It is made so that it is right once
+//! no thread counts any more, whatever threads were delayed between the two: a counter's copy is only
+//! raised; a gauge's is compared with the gauge once more.
+
+use super::write;
+use std::{
+    fmt::Display,
+    sync::{
+        OnceLock,
+        // std's also in the model, to which counting is no step.
+        atomic::{AtomicU64, Ordering, fence},
+    },
+};
+
+/// Words of a block in the statistics page.
+#[derive(Debug, Clone, Copy)]
+pub struct Words {
+    pub(super) words: &'static [AtomicU64],
+    #[cfg_attr(
+        not(all(target_os = "linux", not(miri), not(stillpoint_loom))),
+        allow(dead_code, reason = "there is no page to write to")
+    )]
+    pub(super) slot: &'static [AtomicU64],
+}
+
+impl Words {
+    /// `len` of these words, from `at` on.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer.
+    #[must_use]
+    pub fn part(self, at: usize, len: usize) -> Self {
+        let words = &self.words[at..at + len];
+        Self { words, ..self }
+    }
+}
+
+/// Words in the process's statistics page, or nothing while there is no page: then each call is a
+/// load and a branch. No call waits, but for [`Tap::set_text`].
+#[derive(Debug, Default)]
+pub struct Tap(OnceLock<Words>);
+
+impl Tap {
+    /// Nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(OnceLock::new())
+    }
+
+    /// Opens it, once; a second call does nothing.
+    pub fn open(&self, words: Words) {
+        let _ = self.0.set(words);
+    }
+
+    /// Returns whether it is open.
+    #[inline]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Counts in the word `at`, which no other function writes; wraps.
+    #[inline]
+    pub fn add(&self, at: usize, count: u64) {
+        if let Some(words) = self.0.get() {
+            words.words[at].fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies a counter that is at least `count` now.
+    #[inline]
+    pub fn raise(&self, at: usize, count: u64) {
+        if let Some(words) = self.0.get() {
+            words.words[at].fetch_max(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Copies a gauge, which the caller has changed.
+    #[inline]
+    pub fn follow(&self, at: usize, gauge: impl Fn() -> u64) {
+        if let Some(words) = self.0.get() {
+            follow(&words.words[at], gauge);
+        }
+    }
+
+    /// Overwrites the word `at`.
+    #[inline]
+    pub fn set(&self, at: usize, value: u64) {
+        if let Some(words) = self.0.get() {
+            words.words[at].store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Overwrites the text that begins at the word `at`. Takes a lock for a moment; allocates
+    /// nothing. `text` runs no user code.
+    ///
+    /// # Panics
+    ///
+    /// If there is no space for one.
+    pub fn set_text(&self, at: usize, text: impl Display) {
+        if let Some(words) = self.0.get() {
+            let words = words.part(at, super::layout::TEXT_WORDS);
+            write::set_text(words, text);
+        }
+    }
+}
+
+/// So often a gauge is copied that keeps changing. The threads that change it copy it, too.
+const MOST_COPIES: usize = 100;
+
+/// If two threads copy at once, the one whose store comes last sees what the other had changed: if
+/// its second fence comes behind the other's first, by the look after it; if it comes before, the
+/// other's store comes last.
+#[cold]
+fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
+    for _ in 0..MOST_COPIES {
+        // SeqCst, pairs with `follow` of other threads, by the fence below.
+        fence(Ordering::SeqCst);
+        let value = gauge();
+        word.store(value, Ordering::Relaxed);
+        // SeqCst, pairs with `follow` of other threads, by the fence above.
+        fence(Ordering::SeqCst);
+        if gauge() == value {
+            break;
+        }
+    }
+}

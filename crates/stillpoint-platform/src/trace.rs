@@ -1,0 +1,227 @@
+//! Events for a person who looks into a running program: probes for the system's tracers (USDT), and
+//! events of the crate `tracing`.
+//!
+//! An event is a function of [`trace_event!`](crate::trace_event). It may be called anywhere, under
+//! locks too. The probe is there, as one `nop`. The event of `tracing` is put into a queue of the
+//! thread, and given to the subscriber by [`emit`]: a subscriber is user code, which may panic, block
+//! and use the library, so [`emit`] is called where no lock is held, and outside of sections.
+//!
+//! The queue has [`QUEUED`] places. What finds it full is lost, and counted in an event of its own.
+//! While a thread gives events to a subscriber, what it does causes none: a subscriber that waits for
+//! a grace period in each event would never return.
+
+#[cfg(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom))))]
+#[doc(hidden)]
+pub use probe;
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+#[doc(hidden)]
+pub use queue::{Values, defer};
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+#[doc(hidden)]
+pub use tracing;
+
+/// Whether this build has probes.
+pub const HAS_PROBES: bool = cfg!(all(
+    feature = "usdt",
+    target_os = "linux",
+    not(any(miri, stillpoint_loom))
+));
+
+/// Defines the function of an event: its probe is `stillpoint:NAME`, its event of `tracing` has
+/// that message, the target `stillpoint`, and the arguments as fields. At most six of them, all
+/// `u64`. Behind `for` comes the number of the domain for which the subscriber runs.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! trace_event {
+    ($(#[$attribute:meta])* $level:ident $name:ident($($argument:ident),+) for $domain:expr) => {
+        $(#[$attribute])*
+        #[inline]
+        pub(crate) fn $name($($argument: u64),+) {
+            $crate::usdt_probe!($name, $($argument),+);
+            $crate::defer_event!($level, $name, $domain, $($argument),+);
+        }
+    };
+}
+
+/// The probe: a `nop`, with its arguments where they happen to be.
+#[cfg(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! usdt_probe {
+    ($name:ident, $($argument:ident),+) => {
+        $crate::trace::probe::probe!(stillpoint, $name, $($argument),+)
+    };
+}
+
+/// Nothing: without the feature `usdt`, and where there are no such probes.
+#[cfg(not(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom)))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! usdt_probe {
+    ($name:ident, $($argument:ident),+) => {
+        // As arguments that are used.
+        let _ = ($($argument),+);
+    };
+}
+
+/// The event of `tracing`, for later.
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! defer_event {
+    ($level:ident, $name:ident, $domain:expr, $($argument:ident),+) => {
+        $crate::trace::defer($crate::trace::tracing::Level::$level, $domain, [$($argument),+], |values| {
+            let [$($argument),+, ..] = *values;
+            $crate::trace::tracing::event!(
+                target: "stillpoint",
+                $crate::trace::tracing::Level::$level,
+                $($argument),+,
+                stringify!($name)
+            );
+        });
+    };
+}
+
+/// Nothing: without the feature `tracing`.
+#[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! defer_event {
+    ($level:ident, $name:ident, $domain:expr, $($argument:ident),+) => {
+        let _ = $domain;
+    };
+}
+
+/// Gives what the thread has queued to the subscriber. Called where user code may be: no lock is
+/// held, and the caller relies on nothing that such code may change. One load if nothing is queued;
+/// nothing without the feature `tracing`.
+#[inline(always)]
+pub fn emit() {
+    #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+    queue::emit();
+}
+
+/// Returns whether the thread has something for [`emit`].
+#[inline(always)]
+#[must_use]
+pub fn is_pending() -> bool {
+    #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+    return queue::is_pending();
+    #[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+    false
+}
+
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+mod queue {
+    use crate::user_code;
+    use std::cell::Cell;
+    use tracing::{Level, level_filters::LevelFilter};
+
+    /// How many events a thread queues.
+    const QUEUED: usize = 32;
+
+    /// The most arguments of an event.
+    const VALUES: usize = 6;
+
+    /// The arguments of an event; 0 behind them.
+    pub type Values = [u64; VALUES];
+
+    #[derive(Clone, Copy)]
+    struct Queued {
+        domain: u64,
+        values: Values,
+        emit: fn(&Values),
+    }
+
+    impl Queued {
+        const NONE: Self = Self {
+            domain: 0,
+            values: [0; VALUES],
+            emit: |_| (),
+        };
+    }
+
+    /// A thread's events, oldest first. Without a destructor, so that it works in those of other
+    /// thread-local variables.
+    struct Queue {
+        events: [Cell<Queued>; QUEUED],
+        len: Cell<usize>,
+        lost: Cell<u64>,
+    }
+
+    thread_local! {
+        static QUEUE: Queue = const {
+            Queue {
+                events: [const { Cell::new(Queued::NONE) }; QUEUED],
+                len: Cell::new(0),
+                lost: Cell::new(0),
+            }
+        };
+    }
+
+    /// Queues an event, if a subscriber may want events of its level.
+    #[inline]
+    pub fn defer<const N: usize>(
+        level: Level,
+        domain: u64,
+        arguments: [u64; N],
+        emit: fn(&Values),
+    ) {
+        if level <= LevelFilter::current() {
+            let mut values = [0; VALUES];
+            values[..N].copy_from_slice(&arguments);
+            push(Queued {
+                domain,
+                values,
+                emit,
+            });
+        }
+    }
+
+    #[cold]
+    fn push(event: Queued) {
+        if user_code::is_telling() {
+            return;
+        }
+        QUEUE.with(|queue| {
+            let len = queue.len.get();
+            match queue.events.get(len) {
+                Some(place) => {
+                    place.set(event);
+                    queue.len.set(len + 1);
+                }
+                None => queue.lost.set(queue.lost.get() + 1),
+            }
+        });
+    }
+
+    #[inline]
+    pub fn is_pending() -> bool {
+        QUEUE.with(|queue| queue.len.get() > 0)
+    }
+
+    #[inline]
+    pub fn emit() {
+        if is_pending() && !user_code::is_telling() {
+            emit_all();
+        }
+    }
+
+    #[cold]
+    fn emit_all() {
+        QUEUE.with(|queue| {
+            // What the subscriber does adds nothing meanwhile, see `push`.
+            let events = queue.events.each_ref().map(Cell::get);
+            let (len, lost) = (queue.len.replace(0), queue.lost.replace(0));
+            for event in &events[..len] {
+                user_code::tell(event.domain, || (event.emit)(&event.values));
+            }
+            if lost > 0 {
+                let domain = events[0].domain;
+                user_code::tell(domain, || {
+                    tracing::event!(target: "stillpoint", Level::TRACE, domain, lost, "events_lost");
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,51 @@
+//! Instead of `tls.rs`, in a build without the feature `tls`: there is no certificate, so that there
+//! is no encrypted connection.
+
+use crate::{config::Tls, output::Output};
+use rustix::{fd::OwnedFd, io::Errno};
+
+#[derive(Clone)]
+pub(crate) enum Certificate {}
+
+impl Certificate {
+    pub(crate) fn load(_files: &Tls) -> Result<Self, String> {
+        Err("TLS: this program was built without it; build with the feature `tls`".into())
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Stream {}
+
+impl Stream {
+    pub(crate) fn new(certificate: &Certificate) -> Option<Self> {
+        match *certificate {}
+    }
+
+    pub(crate) fn read(&mut self, _fd: &OwnedFd, _buffer: &mut [u8]) -> Result<usize, Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn send(&mut self, _fd: &OwnedFd, _output: &mut Output) -> Result<usize, Errno> {
+        match *self {}
+    }
+
+    pub(crate) fn is_sending(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn has_plaintext(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn footprint(&self) -> usize {
+        match *self {}
+    }
+
+    pub(crate) fn close(&mut self, _fd: &OwnedFd) {
+        match *self {}
+    }
+}

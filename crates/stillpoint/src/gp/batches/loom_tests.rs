@@ -1,0 +1,147 @@
+//! A reader that leaves, and a thread that pushes: what is pushed is freed once, after the reader's
+//! use of it, and not left behind by both.
+
+use super::{
+    super::{
+        barrier_mode::BarrierMode,
+        flavour::Flavour,
+        loom_tests::{FIRST, NoWait, model},
+        policy::{Policy, Sound},
+        seq::Sequence,
+    },
+    Batches, Engine,
+};
+use crate::platform::{
+    sync::{Arc, AtomicPtr, Ordering, UnsafeCell},
+    thread::Token,
+};
+use loom::thread;
+use std::ptr;
+
+struct World<P: Policy> {
+    batches: Batches<usize, P>,
+    pointers: [AtomicPtr<UnsafeCell<u32>>; 2],
+    elements: [UnsafeCell<u32>; 2],
+}
+
+// SAFETY: loom checks each access to `elements`.
+unsafe impl<P: Policy> Sync for World<P> {}
+// SAFETY: as above.
+unsafe impl<P: Policy> Send for World<P> {}
+
+impl<P: Policy> World<P> {
+    fn new() -> Arc<Self> {
+        let engine = Engine::new(1, BarrierMode::Membarrier, Sequence::new(FIRST));
+        let world = Arc::new(Self {
+            batches: Batches::new(engine),
+            pointers: [const { () }; 2].map(|()| AtomicPtr::new(ptr::null_mut())),
+            elements: [1, 1].map(UnsafeCell::new),
+        });
+        for (pointer, element) in world.pointers.iter().zip(&world.elements) {
+            pointer.store(ptr::from_ref(element).cast_mut(), Ordering::Release); // Pairs with the load in `read`.
+        }
+        world
+    }
+
+    /// Frees what is due, until there is no more of it.
+    fn sweep(&self, mut pushed: bool, me: u64) {
+        loop {
+            let due = self.batches.sweep(pushed, false, Token::for_model(me));
+            for element in due.batches {
+                // SAFETY: that no thread uses it any more is what the test is about.
+                self.elements[element].with_mut(|element| unsafe {
+                    assert_eq!(*element, 1, "freed once");
+                    *element = 0;
+                });
+            }
+            pushed = due.again;
+            if !due.again {
+                return;
+            }
+        }
+    }
+
+    /// A section, at whose end the reader frees what is due.
+    fn read(&self, me: u64) {
+        let record = self
+            .batches
+            .engine
+            .register(Token::for_model(me), Flavour::Thread);
+        record.lock_outermost::<false>(self.batches.engine.started());
+        for pointer in &self.pointers {
+            let found = pointer.load(Ordering::Acquire); // Pairs with the stores in `new`.
+            if !found.is_null() {
+                // SAFETY: that it is alive is what the test is about.
+                unsafe { (*found).with(|element| assert_eq!(*element, 1)) };
+            }
+        }
+        record.unlock_outermost();
+        if self.batches.is_any_pending() {
+            self.sweep(false, me);
+        }
+    }
+
+    fn retire(&self, element: usize, me: u64) {
+        self.pointers[element].swap(ptr::null_mut(), Ordering::AcqRel); // Pairs with the load in `read`.
+        self.batches.push(element);
+        self.sweep(true, me);
+    }
+
+    fn assert_all_freed(&self, retired: usize) {
+        assert!(!self.batches.is_any_pending(), "no reader is left");
+        for element in &self.elements[..retired] {
+            // SAFETY: the other threads have been joined.
+            element.with(|element| unsafe { assert_eq!(*element, 0, "it was due") });
+        }
+    }
+}
+
+fn reader_and_updater<P: Policy>() {
+    model(|| {
+        let world = World::<P>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || theirs.read(1));
+        world.retire(0, 2);
+        reader.join().unwrap();
+        world.assert_all_freed(1);
+    });
+}
+
+/// The count with R5, W1 and W3; the requests with the push and R4.
+#[test]
+fn loom_batches_are_left_by_neither() {
+    reader_and_updater::<Sound>();
+}
+
+#[test]
+#[should_panic]
+fn loom_batches_that_wait_for_no_reader_are_caught() {
+    reader_and_updater::<NoWait>();
+}
+
+/// Two that push and sweep side by side, of which one finds the other at it.
+#[test]
+fn loom_batches_of_two_updaters() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let other = thread::spawn(move || theirs.retire(1, 1));
+        world.retire(0, 2);
+        other.join().unwrap();
+        world.assert_all_freed(2);
+    });
+}
+
+/// A reader of two batches, with whom nothing is due before it leaves.
+#[test]
+fn loom_batches_of_one_reader() {
+    model(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let reader = thread::spawn(move || theirs.read(1));
+        world.retire(0, 2);
+        world.retire(1, 2);
+        reader.join().unwrap();
+        world.assert_all_freed(2);
+    });
+}

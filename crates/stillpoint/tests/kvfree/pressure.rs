@@ -1,0 +1,246 @@
+//! Back-pressure: what a thread that retires beside a slow reader waits for.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread::{self, ThreadId},
+    time::Duration,
+};
+
+use stillpoint::Domain;
+
+use crate::{
+    Idle, SOME,
+    common::{Over, Reader, Tally, eventually},
+    leak, retire, retire_some,
+};
+
+#[test]
+fn retire_in_section_is_freed_after_it() {
+    let domain = Domain::new();
+    domain.set_budget(64 << 10);
+    let tally = Tally::new();
+    let (theirs, counted) = (domain.clone(), tally.clone());
+    let idle = Idle::after(1, move |_| {
+        let guard = theirs.read_lock();
+        for number in 0..10 * SOME {
+            retire(&theirs, [number; 8]);
+        }
+        retire_some(&theirs, &counted);
+        assert_eq!(counted.dropped(), 0, "the section is open");
+        let statistics = theirs.statistics();
+        assert!(
+            statistics.objects_pending >= 11 * SOME as u64 && statistics.objects_freed == 0,
+            "{statistics:?}"
+        );
+        assert_eq!(
+            (statistics.waits, statistics.assists),
+            (0, 0),
+            "no thread waits inside a section"
+        );
+        drop(guard);
+    });
+    eventually(|| tally.all_dropped() && domain.statistics().objects_pending == 0);
+    idle.end();
+}
+
+#[test]
+fn a_very_heavy_object_is_freed_by_the_service_thread() {
+    /// A quarter of the budget is less.
+    struct Table {
+        _slots: [u8; 300 << 10],
+        freed_on: Sender<ThreadId>,
+    }
+    impl Drop for Table {
+        fn drop(&mut self) {
+            let _ = self.freed_on.send(thread::current().id());
+        }
+    }
+
+    let domain = Domain::new();
+    domain.set_budget(1 << 20);
+    let (freed_on, was_freed_on) = channel();
+    let table = leak(Table {
+        _slots: [0; 300 << 10],
+        freed_on,
+    });
+    // SAFETY: no other thread has ever known the table, which may be dropped on any thread.
+    unsafe { domain.retire_inline(table) };
+    domain.synchronize();
+    // At every seal a thread frees what is due of its own.
+    (0..SOME).for_each(|number| retire(&domain, [number; 8]));
+    let freed_on = was_freed_on.recv().expect("it is freed");
+    assert_ne!(freed_on, thread::current().id());
+}
+
+#[test]
+fn section_past_budget_reclaims_at_unlock() {
+    let domain = Domain::new();
+    domain.set_budget(64 << 10);
+    // The service thread may be faster, but not every time.
+    eventually(|| {
+        let guard = domain.read_lock();
+        let before = domain.statistics().assists;
+        (0..10 * SOME).for_each(|number| retire(&domain, [number; 8]));
+        assert_eq!(
+            domain.statistics().assists,
+            before,
+            "no thread can wait inside a section"
+        );
+        drop(guard);
+        domain.statistics().assists > before
+    });
+}
+
+#[test]
+fn stalled_reader_past_budget_is_reported_once() {
+    let domain = Domain::new();
+    domain.set_stall_timeout(Duration::MAX);
+    domain.set_budget(256 << 10);
+    let reader = Reader::enter(&domain);
+    let tally = Tally::new();
+    let over = Arc::new(AtomicBool::new(false));
+    let producers: Vec<_> = (0..4)
+        .map(|_| {
+            let (domain, tally, over) = (domain.clone(), tally.clone(), Arc::clone(&over));
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    retire(&domain, [7_u64; 8]);
+                    retire(&domain, tally.value(1));
+                    thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    eventually(|| domain.statistics().waits > 0);
+    assert_eq!(domain.statistics().stalls, 0);
+    domain.on_stall(|_| ());
+    domain.set_stall_timeout(Duration::from_millis(20));
+    eventually(|| domain.statistics().stalls == 1);
+    // The stall is known: producers are not slowed down any more.
+    let made = tally.made();
+    eventually(|| tally.made() > made + 10 * SOME);
+    over.store(true, Ordering::Relaxed);
+    producers
+        .into_iter()
+        .for_each(|producer| producer.join().expect("no panic"));
+    let statistics = domain.statistics();
+    assert!(statistics.bytes_pending > 256 << 10, "{statistics:?}");
+    assert_eq!(
+        (statistics.objects_freed, tally.dropped(), statistics.stalls),
+        (0, 0, 1),
+        "one stall is reported once"
+    );
+    reader.leave();
+    eventually(|| domain.statistics().objects_pending == 0);
+    assert_eq!(
+        (
+            domain.statistics().bytes_pending,
+            domain.statistics().stalls
+        ),
+        (0, 1)
+    );
+    assert!(tally.all_dropped());
+}
+
+#[test]
+fn each_stall_is_reported() {
+    let domain = Domain::new();
+    domain.on_stall(|_| ());
+    domain.set_stall_timeout(Duration::from_millis(1));
+    for stall in 1..=3 {
+        let reader = Reader::enter(&domain);
+        domain.call(|| ());
+        eventually(|| domain.statistics().stalls == stall);
+        reader.leave();
+        domain.barrier();
+        assert_eq!(domain.statistics().stalls, stall);
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn a_flood_stays_near_the_budget() {
+    const BUDGET: usize = 1 << 20;
+    let domain = Domain::new();
+    domain.set_budget(BUDGET);
+    let over = AtomicBool::new(false);
+    let most = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                most.fetch_max(
+                    domain.statistics().bytes_pending as usize,
+                    Ordering::Relaxed,
+                );
+                thread::yield_now();
+            }
+        });
+        let producers: Vec<_> = (0..8)
+            .map(|_| {
+                let domain = &domain;
+                scope.spawn(move || {
+                    for number in 0..100 * SOME {
+                        retire(domain, [number; 8]);
+                        if number % 512 == 0 {
+                            drop(domain.read_lock());
+                        }
+                    }
+                })
+            })
+            .collect();
+        producers
+            .into_iter()
+            .for_each(|producer| producer.join().expect("no panic"));
+    });
+    // A target, not a wall: 192 MB went through.
+    assert!(
+        most.load(Ordering::Relaxed) < 16 * BUDGET,
+        "{most:?} bytes waited at a time"
+    );
+    domain.kvfree_barrier();
+    assert_eq!(domain.statistics().objects_freed, 8 * 100 * SOME as u64);
+}
+
+/// Destructors slower than the retiring threads: only back-pressure keeps memory bounded, and in a
+/// section it must be deferred, not skipped.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn destructor_retire_in_section_throttles_at_unlock() {
+    struct Slow;
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            thread::yield_now();
+        }
+    }
+    let domain = Domain::new();
+    domain.set_budget(32 << 10);
+    let mut retired = 0;
+    while domain.statistics().waits == 0 {
+        let guard = domain.read_lock();
+        (0..100).for_each(|_| retire(&domain, Slow));
+        drop(guard);
+        retired += 100;
+        assert!(
+            retired < 10_000_000,
+            "the retiring thread is never throttled"
+        );
+    }
+    domain.kvfree_barrier();
+    assert_eq!(domain.statistics().objects_freed, retired);
+}
+
+#[test]
+fn online_qsbr_reader_is_never_throttled() {
+    let domain = Domain::new();
+    domain.set_budget(0);
+    let reader = domain.qsbr_reader();
+    (0..SOME).for_each(|number| retire(&domain, number));
+    assert_eq!(domain.statistics().waits, 0, "it would wait for itself");
+    drop(reader);
+    domain.kvfree_barrier();
+}

@@ -1,0 +1,566 @@
+//! The statistics page, as another process sees it: found in `/proc/self/fd`, and read with `pread`.
+//!
+//! Every test that publishes is in a process of its own.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::{
+    CHILD, Reader, eventually,
+    forking::{fork, is_apart, retire},
+    in_environments, is_child,
+};
+use proptest::prelude::*;
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    panic::{self, AssertUnwindSafe},
+    sync::OnceLock,
+    thread,
+    time::Duration,
+};
+use stillpoint::{Domain, publish_statistics};
+use stillpoint_platform::stats::{
+    layout::{self, MAGIC, WORD, head},
+    read::{self, Error, Page, ReadAt, Thing, Value},
+};
+
+/// The pages of this process.
+fn pages() -> Vec<File> {
+    let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
+    let is_page = |entry: &io::Result<fs::DirEntry>| {
+        let Ok(entry) = entry else { return false };
+        let to = fs::read_link(entry.path());
+        to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
+    };
+    let open = open.filter(is_page);
+    let open = open.map(|entry| File::open(entry.expect("it is a page").path()));
+    open.collect::<Result<_, _>>()
+        .expect("our own may be opened")
+}
+
+fn page() -> File {
+    let mut pages = pages();
+    assert_eq!(pages.len(), 1);
+    pages.remove(0)
+}
+
+fn seen() -> Page {
+    read::read(&page()).expect("our page is one")
+}
+
+/// The domain of this name.
+fn domain(page: &Page, name: &str) -> Option<Thing> {
+    let is_it = |thing: &&Thing| thing.kind == "domain" && thing.name == name;
+    page.things.iter().find(is_it).cloned()
+}
+
+fn shown(name: &str) -> Thing {
+    domain(&seen(), name).expect("it is in the page")
+}
+
+/// The count of a histogram.
+fn times(thing: &Thing, name: &str) -> u64 {
+    match thing.value(name) {
+        Some(Value::Histogram(sum, buckets)) => stillpoint::internal::histogram(*sum, buckets)
+            .expect("it is one of ours")
+            .count(),
+        other => panic!("{name} is {other:?}"),
+    }
+}
+
+/// That all that the page and the statistics both have is the same.
+#[track_caller]
+fn assert_same(thing: &Thing, of: &Domain) {
+    let statistics = of.statistics();
+    let both = [
+        ("grace_periods", statistics.grace_periods),
+        ("heavy_barriers", statistics.heavy_barriers),
+        ("assists", statistics.assists),
+        ("waits", statistics.waits),
+        ("stalls", statistics.stalls),
+        ("callbacks_invoked", statistics.callbacks_invoked),
+        ("callbacks_pending", statistics.callbacks_pending),
+        ("panics", statistics.panics),
+        ("budget_bytes", of.budget() as u64),
+    ];
+    for (name, expected) in both {
+        assert_eq!(thing.number_of(name), expected, "{name}");
+    }
+    let histograms = [
+        ("grace_period_times", statistics.grace_period_times),
+        ("callback_times", statistics.callback_times),
+        ("wait_times", statistics.wait_times),
+    ];
+    for (name, expected) in histograms {
+        assert_eq!(times(thing, name), expected.count(), "{name}");
+    }
+}
+
+fn work(domain: &Domain) {
+    (0..300).for_each(|_| domain.synchronize());
+    (0..100).for_each(|_| domain.call(|| ()));
+    domain.barrier();
+    (0..20_000_u64).for_each(|number| retire(domain, number));
+    domain.kvfree_barrier();
+}
+
+#[test]
+fn a_domain_is_in_the_page_while_it_exists() {
+    if !is_apart("a_domain_is_in_the_page_while_it_exists") {
+        return;
+    }
+    assert!(pages().is_empty(), "only for those that ask for it");
+    publish_statistics().expect("the system has memory files");
+    publish_statistics().expect("again does nothing");
+    let before = seen();
+    assert_eq!(before.pid, u64::from(std::process::id()));
+    assert!(before.made > 0 && before.refused == 0 && before.changing == 0);
+    assert!(domain(&before, "global").is_some());
+    let routes = Domain::builder().name("routes").budget(1 << 20).build();
+    assert_eq!(shown("routes").number_of("budget_bytes"), 1 << 20);
+    let reader = Reader::enter(&routes);
+    reader.leave();
+    work(&routes);
+    eventually(|| shown("routes").number_of("callbacks_pending") == 0);
+    let thing = shown("routes");
+    assert!(thing.number_of("grace_periods") > 0 && thing.number_of("objects_freed") > 0);
+    assert_same(&thing, &routes);
+    routes.set_budget(2 << 20);
+    assert_eq!(shown("routes").number_of("budget_bytes"), 2 << 20);
+    drop(routes);
+    eventually(|| domain(&seen(), "routes").is_none());
+    // Its slot and its block are used again, from zero, once the threads that know it have gone.
+    let other = Domain::builder().name("other").build();
+    assert_eq!(seen().things.len(), 2, "the global domain, and this");
+    assert_eq!(shown("other").number_of("grace_periods"), 0);
+    assert_same(&shown("other"), &other);
+}
+
+#[test]
+fn what_has_happened_before_is_in_the_page() {
+    if !is_apart("what_has_happened_before_is_in_the_page") {
+        return;
+    }
+    let (domain, dropped) = (Domain::builder().name("early").build(), Domain::new());
+    drop(dropped);
+    work(&domain);
+    publish_statistics().expect("the system has memory files");
+    assert!(shown("early").number_of("grace_periods") > 0);
+    assert_same(&shown("early"), &domain);
+    work(&domain);
+    eventually(|| shown("early").number_of("callbacks_pending") == 0);
+    assert_same(&shown("early"), &domain);
+    assert_eq!(seen().things.len(), 2, "the global domain, and this");
+}
+
+/// While the process is stuck: nothing but the stall is written.
+#[test]
+fn a_stalled_grace_period_shows_its_reader_and_since_when() {
+    if !is_apart("a_stalled_grace_period_shows_its_reader_and_since_when") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let domain = Domain::builder().name("stuck").build();
+    domain.set_stall_timeout(Duration::from_millis(20));
+    for round in 1..3 {
+        assert_eq!(shown("stuck").number_of("stalled_since"), 0);
+        let reader = thread::Builder::new().name("sleeper".to_owned());
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let (entered, has_entered) = std::sync::mpsc::channel();
+        let theirs = domain.clone();
+        let reader = reader.spawn(move || {
+            let _guard = theirs.read_lock();
+            entered.send(()).expect("the test is there");
+            let _ = told.recv();
+        });
+        has_entered.recv().expect("a reader never waits");
+        domain.call(|| ());
+        eventually(|| shown("stuck").number_of("stalled_since") > 0);
+        let stuck = shown("stuck");
+        assert_eq!(stuck.number_of("stalls"), round);
+        let text = stuck.text_of("stall");
+        assert!(
+            text.contains("thread 'sleeper'") && text.contains("holds a guard"),
+            "{text}"
+        );
+        drop(tell);
+        reader.expect("a thread").join().expect("it does not panic");
+        domain.barrier();
+        eventually(|| shown("stuck").number_of("stalled_since") == 0);
+    }
+}
+
+#[test]
+fn writers_that_are_held_back_are_counted() {
+    if !is_apart("writers_that_are_held_back_are_counted") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let domain = Domain::builder().name("full").budget(64 << 10).build();
+    let reader = Reader::enter(&domain);
+    eventually(|| {
+        (0..1000).for_each(|_| retire(&domain, [0_u64; 16]));
+        domain.statistics().waits > 1
+    });
+    let full = shown("full");
+    assert!(full.number_of("unreclaimed_bytes") > 32 << 10, "{full:?}");
+    assert_same(&full, &domain);
+    reader.leave();
+    domain.kvfree_barrier();
+    // What threads count for themselves is published by the service thread.
+    eventually(|| shown("full").number_of("unreclaimed_bytes") < 8 << 10);
+}
+
+#[test]
+fn the_environment_asks_for_it() {
+    let name = "the_environment_asks_for_it";
+    if is_child() {
+        let _ = stillpoint::read_lock();
+        println!("pages {}", pages().len());
+        return;
+    }
+    for (value, expected) in [("on", 1), ("off", 0), ("", 0), ("nonsense", 0)] {
+        let ended = in_environments(name, &[(CHILD, "1"), ("STILLPOINT_STATS", value)]);
+        ended.well();
+        assert!(
+            ended.stdout.contains(&format!("pages {expected}")),
+            "{value}: {ended:?}"
+        );
+        let said = ended.stderr.contains("STILLPOINT_STATS");
+        assert_eq!(said, value == "nonsense", "{value}: {ended:?}");
+    }
+}
+
+#[test]
+fn without_descriptors_the_program_goes_on_and_is_told() {
+    if !is_apart("without_descriptors_the_program_goes_on_and_is_told") {
+        return;
+    }
+    let domain = Domain::new();
+    let limit = |most| {
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: 1024,
+        };
+        // SAFETY: reads `limit`.
+        assert_eq!(
+            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
+            0
+        );
+    };
+    limit(3);
+    let error = publish_statistics().expect_err("all descriptors are taken");
+    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+    work(&domain);
+    limit(100);
+    assert!(pages().is_empty());
+    publish_statistics().expect("and now they are not");
+    assert_eq!(seen().things.len(), 2);
+}
+
+/// To grow a file past the limit would end the process.
+#[test]
+fn a_limit_of_file_sizes_ends_no_process() {
+    if !is_apart("a_limit_of_file_sizes_ends_no_process") {
+        return;
+    }
+    let limit = libc::rlimit {
+        rlim_cur: 4096,
+        rlim_max: 4096,
+    };
+    // SAFETY: reads `limit`.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
+        0
+    );
+    let error = publish_statistics().expect_err("it does not fit");
+    assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
+    assert!(pages().is_empty(), "no descriptor is left");
+}
+
+#[test]
+fn other_descriptors_of_the_file_cannot_write_or_shorten_it() {
+    if !is_apart("other_descriptors_of_the_file_cannot_write_or_shorten_it") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let page = page();
+    let path = format!("/proc/self/fd/{}", page.as_raw_fd());
+    let theirs = File::options().read(true).write(true).open(path);
+    let theirs = theirs.expect("of the same user");
+    let is_refused = |error: io::Error| error.raw_os_error() == Some(libc::EPERM);
+    assert!(theirs.set_len(100).is_err_and(is_refused));
+    assert!(theirs.set_len(1 << 30).is_err_and(is_refused));
+    assert!(theirs.write_at(&[1], 0).is_err_and(is_refused));
+    // SAFETY: asks.
+    let seals = unsafe { libc::fcntl(page.as_raw_fd(), libc::F_GET_SEALS) };
+    let expected = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    assert_eq!(seals & expected, expected);
+    // Sparse: the head, the slots' first page, one block.
+    use std::os::unix::fs::MetadataExt;
+    let metadata = page.metadata().expect("it is open");
+    assert_eq!(metadata.size(), layout::BYTES as u64);
+    assert!(metadata.blocks() * 512 < 64 << 10, "{}", metadata.blocks());
+}
+
+#[test]
+fn a_forks_child_has_a_page_of_its_own() {
+    if !is_apart("a_forks_child_has_a_page_of_its_own") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let domain = Domain::builder().name("both").build();
+    // With a reader, so that a wait is no mere look at the owners.
+    let reader = Reader::enter(&domain);
+    reader.leave();
+    work(&domain);
+    let before = shown("both");
+    let (parent, theirs) = (seen().pid, domain.clone());
+    fork(move || {
+        let page = seen();
+        assert_eq!(page.pid, u64::from(std::process::id()));
+        assert_ne!(page.pid, parent);
+        let mine = shown("both").number_of("grace_periods");
+        assert_eq!(mine, before.number_of("grace_periods"), "as it was");
+        assert_eq!(shown("both").number_of("unreclaimed_bytes"), 0);
+        for _ in 0..100 {
+            let cookie = theirs.start_poll();
+            theirs.cond_synchronize(cookie);
+        }
+        assert!(
+            shown("both").number_of("grace_periods") > mine,
+            "it counts here"
+        );
+        let child = Domain::builder().name("child").build();
+        assert_eq!(shown("child").number_of("grace_periods"), 0);
+        fork(move || {
+            assert_eq!(seen().pid, u64::from(std::process::id()));
+            assert!(domain_of_pages_is_one());
+            drop(child);
+        })
+        .well();
+    })
+    .well();
+    let after = shown("both");
+    assert_eq!(after.number_of("grace_periods"), before_count(&domain));
+    assert_eq!(seen().pid, parent);
+    assert!(self::domain(&seen(), "child").is_none());
+}
+
+fn domain_of_pages_is_one() -> bool {
+    pages().len() == 1
+}
+
+fn before_count(domain: &Domain) -> u64 {
+    domain.statistics().grace_periods
+}
+
+/// The child then has none, and does not write to its parent's.
+#[test]
+fn a_forks_child_without_a_page_leaves_the_parents_alone() {
+    if !is_apart("a_forks_child_without_a_page_leaves_the_parents_alone") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let domain = Domain::builder().name("both").build();
+    let reader = Reader::enter(&domain);
+    reader.leave();
+    let theirs = domain.clone();
+    let limit = libc::rlimit {
+        rlim_cur: 4096,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: reads `limit`.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
+        0
+    );
+    fork(move || {
+        assert!(pages().is_empty());
+        for _ in 0..100 {
+            let cookie = theirs.start_poll();
+            theirs.cond_synchronize(cookie);
+        }
+        assert!(theirs.statistics().grace_periods > 0);
+    })
+    .well();
+    assert_eq!(shown("both").number_of("grace_periods"), 0);
+}
+
+#[test]
+fn things_without_space_are_counted_and_work() {
+    if !is_apart("things_without_space_are_counted_and_work") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let domains: Vec<_> = (0..layout::MOST_SLOTS + 10)
+        .map(|_| Domain::new())
+        .collect();
+    let page = seen();
+    assert_eq!(page.things.len(), layout::MOST_SLOTS);
+    assert_eq!(page.refused, 11, "the global domain has one");
+    domains.iter().for_each(Domain::synchronize);
+    drop(domains);
+    eventually(|| seen().things.len() == 1);
+    let _again = Domain::builder().name("again").build();
+    assert!(domain(&seen(), "again").is_some());
+}
+
+/// Things come and go on all threads while they are read.
+#[test]
+fn what_is_read_belongs_together() {
+    if !is_apart("what_is_read_belongs_together") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let page = page();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let is_over = || over.load(std::sync::atomic::Ordering::Relaxed);
+    thread::scope(|scope| {
+        for name in ["a", "b"] {
+            scope.spawn(move || {
+                let name = name.repeat(80);
+                while !is_over() {
+                    drop(Domain::builder().name(&*name).build());
+                }
+            });
+        }
+        let looked = panic::catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..2000 {
+                let page = read::read(&page).expect("it is consistent");
+                for thing in &page.things {
+                    let first = thing.name.chars().next().expect("all have names");
+                    let is_whole = thing.name.chars().all(|letter| letter == first);
+                    assert!(is_whole || thing.name == "global", "{}", thing.name);
+                }
+            }
+        }));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(looked.is_ok());
+    });
+}
+
+/// The bytes of a real page, as far as they are used.
+fn real() -> &'static [u8] {
+    static REAL: OnceLock<Vec<u8>> = OnceLock::new();
+    REAL.get_or_init(|| {
+        publish_statistics().expect("the system has memory files");
+        let _domain = Domain::builder().name("routes").build();
+        let mut word = [0; WORD];
+        let page = page();
+        page.read_exact_at(&mut word, (head::END * WORD) as u64)
+            .expect("it is there");
+        let mut bytes = vec![0; u64::from_ne_bytes(word) as usize * WORD];
+        page.read_exact_at(&mut bytes, 0).expect("it is there");
+        bytes
+    })
+}
+
+fn with_word(at: usize, value: u64) -> Vec<u8> {
+    let mut bytes = real().to_vec();
+    bytes[at * WORD..][..WORD].copy_from_slice(&value.to_ne_bytes());
+    bytes
+}
+
+#[test]
+fn what_is_no_page_is_said_to_be_none() {
+    let read = |bytes: &[u8]| read::read(bytes);
+    assert!(read(real()).is_ok());
+    assert!(matches!(read(&[]), Err(Error::Io(_))));
+    assert!(matches!(read(&[0; 4096]), Err(Error::NotAPage)));
+    assert!(matches!(
+        read(&with_word(head::MAGIC, MAGIC + 1)),
+        Err(Error::NotAPage)
+    ));
+    let other = read(&with_word(head::VERSION, 7));
+    assert!(matches!(other, Err(Error::Version(7))));
+    let message = other.expect_err("just looked").to_string();
+    assert!(message.contains("version 7"), "{message}");
+    for at in [head::BYTES, head::KINDS, head::FIELDS, head::SLOTS] {
+        let wrong = read(&with_word(at, u64::MAX));
+        assert!(
+            matches!(wrong, Err(Error::Inconsistent(_))),
+            "{at}: {wrong:?}"
+        );
+    }
+    let cut = &real()[..real().len() - WORD];
+    assert!(
+        matches!(read(cut), Err(Error::Io(_))),
+        "a block that is not there"
+    );
+}
+
+#[test]
+fn texts_lose_what_a_terminal_would_obey() {
+    let clean = read::clean;
+    assert_eq!(clean("\u{1b}[2Jroutes\u{7}\n"), "?[2Jroutes??");
+    assert_eq!(clean("a\u{202e}b\u{200b}c\u{9b}d"), "a?b?c?d");
+    assert_eq!(clean("Grüße, 世界"), "Grüße, 世界");
+}
+
+/// A thing that never stands still.
+struct Restless;
+
+impl ReadAt for Restless {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        real().read_at(offset, bytes)?;
+        let slot = ((layout::SLOTS_AT + layout::slot::SEQUENCE) * WORD) as u64;
+        if offset == slot && bytes.len() == WORD {
+            bytes.copy_from_slice(&1_u64.to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_never_stands_still_is_left_out() {
+    let (all, page) = (read::read(real()).expect("a page"), read::read(&Restless));
+    let page = page.expect("a page");
+    assert_eq!(page.changing, 1);
+    assert_eq!(page.things, all.things[1..]);
+}
+
+/// The limits of what is read: of memory, and for a person.
+fn assert_bounded(page: &Page) -> Result<(), TestCaseError> {
+    prop_assert!(page.things.len() <= layout::MOST_SLOTS);
+    for thing in &page.things {
+        let texts = [&thing.name, &thing.kind];
+        for text in texts
+            .into_iter()
+            .chain(thing.values.iter().map(|(name, _, _)| name))
+        {
+            prop_assert!(text.len() <= 3 * 256 && !text.contains(char::is_control));
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_hostile_page_is_refused_or_bounded(
+        changes in prop::collection::vec(
+            (
+                prop_oneof![0_usize..300, 0_usize..9000, 20_000_usize..40_000],
+                prop_oneof![any::<u64>(), 0_u64..2000, Just(u64::MAX), 1_000_000..1_100_000_u64],
+            ),
+            1..8,
+        ),
+        cut in prop::option::of(0_usize..200_000),
+    ) {
+        let mut bytes = real().to_vec();
+        for (at, value) in changes {
+            let word = bytes.chunks_exact_mut(WORD).nth(at);
+            if let Some(word) = word {
+                word.copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+        bytes.truncate(cut.unwrap_or(usize::MAX));
+        if let Ok(page) = read::read(&bytes[..]) {
+            assert_bounded(&page)?;
+        }
+    }
+}
