@@ -83,11 +83,12 @@ impl fmt::Display for Machine {
 
 /// The variables that the library reads: all that is recorded of the environment, whose other
 /// variables are private, whatever their names.
-pub const LIBRARY_VARIABLES: [&str; 4] = [
+pub const LIBRARY_VARIABLES: [&str; 5] = [
     "STILLPOINT_CALLBACK_DELAY_MS",
     "STILLPOINT_DEBUG",
     "STILLPOINT_MEMBARRIER",
     "STILLPOINT_STALL",
+    "STILLPOINT_STATS",
 ];
 
 /// The variables that the library reads, as far as they are set.

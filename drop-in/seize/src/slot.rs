@@ -21,7 +21,7 @@ pub(crate) struct Retired {
     reclaim: Reclaim,
 }
 
-// SAFETY: where it is freed is what whoever retired it has promised to be right.
+// SAFETY: where it is freed is what the thread that retired it has promised to be right.
 unsafe impl Send for Retired {}
 
 impl Retired {

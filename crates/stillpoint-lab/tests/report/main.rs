@@ -82,6 +82,9 @@ const CHARTS: &[&str] = &[
     "Reads a second, by two threads",
     "A quarter inserts: operations a second",
     "Hits of 200,000 that a neighbour's scan costs",
+    "A get: the server's processor time",
+    "One of 50 gets in a write: the server's processor time",
+    "Hits that a neighbour's flood costs",
     "Time until a broken flavour was detected",
     "Deferred frees: a grace period per page",
     "Waiting: direct wake-ups, one scan where one will do",
@@ -295,7 +298,7 @@ fn a_section_names_each_command_once() {
             assert_eq!(section.matches(&format!("{command}</code>")).count(), 1);
         }
     }
-    assert_eq!(repeated, 12, "all but the machine's and the patches'");
+    assert_eq!(repeated, 13, "all but the machine's and the patches'");
     assert!(page.contains("<code>stillpoint torture NAME --duration 10 --seed 1</code>"));
 }
 
@@ -399,7 +402,7 @@ fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     assert_eq!(drawn.code, 1);
     assert!(drawn.page.contains("no more mappings"));
     assert!(
-        drawn.page.contains("1 of 22 parts failed"),
+        drawn.page.contains("1 of 23 parts failed"),
         "{:?}",
         drawn
             .page

@@ -43,7 +43,7 @@ impl<P: Policy> World<P> {
         world
     }
 
-    /// Frees what is due, until there is no more of it.
+    /// Frees what is due, until nothing of it is left.
     fn sweep(&self, mut pushed: bool, me: u64) {
         loop {
             let due = self.batches.sweep(pushed, false, Token::for_model(me));
