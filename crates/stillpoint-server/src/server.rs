@@ -5,6 +5,7 @@ use crate::{
     log::Log,
     net::{
         listen::{Acceptor, Open, Told, notify},
+        tls::Certificate,
         wake::Waker,
         worker::{Inbox, Worker},
     },
@@ -147,7 +148,8 @@ impl Server {
             Box::new(move || wake.wake()),
         ));
         if let Some(files) = &shared.settings.tls {
-            shared.read_certificate(files).map_err(io::Error::other)?;
+            let certificate = Certificate::load(files).map_err(io::Error::other)?;
+            shared.show_certificate(files, certificate);
         }
         let (tenants, users) = (
             shared.settings.tenants.clone(),
@@ -277,11 +279,12 @@ impl Server {
         if now.tls.is_some() != settings.tls.is_some() {
             return Err("TLS cannot be switched on or off without a restart".into());
         }
-        if let Some(files) = &settings.tls {
-            self.shared.read_certificate(files)?;
-        }
+        let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
         apply(&self.shared, &settings.tenants, settings.users)?;
-        // Last, as it may evict: not for what fails.
+        // From here on nothing fails.
+        if let (Some(files), Some(certificate)) = (&settings.tls, certificate) {
+            self.shared.show_certificate(files, certificate);
+        }
         if settings.limit != limit {
             self.shared.store.set_limit(settings.limit);
         }

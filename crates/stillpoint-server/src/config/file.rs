@@ -167,8 +167,8 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
     settings.auth_file = file.auth_file.or(settings.auth_file.take());
     settings.user = file.user_name.or(settings.user.take());
-    let tls = file.tls.is_some();
     settings.tls = file.tls.map(Tls::from).or(settings.tls.take());
+    let tls = settings.tls.is_some();
     for listener in file.listen {
         settings.listeners.extend(listeners(listener, tls)?);
     }

@@ -91,7 +91,7 @@ fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
 }
 
 /// What is counted for all tenants together.
-const OF_ALL: [&str; 20] = [
+const OF_ALL: [&str; 21] = [
     "rusage_user",
     "rusage_system",
     "curr_connections",
@@ -110,6 +110,7 @@ const OF_ALL: [&str; 20] = [
     "listen_disabled_num",
     "time_in_listen_disabled_us",
     "conn_yields",
+    "ssl_handshake_errors",
     "log_watchers",
     "domain_socket",
 ];

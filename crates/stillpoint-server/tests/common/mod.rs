@@ -1,6 +1,9 @@
 //! A server in this process, and a client that speaks bytes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+#[cfg(feature = "tls")]
+pub mod tls;
+
 use std::{
     io::{Read, Write},
     net::SocketAddr,
