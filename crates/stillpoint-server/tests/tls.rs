@@ -212,8 +212,9 @@ fn what_is_wrong_with_the_files_is_said() {
     let wrong = |change: &dyn Fn(&mut Authority), says: &str| {
         let mut authority = Authority::new();
         change(&mut authority);
+        let socket = socket_path("none");
         let settings = Settings {
-            listeners: vec![common::listener(socket_path("none"), "", false)],
+            listeners: vec![common::listener(socket.clone(), "", false)],
             tls: Some(authority.files.clone()),
             log: false,
             ..Settings::default()
@@ -222,6 +223,10 @@ fn what_is_wrong_with_the_files_is_said() {
         assert!(
             error.starts_with("TLS: ") && error.contains(says),
             "{error}"
+        );
+        assert!(
+            !socket.exists(),
+            "a server that does not start leaves no socket"
         );
     };
     let mode = |file: &PathBuf, mode| {
@@ -235,8 +240,11 @@ fn what_is_wrong_with_the_files_is_said() {
         &|a| a.files.chain = "/nonexistent/chain".into(),
         "/nonexistent/chain: No such file",
     );
-    wrong(&|a| a.files.chain = "/".into(), "Is a directory");
-    wrong(&|a| a.files.chain = "/dev/zero".into(), "larger than 1 MiB");
+    wrong(&|a| a.files.chain = std::env::temp_dir(), "Is a directory");
+    wrong(
+        &|a| write(&a.files.chain, &"x".repeat((1 << 20) + 1)),
+        "larger than 1 MiB",
+    );
     wrong(
         &|a| write(&a.files.key, "none\n"),
         "there is no private key in it",

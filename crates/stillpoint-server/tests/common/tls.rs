@@ -23,6 +23,8 @@ pub struct Authority {
     certificate: rcgen::Certificate,
     issuer: Issuer<'static, KeyPair>,
     pub files: Tls,
+    /// The files that it has made, and removes: whatever a test has put into `files`.
+    made: Vec<PathBuf>,
 }
 
 pub fn write(path: &PathBuf, text: &str) {
@@ -36,15 +38,17 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
+        let files = Tls {
+            chain: socket_path("chain.pem"),
+            key: socket_path("key.pem"),
+            authority: Some(socket_path("authority.pem")),
+            ..Tls::default()
+        };
         let authority = Self {
             certificate,
             issuer: Issuer::new(params, key),
-            files: Tls {
-                chain: socket_path("chain.pem"),
-                key: socket_path("key.pem"),
-                authority: Some(socket_path("authority.pem")),
-                ..Tls::default()
-            },
+            made: files.files().cloned().collect(),
+            files,
         };
         write(
             authority.files.authority.as_ref().unwrap(),
@@ -90,7 +94,7 @@ impl Authority {
 
 impl Drop for Authority {
     fn drop(&mut self) {
-        for file in self.files.files() {
+        for file in &self.made {
             let _ = fs::remove_file(file);
         }
     }
