@@ -44,6 +44,8 @@ struct FileTls {
     client_certificates: FileClients,
     #[serde(default)]
     min_version: FileVersion,
+    #[serde(default)]
+    sessions: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,6 +78,8 @@ impl From<FileTls> for Tls {
                 FileClients::Required => ClientCertificates::Required,
             },
             only_1_3: matches!(file.min_version, FileVersion::V13),
+            sessions: file.sessions,
+            ..Self::default()
         }
     }
 }

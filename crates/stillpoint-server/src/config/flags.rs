@@ -92,7 +92,7 @@ pub struct Flags {
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Options: idle_timeout=SECONDS, send_timeout=SECONDS; for -Z ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=tlsv1.2 or tlsv1.3; memcached's for slabs and lists are ignored
+    /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=2 or 3 (TLS 1.2, 1.3), ssl_session_cache, ssl_wbuf_size=KIB; memcached's for slabs and lists are ignored
     #[arg(short = 'o', long = "extended", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Print the version
@@ -296,10 +296,20 @@ fn ssl(name: &str, value: &str, settings: &mut Settings) -> Result<(), String> {
         ("ssl_verify_mode", "0") => tls.clients = ClientCertificates::None,
         ("ssl_verify_mode", "1") => tls.clients = ClientCertificates::Optional,
         ("ssl_verify_mode", "2" | "3") => tls.clients = ClientCertificates::Required,
-        ("ssl_min_version", "0" | "tlsv1.2") => tls.only_1_3 = false,
-        ("ssl_min_version", "1" | "tlsv1.3") => tls.only_1_3 = true,
-        // Sizes of buffers that are others here, and what ends with the connection.
-        ("ssl_wbuf_size" | "ssl_session_cache", _) => {}
+        ("ssl_min_version", "2" | "tlsv1.2") => tls.only_1_3 = false,
+        ("ssl_min_version", "3" | "tlsv1.3") => tls.only_1_3 = true,
+        ("ssl_min_version", "0" | "1") => {
+            return Err(format!(
+                "-o ssl_min_version={value}: TLS 1.0 and 1.1 are not spoken; 2 is TLS 1.2, 3 is TLS 1.3"
+            ));
+        }
+        ("ssl_session_cache", "") => tls.sessions = true,
+        ("ssl_wbuf_size", _) => {
+            let kib = value.parse().ok().filter(|kib| (1..=1024).contains(kib));
+            let kib: usize =
+                kib.ok_or_else(|| format!("-o ssl_wbuf_size={value}: from 1 to 1024 KiB"))?;
+            tls.buffer = kib << 10;
+        }
         ("ssl_verify_mode" | "ssl_min_version", _) => {
             return Err(format!(
                 "-o {name}={value}: there is no such value; see --help"
@@ -427,6 +437,9 @@ mod tests {
             "-Z -o ssl_chain_cert=c",
             "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=9",
             "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_ciphers=x",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_min_version=1",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_wbuf_size=2000",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_wbuf_size=0",
             "-Y /nonexistent",
             "--config /nonexistent",
         ] {
@@ -447,6 +460,7 @@ mod tests {
                 authority: Some("a".into()),
                 clients: ClientCertificates::Required,
                 only_1_3: true,
+                ..Tls::default()
             })
         );
         let (none, _) = settings("-o ssl_chain_cert=c,ssl_key=k").unwrap();

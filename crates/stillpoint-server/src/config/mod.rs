@@ -59,7 +59,7 @@ pub enum ClientCertificates {
 }
 
 /// The files of TLS, and what is asked of clients.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// The server's certificate and those that lead from there to an authority, as PEM.
     pub chain: PathBuf,
@@ -71,6 +71,24 @@ pub struct Tls {
     pub clients: ClientCertificates,
     /// Whether TLS 1.3 is spoken only, and not 1.2.
     pub only_1_3: bool,
+    /// How much of an answer is encrypted before the socket has taken what was before it, in bytes.
+    pub buffer: usize,
+    /// Whether the last 256 clients may come back without a full handshake.
+    pub sessions: bool,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            chain: PathBuf::new(),
+            key: PathBuf::new(),
+            authority: None,
+            clients: ClientCertificates::None,
+            only_1_3: false,
+            buffer: 16 << 10,
+            sessions: false,
+        }
+    }
 }
 
 impl Tls {

@@ -1,6 +1,6 @@
 //! TLS: a server's certificate, and the encrypted side of a connection.
 //!
-//! rustls does the protocol, over bytes. What it keeps for a connection has bounds: [`UNSENT`] of
+//! rustls does the protocol, over bytes. What it keeps for a connection has bounds: [`Tls::buffer`] of
 //! what the socket does not take, and of what has arrived as much as may come without anything that
 //! can be executed: [`SILENT`], in a handshake with a certificate [`HANDSHAKE`]. The time of a
 //! handshake is bounded by the connection's deadline.
@@ -18,7 +18,7 @@ use rustls::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject},
     },
-    server::WebPkiClientVerifier,
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
     version::{TLS12, TLS13},
 };
 use std::{
@@ -29,8 +29,6 @@ use std::{
     sync::Arc,
 };
 
-/// How much of what is encrypted may be there that the socket has not taken.
-const UNSENT: usize = 64 << 10;
 /// After so many reads of the socket that gave nothing to be executed, other connections have their
 /// turn.
 const READS: u32 = 16;
@@ -51,6 +49,8 @@ pub(crate) struct Certificate {
     config: Arc<ServerConfig>,
     /// What may come of a client before its handshake is finished.
     handshake: usize,
+    /// How much of what is encrypted may be there that the socket has not taken.
+    unsent: usize,
 }
 
 /// Reads a file with certificates or a key; the latter `secret`.
@@ -125,7 +125,7 @@ impl Certificate {
             }
         };
         let (chain, key) = (files.chain.as_path(), files.key.as_path());
-        let config = builder
+        let mut config = builder
             .with_single_cert(certificates(chain)?, private_key(key)?)
             .map_err(|error| match error {
                 rustls::Error::InconsistentKeys(_) => {
@@ -137,8 +137,13 @@ impl Certificate {
                 }
                 error => named(chain, &error),
             })?;
+        if !files.sessions {
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok(Self {
             config: Arc::new(config),
+            unsent: files.buffer,
             handshake: match files.clients {
                 ClientCertificates::None => SILENT,
                 _ => HANDSHAKE,
@@ -156,6 +161,8 @@ pub(crate) struct Stream {
     room: usize,
     /// What may arrive until the handshake is finished; 0 after that.
     handshake: usize,
+    /// As of its certificate.
+    unsent: usize,
     /// Why it was given up.
     failure: Option<rustls::Error>,
 }
@@ -191,12 +198,13 @@ impl Stream {
     /// For a client that has just come. `None` without memory, or what else may be missing.
     pub(crate) fn new(certificate: &Certificate) -> Option<Self> {
         let mut connection = ServerConnection::new(Arc::clone(&certificate.config)).ok()?;
-        connection.set_buffer_limit(Some(UNSENT));
+        connection.set_buffer_limit(Some(certificate.unsent));
         Some(Self {
             connection,
             plaintext: 0,
             room: certificate.handshake,
             handshake: certificate.handshake,
+            unsent: certificate.unsent,
             failure: None,
         })
     }
@@ -259,7 +267,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Encrypts and sends what `output` has, as far as the socket takes it and [`UNSENT`] allows.
+    /// Encrypts and sends what `output` has, as far as the socket takes it and [`Tls::buffer`] allows.
     pub(crate) fn send(&mut self, fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
         let mut sent = 0;
         loop {
@@ -301,7 +309,7 @@ impl Stream {
 
     /// What it takes of the process's memory, at most.
     pub(crate) fn footprint(&self) -> usize {
-        let unsent = if self.is_sending() { UNSENT } else { 0 };
+        let unsent = if self.is_sending() { self.unsent } else { 0 };
         // What arrives is in a vector, which doubles.
         let arriving = self.handshake.max(SILENT).next_power_of_two();
         KEYS + arriving + self.plaintext + unsent
@@ -352,6 +360,7 @@ mod tests {
         let certificate_of_server = Certificate {
             config: Arc::new(config),
             handshake: SILENT,
+            unsent: 16 << 10,
         };
         let mut roots = RootCertStore::empty();
         roots.add(certificate.der().clone()).unwrap();

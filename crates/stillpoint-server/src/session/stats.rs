@@ -2,6 +2,7 @@
 
 use super::{Context, Session, operator};
 use crate::{
+    config::ClientCertificates,
     protocol::escape,
     shared::{Card, STATES, lock},
     space::{Count, Space},
@@ -91,7 +92,7 @@ fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
 }
 
 /// What is counted for all tenants together.
-const OF_ALL: [&str; 21] = [
+const OF_ALL: [&str; 24] = [
     "rusage_user",
     "rusage_system",
     "curr_connections",
@@ -111,6 +112,9 @@ const OF_ALL: [&str; 21] = [
     "time_in_listen_disabled_us",
     "conn_yields",
     "ssl_handshake_errors",
+    "ssl_chain_cert",
+    "ssl_key",
+    "ssl_ca_cert",
     "log_watchers",
     "domain_socket",
 ];
@@ -313,7 +317,7 @@ fn settings(cx: &Context<'_>) -> Lines {
             crate::config::Address::Unix(path) => Some(path.display().to_string()),
             crate::config::Address::Tcp(_) => None,
         });
-    vec![
+    let mut lines = vec![
         line("maxbytes", cx.shared.store.limit()),
         line("maxconns", settings.max_connections),
         line("tcpport", settings.port),
@@ -338,7 +342,35 @@ fn settings(cx: &Context<'_>) -> Lines {
         line("watch_enabled", yes(settings.watch)),
         line("idle_timeout", settings.idle_timeout),
         line("send_timeout", settings.send_timeout),
-    ]
+        line("ssl_enabled", yes(settings.tls.is_some())),
+    ];
+    // Those that were read last.
+    if let Some((tls, _)) = &*lock(&cx.shared.certificate) {
+        let mode = match tls.clients {
+            ClientCertificates::None => 0,
+            ClientCertificates::Optional => 1,
+            ClientCertificates::Required => 2,
+        };
+        let version = if tls.only_1_3 { "tlsv1.3" } else { "tlsv1.2" };
+        let authority = tls.authority.as_ref();
+        lines.extend([
+            line("ssl_chain_cert", tls.chain.display()),
+            line("ssl_key", tls.key.display()),
+            line("ssl_verify_mode", mode),
+            // PEM, of ciphers that are not to be chosen.
+            line("ssl_keyformat", 1),
+            line("ssl_ciphers", "NULL"),
+            line(
+                "ssl_ca_cert",
+                authority.map_or("NULL".into(), |path| path.display().to_string()),
+            ),
+            line("ssl_wbuf_size", tls.buffer),
+            line("ssl_session_cache", yes(tls.sessions)),
+            line("ssl_kernel_tls", "no"),
+            line("ssl_min_version", version),
+        ]);
+    }
+    lines
 }
 
 /// There are no slab classes: what memcached says of each is here said of one.
