@@ -44,7 +44,7 @@ impl Program {
     }
 
     fn says(&self, text: &str) -> bool {
-        self.log.lock().unwrap().contains(text)
+        self.count(text) > 0
     }
 
     /// How often the log has that.

@@ -88,6 +88,9 @@ pub struct Flags {
     /// Write the process's number to a file
     #[arg(short = 'P', long)]
     pub pidfile: Option<PathBuf>,
+    /// Answer GET /metrics at that address with OpenMetrics; the port is 9150 if none is given
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
     /// TOML file with tenants, users, listeners and the rest
     #[arg(long)]
     pub config: Option<PathBuf>,
@@ -184,6 +187,9 @@ impl Flags {
         }
         for option in self.options.iter().filter(|option| !option.is_empty()) {
             self.option(option, &mut settings, &mut notes)?;
+        }
+        if let Some(address) = &self.metrics {
+            settings.metrics = Some(file::one_address(address)?);
         }
         if let Some(path) = &self.auth_file {
             settings.auth_file = Some(path.clone());
@@ -345,6 +351,13 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> 
 }
 
 fn warn(settings: &Settings, notes: &mut Vec<String>) {
+    if let Some(address) = settings.metrics
+        && !address.ip().is_loopback()
+    {
+        notes.push(format!(
+            "answers with metrics on {address}: all who reach it read them, names of tenants among them"
+        ));
+    }
     let shown = settings
         .tls
         .as_ref()

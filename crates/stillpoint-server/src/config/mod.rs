@@ -188,6 +188,8 @@ pub struct Settings {
     pub flags: Option<Arc<flags::Flags>>,
     /// TLS, if it is spoken anywhere.
     pub tls: Option<Tls>,
+    /// Where OpenMetrics are asked for by HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
     /// Where the process's number is written.
@@ -227,6 +229,7 @@ impl Default for Settings {
             users: None,
             flags: None,
             tls: None,
+            metrics: None,
             auth_file: None,
             pid_file: None,
             daemon: false,

@@ -61,6 +61,12 @@ impl Tenant {
         Arc::clone(&self.state.owner.name)
     }
 
+    /// Its part of the hierarchy, which has what is charged to it.
+    #[must_use]
+    pub fn memory(&self) -> &stillpoint_lru::Tenant {
+        &self.state.owner.memcg
+    }
+
     /// Whether it has been deleted: then it has no items, and stores are refused.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
