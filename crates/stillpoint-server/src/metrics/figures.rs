@@ -61,7 +61,7 @@ const REFUSED: [(&str, Count); 2] = [
 
 /// What the store counts of a tenant, beside what commands do.
 type Event = (&'static str, &'static str, fn(&TenantStatistics) -> u64);
-const EVENTS: [Event; 6] = [
+const EVENTS: [Event; 7] = [
     ("stillcache_stored_items", "Items that were stored", |all| {
         all.stored
     }),
@@ -84,6 +84,11 @@ const EVENTS: [Event; 6] = [
         "stillcache_expired_unfetched_items",
         "Items that have expired and were never read",
         |all| all.expired_unfetched,
+    ),
+    (
+        "stillcache_flushed_items",
+        "Items that flush_all has removed",
+        |all| all.flushed,
     ),
     (
         "stillcache_compacted_items",
@@ -135,7 +140,7 @@ type Counters = [u64; COUNTERS];
 #[derive(Default)]
 struct Seen {
     /// By the address of each, which is no other's while there is a handle of it.
-    tenants: HashMap<usize, (Weak<Space>, Arc<str>, Counters)>,
+    tenants: HashMap<usize, (Weak<Space>, Counters)>,
     /// What those came to that are gone.
     gone: [u64; COUNTERS],
 }
@@ -159,7 +164,7 @@ impl Figures {
         let directory = self.shared.directory();
         let mut seen = lock(&self.seen);
         let mut now = TenantStatistics::default();
-        let (mut here, mut new) = (HashMap::new(), Vec::new());
+        let mut here = HashMap::new();
         for space in directory.spaces.values() {
             let figures = space.tenant.statistics();
             let commands = Count::ALL.iter().map(|&count| space.absolute(count));
@@ -173,29 +178,24 @@ impl Figures {
             now.segment_bytes += figures.segment_bytes;
             now.index_bytes += figures.index_bytes;
             now.pinned_bytes += figures.pinned_bytes;
-            let label: Arc<str> = match &*space.name {
-                "" => DEFAULT.into(),
-                _ => Arc::clone(&space.name),
-            };
             let key = Arc::as_ptr(space).addr();
             if seen.tenants.remove(&key).is_none() {
-                new.push((Arc::clone(&label), space));
+                let label = match &*space.name {
+                    "" => DEFAULT,
+                    name => name,
+                };
+                // One with the name that the sum of others has is in no series.
+                let _ = self.exporter.add_tenant(label, space.tenant.memory());
             }
-            here.insert(key, (Arc::downgrade(space), label, counters));
+            here.insert(key, (Arc::downgrade(space), counters));
         }
-        for (_, name, last) in std::mem::replace(&mut seen.tenants, here).into_values() {
+        for (_, last) in std::mem::replace(&mut seen.tenants, here).into_values() {
             for (sum, value) in seen.gone.iter_mut().zip(last) {
                 *sum += value;
             }
-            self.exporter.remove_tenant(&name);
-        }
-        // Behind those that are gone, of which one may have had the same name.
-        for (name, space) in new {
-            // One with the name that the sum of others has is in no series.
-            let _ = self.exporter.add_tenant(&name, space.tenant.memory());
         }
         let mut all = seen.gone;
-        for (.., counters) in seen.tenants.values() {
+        for (_, counters) in seen.tenants.values() {
             for (sum, value) in all.iter_mut().zip(counters) {
                 *sum += value;
             }

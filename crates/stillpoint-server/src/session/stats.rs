@@ -158,6 +158,8 @@ fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
         all.evicted_unfetched += now.evicted_unfetched.saturating_sub(then.evicted_unfetched);
         all.expired += now.expired.saturating_sub(then.expired);
         all.expired_unfetched += now.expired_unfetched.saturating_sub(then.expired_unfetched);
+        all.flushed += now.flushed.saturating_sub(then.flushed);
+        all.get_expired += now.get_expired.saturating_sub(then.get_expired);
         all.copied += now.copied.saturating_sub(then.copied);
         all.refused += now.refused.saturating_sub(then.refused);
         all.pinned_bytes += now.pinned_bytes;
@@ -238,6 +240,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
             .map(|&(name, count)| line(name, sum(&spaces, count))),
     );
     lines.extend([
+        line("get_expired", figures.get_expired),
         line("auth_cmds", threads(|thread| &thread.auth)),
         line("auth_errors", threads(|thread| &thread.auth_errors)),
         line("bytes_read", threads(|thread| &thread.bytes_read)),
@@ -265,7 +268,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("expired_unfetched", figures.expired_unfetched),
         line("evicted_unfetched", figures.evicted_unfetched),
         line("evictions", figures.evicted),
-        line("reclaimed", figures.expired),
+        line("reclaimed", figures.expired + figures.flushed),
         line("lrutail_reflocked", 0),
         line("segment_bytes", figures.segment_bytes),
         line("segments", figures.segments),
@@ -382,7 +385,7 @@ fn items(session: &Session, cx: &Context<'_>) -> Lines {
         line("items:1:evicted", figures.evicted),
         line("items:1:evicted_unfetched", figures.evicted_unfetched),
         line("items:1:outofmemory", figures.refused),
-        line("items:1:reclaimed", figures.expired),
+        line("items:1:reclaimed", figures.expired + figures.flushed),
         line("items:1:crawler_reclaimed", figures.expired),
         line("items:1:expired_unfetched", figures.expired_unfetched),
     ]
@@ -475,7 +478,7 @@ fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Li
         line("total_items", figures.stored),
         line("evictions", figures.evicted),
         line("evicted_unfetched", figures.evicted_unfetched),
-        line("reclaimed", figures.expired),
+        line("reclaimed", figures.expired + figures.flushed),
         line("expired_unfetched", figures.expired_unfetched),
         line("compacted_items", figures.copied),
         line("refused", figures.refused),

@@ -110,6 +110,10 @@ impl Tenant {
         let space = self.state.space(now, &section);
         let found = space.find(hash, key, &section)?;
         if found.item.is_expired(now) {
+            if mark {
+                let count = &self.state.owner.events.get_expired;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
             return None;
         }
         let item = Item::new(found, hash, now, space, &section);
@@ -449,6 +453,8 @@ impl Tenant {
             evicted_unfetched: load(&events.evicted_unfetched),
             expired: load(&events.expired),
             expired_unfetched: load(&events.expired_unfetched),
+            flushed: load(&events.flushed),
+            get_expired: load(&events.get_expired),
             copied: load(&events.copied),
             refused: load(&events.refused),
             pinned_bytes: load(&owner.pinned),
