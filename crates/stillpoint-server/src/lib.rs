@@ -11,6 +11,8 @@ pub mod config;
 #[doc(hidden)]
 pub mod fuzz;
 mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod net;
 mod output;
 mod process;

@@ -1,10 +1,13 @@
 //! A server: started, reloaded, stopped.
 
+#[cfg(feature = "metrics")]
+use crate::metrics::Endpoint;
 use crate::{
     config::Settings,
     log::Log,
     net::{
         listen::{Acceptor, Open, Told, notify},
+        tls::Certificate,
         wake::Waker,
         worker::{Inbox, Worker},
     },
@@ -49,6 +52,8 @@ pub struct Server {
     acceptor: Acceptor,
     waker: Arc<Waker>,
     workers: Vec<JoinHandle<()>>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<Endpoint>,
 }
 
 impl std::fmt::Debug for Server {
@@ -147,7 +152,8 @@ impl Server {
             Box::new(move || wake.wake()),
         ));
         if let Some(files) = &shared.settings.tls {
-            shared.read_certificate(files).map_err(io::Error::other)?;
+            let certificate = Certificate::load(files).map_err(io::Error::other)?;
+            shared.show_certificate(files, certificate);
         }
         let (tenants, users) = (
             shared.settings.tenants.clone(),
@@ -165,9 +171,34 @@ impl Server {
         for open in &listeners {
             shared.log.note(format_args!("listens on {}", open.name));
         }
+        #[cfg(not(feature = "metrics"))]
+        if shared.settings.metrics.is_some() {
+            let error =
+                "--metrics: this program was built without it; build with the feature `metrics`";
+            return Err(abandon(&shared, &inboxes, io::Error::other(error)));
+        }
+        #[cfg(feature = "metrics")]
+        let metrics = shared.settings.metrics.map(|address| {
+            Endpoint::start(&shared, address).map_err(|error| {
+                io::Error::new(error.kind(), format!("--metrics {address}: {error}"))
+            })
+        });
+        #[cfg(feature = "metrics")]
+        let metrics = metrics
+            .transpose()
+            .map_err(|error| abandon(&shared, &inboxes, error))?;
+        #[cfg(feature = "metrics")]
+        if let Some(endpoint) = &metrics {
+            let address = endpoint.address();
+            shared
+                .log
+                .note(format_args!("metrics at http://{address}/metrics"));
+        }
         let acceptor = Acceptor::new(Arc::clone(&shared), listeners, inboxes.clone(), &waker)
             .map_err(|error| abandon(&shared, &inboxes, error))?;
         Ok(Self {
+            #[cfg(feature = "metrics")]
+            metrics,
             shared,
             acceptor,
             waker,
@@ -185,6 +216,16 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.acceptor.addresses()
+    }
+
+    /// Where it answers with metrics.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        #[cfg(feature = "metrics")]
+        let address = self.metrics.as_ref().map(Endpoint::address);
+        #[cfg(not(feature = "metrics"))]
+        let address = None;
+        address
     }
 
     /// Serves until it is asked to stop, by its handle, a client, or a signal.
@@ -226,6 +267,8 @@ impl Server {
     /// Stops the threads, and waits for them.
     fn end(&mut self) {
         self.shared.stop();
+        #[cfg(feature = "metrics")]
+        drop(self.metrics.take());
         self.acceptor.wake_workers();
         for worker in self.workers.drain(..) {
             // One that has panicked has said so.
@@ -277,11 +320,12 @@ impl Server {
         if now.tls.is_some() != settings.tls.is_some() {
             return Err("TLS cannot be switched on or off without a restart".into());
         }
-        if let Some(files) = &settings.tls {
-            self.shared.read_certificate(files)?;
-        }
+        let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
         apply(&self.shared, &settings.tenants, settings.users)?;
-        // Last, as it may evict: not for what fails.
+        // From here on nothing fails.
+        if let (Some(files), Some(certificate)) = (&settings.tls, certificate) {
+            self.shared.show_certificate(files, certificate);
+        }
         if settings.limit != limit {
             self.shared.store.set_limit(settings.limit);
         }

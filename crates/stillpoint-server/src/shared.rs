@@ -165,13 +165,11 @@ impl Shared {
         result
     }
 
-    /// Reads the certificate from its files: clients that come from now on are shown it. What is wrong with them changes nothing.
-    pub(crate) fn read_certificate(&self, files: &Tls) -> Result<(), String> {
-        let certificate = Certificate::load(files)?;
+    /// Shows a certificate, read from those files, to clients that come from now on.
+    pub(crate) fn show_certificate(&self, files: &Tls, certificate: Certificate) {
         *lock(&self.certificate) = Some((files.clone(), certificate));
         let now = self.store.now();
         self.totals.certificate_read.store(now, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Asks all threads to stop.

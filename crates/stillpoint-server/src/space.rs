@@ -79,7 +79,8 @@ impl Space {
         &self.counts[thread]
     }
 
-    fn absolute(&self, count: Count) -> u64 {
+    /// What was counted since the start.
+    pub(crate) fn absolute(&self, count: Count) -> u64 {
         let of = |counts: &CachePadded<Counts>| counts.0[count as usize].load(Ordering::Relaxed);
         self.counts.iter().map(of).sum()
     }

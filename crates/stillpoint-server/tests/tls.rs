@@ -3,144 +3,24 @@
 
 mod common;
 
-use common::{Client, Running, socket_path, until};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore, StreamOwned,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+use common::{
+    Client, Running, socket_path,
+    tls::{Authority, Encrypted, ask, connect, start, write},
+    until,
 };
 use std::{
     fs,
     io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
-    sync::Arc,
     time::Duration,
 };
 use stillpoint_server::{
-    config::{Address, ClientCertificates, Listener, Settings, Tls},
+    config::{ClientCertificates, Settings, Tenant},
     server::Server,
+    store::Limits,
 };
-
-/// An authority, whose certificates are in files of its own.
-struct Authority {
-    certificate: rcgen::Certificate,
-    issuer: Issuer<'static, KeyPair>,
-    files: Tls,
-}
-
-fn write(path: &PathBuf, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).unwrap();
-        let authority = Self {
-            certificate,
-            issuer: Issuer::new(params, key),
-            files: Tls {
-                chain: socket_path("chain.pem"),
-                key: socket_path("key.pem"),
-                authority: Some(socket_path("authority.pem")),
-                ..Tls::default()
-            },
-        };
-        write(
-            authority.files.authority.as_ref().unwrap(),
-            &authority.certificate.pem(),
-        );
-        authority.renew();
-        authority
-    }
-
-    fn issue(&self, name: &str) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    /// Writes another certificate for the server.
-    fn renew(&self) {
-        let (chain, key) = self.issue("localhost");
-        write(&self.files.chain, &chain);
-        write(&self.files.key, &key);
-    }
-
-    /// A client that trusts it, with a certificate or without.
-    fn client(&self, shows: bool) -> Arc<ClientConfig> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.der().clone()).unwrap();
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
-        Arc::new(match shows {
-            false => builder.with_no_client_auth(),
-            true => {
-                let (chain, key) = self.issue("client");
-                let chain = CertificateDer::from_pem_slice(chain.as_bytes()).unwrap();
-                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-                builder.with_client_auth_cert(vec![chain], key).unwrap()
-            }
-        })
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        for file in self.files.files() {
-            let _ = fs::remove_file(file);
-        }
-    }
-}
-
-fn start(authority: &Authority, change: impl FnOnce(&mut Settings)) -> (Running, SocketAddr) {
-    let mut settings = Settings {
-        listeners: vec![Listener {
-            address: Address::Tcp("127.0.0.1:0".parse().unwrap()),
-            mode: 0,
-            tenant: String::new(),
-            admin: false,
-            tls: true,
-        }],
-        tls: Some(authority.files.clone()),
-        ..Settings::default()
-    };
-    change(&mut settings);
-    let (running, addresses) = common::start_listening(settings);
-    (running, addresses[0])
-}
-
-type Encrypted = StreamOwned<ClientConnection, TcpStream>;
-
-fn connect(address: SocketAddr, config: Arc<ClientConfig>) -> Encrypted {
-    let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(60)))
-        .unwrap();
-    let name = ServerName::try_from("localhost").unwrap();
-    StreamOwned::new(ClientConnection::new(config, name).unwrap(), stream)
-}
-
-#[track_caller]
-fn ask(client: &mut Encrypted, command: &[u8], expected: &[u8]) {
-    client.write_all(command).unwrap();
-    let mut got = vec![0; expected.len()];
-    client.read_exact(&mut got).unwrap();
-    assert!(
-        got == expected,
-        "{:?}",
-        String::from_utf8_lossy(&got[..got.len().min(100)])
-    );
-}
 
 fn stat(running: &Running, name: &str) -> u64 {
     running.admin().stat("", name).parse().unwrap()
@@ -260,6 +140,48 @@ fn those_that_do_not_finish_a_handshake_are_dropped() {
     running.client().ask("get k\r\n", "END\r\n");
 }
 
+/// What was asked before the end is answered, also where the socket does not take it at once.
+#[test]
+fn one_that_sends_no_more_still_gets_its_answers() {
+    let authority = Authority::new();
+    let (_running, address) = start(&authority, |_| {});
+    let mut client = connect(address, authority.client(false));
+    let set = [&b"set k 0 0 900000\r\n"[..], &[b'x'; 900_000], b"\r\n"].concat();
+    ask(&mut client, &set, b"STORED\r\n");
+    client.write_all(&b"get k\r\n".repeat(20)).unwrap();
+    client.conn.send_close_notify();
+    client.flush().unwrap();
+    client.sock.shutdown(Shutdown::Write).unwrap();
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).unwrap();
+    let answer = [
+        &b"VALUE k 0 900000\r\n"[..],
+        &[b'x'; 900_000],
+        b"\r\nEND\r\n",
+    ]
+    .concat();
+    assert_eq!(got.len(), 20 * answer.len());
+    assert!(got == answer.repeat(20));
+}
+
+/// `ssl_handshake_errors` is about all, so that a tenant that has neighbours is not told it.
+#[test]
+fn a_tenant_is_not_told_of_others_handshakes() {
+    let authority = Authority::new();
+    let (running, _) = start(&authority, |settings| {
+        settings.tenants.push(Tenant {
+            name: "other".into(),
+            prefixes: Vec::new(),
+            limits: Limits::default(),
+        });
+    });
+    let told = |mut client: Client| {
+        let lines = client.lines("stats");
+        lines.iter().any(|line| line.contains("handshake"))
+    };
+    assert!(told(running.admin()) && !told(running.client()));
+}
+
 #[test]
 fn one_that_does_not_read_costs_a_bounded_amount() {
     let authority = Authority::new();
@@ -286,15 +208,70 @@ fn one_that_does_not_read_costs_a_bounded_amount() {
 }
 
 #[test]
-fn a_certificate_that_is_none_is_refused_at_the_start() {
-    let authority = Authority::new();
-    write(&authority.files.chain, "none\n");
-    let settings = Settings {
-        listeners: vec![common::listener(socket_path("none"), "", false)],
-        tls: Some(authority.files.clone()),
-        log: false,
-        ..Settings::default()
+fn what_is_wrong_with_the_files_is_said() {
+    let wrong = |change: &dyn Fn(&mut Authority), says: &str| {
+        let mut authority = Authority::new();
+        change(&mut authority);
+        let socket = socket_path("none");
+        let settings = Settings {
+            listeners: vec![common::listener(socket.clone(), "", false)],
+            tls: Some(authority.files.clone()),
+            log: false,
+            ..Settings::default()
+        };
+        let error = Server::start(settings).unwrap_err().to_string();
+        assert!(
+            error.starts_with("TLS: ") && error.contains(says),
+            "{error}"
+        );
+        assert!(
+            !socket.exists(),
+            "a server that does not start leaves no socket"
+        );
     };
-    let error = Server::start(settings).unwrap_err().to_string();
-    assert!(error.contains("there is no certificate in it"), "{error}");
+    let mode = |file: &PathBuf, mode| {
+        fs::set_permissions(file, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    wrong(
+        &|a| write(&a.files.chain, "none\n"),
+        "there is no certificate in it",
+    );
+    wrong(
+        &|a| a.files.chain = "/nonexistent/chain".into(),
+        "/nonexistent/chain: No such file",
+    );
+    wrong(&|a| a.files.chain = std::env::temp_dir(), "Is a directory");
+    wrong(
+        &|a| write(&a.files.chain, &"x".repeat((1 << 20) + 1)),
+        "larger than 1 MiB",
+    );
+    wrong(
+        &|a| write(&a.files.key, "none\n"),
+        "there is no private key in it",
+    );
+    let locked =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAA=\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    wrong(&|a| write(&a.files.key, locked), "behind a password");
+    wrong(
+        &|a| write(&a.files.key, &a.issue("localhost").1),
+        "the key is not that of",
+    );
+    for open in [0o604, 0o602, 0o601] {
+        wrong(&|a| mode(&a.files.key, open), "chmod 0600");
+    }
+    let asks = |a: &mut Authority| a.files.clients = ClientCertificates::Optional;
+    wrong(
+        &|a| {
+            asks(a);
+            a.files.authority = None;
+        },
+        "ssl_ca_cert, or authority",
+    );
+    wrong(
+        &|a| {
+            asks(a);
+            write(a.files.authority.as_ref().unwrap(), "none\n");
+        },
+        "there is no certificate in it",
+    );
 }

@@ -7,9 +7,13 @@ use crate::{space::User, store::Limits};
 use serde::Deserialize;
 use std::{
     fs,
+    net::SocketAddr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
+
+/// Where exporters of memcached listen.
+const METRICS_PORT: u16 = 9150;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -24,6 +28,7 @@ struct File {
     buffer_limit: Option<Bytes>,
     shutdown: Option<bool>,
     auth_file: Option<PathBuf>,
+    metrics: Option<String>,
     user_name: Option<String>,
     tls: Option<FileTls>,
     #[serde(default)]
@@ -44,6 +49,8 @@ struct FileTls {
     client_certificates: FileClients,
     #[serde(default)]
     min_version: FileVersion,
+    #[serde(default)]
+    sessions: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,6 +83,8 @@ impl From<FileTls> for Tls {
                 FileClients::Required => ClientCertificates::Required,
             },
             only_1_3: matches!(file.min_version, FileVersion::V13),
+            sessions: file.sessions,
+            ..Self::default()
         }
     }
 }
@@ -166,9 +175,12 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     settings.send_timeout = file.send_timeout.unwrap_or(settings.send_timeout);
     settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
     settings.auth_file = file.auth_file.or(settings.auth_file.take());
+    if let Some(address) = &file.metrics {
+        settings.metrics = Some(one_address(address)?);
+    }
     settings.user = file.user_name.or(settings.user.take());
-    let tls = file.tls.is_some();
     settings.tls = file.tls.map(Tls::from).or(settings.tls.take());
+    let tls = settings.tls.is_some();
     for listener in file.listen {
         settings.listeners.extend(listeners(listener, tls)?);
     }
@@ -201,6 +213,16 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
         settings.users = Some(users);
     }
     Ok(())
+}
+
+/// The address to ask for metrics at.
+pub(super) fn one_address(address: &str) -> Result<SocketAddr, String> {
+    match resolve(address, METRICS_PORT)?[..] {
+        [address] => Ok(address),
+        _ => Err(format!(
+            "metrics: {address} has several addresses; give one"
+        )),
+    }
 }
 
 fn listeners(listener: FileListener, tls: bool) -> Result<Vec<Listener>, String> {

@@ -88,11 +88,14 @@ pub struct Flags {
     /// Write the process's number to a file
     #[arg(short = 'P', long)]
     pub pidfile: Option<PathBuf>,
+    /// Answer GET /metrics at that address with OpenMetrics; the port is 9150 if none is given
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<String>,
     /// TOML file with tenants, users, listeners and the rest
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Options: idle_timeout=SECONDS, send_timeout=SECONDS; for -Z ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=tlsv1.2 or tlsv1.3; memcached's for slabs and lists are ignored
+    /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=2 or 3 (TLS 1.2, 1.3), ssl_session_cache, ssl_wbuf_size=KIB; memcached's for slabs and lists are ignored
     #[arg(short = 'o', long = "extended", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Print the version
@@ -140,6 +143,9 @@ impl Flags {
     /// What is wrong, and what to do.
     pub fn over(&self, mut settings: Settings) -> Result<(Settings, Vec<String>), String> {
         let mut notes = Vec::new();
+        if self.enable_ssl {
+            settings.tls = Some(Tls::default());
+        }
         if let Some(path) = &self.config {
             file::read(path, &mut settings)?;
         }
@@ -179,11 +185,11 @@ impl Flags {
         if self.udp_port.is_some_and(|port| port != 0) {
             notes.push("-U: UDP is not spoken; clients of memcached have not used it by default since 1.5.6".into());
         }
-        if self.enable_ssl && settings.tls.is_none() {
-            settings.tls = Some(Tls::default());
-        }
         for option in self.options.iter().filter(|option| !option.is_empty()) {
             self.option(option, &mut settings, &mut notes)?;
+        }
+        if let Some(address) = &self.metrics {
+            settings.metrics = Some(file::one_address(address)?);
         }
         if let Some(path) = &self.auth_file {
             settings.auth_file = Some(path.clone());
@@ -216,8 +222,8 @@ impl Flags {
         match name {
             "idle_timeout" => settings.idle_timeout = seconds()?,
             "send_timeout" => settings.send_timeout = seconds()?,
+            _ if name.starts_with("ssl_") => ssl(name, value, settings)?,
             // For tests; not in the help.
-            _ if name.starts_with("ssl_") => self.ssl(name, value, settings)?,
             "admin" => settings.admin_clients = true,
             "debug" => settings.debug = true,
             _ if IGNORED.contains(&name)
@@ -228,31 +234,6 @@ impl Flags {
                 if self.verbose > 0 {
                     notes.push(format!("-o {name}: is about slabs, lists or buffers that do not exist here; ignored"));
                 }
-            }
-            _ => return Err(format!("-o {name}: there is no such option; see --help")),
-        }
-        Ok(())
-    }
-
-    /// An option for TLS. Without -Z it is for nothing, as with memcached.
-    fn ssl(&self, name: &str, value: &str, settings: &mut Settings) -> Result<(), String> {
-        let mut without = Tls::default();
-        let tls = settings.tls.as_mut().unwrap_or(&mut without);
-        match (name, value) {
-            ("ssl_chain_cert", _) => tls.chain = value.into(),
-            ("ssl_key", _) => tls.key = value.into(),
-            ("ssl_ca_cert", _) => tls.authority = Some(value.into()),
-            ("ssl_verify_mode", "0") => tls.clients = ClientCertificates::None,
-            ("ssl_verify_mode", "1") => tls.clients = ClientCertificates::Optional,
-            ("ssl_verify_mode", "2" | "3") => tls.clients = ClientCertificates::Required,
-            ("ssl_min_version", "0" | "tlsv1.2") => tls.only_1_3 = false,
-            ("ssl_min_version", "1" | "tlsv1.3") => tls.only_1_3 = true,
-            // Sizes of buffers that are others here, and what ends with the connection.
-            ("ssl_wbuf_size" | "ssl_session_cache", _) => {}
-            ("ssl_verify_mode" | "ssl_min_version", _) => {
-                return Err(format!(
-                    "-o {name}={value}: there is no such value; see --help"
-                ));
             }
             _ => return Err(format!("-o {name}: there is no such option; see --help")),
         }
@@ -291,7 +272,7 @@ impl Flags {
             };
             for host in hosts {
                 let plain = host.strip_prefix("notls:");
-                let tls = self.enable_ssl && plain.is_none();
+                let tls = settings.tls.is_some() && plain.is_none();
                 for address in resolve(plain.unwrap_or(host), port)? {
                     settings
                         .listeners
@@ -308,6 +289,41 @@ impl Flags {
         }
         Ok(())
     }
+}
+
+/// An option for TLS. Without -Z it is for nothing, as with memcached.
+fn ssl(name: &str, value: &str, settings: &mut Settings) -> Result<(), String> {
+    let mut without = Tls::default();
+    let tls = settings.tls.as_mut().unwrap_or(&mut without);
+    match (name, value) {
+        ("ssl_chain_cert", _) => tls.chain = value.into(),
+        ("ssl_key", _) => tls.key = value.into(),
+        ("ssl_ca_cert", _) => tls.authority = Some(value.into()),
+        ("ssl_verify_mode", "0") => tls.clients = ClientCertificates::None,
+        ("ssl_verify_mode", "1") => tls.clients = ClientCertificates::Optional,
+        ("ssl_verify_mode", "2" | "3") => tls.clients = ClientCertificates::Required,
+        ("ssl_min_version", "2" | "tlsv1.2") => tls.only_1_3 = false,
+        ("ssl_min_version", "3" | "tlsv1.3") => tls.only_1_3 = true,
+        ("ssl_min_version", "0" | "1") => {
+            return Err(format!(
+                "-o ssl_min_version={value}: TLS 1.0 and 1.1 are not spoken; 2 is TLS 1.2, 3 is TLS 1.3"
+            ));
+        }
+        ("ssl_session_cache", "") => tls.sessions = true,
+        ("ssl_wbuf_size", _) => {
+            let kib = value.parse().ok().filter(|kib| (1..=1024).contains(kib));
+            let kib: usize =
+                kib.ok_or_else(|| format!("-o ssl_wbuf_size={value}: from 1 to 1024 KiB"))?;
+            tls.buffer = kib << 10;
+        }
+        ("ssl_verify_mode" | "ssl_min_version", _) => {
+            return Err(format!(
+                "-o {name}={value}: there is no such value; see --help"
+            ));
+        }
+        _ => return Err(format!("-o {name}: there is no such option; see --help")),
+    }
+    Ok(())
 }
 
 fn set<T: Copy>(setting: &mut T, flag: Option<T>) {
@@ -335,10 +351,22 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> 
 }
 
 fn warn(settings: &Settings, notes: &mut Vec<String>) {
+    if let Some(address) = settings.metrics
+        && !address.ip().is_loopback()
+    {
+        notes.push(format!(
+            "answers with metrics on {address}: all who reach it read them, names of tenants among them"
+        ));
+    }
+    let shown = settings
+        .tls
+        .as_ref()
+        .is_some_and(|tls| tls.clients == ClientCertificates::Required);
     for listener in &settings.listeners {
         if let Address::Tcp(address) = listener.address
             && !address.ip().is_loopback()
             && !settings.authenticates()
+            && !(listener.tls && shown)
         {
             notes.push(format!(
                 "listens on {address} without authentication: all who reach it read and write; use -Y FILE, or -l 127.0.0.1"
@@ -422,6 +450,9 @@ mod tests {
             "-Z -o ssl_chain_cert=c",
             "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_verify_mode=9",
             "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_ciphers=x",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_min_version=1",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_wbuf_size=2000",
+            "-Z -o ssl_chain_cert=c,ssl_key=k,ssl_wbuf_size=0",
             "-Y /nonexistent",
             "--config /nonexistent",
         ] {
@@ -442,15 +473,53 @@ mod tests {
                 authority: Some("a".into()),
                 clients: ClientCertificates::Required,
                 only_1_3: true,
+                ..Tls::default()
             })
         );
         let (none, _) = settings("-o ssl_chain_cert=c,ssl_key=k").unwrap();
         assert!(none.tls.is_none() && !none.listeners[0].tls);
+        // Where the certificate is named makes no difference.
+        let files = "-o ssl_chain_cert=c,ssl_key=k";
+        let section = "[tls]\nchain = \"c\"\nkey = \"k\"\n";
+        let listen = "[[listen]]\naddress = \"127.0.0.1:7\"\n";
+        for (flags, text) in [
+            ("-l 127.0.0.1:5,notls:127.0.0.1:6", section.to_owned()),
+            (&*format!("-Z {files}"), listen.to_owned()),
+            ("", format!("{section}{listen}")),
+            (
+                "",
+                format!("{listen}[[listen]]\naddress = \"127.0.0.1:8\"\ntls = false\n{section}"),
+            ),
+        ] {
+            let path =
+                std::env::temp_dir().join(format!("stillcache-{}-tls.toml", std::process::id()));
+            std::fs::write(&path, &text).unwrap();
+            let (all, _) = settings(&format!("{flags} --config {}", path.display())).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            for listener in &all.listeners {
+                let plain =
+                    ["127.0.0.1:6", "127.0.0.1:8"].contains(&&*listener.address.to_string());
+                assert_eq!(listener.tls, !plain, "{flags} {text} {}", listener.address);
+            }
+        }
     }
 
     #[test]
     fn a_public_address_without_authentication_warns() {
         assert!(settings("-l 0.0.0.0").unwrap().1[0].contains("without authentication"));
+        let tls = |mode, listen| {
+            let files = "ssl_chain_cert=c,ssl_key=k,ssl_ca_cert=a";
+            let line = format!("-Z -l {listen} -o {files},ssl_verify_mode={mode}");
+            settings(&line).unwrap().1.len()
+        };
+        assert_eq!(
+            (
+                tls(1, "0.0.0.0"),
+                tls(2, "0.0.0.0"),
+                tls(2, "notls:0.0.0.0")
+            ),
+            (1, 0, 1)
+        );
         assert!(settings("-U 5").unwrap().1[0].contains("UDP"));
     }
 }

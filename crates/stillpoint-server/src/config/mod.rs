@@ -59,7 +59,7 @@ pub enum ClientCertificates {
 }
 
 /// The files of TLS, and what is asked of clients.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// The server's certificate and those that lead from there to an authority, as PEM.
     pub chain: PathBuf,
@@ -71,6 +71,24 @@ pub struct Tls {
     pub clients: ClientCertificates,
     /// Whether TLS 1.3 is spoken only, and not 1.2.
     pub only_1_3: bool,
+    /// How much of an answer is encrypted before the socket has taken what was before it, in bytes.
+    pub buffer: usize,
+    /// Whether the last 256 clients may come back without a full handshake.
+    pub sessions: bool,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self {
+            chain: PathBuf::new(),
+            key: PathBuf::new(),
+            authority: None,
+            clients: ClientCertificates::None,
+            only_1_3: false,
+            buffer: 16 << 10,
+            sessions: false,
+        }
+    }
 }
 
 impl Tls {
@@ -170,6 +188,8 @@ pub struct Settings {
     pub flags: Option<Arc<flags::Flags>>,
     /// TLS, if it is spoken anywhere.
     pub tls: Option<Tls>,
+    /// Where OpenMetrics are asked for by HTTP, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
     /// Where the process's number is written.
@@ -209,6 +229,7 @@ impl Default for Settings {
             users: None,
             flags: None,
             tls: None,
+            metrics: None,
             auth_file: None,
             pid_file: None,
             daemon: false,

@@ -40,6 +40,8 @@ pub(crate) struct Connection {
     pub(crate) waits_to_send: bool,
     /// [`Session::finished`] when the deadline was set.
     finished: u32,
+    /// Whether the deadline is that of its handshake.
+    handshakes: bool,
     /// What is charged for its buffers.
     charged: usize,
 }
@@ -87,6 +89,7 @@ impl Connection {
     ) -> Self {
         Self {
             fd,
+            handshakes: tls.is_some(),
             tls,
             session,
             input: Vec::new(),
@@ -215,8 +218,9 @@ impl Connection {
             Some(self.pending.left())
         };
         // What it has finished says nothing about what comes next.
-        if self.finished != self.session.finished() {
+        if self.finished != self.session.finished() || self.handshakes != handshakes {
             self.finished = self.session.finished();
+            self.handshakes = handshakes;
             self.deadline = 0;
         }
         match bytes {

@@ -186,12 +186,19 @@ impl Open {
     }
 
     /// Removes the file of a Unix socket that this process has made.
-    pub(crate) fn remove(&self) {
-        if self.owned
+    pub(crate) fn remove(&mut self) {
+        if std::mem::take(&mut self.owned)
             && let Address::Unix(path) = &self.setting.address
         {
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+impl Drop for Open {
+    /// Of a server that could not start; one that ends has done it by then.
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -442,10 +449,8 @@ impl Acceptor {
         totals.accept_paused_us.fetch_add(paused, Ordering::Relaxed);
     }
 
-    pub(crate) fn remove_sockets(&self) {
-        for open in &self.listeners {
-            open.remove();
-        }
+    pub(crate) fn remove_sockets(&mut self) {
+        self.listeners.iter_mut().for_each(Open::remove);
     }
 
     pub(crate) fn wake_workers(&self) {
@@ -534,11 +539,11 @@ mod tests {
             unreachable!("a Unix socket")
         };
         let theirs = UnixListener::bind(&path).unwrap();
-        let ours = Open::inherited(theirs.try_clone().unwrap().into(), false).unwrap();
+        let mut ours = Open::inherited(theirs.try_clone().unwrap().into(), false).unwrap();
         ours.remove();
         assert!(path.exists());
         drop((ours, theirs));
-        let ours = Open::bind(setting, 8).unwrap();
+        let mut ours = Open::bind(setting, 8).unwrap();
         ours.remove();
         assert!(!path.exists());
     }

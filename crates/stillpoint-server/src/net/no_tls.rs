@@ -41,6 +41,10 @@ impl Stream {
         match *self {}
     }
 
+    pub(crate) fn failure(&self) -> Option<&str> {
+        match *self {}
+    }
+
     pub(crate) fn footprint(&self) -> usize {
         match *self {}
     }

@@ -1,7 +1,8 @@
 //! TLS: a server's certificate, and the encrypted side of a connection.
 //!
-//! rustls does the protocol, over bytes. What it keeps for a connection has bounds: [`UNSENT`] of
-//! what the socket does not take, a record of what has arrived, a handshake of 64 KiB. The time of a
+//! rustls does the protocol, over bytes. What it keeps for a connection has bounds: [`Tls::buffer`] of
+//! what the socket does not take, and of what has arrived as much as may come without anything that
+//! can be executed: [`SILENT`], in a handshake with a certificate [`HANDSHAKE`]. The time of a
 //! handshake is bounded by the connection's deadline.
 
 use super::connection::{receive, send_slices};
@@ -13,56 +14,92 @@ use rustix::{fd::OwnedFd, io::Errno};
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::WebPkiClientVerifier,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
     version::{TLS12, TLS13},
 };
 use std::{
-    fs,
+    fs::File,
     io::{self, IoSlice, Read, Write},
     os::unix::fs::PermissionsExt,
     path::Path,
     sync::Arc,
 };
 
-/// How much of what is encrypted may be there that the socket has not taken.
-const UNSENT: usize = 64 << 10;
 /// After so many reads of the socket that gave nothing to be executed, other connections have their
 /// turn.
 const READS: u32 = 16;
-/// What a connection takes of memory beside what it has not sent: its keys, and a record that has
-/// not arrived whole.
-const FOOTPRINT: usize = 24 << 10;
+/// So much may arrive with nothing in it: a record has 18 KiB at most, beside which there are some
+/// that change keys. rustls alone would put 64 KiB together, and take empty records without end.
+const SILENT: usize = 20 << 10;
+/// The same for a handshake in which a client shows its certificate.
+const HANDSHAKE: usize = 64 << 10;
+/// What a connection takes of memory beside what arrives and what it has to execute or to send: its keys.
+const KEYS: usize = 8 << 10;
 const SLICES: usize = 16;
+/// More is in no file with certificates or a key.
+const FILE_MAX: u64 = 1 << 20;
 
 /// A certificate with its key, and what clients have to show.
 #[derive(Clone)]
-pub(crate) struct Certificate(Arc<ServerConfig>);
+pub(crate) struct Certificate {
+    config: Arc<ServerConfig>,
+    /// What may come of a client before its handshake is finished.
+    handshake: usize,
+    /// How much of what is encrypted may be there that the socket has not taken.
+    unsent: usize,
+}
+
+/// Reads a file with certificates or a key; the latter `secret`.
+fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
+    let mut file = File::open(path).map_err(|error| named(path, &error))?;
+    let metadata = file.metadata().map_err(|error| named(path, &error))?;
+    // Of the file that is open, whatever has its name by now.
+    let mode = metadata.permissions().mode();
+    if secret && mode & 0o007 != 0 {
+        return Err(named(path, &"others may read or change it; chmod 0600"));
+    }
+    let mut bytes = Vec::new();
+    (&mut file)
+        .take(FILE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| named(path, &error))?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(named(path, &"it is larger than 1 MiB"));
+    }
+    Ok(bytes)
+}
+
+fn named(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("TLS: {}: {error}", path.display())
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(&read(path, false)?)
+        .collect::<Result<_, _>>()
+        .map_err(|error| named(path, &error))?;
+    if all.is_empty() {
+        return Err(named(path, &"there is no certificate in it"));
+    }
+    Ok(all)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(&read(path, true)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => named(
+            path,
+            &"there is no private key in it, or only one behind a password",
+        ),
+        error => named(path, &error),
+    })
+}
 
 impl Certificate {
     /// Reads the files.
     pub(crate) fn load(files: &Tls) -> Result<Self, String> {
-        let named = |path: &Path, error: &dyn std::fmt::Display| {
-            format!("TLS: {}: {error}", path.display())
-        };
-        let read = |path: &Path| -> Result<Vec<CertificateDer<'static>>, String> {
-            let all: Vec<_> = CertificateDer::pem_file_iter(path)
-                .and_then(Iterator::collect)
-                .map_err(|error| named(path, &error))?;
-            if all.is_empty() {
-                return Err(named(path, &"there is no certificate in it"));
-            }
-            Ok(all)
-        };
-        let (chain, key) = (files.chain.as_path(), files.key.as_path());
-        let mode = fs::metadata(key)
-            .map_err(|error| named(key, &error))?
-            .permissions()
-            .mode();
-        if mode & 0o007 != 0 {
-            return Err(named(key, &"others may read or change it; chmod 0600"));
-        }
-        let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| named(key, &error))?;
         let provider = Arc::new(ring::default_provider());
         let versions: &[_] = match files.only_1_3 {
             true => &[&TLS13],
@@ -73,10 +110,10 @@ impl Certificate {
             .map_err(|error| format!("TLS: {error}"))?;
         let builder = match (&files.authority, files.clients) {
             (_, ClientCertificates::None) => builder.with_no_client_auth(),
-            (None, _) => return Err("TLS: certificates of clients need a file of authorities that vouch for them: ssl_ca_cert, or ca".into()),
+            (None, _) => return Err("TLS: certificates of clients need a file of authorities that vouch for them: ssl_ca_cert, or authority in the file".into()),
             (Some(path), wanted) => {
                 let mut roots = RootCertStore::empty();
-                for root in read(path)? {
+                for root in certificates(path)? {
                     roots.add(root).map_err(|error| named(path, &error))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -87,10 +124,31 @@ impl Certificate {
                 builder.with_client_cert_verifier(verifier.build().map_err(|error| named(path, &error))?)
             }
         };
-        let config = builder
-            .with_single_cert(read(chain)?, secret)
-            .map_err(|error| named(chain, &error))?;
-        Ok(Self(Arc::new(config)))
+        let (chain, key) = (files.chain.as_path(), files.key.as_path());
+        let mut config = builder
+            .with_single_cert(certificates(chain)?, private_key(key)?)
+            .map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => {
+                    format!(
+                        "TLS: {}: the key is not that of {}",
+                        key.display(),
+                        chain.display()
+                    )
+                }
+                error => named(chain, &error),
+            })?;
+        if !files.sessions {
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Self {
+            config: Arc::new(config),
+            unsent: files.buffer,
+            handshake: match files.clients {
+                ClientCertificates::None => SILENT,
+                _ => HANDSHAKE,
+            },
+        })
     }
 }
 
@@ -99,6 +157,14 @@ pub(crate) struct Stream {
     connection: ServerConnection,
     /// How much has been decrypted and not been read.
     plaintext: usize,
+    /// How much more may arrive before something is decrypted, or the handshake is finished.
+    room: usize,
+    /// What may arrive until the handshake is finished; 0 after that.
+    handshake: usize,
+    /// As of its certificate.
+    unsent: usize,
+    /// Why it was given up.
+    failure: Option<rustls::Error>,
 }
 
 /// Bytes to and from a socket that does not block.
@@ -131,11 +197,15 @@ fn errno(error: &io::Error) -> Errno {
 impl Stream {
     /// For a client that has just come. `None` without memory, or what else may be missing.
     pub(crate) fn new(certificate: &Certificate) -> Option<Self> {
-        let mut connection = ServerConnection::new(Arc::clone(&certificate.0)).ok()?;
-        connection.set_buffer_limit(Some(UNSENT));
+        let mut connection = ServerConnection::new(Arc::clone(&certificate.config)).ok()?;
+        connection.set_buffer_limit(Some(certificate.unsent));
         Some(Self {
             connection,
             plaintext: 0,
+            room: certificate.handshake,
+            handshake: certificate.handshake,
+            unsent: certificate.unsent,
+            failure: None,
         })
     }
 
@@ -150,15 +220,32 @@ impl Stream {
                 return Ok(bytes);
             }
             let read = self.connection.read_tls(&mut Socket(fd));
-            let ended = read.map_err(|error| errno(&error))? == 0;
+            let arrived = read.map_err(|error| errno(&error))?;
             let state = self.connection.process_new_packets();
             // What it answers by itself, in a handshake above all.
             let flushed = self.flush(fd);
-            let state = state.map_err(|_| Errno::PROTO)?;
+            let state = state.map_err(|error| {
+                self.failure = Some(error);
+                Errno::PROTO
+            })?;
             flushed?;
             self.plaintext = state.plaintext_bytes_to_read();
-            if self.plaintext == 0 && (ended || state.peer_has_closed()) {
+            self.room = self.room.saturating_sub(arrived);
+            if self.handshake > 0 && !self.connection.is_handshaking() {
+                self.handshake = 0;
+                self.room = SILENT;
+            }
+            if self.plaintext > 0 {
+                self.room = SILENT;
+                continue;
+            }
+            if arrived == 0 || state.peer_has_closed() {
                 return Ok(0);
+            }
+            if self.room == 0 {
+                let long = "more has come than a record has, and nothing in it";
+                self.failure = Some(rustls::Error::General(long.into()));
+                return Err(Errno::PROTO);
             }
         }
         // The next wait returns at once, if there is more.
@@ -180,7 +267,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Encrypts and sends what `output` has, as far as the socket takes it and [`UNSENT`] allows.
+    /// Encrypts and sends what `output` has, as far as the socket takes it and [`Tls::buffer`] allows.
     pub(crate) fn send(&mut self, fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
         let mut sent = 0;
         loop {
@@ -215,12 +302,17 @@ impl Stream {
         self.connection.is_handshaking()
     }
 
+    /// Why it was given up.
+    pub(crate) fn failure(&self) -> Option<impl std::fmt::Display> {
+        self.failure.as_ref()
+    }
+
     /// What it takes of the process's memory, at most.
     pub(crate) fn footprint(&self) -> usize {
-        match self.is_sending() {
-            true => FOOTPRINT + UNSENT,
-            false => FOOTPRINT,
-        }
+        let unsent = if self.is_sending() { self.unsent } else { 0 };
+        // What arrives is in a vector, which doubles.
+        let arriving = self.handshake.max(SILENT).next_power_of_two();
+        KEYS + arriving + self.plaintext + unsent
     }
 
     /// Says that nothing more comes, if the socket takes that.
@@ -233,5 +325,143 @@ impl Stream {
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Stream")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fuzz,
+        net::connection::Connection,
+        session::{Context, Session},
+    };
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
+    use std::os::unix::net::UnixStream;
+
+    type Client = StreamOwned<ClientConnection, UnixStream>;
+
+    /// A client that has not begun its handshake, and the server's end of the socket.
+    fn pair() -> (Client, OwnedFd, Box<Stream>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let certificate_of_server = Certificate {
+            config: Arc::new(config),
+            handshake: SILENT,
+            unsent: 16 << 10,
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::empty(),
+            None,
+        )
+        .unwrap();
+        let client = StreamOwned::new(connection, UnixStream::from(theirs));
+        let stream = Stream::new(&certificate_of_server).unwrap();
+        (client, ours, Box::new(stream))
+    }
+
+    /// Finishes the handshake. (Each side has said all that it can before the other reads.)
+    fn shake_hands(client: &mut Client, fd: &OwnedFd, stream: &mut Stream) {
+        while client.conn.is_handshaking() || stream.is_handshaking() {
+            while client.conn.wants_write() {
+                client.conn.write_tls(&mut client.sock).unwrap();
+            }
+            assert_eq!(stream.read(fd, &mut [0; 100]), Err(Errno::AGAIN));
+            if client.conn.is_handshaking() {
+                client.conn.read_tls(&mut client.sock).unwrap();
+                client.conn.process_new_packets().unwrap();
+            }
+        }
+    }
+
+    /// One record with `bytes`.
+    fn record(client: &mut Client, bytes: &[u8]) -> Vec<u8> {
+        let mut record = Vec::new();
+        client.conn.writer().write_all(bytes).unwrap();
+        client.conn.write_tls(&mut record).unwrap();
+        record
+    }
+
+    #[test]
+    fn what_comes_with_nothing_in_it_is_bounded() {
+        let (mut client, fd, mut stream) = pair();
+        shake_hands(&mut client, &fd, &mut stream);
+        let mut buffer = [0; 16 << 10];
+        // However many have come, if there was something in them.
+        for _ in 0..20 {
+            let whole = record(&mut client, &[b'x'; 16_000]);
+            client.sock.write_all(&whole).unwrap();
+            assert_eq!(stream.read(&fd, &mut buffer), Ok(16_000));
+        }
+        assert_eq!(stream.room, SILENT);
+        // Of a connection that could hold no record.
+        stream.room = 4000;
+        let part = record(&mut client, &[b'x'; 16_000]);
+        client.sock.write_all(&part[..3000]).unwrap();
+        assert_eq!(stream.read(&fd, &mut buffer), Err(Errno::AGAIN));
+        assert!(stream.failure().is_none());
+        client.sock.write_all(&part[3000..5000]).unwrap();
+        assert_eq!(stream.read(&fd, &mut buffer), Err(Errno::PROTO));
+        assert!(
+            stream
+                .failure()
+                .unwrap()
+                .to_string()
+                .contains("nothing in it")
+        );
+    }
+
+    /// A client finishes its handshake and announces a value at once: that has the time that it would have over a plain connection.
+    #[test]
+    fn the_time_of_a_handshake_is_not_that_of_a_value() {
+        let shared = fuzz::new_shared(|_| {});
+        let directory = shared.directory();
+        let session: Session = fuzz::new_session(&directory, false, true);
+        let (mut client, fd, stream) = pair();
+        let mut connection = Connection::new(fd, Some(stream), session, 0);
+        connection.set_deadline(100, 30);
+        assert_eq!(connection.deadline, 130);
+        let stream = connection.tls.as_mut().unwrap();
+        shake_hands(&mut client, &connection.fd, stream);
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
+        let mut out = Output::default();
+        let mut cx = Context {
+            shared: &shared,
+            directory: &directory,
+            thread: 0,
+            now: shared.store.now(),
+            budget: 1000,
+            out: &mut out,
+            wake: &wake,
+        };
+        connection.session.feed(b"set k 0 0 90000\r\nx", &mut cx);
+        connection.set_deadline(125, 30);
+        assert_eq!(connection.deadline, 155);
+        // A little more does not extend it.
+        connection.set_deadline(126, 30);
+        assert_eq!(connection.deadline, 155);
     }
 }

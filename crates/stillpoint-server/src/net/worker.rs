@@ -504,11 +504,18 @@ impl Worker {
     }
 
     fn tell_connection(&self, index: usize, closed: Option<Close>) {
-        let session = &self.connections[index].session;
+        let connection = &self.connections[index];
+        let session = &connection.session;
         let card = &session.card;
-        self.shared.log.detail(|| match closed {
-            None => format!("<{} new client {}", session.id, card.peer),
-            Some(reason) => format!("<{} closed: {}", session.id, reason.name()),
+        self.shared.log.detail(|| {
+            let tls = connection.tls.as_ref().and_then(|tls| tls.failure());
+            match (closed, tls) {
+                (None, _) => format!("<{} new client {}", session.id, card.peer),
+                (Some(reason), None) => format!("<{} closed: {}", session.id, reason.name()),
+                (Some(reason), Some(why)) => {
+                    format!("<{} closed: {}: TLS: {why}", session.id, reason.name())
+                }
+            }
         });
         if !self.shared.watchers.want(watch::CONNECTIONS) {
             return;

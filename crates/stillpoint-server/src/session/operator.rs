@@ -2,6 +2,7 @@
 
 use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
+    net::tls::Certificate,
     protocol::{
         escape,
         number::{parse_i32, parse_u32, push_u64},
@@ -172,8 +173,11 @@ impl Session {
         if !self.access.admin {
             return cx.out.line(NOT_ADMIN);
         }
-        match cx.shared.read_certificate(&files) {
-            Ok(()) => cx.out.line("OK"),
+        match Certificate::load(&files) {
+            Ok(certificate) => {
+                cx.shared.show_certificate(&files, certificate);
+                cx.out.line("OK");
+            }
             Err(error) => {
                 cx.shared.log.note(format_args!("not refreshed: {error}"));
                 cx.out

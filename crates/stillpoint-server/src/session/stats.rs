@@ -2,6 +2,7 @@
 
 use super::{Context, Session, operator};
 use crate::{
+    config::ClientCertificates,
     protocol::escape,
     shared::{Card, STATES, lock},
     space::{Count, Space},
@@ -91,7 +92,7 @@ fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
 }
 
 /// What is counted for all tenants together.
-const OF_ALL: [&str; 20] = [
+const OF_ALL: [&str; 24] = [
     "rusage_user",
     "rusage_system",
     "curr_connections",
@@ -110,6 +111,10 @@ const OF_ALL: [&str; 20] = [
     "listen_disabled_num",
     "time_in_listen_disabled_us",
     "conn_yields",
+    "ssl_handshake_errors",
+    "ssl_chain_cert",
+    "ssl_key",
+    "ssl_ca_cert",
     "log_watchers",
     "domain_socket",
 ];
@@ -153,6 +158,8 @@ fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
         all.evicted_unfetched += now.evicted_unfetched.saturating_sub(then.evicted_unfetched);
         all.expired += now.expired.saturating_sub(then.expired);
         all.expired_unfetched += now.expired_unfetched.saturating_sub(then.expired_unfetched);
+        all.flushed += now.flushed.saturating_sub(then.flushed);
+        all.get_expired += now.get_expired.saturating_sub(then.get_expired);
         all.copied += now.copied.saturating_sub(then.copied);
         all.refused += now.refused.saturating_sub(then.refused);
         all.pinned_bytes += now.pinned_bytes;
@@ -233,6 +240,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
             .map(|&(name, count)| line(name, sum(&spaces, count))),
     );
     lines.extend([
+        line("get_expired", figures.get_expired),
         line("auth_cmds", threads(|thread| &thread.auth)),
         line("auth_errors", threads(|thread| &thread.auth_errors)),
         line("bytes_read", threads(|thread| &thread.bytes_read)),
@@ -260,7 +268,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("expired_unfetched", figures.expired_unfetched),
         line("evicted_unfetched", figures.evicted_unfetched),
         line("evictions", figures.evicted),
-        line("reclaimed", figures.expired),
+        line("reclaimed", figures.expired + figures.flushed),
         line("lrutail_reflocked", 0),
         line("segment_bytes", figures.segment_bytes),
         line("segments", figures.segments),
@@ -312,7 +320,7 @@ fn settings(cx: &Context<'_>) -> Lines {
             crate::config::Address::Unix(path) => Some(path.display().to_string()),
             crate::config::Address::Tcp(_) => None,
         });
-    vec![
+    let mut lines = vec![
         line("maxbytes", cx.shared.store.limit()),
         line("maxconns", settings.max_connections),
         line("tcpport", settings.port),
@@ -337,7 +345,35 @@ fn settings(cx: &Context<'_>) -> Lines {
         line("watch_enabled", yes(settings.watch)),
         line("idle_timeout", settings.idle_timeout),
         line("send_timeout", settings.send_timeout),
-    ]
+        line("ssl_enabled", yes(settings.tls.is_some())),
+    ];
+    // Those that were read last.
+    if let Some((tls, _)) = &*lock(&cx.shared.certificate) {
+        let mode = match tls.clients {
+            ClientCertificates::None => 0,
+            ClientCertificates::Optional => 1,
+            ClientCertificates::Required => 2,
+        };
+        let version = if tls.only_1_3 { "tlsv1.3" } else { "tlsv1.2" };
+        let authority = tls.authority.as_ref();
+        lines.extend([
+            line("ssl_chain_cert", tls.chain.display()),
+            line("ssl_key", tls.key.display()),
+            line("ssl_verify_mode", mode),
+            // PEM, of ciphers that are not to be chosen.
+            line("ssl_keyformat", 1),
+            line("ssl_ciphers", "NULL"),
+            line(
+                "ssl_ca_cert",
+                authority.map_or("NULL".into(), |path| path.display().to_string()),
+            ),
+            line("ssl_wbuf_size", tls.buffer),
+            line("ssl_session_cache", yes(tls.sessions)),
+            line("ssl_kernel_tls", "no"),
+            line("ssl_min_version", version),
+        ]);
+    }
+    lines
 }
 
 /// There are no slab classes: what memcached says of each is here said of one.
@@ -349,7 +385,7 @@ fn items(session: &Session, cx: &Context<'_>) -> Lines {
         line("items:1:evicted", figures.evicted),
         line("items:1:evicted_unfetched", figures.evicted_unfetched),
         line("items:1:outofmemory", figures.refused),
-        line("items:1:reclaimed", figures.expired),
+        line("items:1:reclaimed", figures.expired + figures.flushed),
         line("items:1:crawler_reclaimed", figures.expired),
         line("items:1:expired_unfetched", figures.expired_unfetched),
     ]
@@ -442,7 +478,7 @@ fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Li
         line("total_items", figures.stored),
         line("evictions", figures.evicted),
         line("evicted_unfetched", figures.evicted_unfetched),
-        line("reclaimed", figures.expired),
+        line("reclaimed", figures.expired + figures.flushed),
         line("expired_unfetched", figures.expired_unfetched),
         line("compacted_items", figures.copied),
         line("refused", figures.refused),

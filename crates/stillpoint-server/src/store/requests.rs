@@ -119,6 +119,10 @@ pub struct TenantStatistics {
     pub expired: u64,
     /// Of those, how many no reader had asked for.
     pub expired_unfetched: u64,
+    /// Items that a flush has removed.
+    pub flushed: u64,
+    /// Reads that found an item which had expired.
+    pub get_expired: u64,
     /// Items that eviction or compaction has copied to another segment.
     pub copied: u64,
     /// Stores that were refused for a limit or without memory.
@@ -139,6 +143,8 @@ impl TenantStatistics {
         self.evicted_unfetched += other.evicted_unfetched;
         self.expired += other.expired;
         self.expired_unfetched += other.expired_unfetched;
+        self.flushed += other.flushed;
+        self.get_expired += other.get_expired;
         self.copied += other.copied;
         self.refused += other.refused;
         self.pinned_bytes += other.pinned_bytes;

@@ -122,6 +122,8 @@ pub struct Events {
     pub evicted_unfetched: AtomicU64,
     pub expired: AtomicU64,
     pub expired_unfetched: AtomicU64,
+    pub flushed: AtomicU64,
+    pub get_expired: AtomicU64,
     pub copied: AtomicU64,
     pub refused: AtomicU64,
 }
@@ -317,11 +319,9 @@ impl TenantState {
         let old = self.space.swap(new);
         // Release, pairs with `is_flushed`.
         old.flushed.store(true, Ordering::Release);
-        let stored = old.counts().stored;
-        self.owner
-            .events
-            .stored
-            .fetch_add(stored, Ordering::Relaxed);
+        let (counts, events) = (old.counts(), &self.owner.events);
+        events.stored.fetch_add(counts.stored, Ordering::Relaxed);
+        events.flushed.fetch_add(counts.items, Ordering::Relaxed);
     }
 
     /// Flushes if it is time to.

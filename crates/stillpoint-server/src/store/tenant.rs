@@ -61,6 +61,12 @@ impl Tenant {
         Arc::clone(&self.state.owner.name)
     }
 
+    /// Its part of the hierarchy, which has what is charged to it.
+    #[must_use]
+    pub fn memory(&self) -> &stillpoint_lru::Tenant {
+        &self.state.owner.memcg
+    }
+
     /// Whether it has been deleted: then it has no items, and stores are refused.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
@@ -104,6 +110,10 @@ impl Tenant {
         let space = self.state.space(now, &section);
         let found = space.find(hash, key, &section)?;
         if found.item.is_expired(now) {
+            if mark {
+                let count = &self.state.owner.events.get_expired;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
             return None;
         }
         let item = Item::new(found, hash, now, space, &section);
@@ -443,6 +453,8 @@ impl Tenant {
             evicted_unfetched: load(&events.evicted_unfetched),
             expired: load(&events.expired),
             expired_unfetched: load(&events.expired_unfetched),
+            flushed: load(&events.flushed),
+            get_expired: load(&events.get_expired),
             copied: load(&events.copied),
             refused: load(&events.refused),
             pinned_bytes: load(&owner.pinned),

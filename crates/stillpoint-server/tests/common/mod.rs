@@ -1,6 +1,9 @@
 //! A server in this process, and a client that speaks bytes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+#[cfg(feature = "tls")]
+pub mod tls;
+
 use std::{
     io::{Read, Write},
     net::SocketAddr,
@@ -20,6 +23,8 @@ pub struct Running {
     pub path: PathBuf,
     pub admin: PathBuf,
     pub handle: Handle,
+    /// Where it answers with metrics.
+    pub metrics: Option<SocketAddr>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,12 +59,13 @@ pub fn start_listening(mut settings: Settings) -> (Running, Vec<SocketAddr>) {
     settings.log = false;
     let server = Server::start(settings).expect("the server starts");
     let handle = server.handle();
-    let addresses = server.addresses();
+    let (addresses, metrics) = (server.addresses(), server.metrics_address());
     let thread = std::thread::spawn(move || server.run(None));
     let running = Running {
         path,
         admin,
         handle,
+        metrics,
         thread: Some(thread),
     };
     (running, addresses)

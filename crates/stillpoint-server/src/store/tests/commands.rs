@@ -177,6 +177,14 @@ fn items_expire_in_their_second_and_touch_moves_that() {
         (after.items, after.expired, after.expired_unfetched),
         (1, 1, 0)
     );
+    // Of `a` and of `b`, once each: what is not there is not found either, and a look is no read.
+    assert_eq!(value_of(&tenant, b"b"), None);
+    assert_eq!(tenant.peek(b"b", |_| ()), None);
+    assert_eq!(tenant.statistics().get_expired, 2);
+    assert_eq!(tenant.statistics().flushed, 0);
+    tenant.flush_all(0);
+    let after = tenant.statistics();
+    assert_eq!((after.items, after.flushed, after.expired), (0, 1, 1));
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! `--metrics`: what a scraper is told, and what others are refused.
+#![cfg(feature = "metrics")]
+
+mod common;
+
+use common::{Client, Running, until};
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+use stillpoint_server::{
+    config::{Settings, Tenant},
+    store::Limits,
+};
+
+fn start(change: impl FnOnce(&mut Settings)) -> (Running, SocketAddr) {
+    let mut settings = Settings {
+        metrics: Some("127.0.0.1:0".parse().unwrap()),
+        ..Settings::default()
+    };
+    change(&mut settings);
+    let running = common::start(settings);
+    let address = running.metrics.expect("it answers");
+    (running, address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream
+}
+
+/// The answer to a request: its head and its body.
+fn request(address: SocketAddr, bytes: &[u8]) -> (String, String) {
+    let mut stream = connect(address);
+    stream.write_all(bytes).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    (head.to_owned(), body.to_owned())
+}
+
+fn scrape(address: SocketAddr) -> String {
+    let (head, body) = request(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"));
+    assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())));
+    body
+}
+
+/// The value of a series.
+#[track_caller]
+fn value(body: &str, series: &str) -> f64 {
+    let found = body.lines().find_map(|line| {
+        line.strip_prefix(series)?
+            .strip_prefix(' ')?
+            .parse::<f64>()
+            .ok()
+    });
+    found.unwrap_or_else(|| panic!("no {series} in {body}"))
+}
+
+#[test]
+fn a_scraper_is_told_what_was_done() {
+    let (running, address) = start(|_| {});
+    let mut client = running.client();
+    client.ask("set k 0 0 5\r\nvalue\r\n", "STORED\r\n");
+    client.ask("get k none\r\n", "VALUE k 0 5\r\nvalue\r\nEND\r\n");
+    let mut admin = running.admin();
+    admin.ask("tenant create shop max=10m\r\n", "OK\r\n");
+    let body = scrape(address);
+    assert!(body.ends_with("# EOF\n"));
+    for (series, expected) in [
+        ("stillcache_commands_total{command=\"set\"}", 1.0),
+        ("stillcache_hits_total{command=\"get\"}", 1.0),
+        ("stillcache_misses_total{command=\"get\"}", 1.0),
+        ("stillcache_stored_items_total", 1.0),
+        ("stillcache_items", 1.0),
+        ("stillcache_connections", 2.0),
+        ("stillcache_tenants", 2.0),
+        ("stillcache_limit_bytes", 67_108_864.0),
+        ("stillpoint_tenant_max_bytes{tenant=\"shop\"}", 10_485_760.0),
+    ] {
+        assert_eq!(value(&body, series), expected, "{series}");
+    }
+    assert!(value(&body, "stillcache_segment_bytes") > 0.0);
+    assert!(value(&body, "stillcache_read_bytes_total") > 0.0);
+    assert!(body.contains("stillpoint_stalls_total{domain=\"global\"} 0\n"));
+    assert!(body.contains("{tenant=\"-\"}"));
+    // `stats reset` is about `stats`.
+    client.ask("stats reset\r\n", "RESET\r\n");
+    let body = scrape(address);
+    assert_eq!(value(&body, "stillcache_stored_items_total"), 1.0);
+}
+
+/// A sum over tenants does not fall when one of them is deleted, and one that comes again is another.
+#[test]
+fn no_counter_falls() {
+    let path = common::socket_path("shop");
+    let (running, address) = start(|settings| {
+        settings.tenants.push(Tenant {
+            name: "shop".into(),
+            prefixes: Vec::new(),
+            limits: Limits::default(),
+        });
+        let listener = common::listener(path.clone(), "shop", false);
+        settings.listeners.push(listener);
+    });
+    let mut admin = running.admin();
+    let shop = || {
+        let mut client = Client::connect(&path);
+        for _ in 0..3 {
+            client.ask("set k 0 0 1\r\nx\r\n", "STORED\r\n");
+        }
+    };
+    shop();
+    let series = "stillcache_commands_total{command=\"set\"}";
+    assert_eq!(value(&scrape(address), series), 3.0);
+    admin.ask("tenant delete shop\r\n", "OK\r\n");
+    // Also if it is there again at the next scrape.
+    admin.ask("tenant create shop\r\n", "OK\r\n");
+    shop();
+    let body = scrape(address);
+    assert_eq!(value(&body, series), 6.0);
+    assert_eq!(value(&body, "stillcache_stored_items_total"), 6.0);
+    let usage = "stillpoint_tenant_usage_bytes{tenant=\"shop\"}";
+    assert!(value(&body, usage) > 0.0);
+    admin.ask("tenant delete shop\r\n", "OK\r\n");
+    let body = scrape(address);
+    assert_eq!(value(&body, series), 6.0);
+    assert!(!body.contains("tenant=\"shop\""));
+}
+
+#[test]
+fn others_are_refused() {
+    let (_running, address) = start(|_| {});
+    let status = |bytes: &[u8]| request(address, bytes).0[9..12].to_owned();
+    assert_eq!(status(b"GET / HTTP/1.1\r\n\r\n"), "404");
+    assert_eq!(status(b"nonsense\r\n\r\n"), "400");
+    let (head, _) = request(address, b"POST /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 405") && head.contains("Allow: GET, HEAD\r\n"));
+    let long = [&b"GET /metrics HTTP/1.1\r\nX: "[..], &[b'x'; 20_000]].concat();
+    assert_eq!(status(&long), "431");
+    let (head, body) = request(address, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.contains("Content-Length: ") && body.is_empty());
+    // In pieces, and with more behind it.
+    let mut slow = connect(address);
+    for piece in [&b"GET /met"[..], b"rics HTTP/1.0\r\n\r", b"\nGET /"] {
+        slow.write_all(piece).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut text = String::new();
+    slow.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("# EOF\n"));
+}
+
+/// One that says nothing, or leaves, has its time; then others are answered. And a server that stops waits for none.
+#[test]
+fn those_that_say_nothing_hold_up_no_other_for_long() {
+    let (running, address) = start(|_| {});
+    let mut silent = connect(address);
+    drop(connect(address));
+    scrape(address);
+    assert!(matches!(silent.read(&mut [0]), Ok(0) | Err(_)));
+    let _silent = connect(address);
+    drop(running);
+    until(|| TcpStream::connect(address).is_err());
+}

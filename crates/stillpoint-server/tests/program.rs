@@ -1,0 +1,181 @@
+//! The program: its log, signals, descriptors.
+
+mod common;
+
+use common::until;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
+};
+
+/// `stillcache`, which ends when it is dropped.
+struct Program {
+    child: Child,
+    log: Arc<Mutex<String>>,
+}
+
+impl Program {
+    /// Starts it on a free port, with those arguments.
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stillcache"))
+            .args(["-p", "-1", "-v", "-t", "2"])
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::new(Mutex::new(String::new()));
+        let (lines, written) = (
+            BufReader::new(child.stderr.take().unwrap()),
+            Arc::clone(&log),
+        );
+        std::thread::spawn(move || {
+            for line in lines.lines() {
+                let line = line.unwrap() + "\n";
+                written.lock().unwrap().push_str(&line);
+            }
+        });
+        let program = Self { child, log };
+        until(|| program.says("threads\n"));
+        program
+    }
+
+    fn says(&self, text: &str) -> bool {
+        self.count(text) > 0
+    }
+
+    /// How often the log has that.
+    fn count(&self, text: &str) -> usize {
+        self.log.lock().unwrap().matches(text).count()
+    }
+
+    /// Where it listens.
+    fn address(&self) -> SocketAddr {
+        let log = self.log.lock().unwrap();
+        let (_, rest) = log.split_once("listens on tcp:").expect("it listens");
+        rest.lines().next().unwrap().parse().unwrap()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_child(&self.child);
+        kill_process(id, signal).unwrap();
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .unwrap()
+            .count()
+    }
+
+    /// Ends it as a service manager does.
+    fn end(mut self) {
+        self.signal(Signal::TERM);
+        assert!(self.child.wait().unwrap().success());
+        until(|| self.says("stops on signal 15\n"));
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use super::*;
+    use common::tls::{Authority, ask, connect, write};
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+        time::Duration,
+    };
+
+    fn start(authority: &Authority) -> Program {
+        let files = format!(
+            "ssl_chain_cert={},ssl_key={}",
+            authority.files.chain.display(),
+            authority.files.key.display()
+        );
+        Program::start(&["-Z", "-o", &files])
+    }
+
+    #[test]
+    fn a_signal_has_the_certificate_read_again() {
+        let authority = Authority::new();
+        let program = start(&authority);
+        let address = program.address();
+        let config = authority.client(false);
+        let new = || {
+            let mut client = connect(address, config.clone());
+            ask(&mut client, b"mn\r\n", b"MN\r\n");
+            let shown = client.conn.peer_certificates().unwrap()[0].clone();
+            (client, shown)
+        };
+        let (mut early, old) = new();
+        let before = program.descriptors();
+        authority.renew();
+        assert_eq!(new().1, old);
+        program.signal(Signal::HUP);
+        until(|| program.count("stillcache: reloaded\n") == 1);
+        let (_, renewed) = new();
+        assert_ne!(renewed, old);
+        // A key of another certificate.
+        write(&authority.files.key, &authority.issue("localhost").1);
+        program.signal(Signal::HUP);
+        until(|| program.says("not reloaded: TLS: "));
+        assert!(program.says("the key is not that of"));
+        assert_eq!(new().1, renewed);
+        // Each reading closes its files.
+        authority.renew();
+        for count in 2..20 {
+            program.signal(Signal::HUP);
+            until(|| program.count("stillcache: reloaded\n") == count);
+        }
+        assert_ne!(new().1, renewed);
+        ask(&mut early, b"mn\r\n", b"MN\r\n");
+        until(|| program.descriptors() == before);
+        program.end();
+    }
+
+    #[test]
+    fn those_that_fail_leave_nothing_but_a_line() {
+        let authority = Authority::new();
+        let stranger = Authority::new();
+        let program = start(&authority);
+        let address = program.address();
+        let before = program.descriptors();
+        for _ in 0..50 {
+            // It speaks no TLS.
+            let mut plain = TcpStream::connect(address).unwrap();
+            plain
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            plain.write_all(b"get k\r\n").unwrap();
+            let _ = plain.read_to_end(&mut Vec::new());
+            // It does not trust this server.
+            let mut other = connect(address, stranger.client(false));
+            assert!(other.write_all(b"mn\r\n").is_err());
+        }
+        until(|| program.count("closed: error: TLS: ") == 100);
+        assert!(program.says("TLS: received fatal alert"));
+        until(|| program.descriptors() == before);
+        program.end();
+    }
+}
+
+#[test]
+fn it_serves_and_ends() {
+    let program = Program::start(&[]);
+    let before = program.descriptors();
+    let client = std::net::TcpStream::connect(program.address()).unwrap();
+    until(|| program.says("new client tcp:"));
+    drop(client);
+    until(|| program.says("closed: normal\n"));
+    until(|| program.descriptors() == before);
+    program.end();
+}
