@@ -6,7 +6,8 @@
 //! thread, and given to the subscriber by [`emit`]: a subscriber is user code, which may panic, block
 //! and use the library, so [`emit`] is called where no lock is held, and outside of sections.
 //!
-//! The queue has [`QUEUED`] places. What finds it full is lost, and counted in an event of its own.
+//! The queue has [`QUEUED`] places. What finds it full is lost, and counted in an event of its own;
+//! what is in it when the thread ends is lost, too. A forked child has none of its parent's events.
 //! While a thread gives events to a subscriber, what it does causes none: a subscriber that waits for
 //! a grace period in each event would never return.
 
@@ -101,6 +102,16 @@ pub fn emit() {
     queue::emit();
 }
 
+/// Like [`emit`], for a thread that does work of the domain `id` which user code must not wait for:
+/// the events may be other domains'.
+#[inline(always)]
+pub fn emit_within(id: u64) {
+    if is_pending() {
+        let panicked = crate::user_code::panics(id, emit);
+        debug_assert!(!panicked, "a subscriber's panic is caught");
+    }
+}
+
 /// Returns whether the thread has something for [`emit`].
 #[inline(always)]
 #[must_use]
@@ -113,7 +124,10 @@ pub fn is_pending() -> bool {
 
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
 mod queue {
-    use crate::user_code;
+    use crate::{
+        fork::{self, Process},
+        user_code,
+    };
     use std::cell::Cell;
     use tracing::{Level, level_filters::LevelFilter};
 
@@ -147,6 +161,19 @@ mod queue {
         events: [Cell<Queued>; QUEUED],
         len: Cell<usize>,
         lost: Cell<u64>,
+        /// In which they have happened; `None` before the first.
+        process: Cell<Option<Process>>,
+    }
+
+    impl Queue {
+        /// Forgets what was queued in another process: it is the parent's to give to a subscriber.
+        fn forget_parents(&self) {
+            let process = Some(fork::process());
+            if self.process.replace(process) != process {
+                self.len.set(0);
+                self.lost.set(0);
+            }
+        }
     }
 
     thread_local! {
@@ -155,6 +182,7 @@ mod queue {
                 events: [const { Cell::new(Queued::NONE) }; QUEUED],
                 len: Cell::new(0),
                 lost: Cell::new(0),
+                process: Cell::new(None),
             }
         };
     }
@@ -184,6 +212,7 @@ mod queue {
             return;
         }
         QUEUE.with(|queue| {
+            queue.forget_parents();
             let len = queue.len.get();
             match queue.events.get(len) {
                 Some(place) => {
@@ -210,11 +239,16 @@ mod queue {
     #[cold]
     fn emit_all() {
         QUEUE.with(|queue| {
+            queue.forget_parents();
+            let process = fork::process();
             // What the subscriber does adds nothing meanwhile, see `push`.
             let events = queue.events.each_ref().map(Cell::get);
             let (len, lost) = (queue.len.replace(0), queue.lost.replace(0));
             for event in &events[..len] {
                 user_code::tell(event.domain, || (event.emit)(&event.values));
+                if fork::process() != process {
+                    return;
+                }
             }
             if lost > 0 {
                 let domain = events[0].domain;

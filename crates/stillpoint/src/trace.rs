@@ -4,7 +4,7 @@
 //! Call sites may be anywhere, also under locks. Where events reach the subscriber says `emit`
 //! (`stillpoint-platform/src/trace.rs`). `scripts/trace/README.md` has the list for users.
 
-pub(crate) use crate::platform::trace::{emit, is_pending};
+pub(crate) use crate::platform::trace::{emit, emit_within, is_pending};
 use crate::platform::trace_event;
 
 trace_event! {

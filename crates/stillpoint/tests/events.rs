@@ -4,15 +4,20 @@
 
 mod common;
 
+#[cfg(target_os = "linux")]
+use common::forking::{Forked, end_after, fork_here, is_apart};
 use common::{Reader, eventually, number, quietly, returns};
 use std::{
     collections::HashMap,
+    future::Future,
     panic::{self, AssertUnwindSafe},
+    pin::pin,
     ptr::NonNull,
     sync::{
         Arc, Condvar, LazyLock, Mutex, Once,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    task::{Context, Waker},
     thread,
 };
 use stillpoint::Domain;
@@ -208,6 +213,11 @@ fn no_event_comes_inside_a_section() {
     domain.call(|| ());
     drop(guard);
     assert!(counts()[0] > before, "they come at its end");
+    // A section that does not hold up the grace period that is waited for in it.
+    let cookie = domain.start_poll();
+    let guard = domain.read_lock();
+    domain.cond_synchronize(cookie);
+    drop(guard);
     domain.barrier();
     assert_eq!(counts()[1], 0);
 }
@@ -233,6 +243,97 @@ fn a_subscriber_may_panic_and_use_the_library() {
         theirs.kvfree_barrier();
     });
     assert_eq!(domain.statistics().service_failures, 0);
+}
+
+/// The events that a thread has may be of another domain than the one whose pass it is in, which a
+/// barrier would wait for.
+#[test]
+fn a_barrier_for_the_pass_in_which_an_event_comes_is_refused() {
+    static COUNTS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let passes = Domain::new();
+    let awaited = passes.clone();
+    let told = told(move |_, seen| {
+        if seen.name == "rcu_grace_period_start" {
+            let waits = || panic::catch_unwind(AssertUnwindSafe(|| awaited.barrier())).is_err();
+            COUNTS[usize::from(quietly(waits))].fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let counts = || COUNTS.each_ref().map(|count| count.load(Ordering::SeqCst));
+    let theirs = told.clone();
+    passes.call(move || _ = theirs.start_poll());
+    eventually(|| counts() == [0, 1]);
+
+    struct Starts(Domain);
+    impl Drop for Starts {
+        fn drop(&mut self) {
+            let _ = self.0.start_poll();
+        }
+    }
+    let object = Box::new(Starts(told));
+    // SAFETY: no other thread has ever known the object.
+    unsafe { passes.retire(NonNull::from(Box::leak(object))) };
+    eventually(|| counts() == [0, 2]);
+}
+
+/// A task that waits for grace periods, and a thread that does nothing else.
+#[test]
+fn the_events_of_a_task_come_when_it_is_polled() {
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+    let domain = told(|_, seen| {
+        let is_start = seen.name == "rcu_grace_period_start";
+        STARTS.fetch_add(usize::from(is_start), Ordering::SeqCst);
+    });
+    let mut future = pin!(domain.synchronize_async());
+    let _ = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(STARTS.load(Ordering::SeqCst), 1);
+}
+
+/// What the parent's thread has queued, and what is left of it when a subscriber forks, is the
+/// parent's.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_forked_child_has_no_event_of_its_parent() {
+    static CALLBACKS: AtomicUsize = AtomicUsize::new(0);
+    static FORKS: AtomicBool = AtomicBool::new(false);
+    static CHILD: Mutex<Option<Forked>> = Mutex::new(None);
+    static IS_CHILD: AtomicBool = AtomicBool::new(false);
+    if !is_apart("a_forked_child_has_no_event_of_its_parent") {
+        return;
+    }
+    let domain = told(|_, seen| {
+        if seen.name != "rcu_callback" {
+            return;
+        }
+        CALLBACKS.fetch_add(1, Ordering::SeqCst);
+        if FORKS.swap(false, Ordering::SeqCst) {
+            let child = fork_here();
+            IS_CHILD.store(child.is_none(), Ordering::SeqCst);
+            *CHILD.lock().expect("no panic under it") = child;
+        }
+    });
+    let callbacks = || CALLBACKS.load(Ordering::SeqCst);
+    let guard = domain.read_lock();
+    (0..3).for_each(|_| domain.call(|| ()));
+    let child = fork_here();
+    drop(guard);
+    let Some(child) = child else {
+        end_after(|| {
+            domain.call(|| ());
+            assert_eq!(callbacks(), 1);
+        })
+    };
+    child.well();
+    assert_eq!(callbacks(), 0, "none has been given yet");
+    FORKS.store(true, Ordering::SeqCst);
+    domain.call(|| ());
+    if IS_CHILD.load(Ordering::SeqCst) {
+        end_after(|| assert_eq!(callbacks(), 1));
+    }
+    assert_eq!(callbacks(), 4);
+    let child = CHILD.lock().expect("no panic under it").take();
+    child.expect("it has forked").well();
 }
 
 /// Blocks the first thread that comes to an event, until it is let go.

@@ -55,11 +55,17 @@ impl<P: Policy> Engine<P> {
         haste: Haste,
     ) -> Waited {
         let waited = self.wait(cookie, me, deadline, haste);
-        if waited != Waited::HeldUpBySelf {
-            // Outside of sections.
+        self.emit_outside_sections(me);
+        waited
+    }
+
+    /// Gives events to the subscriber, unless the thread `me`, the calling one, is in a section: also
+    /// in one that does not hold up the grace period that it waits for.
+    #[inline]
+    pub(crate) fn emit_outside_sections(&self, me: Token) {
+        if trace::is_pending() && self.section_of(me).is_none() {
             trace::emit();
         }
-        waited
     }
 
     fn wait(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>, haste: Haste) -> Waited {
@@ -80,7 +86,7 @@ impl<P: Policy> Engine<P> {
             if deadline.is_some_and(|at| at <= now) {
                 return Waited::TimedOut;
             }
-            trace::emit();
+            self.emit_outside_sections(me);
             let waiter = self.shared.waiters.prepare();
             // The first may have come true just before the announcement; the second covers the time
             // after it.
