@@ -10,6 +10,9 @@
 //! what is in it when the thread ends is lost, too. A forked child has none of its parent's events.
 //! While a thread gives events to a subscriber, what it does causes none: a subscriber that waits for
 //! a grace period in each event would never return.
+//!
+//! What lasts also has a span, a function of [`trace_span!`](crate::trace_span). It is entered on the
+//! spot, so only where [`emit`] may be called.
 
 #[cfg(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom))))]
 #[doc(hidden)]
@@ -17,6 +20,8 @@ pub use probe;
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use queue::{Values, defer};
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+pub use span::Entered;
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use tracing;
@@ -93,6 +98,66 @@ macro_rules! defer_event {
     };
 }
 
+/// Defines the function of a span of `tracing`, of the level `TRACE`, which the calling thread is in
+/// until it drops what the function returns. Name, arguments, domain and target as for
+/// [`trace_event!`](crate::trace_event).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! trace_span {
+    ($(#[$attribute:meta])* $name:ident($($argument:ident),+) for $domain:expr) => {
+        $(#[$attribute])*
+        #[inline]
+        pub(crate) fn $name($($argument: u64),+) -> $crate::trace::Entered {
+            $crate::enter_span!($name, $domain, $($argument),+)
+        }
+    };
+}
+
+/// The span.
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! enter_span {
+    ($name:ident, $domain:expr, $($argument:ident),+) => {
+        $crate::trace::Entered::new($domain, || {
+            $crate::trace::tracing::span!(
+                target: "stillpoint",
+                $crate::trace::tracing::Level::TRACE,
+                stringify!($name),
+                $($argument),+
+            )
+        })
+    };
+}
+
+/// Nothing: without the feature `tracing`.
+#[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! enter_span {
+    ($name:ident, $domain:expr, $($argument:ident),+) => {{
+        // As arguments that are used.
+        let _ = ($domain, $($argument),+);
+        $crate::trace::Entered
+    }};
+}
+
+/// A span that the thread is in: without the feature `tracing`, nothing.
+#[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+#[derive(Debug)]
+#[must_use]
+pub struct Entered;
+
+/// Returns whether a subscriber may want spans.
+#[inline(always)]
+#[must_use]
+pub fn wants_spans() -> bool {
+    #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+    return span::is_wanted();
+    #[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+    false
+}
+
 /// Gives what the thread has queued to the subscriber. Called where user code may be: no lock is
 /// held, and the caller relies on nothing that such code may change. One load if nothing is queued;
 /// nothing without the feature `tracing`.
@@ -120,6 +185,68 @@ pub fn is_pending() -> bool {
     return queue::is_pending();
     #[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
     false
+}
+
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+mod span {
+    use crate::user_code;
+    use std::marker::PhantomData;
+    use tracing::{Level, Span, level_filters::LevelFilter};
+
+    #[inline]
+    pub fn is_wanted() -> bool {
+        Level::TRACE <= LevelFilter::current() && !user_code::is_telling()
+    }
+
+    /// A span that the thread is in until this is dropped. Its subscriber may panic in each step, so
+    /// each is a call of its own: a destructor of `tracing`'s guards would take two at once.
+    #[derive(Debug)]
+    #[must_use]
+    pub struct Entered {
+        domain: u64,
+        span: Span,
+        is_entered: bool,
+        /// The thread that has entered leaves.
+        thread: PhantomData<*const ()>,
+    }
+
+    impl Entered {
+        /// Enters the span of domain `domain` that `span` makes, if a subscriber may want it.
+        #[inline]
+        pub fn new(domain: u64, span: impl FnOnce() -> Span) -> Self {
+            let mut entered = Self {
+                domain,
+                span: Span::none(),
+                is_entered: false,
+                thread: PhantomData,
+            };
+            if is_wanted() {
+                entered.enter(span);
+            }
+            entered
+        }
+
+        #[cold]
+        fn enter(&mut self, span: impl FnOnce() -> Span) {
+            user_code::tell(self.domain, || self.span = span());
+            let enters = || self.span.with_subscriber(|(id, to)| to.enter(id));
+            self.is_entered = !user_code::tell(self.domain, || _ = enters());
+        }
+    }
+
+    impl Drop for Entered {
+        #[inline]
+        fn drop(&mut self) {
+            if !self.span.is_none() {
+                let exits = || self.span.with_subscriber(|(id, to)| to.exit(id));
+                if self.is_entered {
+                    user_code::tell(self.domain, || _ = exits());
+                }
+                let span = std::mem::replace(&mut self.span, Span::none());
+                user_code::tell(self.domain, || drop(span));
+            }
+        }
+    }
 }
 
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]

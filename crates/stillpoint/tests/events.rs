@@ -15,7 +15,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc, Condvar, LazyLock, Mutex, Once,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Waker},
     thread,
@@ -51,6 +51,30 @@ type Act = Arc<dyn Fn(&Seen) + Send + Sync>;
 /// What the subscriber does in the events of a domain.
 static ACTS: LazyLock<Mutex<HashMap<u64, Act>>> = LazyLock::new(Mutex::default);
 
+/// The spans that there are.
+static SPANS: LazyLock<Mutex<HashMap<u64, Seen>>> = LazyLock::new(Mutex::default);
+
+/// Does what is to be done in it.
+fn act(seen: &Seen) {
+    let domain = seen.values.get("domain").copied().unwrap_or(0);
+    let act = ACTS
+        .lock()
+        .expect("no panic under it")
+        .get(&domain)
+        .cloned();
+    if let Some(act) = act {
+        act(seen);
+    }
+}
+
+/// The same in a span, of which `what` happens.
+fn act_in_span(what: &str, span: u64) {
+    let known = SPANS.lock().expect("no panic under it").get(&span).cloned();
+    let mut seen = known.expect("it has been made");
+    seen.name = format!("{what} {}", seen.name);
+    act(&seen);
+}
+
 struct Listens;
 
 impl Subscriber for Listens {
@@ -58,8 +82,19 @@ impl Subscriber for Listens {
         true
     }
 
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let mut seen = Seen::default();
+        span.record(&mut seen);
+        seen.name = span.metadata().name().to_owned();
+        assert_eq!(span.metadata().target(), "stillpoint");
+        SPANS
+            .lock()
+            .expect("no panic under it")
+            .insert(number, seen);
+        act_in_span("new", number);
+        span::Id::from_u64(number)
     }
 
     fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
@@ -72,20 +107,21 @@ impl Subscriber for Listens {
         if *event.metadata().level() == Level::TRACE {
             assert_eq!(event.metadata().target(), "stillpoint");
         }
-        let domain = seen.values.get("domain").copied().unwrap_or(0);
-        let act = ACTS
-            .lock()
-            .expect("no panic under it")
-            .get(&domain)
-            .cloned();
-        if let Some(act) = act {
-            act(&seen);
-        }
+        act(&seen);
     }
 
-    fn enter(&self, _: &span::Id) {}
+    fn enter(&self, span: &span::Id) {
+        act_in_span("enter", span.into_u64());
+    }
 
-    fn exit(&self, _: &span::Id) {}
+    fn exit(&self, span: &span::Id) {
+        act_in_span("exit", span.into_u64());
+    }
+
+    fn try_close(&self, span: span::Id) -> bool {
+        act_in_span("close", span.into_u64());
+        true
+    }
 }
 
 /// A domain in whose events `act` is done.
@@ -194,6 +230,54 @@ fn each_event_has_its_numbers() {
             .all(|start| start["budget_bytes"] == 0 && start["longest_ns"] > 0)
     );
     assert!(!all("rcu_kvfree_throttle_end").is_empty());
+    // The spans of the threads that have slept.
+    for name in ["rcu_grace_period", "rcu_kvfree_throttle"] {
+        let spans = all(&format!("new {name}"));
+        assert!(!spans.is_empty(), "{name}");
+        for what in ["enter", "exit", "close"] {
+            assert_eq!(all(&format!("{what} {name}")), spans, "{what} {name}");
+        }
+    }
+    assert!(
+        all("new rcu_grace_period")
+            .iter()
+            .any(|span| span["number"] >= first)
+    );
+}
+
+/// In each step of a span, of which the next ones then come all the same; but what has not been
+/// entered is not left.
+#[test]
+fn a_subscriber_may_panic_in_a_span() {
+    for (what, then) in [
+        ("new", &["new"][..]),
+        ("enter", &["new", "enter", "close"]),
+        ("exit", &["new", "enter", "exit", "close"]),
+        ("close", &["new", "enter", "exit", "close"]),
+    ] {
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&steps);
+        let domain = told(move |_, seen| {
+            if let Some((step, "rcu_grace_period")) = seen.name.split_once(' ') {
+                theirs
+                    .lock()
+                    .expect("no panic under it")
+                    .push(step.to_owned());
+                if step == what {
+                    panic::resume_unwind(Box::new("a subscriber"));
+                }
+            }
+        });
+        let reader = Reader::enter(&domain);
+        let waiter = {
+            let domain = domain.clone();
+            thread::spawn(move || domain.synchronize())
+        };
+        eventually(|| !steps.lock().expect("no panic under it").is_empty());
+        reader.leave();
+        waiter.join().expect("no panic");
+        assert_eq!(*steps.lock().expect("no panic under it"), then);
+    }
 }
 
 /// A subscriber that waits for a grace period inside a section would be refused that.

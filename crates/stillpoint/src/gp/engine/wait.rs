@@ -54,7 +54,9 @@ impl<P: Policy> Engine<P> {
         deadline: Option<Nanos>,
         haste: Haste,
     ) -> Waited {
-        let waited = self.wait(cookie, me, deadline, haste);
+        let mut span = None;
+        let waited = self.wait(cookie, me, deadline, haste, &mut span);
+        // Within the span, which the end of the grace period belongs to.
         self.emit_outside_sections(me);
         waited
     }
@@ -68,7 +70,15 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    fn wait(&self, cookie: Cookie, me: Token, deadline: Option<Nanos>, haste: Haste) -> Waited {
+    /// `span` is entered before the first sleep: a wait without one has none.
+    fn wait(
+        &self,
+        cookie: Cookie,
+        me: Token,
+        deadline: Option<Nanos>,
+        haste: Haste,
+        span: &mut Option<trace::Entered>,
+    ) -> Waited {
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {
@@ -87,6 +97,9 @@ impl<P: Policy> Engine<P> {
                 return Waited::TimedOut;
             }
             self.emit_outside_sections(me);
+            if span.is_none() && trace::wants_spans() && self.section_of(me).is_none() {
+                *span = Some(trace::rcu_grace_period(self.domain, cookie.seq().number()));
+            }
             let waiter = self.shared.waiters.prepare();
             // The first may have come true just before the announcement; the second covers the time
             // after it.
