@@ -3,7 +3,11 @@
 //! says when events reach the subscriber; `scripts/trace/README.md` has the list for users.
 
 use stillpoint::internal::can_wait;
-use stillpoint_platform::{trace, trace_event, user_code::NO_DOMAIN};
+use stillpoint_platform::{
+    trace::{self, Entered},
+    trace_event, trace_span,
+    user_code::NO_DOMAIN,
+};
 
 trace_event! {
     /// A charge has been made that the stock of a processor did not have.
@@ -36,4 +40,19 @@ pub(crate) fn emit() {
     if trace::is_pending() && can_wait() {
         trace::emit();
     }
+}
+
+trace_span! {
+    /// A pass over a tenant and those below it.
+    mm_vmscan_memcg_reclaim(tenant) for NO_DOMAIN
+}
+
+trace_span! {
+    /// The calls of a shrinker for a tenant.
+    mm_shrink_slab(shrinker, tenant, node) for NO_DOMAIN
+}
+
+/// Enters a span where [`emit`] would give events.
+pub(crate) fn enter(span: impl FnOnce() -> Entered) -> Option<Entered> {
+    (trace::wants_spans() && can_wait()).then(span)
 }

@@ -1,6 +1,6 @@
 //! What is exported, and how it is read.
 
-use crate::family::{DOMAIN, DomainSample, Family, Group, Metric, Visitor};
+use crate::family::{DOMAIN, DomainSample, Family, Group, MAP, Metric, Visitor};
 use std::{
     convert::Infallible,
     error::Error,
@@ -8,6 +8,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use stillpoint::Domain;
+
+#[cfg(all(feature = "lru", target_os = "linux"))]
+use crate::family::{PRESSURE, PressureSample};
+#[cfg(all(feature = "lru", target_os = "linux"))]
+use std::sync::Weak;
+#[cfg(all(feature = "lru", target_os = "linux"))]
+use stillpoint_lru::Pressure;
 
 #[cfg(feature = "lru")]
 use crate::{
@@ -28,6 +35,8 @@ const GLOBAL: &str = "global";
 #[cfg(feature = "cache")]
 type ReadCache = Box<dyn Fn() -> stillpoint_cache::Statistics + Send + Sync>;
 
+type ReadMap = Box<dyn Fn() -> usize + Send + Sync>;
+
 /// Exports statistics. A handle: clones are the same exporter.
 ///
 /// What is added is kept alive until it is removed (a deleted tenant: until the next scrape).
@@ -38,6 +47,9 @@ pub struct Exporter {
 
 struct Sources {
     domains: Vec<(String, Domain)>,
+    maps: Vec<(String, ReadMap)>,
+    #[cfg(all(feature = "lru", target_os = "linux"))]
+    pressures: Vec<(String, Weak<Pressure>)>,
     #[cfg(feature = "lru")]
     tenants: Tenants<stillpoint_lru::Tenant>,
     #[cfg(feature = "vmap")]
@@ -82,6 +94,9 @@ impl Exporter {
     pub fn new() -> Self {
         let sources = Sources {
             domains: vec![(GLOBAL.to_owned(), stillpoint::global().clone())],
+            maps: Vec::new(),
+            #[cfg(all(feature = "lru", target_os = "linux"))]
+            pressures: Vec::new(),
             #[cfg(feature = "lru")]
             tenants: Tenants::new(MOST_TENANTS),
             #[cfg(feature = "vmap")]
@@ -103,7 +118,16 @@ impl Exporter {
         exporter
     }
 
-    /// Adds a domain. Its own name ([`Domain::name`]) is a good one.
+    /// Adds a domain. Its own name ([`Domain::name`]) is a good one. For sections across `await`:
+    ///
+    /// ```
+    /// # use stillpoint::tasks_trace::TraceDomain;
+    /// # use stillpoint_metrics::Exporter;
+    /// let sessions = TraceDomain::new();
+    /// let exporter = Exporter::new();
+    /// exporter.add_domain("sessions", &sessions)?;
+    /// # Ok::<(), stillpoint_metrics::NameTaken>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -117,6 +141,60 @@ impl Exporter {
         let removed = remove(&mut self.lock().domains, name);
         // Outside of the lock: the end of a domain waits for its service thread.
         removed.is_some()
+    }
+
+    /// Adds a map, by a function that says how many entries it has: the `len` of any of Stillpoint's
+    /// maps and sets. It must not use the exporter. What the map has retired is in the figures of its
+    /// domain.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use stillpoint_metrics::Exporter;
+    /// # type HashMap<K, V> = std::collections::HashMap<K, V>;
+    /// let routes = Arc::new(HashMap::<u64, String>::new());
+    /// let exporter = Exporter::new();
+    /// let theirs = Arc::clone(&routes);
+    /// exporter.add_map("routes", move || theirs.len())?;
+    /// # Ok::<(), stillpoint_metrics::NameTaken>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If another map has the name.
+    pub fn add_map(
+        &self,
+        name: &str,
+        entries: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> Result<(), NameTaken> {
+        add(&mut self.lock().maps, name, || Box::new(entries))
+    }
+
+    /// Exports the map of that name no more. Returns whether there was one.
+    pub fn remove_map(&self, name: &str) -> bool {
+        let removed = remove(&mut self.lock().maps, name);
+        // Outside of the lock: it may own the map, whose values may call us.
+        removed.is_some()
+    }
+
+    /// Adds a watch of memory pressure, which is exported until its last owner drops it: the exporter
+    /// is none.
+    ///
+    /// # Errors
+    ///
+    /// If another one has the name.
+    #[cfg(all(feature = "lru", target_os = "linux"))]
+    pub fn add_pressure(&self, name: &str, pressure: &Arc<Pressure>) -> Result<(), NameTaken> {
+        let mut sources = self.lock();
+        sources
+            .pressures
+            .retain(|(_, watch)| watch.strong_count() > 0);
+        add(&mut sources.pressures, name, || Arc::downgrade(pressure))
+    }
+
+    /// Exports the watch of that name no more. Returns whether there was one.
+    #[cfg(all(feature = "lru", target_os = "linux"))]
+    pub fn remove_pressure(&self, name: &str) -> bool {
+        remove(&mut self.lock().pressures, name).is_some()
     }
 
     /// Adds a tenant, if there are fewer than a hundred or so under its own name ([`OTHER`]), until
@@ -230,13 +308,29 @@ impl Exporter {
 
     /// Reads everything.
     pub(crate) fn samples(&self) -> Samples {
+        // Dropped after the lock: the last owner of a watch, which may be us by then, waits for its
+        // thread, and that may call us.
+        #[cfg(all(feature = "lru", target_os = "linux"))]
+        let mut watches: Vec<(String, Arc<Pressure>)> = Vec::new();
         #[cfg_attr(not(feature = "lru"), expect(unused_mut))]
         let mut sources = self.lock();
         let mut samples = Samples::default();
         samples.domains.samples = read(&sources.domains, |domain| DomainSample {
             statistics: domain.statistics(),
             budget: domain.budget() as u64,
+            stalled_for: stillpoint::internal::stalled_for(domain),
         });
+        samples.maps.samples = read(&sources.maps, |entries| entries());
+        #[cfg(all(feature = "lru", target_os = "linux"))]
+        {
+            sources
+                .pressures
+                .retain(|(_, watch)| watch.strong_count() > 0);
+            let known = sources.pressures.iter();
+            watches
+                .extend(known.filter_map(|(name, watch)| Some((name.clone(), watch.upgrade()?))));
+            samples.pressures.samples = read(&watches, |watch| PressureSample::from(&**watch));
+        }
         #[cfg(feature = "lru")]
         {
             let (own, other) = sources.tenants.samples();
@@ -281,6 +375,9 @@ fn read<T, S>(from: &[(String, T)], read: impl Fn(&T) -> S) -> Vec<(String, S)> 
 /// Everything, at one moment.
 pub(crate) struct Samples {
     domains: Group<DomainSample>,
+    maps: Group<usize>,
+    #[cfg(all(feature = "lru", target_os = "linux"))]
+    pressures: Group<PressureSample>,
     #[cfg(feature = "lru")]
     tenants: Group<TenantSample>,
     #[cfg(feature = "vmap")]
@@ -301,6 +398,9 @@ impl Default for Samples {
     fn default() -> Self {
         Self {
             domains: group("domain", DOMAIN),
+            maps: group("map", MAP),
+            #[cfg(all(feature = "lru", target_os = "linux"))]
+            pressures: group("pressure", PRESSURE),
             #[cfg(feature = "lru")]
             tenants: group("tenant", TENANT),
             #[cfg(feature = "vmap")]
@@ -315,6 +415,9 @@ impl Samples {
     /// Each kind of thing in turn.
     pub(crate) fn visit<V: Visitor>(&self, visitor: &mut V) -> Result<(), V::Error> {
         visitor.group(&self.domains)?;
+        visitor.group(&self.maps)?;
+        #[cfg(all(feature = "lru", target_os = "linux"))]
+        visitor.group(&self.pressures)?;
         #[cfg(feature = "lru")]
         visitor.group(&self.tenants)?;
         #[cfg(feature = "vmap")]

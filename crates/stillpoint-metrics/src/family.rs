@@ -59,7 +59,6 @@ const PREFIX: &str = "stillpoint_";
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'a> {
     Number(u64),
-    #[cfg_attr(not(any(feature = "cache", feature = "lru")), expect(dead_code))]
     Real(f64),
     Times(&'a Histogram),
 }
@@ -140,6 +139,8 @@ macro_rules! families {
 pub(crate) struct DomainSample {
     pub(crate) statistics: stillpoint::Statistics,
     pub(crate) budget: u64,
+    /// Nanoseconds.
+    pub(crate) stalled_for: u64,
 }
 
 macro_rules! of_domain {
@@ -157,6 +158,8 @@ pub(crate) const DOMAIN: &[Family<DomainSample>] = families! { DomainSample:
     Gauge "callbacks_pending" "Callbacks that have not been invoked", of_domain!(callbacks_pending);
     Gauge "futures_pending" "Tasks that wait for a grace period or a barrier", of_domain!(futures_pending);
     Gauge "reader_records" "Records of readers, in use and spare", of_domain!(records);
+    Gauge [Seconds] "stall_duration" "How long readers have stalled the oldest grace period; 0 while they do not",
+        |sample| Some(Value::Real(sample.stalled_for as f64 / 1e9));
     Counter "objects_freed" "Objects freed", of_domain!(objects_freed);
     Counter "callbacks_invoked" "Callbacks invoked", of_domain!(callbacks_invoked);
     Counter "grace_periods" "Grace periods that have ended", of_domain!(grace_periods);
@@ -177,6 +180,50 @@ pub(crate) const DOMAIN: &[Family<DomainSample>] = families! { DomainSample:
         |sample| Some(Value::Times(&sample.statistics.wait_times));
     Histogram [Seconds] "reclaim_pass_duration" "Passes of the service thread that have freed objects",
         |sample| Some(Value::Times(&sample.statistics.reclaim_times));
+};
+
+/// How many entries a map has.
+pub(crate) const MAP: &[Family<usize>] = families! { usize:
+    Gauge "map_entries" "Entries of a map", |&entries| Some(Value::Number(entries as u64));
+};
+
+/// What a watch of memory pressure has done.
+#[cfg(all(feature = "lru", target_os = "linux"))]
+pub(crate) struct PressureSample {
+    watching: bool,
+    events: u64,
+    coalesced: u64,
+    objects: u64,
+    panics: u64,
+}
+
+#[cfg(all(feature = "lru", target_os = "linux"))]
+impl From<&stillpoint_lru::Pressure> for PressureSample {
+    fn from(pressure: &stillpoint_lru::Pressure) -> Self {
+        Self {
+            watching: pressure.is_watching(),
+            events: pressure.events(),
+            coalesced: pressure.coalesced(),
+            objects: pressure.objects(),
+            panics: pressure.panics(),
+        }
+    }
+}
+
+#[cfg(all(feature = "lru", target_os = "linux"))]
+macro_rules! of_pressure {
+    ($field:ident) => {
+        |sample| Some(Value::Number(sample.$field.into()))
+    };
+}
+
+#[cfg(all(feature = "lru", target_os = "linux"))]
+pub(crate) const PRESSURE: &[Family<PressureSample>] = families! { PressureSample:
+    Gauge "pressure_watching" "1 while a thread watches for memory pressure, else 0", of_pressure!(watching);
+    Counter "pressure_events" "Reclaim passes because of memory pressure", of_pressure!(events);
+    Counter "pressure_coalesced" "Times that memory pressure came too soon after a pass for another", of_pressure!(coalesced);
+    Counter "pressure_objects_reclaimed" "Objects that shrinkers have freed in those passes", of_pressure!(objects);
+    Counter "pressure_panics" "Passes, or what is called after them, that panicked", of_pressure!(panics);
 };
 
 /// A tenant's statistics, or those of all that have no series of their own.

@@ -7,10 +7,19 @@
 ))]
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
-use std::collections::{BTreeMap, BTreeSet};
-use stillpoint::Domain;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write,
+    thread,
+    time::Duration,
+};
+#[cfg(target_os = "linux")]
+use std::{env, fs, os::unix::net::UnixListener, sync::Arc};
+use stillpoint::{Domain, tasks_trace::TraceDomain};
 use stillpoint_cache::Cache;
 use stillpoint_lru::{Hierarchy, Tenant};
+#[cfg(target_os = "linux")]
+use stillpoint_lru::{Pressure, PressureWatch};
 use stillpoint_metrics::{Exporter, Kind, OTHER};
 use stillpoint_vmap::Arena;
 
@@ -35,6 +44,18 @@ fn series(exporter: &Exporter) -> BTreeMap<String, f64> {
     series
 }
 
+/// A watch of a socket of its own, whose other end is where pressure would be told.
+#[cfg(target_os = "linux")]
+fn watch(exporter: &Exporter, name: &str, hierarchy: &Hierarchy) -> (Arc<Pressure>, UnixListener) {
+    let path = env::temp_dir().join(format!("stillpoint-{}-{name}", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let pressure = PressureWatch::new(&path).start(hierarchy);
+    fs::remove_file(&path).expect("it was made");
+    let pressure = Arc::new(pressure.expect("a watch"));
+    exporter.add_pressure(name, &pressure).unwrap();
+    (pressure, listener)
+}
+
 fn tenant(hierarchy: &Hierarchy) -> Tenant {
     hierarchy.root().create().expect("memory")
 }
@@ -48,6 +69,9 @@ fn every_metric_is_there_once_with_its_kind_and_unit() {
     exporter
         .add_cache("a", &Cache::<u64, u64>::new(1 << 20))
         .unwrap();
+    exporter.add_map("a", || 3).unwrap();
+    #[cfg(target_os = "linux")]
+    let _pressure = watch(&exporter, "a", &hierarchy);
     let (text, series) = (scrape(&exporter), series(&exporter));
     let metrics = Exporter::metrics();
     let names: BTreeSet<_> = metrics.iter().map(|metric| &metric.name).collect();
@@ -178,4 +202,61 @@ fn tenants_past_the_bound_are_added_up() {
     let text = scrape(&exporter);
     assert!(text.contains("stillpoint_tenant_max_bytes{tenant=\"1\"} inf"));
     assert!(!text.contains("stillpoint_tenant_max_bytes{tenant=\"other\"}"));
+}
+
+/// Of whatever flavour.
+#[test]
+fn a_stall_is_seen_while_it_lasts() {
+    let (exporter, domain) = (Exporter::new(), TraceDomain::new());
+    exporter.add_domain("stalls", &domain).unwrap();
+    domain.set_stall_timeout(Duration::from_millis(1));
+    domain.on_stall(|_| ());
+    let value = |name: &str| series(&exporter)[&format!("stillpoint_{name}{{domain=\"stalls\"}}")];
+    assert_eq!(value("stall_duration_seconds"), 0.0);
+    let guard = domain.read_lock();
+    let _ = domain.start_poll();
+    while value("stalls_total") == 0.0 {
+        thread::yield_now();
+    }
+    let before = value("stall_duration_seconds");
+    assert!(before > 0.0);
+    while value("stall_duration_seconds") == before {
+        thread::yield_now();
+    }
+    drop(guard);
+    domain.synchronize();
+    assert_eq!(value("stall_duration_seconds"), 0.0);
+    assert_eq!(value("stalls_total"), 1.0);
+}
+
+#[test]
+fn a_map_says_how_many_entries_it_has() {
+    let exporter = Exporter::new();
+    exporter.add_map("routes", || 3).unwrap();
+    exporter.add_map("routes", || 4).unwrap_err();
+    let name = "stillpoint_map_entries{map=\"routes\"}";
+    assert_eq!(series(&exporter)[name], 3.0);
+    assert!(exporter.remove_map("routes") && !exporter.remove_map("routes"));
+    assert!(!series(&exporter).contains_key(name));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_watch_is_exported_while_it_has_an_owner() {
+    let (exporter, hierarchy) = (Exporter::new(), Hierarchy::new());
+    let (pressure, listener) = watch(&exporter, "owned", &hierarchy);
+    exporter.add_pressure("owned", &pressure).unwrap_err();
+    let name = |name: &str| format!("stillpoint_pressure_{name}{{pressure=\"owned\"}}");
+    assert_eq!(series(&exporter)[&name("watching")], 1.0);
+    assert_eq!(series(&exporter)[&name("events_total")], 0.0);
+    let (mut peer, _) = listener.accept().expect("it connects");
+    peer.write_all(b"pressure").expect("it reads");
+    while series(&exporter)[&name("events_total")] == 0.0 {
+        thread::yield_now();
+    }
+    drop(pressure);
+    assert!(!series(&exporter).contains_key(&name("watching")));
+    // The name is free again.
+    let (_pressure, _listener) = watch(&exporter, "owned", &hierarchy);
+    assert!(exporter.remove_pressure("owned") && !exporter.remove_pressure("owned"));
 }

@@ -6,9 +6,13 @@
 //! thread, and given to the subscriber by [`emit`]: a subscriber is user code, which may panic, block
 //! and use the library, so [`emit`] is called where no lock is held, and outside of sections.
 //!
-//! The queue has [`QUEUED`] places. What finds it full is lost, and counted in an event of its own.
+//! The queue has [`QUEUED`] places. What finds it full is lost, and counted in an event of its own;
+//! what is in it when the thread ends is lost, too. A forked child has none of its parent's events.
 //! While a thread gives events to a subscriber, what it does causes none: a subscriber that waits for
 //! a grace period in each event would never return.
+//!
+//! What lasts also has a span, a function of [`trace_span!`](crate::trace_span). It is entered on the
+//! spot, so only where [`emit`] may be called.
 
 #[cfg(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom))))]
 #[doc(hidden)]
@@ -16,6 +20,8 @@ pub use probe;
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use queue::{Values, defer};
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+pub use span::Entered;
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
 #[doc(hidden)]
 pub use tracing;
@@ -92,6 +98,66 @@ macro_rules! defer_event {
     };
 }
 
+/// Defines the function of a span of `tracing`, of the level `TRACE`, which the calling thread is in
+/// until it drops what the function returns. Name, arguments, domain and target as for
+/// [`trace_event!`](crate::trace_event).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! trace_span {
+    ($(#[$attribute:meta])* $name:ident($($argument:ident),+) for $domain:expr) => {
+        $(#[$attribute])*
+        #[inline]
+        pub(crate) fn $name($($argument: u64),+) -> $crate::trace::Entered {
+            $crate::enter_span!($name, $domain, $($argument),+)
+        }
+    };
+}
+
+/// The span.
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! enter_span {
+    ($name:ident, $domain:expr, $($argument:ident),+) => {
+        $crate::trace::Entered::new($domain, || {
+            $crate::trace::tracing::span!(
+                target: "stillpoint",
+                $crate::trace::tracing::Level::TRACE,
+                stringify!($name),
+                $($argument),+
+            )
+        })
+    };
+}
+
+/// Nothing: without the feature `tracing`.
+#[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! enter_span {
+    ($name:ident, $domain:expr, $($argument:ident),+) => {{
+        // As arguments that are used.
+        let _ = ($domain, $($argument),+);
+        $crate::trace::Entered
+    }};
+}
+
+/// A span that the thread is in: without the feature `tracing`, nothing.
+#[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+#[derive(Debug)]
+#[must_use]
+pub struct Entered;
+
+/// Returns whether a subscriber may want spans.
+#[inline(always)]
+#[must_use]
+pub fn wants_spans() -> bool {
+    #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+    return span::is_wanted();
+    #[cfg(not(all(feature = "tracing", not(stillpoint_loom))))]
+    false
+}
+
 /// Gives what the thread has queued to the subscriber. Called where user code may be: no lock is
 /// held, and the caller relies on nothing that such code may change. One load if nothing is queued;
 /// nothing without the feature `tracing`.
@@ -99,6 +165,16 @@ macro_rules! defer_event {
 pub fn emit() {
     #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
     queue::emit();
+}
+
+/// Like [`emit`], for a thread that does work of the domain `id` which user code must not wait for:
+/// the events may be other domains'.
+#[inline(always)]
+pub fn emit_within(id: u64) {
+    if is_pending() {
+        let panicked = crate::user_code::panics(id, emit);
+        debug_assert!(!panicked, "a subscriber's panic is caught");
+    }
 }
 
 /// Returns whether the thread has something for [`emit`].
@@ -112,8 +188,73 @@ pub fn is_pending() -> bool {
 }
 
 #[cfg(all(feature = "tracing", not(stillpoint_loom)))]
-mod queue {
+mod span {
     use crate::user_code;
+    use std::marker::PhantomData;
+    use tracing::{Level, Span, level_filters::LevelFilter};
+
+    #[inline]
+    pub fn is_wanted() -> bool {
+        Level::TRACE <= LevelFilter::current() && !user_code::is_telling()
+    }
+
+    /// A span that the thread is in until this is dropped. Its subscriber may panic in each step, so
+    /// each is a call of its own: a destructor of `tracing`'s guards would take two at once.
+    #[derive(Debug)]
+    #[must_use]
+    pub struct Entered {
+        domain: u64,
+        span: Span,
+        is_entered: bool,
+        /// The thread that has entered leaves.
+        thread: PhantomData<*const ()>,
+    }
+
+    impl Entered {
+        /// Enters the span of domain `domain` that `span` makes, if a subscriber may want it.
+        #[inline]
+        pub fn new(domain: u64, span: impl FnOnce() -> Span) -> Self {
+            let mut entered = Self {
+                domain,
+                span: Span::none(),
+                is_entered: false,
+                thread: PhantomData,
+            };
+            if is_wanted() {
+                entered.enter(span);
+            }
+            entered
+        }
+
+        #[cold]
+        fn enter(&mut self, span: impl FnOnce() -> Span) {
+            user_code::tell(self.domain, || self.span = span());
+            let enters = || self.span.with_subscriber(|(id, to)| to.enter(id));
+            self.is_entered = !user_code::tell(self.domain, || _ = enters());
+        }
+    }
+
+    impl Drop for Entered {
+        #[inline]
+        fn drop(&mut self) {
+            if !self.span.is_none() {
+                let exits = || self.span.with_subscriber(|(id, to)| to.exit(id));
+                if self.is_entered {
+                    user_code::tell(self.domain, || _ = exits());
+                }
+                let span = std::mem::replace(&mut self.span, Span::none());
+                user_code::tell(self.domain, || drop(span));
+            }
+        }
+    }
+}
+
+#[cfg(all(feature = "tracing", not(stillpoint_loom)))]
+mod queue {
+    use crate::{
+        fork::{self, Process},
+        user_code,
+    };
     use std::cell::Cell;
     use tracing::{Level, level_filters::LevelFilter};
 
@@ -147,6 +288,19 @@ mod queue {
         events: [Cell<Queued>; QUEUED],
         len: Cell<usize>,
         lost: Cell<u64>,
+        /// In which they have happened; `None` before the first.
+        process: Cell<Option<Process>>,
+    }
+
+    impl Queue {
+        /// Forgets what was queued in another process: it is the parent's to give to a subscriber.
+        fn forget_parents(&self) {
+            let process = Some(fork::process());
+            if self.process.replace(process) != process {
+                self.len.set(0);
+                self.lost.set(0);
+            }
+        }
     }
 
     thread_local! {
@@ -155,6 +309,7 @@ mod queue {
                 events: [const { Cell::new(Queued::NONE) }; QUEUED],
                 len: Cell::new(0),
                 lost: Cell::new(0),
+                process: Cell::new(None),
             }
         };
     }
@@ -184,6 +339,7 @@ mod queue {
             return;
         }
         QUEUE.with(|queue| {
+            queue.forget_parents();
             let len = queue.len.get();
             match queue.events.get(len) {
                 Some(place) => {
@@ -210,11 +366,16 @@ mod queue {
     #[cold]
     fn emit_all() {
         QUEUE.with(|queue| {
+            queue.forget_parents();
+            let process = fork::process();
             // What the subscriber does adds nothing meanwhile, see `push`.
             let events = queue.events.each_ref().map(Cell::get);
             let (len, lost) = (queue.len.replace(0), queue.lost.replace(0));
             for event in &events[..len] {
                 user_code::tell(event.domain, || (event.emit)(&event.values));
+                if fork::process() != process {
+                    return;
+                }
             }
             if lost > 0 {
                 let domain = events[0].domain;

@@ -18,6 +18,12 @@ pub fn histogram(sum: u64, buckets: &[u64]) -> Option<Histogram> {
     Histogram::from_parts(sum, buckets)
 }
 
+/// For how long readers have stalled the oldest grace period of a domain; 0 while none is stalled.
+#[must_use]
+pub fn stalled_for(domain: &Domain) -> Nanos {
+    domain.engine().stalled_for()
+}
+
 /// Returns whether `section` is one of the global domain.
 #[inline(always)]
 pub fn is_global(section: &impl Section) -> bool {

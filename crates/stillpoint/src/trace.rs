@@ -4,8 +4,8 @@
 //! Call sites may be anywhere, also under locks. Where events reach the subscriber says `emit`
 //! (`stillpoint-platform/src/trace.rs`). `scripts/trace/README.md` has the list for users.
 
-pub(crate) use crate::platform::trace::{emit, is_pending};
-use crate::platform::trace_event;
+pub(crate) use crate::platform::trace::{Entered, emit, emit_within, is_pending, wants_spans};
+use crate::platform::{trace_event, trace_span};
 
 trace_event! {
     /// A grace period of this number has started.
@@ -58,4 +58,14 @@ trace_event! {
 trace_event! {
     /// It has waited for so long.
     TRACE rcu_kvfree_throttle_end(domain, waited_ns) for domain
+}
+
+trace_span! {
+    /// The thread sleeps, now and then, until the grace period of this number has ended.
+    rcu_grace_period(domain, number) for domain
+}
+
+trace_span! {
+    /// The thread, which retires, waits.
+    rcu_kvfree_throttle(domain) for domain
 }

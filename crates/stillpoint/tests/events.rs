@@ -4,15 +4,20 @@
 
 mod common;
 
+#[cfg(target_os = "linux")]
+use common::forking::{Forked, end_after, fork_here, is_apart};
 use common::{Reader, eventually, number, quietly, returns};
 use std::{
     collections::HashMap,
+    future::Future,
     panic::{self, AssertUnwindSafe},
+    pin::pin,
     ptr::NonNull,
     sync::{
         Arc, Condvar, LazyLock, Mutex, Once,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    task::{Context, Waker},
     thread,
 };
 use stillpoint::Domain;
@@ -46,6 +51,30 @@ type Act = Arc<dyn Fn(&Seen) + Send + Sync>;
 /// What the subscriber does in the events of a domain.
 static ACTS: LazyLock<Mutex<HashMap<u64, Act>>> = LazyLock::new(Mutex::default);
 
+/// The spans that there are.
+static SPANS: LazyLock<Mutex<HashMap<u64, Seen>>> = LazyLock::new(Mutex::default);
+
+/// Does what is to be done in it.
+fn act(seen: &Seen) {
+    let domain = seen.values.get("domain").copied().unwrap_or(0);
+    let act = ACTS
+        .lock()
+        .expect("no panic under it")
+        .get(&domain)
+        .cloned();
+    if let Some(act) = act {
+        act(seen);
+    }
+}
+
+/// The same in a span, of which `what` happens.
+fn act_in_span(what: &str, span: u64) {
+    let known = SPANS.lock().expect("no panic under it").get(&span).cloned();
+    let mut seen = known.expect("it has been made");
+    seen.name = format!("{what} {}", seen.name);
+    act(&seen);
+}
+
 struct Listens;
 
 impl Subscriber for Listens {
@@ -53,8 +82,19 @@ impl Subscriber for Listens {
         true
     }
 
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let mut seen = Seen::default();
+        span.record(&mut seen);
+        seen.name = span.metadata().name().to_owned();
+        assert_eq!(span.metadata().target(), "stillpoint");
+        SPANS
+            .lock()
+            .expect("no panic under it")
+            .insert(number, seen);
+        act_in_span("new", number);
+        span::Id::from_u64(number)
     }
 
     fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
@@ -67,20 +107,21 @@ impl Subscriber for Listens {
         if *event.metadata().level() == Level::TRACE {
             assert_eq!(event.metadata().target(), "stillpoint");
         }
-        let domain = seen.values.get("domain").copied().unwrap_or(0);
-        let act = ACTS
-            .lock()
-            .expect("no panic under it")
-            .get(&domain)
-            .cloned();
-        if let Some(act) = act {
-            act(&seen);
-        }
+        act(&seen);
     }
 
-    fn enter(&self, _: &span::Id) {}
+    fn enter(&self, span: &span::Id) {
+        act_in_span("enter", span.into_u64());
+    }
 
-    fn exit(&self, _: &span::Id) {}
+    fn exit(&self, span: &span::Id) {
+        act_in_span("exit", span.into_u64());
+    }
+
+    fn try_close(&self, span: span::Id) -> bool {
+        act_in_span("close", span.into_u64());
+        true
+    }
 }
 
 /// A domain in whose events `act` is done.
@@ -189,6 +230,54 @@ fn each_event_has_its_numbers() {
             .all(|start| start["budget_bytes"] == 0 && start["longest_ns"] > 0)
     );
     assert!(!all("rcu_kvfree_throttle_end").is_empty());
+    // The spans of the threads that have slept.
+    for name in ["rcu_grace_period", "rcu_kvfree_throttle"] {
+        let spans = all(&format!("new {name}"));
+        assert!(!spans.is_empty(), "{name}");
+        for what in ["enter", "exit", "close"] {
+            assert_eq!(all(&format!("{what} {name}")), spans, "{what} {name}");
+        }
+    }
+    assert!(
+        all("new rcu_grace_period")
+            .iter()
+            .any(|span| span["number"] >= first)
+    );
+}
+
+/// In each step of a span, of which the next ones then come all the same; but what has not been
+/// entered is not left.
+#[test]
+fn a_subscriber_may_panic_in_a_span() {
+    for (what, then) in [
+        ("new", &["new"][..]),
+        ("enter", &["new", "enter", "close"]),
+        ("exit", &["new", "enter", "exit", "close"]),
+        ("close", &["new", "enter", "exit", "close"]),
+    ] {
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&steps);
+        let domain = told(move |_, seen| {
+            if let Some((step, "rcu_grace_period")) = seen.name.split_once(' ') {
+                theirs
+                    .lock()
+                    .expect("no panic under it")
+                    .push(step.to_owned());
+                if step == what {
+                    panic::resume_unwind(Box::new("a subscriber"));
+                }
+            }
+        });
+        let reader = Reader::enter(&domain);
+        let waiter = {
+            let domain = domain.clone();
+            thread::spawn(move || domain.synchronize())
+        };
+        eventually(|| !steps.lock().expect("no panic under it").is_empty());
+        reader.leave();
+        waiter.join().expect("no panic");
+        assert_eq!(*steps.lock().expect("no panic under it"), then);
+    }
 }
 
 /// A subscriber that waits for a grace period inside a section would be refused that.
@@ -208,6 +297,11 @@ fn no_event_comes_inside_a_section() {
     domain.call(|| ());
     drop(guard);
     assert!(counts()[0] > before, "they come at its end");
+    // A section that does not hold up the grace period that is waited for in it.
+    let cookie = domain.start_poll();
+    let guard = domain.read_lock();
+    domain.cond_synchronize(cookie);
+    drop(guard);
     domain.barrier();
     assert_eq!(counts()[1], 0);
 }
@@ -233,6 +327,97 @@ fn a_subscriber_may_panic_and_use_the_library() {
         theirs.kvfree_barrier();
     });
     assert_eq!(domain.statistics().service_failures, 0);
+}
+
+/// The events that a thread has may be of another domain than the one whose pass it is in, which a
+/// barrier would wait for.
+#[test]
+fn a_barrier_for_the_pass_in_which_an_event_comes_is_refused() {
+    static COUNTS: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let passes = Domain::new();
+    let awaited = passes.clone();
+    let told = told(move |_, seen| {
+        if seen.name == "rcu_grace_period_start" {
+            let waits = || panic::catch_unwind(AssertUnwindSafe(|| awaited.barrier())).is_err();
+            COUNTS[usize::from(quietly(waits))].fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let counts = || COUNTS.each_ref().map(|count| count.load(Ordering::SeqCst));
+    let theirs = told.clone();
+    passes.call(move || _ = theirs.start_poll());
+    eventually(|| counts() == [0, 1]);
+
+    struct Starts(Domain);
+    impl Drop for Starts {
+        fn drop(&mut self) {
+            let _ = self.0.start_poll();
+        }
+    }
+    let object = Box::new(Starts(told));
+    // SAFETY: no other thread has ever known the object.
+    unsafe { passes.retire(NonNull::from(Box::leak(object))) };
+    eventually(|| counts() == [0, 2]);
+}
+
+/// A task that waits for grace periods, and a thread that does nothing else.
+#[test]
+fn the_events_of_a_task_come_when_it_is_polled() {
+    static STARTS: AtomicUsize = AtomicUsize::new(0);
+    let domain = told(|_, seen| {
+        let is_start = seen.name == "rcu_grace_period_start";
+        STARTS.fetch_add(usize::from(is_start), Ordering::SeqCst);
+    });
+    let mut future = pin!(domain.synchronize_async());
+    let _ = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(STARTS.load(Ordering::SeqCst), 1);
+}
+
+/// What the parent's thread has queued, and what is left of it when a subscriber forks, is the
+/// parent's.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_forked_child_has_no_event_of_its_parent() {
+    static CALLBACKS: AtomicUsize = AtomicUsize::new(0);
+    static FORKS: AtomicBool = AtomicBool::new(false);
+    static CHILD: Mutex<Option<Forked>> = Mutex::new(None);
+    static IS_CHILD: AtomicBool = AtomicBool::new(false);
+    if !is_apart("a_forked_child_has_no_event_of_its_parent") {
+        return;
+    }
+    let domain = told(|_, seen| {
+        if seen.name != "rcu_callback" {
+            return;
+        }
+        CALLBACKS.fetch_add(1, Ordering::SeqCst);
+        if FORKS.swap(false, Ordering::SeqCst) {
+            let child = fork_here();
+            IS_CHILD.store(child.is_none(), Ordering::SeqCst);
+            *CHILD.lock().expect("no panic under it") = child;
+        }
+    });
+    let callbacks = || CALLBACKS.load(Ordering::SeqCst);
+    let guard = domain.read_lock();
+    (0..3).for_each(|_| domain.call(|| ()));
+    let child = fork_here();
+    drop(guard);
+    let Some(child) = child else {
+        end_after(|| {
+            domain.call(|| ());
+            assert_eq!(callbacks(), 1);
+        })
+    };
+    child.well();
+    assert_eq!(callbacks(), 0, "none has been given yet");
+    FORKS.store(true, Ordering::SeqCst);
+    domain.call(|| ());
+    if IS_CHILD.load(Ordering::SeqCst) {
+        end_after(|| assert_eq!(callbacks(), 1));
+    }
+    assert_eq!(callbacks(), 4);
+    let child = CHILD.lock().expect("no panic under it").take();
+    child.expect("it has forked").well();
 }
 
 /// Blocks the first thread that comes to an event, until it is let go.

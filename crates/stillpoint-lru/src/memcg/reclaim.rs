@@ -58,6 +58,7 @@ fn pass(
         return 0;
     }
     let number = u64::from(target.number());
+    let _span = trace::enter(|| trace::mm_vmscan_memcg_reclaim(number));
     trace::mm_vmscan_memcg_reclaim_begin(number, target.counter().usage());
     let freed = match subtree(target) {
         Some(members) => Pass {

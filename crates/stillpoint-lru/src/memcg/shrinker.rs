@@ -229,6 +229,11 @@ impl Registered {
         let number = self.number as u64;
         let tenant = u64::from(scope.tenant.number());
         let node = scope.node.0 as u64;
+        let _span = trace::enter(|| trace::mm_shrink_slab(number, tenant, node));
+        if self.calls.is_ending() {
+            // By the subscriber.
+            return 0;
+        }
         trace::mm_shrink_slab_start(
             number,
             tenant,

@@ -278,7 +278,7 @@ impl Heap {
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
             // Like a destructor: no lock is held but that of the pass.
-            trace::emit();
+            trace::emit_within(self.domain);
             has_freed = true;
             if is_very_heavy {
                 break;

@@ -342,7 +342,7 @@ impl Callbacks {
             // callback did.
             self.invoked.fetch_add(1, Ordering::Release);
             // Like a callback: no lock is held but that of the pass.
-            trace::emit();
+            trace::emit_within(domain);
             if fork::process() != process {
                 return Outlook::default();
             }

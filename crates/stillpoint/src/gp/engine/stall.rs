@@ -254,6 +254,14 @@ impl<P: Policy> Engine<P> {
         self.publish_stalls();
     }
 
+    /// For how long the grace period has been stalled that is; 0 while none is.
+    pub(crate) fn stalled_for(&self) -> Nanos {
+        match self.stalls.grace_period.reported_since() {
+            0 => 0,
+            since => clock::now().saturating_sub(since),
+        }
+    }
+
     /// Copies into the statistics page what is stalled now.
     pub(super) fn publish_stalls(&self) {
         let stalls = &self.stalls;
