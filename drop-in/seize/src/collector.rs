@@ -10,7 +10,10 @@ use std::{
     fmt, mem,
     panic::{self, AssertUnwindSafe},
     ptr,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, AtomicU64, Ordering},
+    },
     thread as std_thread,
     vec::IntoIter,
 };
@@ -25,7 +28,7 @@ type Payload = Box<dyn Any + Send>;
 /// What a collector has from its first guard or retired object on.
 struct Inner {
     slots: Slots,
-    collection: Box<Collection>,
+    collection: Arc<Collection>,
 }
 
 /// Frees objects when no guard is open any more that may have found them.
@@ -260,7 +263,7 @@ impl Collector {
                 let mut any = false;
                 for slot in inner.slots.iter() {
                     // SAFETY: no other thread uses the collector.
-                    let batch = unsafe { slot.take() };
+                    let batch = unsafe { slot.take_all() };
                     any |= !batch.is_empty();
                     self.free(batch, &mut panicked);
                 }

@@ -4,7 +4,7 @@
 //! of that number with what has been retired into it. So neither a thread's end nor a collector's
 //! has anything to look for in the other.
 
-use crate::Collector;
+use crate::{Collector, ids, thread};
 use std::{
     cell::{Cell, UnsafeCell},
     mem, ptr,
@@ -48,7 +48,7 @@ pub(crate) struct Slot {
     pub(crate) id: usize,
     /// The thread that uses it: its life.
     life: Cell<u64>,
-    /// The process in which the reader was made.
+    /// The process in which that thread has begun to.
     process: Cell<Process>,
     reader: UnsafeCell<Option<Reader>>,
     /// Open guards.
@@ -123,12 +123,34 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// The calling thread has adopted the slot, or no other thread uses the collector.
+    /// The calling thread has adopted the slot.
     pub(crate) unsafe fn take(&self) -> Vec<Retired> {
         // SAFETY: the caller's promise; no user code runs meanwhile.
         let retired = unsafe { &mut *self.retired.get() };
         let room = retired.len().min(MOST_ROOM);
         mem::replace(retired, Vec::with_capacity(room))
+    }
+
+    /// Takes the objects out, and leaves no room. In the child of a fork none where a thread may have
+    /// been changing them that the fork has removed: those are forgotten.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the collector.
+    pub(crate) unsafe fn take_all(&self) -> Vec<Retired> {
+        if self.is_lost() {
+            // SAFETY: the caller's promise. What is there may be half changed: it is not looked at.
+            unsafe { self.retired.get().write(Vec::new()) };
+        }
+        // SAFETY: the caller's promise; no user code runs meanwhile.
+        mem::take(unsafe { &mut *self.retired.get() })
+    }
+
+    /// Whether a fork has removed the thread that has the number, and this process is the child.
+    fn is_lost(&self) -> bool {
+        self.process.get() != batches::process()
+            && self.life.get() != thread::life()
+            && ids::is_taken(self.id)
     }
 
     /// Whether [`Slot::take`] would take any.

@@ -188,8 +188,10 @@ impl<T, P: Policy> Batches<T, P> {
             again: false,
         };
         // Fence, pairs with the same fence, in `sweep`, of the reader that holds all up: our look
-        // at its record comes after our section's end, or its scan sees that end.
-        barrier::full_fence();
+        // at its record sees that it has left, or its scan sees that we have.
+        if P::SWEEP_FENCE {
+            barrier::full_fence();
+        }
         if !pushed && self.engine.is_stuck() {
             return due;
         }
@@ -201,7 +203,7 @@ impl<T, P: Policy> Batches<T, P> {
             return due;
         }
         let mut asked = 1;
-        for _ in 0..SWEEPS {
+        for _ in 0..if P::SWEEPS_AGAIN { SWEEPS } else { 1 } {
             // SAFETY: we have raised it from 0.
             unsafe { self.sweep_once(&mut due.batches, own, me) };
             // AcqRel, Acquire, pairs with the addition above, in `sweep`: as there.
@@ -210,8 +212,10 @@ impl<T, P: Policy> Batches<T, P> {
                 Err(now) => asked = now,
             }
         }
+        // No sweep has looked for those that have asked during the last one.
         // AcqRel, pairs with the addition above, in `sweep`: as there.
-        due.again = requests.swap(0, Ordering::AcqRel) != asked;
+        requests.swap(0, Ordering::AcqRel);
+        due.again = P::SWEEPS_AGAIN;
         due
     }
 
