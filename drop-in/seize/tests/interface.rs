@@ -219,9 +219,21 @@ impl Docs {
             }
         }
         if let Some(of) = of {
+            let path = of["path"].as_str().unwrap_or_default();
+            // What ends with a value may be a field's to end.
+            if path == "core::ops::drop::Drop" {
+                return;
+            }
             let negative = implementation["is_negative"].as_bool() == Some(true);
             let key = format!("{name}: {}{of}", if negative { "!" } else { "" });
-            all.insert(key, self.signature(item));
+            // These may be written or follow from the fields; then lifetimes have other names.
+            let is_auto = ["core::marker::Send", "core::marker::Sync"].contains(&path);
+            let signature = if is_auto {
+                generics["where_predicates"].clone()
+            } else {
+                self.signature(item)
+            };
+            all.insert(key, signature);
         }
     }
 }

@@ -215,7 +215,9 @@ fn two_readers_leave<P: Policy>() {
                 world.sweep_behind(me);
             })
         });
-        readers.map(|reader| reader.join().unwrap());
+        for reader in readers {
+            reader.join().unwrap();
+        }
         world.assert_all_freed(1);
     });
 }
