@@ -167,8 +167,8 @@ impl Slot {
 /// For how many objects at most there is room before they come.
 const MOST_ROOM: usize = 256;
 
-/// As many as there are bits in a number, plus one.
-const BUCKETS: usize = usize::BITS as usize;
+/// For all numbers below 2^32, less one: a system has fewer threads.
+const BUCKETS: usize = 32;
 
 /// The slots of a collector. Bucket n has 2^n; both buckets and slots are made when they are needed.
 pub(crate) struct Slots([AtomicPtr<AtomicPtr<Slot>>; BUCKETS]);
@@ -210,18 +210,23 @@ impl Slots {
         unsafe { &*slot }
     }
 
-    /// All that there are.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        let of_bucket = |(bucket, slots): (usize, &AtomicPtr<AtomicPtr<Slot>>)| {
+    /// All that there are. Others may be made meanwhile.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Slot)) {
+        for (bucket, slots) in self.0.iter().enumerate() {
             // Acquire, pairs with `found_or_made`: what is found is complete.
             let slots = slots.load(Ordering::Acquire);
-            let count = if slots.is_null() { 0 } else { 1 << bucket };
-            // Acquire, pairs with `found_or_made`: as above.
-            // SAFETY: a bucket has so many; each is null or a slot, which is freed with these.
-            (0..count)
-                .filter_map(move |at| unsafe { (*slots.add(at)).load(Ordering::Acquire).as_ref() })
-        };
-        self.0.iter().enumerate().flat_map(of_bucket)
+            if slots.is_null() {
+                continue;
+            }
+            for at in 0..1_usize << bucket {
+                // Acquire, pairs with `found_or_made`: as above.
+                // SAFETY: a bucket has so many; each is null or a slot, which is freed with these.
+                let slot = unsafe { (*slots.add(at)).load(Ordering::Acquire).as_ref() };
+                if let Some(slot) = slot {
+                    visit(slot);
+                }
+            }
+        }
     }
 }
 
@@ -232,7 +237,7 @@ impl Drop for Slots {
             if slots.is_null() {
                 continue;
             }
-            for at in 0..1 << bucket {
+            for at in 0..1_usize << bucket {
                 // SAFETY: a bucket has so many; this is the only reference.
                 let slot = unsafe { *(*slots.add(at)).get_mut() };
                 if !slot.is_null() {
@@ -299,10 +304,8 @@ mod tests {
             [(0, 0), (1, 0), (1, 1), (2, 0)]
         );
         assert_eq!(place(6), (2, 3));
-        assert_eq!(
-            place(usize::MAX - 1),
-            (BUCKETS - 1, (1 << (BUCKETS - 1)) - 1)
-        );
+        let last = u32::MAX as usize - 1;
+        assert_eq!(place(last), (BUCKETS - 1, (1 << (BUCKETS - 1)) - 1));
     }
 
     #[test]
@@ -311,7 +314,8 @@ mod tests {
         let first: *const Slot = slots.get(0);
         let far: *const Slot = slots.get(100);
         assert!(ptr::eq(first, slots.get(0)) && ptr::eq(far, slots.get(100)));
-        let ids: Vec<_> = slots.iter().map(|slot| slot.id).collect();
+        let mut ids = Vec::new();
+        slots.for_each(|slot| ids.push(slot.id));
         assert_eq!(ids, [0, 100]);
     }
 }

@@ -117,7 +117,7 @@ fn a_comparison_that_lies_breaks_nothing() {
         turn.get() >> 31 == 1
     };
     let mut taken = Vec::new();
-    for n in 0..if cfg!(miri) { 60 } else { 2000 } {
+    for n in 0..if cfg!(miri) { 30 } else { 2000 } {
         let _guard = read_lock();
         let new = item(n);
         // SAFETY: inside a section; nodes of this test alone, each put in once.
@@ -152,7 +152,7 @@ fn a_comparison_that_lies_breaks_nothing() {
 /// The end frees each node as it visits it, in a table that grows or shrinks at that moment.
 #[test]
 fn nodes_may_be_freed_where_a_map_ends() {
-    let most = if cfg!(miri) { 120 } else { 1500 };
+    let most = if cfg!(miri) { 60 } else { 1500 };
     for (count, stay) in (1..most)
         .step_by(if cfg!(miri) { 17 } else { 7 })
         .zip((0..3).cycle())

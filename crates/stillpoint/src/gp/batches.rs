@@ -177,6 +177,11 @@ impl<T, P: Policy> Batches<T, P> {
         self.list.pending.load(Ordering::Relaxed) != 0
     }
 
+    /// What [`Batches::is_any_pending`] looks at, for a reader that keeps it.
+    pub(crate) fn pending(&self) -> &AtomicUsize {
+        &self.list.pending
+    }
+
     /// Gives out what is due. For a reader that has left a section (not `pushed`), and for a thread
     /// that has pushed since it swept last. `own` tells whether the thread `me` has a record here,
     /// in which it is in no section, and whether it has no other.
@@ -273,6 +278,9 @@ impl<T, P: Policy> Batches<T, P> {
     /// No other thread uses this, and no section is open in which an object of a batch is used.
     pub unsafe fn take_all(&self) -> List<T> {
         let mut all = List::EMPTY;
+        if !self.is_any_pending() {
+            return all;
+        }
         self.list.seen.with_mut(|seen| {
             // SAFETY: the caller's promise.
             let seen = unsafe { &mut *seen };

@@ -18,7 +18,7 @@ use std::{
     ptr::NonNull,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -83,6 +83,7 @@ impl<T: Send> Collection<T> {
 pub struct Reader {
     record: NonNull<Record>,
     started: NonNull<AtomicU64>,
+    pending: NonNull<AtomicUsize>,
 }
 
 impl Reader {
@@ -93,6 +94,7 @@ impl Reader {
         Self {
             record: NonNull::from(record),
             started: NonNull::from(engine.started()),
+            pending: NonNull::from(collection.batches.pending()),
         }
     }
 
@@ -109,15 +111,18 @@ impl Reader {
         record.lock_outermost::<false>(started);
     }
 
-    /// Leaves the section.
+    /// Leaves the section. Returns whether the thread had better sweep now.
     ///
     /// # Safety
     ///
     /// As for [`Reader::enter`], but inside the section.
     #[inline(always)]
-    pub unsafe fn leave(&self) {
+    pub unsafe fn leave(&self) -> bool {
         // SAFETY: as in `enter`.
-        unsafe { self.record.as_ref() }.unlock_outermost();
+        let (record, pending) = unsafe { (self.record.as_ref(), self.pending.as_ref()) };
+        record.unlock_outermost();
+        // Relaxed: R5 has ordered it after the section's end.
+        pending.load(Ordering::Relaxed) != 0
     }
 
     /// Gives the reader up.
