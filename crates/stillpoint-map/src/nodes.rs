@@ -417,3 +417,6 @@ impl Iterator for NodeIter<'_> {
         next.map(NonNull::cast)
     }
 }
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests;

@@ -10,7 +10,10 @@ use std::{
     fmt, mem,
     panic::{self, AssertUnwindSafe},
     ptr,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, AtomicU64, Ordering},
+    },
     thread as std_thread,
     vec::IntoIter,
 };
@@ -25,7 +28,7 @@ type Payload = Box<dyn Any + Send>;
 /// What a collector has from its first guard or retired object on.
 struct Inner {
     slots: Slots,
-    collection: Box<Collection>,
+    collection: Arc<Collection>,
 }
 
 /// Frees objects when no guard is open any more that may have found them.
@@ -258,12 +261,12 @@ impl Collector {
             let mut panicked = None;
             loop {
                 let mut any = false;
-                for slot in inner.slots.iter() {
+                inner.slots.for_each(|slot| {
                     // SAFETY: no other thread uses the collector.
-                    let batch = unsafe { slot.take() };
+                    let batch = unsafe { slot.take_all() };
                     any |= !batch.is_empty();
                     self.free(batch, &mut panicked);
-                }
+                });
                 // SAFETY: as above, and no guard is in use.
                 for batch in unsafe { inner.collection.batches().take_all() } {
                     any = true;
@@ -347,6 +350,11 @@ impl Use {
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         thread::begin();
+        Self(())
+    }
+
+    /// The use that a guard has begun, which the guard gives up.
+    pub(crate) fn of_guard() -> Self {
         Self(())
     }
 

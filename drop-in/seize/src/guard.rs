@@ -135,11 +135,12 @@ impl Guard for LocalGuard<'_> {
         let slot = self.slot();
         if slot.guards.get() == 1 {
             // SAFETY: the thread's, in its section, of which this is the only guard.
-            unsafe {
-                slot.reader().leave();
+            let is_any_pending = unsafe {
+                let is_any_pending = slot.reader().leave();
                 slot.reader().enter();
-            }
-            if self.collector.inner().batches().is_any_pending() {
+                is_any_pending
+            };
+            if is_any_pending {
                 self.collector.free_due(slot);
             }
         }
@@ -176,27 +177,26 @@ impl Guard for LocalGuard<'_> {
 impl Drop for LocalGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        /// What `enter` began.
-        struct Finish;
-        impl Drop for Finish {
-            #[inline(always)]
-            fn drop(&mut self) {
-                thread::finish();
-            }
-        }
-        // Also if a reclaimer panics.
-        let _finish = Finish;
         let slot = self.slot();
         let guards = slot.guards.get() - 1;
         slot.guards.set(guards);
-        if guards == 0 {
-            // SAFETY: the thread's, in its section.
-            unsafe { slot.reader().leave() };
-            if self.collector.inner().batches().is_any_pending() {
-                self.collector.free_due(slot);
-            }
+        // SAFETY: the thread's, in its section.
+        if guards == 0 && unsafe { slot.reader().leave() } {
+            // Nothing that unwinds is called here: so that guards end inline.
+            end_slowly(self.collector, slot);
+        } else {
+            thread::finish();
         }
     }
+}
+
+/// Frees what is due, behind a guard's section, and ends what its `enter` began.
+#[cold]
+#[inline(never)]
+fn end_slowly(collector: &Collector, slot: &Slot) {
+    // Also if a reclaimer panics.
+    let _finish = Use::of_guard();
+    collector.free_due(slot);
 }
 
 impl fmt::Debug for LocalGuard<'_> {

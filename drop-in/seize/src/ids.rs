@@ -81,14 +81,26 @@ pub(crate) fn take() -> usize {
     }
 }
 
-/// Gives a number back that [`take`] gave.
-pub(crate) fn give_back(id: usize) {
+/// Where a number's bit is.
+fn word_of(id: usize) -> &'static AtomicU64 {
     let mut chunk = &FIRST;
     for _ in 0..id / NUMBERS {
         chunk = chunk.next();
     }
-    let word = &chunk.taken[id % NUMBERS / 64];
-    // Release, pairs with `take`: what we did with the number is done before another thread has it.
+    &chunk.taken[id % NUMBERS / 64]
+}
+
+/// Whether a thread has a number that [`take`] gave; if none has, what the last one did with it
+/// happens before.
+pub(crate) fn is_taken(id: usize) -> bool {
+    // Acquire, pairs with `give_back`: what the last thread did with the number is done.
+    word_of(id).load(Ordering::Acquire) & 1 << (id % 64) != 0
+}
+
+/// Gives a number back that [`take`] gave.
+pub(crate) fn give_back(id: usize) {
+    let word = word_of(id);
+    // Release, pairs with `take` and `is_taken`: what we did with the number is done before another thread has it.
     let before = word.fetch_and(!(1 << (id % 64)), Ordering::Release);
     debug_assert!(before & 1 << (id % 64) != 0, "it was taken");
 }
@@ -107,7 +119,9 @@ mod tests {
         for id in [5, 64, count - 1] {
             give_back(id);
         }
+        assert!(is_taken(4) && !is_taken(5) && is_taken(6));
         assert_eq!([take(), take(), take()], [5, 64, count - 1]);
+        assert!(is_taken(5) && !is_taken(count));
         first.into_iter().for_each(give_back);
         let held: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> = (0..4)

@@ -4,7 +4,7 @@
 //! of that number with what has been retired into it. So neither a thread's end nor a collector's
 //! has anything to look for in the other.
 
-use crate::Collector;
+use crate::{Collector, ids, thread};
 use std::{
     cell::{Cell, UnsafeCell},
     mem, ptr,
@@ -48,7 +48,7 @@ pub(crate) struct Slot {
     pub(crate) id: usize,
     /// The thread that uses it: its life.
     life: Cell<u64>,
-    /// The process in which the reader was made.
+    /// The process in which that thread has begun to.
     process: Cell<Process>,
     reader: UnsafeCell<Option<Reader>>,
     /// Open guards.
@@ -123,12 +123,34 @@ impl Slot {
     ///
     /// # Safety
     ///
-    /// The calling thread has adopted the slot, or no other thread uses the collector.
+    /// The calling thread has adopted the slot.
     pub(crate) unsafe fn take(&self) -> Vec<Retired> {
         // SAFETY: the caller's promise; no user code runs meanwhile.
         let retired = unsafe { &mut *self.retired.get() };
         let room = retired.len().min(MOST_ROOM);
         mem::replace(retired, Vec::with_capacity(room))
+    }
+
+    /// Takes the objects out, and leaves no room. In the child of a fork none where a thread may have
+    /// been changing them that the fork has removed: those are forgotten.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the collector.
+    pub(crate) unsafe fn take_all(&self) -> Vec<Retired> {
+        if self.is_lost() {
+            // SAFETY: the caller's promise. What is there may be half changed: it is not looked at.
+            unsafe { self.retired.get().write(Vec::new()) };
+        }
+        // SAFETY: the caller's promise; no user code runs meanwhile.
+        mem::take(unsafe { &mut *self.retired.get() })
+    }
+
+    /// Whether a fork has removed the thread that has the number, and this process is the child.
+    fn is_lost(&self) -> bool {
+        self.process.get() != batches::process()
+            && self.life.get() != thread::life()
+            && ids::is_taken(self.id)
     }
 
     /// Whether [`Slot::take`] would take any.
@@ -145,8 +167,8 @@ impl Slot {
 /// For how many objects at most there is room before they come.
 const MOST_ROOM: usize = 256;
 
-/// As many as there are bits in a number, plus one.
-const BUCKETS: usize = usize::BITS as usize;
+/// For all numbers below 2^32, less one: a system has fewer threads.
+const BUCKETS: usize = 32;
 
 /// The slots of a collector. Bucket n has 2^n; both buckets and slots are made when they are needed.
 pub(crate) struct Slots([AtomicPtr<AtomicPtr<Slot>>; BUCKETS]);
@@ -188,18 +210,23 @@ impl Slots {
         unsafe { &*slot }
     }
 
-    /// All that there are.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Slot> {
-        let of_bucket = |(bucket, slots): (usize, &AtomicPtr<AtomicPtr<Slot>>)| {
+    /// All that there are. Others may be made meanwhile.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Slot)) {
+        for (bucket, slots) in self.0.iter().enumerate() {
             // Acquire, pairs with `found_or_made`: what is found is complete.
             let slots = slots.load(Ordering::Acquire);
-            let count = if slots.is_null() { 0 } else { 1 << bucket };
-            // Acquire, pairs with `found_or_made`: as above.
-            // SAFETY: a bucket has so many; each is null or a slot, which is freed with these.
-            (0..count)
-                .filter_map(move |at| unsafe { (*slots.add(at)).load(Ordering::Acquire).as_ref() })
-        };
-        self.0.iter().enumerate().flat_map(of_bucket)
+            if slots.is_null() {
+                continue;
+            }
+            for at in 0..1_usize << bucket {
+                // Acquire, pairs with `found_or_made`: as above.
+                // SAFETY: a bucket has so many; each is null or a slot, which is freed with these.
+                let slot = unsafe { (*slots.add(at)).load(Ordering::Acquire).as_ref() };
+                if let Some(slot) = slot {
+                    visit(slot);
+                }
+            }
+        }
     }
 }
 
@@ -210,7 +237,7 @@ impl Drop for Slots {
             if slots.is_null() {
                 continue;
             }
-            for at in 0..1 << bucket {
+            for at in 0..1_usize << bucket {
                 // SAFETY: a bucket has so many; this is the only reference.
                 let slot = unsafe { *(*slots.add(at)).get_mut() };
                 if !slot.is_null() {
@@ -277,10 +304,8 @@ mod tests {
             [(0, 0), (1, 0), (1, 1), (2, 0)]
         );
         assert_eq!(place(6), (2, 3));
-        assert_eq!(
-            place(usize::MAX - 1),
-            (BUCKETS - 1, (1 << (BUCKETS - 1)) - 1)
-        );
+        let last = u32::MAX as usize - 1;
+        assert_eq!(place(last), (BUCKETS - 1, (1 << (BUCKETS - 1)) - 1));
     }
 
     #[test]
@@ -289,7 +314,8 @@ mod tests {
         let first: *const Slot = slots.get(0);
         let far: *const Slot = slots.get(100);
         assert!(ptr::eq(first, slots.get(0)) && ptr::eq(far, slots.get(100)));
-        let ids: Vec<_> = slots.iter().map(|slot| slot.id).collect();
+        let mut ids = Vec::new();
+        slots.for_each(|slot| ids.push(slot.id));
         assert_eq!(ids, [0, 100]);
     }
 }

@@ -99,6 +99,11 @@ pub(crate) fn identity() -> (usize, u64) {
     })
 }
 
+/// The life of the calling thread, or the last that it has had; 0 if it had none.
+pub(crate) fn life() -> u64 {
+    THREAD.with(|thread| thread.life.get())
+}
+
 /// The slot that was noted for the collector of this number, or null.
 #[inline(always)]
 pub(crate) fn recent(collector: u64) -> *const Slot {

@@ -1,5 +1,8 @@
 //! What the interface promises beyond its signatures, and its users rely on.
 
+mod common;
+
+use common::{Counted, Drops, reclaim_all};
 use seize::{Collector, Guard, OwnedGuard, reclaim};
 use std::{
     cell::RefCell,
@@ -8,44 +11,10 @@ use std::{
     rc::Rc,
     sync::{
         Arc, Barrier, Mutex,
-        atomic::{AtomicPtr, AtomicUsize, Ordering},
+        atomic::{AtomicPtr, Ordering},
     },
     thread,
 };
-
-/// Counts its drops.
-struct Counted(Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[derive(Default)]
-struct Drops(Arc<AtomicUsize>);
-
-impl Drops {
-    fn one(&self) -> *mut Counted {
-        Box::into_raw(Box::new(Counted(Arc::clone(&self.0))))
-    }
-
-    fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Retires one.
-    fn retire(&self, collector: &Collector) {
-        // SAFETY: out of a box, and no thread knows it.
-        unsafe { collector.retire(self.one(), reclaim::boxed) };
-    }
-}
-
-/// Reclaims everything of a collector that this thread alone uses.
-fn reclaim_all(collector: &Collector) {
-    // SAFETY: by the tests' own: no other thread uses it, and guards are not used.
-    unsafe { collector.reclaim_all() };
-}
 
 /// A chain: each link retires the next when it is dropped.
 struct Link {
@@ -383,43 +352,4 @@ fn an_owned_guard_ends_on_another_thread_which_frees() {
     assert_eq!(drops.count(), 0);
     thread::scope(|scope| scope.spawn(|| drop(guard)).join().unwrap());
     assert_eq!(drops.count(), 2);
-}
-
-#[cfg(all(target_os = "linux", not(miri)))]
-#[test]
-fn in_a_forks_child_vanished_guards_hold_nothing_up() {
-    let (collector, drops) = (Collector::new().batch_size(2), Drops::default());
-    let (entered, end) = (Barrier::new(2), Barrier::new(2));
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let _guard = collector.enter();
-            entered.wait();
-            end.wait();
-        });
-        entered.wait();
-        drops.retire(&collector);
-        drops.retire(&collector);
-        assert_eq!(drops.count(), 0, "it is in the way");
-        // SAFETY: the child uses this library and exits.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            drops.retire(&collector);
-            drops.retire(&collector);
-            let mine = drops.count() == 4;
-            let guard = collector.enter();
-            drops.retire(&collector);
-            drops.retire(&collector);
-            let held = drops.count() == 4;
-            drop(guard);
-            let status = i32::from(!(mine && held && drops.count() == 6));
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(status) };
-        }
-        let mut status = 0;
-        // SAFETY: our child.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0);
-        end.wait();
-    });
-    assert_eq!(drops.count(), 2, "the guard that ended has freed them");
 }

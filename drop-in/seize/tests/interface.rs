@@ -17,13 +17,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What rustdoc writes of the package in `folder`.
 fn documented(folder: &Path, target: &Path) -> Value {
     let output = Command::new("cargo")
-        .args([
-            "+nightly",
-            "doc",
-            "--no-deps",
-            "--offline",
-            "--manifest-path",
-        ])
+        // Not offline: it may want other packages than were fetched.
+        .args(["+nightly", "doc", "--no-deps", "--manifest-path"])
         .arg(folder.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
@@ -41,6 +36,22 @@ fn documented(folder: &Path, target: &Path) -> Value {
     );
     let file = target.join("doc/seize.json");
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
+}
+
+/// What a manifest says of the library alone: tests and benchmarks depend on what is of no use here.
+fn of_the_library(manifest: &str) -> String {
+    let mut is_kept = true;
+    let lines = manifest.lines().filter(|line| {
+        if line.starts_with('[') {
+            is_kept = !["[dev-dependencies", "[[bench]]", "[[test]]"]
+                .iter()
+                .any(|section| line.starts_with(section));
+        }
+        is_kept
+    });
+    lines
+        .chain(["[workspace]"])
+        .fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// A copy of the original, which is in no workspace.
@@ -65,7 +76,9 @@ fn original(at: &Path) -> PathBuf {
     assert!(copied.unwrap().success());
     let manifest = copy.join("Cargo.toml");
     let text = fs::read_to_string(&manifest).unwrap();
-    fs::write(manifest, text + "\n[workspace]\n").unwrap();
+    fs::write(manifest, of_the_library(&text)).unwrap();
+    // It has the others' versions.
+    let _ = fs::remove_file(copy.join("Cargo.lock"));
     copy
 }
 
@@ -206,9 +219,21 @@ impl Docs {
             }
         }
         if let Some(of) = of {
+            let path = of["path"].as_str().unwrap_or_default();
+            // What ends with a value may be a field's to end.
+            if path == "core::ops::drop::Drop" {
+                return;
+            }
             let negative = implementation["is_negative"].as_bool() == Some(true);
             let key = format!("{name}: {}{of}", if negative { "!" } else { "" });
-            all.insert(key, self.signature(item));
+            // These may be written or follow from the fields; then lifetimes have other names.
+            let is_auto = ["core::marker::Send", "core::marker::Sync"].contains(&path);
+            let signature = if is_auto {
+                generics["where_predicates"].clone()
+            } else {
+                self.signature(item)
+            };
+            all.insert(key, signature);
         }
     }
 }

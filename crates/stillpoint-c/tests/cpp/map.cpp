@@ -1,4 +1,6 @@
 // <stillpoint/map.h> in C++, as a class has it; compiled with the headers' warnings, and run.
+#include "clause.hpp" // What is known of ThreadSanitizer: the library frees tables on its own thread.
+
 #include <stillpoint/map.h>
 
 #include <cstdint>

@@ -13,6 +13,7 @@ use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
+mod builds;
 mod cache;
 mod contention;
 mod epoch;
@@ -23,6 +24,7 @@ mod lru;
 mod map;
 mod memory;
 mod read;
+mod seize;
 mod server;
 mod sync;
 mod trace;
@@ -65,6 +67,8 @@ enum Experiment {
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
+    /// Use seize, and papaya's map on it, with the drop-in package and with the original
+    Seize(Selection<seize::Work>),
     /// Ask cache servers over a Unix socket: stillcache, memcached, redis. Processor time, latencies,
     /// memory, hits, and what a neighbour costs a tenant. replay-p6 runs only if it is named; all but
     /// get, set and mixed run in one round, unless they are named
@@ -97,6 +101,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Experiment::Lru(selection) => experiment::run(selection),
         Experiment::Map(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
+        Experiment::Seize(selection) => experiment::run(selection),
         Experiment::Server(selection) => experiment::run(selection),
         Experiment::Sync(selection) => experiment::run(selection),
         Experiment::Trace(selection) => experiment::run(selection),
@@ -114,6 +119,7 @@ fn list() -> String {
         experiment::list::<lru::Work>(),
         experiment::list::<map::Work>(),
         experiment::list::<read::Work>(),
+        experiment::list::<seize::Work>(),
         experiment::list::<server::Work>(),
         experiment::list::<sync::Work>(),
         experiment::list::<trace::Work>(),
@@ -132,6 +138,7 @@ pub fn measure(request: &Request) -> Result<Sample> {
         lru::Work::NAME => experiment::measure::<lru::Work>(request),
         map::Work::NAME => experiment::measure::<map::Work>(request),
         read::Work::NAME => experiment::measure::<read::Work>(request),
+        seize::Work::NAME => experiment::measure::<seize::Work>(request),
         server::Work::NAME => experiment::measure::<server::Work>(request),
         sync::Work::NAME => experiment::measure::<sync::Work>(request),
         trace::Work::NAME => experiment::measure::<trace::Work>(request),
@@ -168,6 +175,7 @@ mod tests {
         assert_possible_values::<lru::Work>();
         assert_possible_values::<map::Work>();
         assert_possible_values::<read::Work>();
+        assert_possible_values::<seize::Work>();
         assert_possible_values::<server::Work>();
         assert_possible_values::<sync::Work>();
         assert_possible_values::<trace::Work>();

@@ -177,6 +177,11 @@ impl<T, P: Policy> Batches<T, P> {
         self.list.pending.load(Ordering::Relaxed) != 0
     }
 
+    /// What [`Batches::is_any_pending`] looks at, for a reader that keeps it.
+    pub(crate) fn pending(&self) -> &AtomicUsize {
+        &self.list.pending
+    }
+
     /// Gives out what is due. For a reader that has left a section (not `pushed`), and for a thread
     /// that has pushed since it swept last. `own` tells whether the thread `me` has a record here,
     /// in which it is in no section, and whether it has no other.
@@ -188,8 +193,10 @@ impl<T, P: Policy> Batches<T, P> {
             again: false,
         };
         // Fence, pairs with the same fence, in `sweep`, of the reader that holds all up: our look
-        // at its record comes after our section's end, or its scan sees that end.
-        barrier::full_fence();
+        // at its record sees that it has left, or its scan sees that we have.
+        if P::SWEEP_FENCE {
+            barrier::full_fence();
+        }
         if !pushed && self.engine.is_stuck() {
             return due;
         }
@@ -201,7 +208,7 @@ impl<T, P: Policy> Batches<T, P> {
             return due;
         }
         let mut asked = 1;
-        for _ in 0..SWEEPS {
+        for _ in 0..if P::SWEEPS_AGAIN { SWEEPS } else { 1 } {
             // SAFETY: we have raised it from 0.
             unsafe { self.sweep_once(&mut due.batches, own, me) };
             // AcqRel, Acquire, pairs with the addition above, in `sweep`: as there.
@@ -210,8 +217,10 @@ impl<T, P: Policy> Batches<T, P> {
                 Err(now) => asked = now,
             }
         }
+        // No sweep has looked for those that have asked during the last one.
         // AcqRel, pairs with the addition above, in `sweep`: as there.
-        due.again = requests.swap(0, Ordering::AcqRel) != asked;
+        requests.swap(0, Ordering::AcqRel);
+        due.again = P::SWEEPS_AGAIN;
         due
     }
 
@@ -269,6 +278,9 @@ impl<T, P: Policy> Batches<T, P> {
     /// No other thread uses this, and no section is open in which an object of a batch is used.
     pub unsafe fn take_all(&self) -> List<T> {
         let mut all = List::EMPTY;
+        if !self.is_any_pending() {
+            return all;
+        }
         self.list.seen.with_mut(|seen| {
             // SAFETY: the caller's promise.
             let seen = unsafe { &mut *seen };

@@ -16,7 +16,10 @@ use crate::{
 use std::{
     panic::Location,
     ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
 };
 
 pub use crate::platform::fork::{Process, process};
@@ -42,7 +45,7 @@ impl<T: Send> ForkReset for Collection<T> {
 impl<T: Send> Collection<T> {
     /// An empty one. In the child of a fork sections of other threads are over, and batches that
     /// were being sorted at that moment are forgotten.
-    pub fn new() -> Box<Self> {
+    pub fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let engine = Engine::new(
             // No domain's: those count from below.
@@ -50,11 +53,12 @@ impl<T: Send> Collection<T> {
             BarrierMode::Membarrier,
             Sequence::new(Cookie::from_raw(0).seq()),
         );
-        let this = Box::new(Self {
+        // Not a box, of which the fork's handler would have a second reference.
+        let this = Arc::new(Self {
             place: AtForkHandle::reserve(),
             batches: Batches::new(engine),
         });
-        // SAFETY: complete, and in its box for as long as it lives; `place` is the first of its
+        // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
         // fields to be dropped.
         unsafe { this.place.occupy(&*this) };
         this
@@ -79,6 +83,7 @@ impl<T: Send> Collection<T> {
 pub struct Reader {
     record: NonNull<Record>,
     started: NonNull<AtomicU64>,
+    pending: NonNull<AtomicUsize>,
 }
 
 impl Reader {
@@ -89,6 +94,7 @@ impl Reader {
         Self {
             record: NonNull::from(record),
             started: NonNull::from(engine.started()),
+            pending: NonNull::from(collection.batches.pending()),
         }
     }
 
@@ -105,15 +111,18 @@ impl Reader {
         record.lock_outermost::<false>(started);
     }
 
-    /// Leaves the section.
+    /// Leaves the section. Returns whether the thread had better sweep now.
     ///
     /// # Safety
     ///
     /// As for [`Reader::enter`], but inside the section.
     #[inline(always)]
-    pub unsafe fn leave(&self) {
+    pub unsafe fn leave(&self) -> bool {
         // SAFETY: as in `enter`.
-        unsafe { self.record.as_ref() }.unlock_outermost();
+        let (record, pending) = unsafe { (self.record.as_ref(), self.pending.as_ref()) };
+        record.unlock_outermost();
+        // Relaxed: R5 has ordered it after the section's end.
+        pending.load(Ordering::Relaxed) != 0
     }
 
     /// Gives the reader up.

@@ -1,9 +1,5 @@
 //! `stillpoint scale epoch`: the drop-in package for crossbeam-epoch beside the original, in
-//! programs that use it, themselves or through other crates.
-//!
-//! A program has one crossbeam-epoch, so the subjects are programs of their own: `drop-in/bench` is
-//! one source with two manifests, of which one has the patch line. They are built before anything
-//! is measured (minutes, the first time), into the target folder, and each measurement is one run.
+//! programs that use it, themselves or through other crates ([`builds`]).
 //!
 //! `cpu_ns_per_op` is the processor time of the whole process, the library's thread included, for
 //! an operation; `peak_mib` by how much the resident memory grew at most; `drop_ms` how long after
@@ -14,19 +10,13 @@
 //! The limit is the same work without guards, each object freed at once, where it is the program's
 //! own: what moka and the others do without protection is not known.
 
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use anyhow::{Context, Result, bail};
 use clap::Args;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
+use super::builds::{self, Program};
 use crate::choice::PossibleValues;
 use crate::output::Metric;
-use crate::run::{Curve, Metrics, Sample};
 use crate::subject::Peer;
 
 const SCENARIOS: &[&str] = &[
@@ -54,30 +44,22 @@ const SCENARIOS: &[&str] = &[
 /// Those that no other crate's code is in, which have a limit.
 const WITH_LIMIT: &[&str] = &["pin", "pin-nested", "defer", "box-1", "box-2", "values"];
 
-/// A program: what the builds differ in.
-#[derive(Clone, Copy)]
-struct Program {
-    /// Its folder below the target folder.
-    name: &'static str,
-    /// Its folder in `drop-in/bench`.
-    manifest: &'static str,
-    /// Its features.
-    features: &'static str,
-}
-
 const STOCK: Program = Program {
+    binary: "epoch-bench",
     name: "stock",
     manifest: "stock",
     features: "",
 };
 
 const DROP_IN: Program = Program {
+    binary: "epoch-bench",
     name: "drop-in",
     manifest: "patched",
     features: "",
 };
 
 const NO_FENCE: Program = Program {
+    binary: "epoch-bench",
     name: "drop-in-nofence",
     manifest: "patched",
     features: "nofence",
@@ -136,67 +118,7 @@ impl super::Work for Work {
     }
 
     fn check(&self) -> Result<(), clap::Error> {
-        for program in [DROP_IN, NO_FENCE, STOCK] {
-            // What is missing then fails where it would be measured, and the run goes on.
-            if let Err(error) = program.build() {
-                eprintln!("stillpoint: {}: {error:#}", program.name);
-            }
-        }
+        builds::build(&[DROP_IN, NO_FENCE, STOCK]);
         Ok(())
-    }
-}
-
-/// The root of the clone that this program was built in.
-fn root() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-}
-
-impl Program {
-    fn target(self) -> PathBuf {
-        root().join("target/epoch-bench").join(self.name)
-    }
-
-    fn build(self) -> Result<()> {
-        let manifest = root().join("drop-in/bench").join(self.manifest);
-        let status = Command::new("cargo")
-            .args(["build", "--release", "--locked", "--quiet"])
-            .args(["--features", self.features])
-            .arg("--manifest-path")
-            .arg(manifest.join("Cargo.toml"))
-            .arg("--target-dir")
-            .arg(self.target())
-            .status()
-            .context("cannot start cargo, which builds what is measured")?;
-        if !status.success() {
-            bail!("it cannot be built ({status}); cargo has said why");
-        }
-        Ok(())
-    }
-
-    /// One measurement.
-    fn run(self, scenario: &str) -> Result<Sample> {
-        let program = self.target().join("release/epoch-bench");
-        let mut command = Command::new(&program);
-        command.args([scenario, "1"]).stderr(Stdio::inherit());
-        // SAFETY: one system call between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                // It ends with this process, which has a time limit.
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::KILL,
-                ))?)
-            });
-        }
-        let output = command
-            .output()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        if !output.status.success() {
-            bail!("it ended with {}", output.status);
-        }
-        let metrics: Metrics = serde_json::from_slice(&output.stdout)?;
-        Ok(Sample {
-            metrics,
-            curve: Curve::new(),
-        })
     }
 }

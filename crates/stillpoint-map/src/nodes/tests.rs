@@ -1,0 +1,181 @@
+use super::*;
+use std::cell::{Cell, RefCell};
+use stillpoint::{read_lock, synchronize};
+
+#[repr(C)]
+struct Item {
+    node: Node,
+    key: u64,
+}
+
+fn item(key: u64) -> NonNull<Node> {
+    let item = Item {
+        node: Node(Head { hash: !0 }),
+        key,
+    };
+    NonNull::from(Box::leak(Box::new(item))).cast()
+}
+
+fn key(node: NonNull<Node>) -> u64 {
+    // SAFETY: an item, which is freed at the test's end, or after a grace period.
+    unsafe { node.cast::<Item>().as_ref() }.key
+}
+
+fn free(node: NonNull<Node>) {
+    // SAFETY: from `item`, and freed once.
+    drop(unsafe { Box::from_raw(node.cast::<Item>().as_ptr()) });
+}
+
+fn map() -> Nodes {
+    Nodes::new(None, 0, false).unwrap()
+}
+
+/// Ends the map, and frees each node when it is handed over. How many there were.
+fn end(map: Nodes) -> usize {
+    let mut count = 0;
+    map.end(|node| {
+        free(node);
+        count += 1;
+    });
+    count
+}
+
+/// Of one hash many more than a bucket has slots for, among others that make the table grow.
+#[test]
+fn duplicates_are_found_once_each_also_while_the_table_moves() {
+    let (map, copies) = (map(), if cfg!(miri) { 20 } else { 300 });
+    let mut taken = Vec::new();
+    let guard = read_lock();
+    // SAFETY: inside a section; nodes of this test alone.
+    unsafe {
+        for n in 0..copies {
+            map.add(7, item(n)).unwrap();
+            map.add(100 + n, item(100 + n)).unwrap();
+        }
+        let mut found: Vec<u64> = map.with_hash(7).map(key).collect();
+        found.sort_unstable();
+        assert_eq!(found, (0..copies).collect::<Vec<_>>());
+        let mut at = map.with_hash(7);
+        let mut visited = 0;
+        // One that is taken out while it is visited, and others that come and move the table.
+        while let Some(node) = at.next() {
+            visited += 1;
+            if key(node) % 2 == 0 {
+                assert!(map.remove(node) && !map.remove(node) && !map.has(node));
+                taken.push(node);
+            }
+            map.add(10_000 + visited, item(visited)).unwrap();
+        }
+        assert_eq!(visited, copies);
+        assert_eq!(map.with_hash(7).count() as u64, copies / 2);
+        assert!(map.with_hash(7).all(|node| key(node) % 2 == 1));
+        assert_eq!(map.iter().count(), map.len());
+    }
+    drop(guard);
+    synchronize();
+    taken.into_iter().for_each(free);
+    assert_eq!(end(map) as u64, copies / 2 + 2 * copies);
+}
+
+/// A function that changes the very bucket which it is asked about: nothing is put in beside a node
+/// that it has not been asked about.
+#[test]
+fn a_comparison_may_change_the_map() {
+    let map = map();
+    let guard = read_lock();
+    let asked = RefCell::new(Vec::new());
+    // SAFETY: inside a section; nodes of this test alone.
+    let found = unsafe {
+        map.add(7, item(1)).unwrap();
+        map.add_unique(7, item(9), |other| {
+            asked.borrow_mut().push(key(other));
+            if asked.borrow().len() <= 3 {
+                map.add(7, item(1 + asked.borrow().len() as u64)).unwrap();
+            }
+            key(other) == 4
+        })
+    };
+    assert_eq!(found.unwrap().map(key), Some(4));
+    assert!((1..=4).all(|key| asked.borrow().contains(&key)));
+    assert_eq!(map.len(), 4);
+    drop(guard);
+    assert_eq!(end(map), 4);
+}
+
+/// A function that says now this and now that: nodes are lost to the caller that believes it, and the
+/// map stays whole.
+#[test]
+fn a_comparison_that_lies_breaks_nothing() {
+    let map = map();
+    let turn = Cell::new(0_u32);
+    let lies = |_: NonNull<Node>| {
+        turn.set(
+            turn.get()
+                .wrapping_mul(1_664_525)
+                .wrapping_add(1_013_904_223),
+        );
+        turn.get() >> 31 == 1
+    };
+    let mut taken = Vec::new();
+    for n in 0..if cfg!(miri) { 30 } else { 2000 } {
+        let _guard = read_lock();
+        let new = item(n);
+        // SAFETY: inside a section; nodes of this test alone, each put in once.
+        unsafe {
+            let is_in = match n % 3 {
+                0 => map.add_unique(n % 5, new, lies).unwrap().is_none(),
+                1 => {
+                    taken.extend(map.add_or_replace(n % 5, new, lies).unwrap());
+                    true
+                }
+                _ => match map.find(n % 5, lies) {
+                    Some(old) if map.replace(old, new) => {
+                        taken.push(old);
+                        true
+                    }
+                    _ => false,
+                },
+            };
+            if !is_in {
+                // No reader has found it.
+                free(new);
+            }
+            assert_eq!(map.iter().count(), map.len());
+        }
+    }
+    synchronize();
+    taken.into_iter().for_each(free);
+    let left = map.len();
+    assert_eq!(end(map), left);
+}
+
+/// The end frees each node as it visits it, in a table that grows or shrinks at that moment.
+#[test]
+fn nodes_may_be_freed_where_a_map_ends() {
+    let most = if cfg!(miri) { 60 } else { 1500 };
+    for (count, stay) in (1..most)
+        .step_by(if cfg!(miri) { 17 } else { 7 })
+        .zip((0..3).cycle())
+    {
+        let map = map();
+        let guard = read_lock();
+        let mut taken = Vec::new();
+        // SAFETY: inside a section; nodes of this test alone.
+        unsafe {
+            for n in 0..count {
+                map.add(n, item(n)).unwrap();
+            }
+            // All stay, or two thirds or a third go.
+            for n in (0..count).filter(|n| n % 3 < stay) {
+                let node = map.find(n, |node| key(node) == n).unwrap();
+                assert!(map.remove(node));
+                taken.push(node);
+            }
+        }
+        drop(guard);
+        let left = count as usize - taken.len();
+        assert_eq!(end(map), left);
+        synchronize();
+        taken.into_iter().for_each(free);
+    }
+}
