@@ -245,10 +245,8 @@ fn without_descriptors_the_program_goes_on_and_is_told() {
             rlim_max: 1024,
         };
         // SAFETY: reads `limit`.
-        assert_eq!(
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
-            0
-        );
+        let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(set, 0);
     };
     limit(3);
     let error = publish_statistics().expect_err("all descriptors are taken");
@@ -271,10 +269,8 @@ fn a_limit_of_file_sizes_ends_no_process() {
         rlim_max: 4096,
     };
     // SAFETY: reads `limit`.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+    assert_eq!(set, 0);
     let error = publish_statistics().expect_err("it does not fit");
     assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
     assert!(pages().is_empty(), "no descriptor is left");
@@ -373,10 +369,8 @@ fn a_forks_child_without_a_page_leaves_the_parents_alone() {
         rlim_max: libc::RLIM_INFINITY,
     };
     // SAFETY: reads `limit`.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+    assert_eq!(set, 0);
     fork(move || {
         assert!(pages().is_empty());
         for _ in 0..100 {
