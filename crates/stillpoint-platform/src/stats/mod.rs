@@ -15,6 +15,8 @@
 //! written by the thread that counts the event. The process never reads its page.
 
 pub mod layout;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 pub mod read;
 mod sequence;
 mod tap;

@@ -116,7 +116,7 @@ impl Tap {
 /// other's store comes last. A thread copies again only if another has changed the gauge meanwhile: to
 /// give up then could leave an old value behind the copy of the thread that has changed it last.
 #[cold]
-fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
+pub(super) fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
     loop {
         // SeqCst [T1], pairs with T2 of other threads.
         full_fence();
