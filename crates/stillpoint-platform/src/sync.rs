@@ -7,7 +7,7 @@ use std::sync::{PoisonError, TryLockError};
 
 pub use crate::seam::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard,
-    Ordering, UnsafeCell,
+    Ordering, UnsafeCell, fence,
 };
 
 /// Locks `mutex`, also when a thread panicked while it held it.

@@ -179,6 +179,10 @@ impl Recorder {
     /// Copies it into the statistics page from now on, in the words from `at`.
     pub(crate) fn publish(&self, words: Words, at: usize) {
         self.tap.open(words.part(at, TIMES_WORDS));
+    }
+
+    /// Copies all of it into the statistics page, if there is one.
+    pub(crate) fn copy_all(&self) {
         self.copy(0, &self.sum);
         for (at, bucket) in self.buckets.iter().enumerate() {
             self.copy(1 + at, bucket);

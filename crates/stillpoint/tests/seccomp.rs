@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Tally, child, is_child, without_membarrier};
+use common::{Tally, child, filter, is_child, without_membarrier};
 use std::{ptr::NonNull, sync::mpsc, thread};
 use stillpoint::{Domain, Rcu};
 
@@ -20,57 +20,15 @@ const PRIVATE_EXPEDITED: u32 = 1 << 3;
 
 /// Forbids membarrier to all threads of this process from now on.
 fn deny_membarrier(denied: Denied) {
-    let load = |offset: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
-    let equal = |value: u32, otherwise: u8| {
-        instruction(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            0,
-            otherwise,
-            value,
-        )
-    };
-    let answer = |value: u32| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, value);
-    let refuse = answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
-    let allow = answer(libc::SECCOMP_RET_ALLOW);
-    // The number of the call is the first word of what a filter sees, its first argument the fifth.
-    let membarrier = libc::SYS_membarrier as u32;
-    let mut program = match denied {
-        Denied::All => vec![load(0), equal(membarrier, 1), refuse, allow],
-        Denied::TheCallAlone => vec![
-            load(0),
-            equal(membarrier, 3),
-            load(16),
-            equal(PRIVATE_EXPEDITED, 1),
-            refuse,
-            allow,
-        ],
-    };
-    let filter = libc::sock_fprog {
-        len: program.len() as u16,
-        filter: program.as_mut_ptr(),
-    };
-    // SAFETY: plain integers; the kernel copies the program that the pointer leads to.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let flags = libc::SECCOMP_FILTER_FLAG_TSYNC;
-        assert_eq!(
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                flags,
-                &raw const filter
-            ),
-            0
-        );
-    }
-}
-
-fn instruction(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
+    match denied {
+        Denied::All => filter::deny(libc::SYS_membarrier, None, libc::EPERM),
+        Denied::TheCallAlone => {
+            filter::deny(
+                libc::SYS_membarrier,
+                Some((0, PRIVATE_EXPEDITED)),
+                libc::EPERM,
+            );
+        }
     }
 }
 

@@ -7,12 +7,13 @@ mod common;
 
 use common::{
     CHILD, Reader, eventually,
-    forking::{fork, is_apart, retire},
+    forking::{is_apart, retire},
     in_environments, is_child,
+    page::{assert_same, domain, page, pages, seen, shown, work},
 };
 use proptest::prelude::*;
 use std::{
-    fs::{self, File},
+    fs::File,
     io,
     os::{fd::AsRawFd, unix::fs::FileExt},
     panic::{self, AssertUnwindSafe},
@@ -23,88 +24,8 @@ use std::{
 use stillpoint::{Domain, publish_statistics};
 use stillpoint_platform::stats::{
     layout::{self, MAGIC, WORD, head},
-    read::{self, Error, Page, ReadAt, Thing, Value},
+    read::{self, Error, Page, ReadAt},
 };
-
-/// The pages of this process.
-fn pages() -> Vec<File> {
-    let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
-    let is_page = |entry: &io::Result<fs::DirEntry>| {
-        let Ok(entry) = entry else { return false };
-        let to = fs::read_link(entry.path());
-        to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
-    };
-    let open = open.filter(is_page);
-    let open = open.map(|entry| File::open(entry.expect("it is a page").path()));
-    open.collect::<Result<_, _>>()
-        .expect("our own may be opened")
-}
-
-fn page() -> File {
-    let mut pages = pages();
-    assert_eq!(pages.len(), 1);
-    pages.remove(0)
-}
-
-fn seen() -> Page {
-    read::read(&page()).expect("our page is one")
-}
-
-/// The domain of this name.
-fn domain(page: &Page, name: &str) -> Option<Thing> {
-    let is_it = |thing: &&Thing| thing.kind == "domain" && thing.name == name;
-    page.things.iter().find(is_it).cloned()
-}
-
-fn shown(name: &str) -> Thing {
-    domain(&seen(), name).expect("it is in the page")
-}
-
-/// The count of a histogram.
-fn times(thing: &Thing, name: &str) -> u64 {
-    match thing.value(name) {
-        Some(Value::Histogram(sum, buckets)) => stillpoint::internal::histogram(*sum, buckets)
-            .expect("it is one of ours")
-            .count(),
-        other => panic!("{name} is {other:?}"),
-    }
-}
-
-/// That all that the page and the statistics both have is the same.
-#[track_caller]
-fn assert_same(thing: &Thing, of: &Domain) {
-    let statistics = of.statistics();
-    let both = [
-        ("grace_periods", statistics.grace_periods),
-        ("heavy_barriers", statistics.heavy_barriers),
-        ("assists", statistics.assists),
-        ("waits", statistics.waits),
-        ("stalls", statistics.stalls),
-        ("callbacks_invoked", statistics.callbacks_invoked),
-        ("callbacks_pending", statistics.callbacks_pending),
-        ("panics", statistics.panics),
-        ("budget_bytes", of.budget() as u64),
-    ];
-    for (name, expected) in both {
-        assert_eq!(thing.number_of(name), expected, "{name}");
-    }
-    let histograms = [
-        ("grace_period_times", statistics.grace_period_times),
-        ("callback_times", statistics.callback_times),
-        ("wait_times", statistics.wait_times),
-    ];
-    for (name, expected) in histograms {
-        assert_eq!(times(thing, name), expected.count(), "{name}");
-    }
-}
-
-fn work(domain: &Domain) {
-    (0..300).for_each(|_| domain.synchronize());
-    (0..100).for_each(|_| domain.call(|| ()));
-    domain.barrier();
-    (0..20_000_u64).for_each(|number| retire(domain, number));
-    domain.kvfree_barrier();
-}
 
 #[test]
 fn a_domain_is_in_the_page_while_it_exists() {
@@ -153,6 +74,21 @@ fn what_has_happened_before_is_in_the_page() {
     eventually(|| shown("early").number_of("callbacks_pending") == 0);
     assert_same(&shown("early"), &domain);
     assert_eq!(seen().things.len(), 2, "the global domain, and this");
+}
+
+/// A thread that has used it still has its memory.
+#[test]
+fn a_domain_that_was_dropped_before_is_not_in_the_page() {
+    if !is_apart("a_domain_that_was_dropped_before_is_not_in_the_page") {
+        return;
+    }
+    let domain = Domain::builder().name("dropped").build();
+    drop(domain.read_lock());
+    work(&domain);
+    drop(domain);
+    publish_statistics().expect("the system has memory files");
+    eventually(|| seen().things.len() == 1);
+    assert!(shown("global").number_of("budget_bytes") > 0);
 }
 
 /// While the process is stuck: nothing but the stall is written.
@@ -234,53 +170,6 @@ fn the_environment_asks_for_it() {
 }
 
 #[test]
-fn without_descriptors_the_program_goes_on_and_is_told() {
-    if !is_apart("without_descriptors_the_program_goes_on_and_is_told") {
-        return;
-    }
-    let domain = Domain::new();
-    let limit = |most| {
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: 1024,
-        };
-        // SAFETY: reads `limit`.
-        assert_eq!(
-            unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
-            0
-        );
-    };
-    limit(3);
-    let error = publish_statistics().expect_err("all descriptors are taken");
-    assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-    work(&domain);
-    limit(100);
-    assert!(pages().is_empty());
-    publish_statistics().expect("and now they are not");
-    assert_eq!(seen().things.len(), 2);
-}
-
-/// To grow a file past the limit would end the process.
-#[test]
-fn a_limit_of_file_sizes_ends_no_process() {
-    if !is_apart("a_limit_of_file_sizes_ends_no_process") {
-        return;
-    }
-    let limit = libc::rlimit {
-        rlim_cur: 4096,
-        rlim_max: 4096,
-    };
-    // SAFETY: reads `limit`.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-        0
-    );
-    let error = publish_statistics().expect_err("it does not fit");
-    assert_eq!(error.raw_os_error(), Some(libc::EFBIG));
-    assert!(pages().is_empty(), "no descriptor is left");
-}
-
-#[test]
 fn other_descriptors_of_the_file_cannot_write_or_shorten_it() {
     if !is_apart("other_descriptors_of_the_file_cannot_write_or_shorten_it") {
         return;
@@ -303,90 +192,6 @@ fn other_descriptors_of_the_file_cannot_write_or_shorten_it() {
     let metadata = page.metadata().expect("it is open");
     assert_eq!(metadata.size(), layout::BYTES as u64);
     assert!(metadata.blocks() * 512 < 64 << 10, "{}", metadata.blocks());
-}
-
-#[test]
-fn a_forks_child_has_a_page_of_its_own() {
-    if !is_apart("a_forks_child_has_a_page_of_its_own") {
-        return;
-    }
-    publish_statistics().expect("the system has memory files");
-    let domain = Domain::builder().name("both").build();
-    // With a reader, so that a wait is no mere look at the owners.
-    let reader = Reader::enter(&domain);
-    reader.leave();
-    work(&domain);
-    let before = shown("both");
-    let (parent, theirs) = (seen().pid, domain.clone());
-    fork(move || {
-        let page = seen();
-        assert_eq!(page.pid, u64::from(std::process::id()));
-        assert_ne!(page.pid, parent);
-        let mine = shown("both").number_of("grace_periods");
-        assert_eq!(mine, before.number_of("grace_periods"), "as it was");
-        assert_eq!(shown("both").number_of("unreclaimed_bytes"), 0);
-        for _ in 0..100 {
-            let cookie = theirs.start_poll();
-            theirs.cond_synchronize(cookie);
-        }
-        assert!(
-            shown("both").number_of("grace_periods") > mine,
-            "it counts here"
-        );
-        let child = Domain::builder().name("child").build();
-        assert_eq!(shown("child").number_of("grace_periods"), 0);
-        fork(move || {
-            assert_eq!(seen().pid, u64::from(std::process::id()));
-            assert!(domain_of_pages_is_one());
-            drop(child);
-        })
-        .well();
-    })
-    .well();
-    let after = shown("both");
-    assert_eq!(after.number_of("grace_periods"), before_count(&domain));
-    assert_eq!(seen().pid, parent);
-    assert!(self::domain(&seen(), "child").is_none());
-}
-
-fn domain_of_pages_is_one() -> bool {
-    pages().len() == 1
-}
-
-fn before_count(domain: &Domain) -> u64 {
-    domain.statistics().grace_periods
-}
-
-/// The child then has none, and does not write to its parent's.
-#[test]
-fn a_forks_child_without_a_page_leaves_the_parents_alone() {
-    if !is_apart("a_forks_child_without_a_page_leaves_the_parents_alone") {
-        return;
-    }
-    publish_statistics().expect("the system has memory files");
-    let domain = Domain::builder().name("both").build();
-    let reader = Reader::enter(&domain);
-    reader.leave();
-    let theirs = domain.clone();
-    let limit = libc::rlimit {
-        rlim_cur: 4096,
-        rlim_max: libc::RLIM_INFINITY,
-    };
-    // SAFETY: reads `limit`.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-        0
-    );
-    fork(move || {
-        assert!(pages().is_empty());
-        for _ in 0..100 {
-            let cookie = theirs.start_poll();
-            theirs.cond_synchronize(cookie);
-        }
-        assert!(theirs.statistics().grace_periods > 0);
-    })
-    .well();
-    assert_eq!(shown("both").number_of("grace_periods"), 0);
 }
 
 #[test]
@@ -492,6 +297,59 @@ fn what_is_no_page_is_said_to_be_none() {
     );
 }
 
+/// The word of a field of the page's only kind.
+const fn field_word(number: usize, word: usize) -> usize {
+    layout::FIELDS_AT + number * layout::field::WORDS + word
+}
+
+/// Many fields that all have the whole block would be gigabytes.
+#[test]
+fn fields_that_share_words_are_refused() {
+    let overlapping = read::read(&with_word(field_word(3, layout::field::AT), 0)[..]);
+    assert!(
+        matches!(
+            overlapping,
+            Err(Error::Inconsistent("the place of a field"))
+        ),
+        "{overlapping:?}"
+    );
+    let longer = read::read(&with_word(field_word(3, layout::field::LEN), 9)[..]);
+    assert!(
+        matches!(longer, Err(Error::Inconsistent("the place of a field"))),
+        "{longer:?}"
+    );
+}
+
+/// More things than blocks: all slots have the same one.
+#[test]
+fn blocks_that_are_shown_more_than_once_are_refused() {
+    let mut bytes = real().to_vec();
+    let put = |bytes: &mut [u8], at: usize, value: u64| {
+        bytes[at * WORD..][..WORD].copy_from_slice(&value.to_ne_bytes());
+    };
+    let kind = layout::KINDS_AT + layout::kind::BLOCK;
+    put(&mut bytes, kind, layout::MOST_BLOCK_WORDS as u64);
+    bytes.resize((layout::BLOCKS_AT + 2 * layout::MOST_BLOCK_WORDS) * WORD, 0);
+    put(&mut bytes, head::SLOTS, layout::MOST_SLOTS as u64);
+    for number in 0..layout::MOST_SLOTS {
+        let slot = layout::SLOTS_AT + number * layout::slot::WORDS;
+        put(&mut bytes, slot + layout::slot::SEQUENCE, 0);
+        put(&mut bytes, slot + layout::slot::KIND, 0);
+        put(&mut bytes, slot + layout::slot::STATE, layout::slot::USED);
+        put(
+            &mut bytes,
+            slot + layout::slot::BLOCK,
+            layout::BLOCKS_AT as u64,
+        );
+    }
+    let read = read::read(&bytes[..]);
+    assert!(
+        matches!(read, Err(Error::Inconsistent("the number of its values"))),
+        "{:?}",
+        read.map(|page| page.things.len())
+    );
+}
+
 #[test]
 fn texts_lose_what_a_terminal_would_obey() {
     let clean = read::clean;
@@ -525,12 +383,11 @@ fn what_never_stands_still_is_left_out() {
 /// The limits of what is read: of memory, and for a person.
 fn assert_bounded(page: &Page) -> Result<(), TestCaseError> {
     prop_assert!(page.things.len() <= layout::MOST_SLOTS);
+    let values: usize = page.things.iter().map(|thing| thing.values.len()).sum();
+    prop_assert!(page.words <= layout::WORDS - layout::BLOCKS_AT && values <= layout::MOST_VALUES);
     for thing in &page.things {
-        let texts = [&thing.name, &thing.kind];
-        for text in texts
-            .into_iter()
-            .chain(thing.values.iter().map(|(name, _, _)| name))
-        {
+        let names = thing.values.iter().map(|(name, _, _)| &**name);
+        for text in [&*thing.name, &thing.kind].into_iter().chain(names) {
             prop_assert!(text.len() <= 3 * 256 && !text.contains(char::is_control));
         }
     }

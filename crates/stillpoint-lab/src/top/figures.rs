@@ -1,6 +1,6 @@
 //! Figures of a page: rates between two looks at it, quantiles, and the JSON of one look.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value as Json, json};
 use stillpoint::{Histogram, internal};
@@ -149,10 +149,10 @@ fn of_thing(thing: &Thing, now: u64) -> Json {
             })
         }
     };
-    let named = |(name, unit, of): &(String, Unit, Value)| {
+    let named = |(name, unit, of): &(Arc<str>, Unit, Value)| {
         let name = match of {
             Value::Time(_) => format!("{name}_s"),
-            _ => name.clone(),
+            _ => name.to_string(),
         };
         (name, value(of, *unit))
     };

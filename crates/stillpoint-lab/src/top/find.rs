@@ -2,13 +2,15 @@
 //!
 //! A process says what its descriptors are called, so nothing is believed: a file is first opened
 //! without access to it (`O_PATH`), so that no pipe or device is touched; only a memory file that
-//! can be neither shortened nor lengthened is then opened for reading, by that very descriptor.
+//! can be neither shortened nor lengthened is then opened for reading, by that very descriptor, and
+//! without waiting for a lease that the process may hold. How much is read of one process and of all
+//! together is bounded.
 
 use std::{
     fmt,
     fs::{self, File},
     io,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
 };
 
 use rustix::{
@@ -16,12 +18,19 @@ use rustix::{
     io::Errno,
 };
 use stillpoint_platform::stats::{
-    layout::{BYTES, NAME},
+    layout::{BYTES, NAME, WORDS},
     read::{self, Page, clean},
 };
 
 /// The magic number of file systems in memory.
 const TMPFS: i64 = 0x0102_1994;
+
+/// So many files of a process are looked at that are called like pages: its own, and what it has
+/// inherited.
+const MOST_FILES: usize = 16;
+
+/// So many words of values are kept of all processes together: 32 full pages.
+const MOST_WORDS: usize = 32 * WORDS;
 
 /// Why a process is not shown.
 #[derive(Debug)]
@@ -36,6 +45,12 @@ pub enum Hidden {
     Unreadable(read::Error),
     /// It has a descriptor of that name that is no page.
     Impostor(&'static str),
+    /// It has too many descriptors of that name.
+    TooMany,
+    /// The pages before it are too large together.
+    TooLarge,
+    /// Something else has failed.
+    Failed(io::Error),
 }
 
 impl fmt::Display for Hidden {
@@ -52,15 +67,26 @@ impl fmt::Display for Hidden {
             Self::Impostor(why) => {
                 write!(f, "it has a file that is called like a statistics page, but {why}")
             }
+            Self::TooMany => write!(
+                f,
+                "none of its first {MOST_FILES} files that are called like statistics pages is its own"
+            ),
+            Self::TooLarge => {
+                f.write_str("not read, as the pages of other processes take too much memory; ask for it alone")
+            }
+            Self::Failed(error) => write!(f, "it cannot be looked at: {error}"),
         }
     }
 }
 
-impl Hidden {
-    fn of(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => Self::Denied,
-            _ => Self::Gone,
+impl From<io::Error> for Hidden {
+    fn from(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(Errno::ACCESS | Errno::PERM) => Self::Denied,
+            Some(Errno::NOENT | Errno::SRCH) => Self::Gone,
+            // Only a lease of the process makes a memory file wait.
+            Some(Errno::AGAIN) => Self::Impostor("it holds a lease on it"),
+            _ => Self::Failed(error),
         }
     }
 }
@@ -98,9 +124,14 @@ pub fn all() -> io::Result<Found> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .collect();
     pids.sort_unstable();
+    let mut words = 0;
     for pid in pids {
         match one(pid) {
-            Ok(process) => found.processes.push(process),
+            Ok(process) if words + process.page.words <= MOST_WORDS => {
+                words += process.page.words;
+                found.processes.push(process);
+            }
+            Ok(_) => found.unreadable.push((pid, Hidden::TooLarge)),
             Err(Hidden::Gone | Hidden::NoPage) => {}
             Err(Hidden::Denied) => found.denied += 1,
             Err(hidden) => found.unreadable.push((pid, hidden)),
@@ -116,12 +147,15 @@ pub fn all() -> io::Result<Found> {
 /// Why it is not shown.
 pub fn one(pid: u32) -> Result<Process, Hidden> {
     let folder = format!("/proc/{pid}/fd");
-    let mut worst = Hidden::NoPage;
-    for entry in fs::read_dir(folder).map_err(|error| Hidden::of(&error))? {
-        let path = entry.map_err(|error| Hidden::of(&error))?.path();
-        // A descriptor that has been closed meanwhile.
-        let Ok(target) = fs::read_link(&path) else {
-            continue;
+    let (mut worst, mut files) = (Hidden::NoPage, 0);
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let target = match fs::read_link(&path).map_err(Hidden::from) {
+            Ok(target) => target,
+            // A process of the same user with more capabilities lists its descriptors, and no more.
+            Err(Hidden::Denied) => return Err(Hidden::Denied),
+            // It has been closed meanwhile.
+            Err(_) => continue,
         };
         let is_called_so = target
             .to_str()
@@ -130,11 +164,12 @@ pub fn one(pid: u32) -> Result<Process, Hidden> {
         if !is_called_so {
             continue;
         }
+        files += 1;
+        if files > MOST_FILES {
+            return Err(Hidden::TooMany);
+        }
         let page = openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| match errno {
-                Errno::ACCESS | Errno::PERM => Hidden::Denied,
-                _ => Hidden::Gone,
-            })
+            .map_err(|errno| Hidden::from(io::Error::from(errno)))
             .and_then(checked)
             .and_then(|file| read::read(&file).map_err(Hidden::Unreadable));
         match page {
@@ -160,13 +195,13 @@ fn checked(path: OwnedFd) -> Result<File, Hidden> {
         return Err(Hidden::Impostor("it is no file in memory"));
     }
     let file = File::from(path);
-    let metadata = file.metadata().map_err(|error| Hidden::of(&error))?;
+    let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() != BYTES as u64 {
         return Err(Hidden::Impostor("it has another length"));
     }
-    use std::os::fd::AsRawFd;
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let file = File::open(again).map_err(|error| Hidden::of(&error))?;
+    let access = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(CWD, again, access, Mode::empty()).map_err(io::Error::from)?);
     let needed = SealFlags::SHRINK | SealFlags::GROW;
     if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(needed)) {
         return Err(Hidden::Impostor("it is not sealed"));

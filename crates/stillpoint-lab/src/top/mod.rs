@@ -23,6 +23,8 @@ use crate::output::say;
 mod figures;
 mod find;
 mod screen;
+#[cfg(test)]
+mod tests;
 mod view;
 
 /// What the long help says beside the options.
@@ -54,7 +56,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             processes: vec![process],
             ..Found::default()
         }),
-        None => find::all().map_err(|_| Hidden::Denied),
+        None => find::all().map_err(Hidden::from),
     };
     let shown = if options.once || !screen::is_there() {
         match look() {
@@ -72,12 +74,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     match options.pid {
         Some(pid) => eprintln!("stillpoint: process {pid}: {hidden}"),
-        None => eprintln!("stillpoint: /proc cannot be read"),
+        None => eprintln!("stillpoint: /proc: {hidden}"),
     }
     Ok(ExitCode::from(match hidden {
         Hidden::Gone | Hidden::NoPage => 1,
         Hidden::Denied => 3,
-        Hidden::Unreadable(_) | Hidden::Impostor(_) => 4,
+        _ => 4,
     }))
 }
 

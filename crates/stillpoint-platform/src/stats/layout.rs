@@ -126,6 +126,9 @@ pub const MOST_SLOTS: usize = 1024;
 /// No block has more words.
 pub const MOST_BLOCK_WORDS: usize = 1024;
 
+/// A page has no more values, of all things together.
+pub const MOST_VALUES: usize = 64 * MOST_SLOTS;
+
 /// The words of a text in a block.
 pub const TEXT_WORDS: usize = 32;
 
@@ -140,7 +143,7 @@ pub const BLOCKS_AT: usize = SLOTS_AT + MOST_SLOTS * slot::WORDS;
 /// All words.
 pub const WORDS: usize = BYTES / WORD;
 
-const _: () = assert!(BLOCKS_AT < WORDS);
+const _: () = assert!(BLOCKS_AT < WORDS && MOST_FIELDS <= MOST_VALUES);
 
 /// What a field is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

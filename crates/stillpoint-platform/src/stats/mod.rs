@@ -5,25 +5,59 @@
 //! |---|---|
 //! | `layout` | where what is: for the writer and the reader |
 //! | `tap` | what a counter is copied to |
+//! | `sequence` | what belongs together while it is read |
 //! | `write` | the page of this process: things come and go |
+//! | `table` | which of them has which words |
+//! | `file` | its memory file |
 //! | `read` | the page of any process, which may be hostile |
 //!
 //! `docs/design/027-statistics-page.md` says why it is as it is. No thread ticks for it: a word is
-//! written by the thread that counts the event. The process never reads its page, except where things
-//! come and go.
+//! written by the thread that counts the event. The process never reads its page.
 
 pub mod layout;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 pub mod read;
+mod sequence;
 mod tap;
 
 pub use tap::{Tap, Words};
 
-#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+#[cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri),
+    not(stillpoint_loom)
+))]
+mod file;
+#[cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri),
+    not(stillpoint_loom)
+))]
+mod table;
+#[cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri),
+    not(stillpoint_loom)
+))]
 mod write;
-#[cfg(not(all(target_os = "linux", not(miri), not(stillpoint_loom))))]
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri),
+    not(stillpoint_loom)
+)))]
 #[path = "none.rs"]
 mod write;
 
-#[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
+#[cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    not(miri),
+    not(stillpoint_loom)
+))]
 pub(crate) use write::reset_in_child;
 pub use write::{Block, Subject, Unpublished, add, is_published, publish};

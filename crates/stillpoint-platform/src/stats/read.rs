@@ -8,9 +8,11 @@
 
 use super::layout::{
     self, BLOCKS_AT, FIELDS_AT, FieldKind, KINDS_AT, MAGIC, MOST_BLOCK_WORDS, MOST_FIELDS,
-    MOST_KINDS, MOST_SLOTS, SLOTS_AT, Unit, VERSION, WORD, WORDS, field, head, kind, slot,
+    MOST_KINDS, MOST_SLOTS, MOST_VALUES, SLOTS_AT, Unit, VERSION, WORD, WORDS, field, head, kind,
+    slot,
 };
-use std::{error, fmt, fs::File, io, os::unix::fs::FileExt};
+use super::sequence;
+use std::{error, fmt, fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
 /// Where the bytes of a page come from.
 pub trait ReadAt {
@@ -87,6 +89,8 @@ pub struct Page {
     pub changing: usize,
     /// All others, in the order of their slots.
     pub things: Vec<Thing>,
+    /// The words of their values.
+    pub words: usize,
 }
 
 /// A domain, a tenant, and so on.
@@ -101,14 +105,14 @@ pub struct Thing {
     /// When it was registered, by the monotonic clock, in nanoseconds.
     pub made: u64,
     /// Its values, by their names.
-    pub values: Vec<(String, Unit, Value)>,
+    pub values: Vec<(Arc<str>, Unit, Value)>,
 }
 
 impl Thing {
     /// The value of this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
-        let of_name = |(other, _, _): &&(String, Unit, Value)| other == name;
+        let of_name = |(other, _, _): &&(Arc<str>, Unit, Value)| **other == *name;
         self.values.iter().find(of_name).map(|(_, _, value)| value)
     }
 
@@ -148,7 +152,7 @@ pub enum Value {
 
 /// A field, as the page describes it.
 struct Field {
-    name: String,
+    name: Arc<str>,
     kind: FieldKind,
     unit: Unit,
     at: usize,
@@ -165,7 +169,8 @@ struct Kind {
 /// How often a thing is looked at that is being changed.
 const LOOKS: usize = 4;
 
-/// Reads a page. Takes time and memory in proportion to what is in it, at most about 20 MiB.
+/// Reads a page. Takes time and memory in proportion to what is in it: of an honest page at most about
+/// 20 MiB, of a hostile one twice that.
 ///
 /// # Errors
 ///
@@ -181,18 +186,28 @@ pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     if head[head::BYTES] != layout::BYTES as u64 {
         return Err(Error::Inconsistent("its length"));
     }
-    let kinds = kinds(page, &head)?;
-    let slots = bounded(head[head::SLOTS], MOST_SLOTS, "the number of its slots")?;
+    // The kinds of these slots are then among those that are counted next, and so are their fields.
+    let slots = count(page, head::SLOTS, MOST_SLOTS, "the number of its slots")?;
+    let kinds = kinds(page)?;
     let mut read = Page {
         pid: head[head::PID],
         made: head[head::MADE],
         refused: head[head::REFUSED],
         changing: 0,
         things: Vec::new(),
+        words: 0,
     };
+    let mut values = 0;
     for number in 0..slots {
         match thing(page, number, &kinds)? {
-            Look::Thing(thing) => read.things.push(thing),
+            Look::Thing(thing, words) => {
+                values += thing.values.len();
+                read.words += words;
+                if values > MOST_VALUES || read.words > WORDS - BLOCKS_AT {
+                    return Err(Error::Inconsistent("the number of its values"));
+                }
+                read.things.push(thing);
+            }
             Look::Free => {}
             Look::Changing => read.changing += 1,
         }
@@ -200,27 +215,34 @@ pub fn read(page: &(impl ReadAt + ?Sized)) -> Result<Page, Error> {
     Ok(read)
 }
 
+/// A count in the head; what it counts is read after it.
+fn count(
+    page: &(impl ReadAt + ?Sized),
+    at: usize,
+    most: usize,
+    what: &'static str,
+) -> Result<usize, Error> {
+    let count = bounded(words(page, at, 1)?[0], most, what);
+    sequence::in_order();
+    count
+}
+
 /// What a slot has.
 enum Look {
-    Thing(Thing),
+    /// A thing, whose block has so many words.
+    Thing(Thing, usize),
     Free,
     Changing,
 }
 
-/// The thing in a slot. The sequence count is read before and after by calls of their own, so what
-/// is read in between belongs together, whatever the order inside a call.
+/// The thing in a slot. The sequence count is read before and after by calls of their own.
 fn thing(page: &(impl ReadAt + ?Sized), number: usize, kinds: &[Kind]) -> Result<Look, Error> {
     let at = SLOTS_AT + number * slot::WORDS;
-    let sequence = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
+    let count = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
     for _ in 0..LOOKS {
-        let before = sequence()?;
-        if before % 2 != 0 {
-            continue;
-        }
-        let found = words(page, at, slot::WORDS)?;
         // What is inconsistent because it is being changed is looked at again.
-        let looked = look(page, &found, kinds);
-        if sequence()? == before {
+        let looked = sequence::read(count, || look(page, &words(page, at, slot::WORDS)?, kinds))?;
+        if let Some(looked) = looked {
             return looked;
         }
     }
@@ -249,15 +271,16 @@ fn look(page: &(impl ReadAt + ?Sized), found: &[u64], kinds: &[Kind]) -> Result<
             FieldKind::Time => Value::Time(words[0]),
             FieldKind::Text => Value::Text(text(words)),
         };
-        (field.name.clone(), field.unit, value)
+        (Arc::clone(&field.name), field.unit, value)
     };
-    Ok(Look::Thing(Thing {
+    let thing = Thing {
         kind: kind.name.clone(),
         number: found[slot::NUMBER],
         name: text(&found[slot::NAME..][..slot::NAME_WORDS]),
         made: found[slot::MADE],
         values: kind.fields.iter().map(value).collect(),
-    }))
+    };
+    Ok(Look::Thing(thing, kind.block))
 }
 
 /// A gauge that is being changed by several threads may be below 0 for a moment. All ones are a
@@ -269,12 +292,12 @@ fn at_least_zero(word: u64, unit: Unit) -> u64 {
     word.cast_signed().max(0).cast_unsigned()
 }
 
-fn kinds(page: &(impl ReadAt + ?Sized), head: &[u64]) -> Result<Vec<Kind>, Error> {
-    let count = bounded(head[head::KINDS], MOST_KINDS, "the number of its kinds")?;
-    let fields = bounded(head[head::FIELDS], MOST_FIELDS, "the number of its fields")?;
+fn kinds(page: &(impl ReadAt + ?Sized)) -> Result<Vec<Kind>, Error> {
+    let kinds = count(page, head::KINDS, MOST_KINDS, "the number of its kinds")?;
+    let fields = count(page, head::FIELDS, MOST_FIELDS, "the number of its fields")?;
     let described = words(page, FIELDS_AT, fields * field::WORDS)?;
     let described: Vec<_> = described.chunks_exact(field::WORDS).collect();
-    words(page, KINDS_AT, count * kind::WORDS)?
+    words(page, KINDS_AT, kinds * kind::WORDS)?
         .chunks_exact(kind::WORDS)
         .map(|words| {
             let block = bounded(
@@ -284,13 +307,20 @@ fn kinds(page: &(impl ReadAt + ?Sized), head: &[u64]) -> Result<Vec<Kind>, Error
             )?;
             let first = bounded(words[kind::FIRST], fields, "the fields of a kind")?;
             let count = bounded(words[kind::FIELDS], fields - first, "the fields of a kind")?;
-            let fields = described[first..first + count].iter();
+            // Each begins behind the one before, so that all of them are no more than the block.
+            let mut end = 0;
+            let fields = described[first..first + count].iter().map(|words| {
+                let field = field(words, block)?;
+                if field.at < end {
+                    return Err(Error::Inconsistent("the place of a field"));
+                }
+                end = field.at + field.len;
+                Ok(field)
+            });
             Ok(Kind {
+                fields: fields.collect::<Result<_, _>>()?,
                 name: text(&words[kind::NAME..][..kind::NAME_WORDS]),
                 block,
-                fields: fields
-                    .map(|words| field(words, block))
-                    .collect::<Result<_, _>>()?,
             })
         })
         .collect()
@@ -317,7 +347,7 @@ fn field(words: &[u64], block: usize) -> Result<Field, Error> {
         return Err(Error::Inconsistent("the length of a field"));
     }
     Ok(Field {
-        name: text(&words[field::NAME..][..field::NAME_WORDS]),
+        name: text(&words[field::NAME..][..field::NAME_WORDS]).into(),
         kind: kind.ok_or(Error::Inconsistent("the kind of a field"))?,
         unit: unit.ok_or(Error::Inconsistent("the unit of a field"))?,
         at,

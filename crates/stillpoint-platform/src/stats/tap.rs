@@ -5,24 +5,27 @@
 //! raised; a gauge's is compared with the gauge once more.
 
 use super::write;
-use std::{
-    fmt::Display,
-    sync::{
-        OnceLock,
-        // std's also in the model, to which counting is no step.
-        atomic::{AtomicU64, Ordering, fence},
-    },
+use crate::{
+    barrier::full_fence,
+    sync::{AtomicU64, Ordering},
 };
+use std::{fmt::Display, sync::OnceLock};
 
 /// Words of a block in the statistics page.
 #[derive(Debug, Clone, Copy)]
 pub struct Words {
     pub(super) words: &'static [AtomicU64],
+    /// The first word of the slot, in the page.
     #[cfg_attr(
-        not(all(target_os = "linux", not(miri), not(stillpoint_loom))),
+        not(all(
+            target_os = "linux",
+            target_pointer_width = "64",
+            not(miri),
+            not(stillpoint_loom)
+        )),
         allow(dead_code, reason = "there is no page to write to")
     )]
-    pub(super) slot: &'static [AtomicU64],
+    pub(super) slot: usize,
 }
 
 impl Words {
@@ -108,21 +111,19 @@ impl Tap {
     }
 }
 
-/// So often a gauge is copied that keeps changing. The threads that change it copy it, too.
-const MOST_COPIES: usize = 100;
-
 /// If two threads copy at once, the one whose store comes last sees what the other had changed: if
 /// its second fence comes behind the other's first, by the look after it; if it comes before, the
-/// other's store comes last.
+/// other's store comes last. A thread copies again only if another has changed the gauge meanwhile: to
+/// give up then could leave an old value behind the copy of the thread that has changed it last.
 #[cold]
-fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
-    for _ in 0..MOST_COPIES {
-        // SeqCst, pairs with `follow` of other threads, by the fence below.
-        fence(Ordering::SeqCst);
+pub(super) fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
+    loop {
+        // SeqCst [T1], pairs with T2 of other threads.
+        full_fence();
         let value = gauge();
         word.store(value, Ordering::Relaxed);
-        // SeqCst, pairs with `follow` of other threads, by the fence above.
-        fence(Ordering::SeqCst);
+        // SeqCst [T2], pairs with T1 of other threads.
+        full_fence();
         if gauge() == value {
             break;
         }

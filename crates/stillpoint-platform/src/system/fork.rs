@@ -169,7 +169,7 @@ fn register() -> bool {
 )]
 unsafe fn reset_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     // SAFETY: the caller's promise; first of all, because the subjects count in the page.
     unsafe {
         crate::stats::reset_in_child();

@@ -4,7 +4,7 @@ pub use crate::simple::cell::UnsafeCell;
 pub(crate) use std::sync::Condvar;
 pub use std::sync::{
     Arc, MutexGuard,
-    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 use std::{
     cell, fmt,

@@ -5,7 +5,7 @@ pub use super::checker::cell::UnsafeCell;
 pub(crate) use super::checker::sync::Condvar;
 pub use super::checker::sync::{
     Arc, MutexGuard,
-    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 #[cfg(stillpoint_shuttle)]
 pub use crate::simple::cell::UnsafeCell;

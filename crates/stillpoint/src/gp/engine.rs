@@ -509,20 +509,20 @@ impl<P: Policy> Engine<P> {
         self.tap.follow(READER_RECORDS, || self.records());
     }
 
-    /// Copies all into the statistics page from now on.
+    /// Copies what it counts into the statistics page from now on.
     pub(crate) fn open_tap(&self, words: Words) {
         self.tap.open(words);
-        self.publish_work();
+        let times = &self.shared.seq.timing().times;
+        times.publish(words, GRACE_PERIOD_TIMES);
+        let times = &self.callbacks.queue_times.times;
+        times.publish(words, CALLBACK_TIMES);
+    }
+
+    /// Copies all that it has counted into the statistics page, which has zeros there.
+    pub(crate) fn publish_all(&self) {
         self.publish_stalls();
-        self.shared
-            .seq
-            .timing()
-            .times
-            .publish(words, GRACE_PERIOD_TIMES);
-        self.callbacks
-            .queue_times
-            .times
-            .publish(words, CALLBACK_TIMES);
+        self.shared.seq.timing().times.copy_all();
+        self.callbacks.queue_times.times.copy_all();
     }
 
     /// Heavy barriers that this engine has issued.

@@ -233,7 +233,6 @@ impl Shared {
         self.sealed.reset(freed);
         self.gone.reset(freed);
         self.leaked.store(0, Ordering::Relaxed);
-        self.copy();
     }
 }
 

@@ -358,17 +358,30 @@ impl Heap {
         tap.raise(PANICS, counts.panicked + panics);
     }
 
-    /// Copies all into the statistics page from now on.
+    /// Copies what it counts into the statistics page from now on.
     pub(crate) fn open_tap(&self, words: Words) {
+        self.shared.tap.open(words);
+        self.wait_times.publish(words, WAIT_TIMES);
+        self.reclaim_times.publish(words, RECLAIM_TIMES);
+    }
+
+    /// Grace periods that threads have ended which retire, and would have waited.
+    pub(crate) fn assists(&self) -> u64 {
+        self.waiting_sealed().assists
+    }
+
+    /// Copies all that it has counted into the statistics page, which has zeros there; `assists` as
+    /// they were before it was open.
+    pub(crate) fn publish_all(&self, assists: u64) {
         let tap = &self.shared.tap;
-        // Before it is open: nothing else writes it.
-        let assists = self.waiting_sealed().assists;
-        tap.open(words);
+        if !tap.is_open() {
+            return;
+        }
         tap.add(ASSISTS, assists);
         tap.follow(BUDGET_BYTES, || self.budget() as u64);
         self.shared.copy();
-        self.wait_times.publish(words, WAIT_TIMES);
-        self.reclaim_times.publish(words, RECLAIM_TIMES);
+        self.wait_times.copy_all();
+        self.reclaim_times.copy_all();
     }
 
     /// How long threads have waited because of what is unreclaimed.

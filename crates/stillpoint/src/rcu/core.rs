@@ -20,7 +20,7 @@ use crate::{
 };
 use std::{
     fmt, io,
-    sync::{OnceLock, Weak},
+    sync::{OnceLock, Weak, atomic::fence},
     time::Duration,
 };
 
@@ -74,6 +74,7 @@ impl<P: Policy> ForkReset for Inner<P> {
                 own.reset_in_child();
             });
         }
+        self.publish_all(self.heap.assists());
     }
 }
 
@@ -86,11 +87,16 @@ impl<P: Policy> Subject for Inner<P> {
         let Some(block) = Block::new(&DOMAIN, self.id, title) else {
             return;
         };
-        let words = block.words();
+        let (words, assists) = (block.words(), self.heap.assists());
         if self.block.set(block).is_ok() {
             self.engine.open_tap(words);
             self.heap.open_tap(words);
-            self.publish_work();
+            self.publish_all(assists);
+        }
+        // SeqCst, pairs with `finish`: it finds the block, or we find the domain closed.
+        fence(Ordering::SeqCst);
+        if self.is_closed() {
+            self.end_block();
         }
     }
 }
@@ -152,6 +158,13 @@ impl<P: Policy> Inner<P> {
         inner
     }
 
+    /// Copies all into the statistics page, which has zeros there.
+    fn publish_all(&self, assists: u64) {
+        self.engine.publish_all();
+        self.heap.publish_all(assists);
+        self.publish_work();
+    }
+
     /// Copies what only a pass of the service thread does into the statistics page, if there is one.
     fn publish_work(&self) {
         self.engine.publish_work();
@@ -201,7 +214,13 @@ impl<P: Policy> Inner<P> {
             }
         }
         self.engine.wake_all_futures();
-        // The threads that have used the domain still have it, and may count there.
+        // SeqCst, pairs with `publish`: we find the block, or it finds the domain closed.
+        fence(Ordering::SeqCst);
+        self.end_block();
+    }
+
+    /// The threads that have used the domain still have it, and may count in its block.
+    fn end_block(&self) {
         if let Some(block) = self.block.get() {
             block.end();
         }

@@ -21,8 +21,12 @@ use std::{
 use stillpoint::Domain;
 
 #[cfg(all(target_os = "linux", not(miri)))]
+pub mod filter;
+#[cfg(all(target_os = "linux", not(miri)))]
 pub mod forking;
 pub mod keeps;
+#[cfg(all(target_os = "linux", not(miri)))]
+pub mod page;
 
 /// How long a test waits for what must come before it fails. Nothing is asserted about how soon it
 /// comes.

@@ -1,0 +1,56 @@
+//! The sequence count of a slot: what its reader finds between two equal even counts belongs together.
+//!
+//! One writer at a time. Nothing else in a page is read together, and no order holds between values.
+
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// Changes what the count guards, by stores of single words. The caller keeps other writers away.
+#[cfg_attr(
+    not(any(
+        test,
+        all(
+            target_os = "linux",
+            target_pointer_width = "64",
+            not(miri),
+            not(stillpoint_loom)
+        )
+    )),
+    allow(dead_code, reason = "there is no page to write to")
+)]
+pub(super) fn change(sequence: &AtomicU64, how: impl FnOnce()) {
+    let before = sequence.load(Ordering::Relaxed);
+    sequence.store(before.wrapping_add(1), Ordering::Relaxed);
+    // Release [Q1], pairs with Q4: a reader that has found a word of the change finds an odd count, or
+    // a later one, at its second look.
+    fence(Ordering::Release);
+    how();
+    // Release [Q2], pairs with Q3: a reader that has found this count finds the whole change.
+    sequence.store(before.wrapping_add(2), Ordering::Release);
+}
+
+/// What `look` returns, if all that it has read belongs together; `None` if it was being changed.
+/// `count` reads the sequence count.
+///
+/// The writer is another process, and the words are read by system calls: these fences order them, as
+/// neither the entry into the kernel nor the return does on all processors.
+pub(super) fn read<T, E>(
+    count: impl Fn() -> Result<u64, E>,
+    look: impl FnOnce() -> T,
+) -> Result<Option<T>, E> {
+    let before = count()?;
+    if !before.is_multiple_of(2) {
+        return Ok(None);
+    }
+    // Acquire [Q3], pairs with Q2.
+    fence(Ordering::Acquire);
+    let found = look();
+    // Acquire [Q4], pairs with Q1.
+    fence(Ordering::Acquire);
+    Ok((count()? == before).then_some(found))
+}
+
+/// Between two reads of which the second is to find what was written before what the first has found.
+pub(super) fn in_order() {
+    // Acquire [Q5], pairs with the release stores of the counts in the head.
+    fence(Ordering::Acquire);
+}

@@ -1,0 +1,179 @@
+//! The table of things: which slot and which block each has. Twice, in the page for its readers, and in
+//! memory of the process alone: that is what the process itself reads, and what a fork copies as it is
+//! at one moment, while the parent goes on to change the page.
+//!
+//! All changes are made under one lock, that of `write`.
+
+use super::file;
+use super::layout::{
+    BLOCKS_AT, FIELDS_AT, KINDS_AT, Kind, MOST_BLOCK_WORDS, MOST_FIELDS, MOST_KINDS, MOST_SLOTS,
+    SLOTS_AT, WORDS, field, head, kind, slot, text_words,
+};
+use super::{Words, sequence};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Both.
+#[derive(Clone, Copy)]
+pub(super) struct Table {
+    /// All words of the page.
+    pub(super) page: &'static [AtomicU64],
+    /// The words before the blocks, as the process knows them.
+    pub(super) own: &'static [AtomicU64],
+}
+
+pub(super) fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+pub(super) fn store_all(words: &[AtomicU64], values: &[u64]) {
+    for (word, &value) in words.iter().zip(values) {
+        store(word, value);
+    }
+}
+
+impl Table {
+    fn get(&self, at: usize) -> u64 {
+        self.own[at].load(Ordering::Relaxed)
+    }
+
+    fn number(&self, at: usize) -> usize {
+        self.get(at) as usize
+    }
+
+    pub(super) fn put(&self, at: usize, value: u64) {
+        store(&self.own[at], value);
+        store(&self.page[at], value);
+    }
+
+    pub(super) fn put_all(&self, at: usize, values: &[u64]) {
+        for (at, &value) in (at..).zip(values) {
+            self.put(at, value);
+        }
+    }
+
+    /// As [`Table::put`]: a reader that finds the value finds what was written before.
+    fn show(&self, at: usize, value: u64) {
+        store(&self.own[at], value);
+        // Release, pairs with Q5 of the reader, in its process.
+        self.page[at].store(value, Ordering::Release);
+    }
+
+    /// Changes a slot, or a text of its thing.
+    pub(super) fn change(&self, slot: usize, how: impl FnOnce()) {
+        sequence::change(&self.page[slot + slot::SEQUENCE], how);
+    }
+
+    /// Changes who has a slot.
+    pub(super) fn change_owner(&self, slot: usize, how: impl FnOnce()) {
+        let own = &self.own[slot + slot::SEQUENCE];
+        sequence::change(own, || self.change(slot, how));
+    }
+
+    /// A thing was refused.
+    pub(super) fn refuse(&self) {
+        self.put(head::REFUSED, self.get(head::REFUSED) + 1);
+    }
+
+    /// A slot and a block for a thing of the kind.
+    pub(super) fn find(&self, of: &'static Kind) -> Option<Words> {
+        let kind = self.find_kind(of)?;
+        self.find_slot(kind, of.block_words())
+    }
+
+    /// The number of the kind, which is described if it was not.
+    fn find_kind(&self, of: &'static Kind) -> Option<usize> {
+        let mut description = [0; kind::WORDS];
+        description[kind::NAME..][..kind::NAME_WORDS]
+            .copy_from_slice(&text_words::<{ kind::NAME_WORDS }>(of.name));
+        description[kind::BLOCK] = of.block_words() as u64;
+        description[kind::FIELDS] = of.fields.len() as u64;
+        let kinds = self.number(head::KINDS);
+        let at = |number: usize| KINDS_AT + number * kind::WORDS;
+        // Another version of a crate may have a kind of the same name.
+        let is_it = |&number: &usize| {
+            (0..kind::WORDS)
+                .filter(|&word| word != kind::FIRST)
+                .all(|word| self.get(at(number) + word) == description[word])
+        };
+        if let Some(number) = (0..kinds).find(is_it) {
+            return Some(number);
+        }
+        let first = self.number(head::FIELDS);
+        let fits = kinds < MOST_KINDS
+            && first + of.fields.len() <= MOST_FIELDS
+            && of.block_words() <= MOST_BLOCK_WORDS;
+        if !fits {
+            return None;
+        }
+        for (number, field) in of.fields.iter().enumerate() {
+            let at_field = FIELDS_AT + (first + number) * field::WORDS;
+            let name: [u64; field::NAME_WORDS] = text_words(field.name);
+            self.put_all(at_field + field::NAME, &name);
+            self.put(at_field + field::KIND, field.kind as u64);
+            self.put(at_field + field::UNIT, field.unit as u64);
+            self.put(at_field + field::AT, of.at(number) as u64);
+            self.put(at_field + field::LEN, field.words as u64);
+        }
+        description[kind::FIRST] = first as u64;
+        self.put_all(at(kinds), &description);
+        self.show(head::FIELDS, (first + of.fields.len()) as u64);
+        self.show(head::KINDS, kinds as u64 + 1);
+        Some(kinds)
+    }
+
+    /// A slot and a block that are free, or new.
+    fn find_slot(&self, kind: usize, len: usize) -> Option<Words> {
+        let at = |number: usize| SLOTS_AT + number * slot::WORDS;
+        let words = |slot: usize| Words {
+            words: &self.page[self.number(slot + slot::BLOCK)..][..len],
+            slot,
+        };
+        let slots = self.number(head::SLOTS);
+        let is_free = |&slot: &usize| {
+            self.number(slot + slot::KIND) == kind && self.get(slot + slot::STATE) == slot::FREE
+        };
+        if let Some(slot) = (0..slots).map(at).find(is_free) {
+            return Some(words(slot));
+        }
+        let end = self.number(head::END);
+        if slots == MOST_SLOTS || end + len > WORDS {
+            return None;
+        }
+        let new = at(slots);
+        file::take_memory(&self.page[new..][..slot::WORDS]).ok()?;
+        file::take_memory(&self.page[end..][..len]).ok()?;
+        self.put(new + slot::KIND, kind as u64);
+        self.put(new + slot::BLOCK, end as u64);
+        self.put(new + slot::STATE, slot::FREE);
+        self.put(head::END, (end + len) as u64);
+        self.show(head::SLOTS, slots as u64 + 1);
+        Some(words(new))
+    }
+
+    /// Writes the table of the child of a fork into `words`, a new page. Whom a slot belongs to that a
+    /// lost thread was changing is not known, so that no thing gets it.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no memory for it.
+    pub(super) fn copy_in_child(&self, words: &[AtomicU64]) -> Result<(), crate::mmap::Refused> {
+        let slots_end = SLOTS_AT + self.number(head::SLOTS) * slot::WORDS;
+        file::take_memory(&words[..slots_end])?;
+        file::take_memory(&words[BLOCKS_AT..self.number(head::END)])?;
+        for slot in (SLOTS_AT..slots_end).step_by(slot::WORDS) {
+            let own = &self.own[slot + slot::SEQUENCE];
+            if !own.load(Ordering::Relaxed).is_multiple_of(2) {
+                store(&self.own[slot + slot::STATE], slot::ENDED);
+            }
+            store(own, 0);
+        }
+        for (word, own) in words[..slots_end].iter().zip(self.own) {
+            let value = own.load(Ordering::Relaxed);
+            // Holes stay holes.
+            if value != 0 {
+                store(word, value);
+            }
+        }
+        Ok(())
+    }
+}
