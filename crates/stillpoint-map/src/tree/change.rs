@@ -1,4 +1,5 @@
-//! Changes of a tree: entries in leaves, and leaves and inner nodes that are divided and merged.
+//! Changes of a tree: entries in leaves, and leaves and inner nodes that are divided. [`super::merge`]
+//! has those that are merged.
 //!
 //! An entry is put in, replaced or taken out by one store to its leaf, under the leaf's lock, if
 //! nothing has changed there since the key was sought. User code compares keys before that, with
@@ -17,16 +18,13 @@
 
 use super::{
     core::{Reclaim, Tree},
-    node::{Fence, Gate, Head, Inner, Item, KEYS, Kind, Leaf, Node},
+    node::{Fence, Gate, Head, Inner, Item, KEYS, Leaf, Node},
     order::SLOTS,
-    search::{DEPTH, Path, Place, Sought},
+    search::{DEPTH, Path, Place},
     spare::Spares,
 };
 use crate::core::fence_change;
-use std::{
-    cmp::Ordering as Is,
-    ptr::{self, NonNull},
-};
+use std::ptr::{self, NonNull};
 use stillpoint_platform::fork;
 
 /// Why a change was not made.
@@ -41,20 +39,16 @@ pub enum Refused {
 }
 
 /// Copies with so many entries have slots left.
-const ROOMY: usize = SLOTS * 3 / 4;
-/// A leaf with so few entries is merged, if the two fit into one with slots left.
-pub const FEW: usize = SLOTS.div_ceil(5);
-/// An inner node with so few children is merged.
-const FEW_CHILDREN: usize = (KEYS + 1).div_ceil(4);
+pub(super) const ROOMY: usize = SLOTS * 3 / 4;
 
 /// What takes the place of one child or two.
-enum New {
+pub(super) enum New {
     One(Node),
     Two(Node, Fence, Node),
 }
 
 /// Locks that are held, and what dies.
-struct Held<'t> {
+pub(super) struct Held<'t> {
     gates: [Option<&'t Gate>; DEPTH + 4],
     held: usize,
     dead: [Option<Node>; DEPTH + 3],
@@ -62,7 +56,7 @@ struct Held<'t> {
 }
 
 impl<'t> Held<'t> {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             gates: [None; DEPTH + 4],
             held: 0,
@@ -72,14 +66,14 @@ impl<'t> Held<'t> {
     }
 
     /// Returns whether the node is alive.
-    fn lock(&mut self, gate: &'t Gate) -> bool {
+    pub(super) fn lock(&mut self, gate: &'t Gate) -> bool {
         gate.lock();
         self.gates[self.held] = Some(gate);
         self.held += 1;
         !gate.is_dead()
     }
 
-    fn dies(&mut self, node: Node) {
+    pub(super) fn dies(&mut self, node: Node) {
         self.dead[self.dying] = Some(node);
         self.dying += 1;
     }
@@ -89,7 +83,7 @@ impl<'t> Held<'t> {
     /// # Safety
     ///
     /// The nodes that die were found in a section that lasts.
-    unsafe fn bury(self, reclaim: &impl Reclaim) {
+    pub(super) unsafe fn bury(self, reclaim: &impl Reclaim) {
         let dead = self.dead;
         for node in dead.into_iter().flatten() {
             // SAFETY: the caller's promise.
@@ -110,7 +104,7 @@ impl Drop for Held<'_> {
 }
 
 /// The children and fences of an inner node that is being made.
-struct Draft {
+pub(super) struct Draft {
     fences: [Fence; KEYS + 1],
     children: [Node; KEYS + 2],
     /// Of the fences.
@@ -118,7 +112,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let nothing = Fence {
             hint: 0,
             entry: ptr::null_mut(),
@@ -130,24 +124,24 @@ impl Draft {
         }
     }
 
-    fn first(&mut self, child: Node) {
+    pub(super) fn first(&mut self, child: Node) {
         self.children[0] = child;
     }
 
-    fn push(&mut self, fence: Fence, child: Node) {
+    pub(super) fn push(&mut self, fence: Fence, child: Node) {
         self.fences[self.len] = fence;
         self.len += 1;
         self.children[self.len] = child;
     }
 
-    fn append(&mut self, node: &Inner) {
+    pub(super) fn append(&mut self, node: &Inner) {
         for at in 0..node.len() {
             self.push(node.fence(at), node.child(at + 1));
         }
     }
 
     /// One inner node of it, or two: divided in the middle, or behind all others if more come there.
-    fn make(&self, spares: &mut Spares, at_the_end: bool) -> Option<New> {
+    pub(super) fn make(&self, spares: &mut Spares, at_the_end: bool) -> Option<New> {
         let make = |spares: &mut Spares, from: usize, to: usize| {
             let inner = Inner::new(&self.fences[from..to], &self.children[from..=to]);
             spares.inner(inner).map(Node::inner)
@@ -185,7 +179,7 @@ impl Tree {
     ) -> Result<(), Refused> {
         let mut held = Held::new();
         let leaf = place.leaf;
-        if !held.lock(&leaf.gate) || !Self::is_unchanged(place) {
+        if !held.lock(&leaf.get().gate) || !Self::is_unchanged(place) {
             return Err(Refused::Changed);
         }
         if leaf.gate.used() < SLOTS {
@@ -244,7 +238,7 @@ impl Tree {
             let (low, high) = low.zip(high).ok_or_else(too_few)?;
             New::Two(Node::leaf(low), fence, Node::leaf(high))
         };
-        let leaf = Node::leaf(NonNull::from(leaf));
+        let leaf = Node::leaf(leaf.pointer());
         held.dies(leaf);
         // SAFETY: the caller's promise.
         unsafe { self.graft(path, path.len(), None, &[leaf], new, &mut held, spares) }?;
@@ -304,7 +298,7 @@ impl Tree {
         clippy::too_many_arguments,
         reason = "two callers, which have them all"
     )]
-    unsafe fn graft<'t>(
+    pub(super) unsafe fn graft<'t>(
         &'t self,
         path: &Path<'t>,
         mut level: usize,
@@ -321,7 +315,7 @@ impl Tree {
             level -= 1;
             let step = path.step(level);
             let (parent, at) = (step.node, first.take().unwrap_or(step.at));
-            if !held.lock(&parent.gate)
+            if !held.lock(&parent.get().gate)
                 || parent.child(at) != old[0]
                 || parent.child(at + count - 1) != old[1]
             {
@@ -352,7 +346,7 @@ impl Tree {
                     add(fence, parent.child(number));
                 }
             }
-            let itself = Node::inner(NonNull::from(parent));
+            let itself = Node::inner(parent.pointer());
             held.dies(itself);
             new = if level == 0 && draft.len == 0 {
                 // A root with one child gives way to it.
@@ -393,7 +387,7 @@ impl Tree {
     pub unsafe fn replace(&self, place: &Place<'_>, new: NonNull<Head>) -> Result<bool, Refused> {
         let mut held = Held::new();
         let slot = place.order.slot(place.at);
-        if !held.lock(&place.leaf.gate)
+        if !held.lock(&place.leaf.get().gate)
             || !Self::is_unchanged(place)
             || Some(place.leaf.entry(slot)) != place.entry
         {
@@ -424,7 +418,7 @@ impl Tree {
     pub unsafe fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
         let mut held = Held::new();
         let leaf = place.leaf;
-        if !held.lock(&leaf.gate)
+        if !held.lock(&leaf.get().gate)
             || !Self::is_unchanged(place)
             || Some(leaf.entry(place.order.slot(place.at))) != place.entry
         {
@@ -435,165 +429,5 @@ impl Tree {
         self.count.add(1_u64.wrapping_neg());
         fence_change();
         Ok(Self::is_fence(place))
-    }
-
-    /// Merges nodes on the way to a key that have become small, as long as there are some and no
-    /// other thread is in the way: what it leaves is merged by a later removal.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the tree's domain.
-    #[cold]
-    pub unsafe fn shrink<F: FnMut(Fence) -> Is>(
-        &self,
-        sought: &mut Sought<F>,
-        reclaim: &impl Reclaim,
-    ) {
-        let mut spares = Spares::new();
-        for _ in 0..2 * DEPTH {
-            let generation = fork::process().generation();
-            let root = self.root();
-            let mut path = Path::new();
-            // SAFETY: the caller's promise.
-            let leaf = unsafe { sought.descend_by(root, &mut path) };
-            // SAFETY: the same.
-            let Some((level, at)) = (unsafe { Self::small(leaf, &path) }) else {
-                return;
-            };
-            if !spares.provide(1, DEPTH.min(path.len() + 1)) {
-                return;
-            }
-            if generation != fork::process().generation() {
-                continue;
-            }
-            // SAFETY: the same.
-            let merged = unsafe { self.merge(&path, level, at, &mut spares, reclaim) };
-            if !merged {
-                spares.take_back();
-            }
-        }
-    }
-
-    /// The level above two nodes on the path that are to be merged, and the number of the first.
-    ///
-    /// # Safety
-    ///
-    /// The path was found in a section that lasts.
-    unsafe fn small(leaf: &Leaf, path: &Path<'_>) -> Option<(usize, usize)> {
-        let mut is_small = leaf.order().len() <= FEW;
-        for level in (0..path.len()).rev() {
-            let step = path.step(level);
-            if is_small && step.node.len() > 0 {
-                let at = step.at.min(step.node.len() - 1);
-                // SAFETY: children of a node of the path.
-                if unsafe { Self::fit(step.node.child(at), step.node.child(at + 1)) } {
-                    return Some((level, at));
-                }
-            }
-            is_small = step.node.len() < FEW_CHILDREN;
-        }
-        None
-    }
-
-    /// Whether two neighbours are to be merged.
-    ///
-    /// # Safety
-    ///
-    /// They were found in a section that lasts.
-    unsafe fn fit(low: Node, high: Node) -> bool {
-        // SAFETY: the caller's promise.
-        match unsafe { (low.kind(), high.kind()) } {
-            (Kind::Leaf(low), Kind::Leaf(high)) => {
-                let (low, high) = (low.order().len(), high.order().len());
-                low + high <= ROOMY || low == 0 || high == 0
-            }
-            (Kind::Inner(low), Kind::Inner(high)) => {
-                // A child without neighbours could not be merged itself.
-                let is_only = low.len() == 0 || high.len() == 0;
-                low.len() + high.len() < if is_only { KEYS } else { KEYS * 3 / 4 }
-            }
-            _ => unreachable!("neighbours are as far from the root"),
-        }
-    }
-
-    /// Replaces two children of a step by one. Returns whether it has.
-    ///
-    /// # Safety
-    ///
-    /// Inside the section in which the path was found.
-    unsafe fn merge(
-        &self,
-        path: &Path<'_>,
-        level: usize,
-        at: usize,
-        spares: &mut Spares,
-        reclaim: &impl Reclaim,
-    ) -> bool {
-        let parent = path.step(level).node;
-        let (low, high) = (parent.child(at), parent.child(at + 1));
-        let mut held = Held::new();
-        // SAFETY: the caller's promise, here and below.
-        let is_fit =
-            unsafe { held.lock(low.gate()) && held.lock(high.gate()) && Self::fit(low, high) };
-        if !is_fit {
-            return false;
-        }
-        let mut old_fence = ptr::null_mut();
-        // SAFETY: the same.
-        let made = match unsafe { (low.kind(), high.kind()) } {
-            (Kind::Leaf(low), Kind::Leaf(high)) => {
-                let mut items = [None; SLOTS];
-                let all = low.items().chain(high.items());
-                let count = all
-                    .zip(&mut items)
-                    .map(|(item, to)| *to = Some(item))
-                    .count();
-                if high.has_old_fence() {
-                    old_fence = high.lower;
-                }
-                let items = items.map(|item| item.unwrap_or(Item::NONE));
-                let leaf = spares.leaf(Leaf::new(low.lower, &items[..count]));
-                leaf.map(Node::leaf)
-            }
-            (Kind::Inner(low), Kind::Inner(high)) => {
-                let mut draft = Draft::new();
-                draft.first(low.child(0));
-                draft.append(low);
-                draft.push(parent.fence(at), high.child(0));
-                draft.append(high);
-                match draft.make(spares, false) {
-                    Some(New::One(node)) => Some(node),
-                    _ => None,
-                }
-            }
-            _ => None,
-        };
-        let Some(made) = made else {
-            return false;
-        };
-        [low, high].into_iter().for_each(|node| held.dies(node));
-        let new = New::One(made);
-        // SAFETY: the same.
-        let grafted = unsafe {
-            self.graft(
-                path,
-                level + 1,
-                Some(at),
-                &[low, high],
-                new,
-                &mut held,
-                spares,
-            )
-        };
-        if grafted.is_err() {
-            return false;
-        }
-        spares.keep();
-        // SAFETY: the same.
-        unsafe { held.bury(reclaim) };
-        if let Some(fence) = NonNull::new(old_fence) {
-            reclaim.old_fence(fence);
-        }
-        true
     }
 }

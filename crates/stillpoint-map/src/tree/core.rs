@@ -1,7 +1,7 @@
 //! A tree without the types of its entries, and without their drops.
 
 use super::{
-    node::{Fence, Gate, Head, Inner, Kind, Leaf, Node, room},
+    node::{Fence, Gate, Head, Inner, Kind, Leaf, Node, Shared, room},
     search::{Path, Place, Sought},
 };
 use crate::{count::Count, slab::Arena};
@@ -95,7 +95,7 @@ impl Tree {
         // SAFETY: the caller's promise.
         let leaf = unsafe { sought.descend_by(root, &mut path) };
         let order = leaf.order();
-        let (at, is_there) = sought.locate(leaf, order);
+        let (at, is_there) = sought.locate(&leaf, order);
         Place {
             entry: is_there.then(|| leaf.entry(order.slot(at))),
             path,
@@ -195,7 +195,8 @@ impl Tree {
     ///
     /// No other thread uses the tree; nor does the caller any more, but for its entries.
     pub unsafe fn free_nodes(&self, mut old_fence: impl FnMut(NonNull<Head>)) {
-        let mut path: [Option<(&Inner, usize)>; super::search::DEPTH + 1] = Default::default();
+        let mut path: [Option<(Shared<'_, Inner>, usize)>; super::search::DEPTH + 1] =
+            Default::default();
         let mut depth = 0;
         let mut node = self.root();
         loop {
@@ -228,7 +229,7 @@ impl Tree {
                 depth -= 1;
                 path[depth] = None;
                 // SAFETY: the same, of a node whose children have been freed.
-                unsafe { Node::inner(NonNull::from(inner)).free() };
+                unsafe { Node::inner(inner.pointer()).free() };
             };
         }
     }

@@ -26,6 +26,11 @@ pub struct Cursor<'g, K, V> {
     entries: PhantomData<&'g Entry<K, V>>,
 }
 
+// SAFETY: of entries it gives references alone.
+unsafe impl<K: Sync, V: Sync> Send for Cursor<'_, K, V> {}
+// SAFETY: the same.
+unsafe impl<K: Sync, V: Sync> Sync for Cursor<'_, K, V> {}
+
 impl<K, V> Clone for Cursor<'_, K, V> {
     fn clone(&self) -> Self {
         Self {

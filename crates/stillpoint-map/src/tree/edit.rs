@@ -151,7 +151,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
     /// if there is no such key. Otherwise as [`insert`](Self::insert).
     ///
-    /// `update` is called again if another thread has changed the entry, or its leaf, meanwhile.
+    /// `update` is called again if another thread has changed the entry meanwhile.
     ///
     /// ```
     /// let map = stillpoint_map::BTreeMap::from([("a", 1)]);
@@ -249,7 +249,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
     ///
     /// All of it is one atomic operation: `compute` is called again if another thread has changed
-    /// the entry, or its leaf, meanwhile.
+    /// the entry meanwhile.
     ///
     /// ```
     /// use stillpoint_map::{BTreeMap, Compute, Operation};
@@ -292,7 +292,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             let at = self.store.locate(&key, guard);
             let found = at.as_ref().and_then(|at| at.found());
             let pair = found.map(|found| found.pair());
-            match (compute(pair, not_inserted.take()), at.as_ref(), found) {
+            match (compute(pair, not_inserted.take()), at, found) {
                 (Operation::Abort(with), ..) => return Compute::Aborted(with),
                 (Operation::Remove, Some(at), Some(found)) => {
                     if self.store.remove(at, guard) {
@@ -376,7 +376,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// such key. Otherwise as [`remove`](Self::remove).
     ///
     /// All of it is one atomic operation: `condition` is called again if another thread has changed
-    /// the entry, or its leaf, meanwhile.
+    /// the entry meanwhile.
     ///
     /// # Errors
     ///
@@ -407,7 +407,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             if !condition(key, value) {
                 return Err((key, value));
             }
-            if self.store.remove(&at, guard) {
+            if self.store.remove(at, guard) {
                 return Ok(Some((key, value)));
             }
         }
@@ -447,7 +447,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         loop {
             let at = self.store.outermost(is_last, guard)?;
             let found = at.found()?;
-            if self.store.remove(&at, guard) {
+            // Not if an entry has come before it, or others have gone.
+            if self.store.try_remove(&at, guard) {
                 return Some(found.pair());
             }
         }
@@ -477,14 +478,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             if keep(key, value) {
                 continue;
             }
-            while let Some(at) = self.store.locate(key, guard)
-                && at
-                    .found()
-                    .is_some_and(|now| now.pointer() == found.pointer())
-            {
-                if self.store.remove(&at, guard) {
-                    break;
-                }
+            if let Some(at) = self.store.locate_again(found, guard) {
+                self.store.remove(at, guard);
             }
         }
     }

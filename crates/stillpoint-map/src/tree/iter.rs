@@ -1,6 +1,6 @@
 //! The iterators of the ordered map.
 
-use super::{cursor::Cursor, store::OwnedEntries};
+use super::{cursor::Cursor, owned::OwnedEntries};
 use std::{fmt, iter::FusedIterator};
 
 /// An iterator over the entries, in order, which visits as [`BTreeMap::iter`](crate::BTreeMap::iter) says.

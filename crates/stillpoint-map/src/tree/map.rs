@@ -61,7 +61,9 @@ use stillpoint::{Domain, Guard, Section};
 ///   directions, and never begins again. A key that comes, goes or is replaced meanwhile is visited in
 ///   one of its states, or not.
 /// * **[`pop_first`](Self::pop_first)** and [`pop_last`](Self::pop_last) take out an entry once: of
-///   several threads one gets it. It was the first, or the last, at an instant during the call.
+///   several threads one gets it. No key that is in the map throughout the call comes before it, or
+///   behind it. One that is inserted during the call may: so it is with
+///   [`first_key_value`](Self::first_key_value), and the bounds.
 /// * **[`len`](Self::len)** is exact while no thread changes the map.
 /// * **Entries never move**, so values may have interior mutability.
 ///

@@ -7,10 +7,12 @@
 //! | `search` | the way from the root to a key |
 //! | `spare` | memory for nodes |
 //! | `core` | a tree without types |
-//! | `change` | inserts, removals, divisions, merges |
+//! | `change` | inserts, removals, divisions |
+//! | `merge` | merges |
 //! | `hint` | numbers in the order of keys |
 //! | `entry` | a key and its value |
 //! | `store` | a tree with types, in a domain |
+//! | `owned` | the entries of a map that was given up |
 //! | `walk`, `cursor` | walks, without types and with them |
 //! | `map`, `edit`, `pinned`, `iter`, `traits` | the interface |
 //!
@@ -30,14 +32,19 @@ mod hint;
 mod iter;
 #[cfg(not(stillpoint_loom))]
 mod map;
+mod merge;
 mod node;
 mod order;
+#[cfg(not(stillpoint_loom))]
+mod owned;
 #[cfg(not(stillpoint_loom))]
 mod pinned;
 mod search;
 mod spare;
 #[cfg(not(stillpoint_loom))]
 mod store;
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests;
 #[cfg(not(stillpoint_loom))]
 pub mod torture;
 #[cfg(not(stillpoint_loom))]

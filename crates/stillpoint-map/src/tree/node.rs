@@ -9,6 +9,8 @@ use super::order::{Order, SLOTS};
 use crate::backoff::Backoff;
 use std::{
     alloc::Layout,
+    marker::PhantomData,
+    ops::Deref,
     ptr::{self, NonNull},
 };
 use stillpoint_platform::{
@@ -287,11 +289,60 @@ impl Inner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node(pub *mut ());
 
+/// A node that was found, or the tree, for as long as `'t`. A reference would not do: from one that
+/// is made of it a node must not be freed.
+#[derive(Debug)]
+pub struct Shared<'t, T> {
+    pointer: NonNull<T>,
+    lasts: PhantomData<&'t T>,
+}
+
+impl<T> Clone for Shared<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Shared<'_, T> {}
+
+impl<'t, T> Shared<'t, T> {
+    /// # Safety
+    ///
+    /// It is there for as long as `'t`, and is changed by atomics alone.
+    #[inline(always)]
+    pub unsafe fn of(pointer: NonNull<T>) -> Self {
+        Self {
+            pointer,
+            lasts: PhantomData,
+        }
+    }
+
+    /// As it was allocated.
+    pub fn pointer(self) -> NonNull<T> {
+        self.pointer
+    }
+
+    #[inline(always)]
+    pub fn get(self) -> &'t T {
+        // SAFETY: that of `of`.
+        unsafe { self.pointer.as_ref() }
+    }
+}
+
+impl<T> Deref for Shared<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.get()
+    }
+}
+
 /// What a node is.
 #[derive(Debug)]
 pub enum Kind<'t> {
-    Leaf(&'t Leaf),
-    Inner(&'t Inner),
+    Leaf(Shared<'t, Leaf>),
+    Inner(Shared<'t, Inner>),
 }
 
 const LEAF: usize = 1;
@@ -310,6 +361,7 @@ impl Node {
     }
 
     /// The leaf's or the inner node's address, as it was allocated.
+    #[inline(always)]
     pub fn pointer(self) -> Result<NonNull<Leaf>, NonNull<Inner>> {
         let start = self.0.map_addr(|address| address & !LEAF);
         // SAFETY: made of what is not null.
@@ -328,13 +380,11 @@ impl Node {
     /// caller is alone with it for so long.
     #[inline(always)]
     pub unsafe fn kind<'t>(self) -> Kind<'t> {
-        let start = self.0.map_addr(|address| address & !LEAF);
         // SAFETY: the caller's promise: a node that was found is freed after the section.
         unsafe {
-            if self.0.addr() & LEAF == 0 {
-                Kind::Inner(&*start.cast::<Inner>())
-            } else {
-                Kind::Leaf(&*start.cast::<Leaf>())
+            match self.pointer() {
+                Ok(leaf) => Kind::Leaf(Shared::of(leaf)),
+                Err(inner) => Kind::Inner(Shared::of(inner)),
             }
         }
     }
@@ -345,8 +395,8 @@ impl Node {
     pub unsafe fn gate<'t>(self) -> &'t Gate {
         // SAFETY: the caller's promise.
         match unsafe { self.kind() } {
-            Kind::Leaf(leaf) => &leaf.gate,
-            Kind::Inner(inner) => &inner.gate,
+            Kind::Leaf(leaf) => &leaf.get().gate,
+            Kind::Inner(inner) => &inner.get().gate,
         }
     }
 
@@ -354,7 +404,7 @@ impl Node {
     ///
     /// No other thread uses it, nor does the caller any more.
     pub unsafe fn free(self) {
-        // SAFETY: from `make`, which allocates as a box does; the caller's promise.
+        // SAFETY: from `room`, which allocates as a box does; the caller's promise.
         unsafe {
             match self.pointer() {
                 Ok(leaf) => drop(Box::from_raw(leaf.as_ptr())),

@@ -1,7 +1,7 @@
 //! The way from the root to a key.
 
 use super::{
-    node::{Fence, Head, Inner, Kind, Leaf, Node},
+    node::{Fence, Head, Inner, Kind, Leaf, Node, Shared},
     order::Order,
 };
 use crate::memory::prefetch;
@@ -97,10 +97,10 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
             // SAFETY: the caller's promise; children are found in the same section.
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => {
-                    prefetch_leaf(leaf);
-                    return leaf;
+                    prefetch_leaf(&leaf);
+                    return leaf.get();
                 }
-                Kind::Inner(inner) => node = inner.child(self.route(inner)),
+                Kind::Inner(inner) => node = inner.child(self.route(&inner)),
             }
         }
     }
@@ -110,14 +110,14 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
     /// # Safety
     ///
     /// As there.
-    pub unsafe fn descend_by<'t>(&mut self, root: Node, path: &mut Path<'t>) -> &'t Leaf {
+    pub unsafe fn descend_by<'t>(&mut self, root: Node, path: &mut Path<'t>) -> Shared<'t, Leaf> {
         let mut node = root;
         loop {
             // SAFETY: as there.
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => return leaf,
                 Kind::Inner(inner) => {
-                    let at = self.route(inner);
+                    let at = self.route(&inner);
                     path.push(inner, at);
                     node = inner.child(at);
                 }
@@ -158,7 +158,7 @@ pub const DEPTH: usize = 16;
 /// A step: an inner node, and the number of the child that was gone to.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'t> {
-    pub node: &'t Inner,
+    pub node: Shared<'t, Inner>,
     pub at: usize,
 }
 
@@ -177,7 +177,7 @@ impl<'t> Path<'t> {
         }
     }
 
-    fn push(&mut self, node: &'t Inner, at: usize) {
+    fn push(&mut self, node: Shared<'t, Inner>, at: usize) {
         self.steps[self.len] = Some(Step { node, at });
         self.len += 1;
     }
@@ -202,7 +202,7 @@ impl<'t> Path<'t> {
     /// # Safety
     ///
     /// It was made in a section that lasts for `'t`.
-    pub unsafe fn beside(&mut self, is_behind: bool) -> Option<&'t Leaf> {
+    pub unsafe fn beside(&mut self, is_behind: bool) -> Option<Shared<'t, Leaf>> {
         while self.len > 0 {
             let Step { node, at } = self.step(self.len - 1);
             let next = if is_behind {
@@ -226,7 +226,7 @@ impl<'t> Path<'t> {
     /// # Safety
     ///
     /// As for `beside`, of the node.
-    pub unsafe fn outermost(&mut self, mut node: Node, is_last: bool) -> &'t Leaf {
+    pub unsafe fn outermost(&mut self, mut node: Node, is_last: bool) -> Shared<'t, Leaf> {
         loop {
             // SAFETY: the caller's promise; children are found in the same section.
             match unsafe { node.kind() } {
@@ -253,7 +253,7 @@ impl<'t> Path<'t> {
         }
         // SAFETY: of a node that was found in a section that lasts.
         match unsafe { node.child(at).kind() } {
-            Kind::Leaf(leaf) => Some(leaf),
+            Kind::Leaf(leaf) => Some(leaf.get()),
             Kind::Inner(_) => None,
         }
     }
@@ -263,7 +263,7 @@ impl<'t> Path<'t> {
 #[derive(Clone, Debug)]
 pub struct Place<'t> {
     pub path: Path<'t>,
-    pub leaf: &'t Leaf,
+    pub leaf: Shared<'t, Leaf>,
     pub order: Order,
     pub at: usize,
     /// The entry, if it is there.

@@ -1,12 +1,14 @@
 //! A tree with the types of its entries, in a domain: what `BTreeMap` is made of.
 
 use super::{
-    change::{FEW, Refused},
+    change::Refused,
     core::{Reclaim, Tree},
     cursor::Cursor,
     entry::{Entry, Found, NewEntry},
     hint,
-    node::{Fence, Head, Inner, Leaf, Node},
+    merge::FEW,
+    node::{Fence, Head, Inner, Leaf, Node, Shared},
+    owned::OwnedEntries,
     search::{Hints, Place, Sought},
     spare::Spares,
     walk::Walk,
@@ -169,11 +171,16 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     }
 
     #[inline(always)]
-    pub(super) fn tree(&self) -> Option<&Tree> {
+    fn shared(&self) -> Option<Shared<'_, Tree>> {
         // Acquire, pairs with `make_tree`: it is complete.
         let tree = NonNull::new(self.tree.load(Ordering::Acquire));
         // SAFETY: of a box that this owns.
-        tree.map(|tree| unsafe { tree.as_ref() })
+        tree.map(|tree| unsafe { Shared::of(tree) })
+    }
+
+    #[inline(always)]
+    pub(super) fn tree(&self) -> Option<&Tree> {
+        self.shared().map(Shared::get)
     }
 
     #[cold]
@@ -208,7 +215,7 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
         self.check(section);
         // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
         // types.
-        unsafe { Cursor::of(Walk::of(self.tree())) }
+        unsafe { Cursor::of(Walk::of(self.shared())) }
     }
 
     /// The place of the first entry, or of the last one.
@@ -318,7 +325,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 if !replace {
                     return Err(NotInserted::Occupied(old, new));
                 }
-                match self.replace(&at, new, section) {
+                match self.replace(at, new, section) {
                     Ok(new) => {
                         return Ok(Inserted {
                             new,
@@ -372,14 +379,27 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         }
     }
 
+    /// Where an entry is now; `None` if it was replaced or removed.
+    #[track_caller]
+    pub fn locate_again<'g>(
+        &'g self,
+        found: Found<'g, K, V>,
+        section: &'g impl Section,
+    ) -> Option<At<'g, K, V>> {
+        let is_it = |now: Found<'_, K, V>| now.pointer() == found.pointer();
+        self.locate(found.key(), section)
+            .filter(|at| at.found().is_some_and(is_it))
+    }
+
     /// Replaces the entry of a place by one with an equal key, and returns that.
     ///
     /// # Errors
     ///
-    /// The new entry, if the place has changed.
+    /// The new entry, if another thread has replaced or removed the one of the place.
+    #[track_caller]
     pub fn replace<'g>(
         &'g self,
-        at: &At<'g, K, V>,
+        at: At<'g, K, V>,
         new: NewEntry<K, V>,
         section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
@@ -387,21 +407,43 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         let (Some(tree), Some(old)) = (self.tree(), at.found()) else {
             return Err(new);
         };
-        // SAFETY: found in a section that lasts for `'g`; the new one is complete.
-        match unsafe { tree.replace(&at.place, new.item().entry) } {
-            Err(_) => Err(new),
-            Ok(stays) => {
+        let mut now = Some(at);
+        while let Some(at) = now {
+            // SAFETY: found in a section that lasts for `'g`; the new one is complete.
+            if let Ok(stays) = unsafe { tree.replace(&at.place, new.item().entry) } {
                 // SAFETY: it is, since this section.
                 let new = unsafe { new.publish() };
                 // SAFETY: taken out just now, by this thread.
                 unsafe { self.retire(old.pointer(), stays) };
-                Ok(new)
+                return Ok(new);
             }
+            // What is beside it has changed, or itself.
+            now = self.locate_again(old, section);
         }
+        Err(new)
     }
 
-    /// Takes the entry of a place out. Returns whether it has: the place may have changed.
-    pub fn remove<'g>(&'g self, at: &At<'g, K, V>, section: &'g impl Section) -> bool {
+    /// Takes the entry of a place out. Returns whether it has: another thread may have replaced or
+    /// removed it.
+    #[track_caller]
+    pub fn remove<'g>(&'g self, at: At<'g, K, V>, section: &'g impl Section) -> bool {
+        let Some(found) = at.found() else {
+            return false;
+        };
+        let mut now = Some(at);
+        while let Some(at) = now {
+            if self.try_remove(&at, section) {
+                return true;
+            }
+            // What is beside it has changed, or itself.
+            now = self.locate_again(found, section);
+        }
+        false
+    }
+
+    /// Takes the entry of a place out, if nothing of its leaf has changed. Returns whether it has.
+    #[track_caller]
+    pub fn try_remove<'g>(&'g self, at: &At<'g, K, V>, section: &'g impl Section) -> bool {
         self.check(section);
         let (Some(tree), Some(found)) = (self.tree(), at.found()) else {
             return false;
@@ -476,13 +518,8 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     /// Takes out all entries at once, and the tree.
     pub fn take(&mut self) -> OwnedEntries<K, V> {
         let tree = std::mem::replace(self.tree.get_mut(), ptr::null_mut());
-        let tree = NonNull::new(tree);
-        OwnedEntries {
-            tree,
-            // SAFETY: the tree is there until this ends, and no other thread has it.
-            walk: unsafe { Walk::of(tree.map(|tree| tree.as_ref())) },
-            entries: PhantomData,
-        }
+        // SAFETY: from a box in `make_tree`, with entries of these types, and no other thread has it.
+        unsafe { OwnedEntries::of(NonNull::new(tree)) }
     }
 }
 
@@ -497,67 +534,6 @@ impl<K, V, P: Policy> fmt::Debug for Ordered<K, V, P> {
         f.debug_struct("Ordered")
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// The entries of a map that no longer exists, in order. Those that are not taken are dropped.
-#[derive(Debug)]
-pub struct OwnedEntries<K, V> {
-    /// Of a box, which this owns. `None` for a map that never had an entry.
-    tree: Option<NonNull<Tree>>,
-    walk: Walk<'static>,
-    entries: PhantomData<Entry<K, V>>,
-}
-
-// SAFETY: it owns keys and values, and no other thread has the map.
-unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
-// SAFETY: a reference to it gives access to nothing.
-unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
-
-impl<K, V> OwnedEntries<K, V> {
-    fn tree(&self) -> Option<&Tree> {
-        // SAFETY: of the box that this owns.
-        self.tree.map(|tree| unsafe { tree.as_ref() })
-    }
-
-    /// How many are left.
-    pub fn len(&self) -> usize {
-        self.tree().map_or(0, |tree| tree.count.get())
-    }
-}
-
-impl<K, V> Iterator for OwnedEntries<K, V> {
-    type Item = (K, V);
-
-    fn next(&mut self) -> Option<(K, V)> {
-        let item = self.walk.next()?;
-        self.tree()?.count.add(1_u64.wrapping_neg());
-        // SAFETY: of this map alone, which no longer exists; the walk does not come back to it, and
-        // fences are not read any more.
-        Some(unsafe { Entry::take(item.entry.cast()) })
-    }
-}
-
-impl<K, V> Drop for OwnedEntries<K, V> {
-    fn drop(&mut self) {
-        /// If a drop panics, the others are dropped all the same.
-        struct GoOn<'a, K, V>(&'a mut OwnedEntries<K, V>);
-        impl<K, V> Drop for GoOn<'_, K, V> {
-            fn drop(&mut self) {
-                self.0.by_ref().for_each(drop);
-                if let Some(tree) = self.0.tree.take() {
-                    // SAFETY: of the box that this owns. Keys that are fences of entries that were
-                    // taken out before have not been dropped; no thread reads them any more.
-                    unsafe {
-                        let tree = Box::from_raw(tree.as_ptr());
-                        tree.free_nodes(|fence| Entry::<K, V>::end_fence(fence.cast()));
-                        tree.close_arena();
-                    }
-                }
-            }
-        }
-        let rest = GoOn(self);
-        rest.0.by_ref().for_each(drop);
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::{
     core::Tree,
-    node::{Item, Leaf},
+    node::{Item, Leaf, Shared},
     order::Order,
     search::{Path, Place, prefetch_leaf},
 };
@@ -16,19 +16,25 @@ use crate::memory::prefetch;
 #[derive(Clone, Debug)]
 struct End<'g> {
     path: Path<'g>,
-    leaf: &'g Leaf,
+    leaf: Shared<'g, Leaf>,
     order: Order,
     /// How many entries of the leaf are before it.
     at: usize,
 }
 
-/// A walk over a tree's entries.
+/// A walk over a tree's entries. None of its fields is a reference: it may be an argument of what
+/// frees the tree.
 #[derive(Clone, Debug)]
 pub struct Walk<'g> {
-    tree: Option<&'g Tree>,
+    tree: Option<Shared<'g, Tree>>,
     front: Option<End<'g>>,
     back: Option<End<'g>>,
 }
+
+// SAFETY: what it has are as references to a tree and its nodes, which are changed by atomics alone.
+unsafe impl Send for Walk<'_> {}
+// SAFETY: the same.
+unsafe impl Sync for Walk<'_> {}
 
 impl<'g> Walk<'g> {
     /// All of a tree.
@@ -36,7 +42,7 @@ impl<'g> Walk<'g> {
     /// # Safety
     ///
     /// Inside a section of the tree's domain that lasts for `'g`, or alone with it for so long.
-    pub unsafe fn of(tree: Option<&'g Tree>) -> Self {
+    pub unsafe fn of(tree: Option<Shared<'g, Tree>>) -> Self {
         Self {
             tree,
             front: None,
@@ -93,7 +99,7 @@ impl<'g> End<'g> {
         }
     }
 
-    fn outermost(tree: &'g Tree, is_last: bool) -> Self {
+    fn outermost(tree: Shared<'g, Tree>, is_last: bool) -> Self {
         let root = tree.root();
         let mut path = Path::new();
         // SAFETY: that of `Walk::of`.
