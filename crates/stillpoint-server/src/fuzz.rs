@@ -8,6 +8,7 @@ use crate::{
     shared::{Card, Shared},
     space::{Directory, User},
     store::{Config, Store},
+    watch::Watchers,
 };
 use std::{
     io::IoSlice,
@@ -38,7 +39,14 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
     };
     change(&mut settings);
     let store = store.expect("memory for a store");
-    let shared = Shared::new(store, settings, Log::new(false, 0), None, Box::new(|| {}));
+    let shared = Shared::new(
+        store,
+        settings,
+        Log::new(false, 0),
+        None,
+        Box::new(|| {}),
+        Watchers::default(),
+    );
     shared.change(|directory| {
         directory.follow(&shared.store, 1);
         directory.users = vec![User {

@@ -13,7 +13,8 @@ use crate::{
     },
     shared::Shared,
     space::{Directory, User},
-    store::{self, Clock, ManualClock, Store, TenantError},
+    store::{self, Clock, ManualClock, OnEvict, Store, TenantError},
+    watch::Watchers,
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::{
@@ -122,7 +123,10 @@ impl Server {
             .check()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let debug_clock = settings.debug.then(ManualClock::new);
+        let watchers = Watchers::default();
+        let evictions = Arc::clone(&watchers.evictions);
         let store = Store::new(store::Config {
+            on_evict: Some(OnEvict::new(move |evicted| evictions.note(evicted))),
             limit: settings.limit,
             item_max: settings.item_max,
             evict: settings.evict,
@@ -150,6 +154,7 @@ impl Server {
             log,
             debug_clock,
             Box::new(move || wake.wake()),
+            watchers,
         ));
         if let Some(files) = &shared.settings.tls {
             let certificate = Certificate::load(files).map_err(io::Error::other)?;

@@ -110,6 +110,7 @@ impl Shared {
         log: Log,
         debug_clock: Option<ManualClock>,
         wake: Box<dyn Fn() + Send + Sync>,
+        watchers: Watchers,
     ) -> Self {
         let unix_zero = unix_now() - i64::from(store.now());
         Self {
@@ -119,7 +120,7 @@ impl Shared {
             store,
             settings,
             log,
-            watchers: Watchers::default(),
+            watchers,
             totals: Totals::default(),
             cards: Mutex::default(),
             started: Instant::now(),

@@ -2,12 +2,13 @@
 
 use crate::{
     protocol::{escape, number},
-    space::Space,
+    space::{Directory, Space},
+    store::Evicted,
 };
 use std::{
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -16,6 +17,7 @@ use std::{
 pub(crate) const FETCHERS: u32 = 1;
 pub(crate) const MUTATIONS: u32 = 2;
 pub(crate) const CONNECTIONS: u32 = 4;
+pub(crate) const EVICTIONS: u32 = 8;
 
 /// How much may wait for a watcher that does not read. More is skipped, and the watcher is told how many lines.
 const MAX_WAITING: usize = 256 << 10;
@@ -123,9 +125,87 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Evictions that no watcher has been told of yet.
+///
+/// They are noted inside a read-side critical section, where nothing may wait or ask the system for
+/// memory: so both sides only try the lock, and the room is there before.
+#[derive(Debug, Default)]
+pub(crate) struct Evictions {
+    /// Whether a client watches them.
+    wanted: AtomicBool,
+    /// Whether `noted` has any.
+    any: AtomicBool,
+    noted: Mutex<Vec<u8>>,
+    /// How many there was no room for.
+    skipped: AtomicU64,
+}
+
+/// How much room there is for them.
+const NOTED: usize = 64 << 10;
+
+/// What is noted of an eviction, before its tenant's name and its key: their lengths, whether it was
+/// fetched, its expiry, its last use, the length of its value.
+const NOTE: usize = 2 + 1 + 4 + 4 + 8;
+
+impl Evictions {
+    /// Notes one, if that is wanted and there is room.
+    pub(crate) fn note(&self, evicted: &Evicted<'_>) {
+        // needs no partner: one more or less at the beginning does not matter.
+        if !self.wanted.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(mut noted) = self.noted.try_lock() else {
+            self.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let (name, key) = (evicted.tenant.as_bytes(), evicted.key);
+        let lengths = (u8::try_from(name.len()), u8::try_from(key.len()));
+        let room = noted.capacity() - noted.len();
+        let (Ok(name_len), Ok(key_len), true) =
+            (lengths.0, lengths.1, room >= NOTE + name.len() + key.len())
+        else {
+            self.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        noted.extend_from_slice(&[name_len, key_len, evicted.fetched.into()]);
+        noted.extend_from_slice(&evicted.exptime.to_ne_bytes());
+        noted.extend_from_slice(&evicted.last_access.to_ne_bytes());
+        noted.extend_from_slice(&(evicted.len as u64).to_ne_bytes());
+        noted.extend_from_slice(name);
+        noted.extend_from_slice(key);
+        drop(noted);
+        // needs no partner: what was noted is seen under its lock, at the next look if not at this.
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    /// What was noted since the last time, and how many were skipped.
+    fn take(&self) -> (Vec<u8>, u64) {
+        if !self.any.load(Ordering::Relaxed) {
+            return (Vec::new(), 0);
+        }
+        let fresh = Vec::with_capacity(NOTED);
+        let Ok(mut noted) = self.noted.try_lock() else {
+            return (Vec::new(), 0);
+        };
+        self.any.store(false, Ordering::Relaxed);
+        let taken = std::mem::replace(&mut *noted, fresh);
+        (taken, self.skipped.swap(0, Ordering::Relaxed))
+    }
+
+    /// Makes room, if they are wanted from now on.
+    fn want(&self, wanted: bool) {
+        if wanted && let Ok(mut noted) = self.noted.try_lock() {
+            noted.reserve(NOTED);
+        }
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+}
+
 /// All watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
+    /// What is to be told of evictions.
+    pub(crate) evictions: Arc<Evictions>,
     /// What any of them watches.
     events: AtomicU32,
     list: Mutex<Vec<Weak<Watcher>>>,
@@ -185,7 +265,53 @@ impl Watchers {
             .iter()
             .filter_map(Weak::upgrade)
             .fold(0, |all, watcher| all | watcher.events);
-        self.events.store(all, Ordering::Relaxed);
+        if all & EVICTIONS != self.events.swap(all, Ordering::Relaxed) & EVICTIONS {
+            self.evictions.want(all & EVICTIONS != 0);
+        }
+    }
+
+    /// Tells of the evictions since the last time.
+    pub(crate) fn tell_evictions(&self, directory: &Directory, now: u32) {
+        let (noted, skipped) = self.evictions.take();
+        let mut rest = &noted[..];
+        while let Some((note, behind)) = rest.split_first_chunk::<NOTE>() {
+            let [name_len, key_len, fetched, numbers @ ..] = note;
+            let number = |at: usize| {
+                numbers[at..]
+                    .first_chunk()
+                    .map_or(0, |n| u32::from_ne_bytes(*n))
+            };
+            let (exptime, last) = (number(0), number(4));
+            let len = numbers[8..]
+                .first_chunk()
+                .map_or(0, |n| u64::from_ne_bytes(*n));
+            let (name, behind) = behind.split_at(usize::from(*name_len));
+            let (key, behind) = behind.split_at(usize::from(*key_len));
+            rest = behind;
+            let space = std::str::from_utf8(name).ok();
+            let space = space.and_then(|name| directory.spaces.get(name));
+            self.tell(EVICTIONS, space, "eviction", |line| {
+                push_key(line, key);
+                let fetch = if *fetched != 0 { "yes" } else { "no" };
+                let ttl = match exptime {
+                    0 => -1,
+                    at => i64::from(at.saturating_sub(now)),
+                };
+                let since = now.saturating_sub(last);
+                let rest = format!(" fetch={fetch} ttl={ttl} la={since} clsid=1 size={len}");
+                line.extend_from_slice(rest.as_bytes());
+            });
+        }
+        if skipped > 0 {
+            // Whose they were is not known: only those that may see all are told.
+            let list = lock(&self.list);
+            for watcher in list.iter().filter_map(Weak::upgrade) {
+                let mut waiting = lock(&watcher.waiting);
+                if watcher.events & EVICTIONS != 0 && waiting.reach.is_none() {
+                    waiting.skipped += skipped;
+                }
+            }
+        }
     }
 
     /// Tells all that may see events of `space` (admins alone if it is `None`) what `write` appends.
@@ -233,4 +359,97 @@ impl Watchers {
 pub(crate) fn push_key(line: &mut Vec<u8>, key: &[u8]) {
     line.extend_from_slice(b"key=");
     escape::push(line, key);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz;
+
+    fn evicted<'a>(tenant: &'a str, key: &'a [u8]) -> Evicted<'a> {
+        Evicted {
+            tenant,
+            key,
+            len: 5,
+            fetched: true,
+            exptime: 110,
+            last_access: 90,
+        }
+    }
+
+    #[test]
+    fn an_eviction_is_told_to_those_that_may_see_it() {
+        let shared = fuzz::new_shared(|_| {});
+        shared.store.create_tenant("other").unwrap();
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let directory = shared.directory();
+        let watchers = &shared.watchers;
+        // Not noted while no client watches.
+        watchers.evictions.note(&evicted("", b"early"));
+        let add = |events, reach| watchers.add(events, reach, Box::new(|| {})).unwrap();
+        let own = |name: &str| Some(vec![Arc::clone(&directory.spaces[name])]);
+        let (all, home, other) = (
+            add(EVICTIONS, None),
+            add(EVICTIONS, own("")),
+            add(EVICTIONS, own("other")),
+        );
+        let mutations = add(MUTATIONS, None);
+        watchers.evictions.note(&evicted("", b"k 1"));
+        watchers.evictions.note(&evicted("other", b"k2"));
+        watchers.evictions.note(&evicted("gone", b"k3"));
+        watchers.tell_evictions(&directory, 100);
+        let lines = |watcher: &Watcher| {
+            let mut lines = Vec::new();
+            watcher.take(&mut lines);
+            let lines = String::from_utf8(lines).unwrap();
+            let rest = |line: &str| line.split_once(" gid=").unwrap().1.to_owned();
+            lines.lines().map(rest).collect::<Vec<_>>()
+        };
+        let line = |number: u32, key: &str| {
+            format!("{number} type=eviction key={key} fetch=yes ttl=10 la=10 clsid=1 size=5")
+        };
+        let every = [line(1, "k%201"), line(2, "k2"), line(3, "k3")];
+        assert_eq!(lines(&all), every);
+        assert_eq!(lines(&home), [line(1, "k%201")]);
+        assert_eq!(lines(&other), [line(1, "k2")]);
+        assert!(lines(&mutations).is_empty());
+        // Once.
+        watchers.tell_evictions(&directory, 100);
+        assert!(lines(&all).is_empty());
+        // Without watchers nothing is noted.
+        drop((all, home, other));
+        assert_eq!(watchers.count(), 1);
+        watchers.evictions.note(&evicted("", b"late"));
+        assert!(watchers.evictions.take().0.is_empty());
+    }
+
+    /// Nothing is asked of the system for them: there is room, or they are skipped, which only those that see all are told.
+    #[test]
+    fn what_there_is_no_room_for_is_skipped() {
+        let shared = fuzz::new_shared(|_| {});
+        let directory = shared.directory();
+        let (watchers, evictions) = (&shared.watchers, &shared.watchers.evictions);
+        let all = watchers.add(EVICTIONS, None, Box::new(|| {})).unwrap();
+        let room = evictions.noted.lock().unwrap().capacity();
+        let fit = room / (NOTE + 100);
+        for _ in 0..fit + 7 {
+            evictions.note(&evicted("", &[b'k'; 100]));
+        }
+        assert_eq!(evictions.noted.lock().unwrap().capacity(), room);
+        watchers.tell_evictions(&directory, 100);
+        let mut lines = Vec::new();
+        all.take(&mut lines);
+        assert_eq!(lines.iter().filter(|&&byte| byte == b'\n').count(), fit);
+        evictions.note(&evicted("", b"k"));
+        watchers.tell_evictions(&directory, 100);
+        lines.clear();
+        all.take(&mut lines);
+        assert!(lines.starts_with(b"[skipped=7]\r\n"), "{lines:?}");
+        // While another thread has them.
+        let held = evictions.noted.lock().unwrap();
+        evictions.note(&evicted("", b"k"));
+        watchers.tell_evictions(&directory, 100);
+        drop(held);
+        assert_eq!(evictions.skipped.load(Ordering::Relaxed), 1);
+    }
 }

@@ -235,14 +235,34 @@ fn operators() {
 }
 
 #[test]
+fn evictions_are_watched() {
+    let server = start(Settings {
+        limit: 8 << 20,
+        item_max: 100_000,
+        ..Settings::default()
+    });
+    let (mut watcher, mut client) = (server.client(), server.client());
+    watcher.ask("watch evictions\r\n", "OK\r\n");
+    let value = "x".repeat(10_000);
+    for number in 0..2000 {
+        client.ask(
+            format!("set key{number} 0 0 10000\r\n{value}\r\n"),
+            "STORED\r\n",
+        );
+    }
+    let line = watcher.line();
+    assert!(line.contains(" type=eviction key=key"), "{line}");
+    assert!(line.contains(" fetch=no ttl=-1 la="), "{line}");
+    assert!(line.ends_with(" clsid=1 size=10000"), "{line}");
+    // They were counted as well.
+    assert_ne!(client.stat("", "evictions"), "0");
+}
+
+#[test]
 fn watching() {
     let server = start(Settings::default());
     let (mut watcher, mut client) = (server.client(), server.client());
     watcher.ask("watch nonsense\r\n", "ERROR\r\n");
-    watcher.ask(
-        "watch evictions\r\n",
-        "CLIENT_ERROR evictions cannot be watched; `stats` counts them\r\n",
-    );
     watcher.ask("watch fetchers mutations\r\n", "OK\r\n");
     client.ask("get a=b\r\n", "END\r\n");
     let line = watcher.line();

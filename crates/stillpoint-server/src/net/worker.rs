@@ -145,6 +145,10 @@ impl Worker {
                     self.turn(index, false, now);
                 }
             }
+            let store_now = self.shared.store.now();
+            self.shared
+                .watchers
+                .tell_evictions(&self.directory, store_now);
             if now != self.scanned && (self.timed > 0 || self.shared.settings.idle_timeout > 0) {
                 self.scanned = now;
                 self.drop_late(now);
@@ -159,7 +163,10 @@ impl Worker {
     fn timeout(&self) -> Option<Timespec> {
         let seconds = if !self.ready.is_empty() {
             0
-        } else if self.timed > 0 || self.shared.settings.idle_timeout > 0 {
+        } else if self.timed > 0
+            || self.shared.settings.idle_timeout > 0
+            || self.shared.watchers.want(watch::EVICTIONS)
+        {
             1
         } else {
             return None;

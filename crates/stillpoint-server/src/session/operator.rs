@@ -55,11 +55,7 @@ impl Session {
             events |= match *word {
                 b"fetchers" => watch::FETCHERS,
                 b"mutations" => watch::MUTATIONS,
-                b"evictions" => {
-                    return cx
-                        .out
-                        .line("CLIENT_ERROR evictions cannot be watched; `stats` counts them");
-                }
+                b"evictions" => watch::EVICTIONS,
                 b"connevents" => watch::CONNECTIONS,
                 _ => return cx.out.line("ERROR"),
             };
