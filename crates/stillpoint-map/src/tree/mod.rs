@@ -30,6 +30,8 @@ mod entry;
 mod hint;
 #[cfg(not(stillpoint_loom))]
 mod iter;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod merge;
