@@ -34,6 +34,7 @@ mod chapters {
     chapter!(from_arc_swap, "src/from-arc-swap.md");
     chapter!(from_locked_maps, "src/from-locked-maps.md");
     chapter!(from_crossbeam_epoch, "src/from-crossbeam-epoch.md");
+    chapter!(from_seize, "src/from-seize.md");
     chapter!(from_liburcu, "src/from-liburcu.md");
     chapter!(from_kernel, "src/from-kernel.md");
     chapter!(c_and_cpp, "src/c-and-cpp.md");

@@ -216,7 +216,7 @@ impl<'t> Locked<'t> {
             for slot in word.with_tag(tag) {
                 let place = Place { bucket, slot };
                 let slot = place.get();
-                if slot.as_link().is_none() && slot.as_entry().is_some_and(&mut is_it) {
+                if !slot.is_link() && slot.as_entry().is_some_and(&mut is_it) {
                     return Some(place);
                 }
             }

@@ -48,7 +48,7 @@ impl<'g> Chain<'g> {
             let bucket = self.bucket?;
             for slot in &mut self.slots {
                 let slot = bucket.slot(slot);
-                if slot.as_link().is_some() {
+                if slot.is_link() {
                     // The last slot became a link after the word was loaded.
                     self.linked = true;
                 } else if let Some(entry) = slot.as_entry()

@@ -81,13 +81,19 @@ impl Slot {
         Self(bucket.as_ptr().map_addr(|address| address | LINK).cast())
     }
 
+    /// Whether it is the next bucket of the chain.
+    #[inline(always)]
+    pub fn is_link(self) -> bool {
+        self.0.addr() & LINK != 0
+    }
+
     #[inline(always)]
     pub fn as_link(self) -> Option<NonNull<Bucket>> {
         let pointer = self.0.map_addr(|address| address & !LINK).cast();
-        if self.0.addr() & LINK == 0 {
-            None
-        } else {
+        if self.is_link() {
             NonNull::new(pointer)
+        } else {
+            None
         }
     }
 

@@ -338,7 +338,7 @@ fn find_here(
 ) -> Found {
     for slot in word.with_tag(tag(hash)) {
         let slot = bucket.slot(slot);
-        if slot.as_link().is_some() {
+        if slot.is_link() {
             // The last slot became a link after the word was loaded.
             return Found::Link;
         }

@@ -60,4 +60,4 @@
 //! * [`Collector::retire`](crate::Collector::retire) may free at once what no *other* thread's guard
 //!   protects. Where the thread goes on using it, it takes `defer_retire`.
 //! * A guard that is held for long keeps memory: all that is retired into its collector meanwhile.
-//!   [`Guard::refresh`](crate::Guard::refresh) lets go of what it blocks.
+//!   [`Guard::refresh`](crate::Guard::refresh) lets that be freed.

@@ -21,7 +21,7 @@ pub(crate) struct Retired {
     reclaim: Reclaim,
 }
 
-// SAFETY: where it is freed is what the thread that retired it has promised to be right.
+// SAFETY: the caller that retired it has promised that any thread that uses the collector may free it.
 unsafe impl Send for Retired {}
 
 impl Retired {

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// How many collectors' slots a thread finds at once.
-const RECENT: usize = 4;
+const RECENT: usize = 16;
 
 /// No number.
 const NONE: usize = usize::MAX;

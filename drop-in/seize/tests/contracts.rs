@@ -54,7 +54,7 @@ fn reclaim_all_frees_what_destructors_retire() {
 
 #[test]
 fn chains_need_no_stack() {
-    let length = if cfg!(miri) { 100 } else { 100_000 };
+    let length = if cfg!(miri) { 40 } else { 100_000 };
     let (collector, drops) = (Collector::new().batch_size(1), Drops::default());
     // SAFETY: out of a box.
     unsafe { collector.retire(chain(length, &drops), unlink) };
@@ -285,7 +285,7 @@ fn a_thousand_threads_share_slots_and_lose_nothing() {
 
 #[test]
 fn a_million_collectors_cost_little_and_numbers_are_used_again() {
-    let count = if cfg!(miri) { 20 } else { 1_000_000 };
+    let count = if cfg!(miri) { 6 } else { 1_000_000 };
     let all: Vec<Collector> = (0..count).map(|_| Collector::new()).collect();
     assert!(mem::size_of::<Collector>() <= 24);
     assert_ne!(all[0], all[count - 1]);
@@ -302,7 +302,7 @@ fn a_million_collectors_cost_little_and_numbers_are_used_again() {
 /// kinds.
 #[test]
 fn what_a_guard_protects_is_alive() {
-    let rounds = if cfg!(miri) { 30 } else { 20_000 };
+    let rounds = if cfg!(miri) { 12 } else { 20_000 };
     let (collector, drops) = (Collector::new().batch_size(4), Drops::default());
     let shared = AtomicPtr::new(drops.one());
     let read = |guard: &dyn Fn(&AtomicPtr<Counted>) -> *mut Counted| {

@@ -66,7 +66,7 @@ impl<P: Policy> World<P> {
         world
     }
 
-    /// Frees what is due, until nothing of it is left.
+    /// Frees what is due, until all of it is freed.
     fn sweep(&self, mut pushed: bool, me: u64) {
         loop {
             let due = self.batches.sweep(pushed, false, Token::for_model(me));
