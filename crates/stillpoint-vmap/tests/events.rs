@@ -98,6 +98,9 @@ fn named<'a>(all: &'a [Seen], name: &str) -> Vec<&'a HashMap<&'static str, u64>>
     named.map(|seen| &seen.values).collect()
 }
 
+/// So many that a pass asks for some at once.
+const OBJECTS: usize = 1 << 20;
+
 /// Frees what it is asked for, inside of how many spans.
 #[derive(Default)]
 struct Frees {
@@ -107,7 +110,7 @@ struct Frees {
 
 impl Shrink for Frees {
     fn count(&self, _: &Scope<'_>) -> usize {
-        1_000
+        OBJECTS
     }
 
     fn scan(&self, _: &Scope<'_>, objects: usize) -> Option<usize> {
@@ -145,7 +148,11 @@ fn a_pass_has_its_events_and_spans() {
     let spans = named(&all, "span mm_shrink_slab");
     assert!(!starts.is_empty());
     assert_eq!((starts.len(), spans.len()), (shrinks.len(), shrinks.len()));
-    assert!(starts.iter().all(|start| start["freeable"] == 1_000));
+    assert!(
+        starts
+            .iter()
+            .all(|start| start["freeable"] == OBJECTS as u64)
+    );
     assert!(spans.iter().any(|span| span["tenant"] == charged["tenant"]));
     let freed: u64 = shrinks.iter().map(|shrink| shrink["freed"]).sum();
     assert_eq!(freed, ends[0]["freed"]);
