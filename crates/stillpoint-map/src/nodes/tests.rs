@@ -56,12 +56,11 @@ fn duplicates_are_found_once_each_also_while_the_table_moves() {
         let mut found: Vec<u64> = map.with_hash(7).map(key).collect();
         found.sort_unstable();
         assert_eq!(found, (0..copies).collect::<Vec<_>>());
-        let mut at = map.with_hash(7);
         let mut visited = 0;
         // One that is taken out while it is visited, and others that come and move the table.
-        while let Some(node) = at.next() {
+        for node in map.with_hash(7) {
             visited += 1;
-            if key(node) % 2 == 0 {
+            if key(node).is_multiple_of(2) {
                 assert!(map.remove(node) && !map.remove(node) && !map.has(node));
                 taken.push(node);
             }
