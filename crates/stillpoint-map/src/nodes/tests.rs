@@ -1,4 +1,5 @@
 use super::*;
+use crate::word::SLOTS;
 use std::cell::{Cell, RefCell};
 use stillpoint::{read_lock, synchronize};
 
@@ -55,12 +56,11 @@ fn duplicates_are_found_once_each_also_while_the_table_moves() {
         let mut found: Vec<u64> = map.with_hash(7).map(key).collect();
         found.sort_unstable();
         assert_eq!(found, (0..copies).collect::<Vec<_>>());
-        let mut at = map.with_hash(7);
         let mut visited = 0;
         // One that is taken out while it is visited, and others that come and move the table.
-        while let Some(node) = at.next() {
+        for node in map.with_hash(7) {
             visited += 1;
-            if key(node) % 2 == 0 {
+            if key(node).is_multiple_of(2) {
                 assert!(map.remove(node) && !map.remove(node) && !map.has(node));
                 taken.push(node);
             }
@@ -75,6 +75,27 @@ fn duplicates_are_found_once_each_also_while_the_table_moves() {
     synchronize();
     taken.into_iter().for_each(free);
     assert_eq!(end(map) as u64, copies / 2 + 2 * copies);
+}
+
+/// The last slot of a full bucket becomes a link while its nodes are visited.
+#[test]
+fn a_node_that_moves_behind_a_link_is_found() {
+    let map = map();
+    let guard = read_lock();
+    // SAFETY: inside a section; nodes of this test alone.
+    unsafe {
+        for n in 0..SLOTS as u64 {
+            map.add(7, item(n)).unwrap();
+        }
+        let mut at = map.with_hash(7);
+        let mut found = vec![key(at.next().unwrap())];
+        map.add(7, item(100)).unwrap();
+        found.extend(at.map(key).filter(|key| *key < 100));
+        found.sort_unstable();
+        assert_eq!(found, (0..SLOTS as u64).collect::<Vec<_>>());
+    }
+    drop(guard);
+    assert_eq!(end(map), SLOTS + 1);
 }
 
 /// A function that changes the very bucket which it is asked about: nothing is put in beside a node

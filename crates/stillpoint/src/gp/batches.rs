@@ -192,9 +192,9 @@ impl<T, P: Policy> Batches<T, P> {
             batches: List::EMPTY,
             again: false,
         };
-        // Fence, pairs with the same fence, in `sweep`, of the reader that holds all up: our look
-        // at its record sees that it has left, or its scan sees that we have.
         if P::SWEEP_FENCE {
+            // Fence, pairs with the same fence, in `sweep`, of the reader that holds all up: our
+            // look at its record sees that it has left, or its scan sees that we have.
             barrier::full_fence();
         }
         if !pushed && self.engine.is_stuck() {
