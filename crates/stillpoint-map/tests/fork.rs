@@ -18,6 +18,11 @@ use std::{
 };
 use stillpoint::Domain;
 use stillpoint_map::{CopyMap, HashMap};
+#[cfg(feature = "unstable-ordered")]
+use {
+    common::forking::{end_after, fork_here},
+    stillpoint_map::BTreeMap,
+};
 
 /// Sees buckets of chains that are freed twice.
 struct Allocator;
@@ -139,6 +144,48 @@ impl Map for CopyMap<u64, u64> {
     }
 }
 
+/// The ordered map of keys that hints tell nothing of: so there are fences.
+#[cfg(feature = "unstable-ordered")]
+impl Map for BTreeMap<(u64,), Box<u64>> {
+    fn put(&self, key: u64) {
+        self.pin().insert((key,), Box::new(key));
+    }
+
+    fn remove(&self, key: u64) {
+        self.pin().remove(&(key,));
+    }
+
+    fn value(&self, key: u64) -> Option<u64> {
+        self.pin().get(&(key,)).map(|value| **value)
+    }
+
+    fn entries(&self) -> Vec<(u64, u64)> {
+        let map = self.pin();
+        let entries: Vec<_> = map.iter().map(|(key, value)| (key.0, **value)).collect();
+        assert!(entries.is_sorted());
+        assert!(
+            map.iter()
+                .rev()
+                .map(|(key, _)| key.0)
+                .eq(entries.iter().rev().map(|(key, _)| *key))
+        );
+        entries
+    }
+
+    fn clear(&self) {
+        self.pin().clear();
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn shrink(&self) -> usize {
+        // It has no table: nodes go with their entries.
+        0
+    }
+}
+
 /// All of the map, by the child's threads: their locks, their moves, their service thread.
 fn use_in_child(map: &impl Map) {
     IS_KEEPING.store(true, Ordering::Relaxed);
@@ -182,18 +229,78 @@ fn use_in_child(map: &impl Map) {
 #[test]
 fn child_goes_on_with_a_map_that_was_written() {
     if is_apart("child_goes_on_with_a_map_that_was_written") {
-        fork_while_it_is_written(&HashMap::new());
+        fork_while_it_is_written(&HashMap::new(), 150);
     }
 }
 
 #[test]
 fn child_goes_on_with_copies_that_were_written() {
     if is_apart("child_goes_on_with_copies_that_were_written") {
-        fork_while_it_is_written(&CopyMap::new());
+        fork_while_it_is_written(&CopyMap::new(), 150);
     }
 }
 
-fn fork_while_it_is_written(map: &impl Map) {
+#[cfg(feature = "unstable-ordered")]
+#[test]
+fn child_goes_on_with_an_ordered_map_that_was_written() {
+    if is_apart("child_goes_on_with_an_ordered_map_that_was_written") {
+        fork_while_it_is_written(&BTreeMap::new(), 50);
+    }
+}
+
+/// The thread that forks is in the middle of a change, in user code: of its own process the child
+/// finds another leaf, as a thread that was replacing it has vanished.
+#[cfg(feature = "unstable-ordered")]
+#[test]
+fn child_goes_on_with_a_change_that_forks() {
+    if !is_apart("child_goes_on_with_a_change_that_forks") {
+        return;
+    }
+    let map = BTreeMap::<(u64,), Box<u64>>::new();
+    (0..STAYING).for_each(|key| map.put(key));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _over = Over(&over);
+        for writer in 0..WRITERS {
+            let (map, over) = (&map, &over);
+            scope.spawn(move || {
+                // Beside the keys that stay: their leaves are replaced all the time.
+                while !over.load(Ordering::Relaxed) {
+                    for key in STAYING..STAYING + 30 {
+                        Map::put(map, key * WRITERS + writer);
+                    }
+                    for key in STAYING..STAYING + 30 {
+                        Map::remove(map, key * WRITERS + writer);
+                    }
+                }
+            });
+        }
+        for _ in 0..100 {
+            let (last, mut forked) = (STAYING - 1, None);
+            map.pin().update((last,), |value| {
+                forked.get_or_insert_with(fork_here);
+                Box::new(**value + 1)
+            });
+            let Some(child) = forked.expect("it forks") else {
+                // The change has been made here, too, in the child's own tree.
+                end_after(|| {
+                    let count = map.value(last).expect("it stays");
+                    let pinned = map.pin();
+                    pinned.update((last,), |value| Box::new(**value + 1));
+                    assert_eq!(map.value(last), Some(count + 1));
+                    pinned.retain(|key, _| key.0 < STAYING);
+                    assert!((0..last).all(|key| map.value(key) == Some(key)));
+                    assert_eq!(pinned.iter().count() as u64, STAYING);
+                })
+            };
+            child.well();
+        }
+        let count = map.value(STAYING - 1);
+        assert_eq!(count, Some(STAYING - 1 + 100));
+    });
+}
+
+fn fork_while_it_is_written(map: &impl Map, rounds: u64) {
     (0..STAYING).for_each(|key| map.put(key));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -212,7 +319,7 @@ fn fork_while_it_is_written(map: &impl Map) {
                 }
             });
         }
-        for round in 0..150_u64 {
+        for round in 0..rounds {
             // At another place of the writers' rounds each time.
             for _ in 0..round % 16 * 1000 {
                 black_box(round);
