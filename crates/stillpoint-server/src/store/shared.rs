@@ -255,12 +255,8 @@ impl Owner {
                 false => (self.shared.hierarchy.root(), self.shared.limit()),
             };
             left = match over.reclaim(wanted) {
-                // Once more: another thread may have made room. One that lowers the limit may have
-                // in its hands what there is to evict; it waits for no store.
-                0 => {
-                    drop(lock(&self.shared.limiting));
-                    0
-                }
+                // Once more: another thread may have made room.
+                0 => 0,
                 // A limit was lowered, which takes as many rounds as it takes: no store is let in
                 // meanwhile, so that each brings it nearer.
                 _ if over.usage() > limit => left,
