@@ -6,10 +6,13 @@ use common::until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    net::SocketAddr,
+    io::{BufRead, BufReader, Write},
+    net::{SocketAddr, TcpStream},
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// `stillcache`, which ends when it is dropped.
@@ -70,6 +73,13 @@ impl Program {
             .count()
     }
 
+    /// What it has of the machine's memory, in bytes.
+    fn resident(&self) -> u64 {
+        let pages = fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * rustix::param::page_size() as u64
+    }
+
     /// Ends it as a service manager does.
     fn end(mut self) {
         self.signal(Signal::TERM);
@@ -89,11 +99,7 @@ impl Drop for Program {
 mod tls {
     use super::*;
     use common::tls::{Authority, ask, connect, write};
-    use std::{
-        io::{Read, Write},
-        net::TcpStream,
-        time::Duration,
-    };
+    use std::{io::Read, time::Duration};
 
     fn start(authority: &Authority) -> Program {
         let files = format!(
@@ -177,5 +183,68 @@ fn it_serves_and_ends() {
     drop(client);
     until(|| program.says("closed: normal\n"));
     until(|| program.descriptors() == before);
+    program.end();
+}
+
+/// Has a thread end, also if what waits for it fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What the limit gives back, the system gets, also while clients read and write.
+#[test]
+fn a_lower_limit_gives_memory_back() {
+    const MIB: u64 = 1 << 20;
+    let program = Program::start(&["-m", "192", "-o", "admin"]);
+    let address = program.address();
+    let connect = || BufReader::new(TcpStream::connect(address).unwrap());
+    fn ask(client: &mut BufReader<TcpStream>, command: &str) -> String {
+        client.get_mut().write_all(command.as_bytes()).unwrap();
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        line
+    }
+    let value = "x".repeat(10_000);
+    let set = |client: &mut _, key: u32| {
+        let line = ask(client, &format!("set key{key} 0 0 10000\r\n{value}\r\n"));
+        assert_eq!(line, "STORED\r\n");
+    };
+    let mut client = connect();
+    let empty = program.resident();
+    for key in 0..24_000 {
+        set(&mut client, key);
+    }
+    let full = program.resident();
+    assert!(full - empty > 160 * MIB, "{empty} {full}");
+    // A client goes on, with keys that are there and others.
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = connect();
+            for key in 0.. {
+                set(&mut client, key % 40_000);
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let _stop = StopAtEnd(&stop);
+        assert_eq!(ask(&mut client, "cache_memlimit 96\r\n"), "OK\r\n");
+        let least = (full - empty) * 55 / 100;
+        until(|| program.resident() - empty <= least);
+    });
+    // More fits again at once.
+    assert_eq!(ask(&mut client, "cache_memlimit 192\r\n"), "OK\r\n");
+    assert_eq!(ask(&mut client, "stats reset\r\n"), "RESET\r\n");
+    for key in 100_000..105_000 {
+        set(&mut client, key);
+    }
+    client.get_mut().write_all(b"stats\r\nquit\r\n").unwrap();
+    let stats: Vec<_> = client.lines().map(Result::unwrap).collect();
+    assert!(stats.contains(&"STAT evictions 0".to_owned()), "{stats:?}");
     program.end();
 }

@@ -250,13 +250,16 @@ impl Owner {
             if charged.is_ok() || left == 0 || !fits || !can_wait() {
                 return charged;
             }
-            let over = match self.memcg.usage() + wanted > max {
-                true => &self.memcg,
-                false => self.shared.hierarchy.root(),
+            let (over, limit) = match self.memcg.usage() + wanted > max {
+                true => (&self.memcg, max),
+                false => (self.shared.hierarchy.root(), self.shared.limit()),
             };
-            // Without any, once more: another thread may have made room.
             left = match over.reclaim(wanted) {
+                // Once more: another thread may have made room.
                 0 => 0,
+                // A limit was lowered, which takes as many rounds as it takes: no store is let in
+                // meanwhile, so that each brings it nearer.
+                _ if over.usage() > limit => left,
                 _ => left - 1,
             };
         }

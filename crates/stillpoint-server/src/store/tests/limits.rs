@@ -5,7 +5,7 @@ use crate::store::{ITEM_MAX, Limits, OnEvict, Refused, evict};
 use std::{
     sync::{
         Arc, Barrier,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
@@ -460,4 +460,44 @@ fn an_item_with_a_segment_of_its_own_is_not_copied() {
     let figures = tenant.statistics();
     assert_eq!((figures.evicted, figures.segments), (1, 0));
     assert_eq!(figures.segment_bytes, 0);
+}
+
+/// A limit that falls is no reason to refuse: there is enough to evict.
+#[test]
+fn stores_go_on_while_the_limit_falls() {
+    let (store, _clock) = store_of(64 << 20, true);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2u32)
+            .map(|writer| {
+                let (tenant, stop) = (store.tenant("").unwrap(), &stop);
+                scope.spawn(move || {
+                    let mut result = Ok(0);
+                    for number in 0u32.. {
+                        let key = [writer, number % 10_000].map(u32::to_le_bytes).concat();
+                        result = tenant.set(&key, 0, 0, &[1; 10_000], Mode::Set, ANY);
+                        if result.is_err() || stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                    result
+                })
+            })
+            .collect();
+        let rounds = if cfg!(miri) { 1 } else { 10 };
+        for _ in 0..rounds {
+            // Until it is full, or a writer has been refused.
+            while store.statistics().segment_bytes < 48 << 20
+                && writers.iter().all(|writer| !writer.is_finished())
+            {
+                thread::yield_now();
+            }
+            store.set_limit(8 << 20);
+            store.set_limit(64 << 20);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+    });
 }
