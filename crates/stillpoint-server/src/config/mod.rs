@@ -172,6 +172,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
+    /// Whether the program publishes its statistics for `stillpoint top`.
+    pub statistics: bool,
     /// Where the process's number is written.
     pub pid_file: Option<PathBuf>,
     /// Whether the process goes to the background.
@@ -210,6 +212,7 @@ impl Default for Settings {
             flags: None,
             tls: None,
             auth_file: None,
+            statistics: true,
             pid_file: None,
             daemon: false,
             user: None,
