@@ -1,7 +1,7 @@
 //! Domains, as C sees them.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, misuse},
+    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
     handle::write_sized,
     reserve, static_domain,
 };
@@ -474,6 +474,25 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
 ) -> c_int {
     // SAFETY: the caller's promise.
     catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
+}
+
+/// Publishes the process's statistics from now on, for the program `stillpoint top` and others of the
+/// same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
+/// little takes memory, and which others can neither change nor shorten; the process must not close its
+/// descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the
+/// environment does the same. To call it again does nothing. The child of a fork gets a page of its own.
+/// Not async-signal-safe.
+///
+/// A negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM by a
+/// seccomp filter, and others), and the program goes on without; the next call tries again, but in the
+/// child of a fork in which the system has refused it.
+#[unsafe(no_mangle)]
+pub extern "C" fn stillpoint_publish_statistics() -> c_int {
+    catch_panic_with_memory(|| {
+        let published = stillpoint::publish_statistics();
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOSYS);
+        published.map(|()| 0).map_err(errno)
+    })
 }
 
 /// Returns how many durations a histogram has; 0 for NULL.

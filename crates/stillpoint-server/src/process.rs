@@ -25,6 +25,7 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
     }
     become_user(&settings, notes)?;
     readable(&settings)?;
+    publish(&settings);
     let signals = Signals::block()?;
     let (pid_file, limit) = (settings.pid_file.clone(), settings.limit);
     let server = Server::start_with(settings, inherited)?;
@@ -43,6 +44,18 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
         let _ = std::fs::remove_file(path);
     }
     Ok(())
+}
+
+/// Publishes the statistics, as the process and the user that it stays.
+fn publish(settings: &Settings) {
+    if settings.statistics
+        && let Err(error) = stillpoint::publish_statistics()
+    {
+        let log = Log::new(settings.log, settings.verbosity);
+        log.note(format_args!(
+            "no statistics are published for `stillpoint top`: {error}"
+        ));
+    }
 }
 
 fn become_user(settings: &Settings, notes: &[String]) -> io::Result<()> {

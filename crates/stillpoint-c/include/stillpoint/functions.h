@@ -942,6 +942,20 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
+ Publishes the process's statistics from now on, for the program `stillpoint top` and others of the
+ same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
+ little takes memory, and which others can neither change nor shorten; the process must not close its
+ descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the
+ environment does the same. To call it again does nothing. The child of a fork gets a page of its own.
+ Not async-signal-safe.
+
+ A negative errno if the system refuses the file or its memory (-EMFILE, -ENOMEM, -EPERM by a
+ seccomp filter, and others), and the program goes on without; the next call tries again, but in the
+ child of a fork in which the system has refused it.
+ */
+int stillpoint_publish_statistics(void);
+
+/*
  Returns how many durations a histogram has; 0 for NULL.
 
  # Safety

@@ -26,7 +26,7 @@ fn thing(kind: &str, name: &str, values: &[(&str, Unit, Value)]) -> Thing {
     let value = |(name, unit, value): &(&str, Unit, Value)| ((*name).into(), *unit, value.clone());
     Thing {
         kind: kind.to_owned(),
-        number: 1,
+        number: name.len() as u64,
         name: name.to_owned(),
         made: NOW - 10 * SECOND,
         values: values.iter().map(value).collect(),
@@ -135,8 +135,8 @@ fn a_screen_of_80_columns_has_all() {
         "",
         "    PID STALLED",
         "     77 世界世界世界世界世界: grace period, for 65s, by",
-        "          thread 'sleeper' (tid 7) holds a guard, and more that is so long that it",
-        "          takes two lines here",
+        "          thread 'sleeper' (tid 7) holds a guard, and more that is so long that",
+        "          it takes two lines here",
         "",
         "    PID TENANT                  USAGE     LOW    HIGH     MAX  RECL/s PRESS/s",
         "     77 tenant of a long name   3.0G       -       -       -       -       -",

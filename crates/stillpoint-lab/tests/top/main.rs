@@ -4,15 +4,12 @@
 //! Each process is this test program, started again to play one [`part`].
 #![cfg(target_os = "linux")]
 
-#[path = "../processes/mod.rs"]
-mod processes;
 #[path = "../program/mod.rs"]
 mod program;
 
 mod part;
 
 use part::Part;
-use processes::wait_for;
 use program::{Run, stillpoint};
 use serde_json::Value;
 use std::{os::unix::process::CommandExt, process::Command};
@@ -67,10 +64,7 @@ fn it_shows_domains_and_who_holds_them_up() {
     let routes = row("routes");
     assert_eq!(routes[0], stuck.pid().to_string());
     assert_eq!((routes[2], routes[7]), ("routes", "1.0M"));
-    assert!(
-        routes[3].parse::<f64>().is_ok_and(|rate| rate > 0.0),
-        "{routes:?}"
-    );
+    assert_ne!(routes[3], "0", "grace periods a second");
     assert_eq!(row("!stuck")[2], "!stuck");
     assert!(run.out.contains("STALLED") && run.out.contains("stuck: grace period, for "));
     assert!(run.out.contains("thread 'sleeper'"), "{}", run.out);
@@ -256,11 +250,4 @@ fn it_runs_in_a_terminal() {
     );
     assert!(run.status.success(), "{out}{err}");
     assert!(out.contains("thread 'sleeper'"), "{out}");
-}
-
-/// A process that ends while it is looked at ends the screen, and the exit status says so.
-#[test]
-fn a_part_ends_with_its_test() {
-    let pid = Part::start("silent").pid();
-    wait_for(|| (!std::path::Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
 }

@@ -10,7 +10,7 @@ use std::{
         fd::{AsRawFd, OwnedFd},
         unix::{fs::FileExt, process::CommandExt},
     },
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     thread,
     time::Duration,
 };
@@ -21,7 +21,11 @@ const VARIABLE: &str = "STILLPOINT_TEST_PART";
 const READY: &str = "it plays";
 
 /// A process that plays a part until this is dropped.
-pub struct Part(Child);
+pub struct Part {
+    child: Child,
+    /// Open until it has ended, so that it can print.
+    output: BufReader<ChildStdout>,
+}
 
 impl Part {
     /// Returns when it may be looked at.
@@ -38,22 +42,24 @@ impl Part {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
-        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut lines = output.by_ref().lines();
         let plays = lines.any(|line| line.expect("it is text").ends_with(READY));
-        let part = Self(child);
+        let part = Self { child, output };
         plays.then_some(part)
     }
 
     /// Its number.
     pub fn pid(&self) -> u32 {
-        self.0.id()
+        self.child.id()
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
+        drop(self.child.stdin.take());
+        let _ = io::copy(&mut self.output, &mut io::sink());
+        let _ = self.child.wait();
     }
 }
 
@@ -79,15 +85,19 @@ pub fn play() {
             bytes[name..][..8].copy_from_slice(b"\x1b[2J\x07\x9b\0\0");
         })],
         "leased" => {
-            let file = changed(|_| ());
-            // SAFETY: our own file, of which this is the only description; the signal of its end is
-            // ignored.
-            unsafe {
-                libc::signal(libc::SIGIO, libc::SIG_IGN);
-                let leased = libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK);
-                assert_eq!(leased, 0, "{}", io::Error::last_os_error());
+            let page = changed(|_| ());
+            // The kernel grants it to a descriptor that only reads.
+            let reads = File::open(format!("/proc/self/fd/{}", page.as_raw_fd()));
+            let reads = reads.expect("it is ours");
+            // SAFETY: the signal of a lease's end is ignored.
+            unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
+            // Another test may be looking at it.
+            // SAFETY: our own file.
+            while unsafe { libc::fcntl(reads.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } != 0 {
+                assert_eq!(io::Error::last_os_error().kind(), io::ErrorKind::WouldBlock);
+                thread::sleep(Duration::from_millis(1));
             }
-            vec![file]
+            vec![page, reads.into()]
         }
         other => panic!("there is no part '{other}'"),
     };
@@ -109,7 +119,8 @@ fn stuck() {
     thread::spawn(move || drop(reader.read_lock()))
         .join()
         .expect("it does not panic");
-    for _ in 0..100 {
+    // One in 128 is timed.
+    for _ in 0..1000 {
         let cookie = routes.start_poll();
         routes.cond_synchronize(cookie);
     }

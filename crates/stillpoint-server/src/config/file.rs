@@ -27,6 +27,7 @@ struct File {
     send_timeout: Option<u32>,
     buffer_limit: Option<Bytes>,
     shutdown: Option<bool>,
+    statistics: Option<bool>,
     auth_file: Option<PathBuf>,
     metrics: Option<String>,
     user_name: Option<String>,
@@ -174,6 +175,7 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     settings.idle_timeout = file.idle_timeout.unwrap_or(settings.idle_timeout);
     settings.send_timeout = file.send_timeout.unwrap_or(settings.send_timeout);
     settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
+    settings.statistics = file.statistics.unwrap_or(settings.statistics);
     settings.auth_file = file.auth_file.or(settings.auth_file.take());
     if let Some(address) = &file.metrics {
         settings.metrics = Some(one_address(address)?);

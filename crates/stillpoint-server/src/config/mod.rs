@@ -192,6 +192,8 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
+    /// Whether the program publishes its statistics for `stillpoint top`.
+    pub statistics: bool,
     /// Where the process's number is written.
     pub pid_file: Option<PathBuf>,
     /// Whether the process goes to the background.
@@ -231,6 +233,7 @@ impl Default for Settings {
             tls: None,
             metrics: None,
             auth_file: None,
+            statistics: true,
             pid_file: None,
             daemon: false,
             user: None,

@@ -208,14 +208,15 @@ pub fn synchronize_expedited() {
 /// between the first domain and this call may be missing in it. `STILLPOINT_STATS=on` in the
 /// environment does the same at the first domain. To call it again does nothing.
 ///
-/// Takes locks for a moment; makes six system calls. Not async-signal-safe. The child of a fork gets
-/// a page of its own, or none if the system refuses it there.
+/// Takes locks for a moment; makes some ten system calls, and later one for each domain. Not
+/// async-signal-safe. The process must not close the file's descriptor. The child of a fork gets a page
+/// of its own, or none if the system refuses it there.
 ///
 /// # Errors
 ///
-/// If the system refuses the file or its mapping: too many open files, a seccomp filter, no memory
-/// file on this system. The program goes on without, and a later call tries again. A filter that
-/// kills for `memfd_create` kills.
+/// If the system refuses the file, its mapping or its memory: too many open files, a seccomp filter,
+/// no memory, no memory files on this system. The program goes on without, and a later call tries
+/// again, but in the child of a fork that got no page. A filter that kills for `memfd_create` kills.
 ///
 /// ```
 /// if let Err(error) = stillpoint::publish_statistics() {

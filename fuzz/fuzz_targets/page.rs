@@ -1,0 +1,99 @@
+//! The reader of statistics pages, on pages that are not honest.
+#![no_main]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stillpoint_platform::stats::{
+    layout::{
+        self, BLOCKS_AT, FIELDS_AT, KINDS_AT, MAGIC, MOST_FIELDS, MOST_KINDS, MOST_SLOTS, SLOTS_AT,
+        VERSION, WORD, field, head, kind, slot,
+    },
+    read::{self, ReadAt},
+};
+
+/// A page that may change under its reader: the parts in use are words of the input, one after the
+/// other, and the input goes on from where it was in each further call.
+struct Hostile<'a> {
+    input: &'a [u8],
+    at: AtomicUsize,
+}
+
+impl Hostile<'_> {
+    fn next(&self) -> u8 {
+        let at = self.at.fetch_add(1, Ordering::Relaxed);
+        self.input[at % self.input.len()]
+    }
+
+    /// A word: small, at a limit, somewhere in the page, or anything.
+    fn word(&self) -> u64 {
+        let limits = [
+            0, 1, 2, 8, MOST_KINDS, MOST_FIELDS, MOST_SLOTS, layout::MOST_BLOCK_WORDS, BLOCKS_AT,
+            layout::WORDS, usize::MAX,
+        ];
+        match self.next() % 8 {
+            0..3 => u64::from(self.next() % 8),
+            3 => limits[usize::from(self.next()) % limits.len()] as u64,
+            4 => (BLOCKS_AT + usize::from(self.next())) as u64,
+            5 => u64::from_ne_bytes([(); WORD].map(|()| self.next())),
+            6 => 1,
+            _ => 0,
+        }
+    }
+
+    /// Mostly what an honest page has here.
+    fn word_at(&self, at: usize) -> u64 {
+        if self.next() == 0 {
+            return self.word();
+        }
+        match at {
+            head::MAGIC => MAGIC,
+            head::VERSION => VERSION,
+            head::BYTES => layout::BYTES as u64,
+            KINDS_AT..FIELDS_AT if (at - KINDS_AT) % kind::WORDS == kind::BLOCK => {
+                64 + u64::from(self.next() % 32)
+            }
+            FIELDS_AT..SLOTS_AT if (at - FIELDS_AT) % field::WORDS == field::AT => {
+                ((at - FIELDS_AT) / field::WORDS) as u64
+            }
+            SLOTS_AT..BLOCKS_AT => match (at - SLOTS_AT) % slot::WORDS {
+                slot::SEQUENCE => 2 * u64::from(self.next() % 2),
+                slot::STATE => slot::USED,
+                slot::BLOCK => (BLOCKS_AT + usize::from(self.next())) as u64,
+                _ => self.word(),
+            },
+            _ => self.word(),
+        }
+    }
+}
+
+impl ReadAt for Hostile<'_> {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        let first = usize::try_from(offset).expect("it is in the page") / WORD;
+        assert!(first + bytes.len() / WORD <= layout::WORDS, "read behind the end");
+        for (at, bytes) in (first..).zip(bytes.chunks_exact_mut(WORD)) {
+            bytes.copy_from_slice(&self.word_at(at).to_ne_bytes());
+        }
+        Ok(())
+    }
+}
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    if input.is_empty() {
+        return;
+    }
+    let hostile = Hostile { input, at: AtomicUsize::new(0) };
+    let Ok(page) = read::read(&hostile) else { return };
+    assert!(page.things.len() + page.changing <= MOST_SLOTS);
+    assert!(page.words <= layout::WORDS - BLOCKS_AT);
+    let values = page.things.iter().map(|thing| thing.values.len());
+    assert!(values.sum::<usize>() <= layout::MOST_VALUES);
+    for thing in &page.things {
+        let names = thing.values.iter().map(|(name, _, _)| &**name);
+        for text in [&*thing.kind, &thing.name].into_iter().chain(names) {
+            assert!(text.len() <= 3 * 80 && !text.contains(char::is_control));
+        }
+        for (name, _, _) in &thing.values {
+            let (_, text) = (thing.number_of(name), thing.text_of(name));
+            assert!(!text.contains(char::is_control));
+        }
+    }
+});
