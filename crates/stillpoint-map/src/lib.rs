@@ -55,8 +55,7 @@
 //! * `serde`: `Serialize` and `Deserialize` for maps and sets.
 //! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
 //!   its section.
-//! * `unstable-ordered`: `BTreeMap`, an ordered map. No model has checked its orderings yet, and it
-//!   may change in any version.
+//! * `unstable-ordered`: `BTreeMap`, an ordered map, which may change in any version.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]

@@ -24,7 +24,7 @@ pub const STAYING: u64 = 64;
 const KEYS: u64 = 600;
 
 /// A removed entry is dropped at once.
-enum FreesAtOnce {}
+pub enum FreesAtOnce {}
 
 // SAFETY: the entries of this flavour are two numbers and a pointer to elements that stay, and the
 // memory of a dropped one stays, too. What a reader finds there is a number, which it does not use

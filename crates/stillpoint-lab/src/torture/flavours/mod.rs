@@ -8,7 +8,7 @@
 //! | `trace`, `trace_async` | readers that sleep, and that are tasks |
 //! | `kvfree` | deferred frees |
 //! | `lru`, `vmap` | LRU lists and their arrays; the address space |
-//! | `map`, `copy_map`, `cache` | the hash maps; the cache |
+//! | `map`, `copy_map`, `btree`, `cache` | the hash maps; the ordered map; the cache |
 //! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
 //! | `pipe_test`, `elements` | what those that use the pipe share; those whose values live in elements |
@@ -19,6 +19,7 @@ use super::session::Session;
 use super::tally::{FAULTS, Fault};
 
 mod broken;
+mod btree;
 mod cache;
 mod copy_map;
 mod elements;
@@ -209,6 +210,12 @@ pub const FLAVOURS: &[Entry] = &[
         USUAL,
         copy_map::run,
     ),
+    sound(
+        "btree",
+        "an ordered map whose nodes are divided and merged, found, walked and written",
+        USUAL,
+        btree::run,
+    ),
     // Caches belong to the global domain, which is as old as the process.
     Entry {
         unsupported_options: &["--signals", "--gpwrap"],
@@ -279,6 +286,13 @@ pub const FLAVOURS: &[Entry] = &[
         &[Fault::TooShort],
         FEW,
         map::busted,
+    ),
+    broken(
+        "busted-btree",
+        "entries of an ordered map are freed without a grace period",
+        &[Fault::TooShort],
+        FEW,
+        btree::busted,
     ),
     Entry {
         unsupported_options: &["--signals", "--gpwrap"],
