@@ -6,7 +6,7 @@
 //! thread, and given to the subscriber by [`emit`]: a subscriber is user code, which may panic, block
 //! and use the library, so [`emit`] is called where no lock is held, and outside of sections.
 //!
-//! The queue has [`QUEUED`] places. What finds it full is lost, and counted in an event of its own;
+//! The queue has 32 places. What finds it full is lost, and counted in an event of its own;
 //! what is in it when the thread ends is lost, too. A forked child has none of its parent's events.
 //! While a thread gives events to a subscriber, what it does causes none: a subscriber that waits for
 //! a grace period in each event would never return.

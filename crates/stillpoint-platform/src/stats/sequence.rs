@@ -1,6 +1,14 @@
 //! The sequence count of a slot: what its reader finds between two equal even counts belongs together.
 //!
 //! One writer at a time. Nothing else in a page is read together, and no order holds between values.
+//!
+//! * [Q1] Release: the odd count comes before the change's words, so that a reader which has found
+//!   one of these sees by Q4 that the count has moved.
+//! * [Q2] Release: the change comes before the even count that ends it, which Q3 reads.
+//! * [Q3] Acquire: the words are read after the first count.
+//! * [Q4] Acquire: the words are read before the second count.
+//! * [Q5] Acquire: what a count in the page's head covers is read after the count.
+//! * [Q6] Release: it is written before the count.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -20,11 +28,11 @@ use crate::sync::{AtomicU64, Ordering, fence};
 pub(super) fn change(sequence: &AtomicU64, how: impl FnOnce()) {
     let before = sequence.load(Ordering::Relaxed);
     sequence.store(before.wrapping_add(1), Ordering::Relaxed);
-    // Release [Q1], pairs with Q4: a reader that has found a word of the change finds an odd count, or
+    // Release [Q1], for Q4: a reader that has found a word of the change finds an odd count, or
     // a later one, at its second look.
     fence(Ordering::Release);
     how();
-    // Release [Q2], pairs with Q3: a reader that has found this count finds the whole change.
+    // Release [Q2], for Q3: a reader that has found this count finds the whole change.
     sequence.store(before.wrapping_add(2), Ordering::Release);
 }
 
@@ -41,16 +49,16 @@ pub(super) fn read<T, E>(
     if !before.is_multiple_of(2) {
         return Ok(None);
     }
-    // Acquire [Q3], pairs with Q2.
+    // Acquire [Q3], after Q2.
     fence(Ordering::Acquire);
     let found = look();
-    // Acquire [Q4], pairs with Q1.
+    // Acquire [Q4], after Q1.
     fence(Ordering::Acquire);
     Ok((count()? == before).then_some(found))
 }
 
 /// Between two reads of which the second is to find what was written before what the first has found.
 pub(super) fn in_order() {
-    // Acquire [Q5], pairs with the release stores of the counts in the head.
+    // Acquire [Q5], after Q6.
     fence(Ordering::Acquire);
 }

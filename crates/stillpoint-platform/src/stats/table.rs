@@ -54,7 +54,7 @@ impl Table {
     /// As [`Table::put`]: a reader that finds the value finds what was written before.
     fn show(&self, at: usize, value: u64) {
         store(&self.own[at], value);
-        // Release, pairs with Q5 of the reader, in its process.
+        // Release [Q6], for Q5 of the reader, in its process.
         self.page[at].store(value, Ordering::Release);
     }
 

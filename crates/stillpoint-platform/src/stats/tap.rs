@@ -3,6 +3,10 @@
 //! A copy is made by the thread that has counted, after it has. It is made so that it is right once
 //! no thread counts any more, whatever threads were delayed between the two: a counter's copy is only
 //! raised; a gauge's is compared with the gauge once more.
+//!
+//! * [T1] SeqCst: a copy is made of what the gauge is after the thread's own change.
+//! * [T2] SeqCst: the gauge is looked at again after the copy is stored. Of two threads that copy at
+//!   once, the one whose store comes last has its T2 behind the other's T1, and so sees its change.
 
 use super::write;
 use crate::{
@@ -118,11 +122,11 @@ impl Tap {
 #[cold]
 pub(super) fn follow(word: &AtomicU64, gauge: impl Fn() -> u64) {
     loop {
-        // SeqCst [T1], pairs with T2 of other threads.
+        // SeqCst [T1], with T2 of other threads.
         full_fence();
         let value = gauge();
         word.store(value, Ordering::Relaxed);
-        // SeqCst [T2], pairs with T1 of other threads.
+        // SeqCst [T2], with T1 of other threads.
         full_fence();
         if gauge() == value {
             break;
