@@ -36,9 +36,9 @@ fn nodes<K, V>(map: &BTreeMap<K, V>) -> Nodes {
     nodes
 }
 
-const MANY: u32 = if cfg!(miri) { 300 } else { 50_000 };
+const MANY: u32 = if cfg!(miri) { 64 } else { 50_000 };
 /// How often a test counts nodes.
-const COUNTS: u32 = if cfg!(miri) { 5 } else { 50 };
+const COUNTS: u32 = if cfg!(miri) { 2 } else { 50 };
 
 /// A key that hints say nothing of.
 type Opaque = (u32, u32);
@@ -86,7 +86,7 @@ fn nodes_go_with_their_entries() {
 /// A queue, whose keys move on through the tree: it has the nodes that its entries need.
 #[test]
 fn a_queue_keeps_no_nodes() {
-    const ENTRIES: u32 = 200;
+    const ENTRIES: u32 = if cfg!(miri) { 32 } else { 200 };
     let map = BTreeMap::new();
     for key in 0..MANY {
         {
