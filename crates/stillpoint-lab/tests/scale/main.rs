@@ -383,7 +383,7 @@ fn epoch_compares_programs_with_and_without_the_drop_in() {
 }
 
 #[test]
-#[ignore = "builds two programs: the gate runs it beside the drop-in package's tests"]
+#[ignore = "builds two programs, in some minutes: CONTRIBUTING has the command"]
 fn seize_compares_programs_with_and_without_the_drop_in() {
     let (run, json) = with_json("scale seize --rounds 1 --scenarios enter,create,maps-memory");
     assert_eq!(run.code, 0, "{}", run.err);
