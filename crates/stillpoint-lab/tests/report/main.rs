@@ -365,6 +365,21 @@ fn the_picture_of_the_readme_is_drawn_from_the_manuals_figures() {
     }
 }
 
+/// The sample report of the documentation is what the lab draws of the figures beside it. If it is
+/// not, it is drawn again, and the test fails to say so.
+#[test]
+fn the_sample_report_is_drawn_as_the_lab_draws_it() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/sample");
+    let read = |name: &str| fs::read_to_string(docs.join(name)).expect("the file is there");
+    let figures: Value = serde_json::from_str(&read("report.json")).expect("it is JSON");
+    let drawn = draw(&figures);
+    assert_eq!(drawn.code, 0, "no part of it failed");
+    if read("report.html") != drawn.page {
+        fs::write(docs.join("report.html"), drawn.page).expect("the file can be written");
+        panic!("docs/src/sample/report.html was another: it is drawn again");
+    }
+}
+
 #[test]
 fn text_is_escaped() {
     let mut figures = fixture();
