@@ -146,7 +146,7 @@ fn others_are_refused() {
     assert_eq!(status(&long), "431");
     let (head, body) = request(address, b"HEAD /metrics HTTP/1.1\r\n\r\n");
     assert!(head.contains("Content-Length: ") && body.is_empty());
-    // In pieces, and with more behind it.
+    // In pieces, each received by itself if the pauses are long enough, and with more behind it.
     let mut slow = connect(address);
     for piece in [&b"GET /met"[..], b"rics HTTP/1.0\r\n\r", b"\nGET /"] {
         slow.write_all(piece).unwrap();

@@ -186,7 +186,7 @@ fn it_serves_and_ends() {
     program.end();
 }
 
-/// Has a thread end, also if what waits for it fails.
+/// Tells threads to stop when it is dropped: a test that panics waits for them, too.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {

@@ -12,7 +12,7 @@ mod part;
 use part::Part;
 use program::{Run, stillpoint};
 use serde_json::Value;
-use std::{os::unix::process::CommandExt, process::Command};
+use std::{env, os::unix::process::CommandExt, process::Command};
 
 /// `stillpoint top ARGUMENTS PID`.
 fn top(arguments: &str, of: &Part) -> Run {
@@ -234,8 +234,9 @@ fn what_a_terminal_would_obey_is_not_printed() {
 /// waits for.
 #[test]
 fn it_runs_in_a_terminal() {
-    if Command::new("tmux").arg("-V").output().is_err() {
-        return eprintln!("not tried: there is no tmux");
+    if let Err(error) = Command::new("tmux").arg("-V").output() {
+        assert!(env::var_os("CI").is_none(), "tmux is needed: {error}");
+        return eprintln!("tmux is not there, the screen is not tried: {error}");
     }
     let stuck = Part::start("stuck");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/top-in-tmux");

@@ -24,8 +24,11 @@
 //! The module knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`).
 
 mod barrier_mode;
-// For `rcu/batches.rs`, which the model has not.
-#[cfg_attr(stillpoint_loom, allow(dead_code))]
+// The model has no `rcu/batches.rs`.
+#[cfg_attr(
+    stillpoint_loom,
+    allow(dead_code, reason = "what only `rcu/batches.rs` uses")
+)]
 pub(crate) mod batches;
 mod callback;
 mod delay;
