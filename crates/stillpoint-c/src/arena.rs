@@ -7,7 +7,7 @@ use crate::{
     handle::{deref, free_handle, new_handle, write_sized},
 };
 use std::{
-    ffi::{c_char, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
     slice,
@@ -40,6 +40,9 @@ pub struct ArenaOptions {
     pub memory_file: bool,
     /// The domain whose sections keep areas in place; NULL for a private one.
     pub domain: *mut Domain,
+    /// A name for stillpoint_publish_statistics(), which shows its first 80 bytes; NULL for none. It
+    /// is copied; bytes that are not UTF-8 are replaced.
+    pub name: *const c_char,
 }
 
 fn errno(error: Error) -> c_int {
@@ -65,7 +68,7 @@ fn errno(error: Error) -> c_int {
 ///
 /// # Safety
 ///
-/// The options are NULL or good; the handle can be written to `arena`.
+/// The options are NULL or good, their name is NULL or ends in a null byte; the handle can be written to `arena`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_new(
     options: *const ArenaOptions,
@@ -86,6 +89,11 @@ pub unsafe extern "C" fn stillpoint_arena_new(
             if let Some(domain) = unsafe { options.domain.as_ref() } {
                 builder = builder.domain(&domain.0);
                 has_own_domain = false;
+            }
+            if !options.name.is_null() {
+                // SAFETY: the caller's promise.
+                let name = unsafe { CStr::from_ptr(options.name) };
+                builder = builder.name(name.to_string_lossy());
             }
             builder = builder
                 .guards(!options.no_guards)

@@ -12,7 +12,7 @@ use crate::{
     load::Flights,
     node::{Id, Locked, NEVER, Node},
     state::State,
-    statistics::{Counters, Event, Statistics},
+    statistics::{Event, Statistics},
     tenant::Handle,
 };
 use std::{
@@ -152,7 +152,7 @@ impl<K, V, S> Inner<K, V, S> {
         Self {
             place: AtForkHandle::reserve(),
             store,
-            shared: Shared::new(max),
+            shared: Shared::new(&name, max),
             name,
             hasher: builder.hasher,
             weigher: builder.weigher,
@@ -244,10 +244,6 @@ impl<K, V, S> Cache<K, V, S> {
         self.view(Arc::clone(&self.inner.shared.root))
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
-        &self.handle.counters
-    }
-
     pub(crate) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
         work(&mut self.inner.shared.lock())
     }
@@ -306,10 +302,10 @@ where
             .find(key, guard)
             .filter(|&found| !self.inner.has_expired(found));
         let Some(found) = found else {
-            self.counters().count(Event::Miss);
+            self.handle.count(Event::Miss, 1);
             return None;
         };
-        self.counters().count(Event::Hit);
+        self.handle.count(Event::Hit, 1);
         let meta = &found.get().value.meta;
         meta.mark();
         if let Some(idle) = self.inner.expiry.idle {

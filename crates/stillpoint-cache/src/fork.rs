@@ -42,8 +42,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(max: u64) -> Self {
-        let root = Handle::root();
+    pub fn new(name: &str, max: u64) -> Self {
+        let root = Handle::root(name);
         Self {
             state: Mutex::new(State::new(Arc::clone(&root), max, 0)),
             root,
@@ -59,6 +59,7 @@ impl Shared {
             let generation = self.generation.load(Ordering::Relaxed);
             let max = self.max.load(Ordering::Relaxed);
             *state = State::new(Arc::clone(&self.root), max, generation);
+            state.show_all();
         }
         state
     }
@@ -68,7 +69,9 @@ impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
         // The thread is gone: the next change asks for another.
         self.visit.store(LOST, Ordering::Relaxed);
-        if try_lock(&self.state).is_none() {
+        if let Some(state) = try_lock(&self.state) {
+            state.show_all();
+        } else {
             self.generation.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the caller's promise; no user code runs under this lock.
             unsafe { self.state.reinit(State::lost()) };

@@ -215,12 +215,13 @@ where
         // A future's, which is dropped between two polls.
         self.flight.running.store(token().get(), Ordering::Relaxed);
         if let Some(began) = self.began {
-            let counters = self.cache.counters();
-            counters.add(Event::LoadNanos, clock::now().saturating_sub(began));
-            counters.count(match self.outcome {
+            let handle = self.cache.handle();
+            handle.count(Event::LoadNanos, clock::now().saturating_sub(began));
+            let ended = match self.outcome {
                 Outcome::Value(_) => Event::Load,
                 _ => Event::LoadFailure,
-            });
+            };
+            handle.count(ended, 1);
         }
         // `Hash` and `Eq` may panic: the flight ends all the same, and `role` takes it out.
         let _ = user_code::contained(|| self.cache.forget_flight(&self.key, &self.flight));

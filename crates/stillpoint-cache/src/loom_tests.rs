@@ -58,7 +58,7 @@ impl<P: Policy> World<P> {
         });
         let entry = NonNull::from(Box::leak(entry));
         Arc::new(Self {
-            state: Mutex::new(State::new(Handle::root(), 100, 0)),
+            state: Mutex::new(State::new(Handle::root(""), 100, 0)),
             place: AtomicPtr::new(entry.as_ptr()),
             entry,
             sections: GracePeriods::new(),
@@ -175,7 +175,7 @@ impl<P: Policy> World<P> {
             return (false, 0);
         }
         let (mut state, mut locked) = self.lock();
-        let claimed = state.claim(&mut locked, self.id()).is_some();
+        let claimed = state.claim(&mut locked, self.id(), None);
         drop(state);
         (claimed, usize::from(self.remove_from_map(thread)))
     }

@@ -127,7 +127,7 @@ where
     }
 
     fn refuse(&self, refused: InsertError) -> Result<(), InsertError> {
-        self.counters().count(Event::Refused);
+        self.handle().count(Event::Refused, 1);
         Err(refused)
     }
 
@@ -214,7 +214,7 @@ where
                 }
                 Ok(Room::Again) => {}
                 Err(_) => {
-                    state.claim(&mut locked, id);
+                    state.claim(&mut locked, id, None);
                 }
             }
             let timers = state.has_timers();
@@ -291,13 +291,7 @@ where
             Some(number) => Arc::clone(&state.tenant(number).handle),
             None => Arc::clone(self.handle()),
         };
-        let events = state.claim(&mut locked, id)?;
-        *match cause {
-            Cause::Replaced => &mut events.replaced,
-            Cause::Expired => &mut events.expired,
-            Cause::Evicted => &mut events.evicted,
-            Cause::Removed => &mut events.removed,
-        } += 1;
-        Some(owner)
+        let claimed = state.claim(&mut locked, id, Some(cause));
+        claimed.then_some(owner)
     }
 }

@@ -5,6 +5,7 @@
 //! under it, [`crate::Cache`] says.
 
 use crate::{
+    cause::Cause,
     node::{Id, Locked, NEVER, NO_TIMER, Stage, TICK},
     policy::{Nodes, Policy, Queue},
     tenant::Handle,
@@ -17,6 +18,7 @@ use std::{
 
 mod account;
 mod limits;
+mod published;
 mod tree;
 
 pub use limits::Limits;
@@ -207,10 +209,11 @@ impl State {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
-        let handle = Handle::new(number, self.generation, name, Some(Arc::clone(parent)));
+        let handle = Handle::new(number, self.generation, name, Arc::clone(parent));
         self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
         self.hang(number, above);
         self.names.insert(key, number);
+        self.tenant(number).publish();
         handle
     }
 
@@ -223,6 +226,7 @@ impl State {
         let handle = Arc::clone(&tenant.handle);
         self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
         handle.deleted.store(true, Ordering::Relaxed);
+        handle.published.end();
         self.names.remove(&(parent, Arc::clone(&handle.name)));
         Some(Doomed {
             number,
@@ -249,6 +253,7 @@ impl State {
         let above = self.tenant_mut(parent.expect("it is not the root"));
         above.events.add(tenant.events);
         above.handle.counters.absorb(&tenant.handle.counters);
+        above.show_all();
         self.high.retain(|&other| other != number);
         self.free.push(number);
         false
@@ -288,6 +293,7 @@ impl State {
             tenant.worth.earn(inserts, half_life);
         }
         self.charge(number, weight, pinned);
+        self.tenant(number).show();
     }
 
     /// In how many inserts what memory has earned is worth half.
@@ -301,12 +307,12 @@ impl State {
         (guarded.stage == Stage::Linked).then_some(guarded.tenant)
     }
 
-    /// Claims an entry, and returns where to count why; `None` if it was claimed before.
-    pub fn claim(&mut self, locked: &mut Locked, id: Id) -> Option<&mut Events> {
+    /// Claims an entry, and counts why, if that counts. Returns false if it was claimed before.
+    pub fn claim(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) -> bool {
         let guarded = locked.of(id);
         let number = guarded.tenant;
         match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
-            Stage::Claimed => return None,
+            Stage::Claimed => return false,
             Stage::New => {}
             Stage::Linked => {
                 let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
@@ -324,7 +330,12 @@ impl State {
                 self.uncharge(number, weight, pinned);
             }
         }
-        Some(&mut self.tenant_mut(number).events)
+        let tenant = self.tenant_mut(number);
+        if let Some(cause) = cause {
+            tenant.events.count(cause);
+        }
+        tenant.show();
+        true
     }
 
     /// Claims entries that have expired: a batch, in a bounded number of steps. Returns whether there
@@ -346,9 +357,7 @@ impl State {
                 Step::Due(id) => id,
             };
             locked.of(id).timer = NO_TIMER;
-            if let Some(events) = self.claim(locked, id) {
-                events.expired += 1;
-            }
+            self.claim(locked, id, Some(Cause::Expired));
             claimed.push(id);
         }
         true
@@ -433,9 +442,10 @@ impl State {
         let weight = locked.weight(id);
         let tenant = self.tenant_mut(number);
         tenant.policy.evict(locked, id);
-        tenant.events.evicted += 1;
+        tenant.events.count(Cause::Evicted);
         self.entries -= 1;
         self.uncharge(number, weight, false);
+        self.tenant(number).show();
         claimed.push(id);
         true
     }
@@ -446,9 +456,7 @@ impl State {
             let Some(id) = self.tenant(number).any() else {
                 return false;
             };
-            if let Some(events) = self.claim(locked, id) {
-                events.removed += 1;
-            }
+            self.claim(locked, id, Some(Cause::Removed));
             claimed.push(id);
         }
         true

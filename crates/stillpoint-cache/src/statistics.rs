@@ -60,18 +60,18 @@ pub enum Event {
     Refused,
 }
 
-const EVENTS: usize = 6;
+impl Event {
+    pub const ALL: [Self; 6] = [
+        Self::Hit,
+        Self::Miss,
+        Self::Load,
+        Self::LoadFailure,
+        Self::LoadNanos,
+        Self::Refused,
+    ];
+}
 
-const ALL: [Event; EVENTS] = [
-    Event::Hit,
-    Event::Miss,
-    Event::Load,
-    Event::LoadFailure,
-    Event::LoadNanos,
-    Event::Refused,
-];
-
-type Stripe = CachePadded<[AtomicU64; EVENTS]>;
+type Stripe = CachePadded<[AtomicU64; Event::ALL.len()]>;
 
 /// Counters of one view. The first thread that counts has the first stripe. Where a second one
 /// comes, threads get stripes of their own, so that they do not write the same cache line.
@@ -89,20 +89,17 @@ fn stripes() -> usize {
 }
 
 impl Counters {
+    /// Returns what the thread's stripe has then.
     #[inline(always)]
-    pub fn count(&self, event: Event) {
-        self.add(event, 1);
-    }
-
-    #[inline(always)]
-    pub fn add(&self, event: Event, number: u64) {
+    pub fn add(&self, event: Event, number: u64) -> u64 {
         let me = thread::token().get();
         let stripe = if self.owner.load(Ordering::Relaxed) == me {
             &self.first
         } else {
             self.stripe_of(me)
         };
-        stripe[event as usize].fetch_add(number, Ordering::Relaxed);
+        let before = stripe[event as usize].fetch_add(number, Ordering::Relaxed);
+        before.wrapping_add(number)
     }
 
     #[inline]
@@ -154,8 +151,9 @@ impl Counters {
 
     /// Counts what another one has counted.
     pub fn absorb(&self, other: &Self) {
-        ALL.iter()
-            .for_each(|&event| self.add(event, other.get(event)));
+        for event in Event::ALL {
+            self.add(event, other.get(event));
+        }
     }
 
     pub fn get(&self, event: Event) -> u64 {

@@ -3,8 +3,9 @@
 use crate::statistics::Counters;
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
+use stillpoint_platform::stats::Published;
 
 /// A tenant, as its views know it.
 #[derive(Debug)]
@@ -16,14 +17,47 @@ pub struct Handle {
     pub parent: Option<Arc<Handle>>,
     pub counters: Counters,
     pub deleted: AtomicBool,
+    /// What the statistics page calls it.
+    pub identity: Identity,
+    pub published: Published,
+}
+
+/// What the statistics page calls a view.
+#[derive(Debug)]
+pub struct Identity {
+    /// Unique among all views of all caches.
+    pub number: u64,
+    /// The cache's name, of the root alone; it may be empty.
+    pub name: Box<str>,
+}
+
+impl Identity {
+    fn new(name: &str) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            name: name.into(),
+        }
+    }
 }
 
 impl Handle {
-    pub fn root() -> Arc<Self> {
-        Self::new(crate::state::ROOT, 0, "".into(), None)
+    /// That of the whole cache, with the cache's name.
+    pub fn root(cache: &str) -> Arc<Self> {
+        Self::with_identity(crate::state::ROOT, 0, "".into(), None, cache)
     }
 
-    pub fn new(number: u32, of: u64, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
+    pub fn new(number: u32, of: u64, name: Arc<str>, parent: Arc<Handle>) -> Arc<Self> {
+        Self::with_identity(number, of, name, Some(parent), "")
+    }
+
+    fn with_identity(
+        number: u32,
+        of: u64,
+        name: Arc<str>,
+        parent: Option<Arc<Handle>>,
+        cache: &str,
+    ) -> Arc<Self> {
         Arc::new(Self {
             number,
             of,
@@ -31,6 +65,8 @@ impl Handle {
             parent,
             counters: Counters::default(),
             deleted: AtomicBool::new(false),
+            identity: Identity::new(cache),
+            published: Published::new(),
         })
     }
 

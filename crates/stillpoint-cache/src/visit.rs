@@ -13,7 +13,10 @@ use std::{
     hash::{BuildHasher, Hash},
     sync::{Arc, Weak, atomic::Ordering},
 };
-use stillpoint_platform::clock::{self, Nanos};
+use stillpoint_platform::{
+    clock::{self, Nanos},
+    stats::{self, Subject},
+};
 
 /// How many batches a visit does of each kind: other caches wait for it.
 const BATCHES: usize = 64;
@@ -72,6 +75,17 @@ where
     }
 }
 
+impl<K, V, S> Subject for Inner<K, V, S>
+where
+    K: Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: Send + Sync + 'static,
+{
+    fn publish(&self) {
+        self.shared.lock().publish();
+    }
+}
+
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -81,6 +95,7 @@ where
     /// Has the service thread know the cache.
     pub(crate) fn be_visited(&self) {
         let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
+        stats::add(Weak::<Inner<K, V, S>>::clone(&own));
         let _ = self.inner().visited.set(own);
         if self.inner().container.is_some() {
             self.inner().ask_for_visit(0);

@@ -10,7 +10,8 @@
 //! |---|---|---|
 //! | `memcg.rs` | a tenant's state: its place in the tree, limits, events | |
 //! | `handle.rs` | [`Tenant`], a handle of it | |
-//! | `counter.rs` | usage, and what keeps a tenant in memory | |
+//! | `counter.rs` | usage, and what keeps a tenant in memory | `published` |
+//! | `published.rs` | a tenant's block in the statistics page | |
 //! | `resched.rs` | when a thread that reclaims yields | |
 //! | `node.rs`, `error.rs` | NUMA nodes; errors | |
 //! | `lists.rs` | one LRU list for each (tenant, node) | |
@@ -33,6 +34,7 @@ mod hierarchy;
 pub(crate) mod lists;
 mod node;
 mod offline;
+mod published;
 mod reclaim;
 mod registration;
 mod resched;
@@ -63,7 +65,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
-use stillpoint_platform::numa;
+use stillpoint_platform::{numa, stats::Published};
 use tree::Tree;
 
 /// Flags in `state`: deleted, and lists reparented. Children are counted in units of [`CHILD`].
@@ -71,14 +73,24 @@ const DELETED: usize = 1;
 const REPARENTED: usize = 2;
 const CHILD: usize = 4;
 
-/// How often something has happened to a tenant or below it. The kernel's `memory.events`.
-#[derive(Debug, Default)]
-pub(crate) struct Events {
-    pub(crate) low: AtomicU64,
-    pub(crate) high: AtomicU64,
-    pub(crate) max: AtomicU64,
-    pub(crate) failed: AtomicU64,
-    pub(crate) reclaimed: AtomicU64,
+/// What is counted that happens to a tenant or below it. The kernel's `memory.events`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    Low,
+    High,
+    Max,
+    Failed,
+    Reclaimed,
+}
+
+impl Event {
+    const ALL: [Self; 5] = [
+        Self::Low,
+        Self::High,
+        Self::Max,
+        Self::Failed,
+        Self::Reclaimed,
+    ];
 }
 
 #[derive(Debug)]
@@ -96,7 +108,10 @@ pub(crate) struct Memcg {
     state: AtomicUsize,
     counter: Counter,
     limits: Limits,
-    pub(crate) events: Events,
+    /// Its place in the statistics page. With the limits, which charges read too.
+    published: Published,
+    events: [AtomicU64; Event::ALL.len()],
+    name: Option<Box<str>>,
     shrinker_map: ShrinkerMap,
     /// Where the next reclaim of this subtree begins, so that it is not always the same one that is
     /// first.
@@ -108,7 +123,12 @@ pub(crate) struct Memcg {
 }
 
 impl Memcg {
-    pub(super) fn new(number: u32, tree: Arc<Tree>, parent: Option<Arc<Memcg>>) -> Arc<Self> {
+    pub(super) fn new(
+        number: u32,
+        name: Option<Box<str>>,
+        tree: Arc<Tree>,
+        parent: Option<Arc<Memcg>>,
+    ) -> Arc<Self> {
         let memcg = Arc::new(Self {
             number,
             handles: AtomicUsize::new(1),
@@ -119,7 +139,9 @@ impl Memcg {
                 low: AtomicU64::new(0),
                 high: AtomicU64::new(u64::MAX),
             },
-            events: Events::default(),
+            published: Published::new(),
+            events: Default::default(),
+            name,
             shrinker_map: ShrinkerMap::new(numa::count()),
             turn: AtomicUsize::new(0),
             queued: AtomicBool::new(false),
@@ -128,6 +150,10 @@ impl Memcg {
         });
         memcg.counter.keep(Arc::clone(&memcg));
         memcg
+    }
+
+    fn happened(&self, event: Event) -> u64 {
+        self.events[event as usize].load(Ordering::Relaxed)
     }
 
     #[inline(always)]

@@ -5,7 +5,8 @@
 //! | `error.rs` | [`Error`] | |
 //! | `lazy.rs` | freed ranges that wait for a drain | |
 //! | `state.rs` | what all handles and areas of an arena share | `lazy` |
-//! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `state`, `lazy` |
+//! | `published.rs` | an arena's block in the statistics page | `state` |
+//! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `published`, `state`, `lazy` |
 //! | `area.rs` | [`Area`] | `state` |
 //! | `builder.rs`, `reclaim.rs`, `check.rs`, `read.rs`, `statistics.rs`, `info.rs` | what a program calls beside what is here | all of the above |
 //! | `fork.rs` | what a child of a fork resets | `state`, `lazy` |
@@ -20,6 +21,7 @@ mod fork;
 mod free;
 mod info;
 mod lazy;
+mod published;
 mod read;
 mod reclaim;
 mod state;
@@ -154,7 +156,7 @@ impl Arena {
             });
         }
         state.map.claim(first).ok_or(Error::NotLive { addr })?;
-        state.free_in(shard, node, Range::new(first, pages), home);
+        state.free_in(index, node, Range::new(first, pages), home);
         trace::emit(&state.domain);
         // SAFETY: `into_raw` left one count behind for the area, and this call is the one that has
         // claimed it.

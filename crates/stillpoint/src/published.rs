@@ -6,7 +6,7 @@ pub(crate) use crate::platform::stats::{Tap, Words};
 
 use crate::{
     histogram::BUCKETS,
-    platform::stats::layout::{Field, Kind},
+    platform::stats::layout::{Field, Kind, MOST_SLOTS},
 };
 
 pub(crate) const GRACE_PERIODS: usize = 0;
@@ -39,6 +39,7 @@ pub(crate) const TIMES_WORDS: usize = 1 + BUCKETS;
 /// A domain.
 pub(crate) static DOMAIN: Kind = Kind {
     name: "domain",
+    most: MOST_SLOTS,
     fields: &[
         Field::counter("grace_periods"),
         Field::counter("heavy_barriers"),
@@ -84,8 +85,7 @@ mod tests {
             ("stall", STALL),
         ];
         for (name, at) in numbers {
-            let number = DOMAIN.fields.iter().position(|field| field.name == name);
-            assert_eq!(number.map(|number| DOMAIN.at(number)), Some(at), "{name}");
+            assert_eq!(DOMAIN.place_of(name), Some(at), "{name}");
         }
         assert!(DOMAIN.block_words() <= crate::platform::stats::layout::MOST_BLOCK_WORDS);
     }

@@ -123,6 +123,11 @@ struct stillpoint_arena_options {
    The domain whose sections keep areas in place; NULL for a private one.
    */
   struct stillpoint_domain *domain;
+  /*
+   A name for stillpoint_publish_statistics(), which shows its first 80 bytes; NULL for none. It
+   is copied; bytes that are not UTF-8 are replaced.
+   */
+  const char *name;
 };
 
 /*
@@ -500,7 +505,7 @@ extern "C" {
 
  # Safety
 
- The options are NULL or good; the handle can be written to `arena`.
+ The options are NULL or good, their name is NULL or ends in a null byte; the handle can be written to `arena`.
  */
 int stillpoint_arena_new(const struct stillpoint_arena_options *options, struct stillpoint_arena **arena);
 
@@ -1759,6 +1764,17 @@ int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct sti
  The handle is good; the new one can be written to `tenant`.
  */
 int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
+
+/*
+ Like stillpoint_tenant_create(), with a name for stillpoint_publish_statistics(), which shows its
+ first 80 bytes. The name is copied; bytes that are not UTF-8 are replaced. NULL means no name.
+ Names need not differ.
+
+ # Safety
+
+ As stillpoint_tenant_create(); the name is NULL or ends in a null byte.
+ */
+int stillpoint_tenant_create_named(struct stillpoint_tenant *parent, const char *name, struct stillpoint_tenant **tenant);
 
 /*
  Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.

@@ -42,6 +42,37 @@ static long published_by(int page)
     return (long)head[3];
 }
 
+/* Whether the page has this name: it is somewhere before the blocks. */
+static bool shows(int page, const char *name)
+{
+    static char head[256 << 10];
+    ssize_t length = pread(page, head, sizeof head, 0);
+    CHECK(length == sizeof head);
+    for (ssize_t at = 0; at + 8 < length; at += 8)
+        if (strcmp(head + at, name) == 0)
+            return true;
+    return false;
+}
+
+/* Tenants and arenas are there by their names, as long as they exist. */
+static void names(int page)
+{
+    struct stillpoint_hierarchy *hierarchy;
+    struct stillpoint_tenant *root, *alice;
+    struct stillpoint_arena *arena;
+    CHECK(stillpoint_hierarchy_new(&hierarchy) == 0);
+    CHECK(stillpoint_hierarchy_root(hierarchy, &root) == 0);
+    CHECK(!shows(page, "alice") && !shows(page, "buffers"));
+    CHECK(stillpoint_tenant_create_named(root, "alice", &alice) == 0);
+    struct stillpoint_arena_options options = {.capacity = 1 << 30, .name = "buffers"};
+    CHECK(stillpoint_arena_new(&options, &arena) == 0);
+    CHECK(shows(page, "alice") && shows(page, "buffers"));
+    stillpoint_arena_free(arena);
+    stillpoint_tenant_free(alice);
+    stillpoint_tenant_free(root);
+    stillpoint_hierarchy_free(hierarchy);
+}
+
 static void without_descriptors(void)
 {
     struct rlimit old, none;
@@ -66,6 +97,7 @@ int main(void)
     CHECK(domain != NULL);
     CHECK(stillpoint_domain_synchronize(domain) == 0);
     CHECK(stillpoint_domain_destroy(domain) == 0);
+    names(page);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {

@@ -87,6 +87,8 @@ fn found() -> Found {
             words: 0,
         },
     };
+    let mut other = process(4_194_304, "a", vec![domain("b", 0, 0, 0)]);
+    other.page.refused = 5;
     Found {
         processes: vec![
             process(
@@ -98,7 +100,7 @@ fn found() -> Found {
                     tenant,
                 ],
             ),
-            process(4_194_304, "a", vec![domain("b", 0, 0, 0)]),
+            other,
         ],
         unreadable: vec![(5, Hidden::Impostor("it is not sealed"))],
         denied: 3,
@@ -140,6 +142,7 @@ fn a_screen_of_80_columns_has_all() {
         "",
         "    PID TENANT                  USAGE     LOW    HIGH     MAX  RECL/s PRESS/s",
         "     77 tenant of a long name   3.0G       -       -       -       -       -",
+        "4194304 has or had 5 more, which its page had no space for",
         "      5 it has a file that is called like a statistics page, but it is not seale",
     ]);
 }

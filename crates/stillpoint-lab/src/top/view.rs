@@ -95,6 +95,7 @@ pub fn lines(view: &View) -> Vec<(Mark, String)> {
     let mut lines = Vec::new();
     domains(view, &mut lines);
     others(view, &mut lines);
+    refused(view, &mut lines);
     for (pid, hidden) in &view.found.unreadable {
         lines.push((Mark::Alarm, format!("{pid:>7} {hidden}")));
     }
@@ -243,14 +244,9 @@ fn stalls(all: &[Figures], lines: &mut Vec<(Mark, String)>) {
     }
 }
 
-/// Tenants, arenas, caches, maps: what they have.
+/// Tenants, caches, arenas: what they have.
 fn others(view: &View, lines: &mut Vec<(Mark, String)>) {
-    for (kind, heading) in [
-        ("tenant", "TENANT"),
-        ("cache", "CACHE"),
-        ("arena", "ARENA"),
-        ("map", "MAP"),
-    ] {
+    for (kind, heading) in [("tenant", "TENANT"), ("cache", "CACHE"), ("arena", "ARENA")] {
         let all = figures(view, kind);
         if all.is_empty() {
             continue;
@@ -265,6 +261,18 @@ fn others(view: &View, lines: &mut Vec<(Mark, String)>) {
                 line.push_str(&format!(" {:>7}", column.show(one)));
             }
             lines.push((Mark::Plain, line));
+        }
+    }
+}
+
+/// How many things a process has that its page has no space for.
+fn refused(view: &View, lines: &mut Vec<(Mark, String)>) {
+    for process in &view.found.processes {
+        if process.page.refused > 0 {
+            let (pid, refused) = (process.pid, process.page.refused);
+            let text =
+                format!("{pid:>7} has or had {refused} more, which its page had no space for");
+            lines.push((Mark::Plain, text));
         }
     }
 }
@@ -320,7 +328,7 @@ impl Column {
 }
 
 /// The columns of each kind.
-const OTHERS: [(&str, &[Column]); 4] = [
+const OTHERS: [(&str, &[Column]); 3] = [
     (
         "tenant",
         &[
@@ -348,18 +356,10 @@ const OTHERS: [(&str, &[Column]); 4] = [
         &[
             Column::new("LIVE", "live_bytes", How::Bytes),
             Column::new("LAZY", "lazy_bytes", How::Bytes),
-            Column::new("OF", "size_bytes", How::Bytes),
+            Column::new("OF", "capacity_bytes", How::Bytes),
             Column::new("AREAS", "areas", How::Number),
             Column::new("ALLOC/s", "allocations", How::Rate),
             Column::new("PURGE/s", "purges", How::Rate),
-        ],
-    ),
-    (
-        "map",
-        &[
-            Column::new("ENTRIES", "entries", How::Number),
-            Column::new("BUCKETS", "buckets", How::Number),
-            Column::new("RESIZE", "resizes", How::Number),
         ],
     ),
 ];

@@ -8,7 +8,7 @@
 //! and around each pass, so none ends the thread.
 
 use super::{
-    Memcg, reclaim,
+    Event, Memcg, reclaim,
     resched::{Resched, is_reclaiming},
 };
 use std::{fmt, sync::Arc};
@@ -60,7 +60,7 @@ impl Background {
 
     #[cold]
     fn tell(self: &Arc<Self>, tenant: &Memcg) {
-        tenant.events.high.fetch_add(1, Ordering::Relaxed);
+        tenant.count(Event::High, 1);
         // It must not reclaim for itself, and its own work brings the usage down. Release, pairs
         // with `run`: the usage that we have seen is seen by the reclaim that takes the tenant off
         // the queue.

@@ -1,7 +1,7 @@
 //! Charging: from stock, from the counters, and reclaim when a limit is reached.
 
 use super::{
-    Memcg,
+    Event, Memcg,
     counter::MAX_CHARGE,
     error::ChargeError,
     reclaim,
@@ -9,12 +9,7 @@ use super::{
     stock::Stocks,
 };
 use crate::{levels::Refused, trace};
-use std::{
-    fmt, mem, ptr,
-    sync::{Arc, atomic::Ordering},
-    thread,
-    time::Duration,
-};
+use std::{fmt, mem, ptr, sync::Arc, thread, time::Duration};
 use stillpoint::{
     global,
     internal::{can_wait, wait_until},
@@ -131,10 +126,10 @@ fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
         .charge(tenant, bytes)
         .or_else(|refused| {
             let level = refused.at;
-            level.events.max.fetch_add(1, Ordering::Relaxed);
+            level.count(Event::Max, 1);
             make_room(tenant, bytes, &refused).inspect_err(|error| {
                 if let ChargeError::OverLimit { .. } = error {
-                    level.events.failed.fetch_add(1, Ordering::Relaxed);
+                    level.count(Event::Failed, 1);
                 }
             })
         })?;

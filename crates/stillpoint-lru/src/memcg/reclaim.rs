@@ -14,7 +14,7 @@
 //! [`SLICE`](super::resched::SLICE).
 
 use super::{
-    Memcg, Tenant,
+    Event, Memcg, Tenant,
     node::Node,
     resched::{Reclaiming, Resched},
     scan_plan::Unprotected,
@@ -71,7 +71,7 @@ fn pass(
         None => reclaim_in_chunks(target, last_priority, resched, enough),
     };
     for level in target.and_ancestors() {
-        level.events.reclaimed.fetch_add(freed, Ordering::Relaxed);
+        level.count(Event::Reclaimed, freed);
     }
     trace::mm_vmscan_memcg_reclaim_end(number, target.counter().usage(), freed);
     trace::emit();
@@ -134,7 +134,7 @@ impl Pass<'_> {
                         && priority == DEF_PRIORITY
                         && matches!(member.protection(), Protection::Low)
                     {
-                        memcg.events.low.fetch_add(1, Ordering::Relaxed);
+                        memcg.count(Event::Low, 1);
                     }
                     let enough = || (self.enough)() || member.is_protected(protect_low);
                     let is_root = memcg.parent().is_none();

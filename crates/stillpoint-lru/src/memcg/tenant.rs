@@ -2,17 +2,15 @@
 //! statistics. Charging is in `charge.rs`.
 
 use super::{
-    CHILD, DELETED, Memcg, Tenant,
+    CHILD, DELETED, Event, Memcg, Tenant,
     charge::Charge,
     error::{ChargeError, CreateError, DeleteError},
     reclaim,
     resched::Resched,
 };
 use crate::statistics::TenantStatistics;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
+use stillpoint_platform::memory;
 
 impl Tenant {
     /// A new tenant below this one, without limits of its own.
@@ -25,6 +23,20 @@ impl Tenant {
     /// If this one has been deleted; if there is no memory for larger arrays, in which case nothing
     /// has changed but that some of the arrays may have become larger already.
     pub fn create(&self) -> Result<Tenant, CreateError> {
+        self.create_with(None)
+    }
+
+    /// As [`Tenant::create`], with a name for [`stillpoint::publish_statistics`]: `stillpoint top`
+    /// shows its first 80 bytes. Names need not differ. A tenant without one has numbers there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tenant::create`].
+    pub fn create_named(&self, name: &str) -> Result<Tenant, CreateError> {
+        self.create_with(Some(copied(name)?))
+    }
+
+    fn create_with(&self, name: Option<Box<str>>) -> Result<Tenant, CreateError> {
         let parent = &self.memcg;
         let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
         // Needs no partner: which of this and `delete` comes first, the word alone decides.
@@ -38,7 +50,8 @@ impl Tenant {
         })?;
         // The child's: given back with its last handle.
         parent.handles.fetch_add(1, Ordering::Relaxed);
-        let memcg = Memcg::new(number, Arc::clone(&parent.tree), Some(Arc::clone(parent)));
+        let (tree, above) = (Arc::clone(&parent.tree), Some(Arc::clone(parent)));
+        let memcg = Memcg::new(number, name, tree, above);
         memcg.tree.publish(&memcg);
         Ok(Self::new(memcg))
     }
@@ -135,12 +148,14 @@ impl Tenant {
     /// by default. The kernel's `memory.min`.
     pub fn set_min(&self, bytes: u64) {
         self.memcg.limits.min.store(bytes, Ordering::Relaxed);
+        self.memcg.show_limits();
     }
 
     /// Sets the low limit: while the tenant uses no more than this, it is reclaimed from only if
     /// nothing else is left. 0 by default. The kernel's `memory.low`.
     pub fn set_low(&self, bytes: u64) {
         self.memcg.limits.low.store(bytes, Ordering::Relaxed);
+        self.memcg.show_limits();
     }
 
     /// Sets the high limit: past it the background reclaimer starts; charges still succeed.
@@ -149,6 +164,7 @@ impl Tenant {
     /// Below the present usage, it does so at once.
     pub fn set_high(&self, bytes: u64) {
         self.memcg.limits.high.store(bytes, Ordering::Relaxed);
+        self.memcg.show_limits();
         self.memcg.tree.background().wake_if_high(&self.memcg);
     }
 
@@ -163,6 +179,7 @@ impl Tenant {
     /// uncharged, charges fail.
     pub fn set_max(&self, bytes: u64) -> u64 {
         self.memcg.tree.stocks().set_max(&self.memcg, bytes);
+        self.memcg.show_limits();
         if self.memcg.counter.usage() > bytes {
             reclaim::reclaim(&self.memcg, bytes, &mut Resched::direct());
         }
@@ -172,9 +189,7 @@ impl Tenant {
     /// The tenant's usage, limits and event counts.
     #[must_use]
     pub fn statistics(&self) -> TenantStatistics {
-        let (events, of) = (&self.memcg.events, |count: &AtomicU64| {
-            count.load(Ordering::Relaxed)
-        });
+        let of = |event| self.memcg.happened(event);
         TenantStatistics {
             usage: self.usage(),
             peak: self.memcg.counter.level().peak(),
@@ -182,11 +197,20 @@ impl Tenant {
             low: self.memcg.low(),
             high: self.memcg.high(),
             max: self.memcg.max(),
-            low_events: of(&events.low),
-            high_events: of(&events.high),
-            max_events: of(&events.max),
-            failed_charges: of(&events.failed),
-            objects_reclaimed: of(&events.reclaimed),
+            low_events: of(Event::Low),
+            high_events: of(Event::High),
+            max_events: of(Event::Max),
+            failed_charges: of(Event::Failed),
+            objects_reclaimed: of(Event::Reclaimed),
         }
     }
+}
+
+/// A copy of a name.
+pub(super) fn copied(name: &str) -> Result<Box<str>, CreateError> {
+    let mut copy = String::new();
+    memory::refusable(|| copy.try_reserve_exact(name.len()))
+        .map_err(|_| CreateError::OutOfMemory)?;
+    copy.push_str(name);
+    Ok(copy.into_boxed_str())
 }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `layout` | where what is: for the writer and the reader |
 //! | `tap` | what a counter is copied to |
+//! | `published` | a thing's block, from when it has one |
 //! | `sequence` | what belongs together while it is read |
 //! | `write` | the page of this process: things come and go |
 //! | `table` | which of them has which words |
@@ -17,10 +18,12 @@
 pub mod layout;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+mod published;
 pub mod read;
 mod sequence;
 mod tap;
 
+pub use published::Published;
 pub use tap::{Tap, Words};
 
 #[cfg(all(

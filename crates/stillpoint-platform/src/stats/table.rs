@@ -77,7 +77,7 @@ impl Table {
     /// A slot and a block for a thing of the kind.
     pub(super) fn find(&self, of: &'static Kind) -> Option<Words> {
         let kind = self.find_kind(of)?;
-        self.find_slot(kind, of.block_words())
+        self.find_slot(kind, of.block_words(), of.most)
     }
 
     /// The number of the kind, which is described if it was not.
@@ -122,21 +122,23 @@ impl Table {
     }
 
     /// A slot and a block that are free, or new.
-    fn find_slot(&self, kind: usize, len: usize) -> Option<Words> {
+    fn find_slot(&self, kind: usize, len: usize, most: usize) -> Option<Words> {
         let at = |number: usize| SLOTS_AT + number * slot::WORDS;
         let words = |slot: usize| Words {
             words: &self.page[self.number(slot + slot::BLOCK)..][..len],
             slot,
         };
         let slots = self.number(head::SLOTS);
-        let is_free = |&slot: &usize| {
-            self.number(slot + slot::KIND) == kind && self.get(slot + slot::STATE) == slot::FREE
+        let of_kind = || {
+            let of_kind = |&slot: &usize| self.number(slot + slot::KIND) == kind;
+            (0..slots).map(at).filter(of_kind)
         };
-        if let Some(slot) = (0..slots).map(at).find(is_free) {
+        let is_free = |&slot: &usize| self.get(slot + slot::STATE) == slot::FREE;
+        if let Some(slot) = of_kind().find(is_free) {
             return Some(words(slot));
         }
         let end = self.number(head::END);
-        if slots == MOST_SLOTS || end + len > WORDS {
+        if slots == MOST_SLOTS || of_kind().count() >= most || end + len > WORDS {
             return None;
         }
         let new = at(slots);

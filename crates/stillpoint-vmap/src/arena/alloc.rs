@@ -65,6 +65,7 @@ impl ArenaState {
             if let Some(start) = node.take(pages, align) {
                 add(&shard.areas, 1);
                 add(&shard.pages, u64::from(pages));
+                self.show_node(index, shard, &node);
                 drop(node);
                 return self.unpoison(Range::new(start, pages), Home::of(index));
             }
@@ -79,9 +80,10 @@ impl ArenaState {
             taken = self.take_from_space(pages, align, index);
         }
         let (start, home) = taken.map_err(|error| self.with_request(error, size))?;
-        let _node = lock(&shard.node);
+        let node = lock(&shard.node);
         add(&shard.areas, 1);
         add(&shard.pages, u64::from(pages));
+        self.show_node(index, shard, &node);
         Ok((start, home))
     }
 

@@ -93,6 +93,7 @@ impl ArenaState {
             .sum();
         self.enqueue(queue, ranges);
         self.drain.unbatched.fetch_sub(pages, Ordering::Relaxed);
+        self.show_lazy();
         result
     }
 
@@ -153,8 +154,10 @@ impl ArenaState {
                 &self.drain.failures
             };
             count.fetch_add(1, Ordering::Relaxed);
+            self.show_drains();
             result = result.and(outcome);
         }
+        self.show_lazy();
         // For the next drain; what is behind them has not waited for them.
         refused
             .into_iter()

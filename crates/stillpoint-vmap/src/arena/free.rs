@@ -1,6 +1,6 @@
 //! Freeing: an area leaves the map, and its range waits for a drain.
 
-use super::state::{ArenaState, Shard, add};
+use super::state::{ArenaState, add};
 use crate::{
     node::{Freed, Home, Node},
     space::Range,
@@ -37,6 +37,8 @@ impl ArenaState {
                     },
                 );
             }
+            drop(node);
+            self.show_lazy();
         }
     }
 
@@ -50,26 +52,29 @@ impl ArenaState {
 
     /// The second half of a free, for an area that is no longer in the map.
     pub(crate) fn free_unpublished(&self, range: Range, home: Home) {
-        let (_, shard) = self.this_node();
-        self.free_in(shard, lock(&shard.node), range, home);
+        let (index, shard) = self.this_node();
+        self.free_in(index, lock(&shard.node), range, home);
     }
 
     /// Like the function above, on the given node.
     pub(crate) fn free_in(
         &self,
-        shard: &Shard,
+        index: usize,
         mut node: MutexGuard<'_, Node>,
         range: Range,
         home: Home,
     ) {
         let whole = Range::new(range.start, range.pages + self.settings.guard);
+        let shard = &self.shards[index];
         add(&shard.areas_freed, 1);
         add(&shard.pages_freed, u64::from(range.pages));
+        self.show_node(index, shard, &node);
         if self.belongs_to_parent() {
             return;
         }
         let much = self.add_lazy(&mut node, Freed { range: whole, home });
         drop(node);
+        self.show_lazy();
         trace::free_vmap_area_noflush(
             self.base() as u64,
             self.addr_of(range.start),
