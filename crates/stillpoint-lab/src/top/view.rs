@@ -313,6 +313,7 @@ impl Column {
         let number = one.thing.number_of(self.field);
         match self.how {
             How::Bytes => short_bytes(number),
+            How::Number if number < 1000 => number.to_string(),
             How::Number => short_number(number as f64),
             How::Rate => short_number(one.rate(self.field)),
             How::Part(rest) => {
