@@ -22,6 +22,10 @@ use stillpoint::internal::batches;
 /// Batches of retired objects, and the readers for which they wait.
 pub(crate) type Collection = batches::Collection<Vec<Retired>>;
 
+/// Where more batches wait, threads that retire yield. What holds the others up may be a thread that has
+/// a guard, or frees, and does not get a processor.
+const MANY: usize = 1024;
+
 /// What a panic has thrown.
 type Payload = Box<dyn Any + Send>;
 
@@ -249,6 +253,9 @@ impl Collector {
                 }
             }
         });
+        if self.inner().pending() > MANY {
+            std_thread::yield_now();
+        }
         resume(panicked);
     }
 

@@ -70,6 +70,11 @@ impl<T: Send> Collection<T> {
         &self.batches
     }
 
+    /// How many batches wait; for a moment it may be too high.
+    pub fn pending(&self) -> usize {
+        self.batches.pending().load(Ordering::Relaxed)
+    }
+
     /// [`Batches`]' sweep by the calling thread. For a reader that has left a section (not
     /// `pushed`), and for a thread that has pushed since it swept last. `own` says that the thread
     /// has one reader here, in which it is in no section.
