@@ -46,8 +46,11 @@ pub struct Statistics {
     pub pinned_bytes: u64,
 }
 
-/// How many threads count apart, at most.
+/// How many stripes there are beside the first, at most.
 const MOST_STRIPES: usize = 32;
+
+/// All stripes.
+pub const STRIPES: usize = 1 + MOST_STRIPES;
 
 /// What is counted without a lock.
 #[derive(Debug, Clone, Copy)]
@@ -89,25 +92,31 @@ fn stripes() -> usize {
 }
 
 impl Counters {
-    /// Returns what the thread's stripe has then.
+    /// Returns which stripe is the thread's, and what it has then.
     #[inline(always)]
-    pub fn add(&self, event: Event, number: u64) -> u64 {
+    pub fn add(&self, event: Event, number: u64) -> (usize, u64) {
         let me = thread::token().get();
-        let stripe = if self.owner.load(Ordering::Relaxed) == me {
-            &self.first
+        let (index, stripe) = if self.owner.load(Ordering::Relaxed) == me {
+            (0, &self.first)
         } else {
             self.stripe_of(me)
         };
         let before = stripe[event as usize].fetch_add(number, Ordering::Relaxed);
-        before.wrapping_add(number)
+        (index, before.wrapping_add(number))
     }
 
     #[inline]
-    fn stripe_of(&self, me: u64) -> &Stripe {
+    fn stripe_of(&self, me: u64) -> (usize, &Stripe) {
         match self.others() {
-            Some(stripes) => &stripes[me as usize & (stripes.len() - 1)],
+            Some(stripes) => Self::choose(stripes, me),
             None => self.spread_out(me),
         }
+    }
+
+    #[inline]
+    fn choose(stripes: &[Stripe], me: u64) -> (usize, &Stripe) {
+        let index = me as usize & (stripes.len() - 1);
+        (1 + index, &stripes[index])
     }
 
     fn others(&self) -> Option<&[Stripe]> {
@@ -119,12 +128,13 @@ impl Counters {
 
     /// Makes the other stripes, if the first one is another thread's. Returns the calling thread's.
     #[cold]
-    fn spread_out(&self, me: u64) -> &Stripe {
+    fn spread_out(&self, me: u64) -> (usize, &Stripe) {
+        let first = (0, &self.first);
         if self.becomes_owner(me) {
-            return &self.first;
+            return first;
         }
         let Some(made) = memory::try_several(stripes(), Stripe::default) else {
-            return &self.first;
+            return first;
         };
         let made = Box::into_raw(made);
         // Release, pairs with `others`: they are complete. A lost race leaves the other thread's.
@@ -138,9 +148,8 @@ impl Counters {
             // SAFETY: from a box just now, and no other thread knows it.
             drop(unsafe { Box::from_raw(made) });
         }
-        self.others().map_or(&self.first, |stripes| {
-            &stripes[me as usize & (stripes.len() - 1)]
-        })
+        self.others()
+            .map_or(first, |stripes| Self::choose(stripes, me))
     }
 
     fn becomes_owner(&self, me: u64) -> bool {
@@ -157,12 +166,14 @@ impl Counters {
     }
 
     pub fn get(&self, event: Event) -> u64 {
-        self.others()
-            .unwrap_or_default()
-            .iter()
-            .chain([&self.first])
-            .map(|stripe| stripe[event as usize].load(Ordering::Relaxed))
-            .fold(0, u64::wrapping_add)
+        self.in_stripes(event).fold(0, u64::wrapping_add)
+    }
+
+    /// What each stripe has.
+    pub fn in_stripes(&self, event: Event) -> impl Iterator<Item = u64> {
+        let others = self.others().unwrap_or_default();
+        let stripes = [&self.first].into_iter().chain(others);
+        stripes.map(move |stripe| stripe[event as usize].load(Ordering::Relaxed))
     }
 }
 

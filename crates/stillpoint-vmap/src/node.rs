@@ -50,7 +50,9 @@ struct Pool {
 pub(crate) struct Node {
     pools: [Pool; CLASSES as usize],
     /// What was freed on this node's CPUs and is to be drained.
-    pub(crate) freed: Vec<Freed>,
+    freed: Vec<Freed>,
+    /// Pages of these.
+    lazy: u64,
     /// Pages in the pools, guard pages left out.
     pooled: u64,
 }
@@ -66,6 +68,7 @@ impl Node {
                 }
             }; CLASSES as usize],
             freed: Vec::new(),
+            lazy: 0,
             pooled: 0,
         }
     }
@@ -99,6 +102,32 @@ impl Node {
         if room {
             starts.push(range.start);
             self.pooled += u64::from(range.pages);
+        }
+        room
+    }
+
+    /// What was freed and is to be drained.
+    pub(crate) fn freed(&self) -> &[Freed] {
+        &self.freed
+    }
+
+    /// Its pages.
+    pub(crate) fn lazy(&self) -> u64 {
+        self.lazy
+    }
+
+    /// Records a freed range, for which there is [room](Self::has_room).
+    pub(crate) fn push_freed(&mut self, freed: Freed) {
+        self.lazy += u64::from(freed.range.pages);
+        self.freed.push(freed);
+    }
+
+    /// Moves what was freed to the end of `all`, unless there is no memory for that; says so then.
+    pub(crate) fn take_freed(&mut self, all: &mut Vec<Freed>) -> bool {
+        let room = memory::refusable(|| all.try_reserve(self.freed.len())).is_ok();
+        if room {
+            all.append(&mut self.freed);
+            self.lazy = 0;
         }
         room
     }

@@ -42,15 +42,19 @@ static long published_by(int page)
     return (long)head[3];
 }
 
-/* Whether the page has this name: it is somewhere before the blocks. */
+/* Whether a thing of this name is in the page: before the blocks there is, in 64-bit words, its state
+   (1: it exists), and four words later its name. */
 static bool shows(int page, const char *name)
 {
     static char head[256 << 10];
     ssize_t length = pread(page, head, sizeof head, 0);
     CHECK(length == sizeof head);
-    for (ssize_t at = 0; at + 8 < length; at += 8)
-        if (strcmp(head + at, name) == 0)
+    for (ssize_t at = 32; at + 8 < length; at += 8) {
+        uint64_t state;
+        memcpy(&state, head + at - 32, sizeof state);
+        if (state == 1 && strcmp(head + at, name) == 0)
             return true;
+    }
     return false;
 }
 
@@ -69,6 +73,7 @@ static void names(int page)
     CHECK(shows(page, "alice") && shows(page, "buffers"));
     stillpoint_arena_free(arena);
     stillpoint_tenant_free(alice);
+    CHECK(!shows(page, "alice") && !shows(page, "buffers"));
     stillpoint_tenant_free(root);
     stillpoint_hierarchy_free(hierarchy);
 }

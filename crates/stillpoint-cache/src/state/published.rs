@@ -1,11 +1,14 @@
 //! The blocks of a cache and of its tenants in the statistics page:
 //! `docs/design/027-statistics-page.md`.
 //!
-//! What the lock of the queues guards is copied under it. Look-ups are counted without it
-//! ([`Handle::count`]).
+//! What the lock of the queues guards is copied under it. Look-ups are counted without it, in stripes
+//! ([`Handle::count`]), each of which has a word for each event.
 
 use super::{Cause, Events, State, Tenant};
-use crate::{statistics::Event, tenant::Handle};
+use crate::{
+    statistics::{Event, STRIPES},
+    tenant::Handle,
+};
 use std::fmt;
 use stillpoint_platform::stats::layout::{Field, Kind, MOST_OF_A_KIND};
 
@@ -21,7 +24,7 @@ const EVICTIONS: usize = 8;
 const EXPIRATIONS: usize = 9;
 const REPLACED: usize = 10;
 const REMOVED: usize = 11;
-/// The first of what is counted without the lock, in the order of [`Event`].
+/// The first of what is counted without the lock, in the order of [`Event`], with all stripes.
 const EVENTS: usize = 12;
 
 static CACHE: Kind = Kind {
@@ -40,29 +43,46 @@ static CACHE: Kind = Kind {
         Field::counter("expirations"),
         Field::counter("replaced"),
         Field::counter("removed"),
-        Field::counter("hits"),
-        Field::counter("misses"),
-        Field::counter("loads"),
-        Field::counter("load_failures"),
-        Field::nanoseconds("load_nanos"),
-        Field::counter("refused"),
+        Field::counter("hits").in_parts(STRIPES),
+        Field::counter("misses").in_parts(STRIPES),
+        Field::counter("loads").in_parts(STRIPES),
+        Field::counter("load_failures").in_parts(STRIPES),
+        Field::nanoseconds("load_nanos").in_parts(STRIPES),
+        Field::counter("refused").in_parts(STRIPES),
     ],
 };
 
 /// Hits of a stripe from one copy to the next: see [`Handle::count`].
 const HITS: u64 = 64;
 
-/// A view as the statistics page calls it: the cache's name, and the tenants' behind it.
+/// A view as the statistics page calls it: the cache's name, and behind it those of the tenants down
+/// to it, or of the last [`LEVELS`] of them.
 struct Name<'a>(&'a Handle);
+
+/// Of more tenants, one below the other, names would not fit.
+const LEVELS: usize = 4;
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Handle { identity, name, .. } = self.0;
-        match &self.0.parent {
-            Some(parent) => write!(f, "{}/{name}", Name(parent)),
-            None if identity.name.is_empty() => write!(f, "cache {}", identity.number),
-            None => f.write_str(&identity.name),
+        let mut levels = [None; LEVELS];
+        let (mut handle, mut depth) = (self.0, 0);
+        while let Some(parent) = &handle.parent {
+            if let Some(level) = levels.get_mut(depth) {
+                *level = Some(&*handle.name);
+            }
+            (handle, depth) = (parent, depth + 1);
         }
+        let identity = &handle.identity;
+        if identity.name.is_empty() {
+            write!(f, "cache {}", identity.number)?;
+        } else {
+            f.write_str(&identity.name)?;
+        }
+        if depth > LEVELS {
+            f.write_str("/...")?;
+        }
+        let mut named = levels.iter().rev().flatten();
+        named.try_for_each(|name| write!(f, "/{name}"))
     }
 }
 
@@ -72,31 +92,39 @@ impl Handle {
         self.published.open(&CACHE, number, Name(self));
     }
 
-    /// Something has happened that is counted without a lock. The thread copies the sum, but of hits
-    /// only now and then: the page lacks some tens of them for each thread, until the next miss.
+    /// Something has happened that is counted without a lock. The thread copies what its stripe has,
+    /// but of hits only now and then: the page lacks up to 63 of a stripe, until a miss.
     #[inline(always)]
     pub fn count(&self, event: Event, times: u64) {
-        let counted = self.counters.add(event, times);
-        if !matches!(event, Event::Hit) || counted.is_multiple_of(HITS) {
-            self.show(event);
-        }
-    }
-
-    #[inline]
-    fn show(&self, event: Event) {
-        if self.published.tap().is_open() {
-            self.copy(event);
-            if matches!(event, Event::Miss) {
-                self.copy(Event::Hit);
-            }
+        let (stripe, counted) = self.counters.add(event, times);
+        let is_hit = matches!(event, Event::Hit);
+        if (!is_hit || counted.is_multiple_of(HITS)) && self.published.tap().is_open() {
+            self.copy(event, stripe, counted);
         }
     }
 
     #[cold]
-    fn copy(&self, event: Event) {
+    fn copy(&self, event: Event, stripe: usize, counted: u64) {
         let tap = self.published.tap();
-        tap.raise(EVENTS + event as usize, self.counters.get(event));
+        tap.raise(at(event, stripe), counted);
+        if matches!(event, Event::Miss) {
+            let hits = self.counters.in_stripes(Event::Hit).nth(stripe);
+            tap.raise(at(Event::Hit, stripe), hits.unwrap_or_default());
+        }
     }
+
+    fn copy_all(&self) {
+        for event in Event::ALL {
+            for (stripe, counted) in self.counters.in_stripes(event).enumerate() {
+                self.published.tap().raise(at(event, stripe), counted);
+            }
+        }
+    }
+}
+
+/// The word of a stripe's count.
+fn at(event: Event, stripe: usize) -> usize {
+    EVENTS + event as usize * STRIPES + stripe
 }
 
 impl Tenant {
@@ -156,8 +184,9 @@ impl Tenant {
     pub(super) fn show_all(&self) {
         self.show();
         self.show_limits();
-        let handle = &self.handle;
-        Event::ALL.into_iter().for_each(|event| handle.show(event));
+        if self.handle.published.tap().is_open() {
+            self.handle.copy_all();
+        }
     }
 }
 
@@ -204,12 +233,12 @@ mod tests {
             ("expirations", EXPIRATIONS),
             ("replaced", REPLACED),
             ("removed", REMOVED),
-            ("hits", EVENTS + Event::Hit as usize),
-            ("misses", EVENTS + Event::Miss as usize),
-            ("loads", EVENTS + Event::Load as usize),
-            ("load_failures", EVENTS + Event::LoadFailure as usize),
-            ("load_nanos", EVENTS + Event::LoadNanos as usize),
-            ("refused", EVENTS + Event::Refused as usize),
+            ("hits", at(Event::Hit, 0)),
+            ("misses", at(Event::Miss, 0)),
+            ("loads", at(Event::Load, 0)),
+            ("load_failures", at(Event::LoadFailure, 0)),
+            ("load_nanos", at(Event::LoadNanos, 0)),
+            ("refused", at(Event::Refused, 0)),
         ];
         assert_eq!(numbers.len(), CACHE.fields.len());
         for (name, at) in numbers {

@@ -297,6 +297,8 @@ enum How {
     Bytes,
     Rate,
     Number,
+    /// Of both.
+    Rates(&'static str),
     /// The second, of both.
     Part(&'static str),
 }
@@ -316,6 +318,7 @@ impl Column {
             How::Number if number < 1000 => number.to_string(),
             How::Number => short_number(number as f64),
             How::Rate => short_number(one.rate(self.field)),
+            How::Rates(other) => short_number(one.rate(self.field) + one.rate(other)),
             How::Part(rest) => {
                 let (part, rest) = (one.rate(self.field), one.rate(rest));
                 if part + rest > 0.0 {
@@ -347,7 +350,7 @@ const OTHERS: [(&str, &[Column]); 3] = [
             Column::new("USAGE", "weight_bytes", How::Bytes),
             Column::new("OF", "capacity_bytes", How::Bytes),
             Column::new("HIT", "hits", How::Part("misses")),
-            Column::new("GET/s", "hits", How::Rate),
+            Column::new("GET/s", "hits", How::Rates("misses")),
             Column::new("EVICT/s", "evictions", How::Rate),
             Column::new("ENTRIES", "entries", How::Number),
         ],

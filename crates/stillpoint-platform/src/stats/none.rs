@@ -49,6 +49,9 @@ pub(super) fn set_text(_words: Words, _text: impl Display) {}
 /// Does nothing.
 pub fn add(_subject: Weak<dyn Subject>) {}
 
+/// There is no list.
+pub(super) fn forget() {}
+
 /// There is no page.
 #[must_use]
 pub fn is_published() -> bool {

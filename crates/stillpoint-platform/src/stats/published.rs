@@ -1,6 +1,6 @@
 //! A thing's block, from when it has one.
 
-use super::{Block, Tap, layout::Kind};
+use super::{Block, Tap, layout::Kind, write};
 use std::{fmt::Display, sync::OnceLock};
 
 /// The place of a thing in the statistics page: none at first.
@@ -26,6 +26,9 @@ impl Published {
     /// Takes a block, unless there is none. Returns true if the tap has been opened by this call: the
     /// block has zeros, so the caller copies all that has been counted. `name` runs no user code.
     pub fn open(&self, kind: &'static Kind, number: u64, name: impl Display) -> bool {
+        if self.tap.is_open() {
+            return false;
+        }
         let Some(block) = Block::new(kind, number, name) else {
             return false;
         };
@@ -49,5 +52,11 @@ impl Published {
         if let Some(block) = self.block.get() {
             block.end();
         }
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        write::forget();
     }
 }

@@ -80,7 +80,9 @@ impl Tap {
     /// Copies a counter that is at least `count` now.
     #[inline]
     pub fn raise(&self, at: usize, count: u64) {
-        if let Some(words) = self.0.get() {
+        if let Some(words) = self.0.get()
+            && words.words[at].load(Ordering::Relaxed) < count
+        {
             words.words[at].fetch_max(count, Ordering::Relaxed);
         }
     }

@@ -27,10 +27,10 @@ use crate::{
 };
 use std::{
     fmt::{Display, Write},
-    io, ptr,
+    io, mem, ptr,
     sync::{
         Weak,
-        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -65,8 +65,11 @@ static LOST: AtomicI32 = AtomicI32::new(0);
 /// Held while slots, kinds and texts change.
 static CHANGES: Mutex<()> = Mutex::new(());
 
-/// All that can be published. Taken before [`CHANGES`].
+/// All that is to be published with the page; nothing once there is one. Taken before [`CHANGES`].
 static SUBJECTS: Mutex<Subjects> = Mutex::new(Subjects::NONE);
+
+/// How many subjects go before the list is looked at.
+const FORGOTTEN: usize = 64;
 
 struct Subjects {
     all: Vec<Weak<dyn Subject>>,
@@ -80,10 +83,14 @@ impl Subjects {
         full_at: 0,
     };
 
+    fn sweep(&mut self) {
+        self.all.retain(|subject| subject.strong_count() > 0);
+        self.full_at = 8.max(2 * self.all.len());
+    }
+
     fn push(&mut self, subject: Weak<dyn Subject>) {
         if self.all.len() >= self.full_at {
-            self.all.retain(|subject| subject.strong_count() > 0);
-            self.full_at = 8.max(2 * self.all.len());
+            self.sweep();
         }
         if memory::refusable(|| self.all.try_reserve(1)).is_ok() {
             self.all.push(subject);
@@ -129,13 +136,32 @@ pub fn add(subject: Weak<dyn Subject>) {
     // Dropped behind the lock: it may be the last reference.
     let _kept = {
         let mut subjects = lock(&SUBJECTS);
-        subjects.push(Weak::clone(&subject));
-        let kept = is_published().then(|| subject.upgrade()).flatten();
+        if !is_published() {
+            return subjects.push(subject);
+        }
+        let kept = subject.upgrade();
         if let Some(subject) = &kept {
             subject.publish();
         }
         kept
     };
+}
+
+/// A subject is being dropped, whose memory stays as long as it is in the list: where many have gone,
+/// they are taken out. Waits for no lock.
+pub(super) fn forget() {
+    static GONE: AtomicUsize = AtomicUsize::new(0);
+    if is_published() {
+        return;
+    }
+    let gone = 1 + GONE.fetch_add(1, Ordering::Relaxed);
+    if gone.is_multiple_of(FORGOTTEN)
+        && let Some(mut subjects) = try_lock(&SUBJECTS)
+        && 2 * gone >= subjects.all.len()
+    {
+        GONE.store(0, Ordering::Relaxed);
+        subjects.sweep();
+    }
 }
 
 /// Makes the page, with all subjects that there are, unless there is one.
@@ -164,12 +190,9 @@ pub fn publish() -> Result<(), Refused> {
         errno: libc::ENOMEM,
     })?;
     make()?;
-    subjects.all.retain(|subject| {
-        let subject = subject.upgrade();
-        let exists = subject.is_some();
-        kept.extend(subject);
-        exists
-    });
+    // They have their blocks from now on, or none.
+    let all = mem::take(&mut subjects.all);
+    kept.extend(all.iter().filter_map(Weak::upgrade));
     kept.iter().for_each(|subject| subject.publish());
     drop(subjects);
     drop(kept);

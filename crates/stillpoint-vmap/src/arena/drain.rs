@@ -79,13 +79,13 @@ impl ArenaState {
         memory::refusable(|| queue.try_reserve(1)).map_err(|_| NO_MEMORY)?;
         let mut ranges = Vec::new();
         let mut result = Ok(());
-        for shard in &self.shards {
-            let freed = &mut lock(&shard.node).freed;
-            if memory::refusable(|| ranges.try_reserve(freed.len())).is_err() {
+        for (index, shard) in self.shards.iter().enumerate() {
+            let mut node = lock(&shard.node);
+            if !node.take_freed(&mut ranges) {
                 result = Err(NO_MEMORY);
                 break;
             }
-            ranges.append(freed);
+            self.show_node(index, shard, &node);
         }
         let pages: u64 = ranges
             .iter()
@@ -93,7 +93,6 @@ impl ArenaState {
             .sum();
         self.enqueue(queue, ranges);
         self.drain.unbatched.fetch_sub(pages, Ordering::Relaxed);
-        self.show_lazy();
         result
     }
 
@@ -110,6 +109,7 @@ impl ArenaState {
         self.drain
             .pending
             .fetch_add(batch.pages(), Ordering::Relaxed);
+        self.show_pending();
         queue.push_back(batch);
     }
 
@@ -157,7 +157,7 @@ impl ArenaState {
             self.show_drains();
             result = result.and(outcome);
         }
-        self.show_lazy();
+        self.show_pending();
         // For the next drain; what is behind them has not waited for them.
         refused
             .into_iter()

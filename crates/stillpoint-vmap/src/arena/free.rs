@@ -26,7 +26,8 @@ impl ArenaState {
         ranges[..done].iter().for_each(|&range| space.give(range));
         drop(space);
         if done < ranges.len() {
-            let mut node = lock(&self.this_node().1.node);
+            let (index, shard) = self.this_node();
+            let mut node = lock(&shard.node);
             for &range in &ranges[done..] {
                 // A range that cannot be recorded is leaked.
                 let _ = self.add_lazy(
@@ -37,8 +38,7 @@ impl ArenaState {
                     },
                 );
             }
-            drop(node);
-            self.show_lazy();
+            self.show_node(index, shard, &node);
         }
     }
 
@@ -68,13 +68,12 @@ impl ArenaState {
         let shard = &self.shards[index];
         add(&shard.areas_freed, 1);
         add(&shard.pages_freed, u64::from(range.pages));
-        self.show_node(index, shard, &node);
         if self.belongs_to_parent() {
-            return;
+            return self.show_node(index, shard, &node);
         }
         let much = self.add_lazy(&mut node, Freed { range: whole, home });
+        self.show_node(index, shard, &node);
         drop(node);
-        self.show_lazy();
         trace::free_vmap_area_noflush(
             self.base() as u64,
             self.addr_of(range.start),
@@ -96,7 +95,7 @@ impl ArenaState {
     #[inline]
     pub(crate) fn add_lazy(&self, node: &mut Node, freed: Freed) -> Option<bool> {
         node.has_room().then_some(())?;
-        node.freed.push(freed);
+        node.push_freed(freed);
         let pages = u64::from(freed.range.pages);
         // Under the node's lock, so that no gatherer subtracts it first.
         Some(

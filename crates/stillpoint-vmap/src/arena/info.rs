@@ -247,7 +247,7 @@ impl Arena {
         self.state
             .shards
             .iter()
-            .for_each(|shard| freed.extend_from_slice(&lock(&shard.node).freed));
+            .for_each(|shard| freed.extend_from_slice(lock(&shard.node).freed()));
         freed
     }
 

@@ -1,6 +1,7 @@
 //! An arena's block in the statistics page: `docs/design/027-statistics-page.md`.
 //!
-//! What is counted under a node's lock has a word for each node, written under that lock.
+//! What is counted under a node's lock has a word for each node, written under that lock. Bytes that
+//! wait for a drain have one more, for those that have been gathered.
 
 use super::state::{ArenaState, Shard};
 use crate::{node::Node, span::PAGE_BITS};
@@ -20,7 +21,8 @@ const LIVE: usize = 0;
 const AREAS: usize = LIVE + MAX_NODES;
 const ALLOCATIONS: usize = AREAS + MAX_NODES;
 const LAZY: usize = ALLOCATIONS + MAX_NODES;
-const CAPACITY: usize = LAZY + 1;
+const PENDING: usize = LAZY + MAX_NODES;
+const CAPACITY: usize = PENDING + 1;
 const PURGES: usize = CAPACITY + 1;
 const PURGED: usize = PURGES + 1;
 const FAILED_PURGES: usize = PURGED + 1;
@@ -32,7 +34,7 @@ static ARENA: Kind = Kind {
         Field::bytes("live_bytes").in_parts(MAX_NODES),
         Field::gauge("areas").in_parts(MAX_NODES),
         Field::counter("allocations").in_parts(MAX_NODES),
-        Field::bytes("lazy_bytes"),
+        Field::bytes("lazy_bytes").in_parts(MAX_NODES + 1),
         Field::bytes("capacity_bytes"),
         Field::counter("purges"),
         Field::byte_counter("purged_bytes"),
@@ -68,13 +70,13 @@ impl ArenaState {
         for (index, shard) in self.shards.iter().enumerate() {
             self.show_node(index, shard, &lock(&shard.node));
         }
-        self.show_lazy();
+        self.show_pending();
         self.show_drains();
     }
 
     /// After something was counted at a node, under its lock.
     #[inline]
-    pub(crate) fn show_node(&self, index: usize, shard: &Shard, _node: &MutexGuard<'_, Node>) {
+    pub(crate) fn show_node(&self, index: usize, shard: &Shard, node: &MutexGuard<'_, Node>) {
         let tap = self.published.tap();
         if tap.is_open() {
             let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -84,15 +86,14 @@ impl ArenaState {
             tap.set(LIVE + index, pages << PAGE_BITS);
             tap.set(AREAS + index, allocated.wrapping_sub(freed));
             tap.set(ALLOCATIONS + index, allocated);
+            tap.set(LAZY + index, node.lazy() << PAGE_BITS);
         }
     }
 
-    /// After [`LazyQueue::waiting`](super::lazy::LazyQueue::waiting) has changed.
-    #[inline]
-    pub(crate) fn show_lazy(&self) {
-        self.published
-            .tap()
-            .follow(LAZY, || self.drain.waiting() << PAGE_BITS);
+    /// After batches have come or gone.
+    pub(crate) fn show_pending(&self) {
+        let pending = || self.drain.pending.load(Ordering::Relaxed) << PAGE_BITS;
+        self.published.tap().follow(PENDING, pending);
     }
 
     /// After a batch was given back, or refused.

@@ -205,7 +205,8 @@ pub fn synchronize_expedited() {
 /// They are in a memory file of 8 MiB, of which little takes memory. Others find it in
 /// `/proc/PID/fd` by its name, `stillpoint-stats`, and can neither change nor shorten it. No thread is
 /// started and none ticks: what is counted is counted there, too, beside the read side. An event
-/// between the first domain and this call may be missing in it. `STILLPOINT_STATS=on` in the
+/// between the first domain and this call may be missing in it, and so may one of another thread during
+/// this call. `STILLPOINT_STATS=on` in the
 /// environment does the same at the first domain. To call it again does nothing.
 ///
 /// Takes locks for a moment; makes some ten system calls, and later one for each domain. Not
