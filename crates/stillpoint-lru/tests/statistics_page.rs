@@ -97,8 +97,6 @@ fn work(hierarchy: &Hierarchy, tenants: &[&Tenant; 2]) {
     let charge = tenant.charge(2 << 20).expect("it is below the max");
     assert!(tenant.charge(2 << 20).is_err(), "items are not charged");
     drop(charge);
-    tenant.set_low(2 << 10);
-    tenant.set_min(1 << 10);
     // The thread that reclaims above high limits may still be at it, and count.
     tenant.set_high(u64::MAX);
     let reclaimed = || tenant.statistics().objects_reclaimed;
@@ -107,6 +105,9 @@ fn work(hierarchy: &Hierarchy, tenants: &[&Tenant; 2]) {
         thread::sleep(Duration::from_millis(10));
         reclaimed() == before
     });
+    // Last, so that no other copies them.
+    tenant.set_low(2 << 10);
+    tenant.set_min(1 << 10);
 }
 
 #[test]
