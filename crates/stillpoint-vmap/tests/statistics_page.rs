@@ -83,6 +83,14 @@ fn arenas_are_in_the_page_while_they_exist() {
         thing.number_of("purges") > 0 && thing.number_of("areas") == 60,
         "{thing:?}"
     );
+    // Batches that a reader holds up.
+    let guard = early.read_lock();
+    let areas: Vec<_> = (0..8).map(|_| early.alloc(1 << 20, 1)).collect();
+    assert!(areas.iter().all(Result::is_ok));
+    drop(areas);
+    assert!(shown("early").number_of("lazy_bytes") >= 8 << 20);
+    assert_same("early", &early);
+    drop(guard);
     drop(kept);
     early.drain().expect("there is no section");
     assert_same("early", &early);
