@@ -174,12 +174,13 @@ pub mod internal {
     };
 }
 
-/// For the torture program alone: maps whose entries do not wait for readers.
+/// For the torture program and tests alone: maps whose entries do not wait for readers, or that refuse
+/// what they have no memory for.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod torture {
     #[cfg(feature = "unstable-ordered")]
-    pub use crate::tree::torture::{Inserted as OrderedInserted, Ordered};
+    pub use crate::tree::torture::{Inserted as OrderedInserted, NotInserted, Ordered};
     pub use crate::{
         copy::Copies,
         slot::spread,
