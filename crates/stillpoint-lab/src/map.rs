@@ -1,4 +1,5 @@
-//! What `scale map` asks of a subject: a map from `u64` whose handles threads use, each its own.
+//! What `scale map` asks of a subject: a map from `u64` whose handles threads use, each its own; a hash
+//! map, or one in the order of its keys.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,11 +45,15 @@ pub trait Map<V>: Send + Sync + Sized + 'static {
     }
 }
 
-/// A thread's access to a map. Each call enters and leaves what the subject protects readers with.
-pub trait MapHandle<V> {
+/// What a thread can ask of any map. Each call enters and leaves what the subject protects readers
+/// with.
+pub trait Lookup {
     /// The number of the key's value.
     fn get(&self, key: u64) -> Option<u64>;
+}
 
+/// A thread's access to a hash map.
+pub trait MapHandle<V>: Lookup {
     /// Adds an entry, and returns whether the key was new. The work adds new keys only.
     fn insert(&mut self, key: u64, value: V) -> bool;
 
@@ -60,6 +65,34 @@ pub trait MapHandle<V> {
 
     /// Visits all entries: how many there are, and the sum of their numbers.
     fn count_and_sum(&self) -> (u64, u64);
+}
+
+/// A map in the order of its keys that threads share.
+pub trait OrderedMap: Send + Sync + Sized + 'static {
+    /// Whether handles reach the same entries. Those of the limit do not.
+    const IS_SHARED: bool = true;
+
+    /// Whether a key whose value is replaced is there meanwhile.
+    const KEEPS_KEYS: bool = true;
+
+    /// A thread's access.
+    type Handle<'m>: OrderedHandle;
+
+    /// An empty map.
+    fn new() -> Self;
+
+    /// The calling thread's access.
+    fn handle(&self) -> Self::Handle<'_>;
+}
+
+/// A thread's access to a map in the order of its keys.
+pub trait OrderedHandle: Lookup {
+    /// Gives the key this value, whether or not it had one.
+    fn put(&mut self, key: u64, value: u64);
+
+    /// Visits the first entries from a key on, so many at most: how many there were, and the sum of
+    /// their numbers.
+    fn scan(&self, from: u64, most: usize) -> (u64, u64);
 }
 
 /// Adds a visited entry to what [`MapHandle::count_and_sum`] returns.

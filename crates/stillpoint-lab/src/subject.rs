@@ -11,7 +11,7 @@ use anyhow::Result;
 
 pub use crate::cache::{ByteCache, Cache};
 pub use crate::map::Counted;
-pub use crate::map::Map;
+pub use crate::map::{Map, OrderedMap};
 pub use crate::object::Object;
 
 /// A thread's part in a subject: its registration, its hazard pointer, or nothing at all. Dropped
@@ -200,7 +200,7 @@ pub enum Ability {
     Waits,
     /// [`Cell`].
     Shares,
-    /// [`Map`].
+    /// [`Map`] or [`OrderedMap`].
     Maps,
     /// [`Cache`].
     Caches,
@@ -235,6 +235,9 @@ pub trait Registry {
 
     /// The peer's maps can hold values that are more than bytes.
     fn maps_with_drop<M: Map<Counted>>(&mut self, _peer: Peer) {}
+
+    /// The peer is an [`OrderedMap`].
+    fn orders<M: OrderedMap>(&mut self, _peer: Peer) {}
 
     /// The peer has another way to make many empty maps.
     fn empty_maps<M: 'static>(&mut self, _peer: Peer, _make: fn() -> M) {}

@@ -1,5 +1,6 @@
-//! Concurrent hash maps whose readers take no lock and write nothing: [`HashMap`], [`HashSet`] and,
-//! for keys and values that are [`Copy`], [`CopyMap`], on [stillpoint](https://docs.rs/stillpoint)'s grace periods.
+//! Concurrent maps whose readers take no lock and write nothing: [`HashMap`], [`HashSet`], for keys
+//! and values that are [`Copy`], [`CopyMap`], and in the order of its keys [`BTreeMap`], on
+//! [stillpoint](https://docs.rs/stillpoint)'s grace periods.
 //!
 //! * A look-up costs a section, a hash, a cache line of the table and the entry. It never blocks,
 //!   retries without bound, allocates, or helps another thread.
@@ -36,6 +37,9 @@
 //! [`CopyMap`] is for small keys and values without destructors: its entries lie in the table, so a
 //! look-up reads one place of memory instead of two, and returns a copy.
 //!
+//! [`BTreeMap`] keeps any keys that are [`Ord`] in order: ranges, the first and the last entry, iterators
+//! in both directions. Its look-ups and iterations take no lock, and never begin again.
+//!
 //! # When not to use it
 //!
 //! * Where several keys must change together, or an iteration must see one version: use a lock, or
@@ -44,8 +48,6 @@
 //!   own.
 //! * Where values are large and replaced often: an update allocates the whole entry. Put an atomic
 //!   or a lock into the value, or an `Arc`.
-//! * Where keys are ordered: there is no range query, but for the ordered map of the feature
-//!   `unstable-ordered`.
 //! * As a cache: nothing is evicted.
 //!
 //! # Features
@@ -55,7 +57,6 @@
 //! * `serde`: `Serialize` and `Deserialize` for maps and sets.
 //! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
 //!   its section.
-//! * `unstable-ordered`: `BTreeMap`, an ordered map, which may change in any version.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
@@ -118,7 +119,6 @@ mod store;
 mod table;
 #[cfg(not(stillpoint_loom))]
 mod traits;
-#[cfg(feature = "unstable-ordered")]
 mod tree;
 mod walk;
 #[cfg(all(feature = "rayon", not(stillpoint_loom)))]
@@ -146,13 +146,11 @@ pub use {
     pinned::HashMapRef,
     pinned_set::HashSetRef,
     set::HashSet,
-};
-
-#[cfg(all(feature = "unstable-ordered", not(stillpoint_loom)))]
-pub use tree::{
-    BTreeMap, BTreeMapRef, IntoIter as BTreeIntoIter, IntoKeys as BTreeIntoKeys,
-    IntoValues as BTreeIntoValues, Iter as BTreeIter, Keys as BTreeKeys, Range as BTreeRange,
-    Values as BTreeValues,
+    tree::{
+        BTreeMap, BTreeMapRef, IntoIter as BTreeIntoIter, IntoKeys as BTreeIntoKeys,
+        IntoValues as BTreeIntoValues, Iter as BTreeIter, Keys as BTreeKeys, Range as BTreeRange,
+        Values as BTreeValues,
+    },
 };
 
 /// The code in the package's README.md compiles, and does what it says.
@@ -174,12 +172,12 @@ pub mod internal {
     };
 }
 
-/// For the torture program alone: maps whose entries do not wait for readers.
+/// For the torture program and tests alone: maps whose entries do not wait for readers, or that refuse
+/// what they have no memory for.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod torture {
-    #[cfg(feature = "unstable-ordered")]
-    pub use crate::tree::torture::{Inserted as OrderedInserted, Ordered};
+    pub use crate::tree::torture::{Inserted as OrderedInserted, NotInserted, Ordered};
     pub use crate::{
         copy::Copies,
         slot::spread,

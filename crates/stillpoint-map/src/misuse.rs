@@ -3,7 +3,8 @@
 /// A map is not covariant: a shared reference is enough to put an entry in.
 ///
 /// ```
-/// use stillpoint_map::{HashMap, HashSet};
+/// use stillpoint_map::{BTreeMap, HashMap, HashSet};
+/// fn ordered<'a>(map: BTreeMap<&'static str, u32>) -> BTreeMap<&'static str, u32> { map }
 /// fn of_keys<'a>(map: &'a HashMap<&'static str, u32>) -> &'a HashMap<&'static str, u32> { map }
 /// fn of_values<'a>(map: &'a HashMap<u32, &'static str>) -> &'a HashMap<u32, &'static str> { map }
 /// fn set<'a>(set: HashSet<&'static str>) -> HashSet<&'static str> { set }
@@ -19,6 +20,10 @@
 /// ```compile_fail
 /// use stillpoint_map::HashSet;
 /// fn set<'a>(set: HashSet<&'static str>) -> HashSet<&'a str> { set }
+/// ```
+/// ```compile_fail
+/// use stillpoint_map::BTreeMap;
+/// fn ordered<'a>(map: BTreeMap<&'static str, u32>) -> BTreeMap<&'a str, u32> { map }
 /// ```
 mod variance {}
 
@@ -52,6 +57,13 @@ mod variance {}
 /// drop(map);
 /// assert_eq!(found, Some(&2));
 /// ```
+/// ```compile_fail,E0505
+/// let map = stillpoint_map::BTreeMap::from([(1, 2)]);
+/// let pinned = map.pin();
+/// let mut range = pinned.range(0..2);
+/// drop(pinned);
+/// assert_eq!(range.next(), Some((&1, &2)));
+/// ```
 /// ```compile_fail,E0502
 /// let domain = stillpoint::Domain::new();
 /// let map = stillpoint_map::HashMap::new_in(&domain);
@@ -73,6 +85,9 @@ mod lifetimes {}
 /// ```compile_fail,E0277
 /// stillpoint_map::HashSet::new().pin().insert(std::rc::Rc::new(1));
 /// ```
+/// ```compile_fail,E0277
+/// stillpoint_map::BTreeMap::new().pin().insert(1, std::rc::Rc::new(1));
+/// ```
 /// ```compile_fail,E0597
 /// let map = stillpoint_map::HashMap::new();
 /// let local = 1;
@@ -88,6 +103,10 @@ mod bounds {}
 /// ```
 /// ```compile_fail,E0277
 /// let map = stillpoint_map::HashMap::from([(1, std::cell::Cell::new(1))]);
+/// std::thread::scope(|scope| { scope.spawn(|| map.len()); });
+/// ```
+/// ```compile_fail,E0277
+/// let map = stillpoint_map::BTreeMap::from([(1, std::cell::Cell::new(1))]);
 /// std::thread::scope(|scope| { scope.spawn(|| map.len()); });
 /// ```
 /// ```compile_fail,E0277

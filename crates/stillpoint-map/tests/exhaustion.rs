@@ -1,5 +1,6 @@
 //! Without memory: a table that cannot grow is used on, what moves stays where it is until there is
-//! memory, and an error comes where one was asked for.
+//! memory, and an error comes where one was asked for. An ordered map asks again, refuses what it has no
+//! node for, and removes without memory.
 #![allow(
     dropping_copy_types,
     dropping_references,
@@ -23,8 +24,9 @@ use std::{
     },
 };
 use stillpoint_map::{
-    CopyMap, HashMap,
+    BTreeMap, CopyMap, HashMap,
     internal::{Store, spread},
+    torture::{NotInserted, Ordered},
 };
 
 struct Allocator;
@@ -98,8 +100,9 @@ fn empty_maps_allocate_nothing() {
     drop(HashMap::<u64, u64>::new());
     let before = ALLOCATIONS.get();
     let maps: [HashMap<u64, u64>; 100] = std::array::from_fn(|_| HashMap::new());
+    let ordered: [BTreeMap<u64, u64>; 100] = std::array::from_fn(|_| BTreeMap::new());
     assert_eq!(ALLOCATIONS.get(), before);
-    drop(maps);
+    drop((maps, ordered));
 }
 
 /// A bucket of the table, or of a chain.
@@ -279,4 +282,69 @@ fn entries_without_memory_for_an_arena_are_boxes() {
     });
     // The arena; and its stripes, of which there are as many as processors.
     assert!(refused.count() > 0);
+}
+
+/// A leaf of the ordered map.
+const LEAF: usize = 256;
+
+/// Of each size of blocks in turn one is refused, leaves and inner nodes among them.
+#[test]
+fn refused_nodes_are_asked_for_again() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    TIMES.store(1, Ordering::SeqCst);
+    let refused = (LEAF..16 * LEAF).step_by(64).filter(|size| {
+        let map = BTreeMap::new();
+        map.pin().insert(0, 0);
+        refusing(*size, size + 1, || {
+            (1..1000_u64).for_each(|key| drop(map.pin().insert(key, key)));
+        });
+        assert!((0..1000).all(|key| map.pin().get(&key) == Some(&key)));
+        REFUSED.load(Ordering::SeqCst) > 0
+    });
+    let refused: Vec<_> = refused.collect();
+    TIMES.store(usize::MAX, Ordering::SeqCst);
+    assert!(refused.len() >= 2 && refused[0] == LEAF, "{refused:?}");
+}
+
+/// An insert that needs a node is refused, and gives key and value back; what is there stays, can be
+/// replaced, and can be taken out, though nothing is merged then. With memory all goes on.
+#[test]
+fn ordered_map_without_memory_for_nodes() {
+    const KEYS: u32 = 500;
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let map: Ordered<u32, u32> = Ordered::new(None);
+    let section = map.read_lock();
+    let insert = |key: u32, value: u32| {
+        let inserted = map.insert(map.new_entry(key, value), true, &section);
+        match inserted {
+            Ok(_) => Ok(()),
+            Err(NotInserted::NoMemory(new)) => Err(new.into_pair()),
+            Err(NotInserted::Occupied(..)) => unreachable!("it replaces"),
+        }
+    };
+    let has = |key: u32| map.find(&key, &section).map(|found| *found.value());
+    (0..KEYS).for_each(|key| insert(2 * key, 0).expect("there is memory"));
+    let mut refused = Vec::with_capacity(KEYS as usize);
+    let ((), asked) = refusing_here(LEAF, LEAF + 1, || {
+        refused.extend((0..KEYS).filter_map(|key| insert(2 * key + 1, 1).err()));
+        (0..KEYS).for_each(|key| insert(2 * key, 2).expect("it needs no node"));
+    });
+    assert!(asked > refused.len() && !refused.is_empty());
+    for (key, value) in &refused {
+        assert_eq!((key % 2, *value, has(*key)), (1, 1, None));
+    }
+    assert_eq!(map.len(), 2 * KEYS as usize - refused.len());
+    assert!((0..KEYS).all(|key| has(2 * key) == Some(2)));
+
+    let remove = |key: u32| {
+        let at = map.locate(&key, &section).expect("there are entries");
+        assert!(map.remove(at, &section));
+    };
+    let (_, asked) = refusing_here(LEAF, LEAF + 1, || (1..KEYS).for_each(|key| remove(2 * key)));
+    assert!(asked > 0, "leaves are to be merged");
+    for (key, value) in refused {
+        insert(key, value).expect("there is memory");
+    }
+    let odd = (0..KEYS).all(|key| has(2 * key + 1) == Some(1));
+    assert!(odd && map.len() == KEYS as usize + 1);
 }

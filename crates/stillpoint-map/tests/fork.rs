@@ -6,7 +6,7 @@ mod common;
 
 use common::{
     Over, eventually,
-    forking::{elsewhere, fork, is_apart},
+    forking::{elsewhere, end_after, fork, fork_here, is_apart},
 };
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -17,12 +17,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::Domain;
-use stillpoint_map::{CopyMap, HashMap};
-#[cfg(feature = "unstable-ordered")]
-use {
-    common::forking::{end_after, fork_here},
-    stillpoint_map::BTreeMap,
-};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap};
 
 /// Sees buckets of chains that are freed twice.
 struct Allocator;
@@ -145,7 +140,6 @@ impl Map for CopyMap<u64, u64> {
 }
 
 /// The ordered map of keys that hints tell nothing of: so there are fences.
-#[cfg(feature = "unstable-ordered")]
 impl Map for BTreeMap<(u64,), Box<u64>> {
     fn put(&self, key: u64) {
         self.pin().insert((key,), Box::new(key));
@@ -240,7 +234,6 @@ fn child_goes_on_with_copies_that_were_written() {
     }
 }
 
-#[cfg(feature = "unstable-ordered")]
 #[test]
 fn child_goes_on_with_an_ordered_map_that_was_written() {
     if is_apart("child_goes_on_with_an_ordered_map_that_was_written") {
@@ -250,7 +243,6 @@ fn child_goes_on_with_an_ordered_map_that_was_written() {
 
 /// The thread that forks is in the middle of a change, in user code: of its own process the child
 /// finds another leaf, as a thread that was replacing it has vanished.
-#[cfg(feature = "unstable-ordered")]
 #[test]
 fn child_goes_on_with_a_change_that_forks() {
     if !is_apart("child_goes_on_with_a_change_that_forks") {

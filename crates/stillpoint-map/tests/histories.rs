@@ -1,15 +1,19 @@
 //! Operations on one key are linearizable: histories of threads, checked by a search (Wing and
-//! Gong, with states remembered, as Lowe does), while the table grows and shrinks.
+//! Gong, with states remembered, as Lowe does), while the table grows and shrinks, and nodes of the
+//! ordered map are divided and merged.
 
 use std::{
+    cmp::Reverse,
     collections::HashSet,
+    convert::identity,
+    iter,
     sync::{
         Barrier, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
 };
-use stillpoint_map::{Compute, CopyCompute, CopyMap, HashMap, Operation};
+use stillpoint_map::{BTreeMap, Compute, CopyCompute, CopyMap, HashMap, Operation};
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -109,7 +113,15 @@ const OTHERS: u64 = if cfg!(miri) { 20 } else { 200 };
 
 /// What histories are of.
 trait Map: Sync {
+    /// Whether there is an [`end`](Self::end).
+    const IS_ORDERED: bool = false;
+
     fn act(&self, key: u64, kind: Kind) -> Option<u64>;
+
+    /// The entry at the end where the keys of the histories are, which is taken out or not.
+    fn end(&self, _takes: bool) -> Option<(u64, u64)> {
+        unreachable!("there is no order")
+    }
 }
 
 /// Removes what is there, or inserts.
@@ -121,11 +133,11 @@ fn flip<T>(is_there: bool, value: u64) -> Operation<u64, T> {
     }
 }
 
-impl Map for HashMap<u64, u64> {
-    fn act(&self, key: u64, kind: Kind) -> Option<u64> {
-        let map = self.pin();
-        let mut seen = None;
-        match kind {
+/// What the maps of entries do, with keys that are made of numbers.
+macro_rules! act {
+    ($map:expr, $make:expr, $key:expr, $kind:expr) => {{
+        let (map, key, mut seen) = ($map.pin(), $make($key), None);
+        match $kind {
             Kind::Get => map.get(&key).copied(),
             Kind::Insert(value) => map.insert(key, value).copied(),
             Kind::TryInsert(value) => map.try_insert(key, value).err().map(|error| *error.current),
@@ -144,6 +156,49 @@ impl Map for HashMap<u64, u64> {
                 }
             }
         }
+    }};
+}
+
+impl Map for HashMap<u64, u64> {
+    fn act(&self, key: u64, kind: Kind) -> Option<u64> {
+        act!(self, identity, key, kind)
+    }
+}
+
+impl Map for BTreeMap<u64, u64> {
+    const IS_ORDERED: bool = true;
+
+    fn act(&self, key: u64, kind: Kind) -> Option<u64> {
+        act!(self, identity, key, kind)
+    }
+
+    fn end(&self, takes: bool) -> Option<(u64, u64)> {
+        let map = self.pin();
+        let end = if takes {
+            map.pop_first()
+        } else {
+            map.first_key_value()
+        };
+        end.map(|(key, value)| (*key, *value))
+    }
+}
+
+/// The other way round, and of keys that the map knows nothing of but their order.
+impl Map for BTreeMap<Reverse<u64>, u64> {
+    const IS_ORDERED: bool = true;
+
+    fn act(&self, key: u64, kind: Kind) -> Option<u64> {
+        act!(self, Reverse, key, kind)
+    }
+
+    fn end(&self, takes: bool) -> Option<(u64, u64)> {
+        let map = self.pin();
+        let end = if takes {
+            map.pop_last()
+        } else {
+            map.last_key_value()
+        };
+        end.map(|(key, value)| (key.0, *value))
     }
 }
 
@@ -183,7 +238,25 @@ fn histories_of_copies_are_linearizable() {
     check_histories(&CopyMap::new());
 }
 
-fn check_histories(map: &impl Map) {
+#[test]
+fn histories_of_an_ordered_map_are_linearizable() {
+    check_histories(&BTreeMap::<u64, u64>::new());
+    check_histories(&BTreeMap::<Reverse<u64>, u64>::new());
+}
+
+/// What the end of a map, where the keys of the histories are, tells of each of them: it was there, or
+/// was not at some moment.
+fn told_by(end: Option<(u64, u64)>, takes: bool) -> impl Iterator<Item = (u64, Kind, Option<u64>)> {
+    let key_there = end.map_or(KEYS, |(key, _)| key);
+    let absent = (0..KEYS.min(key_there)).map(|key| (key, Kind::Get, None));
+    let there = end.filter(|(key, _)| *key < KEYS).map(|(key, value)| {
+        let kind = if takes { Kind::Remove } else { Kind::Get };
+        (key, kind, Some(value))
+    });
+    absent.chain(there)
+}
+
+fn check_histories<M: Map>(map: &M) {
     let (clock, over) = (AtomicU64::new(1), AtomicBool::new(false));
     let barrier = Barrier::new(THREADS + 1);
     let histories: [Mutex<Vec<Event>>; KEYS as usize] = Default::default();
@@ -200,22 +273,31 @@ fn check_histories(map: &impl Map) {
                             .wrapping_add(1_442_695_040_888_963_407);
                         let key = random >> 40 & (KEYS - 1);
                         let began = clock.fetch_add(1, Ordering::SeqCst);
-                        let kind = match (random >> 48) % 8 {
+                        let note = |told: &mut dyn Iterator<Item = (u64, Kind, Option<u64>)>| {
+                            let ended = clock.fetch_add(1, Ordering::SeqCst);
+                            for (key, kind, found) in told {
+                                histories[key as usize].lock().unwrap().push(Event {
+                                    began,
+                                    ended,
+                                    kind,
+                                    found,
+                                });
+                            }
+                        };
+                        let kind = match (random >> 48) % if M::IS_ORDERED { 10 } else { 8 } {
                             0 | 1 => Kind::Get,
                             2 | 3 => Kind::Insert(began),
                             4 => Kind::TryInsert(began),
                             5 => Kind::Update(began),
                             6 => Kind::Remove,
-                            _ => Kind::Compute(began),
+                            7 => Kind::Compute(began),
+                            end => {
+                                let takes = end == 9;
+                                note(&mut told_by(map.end(takes), takes));
+                                continue;
+                            }
                         };
-                        let found = map.act(key, kind);
-                        let ended = clock.fetch_add(1, Ordering::SeqCst);
-                        histories[key as usize].lock().unwrap().push(Event {
-                            began,
-                            ended,
-                            kind,
-                            found,
-                        });
+                        note(&mut iter::once((key, kind, map.act(key, kind))));
                     }
                     barrier.wait();
                 }

@@ -1,11 +1,22 @@
-//! The memory of a map that was large, and has a few entries, goes back to the system.
+//! The memory of a map that was large, and has a few entries, goes back to the system; the garbage of
+//! an ordered map counts against the budget.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::Reader;
 use std::{
-    fs, thread,
+    fs,
+    sync::Mutex,
+    thread,
     time::{Duration, Instant},
 };
-use stillpoint_map::HashMap;
+use stillpoint::Domain;
+use stillpoint_map::{BTreeMap, HashMap};
+
+/// Resident memory is the process's.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const MANY: u64 = 1_000_000;
 const FEW: u64 = 10;
@@ -41,13 +52,35 @@ fn until_resident(most: usize) -> Duration {
     begun.elapsed()
 }
 
+/// What was large.
+trait Map<V>: Default + Sync {
+    fn insert(&self, key: u64, value: V);
+    fn remove(&self, key: u64) -> bool;
+    fn has(&self, key: u64) -> bool;
+}
+
+macro_rules! map {
+    ($($map:ident),*) => {$(
+        impl<V: Send + Sync + 'static> Map<V> for $map<u64, V> {
+            fn insert(&self, key: u64, value: V) {
+                self.pin().insert(key, value);
+            }
+            fn remove(&self, key: u64) -> bool {
+                self.pin().remove(&key).is_some()
+            }
+            fn has(&self, key: u64) -> bool {
+                self.pin().contains_key(&key)
+            }
+        }
+    )*};
+}
+map!(HashMap, BTreeMap);
+
 /// Nothing uses the map after the last removal. The machine may be busy, so the second that is
 /// promised for a quiet one is thirty here.
-fn few_of_many_take_little<V: Send + Sync + 'static>(writers: u64, value: fn(u64) -> V) {
-    let map = HashMap::new();
-    let insert = &|key| {
-        map.pin().insert(key, value(key));
-    };
+fn few_of_many_take_little<M: Map<V>, V>(writers: u64, value: fn(u64) -> V) {
+    let map = M::default();
+    let insert = &|key| map.insert(key, value(key));
     (0..2000).for_each(insert);
     let before = resident();
     thread::scope(|scope| {
@@ -59,7 +92,7 @@ fn few_of_many_take_little<V: Send + Sync + 'static>(writers: u64, value: fn(u64
     let full = resident();
     assert!(full - before > MANY as usize * 32, "{}", full - before);
     for key in (0..MANY).filter(|key| !is_staying(*key)) {
-        assert!(map.pin().remove(&key).is_some());
+        assert!(map.remove(key));
     }
     // Survivors far apart keep a run of 32 KiB each; there are pages of the library's lists, and what
     // the allocator has for each thread.
@@ -69,7 +102,7 @@ fn few_of_many_take_little<V: Send + Sync + 'static>(writers: u64, value: fn(u64
     assert!(
         (0..MANY)
             .filter(|key| is_staying(*key))
-            .all(|key| map.pin().contains_key(&key))
+            .all(|key| map.has(key))
     );
     // What is dropped full is given back, too.
     (0..MANY).for_each(insert);
@@ -80,7 +113,47 @@ fn few_of_many_take_little<V: Send + Sync + 'static>(writers: u64, value: fn(u64
 
 #[test]
 fn map_that_was_large_gives_its_memory_back() {
-    few_of_many_take_little(1, |key| key);
-    few_of_many_take_little(1, |key| [key; 8]);
-    few_of_many_take_little(9, |key| key);
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    few_of_many_take_little::<HashMap<_, _>, _>(1, |key| key);
+    few_of_many_take_little::<HashMap<_, _>, _>(1, |key| [key; 8]);
+    few_of_many_take_little::<HashMap<_, _>, _>(9, |key| key);
+}
+
+#[test]
+fn ordered_map_that_was_large_gives_its_memory_back() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    few_of_many_take_little::<BTreeMap<_, _>, _>(1, |key| key);
+    few_of_many_take_little::<BTreeMap<_, _>, _>(9, |key| key);
+}
+
+/// Entries and nodes that an ordered map has given up count against the budget of its domain: beside a
+/// reader that stays, the thread that changes the map waits once so much is unreclaimed, and not before.
+#[test]
+fn garbage_of_an_ordered_map_counts_against_the_budget() {
+    const BUDGET: u64 = 256 << 10;
+    let domain = Domain::new();
+    domain.set_budget(BUDGET as usize);
+    domain.set_stall_timeout(Duration::MAX);
+    let map = BTreeMap::new_in(&domain);
+    let reader = Reader::enter(&domain);
+    let mut entries = 0;
+    while domain.statistics().waits == 0 {
+        for _ in 0..100 {
+            // Keys of a type that hints tell nothing of, so that they are kept as fences; and entries with
+            // destructors, which count towards no quota of the thread.
+            map.pin().insert((entries, entries), Box::new(entries));
+            map.pin().remove(&(entries, entries));
+            entries += 1;
+        }
+        let pending = domain.statistics().bytes_pending;
+        assert!(pending < 2 * BUDGET, "{pending} bytes, and no wait");
+    }
+    let now = domain.statistics();
+    assert!(now.bytes_pending > BUDGET / 2, "{now:?}");
+    // Each fourteenth entry has used a leaf up.
+    assert!(now.objects_pending > entries + entries / 20, "{now:?}");
+    reader.leave();
+    domain.kvfree_barrier();
+    assert!(domain.statistics().objects_freed >= now.objects_pending);
+    assert!(map.pin().iter().next().is_none());
 }

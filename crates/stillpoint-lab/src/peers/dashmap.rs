@@ -1,6 +1,6 @@
 //! dashmap, built with its feature `inline`.
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, add};
 use crate::subject::{Peer, Registry};
 
 const PEER: Peer = Peer::new("dashmap");
@@ -27,12 +27,14 @@ impl<V: MapValue> Map<V> for DashMap<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &DashMap<V> {
+impl<V: MapValue> Lookup for &DashMap<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key).map(|value| value.number())
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &DashMap<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.insert(key, value).is_none()

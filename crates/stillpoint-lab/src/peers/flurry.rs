@@ -1,6 +1,6 @@
 //! flurry: each call pins.
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, add};
 use crate::subject::{Peer, Registry};
 
 const PEER: Peer = Peer::new("flurry");
@@ -30,12 +30,14 @@ impl<V: MapValue> Map<V> for Flurry<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &Flurry<V> {
+impl<V: MapValue> Lookup for &Flurry<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.pin().get(&key).map(V::number)
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &Flurry<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.pin().insert(key, value).is_none()

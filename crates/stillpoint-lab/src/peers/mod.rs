@@ -3,11 +3,12 @@
 
 use crate::choice::Choice;
 use crate::subject::{
-    Ability, Cache, Cell, Map, Peer, ReadSide, Reclaimer, Registry, Updater, Value,
+    Ability, Cache, Cell, Map, OrderedMap, Peer, ReadSide, Reclaimer, Registry, Updater, Value,
 };
 
 mod arc_swap;
 mod crossbeam_epoch;
+mod crossbeam_skiplist;
 mod dashmap;
 mod flurry;
 mod haphazard;
@@ -64,6 +65,7 @@ pub fn register(to: &mut impl Registry) {
     scc::register(to);
     flurry::register(to);
     std_rwlock::register(to);
+    crossbeam_skiplist::register(to);
     moka::register(to);
     quick_cache::register(to);
     tinyufo::register(to);
@@ -142,6 +144,10 @@ impl Registry for Names {
     }
 
     fn maps<M: Map<u64>>(&mut self, peer: Peer) {
+        self.note(Ability::Maps, peer.name);
+    }
+
+    fn orders<M: OrderedMap>(&mut self, peer: Peer) {
         self.note(Ability::Maps, peer.name);
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use seize::Collector;
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, add};
 use crate::subject::{Peer, Registry};
 
 const PEER: Peer = Peer::new("papaya");
@@ -44,12 +44,14 @@ impl<V: MapValue> Map<V> for Papaya<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &Papaya<V> {
+impl<V: MapValue> Lookup for &Papaya<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.pin().get(&key).map(V::number)
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &Papaya<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.pin().insert(key, value).is_none()

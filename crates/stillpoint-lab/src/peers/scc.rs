@@ -1,9 +1,9 @@
-//! scc's `HashMap`, which reads under a bucket's lock, and its `HashIndex`, which peeks without one.
-//! Both in their blocking form.
+//! scc's `HashMap`, which reads under a bucket's lock, its `HashIndex`, which peeks without one, and
+//! its `TreeIndex`, which does so in order. All in their blocking form.
 
-use scc::{Guard, HashIndex, HashMap};
+use scc::{Guard, HashIndex, HashMap, TreeIndex};
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, OrderedHandle, OrderedMap, add};
 use crate::subject::{Peer, Registry};
 
 const MAP: Peer = Peer::new("scc-hashmap");
@@ -15,6 +15,7 @@ pub fn register(to: &mut impl Registry) {
     to.maps_with_drop::<SccHashMap<_>>(MAP);
     to.maps::<SccHashIndex<_>>(INDEX);
     to.maps_with_drop::<SccHashIndex<_>>(INDEX);
+    to.orders::<SccTreeIndex>(Peer::new("scc-treeindex"));
 }
 
 /// The map.
@@ -33,12 +34,14 @@ impl<V: MapValue> Map<V> for SccHashMap<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &SccHashMap<V> {
+impl<V: MapValue> Lookup for &SccHashMap<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.read_sync(&key, |_, value| value.number())
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &SccHashMap<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.insert_sync(key, value).is_ok()
@@ -81,12 +84,14 @@ impl<V: MapValue> Map<V> for SccHashIndex<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &SccHashIndex<V> {
+impl<V: MapValue> Lookup for &SccHashIndex<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.peek_with(&key, |_, value| value.number())
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &SccHashIndex<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.insert_sync(key, value).is_ok()
@@ -110,6 +115,42 @@ impl<V: MapValue> MapHandle<V> for &SccHashIndex<V> {
     fn count_and_sum(&self) -> (u64, u64) {
         let guard = Guard::new();
         let entries = self.0.iter(&guard);
+        entries.fold((0, 0), |all, (_, value)| add(all, value))
+    }
+}
+
+/// The index in order.
+pub struct SccTreeIndex(TreeIndex<u64, u64>);
+
+impl OrderedMap for SccTreeIndex {
+    type Handle<'m> = &'m Self;
+
+    fn new() -> Self {
+        Self(TreeIndex::new())
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl Lookup for &SccTreeIndex {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.peek_with(&key, |_, value| *value)
+    }
+}
+
+impl OrderedHandle for &SccTreeIndex {
+    #[inline]
+    fn put(&mut self, key: u64, value: u64) {
+        self.0.upsert_sync(key, value);
+    }
+
+    #[inline]
+    fn scan(&self, from: u64, most: usize) -> (u64, u64) {
+        let guard = Guard::new();
+        let entries = self.0.range(from.., &guard).take(most);
         entries.fold((0, 0), |all, (_, value)| add(all, value))
     }
 }

@@ -1,11 +1,11 @@
 //! The standard library's `RwLock`, taken for reading: what a program without deferred reclamation
-//! would use. In `scale map` it is around a `HashMap` of the standard library.
+//! would use. In `scale map` it is around a `HashMap` or a `BTreeMap` of the standard library.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hint::black_box;
 use std::sync::RwLock;
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, OrderedHandle, OrderedMap, add};
 use crate::subject::{Participant, Peer, ReadSide, Registry};
 
 const PEER: Peer = Peer::new("std-rwlock");
@@ -15,6 +15,7 @@ pub fn register(to: &mut impl Registry) {
     to.reads::<StdRwLock>(PEER);
     to.maps::<Locked<_>>(PEER);
     to.maps_with_drop::<Locked<_>>(PEER);
+    to.orders::<LockedTree>(Peer::new("std-rwlock-btreemap"));
 }
 
 /// The lock that all threads share.
@@ -59,12 +60,14 @@ impl<V: MapValue> Map<V> for Locked<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &Locked<V> {
+impl<V: MapValue> Lookup for &Locked<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.read().expect(NO_PANIC).get(&key).map(V::number)
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &Locked<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         let old = self.0.write().expect(NO_PANIC).insert(key, value);
@@ -88,5 +91,41 @@ impl<V: MapValue> MapHandle<V> for &Locked<V> {
 
     fn count_and_sum(&self) -> (u64, u64) {
         self.0.read().expect(NO_PANIC).values().fold((0, 0), add)
+    }
+}
+
+/// A locked map in the order of its keys.
+pub struct LockedTree(RwLock<BTreeMap<u64, u64>>);
+
+impl OrderedMap for LockedTree {
+    type Handle<'m> = &'m Self;
+
+    fn new() -> Self {
+        Self(BTreeMap::new().into())
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl Lookup for &LockedTree {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.read().expect(NO_PANIC).get(&key).copied()
+    }
+}
+
+impl OrderedHandle for &LockedTree {
+    #[inline]
+    fn put(&mut self, key: u64, value: u64) {
+        self.0.write().expect(NO_PANIC).insert(key, value);
+    }
+
+    #[inline]
+    fn scan(&self, from: u64, most: usize) -> (u64, u64) {
+        let map = self.0.read().expect(NO_PANIC);
+        let entries = map.range(from..).take(most);
+        entries.fold((0, 0), |all, (_, value)| add(all, value))
     }
 }

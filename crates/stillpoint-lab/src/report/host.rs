@@ -90,7 +90,7 @@ impl Host {
     /// The version of the package that a subject is.
     pub fn version_of(&self, subject: &str) -> Option<&str> {
         let package = match subject {
-            "scc-hashmap" | "scc-hashindex" => "scc",
+            "scc-hashmap" | "scc-hashindex" | "scc-treeindex" => "scc",
             _ if subject.starts_with("liburcu") => "liburcu",
             _ => subject,
         };

@@ -61,9 +61,10 @@ enum Experiment {
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
     /// goes into locks
     Lru(Selection<lru::Work>),
-    /// Read, write and iterate over hash maps that threads share: time, memory, and pauses while
-    /// they grow. The scenarios with -n, and the minute-long garbage, run only if they are named;
-    /// growth, memory and many run in one round, unless they are named
+    /// Read, write and iterate over maps that threads share: time, memory, and pauses while they
+    /// grow. The scenarios with -n, the minute-long garbage, and those of ordered maps (oget, oscan,
+    /// omixed) run only if they are named; growth, memory and many run in one round, unless they are
+    /// named
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),

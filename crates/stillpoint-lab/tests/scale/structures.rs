@@ -131,6 +131,8 @@ fn map_figures(scenario: &str, subject: &str) -> (&'static [&'static str], bool)
         "drop" => (&["drop_ms"], at_once.contains(&subject)),
         "iterate" => (&["keys_per_s"], true),
         "garbage" => (&["garbage_mib"], true),
+        "oget-100000" => (&["dependent_ns", "ns_per_op"], true),
+        "oscan" => (&["ns_per_key"], true),
         _ => (&["ops_per_s"], true),
     }
 }
@@ -138,7 +140,7 @@ fn map_figures(scenario: &str, subject: &str) -> (&'static [&'static str], bool)
 /// The scenarios of `scale map`, who has a row in each, and which figures.
 #[test]
 fn map_measures_every_subject() {
-    let scenarios = "get-1000,readheavy-2,exchange-1,rapidgrow-n-grow,growth,growth-presized,memory,many,drop,iterate,garbage";
+    let scenarios = "get-1000,readheavy-2,exchange-1,rapidgrow-n-grow,growth,growth-presized,memory,many,drop,iterate,garbage,oget-100000,oscan,omixed-2";
     let (run, json) = with_json(&format!(
         "scale map --rounds 1 --threads 3 --capacity-log2 12 --divide 1000 --garbage-s 1 --scenarios {scenarios}"
     ));
@@ -158,7 +160,8 @@ fn map_measures_every_subject() {
                 .eq(cases),
             "{scenario}"
         );
-        assert!(rows.len() >= 7, "{scenario}");
+        let subjects = if scenario.starts_with('o') { 5 } else { 7 };
+        assert!(rows.len() >= subjects, "{scenario}");
         for row in rows {
             let metrics = row["metrics"].as_object().expect("metrics is an object");
             let (figures, is_sure) = map_figures(scenario, text(row, "subject"));

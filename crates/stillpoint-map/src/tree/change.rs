@@ -284,7 +284,7 @@ impl Tree {
     }
 
     fn is_unchanged(place: &Place<'_>) -> bool {
-        // An order that was changed never comes back: slots are used once.
+        // Slots are filled once, so the same order is the same keys, also if others came and went between.
         place.leaf.order() == place.order && place.generation == fork::process().generation()
     }
 
@@ -315,12 +315,13 @@ impl Tree {
             level -= 1;
             let step = path.step(level);
             let (parent, at) = (step.node, first.take().unwrap_or(step.at));
-            if !held.lock(&parent.get().gate)
-                || parent.child(at) != old[0]
-                || parent.child(at + count - 1) != old[1]
-            {
+            if !held.lock(&parent.get().gate) {
                 return Err(Refused::Changed);
             }
+            // All of them are locked and alive, so they are where the path has found them: what replaces a
+            // child marks it as dead, and what moves one replaces its parent.
+            debug_assert_eq!(parent.child(at), old[0]);
+            debug_assert_eq!(parent.child(at + count - 1), old[1]);
             if count == 1
                 && let New::One(node) = new
             {
@@ -368,9 +369,7 @@ impl Tree {
             }
         };
         held.lock(&self.gate);
-        if self.root() != old[0] {
-            return Err(Refused::Changed);
-        }
+        debug_assert_eq!(self.root(), old[0]);
         self.set_root(root);
         Ok(())
     }

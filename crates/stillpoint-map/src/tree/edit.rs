@@ -1,11 +1,12 @@
-//! The methods of `BTreeMap` that change it.
+//! The methods of `BTreeMap` that insert and remove. [`super::compute`] has those that change what they
+//! find.
 
 use super::{
+    alter::{Inserted, NotInserted, no_memory},
     map::BTreeMap,
-    store::{Inserted, NotInserted, no_memory},
 };
-use crate::outcome::{Compute, OccupiedError, Operation};
-use std::{borrow::Borrow, convert::Infallible};
+use crate::outcome::OccupiedError;
+use std::borrow::Borrow;
 use stillpoint::Section;
 
 impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
@@ -91,6 +92,13 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// `make` is not called if the key is found at once. If another thread inserts it meanwhile, what
     /// `make` has returned is dropped.
     ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::new();
+    /// let map = map.pin();
+    /// assert_eq!(map.try_insert_with(1, || "one"), Ok(&"one"));
+    /// assert_eq!(map.try_insert_with(1, || "two"), Err(&"one"));
+    /// ```
+    ///
     /// # Errors
     ///
     /// The value that is in the map.
@@ -116,6 +124,12 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
 
     /// Returns the value of a key: `value` if there was none. Otherwise as
     /// [`try_insert_with`](Self::try_insert_with).
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::new();
+    /// assert_eq!(map.pin().get_or_insert("a", 1), &1);
+    /// assert_eq!(map.pin().get_or_insert("a", 2), &1);
+    /// ```
     ///
     /// # Panics
     ///
@@ -148,191 +162,6 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             .unwrap_or_else(|current| current)
     }
 
-    /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
-    /// if there is no such key. Otherwise as [`insert`](Self::insert).
-    ///
-    /// `update` is called again if another thread has changed the entry meanwhile.
-    ///
-    /// ```
-    /// let map = stillpoint_map::BTreeMap::from([("a", 1)]);
-    /// let map = map.pin();
-    /// assert_eq!(map.update("a", |number| number + 1), Some(&2));
-    /// assert_eq!(map.update("b", |number| number + 1), None);
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update<'g>(
-        &'g self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        guard: &'g impl Section,
-    ) -> Option<&'g V> {
-        let operation = |entry: Option<(&K, &V)>| match entry {
-            Some((_, value)) => Operation::Insert(update(value)),
-            None => Operation::Abort(()),
-        };
-        match self.compute(key, operation, guard) {
-            Compute::Updated {
-                new: (_, value), ..
-            } => Some(value),
-            _ => None,
-        }
-    }
-
-    /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
-    /// new value. Otherwise as [`update`](Self::update).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert<'g>(
-        &'g self,
-        key: K,
-        update: impl FnMut(&V) -> V,
-        value: V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        self.update_or_insert_with(key, update, || value, guard)
-    }
-
-    /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns.
-    /// Returns the new value. Otherwise as [`update`](Self::update).
-    ///
-    /// ```
-    /// let words = stillpoint_map::BTreeMap::new();
-    /// for word in ["to", "be", "or", "not", "to", "be"] {
-    ///     words.pin().update_or_insert_with(word, |count| count + 1, || 1);
-    /// }
-    /// assert!(words.pin().iter().eq([(&"be", &2), (&"not", &1), (&"or", &1), (&"to", &2)]));
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert_with<'g>(
-        &'g self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        let (mut make, mut made) = (Some(make), None);
-        let operation = |entry: Option<(&K, &V)>, refused: Option<V>| {
-            Operation::<V, Infallible>::Insert(match entry {
-                Some((_, value)) => {
-                    // `make` runs once: what it has made is kept until it is inserted.
-                    made = refused.or(made.take());
-                    update(value)
-                }
-                None => refused
-                    .or(made.take())
-                    .or_else(|| make.take().map(|make| make()))
-                    .expect("what was made and not inserted is refused"),
-            })
-        };
-        match self.compute_again(key, operation, guard) {
-            Compute::Updated {
-                new: (_, value), ..
-            }
-            | Compute::Inserted(_, value) => value,
-            Compute::Removed(..) => unreachable!("it always inserts"),
-            Compute::Aborted(never) => match never {},
-        }
-    }
-
-    /// Inserts, replaces, removes or leaves the entry of a key, as `compute` says, which gets the
-    /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
-    ///
-    /// All of it is one atomic operation: `compute` is called again if another thread has changed
-    /// the entry meanwhile.
-    ///
-    /// ```
-    /// use stillpoint_map::{BTreeMap, Compute, Operation};
-    ///
-    /// let stock = BTreeMap::from([("apple", 1)]);
-    /// let stock = stock.pin();
-    /// let take = |entry: Option<(&&str, &u32)>| match entry {
-    ///     None => Operation::Abort("sold out"),
-    ///     Some((_, 1)) => Operation::Remove,
-    ///     Some((_, number)) => Operation::Insert(number - 1),
-    /// };
-    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple", &1));
-    /// assert_eq!(stock.compute("apple", take), Compute::Aborted("sold out"));
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
-    #[track_caller]
-    pub fn compute<'g, T>(
-        &'g self,
-        key: K,
-        mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-        guard: &'g impl Section,
-    ) -> Compute<'g, K, V, T> {
-        self.compute_again(key, |entry, _| compute(entry), guard)
-    }
-
-    /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
-    /// since the last call, because another thread had inserted the key.
-    #[track_caller]
-    fn compute_again<'g, T>(
-        &'g self,
-        mut key: K,
-        mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
-        guard: &'g impl Section,
-    ) -> Compute<'g, K, V, T> {
-        let mut not_inserted = None;
-        loop {
-            let at = self.store.locate(&key, guard);
-            let found = at.as_ref().and_then(|at| at.found());
-            let pair = found.map(|found| found.pair());
-            match (compute(pair, not_inserted.take()), at, found) {
-                (Operation::Abort(with), ..) => return Compute::Aborted(with),
-                (Operation::Remove, Some(at), Some(found)) => {
-                    if self.store.remove(at, guard) {
-                        let (key, value) = found.pair();
-                        return Compute::Removed(key, value);
-                    }
-                }
-                (Operation::Remove, ..) => panic!(
-                    "`Operation::Remove` for a key that is not there: return `Abort` for `None`"
-                ),
-                (Operation::Insert(value), Some(at), Some(old)) => {
-                    let new = self.store.new_entry(key, value);
-                    match self.store.replace(at, new, guard) {
-                        Ok(new) => {
-                            return Compute::Updated {
-                                old: old.pair(),
-                                new: new.pair(),
-                            };
-                        }
-                        Err(refused) => key = refused.into_pair().0,
-                    }
-                }
-                (Operation::Insert(value), ..) => {
-                    let new = self.store.new_entry(key, value);
-                    match self.store.insert(new, false, guard) {
-                        Ok(inserted) => {
-                            let (key, value) = inserted.new.pair();
-                            return Compute::Inserted(key, value);
-                        }
-                        Err(NotInserted::Occupied(_, new)) => {
-                            let refused = new.into_pair();
-                            (key, not_inserted) = (refused.0, Some(refused.1));
-                        }
-                        Err(NotInserted::NoMemory(_)) => no_memory(),
-                    }
-                }
-            }
-        }
-    }
-
     /// Removes an entry, and returns its value.
     ///
     /// The value stays valid for the section, and is then dropped, on the domain's service thread.
@@ -359,6 +188,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
 
     /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
     ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(1, "a")]);
+    /// assert_eq!(map.pin().remove_entry(&1), Some((&1, &"a")));
+    /// ```
+    ///
     /// # Panics
     ///
     /// If the guard is of another domain.
@@ -377,6 +211,14 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     ///
     /// All of it is one atomic operation: `condition` is called again if another thread has changed
     /// the entry meanwhile.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([("a", 1)]);
+    /// let map = map.pin();
+    /// assert_eq!(map.remove_if("a", |_, number| *number > 1), Err((&"a", &1)));
+    /// assert_eq!(map.remove_if("a", |_, number| *number == 1), Ok(Some((&"a", &1))));
+    /// assert_eq!(map.remove_if("a", |_, _| true), Ok(None));
+    /// ```
     ///
     /// # Errors
     ///
@@ -434,6 +276,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
 
     /// Removes the last entry, and returns it. Otherwise as [`pop_first`](Self::pop_first).
     ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert_eq!(map.pin().pop_last(), Some((&2, &"b")));
+    /// ```
+    ///
     /// # Panics
     ///
     /// If the guard is of another domain.
@@ -486,6 +333,12 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
 
     /// Removes the entries one by one, as [`retain`](Self::retain) does. What other threads insert
     /// or replace meanwhile may stay.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// map.pin().clear();
+    /// assert!(map.is_empty());
+    /// ```
     ///
     /// # Panics
     ///

@@ -11,14 +11,18 @@
 //! | `merge` | merges |
 //! | `hint` | numbers in the order of keys |
 //! | `entry` | a key and its value |
-//! | `store` | a tree with types, in a domain |
+//! | `store`, `alter` | a tree with types, in a domain, and its changes |
 //! | `owned` | the entries of a map that was given up |
 //! | `walk`, `cursor` | walks, without types and with them |
-//! | `map`, `edit`, `pinned`, `iter`, `traits` | the interface |
+//! | `map`, `edit`, `compute`, `pinned`, `iter`, `traits` | the interface |
 //!
 //! Reasons are in `docs/design/026-ordered-map.md`.
 
+#[cfg(not(stillpoint_loom))]
+mod alter;
 mod change;
+#[cfg(not(stillpoint_loom))]
+mod compute;
 mod core;
 #[cfg(not(stillpoint_loom))]
 mod cursor;

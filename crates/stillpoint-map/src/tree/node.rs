@@ -180,7 +180,9 @@ impl Leaf {
     pub fn entry(&self, slot: usize) -> NonNull<Head> {
         // Acquire, pairs with `replace`: the entry is complete.
         let entry = self.entries[slot].load(Ordering::Acquire);
-        debug_assert!(!entry.is_null());
+        if cfg!(any(debug_assertions, stillpoint_loom)) {
+            assert!(!entry.is_null(), "an order has a slot that is not filled");
+        }
         // SAFETY: an order has the slot, so it was filled before (`put`), and is never emptied.
         unsafe { NonNull::new_unchecked(entry) }
     }
@@ -197,7 +199,7 @@ impl Leaf {
 
     /// Replaces an entry. Under the lock.
     pub fn replace(&self, slot: usize, entry: NonNull<Head>) {
-        // Release, pairs with `entry`: it is complete.
+        // Release, pairs with `entry`: it is complete. A read-modify-write, as `fence_change` comes behind it.
         self.entries[slot].swap(entry.as_ptr(), Ordering::Release);
     }
 
@@ -289,8 +291,8 @@ impl Inner {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node(pub *mut ());
 
-/// A node that was found, or the tree, for as long as `'t`. A reference would not do: from one that
-/// is made of it a node must not be freed.
+/// A node that was found, or the tree: its pointer, as it was allocated, valid for `'t`. A node is
+/// retired by this pointer. A reference would not do: what is made of one may not free.
 #[derive(Debug)]
 pub struct Shared<'t, T> {
     pointer: NonNull<T>,

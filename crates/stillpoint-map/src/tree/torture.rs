@@ -1,2 +1,5 @@
-//! For the torture program alone.
-pub use super::store::{Inserted, Ordered};
+//! For the torture program and tests alone.
+pub use super::{
+    alter::{Inserted, NotInserted},
+    store::Ordered,
+};

@@ -101,12 +101,23 @@ impl<K, V> IntoIterator for BTreeMap<K, V> {
 }
 
 impl<K, V> BTreeMap<K, V> {
-    /// Returns the keys of the map, in order, which is given up.
+    /// Returns the keys of the map, in order, which is given up. The values are dropped at once.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert!(map.into_keys().eq([1, 2]));
+    /// ```
     pub fn into_keys(self) -> IntoKeys<K, V> {
         IntoKeys(self.into_iter())
     }
 
-    /// Returns the values of the map, in the order of their keys, which is given up.
+    /// Returns the values of the map, in the order of their keys, which is given up. The keys are dropped
+    /// at once.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert!(map.into_values().eq(["a", "b"]));
+    /// ```
     pub fn into_values(self) -> IntoValues<K, V> {
         IntoValues(self.into_iter())
     }

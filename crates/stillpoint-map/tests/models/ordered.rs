@@ -4,6 +4,9 @@ use std::{collections::BTreeMap as Std, fmt::Debug, ops::Bound};
 use stillpoint::Domain;
 use stillpoint_map::{BTreeMap, BTreeMapRef};
 
+/// Keys of a step that inserts or removes many.
+const MANY: u16 = if cfg!(miri) { 30 } else { 300 };
+
 /// A step: what is done, and two keys.
 pub type Step = (u8, u16, u16);
 
@@ -64,13 +67,13 @@ fn run<K: Key>(program: &[Step]) {
             }
             3 => assert_eq!(map.remove(&K::of(key)).cloned(), model.remove(&K::of(key))),
             4 => {
-                for key in low..high.min(low + 300) {
+                for key in low..high.min(low + MANY) {
                     let old = map.insert(K::of(key), value());
                     assert_eq!(old.cloned(), model.insert(K::of(key), value()));
                 }
             }
             5 => {
-                for key in (low..high.min(low + 300)).rev() {
+                for key in (low..high.min(low + MANY)).rev() {
                     assert_eq!(map.remove(&K::of(key)).cloned(), model.remove(&K::of(key)));
                 }
             }

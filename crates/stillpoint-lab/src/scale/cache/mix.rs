@@ -11,12 +11,12 @@
 use anyhow::Result;
 
 use super::Work;
-use super::generate::Zipf;
 use super::replay::Counted;
 use super::twitter::{CLUSTERS, Cluster};
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
 use crate::scale::map::keys::key;
+use crate::scale::map::zipf::Zipf;
 
 /// All requests.
 const REQUESTS: usize = 3_000_000;

@@ -15,9 +15,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, ensure};
 
 use super::Work;
-use super::generate::Zipf;
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
+use crate::scale::map::zipf::Zipf;
 use crate::scale::spawn;
 
 const SLICES: usize = 5;

@@ -9,13 +9,13 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use super::Work;
-use super::generate::Zipf;
 use super::replay::Counted;
 use super::weight::beyond_entry;
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
 use crate::scale::map::keys::key;
 use crate::scale::map::weight::settle;
+use crate::scale::map::zipf::Zipf;
 
 const TENANTS: usize = 10_000;
 

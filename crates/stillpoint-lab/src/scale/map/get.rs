@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::keys::{Numbers, key};
-use crate::map::{Map, MapHandle};
+use crate::map::{Lookup, Map, MapHandle, OrderedHandle, OrderedMap};
 use crate::run::Sample;
 
 const SLICES: usize = 5;
@@ -19,17 +19,32 @@ const SLICES: usize = 5;
 /// Reads of one slice.
 const READS: usize = 1 << 18;
 
+/// Measures a hash map.
 pub fn measure<M: Map<u64>>(entries: usize) -> Result<Sample> {
     let map: &M = super::leak(entries);
     let mut handle = map.handle(1);
-    fill(&mut handle, entries);
+    fill(entries, |key, value| {
+        handle.insert(key, value);
+    });
+    of_filled(&handle, entries)
+}
+
+/// Measures a map in the order of its keys.
+pub fn measure_ordered<M: OrderedMap>(entries: usize) -> Result<Sample> {
+    let map: &M = super::leak_ordered();
+    let mut handle = map.handle();
+    fill(entries, |key, value| handle.put(key, value));
+    of_filled(&handle, entries)
+}
+
+fn of_filled(handle: &impl Lookup, entries: usize) -> Result<Sample> {
     let is_found = |number| handle.get(key(number)).is_some();
     ensure!((0..entries as u64).all(is_found), "a key is not found");
 
     let mut numbers = Numbers::of(1);
-    let independent = best(|| independent(&handle, entries, &mut numbers));
+    let independent = best(|| independent(handle, entries, &mut numbers));
     let mut at = key(0);
-    let dependent = best(|| dependent(&handle, &mut at));
+    let dependent = best(|| dependent(handle, &mut at));
     Ok(super::sample([
         ("ns_per_op", independent),
         ("dependent_ns", dependent),
@@ -37,12 +52,12 @@ pub fn measure<M: Map<u64>>(entries: usize) -> Result<Sample> {
 }
 
 /// One cycle of all keys, at random.
-fn fill(handle: &mut impl MapHandle<u64>, entries: usize) {
+fn fill(entries: usize, mut insert: impl FnMut(u64, u64)) {
     let mut order: Vec<u32> = (0..entries as u32).collect();
     fastrand::Rng::with_seed(1).shuffle(&mut order);
     let next = order.iter().skip(1).chain(order.first());
     for (&number, &next) in order.iter().zip(next) {
-        handle.insert(key(number.into()), key(next.into()));
+        insert(key(number.into()), key(next.into()));
     }
 }
 
@@ -53,7 +68,7 @@ fn best(mut slice: impl FnMut() -> Duration) -> f64 {
 }
 
 #[inline(never)]
-fn independent(handle: &impl MapHandle<u64>, entries: usize, numbers: &mut Numbers) -> Duration {
+fn independent(handle: &impl Lookup, entries: usize, numbers: &mut Numbers) -> Duration {
     let begun = Instant::now();
     let mut sum = 0_u64;
     for _ in 0..READS {
@@ -65,7 +80,7 @@ fn independent(handle: &impl MapHandle<u64>, entries: usize, numbers: &mut Numbe
 }
 
 #[inline(never)]
-fn dependent(handle: &impl MapHandle<u64>, at: &mut u64) -> Duration {
+fn dependent(handle: &impl Lookup, at: &mut u64) -> Duration {
     let begun = Instant::now();
     for _ in 0..READS {
         *at = handle.get(*at).unwrap_or_default();
@@ -83,7 +98,9 @@ mod tests {
     fn entries_are_one_cycle() {
         let map = Limit::<u64>::with_capacity(100);
         let mut handle = map.handle(1);
-        fill(&mut handle, 100);
+        fill(100, |key, value| {
+            handle.insert(key, value);
+        });
         let next = |at: &u64| handle.get(*at);
         let cycle = std::iter::successors(Some(key(0)), next).skip(1);
         assert_eq!(cycle.take_while(|&at| at != key(0)).count(), 99);

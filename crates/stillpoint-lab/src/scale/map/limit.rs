@@ -1,11 +1,12 @@
 //! hashbrown without any synchronization: each handle is a map of its own, with its share of the
-//! capacity.
+//! capacity. Where maps are ordered, std's `BTreeMap`.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use hashbrown::HashMap;
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, OrderedHandle, OrderedMap, add};
 
 /// The capacity of all handles together.
 pub struct Limit<V> {
@@ -44,12 +45,14 @@ impl<V: MapValue> Map<V> for Limit<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for Unshared<V> {
+impl<V: MapValue> Lookup for Unshared<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.get(&key).map(V::number)
     }
+}
 
+impl<V: MapValue> MapHandle<V> for Unshared<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.insert(key, value).is_none()
@@ -70,5 +73,45 @@ impl<V: MapValue> MapHandle<V> for Unshared<V> {
 
     fn count_and_sum(&self) -> (u64, u64) {
         self.0.values().fold((0, 0), add)
+    }
+}
+
+/// Maps in the order of their keys, of a thread each.
+pub struct OrderedLimit;
+
+/// A thread's.
+pub struct UnsharedTree(BTreeMap<u64, u64>);
+
+impl OrderedMap for OrderedLimit {
+    const IS_SHARED: bool = false;
+
+    type Handle<'m> = UnsharedTree;
+
+    fn new() -> Self {
+        Self
+    }
+
+    fn handle(&self) -> UnsharedTree {
+        UnsharedTree(BTreeMap::new())
+    }
+}
+
+impl Lookup for UnsharedTree {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.get(&key).copied()
+    }
+}
+
+impl OrderedHandle for UnsharedTree {
+    #[inline]
+    fn put(&mut self, key: u64, value: u64) {
+        self.0.insert(key, value);
+    }
+
+    #[inline]
+    fn scan(&self, from: u64, most: usize) -> (u64, u64) {
+        let entries = self.0.range(from..).take(most);
+        entries.fold((0, 0), |all, (_, value)| add(all, value))
     }
 }

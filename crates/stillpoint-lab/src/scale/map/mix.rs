@@ -6,18 +6,16 @@
 //!
 //! A map that gives a wrong answer fails the measurement.
 
-use std::sync::Barrier;
-use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::Result;
 
 use super::keys::key;
+use super::together::together;
 use super::{Work, weight};
 use crate::map::{Map, MapHandle};
 use crate::run::Sample;
 use crate::scale::memory::Watch;
-use crate::scale::spawn;
 
 /// Operations in a hundred.
 #[derive(Clone, Copy)]
@@ -239,40 +237,16 @@ impl<'e, H: MapHandle<u64>> Worker<'e, H> {
 }
 
 /// Runs the mix on a filled map; `work` is what each thread does.
-fn run<'m, M: Map<u64>, T: Send>(
+fn run<'m, M: Map<u64>, T>(
     map: &'m M,
     extent: &Extent,
     filled: impl FnOnce() -> Result<T>,
     work: impl Fn(&mut Worker<'_, M::Handle<'m>>) + Sync,
 ) -> Result<(Duration, T)> {
-    let ready = Barrier::new(extent.threads + 1);
-    let start = Barrier::new(extent.threads + 1);
-    std::thread::scope(|scope| {
-        let thread = |number| {
-            let (ready, start, work) = (&ready, &start, &work);
-            spawn(Builder::new(), scope, move || {
-                let mut worker = Worker::new(extent, map.handle(extent.threads), number);
-                ready.wait();
-                start.wait();
-                let begun = Instant::now();
-                work(&mut worker);
-                (begun, Instant::now(), worker.wrong)
-            })
-        };
-        let threads: Vec<_> = (0..extent.threads).map(thread).collect();
-        ready.wait();
-        let before = filled();
-        start.wait();
-        let ended: Vec<_> = threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
-            .collect::<Result<_>>()?;
-        let wrong: usize = ended.iter().map(|(.., wrong)| wrong).sum();
-        ensure!(wrong == 0, "{wrong} wrong answers");
-        let begun = ended.iter().map(|&(begun, ..)| begun).min();
-        let last = ended.iter().map(|&(_, last, _)| last).max();
-        let (begun, last) = begun.zip(last).context("no thread ran")?;
-        Ok((last - begun, before?))
+    let make = |number| Worker::new(extent, map.handle(extent.threads), number);
+    together(extent.threads, make, filled, |worker| {
+        work(worker);
+        worker.wrong
     })
 }
 
@@ -318,6 +292,7 @@ pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::map::Lookup;
     use crate::scale::map::SCENARIOS;
     use crate::scale::map::limit::{Limit, Unshared};
 
@@ -346,11 +321,13 @@ mod tests {
     /// Forgets each hundredth key.
     struct Forgetful(Unshared<u64>, usize);
 
-    impl MapHandle<u64> for Forgetful {
+    impl Lookup for Forgetful {
         fn get(&self, key: u64) -> Option<u64> {
             self.0.get(key)
         }
+    }
 
+    impl MapHandle<u64> for Forgetful {
         fn insert(&mut self, key: u64, value: u64) -> bool {
             self.1 += 1;
             self.1.is_multiple_of(100) || self.0.insert(key, value)

@@ -1,8 +1,9 @@
-//! `stillpoint scale map`: concurrent hash maps from `u64` to `u64`.
+//! `stillpoint scale map`: concurrent maps from `u64` to `u64`, hash maps and ordered ones.
 //!
-//! All maps hash with `foldhash::fast` and allocate from the system's allocator; each call enters
+//! All hash maps hash with `foldhash::fast` and allocate from the system's allocator; each call enters
 //! and leaves what its map protects readers with. The limit is hashbrown without any
-//! synchronization, a map for each thread where there are several.
+//! synchronization, a map for each thread where there are several. Where maps are ordered it is std's
+//! `BTreeMap`.
 //!
 //! | scenarios | figures | |
 //! |---|---|---|
@@ -13,6 +14,9 @@
 //! | `drop` | `drop_ms` | [`idle`]: until a removed value is dropped, while no thread uses the map |
 //! | `iterate` | `keys_per_s` | [`idle`]: one thread visits all entries |
 //! | `garbage` | `garbage_mib` | [`mix`]: the most memory that came on top of the filled map in a minute of `exchange` on two threads |
+//! | `oget-N` | as `get-N` | [`get`]: of N entries of an ordered map |
+//! | `oscan` | `ns_per_key` | [`ordered`]: a hundred entries from a random key on |
+//! | `omixed-2` | `ops_per_s` | [`ordered`]: reads and replaced values, half and half, on two threads |
 
 use anyhow::Result;
 use clap::Args;
@@ -20,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use crate::choice::PossibleValues;
-use crate::map::{Counted, Map};
+use crate::map::{Counted, Map, OrderedMap};
 use crate::output::Metric;
 use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
@@ -32,8 +36,11 @@ mod idle;
 pub mod keys;
 mod limit;
 mod mix;
+mod ordered;
 mod ours;
+mod together;
 pub mod weight;
+pub mod zipf;
 
 /// The scenarios, in the table's order.
 const SCENARIOS: &[&str] = &[
@@ -65,6 +72,10 @@ const SCENARIOS: &[&str] = &[
     "drop",
     "iterate",
     "garbage",
+    "oget-100000",
+    "oget-2000000",
+    "oscan",
+    "omixed-2",
 ];
 
 /// What the work depends on.
@@ -82,8 +93,8 @@ pub struct Work {
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     garbage_s: u32,
 
-    /// Divide the entries of growth (16 million), memory (2 million) and iterate (a million), and
-    /// the maps of many (a million), for a quick look
+    /// Divide the entries of growth (16 million), memory (2 million), iterate and oscan (a million),
+    /// and the maps of many (a million), for a quick look
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     divide: u32,
 }
@@ -98,10 +109,10 @@ impl Work {
 impl super::Work for Work {
     const NAME: &'static str = "map";
 
-    const SHOWS: &'static str = "What hash maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
+    const SHOWS: &'static str = "What maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
         is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash", "hash-inline"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash", "hash-inline", "btree"]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_map);
 
@@ -115,6 +126,10 @@ impl super::Work for Work {
         "exchange-n-grow",
         "rapidgrow-n-grow",
         "garbage",
+        "oget-100000",
+        "oget-2000000",
+        "oscan",
+        "omixed-2",
     ];
 
     // They take long, or find the same in each round.
@@ -170,6 +185,10 @@ impl super::Work for Work {
             decimals: 0,
         },
         Metric {
+            name: "ns_per_key",
+            decimals: 1,
+        },
+        Metric {
             name: "garbage_mib",
             decimals: 1,
         },
@@ -182,6 +201,7 @@ impl super::Work for Work {
         let limit = Peer::new("limit");
         found.maps::<limit::Limit<_>>(limit);
         found.maps_with_drop::<limit::Limit<_>>(limit);
+        found.orders::<limit::OrderedLimit>(limit);
         found.0
     }
 }
@@ -229,6 +249,20 @@ impl Registry for Subjects {
         self.add(peer, "drop", |_| idle::until_dropped::<M>());
     }
 
+    fn orders<M: OrderedMap>(&mut self, peer: Peer) {
+        for (scenario, entries) in [("oget-100000", 100_000), ("oget-2000000", 2_000_000)] {
+            self.add(peer, scenario, move |_| get::measure_ordered::<M>(entries));
+        }
+        self.add(peer, "oscan", ordered::scan::<M>);
+        for scenario in SCENARIOS {
+            if let Some(threads) = ordered::threads_of(scenario) {
+                self.add(peer, scenario, move |work| {
+                    ordered::mixed::<M>(work, threads)
+                });
+            }
+        }
+    }
+
     fn empty_maps<M: 'static>(&mut self, peer: Peer, make: fn() -> M) {
         self.add(peer, "many", move |work| weight::of_empty(work, make));
     }
@@ -238,6 +272,11 @@ impl Registry for Subjects {
 /// of entries takes longer than some of those.
 fn leak<V, M: Map<V>>(capacity: usize) -> &'static M {
     Box::leak(Box::new(M::with_capacity(capacity)))
+}
+
+/// The same of an ordered one.
+fn leak_ordered<M: OrderedMap>() -> &'static M {
+    Box::leak(Box::new(M::new()))
 }
 
 fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {

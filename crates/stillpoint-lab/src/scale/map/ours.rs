@@ -1,8 +1,8 @@
 //! The library's maps, in the global domain; each call is a section.
 
-use stillpoint_map::{CopyMap, HashMap};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap};
 
-use crate::map::{BuildHasher, Map, MapHandle, MapValue, add};
+use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, OrderedHandle, OrderedMap, add};
 use crate::subject::{Peer, Registry};
 
 /// What they take part in.
@@ -11,6 +11,7 @@ pub fn register(to: &mut impl Registry) {
     to.maps::<Hash<_>>(hash);
     to.maps_with_drop::<Hash<_>>(hash);
     to.maps::<Inline>(Peer::new("stillpoint").variant("hash-inline"));
+    to.orders::<Tree>(Peer::new("stillpoint").variant("btree"));
 }
 
 /// The map of entries that never move.
@@ -29,12 +30,14 @@ impl<V: MapValue> Map<V> for Hash<V> {
     }
 }
 
-impl<V: MapValue> MapHandle<V> for &Hash<V> {
+impl<V: MapValue> Lookup for &Hash<V> {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.pin().get(&key).map(V::number)
     }
+}
 
+impl<V: MapValue> MapHandle<V> for &Hash<V> {
     #[inline]
     fn insert(&mut self, key: u64, value: V) -> bool {
         self.0.pin().insert(key, value).is_none()
@@ -72,12 +75,14 @@ impl Map<u64> for Inline {
     }
 }
 
-impl MapHandle<u64> for &Inline {
+impl Lookup for &Inline {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         self.0.pin().get(&key)
     }
+}
 
+impl MapHandle<u64> for &Inline {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) -> bool {
         self.0.pin().insert(key, value).is_none()
@@ -97,5 +102,41 @@ impl MapHandle<u64> for &Inline {
         let pinned = self.0.pin();
         let values = pinned.values();
         values.fold((0, 0), |sum, value| add(sum, &value))
+    }
+}
+
+/// The map in the order of its keys.
+pub struct Tree(BTreeMap<u64, u64>);
+
+impl OrderedMap for Tree {
+    type Handle<'m> = &'m Self;
+
+    fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    fn handle(&self) -> &Self {
+        self
+    }
+}
+
+impl Lookup for &Tree {
+    #[inline]
+    fn get(&self, key: u64) -> Option<u64> {
+        self.0.pin().get(&key).copied()
+    }
+}
+
+impl OrderedHandle for &Tree {
+    #[inline]
+    fn put(&mut self, key: u64, value: u64) {
+        self.0.pin().insert(key, value);
+    }
+
+    #[inline]
+    fn scan(&self, from: u64, most: usize) -> (u64, u64) {
+        let map = self.0.pin();
+        let entries = map.range(from..).take(most);
+        entries.fold((0, 0), |all, (_, value)| add(all, value))
     }
 }

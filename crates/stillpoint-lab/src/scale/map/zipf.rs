@@ -1,0 +1,116 @@
+//! Keys of which some are requested more than others: the same ones in each run.
+
+use super::keys::key;
+
+/// Ranks from 0, of which the one of rank k is requested as often as 1 / (k + 1) to the power of
+/// the exponent says. Sampled by rejection from the inverted integral (Hörmann and Derflinger,
+/// "Rejection-inversion to generate variates from monotone discrete distributions", 1996), so that
+/// it needs no table.
+pub struct Zipf {
+    exponent: f64,
+    ranks: f64,
+    /// The integral below the first rank and up to the last.
+    ends: (f64, f64),
+    /// A rank so close to its point is always taken.
+    near: f64,
+    random: fastrand::Rng,
+}
+
+impl Zipf {
+    /// Of so many ranks, at least one. With the exponent 0 all are requested alike.
+    pub fn new(ranks: u64, exponent: f64, seed: u64) -> Self {
+        let mut zipf = Self {
+            exponent,
+            ranks: ranks.max(1) as f64,
+            ends: (0.0, 0.0),
+            near: 0.0,
+            random: fastrand::Rng::with_seed(seed),
+        };
+        zipf.ends = (zipf.integral(1.5) - 1.0, zipf.integral(zipf.ranks + 0.5));
+        zipf.near = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
+        zipf
+    }
+
+    fn weight(&self, at: f64) -> f64 {
+        at.powf(-self.exponent)
+    }
+
+    fn integral(&self, to: f64) -> f64 {
+        let power = 1.0 - self.exponent;
+        if power.abs() < 1e-9 {
+            to.ln()
+        } else {
+            (power * to.ln()).exp_m1() / power
+        }
+    }
+
+    fn inverse(&self, integral: f64) -> f64 {
+        let power = 1.0 - self.exponent;
+        if power.abs() < 1e-9 {
+            integral.exp()
+        } else {
+            ((power * integral).max(-1.0).ln_1p() / power).exp()
+        }
+    }
+
+    /// The next rank.
+    pub fn rank(&mut self) -> u64 {
+        loop {
+            let (first, last) = self.ends;
+            let sampled = last + self.random.f64() * (first - last);
+            let point = self.inverse(sampled);
+            let rank = point.round().clamp(1.0, self.ranks);
+            if rank - point <= self.near || sampled >= self.integral(rank + 0.5) - self.weight(rank)
+            {
+                return rank as u64 - 1;
+            }
+        }
+    }
+
+    /// The next key: that of the rank, at no regular distance.
+    pub fn key(&mut self) -> u64 {
+        key(self.rank())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often each of ten ranks is requested.
+    fn frequencies(exponent: f64) -> [f64; 10] {
+        const REQUESTS: usize = 200_000;
+        let mut zipf = Zipf::new(10, exponent, 1);
+        let mut counts = [0; 10];
+        for _ in 0..REQUESTS {
+            counts[zipf.rank() as usize] += 1;
+        }
+        counts.map(|count| f64::from(count) / REQUESTS as f64)
+    }
+
+    #[test]
+    fn ranks_are_as_frequent_as_the_law_says() {
+        for exponent in [0.0, 0.3, 0.99, 1.0, 1.2, 2.7] {
+            let weight = |rank: usize| (rank as f64 + 1.0).powf(-exponent);
+            let all: f64 = (0..10).map(weight).sum();
+            for (rank, frequency) in frequencies(exponent).into_iter().enumerate() {
+                let expected = weight(rank) / all;
+                assert!(
+                    (frequency - expected).abs() < 0.005,
+                    "{exponent}, {rank}: {frequency}, not {expected}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_keys_and_another_gives_others() {
+        let keys = |seed| {
+            let mut zipf = Zipf::new(1_000, 0.99, seed);
+            (0..100).map(|_| zipf.key()).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(1), keys(1));
+        assert_ne!(keys(1), keys(2));
+        assert!(Zipf::new(1, 2.0, 1).rank() == 0);
+    }
+}

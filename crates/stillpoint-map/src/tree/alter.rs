@@ -1,0 +1,290 @@
+//! Changes of a tree with types: entries are put in, replaced, taken out and retired, with memory for
+//! them.
+
+use super::{
+    change::Refused,
+    core::Reclaim,
+    entry::{Entry, Found, NewEntry},
+    hint,
+    merge::FEW,
+    node::{Head, Inner, Leaf, Node},
+    spare::Spares,
+    store::{At, Ordered, sought},
+};
+use crate::{slab::has_slots, store::Policy};
+use std::{
+    alloc::{Layout, handle_alloc_error},
+    marker::PhantomData,
+    mem::needs_drop,
+    ops::ControlFlow,
+    ptr::NonNull,
+};
+use stillpoint::{Domain, Section, internal};
+
+/// What an insert has done.
+#[derive(Debug)]
+pub struct Inserted<'g, K, V> {
+    /// The entry that is in the map now.
+    pub new: Found<'g, K, V>,
+    /// What it has replaced.
+    pub old: Option<Found<'g, K, V>>,
+}
+
+/// An entry that was not put in.
+#[derive(Debug)]
+pub enum NotInserted<'g, K, V> {
+    /// There is one with its key.
+    Occupied(Found<'g, K, V>, NewEntry<K, V>),
+    /// There is no memory, or the tree is as deep as it can be.
+    NoMemory(NewEntry<K, V>),
+}
+
+/// An entry that was not put in: to go on with, or, without memory, to break.
+type NotPut<K, V> = ControlFlow<NewEntry<K, V>, NewEntry<K, V>>;
+
+/// Where nodes and keys of a domain's tree go.
+struct To<'d, K, V>(&'d Domain, PhantomData<fn(K, V)>);
+
+impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
+    fn node(&self, node: Node) {
+        let (block, layout) = match node.pointer() {
+            Ok(leaf) => (leaf.cast(), Layout::new::<Leaf>()),
+            Err(inner) => (inner.cast(), Layout::new::<Inner>()),
+        };
+        // SAFETY: allocated with that layout; no reader from now on finds it.
+        unsafe { self.0.retire_sized(block, layout) };
+    }
+
+    fn old_fence(&self, entry: NonNull<Head>) {
+        // SAFETY: its value has been retired, and no reader from now on finds the fence.
+        unsafe { Entry::<K, V>::retire_key(entry.cast(), self.0) };
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
+    fn to(&self) -> To<'_, K, V> {
+        To(self.domain(), PhantomData)
+    }
+
+    /// Puts an entry in, and returns it, and the one with its key that it has replaced.
+    ///
+    /// # Errors
+    ///
+    /// If it was not put in.
+    #[track_caller]
+    pub fn insert<'g>(
+        &'g self,
+        mut new: NewEntry<K, V>,
+        replace: bool,
+        section: &'g impl Section,
+    ) -> Result<Inserted<'g, K, V>, NotInserted<'g, K, V>> {
+        self.check(section);
+        let mut spares = None;
+        let mut has_flushed = false;
+        loop {
+            let Some(at) = self.locate(new.key(), section) else {
+                if self.make_tree().is_none() {
+                    self.domain().flush();
+                    if self.make_tree().is_none() {
+                        return Err(NotInserted::NoMemory(new));
+                    }
+                }
+                continue;
+            };
+            if let Some(old) = at.found() {
+                if !replace {
+                    return Err(NotInserted::Occupied(old, new));
+                }
+                match self.replace(at, new, section) {
+                    Ok(new) => {
+                        return Ok(Inserted {
+                            new,
+                            old: Some(old),
+                        });
+                    }
+                    Err(refused) => new = refused,
+                }
+                continue;
+            }
+            match self.put(&at, new, &mut spares, &mut has_flushed) {
+                Ok(new) => return Ok(Inserted { new, old: None }),
+                Err(ControlFlow::Break(refused)) => return Err(NotInserted::NoMemory(refused)),
+                Err(ControlFlow::Continue(refused)) => new = refused,
+            }
+        }
+    }
+
+    /// Puts an entry in at a place without one.
+    ///
+    /// # Errors
+    ///
+    /// To go on, if the place has changed; to break, without memory.
+    fn put<'g>(
+        &'g self,
+        at: &At<'g, K, V>,
+        new: NewEntry<K, V>,
+        spares: &mut Option<Spares>,
+        has_flushed: &mut bool,
+    ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
+        let Some(tree) = self.tree() else {
+            return Err(ControlFlow::Continue(new));
+        };
+        // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
+        let put = unsafe { tree.insert(&at.place, new.item(), spares.as_mut(), &self.to()) };
+        match put.err() {
+            // SAFETY: it is, since this section.
+            None => Ok(unsafe { new.publish() }),
+            Some(Refused::Changed) => Err(ControlFlow::Continue(new)),
+            Some(Refused::TooDeep) => Err(ControlFlow::Break(new)),
+            Some(Refused::Spares { leaves, inners }) => {
+                let spares = spares.get_or_insert_with(Spares::new);
+                while !spares.provide(leaves, inners) {
+                    if std::mem::replace(has_flushed, true) {
+                        return Err(ControlFlow::Break(new));
+                    }
+                    self.domain().flush();
+                }
+                Err(ControlFlow::Continue(new))
+            }
+        }
+    }
+
+    /// Where an entry is now; `None` if it was replaced or removed.
+    #[track_caller]
+    pub fn locate_again<'g>(
+        &'g self,
+        found: Found<'g, K, V>,
+        section: &'g impl Section,
+    ) -> Option<At<'g, K, V>> {
+        let is_it = |now: Found<'_, K, V>| now.pointer() == found.pointer();
+        self.locate(found.key(), section)
+            .filter(|at| at.found().is_some_and(is_it))
+    }
+
+    /// Replaces the entry of a place by one with an equal key, and returns that.
+    ///
+    /// # Errors
+    ///
+    /// The new entry, if another thread has replaced or removed the one of the place.
+    #[track_caller]
+    pub fn replace<'g>(
+        &'g self,
+        at: At<'g, K, V>,
+        new: NewEntry<K, V>,
+        section: &'g impl Section,
+    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+        self.check(section);
+        let (Some(tree), Some(old)) = (self.tree(), at.found()) else {
+            return Err(new);
+        };
+        let mut now = Some(at);
+        while let Some(at) = now {
+            // SAFETY: found in a section that lasts for `'g`; the new one is complete.
+            if let Ok(stays) = unsafe { tree.replace(&at.place, new.item().entry) } {
+                // SAFETY: it is, since this section.
+                let new = unsafe { new.publish() };
+                // SAFETY: taken out just now, by this thread.
+                unsafe { self.retire(old.pointer(), stays) };
+                return Ok(new);
+            }
+            // What is beside it has changed, or itself.
+            now = self.locate_again(old, section);
+        }
+        Err(new)
+    }
+
+    /// Takes the entry of a place out. Returns whether it has: another thread may have replaced or
+    /// removed it.
+    #[track_caller]
+    pub fn remove<'g>(&'g self, at: At<'g, K, V>, section: &'g impl Section) -> bool {
+        let Some(found) = at.found() else {
+            return false;
+        };
+        let mut now = Some(at);
+        while let Some(at) = now {
+            if self.try_remove(&at, section) {
+                return true;
+            }
+            // What is beside it has changed, or itself.
+            now = self.locate_again(found, section);
+        }
+        false
+    }
+
+    /// Takes the entry of a place out, if nothing of its leaf has changed. Returns whether it has.
+    #[track_caller]
+    pub fn try_remove<'g>(&'g self, at: &At<'g, K, V>, section: &'g impl Section) -> bool {
+        self.check(section);
+        let (Some(tree), Some(found)) = (self.tree(), at.found()) else {
+            return false;
+        };
+        // SAFETY: found in a section that lasts for `'g`.
+        let Ok(stays) = (unsafe { tree.remove(&at.place) }) else {
+            return false;
+        };
+        // Before user code, which may panic.
+        // SAFETY: taken out just now, by this thread.
+        unsafe { self.retire(found.pointer(), stays) };
+        if at.place.order.len() <= FEW + 1 && at.place.path.len() > 0 {
+            // SAFETY: the key stays for the section; entries are of these types.
+            unsafe { tree.shrink(&mut sought::<K, V, K>(found.key()), &self.to()) };
+        }
+        true
+    }
+
+    /// Makes an entry for this map. Ends the process without memory.
+    #[inline]
+    pub fn new_entry(&self, key: K, value: V) -> NewEntry<K, V> {
+        self.try_new_entry(key, value)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Entry<K, V>>()))
+    }
+
+    /// As [`new_entry`](Self::new_entry).
+    ///
+    /// # Errors
+    ///
+    /// The key and the value, without memory.
+    #[inline]
+    pub fn try_new_entry(&self, key: K, value: V) -> Result<NewEntry<K, V>, (K, V)> {
+        let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
+            self.tree()
+                .and_then(|tree| tree.arena(Layout::new::<Entry<K, V>>()))
+        } else {
+            None
+        };
+        let hint = hint::of(&key);
+        NewEntry::try_new(hint, key, value, arena).or_else(|(key, value)| {
+            self.domain().flush();
+            NewEntry::try_new(hint, key, value, arena)
+        })
+    }
+
+    /// # Safety
+    ///
+    /// The calling thread has taken the entry out of the map; its key stays as a fence or not.
+    #[inline]
+    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, stays: bool) {
+        if P::WAITS_FOR_READERS {
+            let heap_bytes = match self.weigh {
+                // SAFETY: it is not retired yet.
+                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe {
+                    let (key, value) = Found::of(entry.cast()).pair();
+                    internal::weigh(self.domain(), || weigh(key, value))
+                },
+                // What is not dropped owns nothing.
+                _ => 0,
+            };
+            // SAFETY: no reader from now on finds it.
+            unsafe { Entry::retire(entry, stays, heap_bytes, self.domain()) };
+        } else {
+            // SAFETY: broken on purpose. The block stays: a reader that still has the entry sees what
+            // the drop has left.
+            unsafe { Entry::drop_at_once(entry) };
+        }
+    }
+}
+
+#[cold]
+pub fn no_memory() -> ! {
+    handle_alloc_error(Layout::new::<Leaf>())
+}
