@@ -135,8 +135,9 @@ fn section(
     None
 }
 
-/// A walk stands in the middle while some keys are removed, and others come and are replaced. It
-/// visits those that stay as they are once, and the others with no value that they never had.
+/// A walk stands in the middle while keys are removed, or come and are replaced, or some of each: so
+/// the table may shrink or grow. It visits those that stay as they are once, and the others with no
+/// value that they never had.
 fn change_while_walking(
     map: &CopyMapRef<'_, u64, u64, Hashers>,
     model: &mut Model,
@@ -147,8 +148,11 @@ fn change_while_walking(
     let before = model.clone();
     let mut walk = map.iter();
     let mut visits: Vec<_> = walk.by_ref().take(first.into()).collect();
+    if first.is_multiple_of(2) {
+        map.shrink_to_fit();
+    }
     for key in keys {
-        if key.is_multiple_of(3) {
+        if key % 3 < new % 4 {
             assert_eq!(map.remove(&key), model.remove(&key));
         } else {
             assert_eq!(map.insert(key, new), model.insert(key, new));

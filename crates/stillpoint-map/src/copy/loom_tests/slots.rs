@@ -57,6 +57,30 @@ fn loom_copies_a_slot_used_again_at_once_is_caught() {
     });
 }
 
+/// The thread that closes epochs is another one than that which then writes the slot, and has read it.
+#[test]
+fn loom_copies_a_slot_is_used_again_after_epochs_of_another_thread() {
+    model(|| {
+        let map = full::<Sound>();
+        map.advance();
+        both(
+            &map,
+            |map| {
+                let section = map.periods.enter(1);
+                assert!(matches!(map.get(KEY), None | Some(0)));
+                drop(section);
+                map.advance();
+                map.advance();
+            },
+            |map| {
+                map.remove(KEY);
+                map.put(KEY + 1, 7);
+            },
+        );
+        assert_eq!(map.get(KEY + 1), Some(7));
+    });
+}
+
 /// The stamp is of an epoch that was closed before the slot was emptied.
 #[test]
 #[should_panic(expected = "Causality violation")]
