@@ -181,10 +181,14 @@ fn loom_copies_two_inserts_of_a_key() {
 }
 
 /// Of two threads that each change a key, and then look the other's up, one sees the other's change.
-fn each_sees_the_other(change: fn(&Map<Sound>, u64), is_changed: fn(Option<u64>) -> bool) {
+fn each_sees_the_other(
+    before: fn(&[u64; 2]) -> &[u64],
+    change: fn(&Map<Sound>, u64),
+    is_changed: fn(Option<u64>) -> bool,
+) {
     model(move || {
         let keys = [key(0, KEY), key(2, KEY)];
-        let map = Map::<Sound>::new(keys);
+        let map = Map::<Sound>::new(before(&keys).iter().copied());
         let seen = StdArc::new(AtomicBool::new(false));
         let theirs = StdArc::clone(&seen);
         let look = move |map: &Map<Sound>, [own, other]: [u64; 2], seen: &AtomicBool| {
@@ -202,6 +206,9 @@ fn each_sees_the_other(change: fn(&Map<Sound>, u64), is_changed: fn(Option<u64>)
 
 #[test]
 fn loom_copies_changes_have_an_order() {
-    each_sees_the_other(|map, key| map.put(key, 1), |value| value == Some(1));
-    each_sees_the_other(|map, key| map.remove(key), |value| value.is_none());
+    let is_put = |value: Option<u64>| value == Some(1);
+    each_sees_the_other(|_| &[], |map, key| map.put(key, 1), is_put);
+    each_sees_the_other(|keys| keys, |map, key| map.put(key, 1), is_put);
+    let is_removed = |value: Option<u64>| value.is_none();
+    each_sees_the_other(|keys| keys, |map, key| map.remove(key), is_removed);
 }
