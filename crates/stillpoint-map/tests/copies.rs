@@ -6,6 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 use stillpoint::{Domain, tasks_trace::TraceDomain};
 use stillpoint_map::{CopyMap, DefaultHashBuilder, Operation};
@@ -218,7 +219,10 @@ fn replaced_arrays_count_against_the_budget() {
 
 #[test]
 fn a_map_grows_and_gives_its_table_back() {
-    let map: CopyMap<u64, u64> = CopyMap::new();
+    // The service thread moves nothing: it might be in the middle of its part when changes end.
+    let domain = Domain::new();
+    domain.set_callback_delay(Duration::from_secs(3600));
+    let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
     assert_eq!(map.pin().capacity(), 0);
     for key in 0..MANY {
         assert_eq!(map.pin().insert(key, !key), None);
@@ -385,6 +389,48 @@ fn a_hash_may_use_the_map_again() {
     assert_eq!(REENTERED.len() as u64, keys);
     assert!(REENTERED.pin().capacity() as u64 >= keys, "the table grows");
     assert!((0..keys).all(|key| REENTERED.pin().get(&key) == Some(key)));
+}
+
+/// A hash that blocks in a move holds up no other thread. The move ends after it has returned.
+#[test]
+fn a_hash_that_blocks_holds_up_no_other_thread() {
+    const ENTRIES: u64 = 60;
+    static BLOCKED: AtomicBool = AtomicBool::new(false);
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let map = OddMap::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            RUNS.set(Some(|| {
+                BLOCKED.store(true, Ordering::Release);
+                while !OVER.load(Ordering::Acquire) {
+                    thread::yield_now();
+                }
+            }));
+            for key in 0..ENTRIES {
+                INSERTED.set(key);
+                map.pin().insert(key, key);
+                if OVER.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            assert!(BLOCKED.load(Ordering::Relaxed), "a move hashes keys");
+        });
+        while !BLOCKED.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        for key in 0..ENTRIES * 5 {
+            map.pin().insert(key, !key);
+            assert_eq!(map.pin().get(&key), Some(!key));
+        }
+        assert_eq!(map.pin().iter().count() as u64, ENTRIES * 5);
+        assert_eq!(map.pin().remove(&0), Some(!0));
+        OVER.store(true, Ordering::Release);
+    });
+    for key in 0..ENTRIES {
+        map.pin().insert(key, !key);
+    }
+    assert!(map.pin().capacity() as u64 >= ENTRIES * 5, "it grows");
+    assert!((0..ENTRIES * 5).all(|key| map.pin().get(&key) == Some(!key)));
 }
 
 /// A key whose hash is another one each time.

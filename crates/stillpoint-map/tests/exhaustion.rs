@@ -230,6 +230,39 @@ fn chains_without_memory_stay_where_they_are() {
     }
 }
 
+/// The same in a map of copies: there is memory for the larger table, and none for the array of keys
+/// that collide.
+#[test]
+fn arrays_without_memory_stay_where_they_are() {
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    const KEYS: u64 = 400;
+    // One of eight collides. What a move needs beside their array is smaller, or larger.
+    const ARRAY: (usize, usize) = (800, 1500);
+    let map: CopyMap<u64, u64, BuildHasherDefault<Colliding>> = CopyMap::default();
+    let map = map.pin();
+    (0..KEYS).for_each(|key| drop(map.insert(key, key)));
+    // Each moves a few buckets, and none that has the keys that collide is changed.
+    let change = || {
+        for _ in 0..KEYS {
+            assert_eq!(map.insert(KEYS + 1, 0), None);
+            assert_eq!(map.remove(&(KEYS + 1)), Some(0));
+        }
+    };
+    change();
+    let before = map.capacity();
+    let ((), refused) = refusing_here(ARRAY.0, ARRAY.1, || {
+        map.try_reserve(2 * KEYS as usize).unwrap();
+        change();
+        assert_eq!(map.capacity(), before);
+        assert!((0..KEYS).all(|key| map.get(&key) == Some(key)));
+        assert_eq!(map.iter().count() as u64, KEYS);
+    });
+    assert!(refused >= 2, "there is pass after pass: {refused}");
+    change();
+    assert!(map.capacity() > before);
+    assert!((0..KEYS).all(|key| map.remove(&key) == Some(key)));
+}
+
 /// Of all sizes of blocks one is refused, and then the next: the table of a first `try_reserve`, and
 /// what the map shares with the service thread.
 #[test]

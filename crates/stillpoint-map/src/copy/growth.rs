@@ -47,7 +47,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 
     /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
     /// move.
-    fn start_move(&self, table: Table<'_, K, V>, bits: u32) {
+    pub(super) fn start_move(&self, table: Table<'_, K, V>, bits: u32) {
         // Relaxed: only compared. While the table before it moves, it is not the current one.
         let current = self.table.load(Ordering::Relaxed);
         if current != table.into_word() || table.next().is_some() {
@@ -170,7 +170,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// # Safety
     ///
     /// Inside a section of the map's domain.
-    unsafe fn have_driven(&self, world: &impl World<K, V, Cookie = C>) {
+    pub(super) unsafe fn have_driven(&self, world: &impl World<K, V, Cookie = C>) {
         // SAFETY: the caller's promise.
         if unsafe { self.can_drive() } && self.driving.is_to_queue() {
             world.drive_later();
@@ -182,7 +182,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// # Safety
     ///
     /// Inside a section of the map's domain.
-    unsafe fn can_drive(&self) -> bool {
+    pub(super) unsafe fn can_drive(&self) -> bool {
         // SAFETY: the caller's promise.
         let under_way = Move::of(unsafe { self.table() });
         under_way.is_some_and(|under_way| !under_way.grows())

@@ -1,7 +1,11 @@
-//! Model-checked tests of a map of copies, with grace periods under it. Loom watches the slots: an
-//! access to one while it is written fails.
+//! Model-checked tests of a map of copies, with grace periods under it. Loom watches the slots and
+//! the arrays: an access to one while it is written, or not made known, or freed, fails.
 
+mod changes;
+mod driver;
 mod moves;
+mod slots;
+mod spilled_moves;
 
 use super::{
     core::{Changed, Core, World},
@@ -11,8 +15,15 @@ use super::{
     table::Table,
     walk::Walk,
 };
-use crate::word::SLOTS;
-use std::{ptr::NonNull, sync::Mutex as StdMutex};
+use crate::{resize::Progress, word::SLOTS};
+use std::{
+    mem,
+    ptr::NonNull,
+    sync::{
+        Mutex as StdMutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 use stillpoint::internal::{Cookie, GracePeriods, Policy, Sound};
 use stillpoint_platform::{
     model::{self as loom, thread},
@@ -31,22 +42,6 @@ enum NoWait {}
 impl Leaves for NoWait {}
 // SAFETY: broken on purpose; loom sees what comes of it.
 unsafe impl Policy for NoWait {
-    const WAITS_FOR_READERS: bool = false;
-}
-
-enum EmptiesWithoutFence {}
-impl Leaves for EmptiesWithoutFence {
-    const FENCES_EMPTYING: bool = false;
-}
-// SAFETY: grace periods are sound.
-unsafe impl Policy for EmptiesWithoutFence {}
-
-enum OpensWithoutFence {}
-impl Leaves for OpensWithoutFence {
-    const FENCES_OPENING: bool = false;
-}
-// SAFETY: broken on purpose; loom sees what comes of it.
-unsafe impl Policy for OpensWithoutFence {
     const WAITS_FOR_READERS: bool = false;
 }
 
@@ -75,14 +70,51 @@ struct Map<P: Policy> {
     core: Core<u64, u64, Cookie>,
     periods: GracePeriods<P>,
     retired: StdMutex<Vec<Retired>>,
+    /// Whether the callback was asked for. Not an atomic of the model, which it tells nothing.
+    is_asked_for: AtomicBool,
 }
 
+#[derive(Clone, Copy)]
 enum Retired {
     Spill(Spill<u64, u64>),
     Table(Table<'static, u64, u64>),
 }
 // SAFETY: an address.
 unsafe impl Send for Retired {}
+
+impl Retired {
+    /// What a free is to a model: a write, which no reader may be at. The memory stays.
+    ///
+    /// # Safety
+    ///
+    /// A grace period has ended since it was retired, or the model is to fail.
+    unsafe fn overwrite(self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Spill(spill) => spill.end(),
+                Self::Table(table) => {
+                    for bucket in (0..table.buckets()).map(|index| table.at(index)) {
+                        (0..SLOTS).for_each(|slot| bucket.write(slot, (0, 0)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The model's threads have ended.
+    unsafe fn free(self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Spill(spill) => spill.free(),
+                Self::Table(table) => table.free_memory(),
+            }
+        }
+    }
+}
 
 /// The number of the threads that change maps, to grace periods; that of readers is 1.
 const WRITER: u64 = 2;
@@ -95,7 +127,8 @@ impl<P: Leaves> epochs::GracePeriods for Map<P> {
     }
 
     fn has_ended(&self, cookie: Cookie) -> bool {
-        self.periods.try_complete(cookie, WRITER)
+        // A broken one has no fences, either.
+        !P::WAITS_FOR_READERS || self.periods.try_complete(cookie, WRITER)
     }
 
     fn start(&self) {}
@@ -115,7 +148,9 @@ impl<P: Leaves> World<u64, u64> for Map<P> {
         self.retired.lock().unwrap().push(Retired::Table(table));
     }
 
-    fn drive_later(&self) {}
+    fn drive_later(&self) {
+        self.is_asked_for.store(true, Ordering::Relaxed);
+    }
 }
 
 impl<P: Leaves> Map<P> {
@@ -129,6 +164,7 @@ impl<P: Leaves> Map<P> {
             core: Core::new(capacity, false).unwrap(),
             periods: GracePeriods::new(),
             retired: StdMutex::default(),
+            is_asked_for: AtomicBool::new(false),
         };
         entries.into_iter().for_each(|key| map.put(key, 0));
         Arc::new(map)
@@ -170,6 +206,16 @@ impl<P: Leaves> Map<P> {
         self.core.epochs.advance(self, false);
     }
 
+    /// Overwrites what was retired, if no section is open that may have found it.
+    fn end_retired(&self) {
+        let retired = mem::take(&mut *self.retired.lock().unwrap());
+        if self.periods.try_complete(self.periods.get_state(), WRITER) {
+            // SAFETY: a grace period has ended, if those are sound.
+            retired.iter().for_each(|old| unsafe { old.overwrite() });
+        }
+        self.retired.lock().unwrap().extend(retired);
+    }
+
     /// The table, for a move to another one of so many bits.
     fn start_move(&self, bits: u32) -> Move<'_, u64, u64> {
         // SAFETY: the model keeps it.
@@ -181,7 +227,20 @@ impl<P: Leaves> Map<P> {
     fn move_all(&self, to_move: Move<'_, u64, u64>) {
         // SAFETY: as in `put`.
         let help = || unsafe { to_move.help(self, &hash_of, || self.core.epochs.stamp(self)) };
-        while help() == crate::resize::Progress::Moved {}
+        while help() == Progress::Moved {}
+    }
+
+    /// Moves units as changes do, until there are none to take.
+    fn help_all(&self) {
+        // SAFETY: as in `put`.
+        let help = || unsafe { self.core.help(self, &hash_of) };
+        while help() == Progress::Moved {}
+    }
+
+    /// The move that is under way.
+    fn under_way(&self) -> Move<'_, u64, u64> {
+        // SAFETY: the model keeps the table.
+        Move::of(unsafe { self.core.table() }).unwrap()
     }
 
     /// Each of these keys is visited once.
@@ -203,12 +262,7 @@ impl<P: Policy> Drop for Map<P> {
     fn drop(&mut self) {
         for retired in self.retired.get_mut().unwrap().drain(..) {
             // SAFETY: the model's threads have ended.
-            unsafe {
-                match retired {
-                    Retired::Spill(spill) => spill.free(),
-                    Retired::Table(table) => table.free_memory(),
-                }
-            }
+            unsafe { retired.free() };
         }
     }
 }
@@ -232,304 +286,13 @@ fn both<P: Leaves>(
     thread.join().unwrap();
 }
 
-/// What one look-up sees is there for the next: values only grow.
-fn assert_grows(map: &Map<Sound>, key: u64) {
-    let (first, second) = (map.get(key), map.get(key));
-    assert!(first <= second, "seen, and not seen");
-}
-
-#[test]
-fn loom_copies_find_and_insert() {
-    model(|| {
-        let map = Map::<Sound>::new([]);
-        both(&map, |map| assert_grows(map, KEY), |map| map.put(KEY, 1));
-        assert_eq!(map.get(KEY), Some(1));
-    });
-}
-
-/// The tag is published before the entry is in its slot.
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn loom_copies_a_tag_before_its_entry_is_caught() {
-    model(|| {
-        let map = Map::<Sound>::new([]);
-        both(
-            &map,
-            |map| assert_grows(map, KEY),
-            |map| {
-                // SAFETY: as in `put`.
-                let bucket = unsafe { map.core.table() }.at(0);
-                // SAFETY: broken on purpose.
-                unsafe {
-                    let word = bucket.word();
-                    bucket.set_word(word.with(0, KEY as u8));
-                    bucket.write(0, (KEY, 1));
-                }
-            },
-        );
-    });
-}
-
-#[test]
-fn loom_copies_find_and_update() {
-    model(|| {
-        let map = Map::<Sound>::new([KEY]);
-        both(
-            &map,
-            |map| {
-                assert!(map.get(KEY).is_some(), "the key is there throughout");
-                assert_grows(map, KEY);
-            },
-            |map| map.put(KEY, 1),
-        );
-        assert_eq!(map.get(KEY), Some(1));
-    });
-}
-
-#[test]
-fn loom_copies_find_and_remove() {
-    model(|| {
-        let map = Map::<Sound>::new([KEY, KEY + 1]);
-        both(
-            &map,
-            |map| {
-                assert!(matches!(map.get(KEY), None | Some(0)));
-                assert_eq!(map.get(KEY + 1), Some(0));
-            },
-            |map| map.remove(KEY),
-        );
-        assert_eq!(map.get(KEY), None);
-    });
-}
-
 /// A full bucket: the key, and others.
-fn full() -> Arc<Map<Sound>> {
-    Map::new([KEY].into_iter().chain(OTHERS..OTHERS + SLOTS as u64 - 1))
+fn full<P: Leaves>() -> Arc<Map<P>> {
+    full_of_capacity(0)
 }
 
-/// An update that finds no clean slot takes its key from a slot to the spill.
-#[test]
-fn loom_copies_find_and_spill() {
-    model(|| {
-        let map = full();
-        both(
-            &map,
-            |map| {
-                let (first, second) = (map.get(KEY), map.get(KEY));
-                assert!(first.is_some(), "the key is there throughout");
-                assert!(first <= second, "seen, and not seen");
-            },
-            |map| map.put(KEY, 1),
-        );
-        assert_eq!(map.get(KEY), Some(1));
-    });
-}
-
-/// And then its array is replaced.
-#[test]
-fn loom_copies_find_and_replace_a_spill() {
-    model(|| {
-        let map = full();
-        map.put(KEY, 1);
-        both(
-            &map,
-            |map| {
-                assert!(map.get(KEY).is_some(), "the key is there throughout");
-                assert_grows(map, KEY);
-            },
-            |map| map.put(KEY, 2),
-        );
-        assert_eq!(map.get(KEY), Some(2));
-    });
-}
-
-/// A bucket with a spill and one clean slot, which an insert takes, and whose update then spills.
-fn spill_of_a_new_key(get: fn(&Map<Sound>) -> Option<u64>) {
-    model(move || {
-        let map = full();
-        map.put(OTHERS + SLOTS as u64, 0);
-        map.remove(KEY);
-        (0..3).for_each(|_| map.advance());
-        both(
-            &map,
-            move |map| {
-                let first = get(map);
-                assert!(first <= map.get(KEY), "seen, and not seen");
-            },
-            |map| {
-                map.put(KEY, 1);
-                map.put(KEY, 2);
-            },
-        );
-        assert_eq!(map.get(KEY), Some(2));
-    });
-}
-
-#[test]
-fn loom_copies_what_was_seen_stays_seen() {
-    spill_of_a_new_key(|map| map.get(KEY));
-}
-
-/// A reader that finds a key in the spill does not look at the word once more.
-#[test]
-#[should_panic(expected = "seen, and not seen")]
-fn loom_copies_a_spill_seen_before_its_update_is_caught() {
-    spill_of_a_new_key(|map| {
-        // SAFETY: as in `put`.
-        unsafe {
-            let bucket = map.core.table().at(0);
-            let seen = bucket.seen(bucket.word());
-            let (_, pair) = bucket.place(&seen, KEY as u8, |key| *key == KEY)?;
-            Some(pair.1)
-        }
-    });
-}
-
-#[test]
-fn loom_copies_walk_and_spill() {
-    model(|| {
-        let map = full();
-        // The word says already that there is something behind the bucket.
-        map.put(OTHERS + SLOTS as u64, 0);
-        both(
-            &map,
-            |map| map.assert_visits_once(&[KEY, OTHERS]),
-            |map| map.put(KEY, 1),
-        );
-    });
-}
-
-/// A slot is written again after a grace period, which no reader of its old entry is in.
-fn reuse<P: Leaves + Send + Sync + 'static>(empty: fn(&Map<P>)) {
-    model(move || {
-        let map = Map::<P>::new([KEY].into_iter().chain(OTHERS..OTHERS + SLOTS as u64 - 1));
-        both(
-            &map,
-            |map| {
-                let _section = map.periods.enter(1);
-                assert!(matches!(map.get(KEY), None | Some(0)));
-            },
-            move |map| {
-                empty(map);
-                map.advance();
-                map.advance();
-                map.put(KEY + 1, 7);
-            },
-        );
-        assert_eq!(map.get(KEY + 1), Some(7));
-    });
-}
-
-#[test]
-fn loom_copies_a_slot_is_used_again() {
-    reuse::<Sound>(|map| {
-        map.remove(KEY);
-        map.advance();
-    });
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn loom_copies_a_slot_used_again_at_once_is_caught() {
-    reuse::<NoWait>(|map| {
-        map.remove(KEY);
-        map.advance();
-    });
-}
-
-/// The stamp is of an epoch that was closed before the slot was emptied.
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn loom_copies_an_old_stamp_is_caught() {
-    reuse::<Sound>(|map| {
-        let old = map.core.epochs.now();
-        map.advance();
-        map.advance();
-        // Readers that enter from here on do not hold up the grace period of the closed epoch.
-        map.periods.try_complete(map.periods.get_state(), WRITER);
-        // SAFETY: as in `put`.
-        let mut locked = unsafe { map.core.table() }
-            .lock_at(0, || old.stamp())
-            .unwrap();
-        locked.empty(0, || old.stamp());
-    });
-}
-
-/// A slot is emptied while another thread opens an epoch, and then reads in a section that the grace
-/// period of that epoch does not wait for: so the stamp is of the new epoch, or the reader does not
-/// find the slot.
-fn reuse_while_an_epoch_opens<P: Leaves + Send + Sync + 'static>(read: fn(&Map<P>)) {
-    model(move || {
-        let map = Map::<P>::new([KEY].into_iter().chain(OTHERS..OTHERS + SLOTS as u64 - 1));
-        map.advance();
-        assert!(map.periods.try_complete(map.periods.get_state(), WRITER));
-        both(
-            &map,
-            move |map| {
-                map.advance();
-                read(map);
-            },
-            |map| {
-                map.remove(KEY);
-                map.advance();
-                map.put(KEY + 1, 7);
-            },
-        );
-        assert_eq!(map.get(KEY + 1), Some(7));
-    });
-}
-
-fn read_in_a_new_section<P: Leaves>(map: &Map<P>) {
-    map.periods.begin(map.periods.get_state());
-    let _section = map.periods.enter(1);
-    assert!(matches!(map.get(KEY), None | Some(0)));
-}
-
-#[test]
-fn loom_copies_a_slot_emptied_while_an_epoch_opens() {
-    reuse_while_an_epoch_opens::<Sound>(read_in_a_new_section);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn loom_copies_a_slot_emptied_without_a_fence_is_caught() {
-    reuse_while_an_epoch_opens::<EmptiesWithoutFence>(read_in_a_new_section);
-}
-
-/// A section begins with a fence in models, which would stand in for that of the epoch, and has none
-/// where there is a membarrier. So it has none here, and no grace period waits for it.
-fn read_without_a_fence<P: Leaves>(map: &Map<P>) {
-    assert!(matches!(map.get(KEY), None | Some(0)));
-}
-
-#[test]
-fn loom_copies_the_fence_of_an_epoch_is_enough() {
-    reuse_while_an_epoch_opens::<NoWait>(read_without_a_fence);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn loom_copies_an_epoch_opened_without_a_fence_is_caught() {
-    reuse_while_an_epoch_opens::<OpensWithoutFence>(read_without_a_fence);
-}
-
-/// Two threads insert the same key: one of them finds the other's.
-#[test]
-fn loom_copies_two_inserts_of_a_key() {
-    model(|| {
-        let map = Map::<Sound>::new([]);
-        both(&map, |map| map.put(KEY, 1), |map| map.put(KEY, 2));
-        map.assert_visits_once(&[KEY]);
-        assert_eq!(map.core.count.get(), 1);
-    });
-}
-
-/// Two threads close epochs: one does, and the cookie is seen by the next.
-#[test]
-fn loom_copies_two_close_epochs() {
-    model(|| {
-        let map = Map::<Sound>::new([]);
-        both(&map, Map::advance, Map::advance);
-        map.advance();
-    });
+/// The first bucket of a table for so many entries is full.
+fn full_of_capacity<P: Leaves>(capacity: usize) -> Arc<Map<P>> {
+    let others = OTHERS..OTHERS + SLOTS as u64 - 1;
+    Map::of_capacity(capacity, [KEY].into_iter().chain(others))
 }

@@ -8,7 +8,7 @@ use std::{
     ptr::NonNull,
     slice,
 };
-use stillpoint_platform::memory::try_alloc;
+use stillpoint_platform::{memory::try_alloc, sync::UnsafeCell};
 
 /// An entry with its tag.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,8 @@ pub struct Tagged<K, V> {
 /// What stands before the entries.
 #[repr(C)]
 pub struct Node<K, V> {
-    len: usize,
+    /// In a cell, so that models see whether a reader may be at the array when it is freed.
+    len: UnsafeCell<usize>,
     entries: [Tagged<K, V>; 0],
 }
 
@@ -57,6 +58,16 @@ impl<K, V> Spill<K, V> {
         Some(Layout::new::<Node<K, V>>().extend(entries).ok()?.0)
     }
 
+    /// How many entries there are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::entries`].
+    unsafe fn len(self) -> usize {
+        // SAFETY: the caller's promise; written by `new`, and not changed after that.
+        unsafe { (*self.0.as_ptr()).len.with(|len| *len) }
+    }
+
     /// The entries.
     ///
     /// # Safety
@@ -68,7 +79,7 @@ impl<K, V> Spill<K, V> {
         // SAFETY: the caller's promise; `new` has written so many behind the head.
         unsafe {
             let first = (&raw const (*node).entries).cast::<Tagged<K, V>>();
-            slice::from_raw_parts(first, (*node).len)
+            slice::from_raw_parts(first, self.len())
         }
     }
 
@@ -79,9 +90,19 @@ impl<K, V> Spill<K, V> {
     /// As for [`Spill::entries`].
     pub unsafe fn block(self) -> (NonNull<u8>, Layout) {
         // SAFETY: the caller's promise.
-        let len = unsafe { (*self.0.as_ptr()).len };
+        let len = unsafe { self.len() };
         let layout = Self::layout_of(len).expect("it was allocated with that");
         (self.0.cast(), layout)
+    }
+
+    /// The caller alone has it from now on: for a model, that is a write.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::free`].
+    pub unsafe fn end(self) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.0.as_ptr()).len.with_mut(|_| ()) };
     }
 
     /// Frees it.
@@ -93,6 +114,7 @@ impl<K, V> Spill<K, V> {
         // SAFETY: the caller's promise; allocated with that layout. Entries need no drop.
         unsafe {
             let (block, layout) = self.block();
+            self.end();
             dealloc(block.as_ptr(), layout);
         }
     }
@@ -118,7 +140,7 @@ impl<K: Copy, V: Copy> NewSpill<K, V> {
                 written += 1;
             }
             assert_eq!(written, len, "there are as many as were counted");
-            (&raw mut (*first).len).write(len);
+            (&raw mut (*first).len).write(UnsafeCell::new(len));
         }
         let new = Self(Spill(node));
         // One that does not fit is freed.

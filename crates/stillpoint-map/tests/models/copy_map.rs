@@ -4,7 +4,7 @@ use super::{
     hashers::{Hashers, KINDS},
     models::Steps,
 };
-use std::collections::HashMap as Std;
+use std::{collections::HashMap as Std, ops::Range};
 use stillpoint_map::{CopyCompute, CopyMap, CopyMapRef, Cursor, Operation};
 
 /// Keys are below this.
@@ -22,8 +22,15 @@ pub fn run(program: &[u8]) {
     let map = Map::with_hasher(Hashers::of(kind));
     let mut model = Model::new();
     let mut next_value = 0;
-    while section(&map.pin(), &mut model, &mut steps, &mut next_value) {
+    loop {
+        let Some(end) = section(&map.pin(), &mut model, &mut steps, &mut next_value) else {
+            break;
+        };
         assert_eq!(map.len(), model.len());
+        if end.is_multiple_of(2) {
+            // Slots that were emptied come free: two epochs end with two of these.
+            map.domain().synchronize();
+        }
     }
     assert_same(&map.pin(), &model);
     assert_eq!(map.clone(), map);
@@ -34,13 +41,14 @@ pub fn run(program: &[u8]) {
     assert_eq!(entries, expected);
 }
 
-/// Takes steps until one of them ends the section. Returns whether there are more.
+/// Takes steps until one of them ends the section. Returns a byte of that one; `None` at the
+/// program's end.
 fn section(
     map: &CopyMapRef<'_, u64, u64, Hashers>,
     model: &mut Model,
     steps: &mut Steps<'_>,
     next_value: &mut u64,
-) -> bool {
+) -> Option<u8> {
     while let Some(step) = steps.byte() {
         let (Some(low), Some(high)) = (steps.byte(), steps.byte()) else {
             break;
@@ -49,7 +57,7 @@ fn section(
         let many = u64::from(high) * 2;
         *next_value += 1;
         let new = *next_value;
-        match step % 20 {
+        match step % 21 {
             0..=2 => assert_eq!(map.insert(key, new), model.insert(key, new)),
             3 => assert_eq!(map.remove(&key), model.remove(&key)),
             4 => {
@@ -120,10 +128,48 @@ fn section(
                 let expected = model.entry(key).and_modify(|old| *old ^= 1).or_insert(new);
                 assert_eq!(value, *expected);
             }
-            _ => return true,
+            19 => change_while_walking(map, model, low, key..(key + many).min(KEYS), new),
+            _ => return Some(low),
         }
     }
-    false
+    None
+}
+
+/// A walk stands in the middle while keys are removed, or come and are replaced, or some of each: so
+/// the table may shrink or grow. It visits those that stay as they are once, and the others with no
+/// value that they never had.
+fn change_while_walking(
+    map: &CopyMapRef<'_, u64, u64, Hashers>,
+    model: &mut Model,
+    first: u8,
+    keys: Range<u64>,
+    new: u64,
+) {
+    let before = model.clone();
+    let mut walk = map.iter();
+    let mut visits: Vec<_> = walk.by_ref().take(first.into()).collect();
+    if first.is_multiple_of(2) {
+        map.shrink_to_fit();
+    }
+    for key in keys {
+        if key % 3 < new % 4 {
+            assert_eq!(map.remove(&key), model.remove(&key));
+        } else {
+            assert_eq!(map.insert(key, new), model.insert(key, new));
+        }
+    }
+    visits.extend(walk);
+    let mut visited = Model::new();
+    for (key, value) in visits {
+        assert_eq!(visited.insert(key, value), None, "{key} is visited twice");
+        let had = [before.get(&key), model.get(&key)];
+        assert!(had.contains(&Some(&value)), "{key} never was {value}");
+    }
+    for (key, value) in before {
+        if model.get(&key) == Some(&value) {
+            assert_eq!(visited.get(&key), Some(&value), "{key} stays");
+        }
+    }
 }
 
 fn compute(map: &CopyMapRef<'_, u64, u64, Hashers>, model: &mut Model, key: u64, new: u64) {

@@ -1,13 +1,10 @@
 //! Moves of tables beside what else threads do.
 
-use super::{
-    super::{moving::Move, spill::Tagged},
-    KEY, Map, Sound, both, key, model,
-};
+use super::{super::spill::Tagged, KEY, Map, Sound, both, key, model};
 use stillpoint_platform::sync::Arc;
 
 /// Keys of both halves of the first bucket of two, or of the first two of four.
-fn halves(capacity: usize) -> Arc<Map<Sound>> {
+pub(super) fn halves(capacity: usize) -> Arc<Map<Sound>> {
     Map::of_capacity(capacity, [key(0, KEY), key(1, KEY + 1)])
 }
 
@@ -33,10 +30,7 @@ fn find_while_moving(capacity: usize, to: u32) {
                 map.put(key(0, KEY), 1);
                 assert_eq!(map.get(key(0, KEY)), Some(1));
             },
-            |map| {
-                // SAFETY: the model keeps it.
-                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
-            },
+            |map| map.move_all(map.under_way()),
         );
         assert_eq!(map.get(key(0, KEY)), Some(1));
         assert_eq!(map.get(key(1, KEY + 1)), Some(0));
@@ -116,10 +110,7 @@ fn insert_while_moving(capacity: usize, to: u32) {
         both(
             &map,
             |map| map.put(key(1, KEY + 2), 1),
-            |map| {
-                // SAFETY: the model keeps it.
-                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
-            },
+            |map| map.move_all(map.under_way()),
         );
         assert_eq!(map.get(key(1, KEY + 2)), Some(1), "the key was inserted");
         map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1), key(1, KEY + 2)]);
@@ -149,10 +140,7 @@ fn miss_while_moving(capacity: usize, to: u32) {
                 map.remove(key(1, KEY + 1));
                 assert_eq!(map.get(key(1, KEY + 1)), None, "it was removed");
             },
-            |map| {
-                // SAFETY: the model keeps it.
-                map.move_all(Move::of(unsafe { map.core.table() }).unwrap());
-            },
+            |map| map.move_all(map.under_way()),
         );
         assert_eq!(map.get(key(1, KEY + 1)), None, "it was removed");
         map.assert_visits_once(&[key(0, KEY)]);
@@ -167,4 +155,52 @@ fn loom_copies_miss_while_a_unit_grows() {
 #[test]
 fn loom_copies_miss_while_a_unit_shrinks() {
     miss_while_moving(20, 1);
+}
+
+/// A key in each bucket of a table of four: so it does not shrink again.
+fn quarters() -> Arc<Map<Sound>> {
+    Map::new((0..4).map(|half| key(half, KEY)))
+}
+
+fn assert_has_quarters(map: &Map<Sound>) {
+    (0..4).for_each(|half| assert_eq!(map.get(key(half, KEY)), Some(0)));
+}
+
+/// Two threads move a unit each. The one that ends the last has all of the other's.
+#[test]
+fn loom_copies_two_helpers() {
+    model(|| {
+        let map = quarters();
+        map.start_move(2);
+        let help = |map: &Map<Sound>| {
+            map.help_all();
+            assert_has_quarters(map);
+        };
+        both(&map, help, help);
+        // SAFETY: the model keeps it.
+        let table = unsafe { map.core.table() };
+        assert!(table.bits() == 2 && table.next().is_none(), "it has moved");
+        assert_eq!(map.retired.lock().unwrap().len(), 1);
+    });
+}
+
+/// A reader finds a table that has replaced another one complete.
+#[test]
+fn loom_copies_find_in_a_new_table() {
+    model(|| {
+        let map = quarters();
+        both(
+            &map,
+            |map| {
+                let _section = map.periods.enter(1);
+                assert_eq!(map.get(key(0, KEY)), Some(0));
+                assert_eq!(map.get(key(3, KEY)), Some(0));
+            },
+            |map| {
+                map.start_move(2);
+                map.help_all();
+                map.end_retired();
+            },
+        );
+    });
 }

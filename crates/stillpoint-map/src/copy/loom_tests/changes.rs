@@ -1,0 +1,214 @@
+//! Inserts, updates and removals beside readers: of entries in slots, and of those behind them.
+
+use super::{KEY, Map, OTHERS, Sound, both, full, key, model};
+use crate::word::SLOTS;
+use std::sync::{
+    Arc as StdArc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// What one look-up sees is there for the next: values only grow.
+fn assert_grows(map: &Map<Sound>, key: u64) {
+    let (first, second) = (map.get(key), map.get(key));
+    assert!(first <= second, "seen, and not seen");
+}
+
+#[test]
+fn loom_copies_find_and_insert() {
+    model(|| {
+        let map = Map::<Sound>::new([]);
+        both(&map, |map| assert_grows(map, KEY), |map| map.put(KEY, 1));
+        assert_eq!(map.get(KEY), Some(1));
+    });
+}
+
+/// The tag is published before the entry is in its slot.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_copies_a_tag_before_its_entry_is_caught() {
+    model(|| {
+        let map = Map::<Sound>::new([]);
+        both(
+            &map,
+            |map| assert_grows(map, KEY),
+            |map| {
+                // SAFETY: as in `put`.
+                let bucket = unsafe { map.core.table() }.at(0);
+                // SAFETY: broken on purpose.
+                unsafe {
+                    let word = bucket.word();
+                    bucket.set_word(word.with(0, KEY as u8));
+                    bucket.write(0, (KEY, 1));
+                }
+            },
+        );
+    });
+}
+
+#[test]
+fn loom_copies_find_and_update() {
+    model(|| {
+        let map = Map::<Sound>::new([KEY]);
+        both(
+            &map,
+            |map| {
+                assert!(map.get(KEY).is_some(), "the key is there throughout");
+                assert_grows(map, KEY);
+            },
+            |map| map.put(KEY, 1),
+        );
+        assert_eq!(map.get(KEY), Some(1));
+    });
+}
+
+#[test]
+fn loom_copies_find_and_remove() {
+    model(|| {
+        let map = Map::<Sound>::new([KEY, KEY + 1]);
+        both(
+            &map,
+            |map| {
+                assert!(matches!(map.get(KEY), None | Some(0)));
+                assert_eq!(map.get(KEY + 1), Some(0));
+            },
+            |map| map.remove(KEY),
+        );
+        assert_eq!(map.get(KEY), None);
+    });
+}
+
+/// An update that finds no clean slot takes its key from a slot to the spill.
+#[test]
+fn loom_copies_find_and_spill() {
+    model(|| {
+        let map = full::<Sound>();
+        both(
+            &map,
+            |map| {
+                let (first, second) = (map.get(KEY), map.get(KEY));
+                assert!(first.is_some(), "the key is there throughout");
+                assert!(first <= second, "seen, and not seen");
+            },
+            |map| map.put(KEY, 1),
+        );
+        assert_eq!(map.get(KEY), Some(1));
+    });
+}
+
+/// And then its array is replaced.
+#[test]
+fn loom_copies_find_and_replace_a_spill() {
+    model(|| {
+        let map = full::<Sound>();
+        map.put(KEY, 1);
+        both(
+            &map,
+            |map| {
+                assert!(map.get(KEY).is_some(), "the key is there throughout");
+                assert_grows(map, KEY);
+            },
+            |map| map.put(KEY, 2),
+        );
+        assert_eq!(map.get(KEY), Some(2));
+    });
+}
+
+/// A bucket with a spill and one clean slot, which an insert takes, and whose update then spills.
+fn spill_of_a_new_key(get: fn(&Map<Sound>) -> Option<u64>) {
+    model(move || {
+        let map = full::<Sound>();
+        map.put(OTHERS + SLOTS as u64, 0);
+        map.remove(KEY);
+        (0..3).for_each(|_| map.advance());
+        both(
+            &map,
+            move |map| {
+                let first = get(map);
+                assert!(first <= map.get(KEY), "seen, and not seen");
+            },
+            |map| {
+                map.put(KEY, 1);
+                map.put(KEY, 2);
+            },
+        );
+        assert_eq!(map.get(KEY), Some(2));
+    });
+}
+
+#[test]
+fn loom_copies_what_was_seen_stays_seen() {
+    spill_of_a_new_key(|map| map.get(KEY));
+}
+
+/// A reader that finds a key in the spill does not look at the word once more.
+#[test]
+#[should_panic(expected = "seen, and not seen")]
+fn loom_copies_a_spill_seen_before_its_update_is_caught() {
+    spill_of_a_new_key(|map| {
+        // SAFETY: as in `put`.
+        unsafe {
+            let bucket = map.core.table().at(0);
+            let seen = bucket.seen(bucket.word());
+            let (_, pair) = bucket.place(&seen, KEY as u8, |key| *key == KEY)?;
+            Some(pair.1)
+        }
+    });
+}
+
+#[test]
+fn loom_copies_walk_and_spill() {
+    model(|| {
+        let map = full::<Sound>();
+        // The word says already that there is something behind the bucket.
+        map.put(OTHERS + SLOTS as u64, 0);
+        both(
+            &map,
+            |map| map.assert_visits_once(&[KEY, OTHERS]),
+            |map| map.put(KEY, 1),
+        );
+    });
+}
+
+/// Two threads insert the same key: one of them finds the other's.
+#[test]
+fn loom_copies_two_inserts_of_a_key() {
+    model(|| {
+        let map = Map::<Sound>::new([]);
+        both(&map, |map| map.put(KEY, 1), |map| map.put(KEY, 2));
+        map.assert_visits_once(&[KEY]);
+        assert_eq!(map.core.count.get(), 1);
+    });
+}
+
+/// Of two threads that each change a key, and then look the other's up, one sees the other's change.
+fn each_sees_the_other(
+    before: fn(&[u64; 2]) -> &[u64],
+    change: fn(&Map<Sound>, u64),
+    is_changed: fn(Option<u64>) -> bool,
+) {
+    model(move || {
+        let keys = [key(0, KEY), key(2, KEY)];
+        let map = Map::<Sound>::new(before(&keys).iter().copied());
+        let seen = StdArc::new(AtomicBool::new(false));
+        let theirs = StdArc::clone(&seen);
+        let look = move |map: &Map<Sound>, [own, other]: [u64; 2], seen: &AtomicBool| {
+            change(map, own);
+            seen.fetch_or(is_changed(map.get(other)), Ordering::Relaxed);
+        };
+        both(
+            &map,
+            move |map| look(map, keys, &theirs),
+            |map| look(map, [keys[1], keys[0]], &seen),
+        );
+        assert!(seen.load(Ordering::Relaxed), "neither sees the other's");
+    });
+}
+
+#[test]
+fn loom_copies_changes_have_an_order() {
+    let is_put = |value: Option<u64>| value == Some(1);
+    each_sees_the_other(|_| &[], |map, key| map.put(key, 1), is_put);
+    each_sees_the_other(|keys| keys, |map, key| map.put(key, 1), is_put);
+    let is_removed = |value: Option<u64>| value.is_none();
+    each_sees_the_other(|keys| keys, |map, key| map.remove(key), is_removed);
+}
