@@ -103,6 +103,15 @@ impl Draft {
         self.marks |= WIN;
     }
 
+    /// What it takes that no tenant is charged for, in bytes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        match &self.value {
+            Memory::Small(bytes) => bytes.capacity(),
+            Memory::Large { .. } => 0,
+        }
+    }
+
     /// Stores the value. Returns its CAS value.
     ///
     /// # Errors
