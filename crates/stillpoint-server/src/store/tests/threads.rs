@@ -42,6 +42,7 @@ fn values_are_whole_and_not_older_than_what_was_written() {
     let (store, _) = store_of(LIMIT, true);
     let tenant = store.tenant("").unwrap();
     write_own_and_read_all(&store, &tenant);
+    check_dead(&tenant);
     let figures = tenant.statistics();
     let there = (0..KEYS).filter(|key| value_of(&tenant, &key.to_le_bytes()).is_some());
     assert_eq!(there.count() as u64, figures.items);
@@ -314,4 +315,39 @@ fn what_changes_in_place_is_not_lost_to_a_copy() {
         results.push(seen.unwrap());
     }
     assert_eq!(results, [(late, false), (soon, true)]);
+}
+
+/// A large value that is written anew, because another thread was faster, leaves nothing in the count.
+#[test]
+fn what_was_never_published_is_not_dead_for_ever() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let value = [1; 40_000];
+    set(&tenant, b"k", b"v").unwrap();
+    let mut times = 0;
+    let replace = |item: Option<RawItem>, owner: &Owner| {
+        assert!(item.is_some());
+        times += 1;
+        if (2..5).contains(&times) {
+            set(&tenant, b"k", b"another").unwrap();
+        }
+        let shape = Shape {
+            key: b"k",
+            value_len: value.len(),
+            flags: 0,
+            exptime: 0,
+            cas: owner.next_cas(),
+            marks: 0,
+            all: false,
+        };
+        Ok(Plan {
+            shape,
+            value: Value::Parts([&value, b""]),
+            depends: true,
+        })
+    };
+    tenant.state.store(b"k", true, replace).unwrap();
+    assert_eq!(value_of(&tenant, b"k"), Some(value.to_vec()));
+    assert!(times > 4);
+    check_dead(&tenant);
 }
