@@ -351,3 +351,26 @@ fn what_was_never_published_is_not_dead_for_ever() {
     assert!(times > 4);
     check_dead(&tenant);
 }
+
+/// Of drafts that replace the same item, those that were late are written into the same memory again.
+#[test]
+fn drafts_that_were_late_leave_nothing_in_the_count() {
+    let (store, _) = store_of(16 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    set(&tenant, b"k", b"v").unwrap();
+    let rounds = if cfg!(miri) { 4 } else { 3000 };
+    thread::scope(|scope| {
+        for own in 0..THREADS as u8 {
+            let tenant = &tenant;
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let mut draft = tenant.prepare(b"k", 0, 0, 33_000).unwrap();
+                    draft[0] = own;
+                    draft.store(Mode::Replace, ANY).unwrap();
+                }
+            });
+        }
+    });
+    check_dead(&tenant);
+    assert_eq!(tenant.statistics().items, 1);
+}
