@@ -52,13 +52,7 @@ pub fn all(world: &Arc<World>, random: &mut Random) -> Vec<Client> {
         };
         let same = before.count();
         client.keys = (0..KEYS)
-            .map(|key| Key {
-                name: client.name(&format!("{same}-{key}"), 0),
-                generation: 0,
-                version: 0,
-                entry: None,
-                old_cas: None,
-            })
+            .map(|key| Key::new(client.name(&format!("{same}-{key}"), 0), 0))
             .collect();
         client
     };
@@ -217,35 +211,45 @@ impl Client {
             bytes.extend(command.bytes(&self.keys[key].name, meta));
             sent.push((key, meta, command));
         }
+        // What is not answered is done when this is.
+        bytes.extend(b"mn\r\n");
         let before = self.world.before(self.tenant);
         let is_killed = self.random.one_in(40);
         if is_killed {
             bytes.truncate(self.random.below(bytes.len() as u64) as usize);
         }
-        let mut sent = sent.into_iter();
-        let mut done = connection.send(&bytes);
-        if is_killed {
-            // What it has answered is not read.
-            done = Err(io::ErrorKind::Interrupted.into());
-        }
-        while done.is_ok()
-            && let Some((key, meta, command)) = sent.next()
-        {
-            let of = &mut self.keys[key];
-            let settled = command.settle(meta, of, self.tenant, before, &self.world, connection);
-            match settled {
-                Ok(found) => {
-                    self.world.commands.fetch_add(1, Ordering::Relaxed);
-                    self.hits += u64::from(found);
+        let talk = || {
+            connection.send(&bytes)?;
+            if is_killed {
+                // What it has answered is not read.
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let mut silent = Vec::new();
+            for (key, meta, command) in sent {
+                if command.is_silent(meta.is_some()) {
+                    silent.push(key);
                 }
-                Err(error) => {
-                    self.forget(key);
-                    done = Err(error);
+                let key = &mut self.keys[key];
+                let found =
+                    command.settle(meta, key, self.tenant, before, &self.world, connection)?;
+                self.world.commands.fetch_add(1, Ordering::Relaxed);
+                self.hits += u64::from(found);
+            }
+            let line = connection.line()?;
+            assert_eq!(line, "MN", "behind the answers to {used:?}");
+            // Until now, they may not have been executed.
+            for key in silent {
+                if let Some(entry) = &mut self.keys[key].entry {
+                    entry.since = self.world.moment(self.tenant);
                 }
             }
+            Ok(())
+        };
+        let done = talk();
+        if done.is_err() {
+            // The server may execute these at any time from now on.
+            used.into_iter().for_each(|key| self.forget(key));
         }
-        // The server may execute these at any time from now on.
-        sent.for_each(|(key, ..)| self.forget(key));
         done
     }
 
@@ -256,13 +260,7 @@ impl Client {
             .iter()
             .filter(|&&other| other == self.tenant)
             .count();
-        self.keys[key] = Key {
-            name: self.name(&format!("{same}-{key}"), generation),
-            generation,
-            version: 0,
-            entry: None,
-            old_cas: None,
-        };
+        self.keys[key] = Key::new(self.name(&format!("{same}-{key}"), generation), generation);
     }
 
     fn flush(&mut self, connection: &mut Connection) -> io::Result<()> {

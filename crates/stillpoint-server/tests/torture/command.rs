@@ -5,7 +5,7 @@ use super::{
     connection::Connection,
     world::{Before, Moment, World},
 };
-use std::io;
+use std::{collections::VecDeque, io};
 
 /// A value that was stored.
 #[derive(Debug, Clone)]
@@ -26,8 +26,30 @@ pub struct Key {
     pub generation: u32,
     pub version: u64,
     pub entry: Option<Entry>,
-    /// CAS values that it had before.
+    /// A CAS value that it had before.
     pub old_cas: Option<u64>,
+    /// What was asked and answered last.
+    pub history: VecDeque<String>,
+}
+
+/// How much of that is kept.
+const HISTORY: usize = 6;
+
+impl Key {
+    pub fn new(name: String, generation: u32) -> Self {
+        Self {
+            name,
+            generation,
+            version: 0,
+            entry: None,
+            old_cas: None,
+            history: VecDeque::new(),
+        }
+    }
+}
+
+fn clipped(text: &str) -> String {
+    text.chars().take(90).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,10 +199,11 @@ impl Command {
 
     /// The beginning of it.
     fn shown(&self) -> String {
-        format!("{self:?}").chars().take(120).collect()
+        clipped(&format!("{self:?}"))
     }
 
-    fn is_silent(&self, meta: bool) -> bool {
+    /// Whether it is not answered.
+    pub fn is_silent(&self, meta: bool) -> bool {
         match self {
             Self::Store { noreply, .. } | Self::Delete { noreply } => *noreply && !meta,
             _ => false,
@@ -266,27 +289,26 @@ impl Command {
         from: &mut Connection,
     ) -> io::Result<bool> {
         let is_over = |entry: &mut Entry| world.is_over(entry.since, entry.expires, before);
-        key.entry.take_if(is_over);
+        let was_over = key.entry.take_if(is_over).is_some();
         let answer = self.read(meta, &key.name, from)?;
         let since = world.moment(tenant);
         let name = key.name.clone();
-        let old = key.entry.take();
+        let (old, old_cas) = (key.entry.take(), key.old_cas);
         let found = matches!(answer, Answer::Item(..));
+        if key.history.len() == HISTORY {
+            key.history.pop_front();
+        }
+        let told = format!("{} -> {}", self.shown(), clipped(&format!("{answer:?}")));
+        key.history.push_back(format!(
+            "{told}{}",
+            if was_over { ", it was over" } else { "" }
+        ));
         let wrong = |what: &str| -> ! {
-            let old = old
-                .as_ref()
-                .map(|old| String::from_utf8_lossy(&old.value[..old.value.len().min(60)]));
-            let told = match &answer {
-                Answer::Item(flags, cas, value) => format!(
-                    "{flags:?} {cas:?} {:?}",
-                    String::from_utf8_lossy(&value[..value.len().min(60)])
-                ),
-                other => format!("{other:?}"),
-            };
+            let tenant = super::world::TENANTS[tenant];
+            let old = clipped(&format!("{old:?}"));
             panic!(
-                "{what}: {name} of tenant '{}': {}: answered {told}; it should have {old:?}",
-                super::world::TENANTS[tenant],
-                self.shown()
+                "{what}: {name} of tenant '{tenant}' should have {old} before the last of {:#?}",
+                key.history
             )
         };
         let stored = |value: Vec<u8>, flags, expires: i32| {
@@ -300,7 +322,7 @@ impl Command {
             // What has expired at once is not there.
             (expires >= 0).then_some(entry)
         };
-        key.entry = match (&self, &answer) {
+        let entry = match (&self, &answer) {
             (_, Answer::Refused) => match &self {
                 // It replaces nothing, but what was there before is out of date.
                 Self::Store {
@@ -363,7 +385,7 @@ impl Command {
                     wrong("its CAS value has changed");
                 }
                 if cas.is_some() {
-                    if key.old_cas == *cas {
+                    if old_cas == *cas {
                         wrong("its CAS value is one of the past");
                     }
                     entry.cas = *cas;
@@ -414,6 +436,7 @@ impl Command {
             (_, Answer::Missing) => None,
             _ => wrong("that answers something else"),
         };
+        key.entry = entry;
         // What it had when it had another value is of the past.
         let now = key.entry.as_ref().and_then(|entry| entry.cas);
         if let Some(cas) = old.and_then(|old| old.cas)
