@@ -1,8 +1,9 @@
 //! A client: keys of its own, about which it knows everything, and some that all clients of its tenant change.
 
 use super::{
-    command::{Command, Entry, Key, Mode},
+    command::{Command, Mode},
     connection::Connection,
+    key::{Entry, Key},
     world::{Random, TENANTS, World},
 };
 use std::{

@@ -13,6 +13,7 @@ mod chaos;
 mod client;
 mod command;
 mod connection;
+mod key;
 mod program;
 mod world;
 
