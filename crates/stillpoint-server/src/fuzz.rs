@@ -124,7 +124,7 @@ fn talk(bytes: &[u8], rights: u8, mut next: impl FnMut(usize) -> usize) -> usize
         // As a socket that takes what it is given.
         while !out.is_empty() {
             let mut slices = [IoSlice::new(&[]); 8];
-            let used = out.slices(&mut slices);
+            let used = out.slices(&mut slices, usize::MAX);
             let bytes = slices[..used].iter().map(|slice| slice.len()).sum();
             out.advance(bytes);
         }

@@ -117,13 +117,15 @@ impl Output {
         each(&self.bytes[from..]);
     }
 
-    /// What has not been sent, as far as `slices` has room. Returns how many it uses.
-    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    /// What has not been sent, as far as `slices` has room and `most` bytes. Returns how many it uses.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], mut most: usize) -> usize {
         let mut used = 0;
         self.for_each_left(|piece| {
+            let piece = &piece[..piece.len().min(most)];
             slices[used] = IoSlice::new(piece);
             used += 1;
-            used < slices.len()
+            most -= piece.len();
+            used < slices.len() && most > 0
         });
         used
     }
@@ -246,13 +248,16 @@ mod tests {
     fn slices_use_the_room_that_there_is() {
         let (out, whole) = output();
         let mut slices = [IoSlice::new(&[]); 2];
-        assert_eq!(out.slices(&mut slices), 2);
-        assert_eq!(
-            slices.iter().map(|slice| slice.len()).sum::<usize>(),
-            2 + COPY_MAX
-        );
+        let total = |slices: &[IoSlice<'_>]| slices.iter().map(|slice| slice.len()).sum::<usize>();
+        assert_eq!(out.slices(&mut slices, usize::MAX), 2);
+        assert_eq!(total(&slices), 2 + COPY_MAX);
+        for most in [1, 2, 100, COPY_MAX + 2, COPY_MAX + 3] {
+            let mut slices = [IoSlice::new(&[]); 8];
+            let used = out.slices(&mut slices, most);
+            assert_eq!(total(&slices[..used]), most);
+        }
         let mut slices = [IoSlice::new(&[]); 8];
-        let used = out.slices(&mut slices);
+        let used = out.slices(&mut slices, whole.len());
         let sent: Vec<u8> = slices[..used]
             .iter()
             .flat_map(|slice| slice.iter().copied())

@@ -148,6 +148,34 @@ fn connection_buffers_have_a_limit_together() {
     common::until(|| other.stat("", "read_buf_bytes") == "0");
 }
 
+/// Of a value that has not come whole, too.
+#[test]
+fn values_that_do_not_come_count_to_that_limit() {
+    let server = start(Settings {
+        buffer_max: 256 << 10,
+        ..Settings::default()
+    });
+    let mut other = server.client();
+    let mut half: Vec<_> = (0..40).map(|_| server.client()).collect();
+    for client in &mut half {
+        client.send("set k 0 0 30000\r\nhalf");
+    }
+    until(|| other.stat("", "read_buf_oom") != "0");
+    until(|| {
+        let held: usize = other.stat("", "read_buf_bytes").parse().unwrap();
+        (200 << 10..=256 << 10).contains(&held)
+    });
+    drop(half);
+    until(|| other.stat("", "read_buf_bytes") == "0");
+    // A value that comes costs nothing afterwards.
+    let value = "v".repeat(30_000);
+    for _ in 0..20 {
+        other.send("set k 0 0 30000\r\nv");
+        other.ask(format!("{}\r\n", &value[1..]), "STORED\r\n");
+    }
+    assert_eq!(other.stat("", "read_buf_oom"), "32");
+}
+
 #[test]
 fn hundreds_of_clients() {
     let server = start(Settings {

@@ -113,13 +113,13 @@ const GAUGES: [Gauge; 5] = [
     ),
     (
         "stillcache_segment",
-        "What segments take, which is limited",
+        "What segments and indexes take, which is limited",
         Some(Unit::Bytes),
         |all| all.segment_bytes,
     ),
     (
         "stillcache_index",
-        "What the index takes",
+        "What of that indexes take",
         Some(Unit::Bytes),
         |all| all.index_bytes,
     ),

@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     handshakes: bool,
     /// What is charged for its buffers.
     charged: usize,
+    /// What may still be read and sent before other connections have their turn, in bytes.
+    pub(crate) turn_left: usize,
 }
 
 /// Reads what has arrived, without waiting. (Of a socket that costs less than `read`.)
@@ -61,12 +63,12 @@ pub(crate) fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize,
     sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)
 }
 
-/// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could.
-fn send(fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
+/// Sends `most` bytes of what `output` has. Ok if the socket has taken them, or as much as it could.
+fn send(fd: &OwnedFd, output: &mut Output, most: usize) -> Result<usize, Errno> {
     let mut sent = 0;
-    while !output.is_empty() {
+    while !output.is_empty() && sent < most {
         let mut slices = [IoSlice::new(&[]); SLICES];
-        let used = output.slices(&mut slices);
+        let used = output.slices(&mut slices, most - sent);
         match send_slices(fd, &slices[..used]) {
             Ok(bytes) => {
                 output.advance(bytes);
@@ -100,38 +102,46 @@ impl Connection {
             waits_to_send: false,
             finished: 0,
             charged: 0,
+            turn_left: 0,
         }
     }
 
     /// Reads what has arrived; 0: the client has gone.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
-        match &mut self.tls {
+        let read = match &mut self.tls {
             None => receive(&self.fd, buffer),
             Some(tls) => tls.read(&self.fd, buffer),
-        }
+        };
+        self.turn_left = self.turn_left.saturating_sub(read.unwrap_or(0));
+        read
     }
 
     /// As [`Connection::read`], to where the session wants it; `None`: that wants it in a buffer.
     pub(crate) fn read_direct(&mut self) -> Option<Result<(usize, bool), Errno>> {
         let direct = self.session.direct()?;
-        let room = direct.len();
+        let room = direct.len().min(self.turn_left);
+        let direct = &mut direct[..room];
         let read = match &mut self.tls {
             None => receive(&self.fd, direct),
             Some(tls) => tls.read(&self.fd, direct),
         };
         if let Ok(bytes) = read {
             self.session.advance(bytes);
+            self.turn_left -= bytes;
         }
         Some(read.map(|bytes| (bytes, bytes < room)))
     }
 
-    /// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could; in the
-    /// latter case `output` is not empty, or [`Connection::is_stuck`] returns true.
+    /// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could or the
+    /// turn allows; in the latter cases `output` is not empty, or [`Connection::is_stuck`] returns
+    /// true.
     pub(crate) fn send(&mut self, output: &mut Output) -> Result<usize, Errno> {
+        let most = self.turn_left;
         let sent = match &mut self.tls {
-            None => send(&self.fd, output)?,
-            Some(tls) => tls.send(&self.fd, output)?,
+            None => send(&self.fd, output, most)?,
+            Some(tls) => tls.send(&self.fd, output, most)?,
         };
+        self.turn_left -= sent;
         if output.is_empty() {
             output.clear();
         }
@@ -176,7 +186,8 @@ impl Connection {
     /// Charges what it keeps to the limit of all connections. Fails if that is exceeded.
     pub(crate) fn charge(&mut self, shared: &Shared) -> Result<(), Close> {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
-        let takes = self.input.capacity() + self.pending.footprint() + tls;
+        let takes =
+            self.input.capacity() + self.pending.footprint() + tls + self.session.footprint();
         let all = &shared.totals.buffer_bytes;
         if takes == self.charged {
             return Ok(());

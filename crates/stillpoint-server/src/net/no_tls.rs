@@ -25,7 +25,12 @@ impl Stream {
         match *self {}
     }
 
-    pub(crate) fn send(&mut self, _fd: &OwnedFd, _output: &mut Output) -> Result<usize, Errno> {
+    pub(crate) fn send(
+        &mut self,
+        _fd: &OwnedFd,
+        _output: &mut Output,
+        _most: usize,
+    ) -> Result<usize, Errno> {
         match *self {}
     }
 

@@ -267,16 +267,21 @@ impl Stream {
         Ok(())
     }
 
-    /// Encrypts and sends what `output` has, as far as the socket takes it and [`Tls::buffer`] allows.
-    pub(crate) fn send(&mut self, fd: &OwnedFd, output: &mut Output) -> Result<usize, Errno> {
+    /// Encrypts and sends `most` bytes of what `output` has, as far as the socket takes them and [`Tls::buffer`] allows.
+    pub(crate) fn send(
+        &mut self,
+        fd: &OwnedFd,
+        output: &mut Output,
+        most: usize,
+    ) -> Result<usize, Errno> {
         let mut sent = 0;
         loop {
             self.flush(fd)?;
-            if self.connection.wants_write() || output.is_empty() {
+            if self.connection.wants_write() || output.is_empty() || sent == most {
                 return Ok(sent);
             }
             let mut slices = [IoSlice::new(&[]); SLICES];
-            let used = output.slices(&mut slices);
+            let used = output.slices(&mut slices, most - sent);
             let taken = self.connection.writer().write_vectored(&slices[..used]);
             let taken = taken.map_err(|error| errno(&error))?;
             if taken == 0 {

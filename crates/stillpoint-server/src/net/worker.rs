@@ -28,6 +28,8 @@ const WAKE: u64 = u64::MAX;
 const BUFFER: usize = 16 << 10;
 /// After so many rounds of reading and sending, other connections have their turn.
 const ROUNDS: u32 = 16;
+/// After so many bytes that were read and sent, too: an answer of a pipeline and a long value is less.
+const TURN: usize = 2 << 20;
 /// A larger output buffer is given back after use.
 const OUTPUT_KEPT: usize = 256 << 10;
 
@@ -77,6 +79,8 @@ pub(crate) struct Worker {
     timed: usize,
     started: Instant,
     scanned: u32,
+    /// [`TURN`].
+    turn: usize,
 }
 
 /// What comes of a connection after an event.
@@ -111,6 +115,7 @@ impl Worker {
             watching: Vec::new(),
             timed: 0,
             scanned: 0,
+            turn: TURN,
         })
     }
 
@@ -118,42 +123,44 @@ impl Worker {
     pub(crate) fn run(&mut self) {
         let mut events = Vec::with_capacity(128);
         while !self.shared.is_stopping() {
-            events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                self.timeout().as_ref(),
-            ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    self.shared
-                        .log
-                        .note(format_args!("epoll: {error}; the server stops"));
-                    self.shared.stop();
-                    return;
-                }
-            }
-            if self.directory.version != self.shared.version() {
-                self.directory = self.shared.directory();
-            }
-            let now = self.seconds();
-            for event in &events {
-                self.event(*event, now);
-            }
-            for index in std::mem::take(&mut self.ready) {
-                if self.connections.contains(index) {
-                    self.turn(index, false, now);
-                }
-            }
-            let store_now = self.shared.store.now();
-            self.shared
-                .watchers
-                .tell_evictions(&self.directory, store_now);
-            if now != self.scanned && (self.timed > 0 || self.shared.settings.idle_timeout > 0) {
-                self.scanned = now;
-                self.drop_late(now);
+            if let Err(error) = self.step(&mut events) {
+                self.shared
+                    .log
+                    .note(format_args!("epoll: {error}; the server stops"));
+                self.shared.stop();
             }
         }
+    }
+
+    /// Waits until a connection can go on, and gives each that can its turn.
+    fn step(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
+        events.clear();
+        let room = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, room, self.timeout().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        if self.directory.version != self.shared.version() {
+            self.directory = self.shared.directory();
+        }
+        let now = self.seconds();
+        for event in events.iter() {
+            self.event(*event, now);
+        }
+        for index in std::mem::take(&mut self.ready) {
+            if self.connections.contains(index) {
+                self.turn(index, false, now);
+            }
+        }
+        let store_now = self.shared.store.now();
+        self.shared
+            .watchers
+            .tell_evictions(&self.directory, store_now);
+        if now != self.scanned && (self.timed > 0 || self.shared.settings.idle_timeout > 0) {
+            self.scanned = now;
+            self.drop_late(now);
+        }
+        Ok(())
     }
 
     fn seconds(&self) -> u32 {
@@ -256,6 +263,7 @@ impl Worker {
         mut readable: bool,
         now: u32,
     ) -> Fate {
+        connection.turn_left = self.turn;
         if connection.is_sending() {
             let sent = connection.send_pending().map_err(|_| Close::Normal)?;
             bump(&self.shared.threads[self.thread].bytes_written, sent as u64);
@@ -292,7 +300,7 @@ impl Worker {
                 let fed = self.feed(connection, &mut start, end, index);
                 match fed {
                     Ok(Fed::All) => {}
-                    Ok(Fed::More) if rounds < ROUNDS => {
+                    Ok(Fed::More) if rounds < ROUNDS && connection.turn_left > 0 => {
                         rounds += 1;
                         continue;
                     }
@@ -310,7 +318,7 @@ impl Worker {
                 }
             }
             rounds += 1;
-            if !readable || rounds > ROUNDS {
+            if !readable || rounds > ROUNDS || connection.turn_left == 0 {
                 break;
             }
             match self.read(connection, &mut start, &mut end) {
@@ -556,7 +564,7 @@ enum Fed {
     More,
     /// Other connections have their turn.
     Yield,
-    /// The socket does not take more.
+    /// The socket does not take more, or not in this turn: then the next wait returns at once.
     Stuck,
 }
 
@@ -568,3 +576,7 @@ impl Drop for Worker {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

@@ -112,6 +112,11 @@ impl Body {
         self.missing() == 0
     }
 
+    /// What it takes of the process's own memory, but for a few words.
+    pub(super) fn footprint(&self) -> usize {
+        self.draft.footprint()
+    }
+
     /// Takes what belongs to the value. Returns how much that is.
     pub(super) fn fill(&mut self, input: &[u8]) -> usize {
         let value = (self.draft.len() - self.filled).min(input.len());

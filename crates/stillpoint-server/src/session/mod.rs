@@ -206,6 +206,14 @@ impl Session {
         }
     }
 
+    /// What it keeps of a value that arrives, in bytes, beside what is charged to the tenant.
+    pub(crate) fn footprint(&self) -> usize {
+        match &self.state {
+            State::Body(body) => body.footprint(),
+            _ => 0,
+        }
+    }
+
     /// A number that is another one after each piece that a client has finished: what it is in the middle of then is something else.
     pub(crate) fn finished(&self) -> u32 {
         self.finished

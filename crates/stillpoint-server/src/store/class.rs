@@ -60,6 +60,16 @@ impl Class {
         Self(by_usage.max(least.unwrap_or(SIZES.len() - 1)) as u8)
     }
 
+    /// This one, or a smaller one that has so many bytes and suits a tenant that uses `usage` bytes.
+    /// Not for one of its own.
+    pub fn limit(self, bytes: usize, usage: u64) -> Self {
+        let fits = SIZES.iter().position(|&room| room >= bytes);
+        let wanted = Self::choose(0, usage)
+            .0
+            .max(fits.unwrap_or(SIZES.len()) as u8);
+        Self(self.0.min(wanted))
+    }
+
     /// The bytes of a segment; for one of its own, those that an item of `item` bytes takes.
     pub fn bytes(self, item: usize) -> usize {
         match SIZES.get(usize::from(self.0)) {
@@ -95,5 +105,11 @@ mod tests {
         assert_eq!(bytes(31 << 10, 0), 256 << 10);
         assert_eq!(bytes(40 << 10, 0), 44 << 10);
         assert_eq!(Class::choose(200 << 10, 1 << 40), Class::OWN);
+        let limit = |class: u8, bytes, usage| Class(class).limit(bytes, usage).bytes(0);
+        assert_eq!(limit(4, 100, 0), 4 << 10);
+        assert_eq!(limit(4, 5000, 0), 16 << 10);
+        assert_eq!(limit(4, 100, 64 << 20), 256 << 10);
+        assert_eq!(limit(1, 100, 1 << 40), 16 << 10);
+        assert_eq!(limit(4, 1 << 20, 0), 1 << 20);
     }
 }

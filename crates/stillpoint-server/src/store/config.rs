@@ -17,7 +17,7 @@ pub const ITEM_MAX: usize = 1 << 30;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What all segments together may take, in bytes: memcached's `-m`. 64 MiB by default.
+    /// What all segments and indexes together may take, in bytes: memcached's `-m`. 64 MiB by default.
     pub limit: u64,
     /// The longest value, in bytes: memcached's `-I`. 1 MiB by default, at most [`ITEM_MAX`].
     pub item_max: usize,
@@ -55,7 +55,7 @@ impl Default for Config {
     }
 }
 
-/// Limits of a tenant, in bytes of segments, as of [`stillpoint_lru::Tenant`].
+/// Limits of a tenant, in bytes of segments and index, as of [`stillpoint_lru::Tenant`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// What is never taken from the tenant for others. 0 by default.

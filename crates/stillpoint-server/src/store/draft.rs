@@ -103,6 +103,15 @@ impl Draft {
         self.marks |= WIN;
     }
 
+    /// What it takes that no tenant is charged for, in bytes.
+    #[must_use]
+    pub fn footprint(&self) -> usize {
+        match &self.value {
+            Memory::Small(bytes) => bytes.capacity(),
+            Memory::Large { .. } => 0,
+        }
+    }
+
     /// Stores the value. Returns its CAS value.
     ///
     /// # Errors
@@ -168,6 +177,7 @@ impl Draft {
             shape.cas = new_cas.unwrap_or_else(|| state.owner.next_cas());
             // SAFETY: as in `new`; it is published below. The value is not touched.
             unsafe { shape.write(at, now) };
+            segment.forget_written(space);
             segment.add(size, SEGMENT_HEADER + size, shape.exptime);
             let word = Word::new(at.addr(), Class::OWN, hash);
             let expected = depends.then_some(seen);
@@ -181,8 +191,13 @@ impl Draft {
             );
             match put {
                 Ok(Put::Again) => {}
-                Ok(Put::Stored) => {
+                Ok(put) => {
                     space.seal(Open::new(Arc::clone(segment)));
+                    if put == Put::Crowded {
+                        let space = Arc::clone(space);
+                        drop(section);
+                        space.grow_table();
+                    }
                     return Some(Ok(shape.cas));
                 }
                 Err(refused) => return Some(Err(refused.into())),

@@ -81,7 +81,7 @@ pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
     let mut work = Evacuation::new(&space, segment, why);
     let done = work.run();
     work.finish();
-    if done || segment.stay() {
+    if done || segment.stay(&space) {
         lists.take_away(segment);
     }
     done
@@ -224,7 +224,7 @@ impl<'a> Evacuation<'a> {
     }
 
     fn forget(&self, size: usize) {
-        let last = self.segment.remove(size);
+        let last = self.segment.remove(size, self.space);
         debug_assert!(!last, "it is leaving already");
     }
 
@@ -240,7 +240,6 @@ impl<'a> Evacuation<'a> {
         }
         let stripe = space.stripe();
         stripe.note_removed(self.evicted[0] + self.expired[0], self.removed_bytes);
-        stripe.note_dead((self.copied_bytes + self.removed_bytes) as i64);
         let events = &space.owner.events;
         count(&space.owner, self.evicted, self.expired);
         events.copied.fetch_add(self.copied, Ordering::Relaxed);
@@ -290,14 +289,13 @@ pub fn expire(segment: &SegmentRef, now: u32) {
             expired[0] += 1;
             expired[1] += u64::from(item.marks() & FETCHED == 0);
             bytes += item.size() as u64;
-            last |= segment.remove(item.size());
+            last |= segment.remove(item.size(), &space);
         } else {
             // It has been touched meanwhile.
             segment.note_expiry(item.exptime());
         }
     }
     space.stripe().note_removed(expired[0], bytes);
-    space.stripe().note_dead(bytes as i64);
     count(&space.owner, [0; 2], expired);
     if last {
         space.owner.shared.lists.take_away(segment);

@@ -84,9 +84,6 @@ impl Lists {
     /// Frees a segment that is leaving, none of whose items is in the index any more.
     pub fn take_away(&self, segment: &SegmentRef) {
         self.remove(segment);
-        if let Some(space) = segment.space() {
-            space.stripe().note_dead(-(segment.dead() as i64));
-        }
         self.pool.retire(Arc::clone(segment));
     }
 

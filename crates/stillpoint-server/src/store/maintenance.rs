@@ -1,5 +1,6 @@
 //! What is done in the background, each second: flushes that are due, segments of key spaces that
-//! were flushed, items that have expired, segments that are mostly dead, memory that was freed.
+//! were flushed, items that have expired, segments that are mostly dead, indexes that have become
+//! large for their items, memory that was freed.
 
 use super::{
     clock::Clock,
@@ -102,7 +103,10 @@ pub fn run_once(store: &Inner) {
         tenant.state.flush_if_due(store.shared.now());
         sweep(&tenant.state);
         expire(&tenant.state);
+        seal_idle(&tenant.state);
         compact(&tenant.state);
+        let space = Arc::clone(tenant.state.space.load(&read_lock()));
+        space.tidy_table();
     }
     sweep_deleted(&store.shared);
     store.shared.pool.tidy();
@@ -147,6 +151,14 @@ fn expire(state: &TenantState) {
         }
         left > 0
     });
+}
+
+/// Gives back what open segments take beyond the need of a tenant that has become small.
+fn seal_idle(state: &TenantState) {
+    let space = Arc::clone(state.space.load(&read_lock()));
+    for segment in space.seal_idle() {
+        evict::evacuate(&state.owner.shared.lists, &segment, Why::Compact);
+    }
 }
 
 /// Copies what is alive in sparse segments together.

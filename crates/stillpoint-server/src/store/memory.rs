@@ -33,6 +33,19 @@ impl Memory {
     pub fn len(&self) -> usize {
         self.len
     }
+
+    /// Gives the pages between two offsets back to the system, so that they read zero again. Returns
+    /// whether the system has taken them; if not, they are as before.
+    ///
+    /// # Safety
+    ///
+    /// Both are multiples of a page. No other thread accesses what is between them, and zeros are
+    /// what is expected there.
+    pub unsafe fn discard(&self, from: usize, to: usize) -> bool {
+        debug_assert!(from <= to && to <= self.len);
+        // SAFETY: inside the area, and the caller's promise.
+        unsafe { imp::discard(self.base.add(from), to - from) }
+    }
 }
 
 /// Where memory comes from.
@@ -136,6 +149,13 @@ mod imp {
         }
     }
 
+    /// As [`super::Memory::discard`].
+    pub unsafe fn discard(from: NonNull<u8>, len: usize) -> bool {
+        // SAFETY: the caller's promise. An arena's mapping is private and of no file, so that its
+        // pages read zero afterwards.
+        unsafe { libc::madvise(from.as_ptr().cast(), len, libc::MADV_DONTNEED) == 0 }
+    }
+
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -181,6 +201,13 @@ mod imp {
         pub fn reclaimable(&self) -> u64 {
             0
         }
+    }
+
+    /// As [`super::Memory::discard`].
+    pub unsafe fn discard(from: NonNull<u8>, len: usize) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { from.write_bytes(0, len) };
+        true
     }
 
     impl Drop for Area {

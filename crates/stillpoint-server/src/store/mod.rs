@@ -7,7 +7,7 @@
 //! | `memory`, `pool` | memory from the system; limbo, where freed segments wait for readers |
 //! | `index` | the hash table |
 //! | `segment`, `lists`, `evict` | segments, their order, what becomes of their items |
-//! | `space`, `write` | a key space: open segments; storing |
+//! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
 //! | `shared` | what tenants share, and what a tenant keeps |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
 //! | `maintenance`, `hook` | the background thread; what is told of evictions |
@@ -48,6 +48,7 @@ mod shared;
 mod space;
 #[expect(clippy::module_inception, reason = "it is the type's name")]
 mod store;
+mod table;
 mod tenant;
 mod word;
 mod write;

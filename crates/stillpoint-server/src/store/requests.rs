@@ -103,11 +103,11 @@ pub struct TenantStatistics {
     pub items: u64,
     /// What they take in segments, in bytes: headers, keys, values.
     pub item_bytes: u64,
-    /// What the tenant's segments take, in bytes: what its limits are about.
+    /// What the tenant's segments and its index take, in bytes: what its limits are about.
     pub segment_bytes: u64,
     /// How many segments that is.
     pub segments: u64,
-    /// What its index takes, in bytes.
+    /// What of that its index takes, in bytes.
     pub index_bytes: u64,
     /// Items that were ever stored.
     pub stored: u64,
@@ -155,7 +155,7 @@ impl TenantStatistics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStatistics {
-    /// What all segments may take, in bytes.
+    /// What all segments and indexes may take, in bytes.
     pub limit: u64,
     /// What they take.
     pub segment_bytes: u64,

@@ -14,6 +14,10 @@
 //! thread that frees the last item and the thread that seals, exactly one sees a sealed segment
 //! without items, and takes it away.
 //!
+//! The other bytes up to the last item's end are dead. While the segment is not leaving, they are in
+//! the count of its key space: each step of `state` that changes them says by how much, so that the
+//! count is exact, whatever threads do at the same time.
+//!
 //! An item is published under the lock of its bucket, if the segment is not leaving by then. The
 //! thread that takes the items out takes the lock of each one's bucket, after it has marked the
 //! segment. If the publisher has the lock first, its item is found and taken out; if the other has
@@ -152,6 +156,13 @@ impl Segment {
         self.note_expiry(exptime);
     }
 
+    /// Forgets an item that was written and not published. By its only owner.
+    pub fn forget_written(&self, space: &Space) {
+        let state = self.state.load(Ordering::Relaxed);
+        space.stripe().note_dead(-self.dead_of(state));
+        self.end.store(SEGMENT_HEADER as u32, Ordering::Relaxed);
+    }
+
     /// Notes that an item expires then.
     pub fn note_expiry(&self, exptime: u32) {
         if exptime != 0 && exptime < self.expires.load(Ordering::Relaxed) {
@@ -173,17 +184,20 @@ impl Segment {
     /// An item of it is dead. Returns true if it was the last one of a sealed segment, which is the
     /// caller's to take away: it is leaving now.
     #[must_use]
-    pub fn remove(&self, size: usize) -> bool {
+    pub fn remove(&self, size: usize, space: &Space) -> bool {
         // Needs no partner: what is decided lies in the word alone.
         let before = self.state.fetch_sub(size as u64, Ordering::Relaxed);
         debug_assert!(before & LIVE >= size as u64, "more dies than was alive");
-        before & !(LIVE) == SEALED && before & LIVE == size as u64 && self.leave_empty()
+        if before & LEAVING == 0 {
+            space.stripe().note_dead(size as i64);
+        }
+        before & !(LIVE) == SEALED && before & LIVE == size as u64 && self.leave_empty(space)
     }
 
     /// Nothing more is written into it. Returns true if it has no items, and is the caller's to
     /// take away: it is leaving now.
     #[must_use]
-    pub fn seal(&self) -> bool {
+    pub fn seal(&self, space: &Space) -> bool {
         // Release, pairs with `leave`: what the header and the items are is seen by the thread that
         // takes them out.
         let before = self.state.fetch_or(SEALED, Ordering::AcqRel);
@@ -191,19 +205,21 @@ impl Segment {
             before & (SEALED | LEAVING) == 0,
             "sealed once, by its owner"
         );
-        before & LIVE == 0 && self.leave_empty()
+        before & LIVE == 0 && self.leave_empty(space)
     }
 
-    fn leave_empty(&self) -> bool {
+    fn leave_empty(&self, space: &Space) -> bool {
         // Acquire, pairs with `seal`.
-        self.state
-            .compare_exchange(
-                SEALED,
-                SEALED | LEAVING,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
-            .is_ok()
+        let left = self.state.compare_exchange(
+            SEALED,
+            SEALED | LEAVING,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if left.is_ok() {
+            space.stripe().note_dead(-self.dead_of(SEALED));
+        }
+        left.is_ok()
     }
 
     /// Begins to take its items out, if it is sealed and no other thread does so.
@@ -211,17 +227,33 @@ impl Segment {
     pub fn leave(&self) -> bool {
         let claim = |state: u64| (state & !LIVE == SEALED).then_some(state | LEAVING);
         // Acquire, pairs with `seal`. The mark itself is ordered by the locks of buckets.
-        self.state
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, claim)
-            .is_ok()
+        let claimed = self
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, claim);
+        let Ok(before) = claimed else {
+            return false;
+        };
+        self.uncount_dead(before);
+        true
     }
 
     /// Ends that without having taken all out. Returns as [`Segment::remove`].
     #[must_use]
-    pub fn stay(&self) -> bool {
+    pub fn stay(&self, space: &Space) -> bool {
         // Release, pairs with `leave`: what was done to the items so far is seen by the next thread.
         let before = self.state.fetch_and(!LEAVING, Ordering::AcqRel);
-        before & LIVE == 0 && self.leave_empty()
+        space.stripe().note_dead(self.dead_of(before));
+        before & LIVE == 0 && self.leave_empty(space)
+    }
+
+    /// The dead bytes that were in its key space's count are there no longer.
+    fn uncount_dead(&self, state: u64) {
+        let dead = self.dead_of(state);
+        if dead != 0
+            && let Some(space) = self.space()
+        {
+            space.stripe().note_dead(-dead);
+        }
     }
 
     /// Whether an item may be published in it. Under the lock of the item's bucket.
@@ -234,10 +266,21 @@ impl Segment {
         self.state.load(Ordering::Relaxed) & LIVE
     }
 
-    /// Bytes of dead items.
-    pub fn dead(&self) -> u64 {
-        let end = u64::from(self.end.load(Ordering::Relaxed));
-        end.saturating_sub(SEGMENT_HEADER as u64 + self.live())
+    /// Bytes of items that were dead in that state.
+    fn dead_of(&self, state: u64) -> i64 {
+        let end = i64::from(self.end.load(Ordering::Relaxed));
+        end - SEGMENT_HEADER as i64 - (state & LIVE) as i64
+    }
+
+    /// What of it is in its key space's count of dead bytes.
+    #[cfg(test)]
+    pub fn counted_dead(&self) -> i64 {
+        let state = self.state.load(Ordering::Relaxed);
+        if state & LEAVING == 0 {
+            self.dead_of(state)
+        } else {
+            0
+        }
     }
 
     /// Whether it is on a list, or about to leave it.
@@ -271,6 +314,11 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        // One that no list has had: what was written into it was not published in the end.
+        let state = *self.state.get_mut();
+        if state & LEAVING == 0 {
+            self.uncount_dead(state);
+        }
         // Its last reference: it was never published in, or limbo has waited for readers, and pins
         // have gone.
         if let Some(memory) = mem::take(&mut self.memory) {

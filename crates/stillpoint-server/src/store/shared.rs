@@ -51,6 +51,9 @@ pub struct Shared {
     limiting: Mutex<()>,
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
+    /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
+    /// with the same name, has higher ones.
+    last_cas: AtomicU64,
 }
 
 impl Shared {
@@ -65,6 +68,7 @@ impl Shared {
             limit: AtomicU64::new(u64::MAX),
             limiting: Mutex::default(),
             pinned: AtomicU64::new(0),
+            last_cas: AtomicU64::new(0),
             hierarchy,
             lists: Arc::new(lists),
             pool,
@@ -146,6 +150,7 @@ pub struct Owner {
 
 impl Owner {
     pub fn new(name: Arc<str>, shared: Arc<Shared>, memcg: stillpoint_lru::Tenant) -> Arc<Self> {
+        let last_cas = shared.last_cas.load(Ordering::Relaxed);
         Arc::new(Self {
             name,
             shared,
@@ -155,8 +160,16 @@ impl Owner {
             events: Events::default(),
             pinned: AtomicU64::new(0),
             max: AtomicU64::new(u64::MAX),
-            cas: CachePadded::default(),
+            cas: CachePadded::new(AtomicU64::new(last_cas)),
         })
+    }
+
+    /// It stores nothing any more.
+    pub fn delete(&self) {
+        // Release, pairs with `new_segment`: a thread that stores in the new key space sees it.
+        self.deleted.store(true, Ordering::Release);
+        let last = self.cas.load(Ordering::Relaxed);
+        self.shared.last_cas.fetch_max(last, Ordering::Relaxed);
     }
 
     /// A CAS value that was not used before.
@@ -207,11 +220,7 @@ impl Owner {
 
     /// Charges a segment. May evict.
     pub fn charge(&self, bytes: usize) -> Result<Charge, Refused> {
-        let charged = match self.shared.config.evict {
-            true => self.charge_evicting(bytes),
-            false => self.charge_compacting(bytes),
-        };
-        charged.map_err(|error| {
+        self.charge_if_possible(bytes).map_err(|error| {
             self.events.refused.fetch_add(1, Ordering::Relaxed);
             let own = self.limits().max;
             let total = self.shared.limit();
@@ -237,6 +246,14 @@ impl Owner {
 }
 
 impl Owner {
+    /// The same, where nothing is refused if that fails.
+    pub fn charge_if_possible(&self, bytes: usize) -> Result<Charge, ChargeError> {
+        match self.shared.config.evict {
+            true => self.charge_evicting(bytes),
+            false => self.charge_compacting(bytes),
+        }
+    }
+
     /// Evicts what is in the way. Waits for no reader, as what is evicted is uncharged at once: a
     /// store that is refused does not keep its thread.
     fn charge_evicting(&self, bytes: usize) -> Result<Charge, ChargeError> {

@@ -4,10 +4,12 @@
 use super::{
     class::{Class, SEGMENT_HEADER},
     error::Refused,
+    evict::is_pinned,
     index::Index,
     layout::{RawItem, Shape},
     segment::{Segment, SegmentRef},
     shared::{Owner, lock},
+    table::TableCharges,
     word::Word,
 };
 use crossbeam_utils::CachePadded;
@@ -32,6 +34,7 @@ const STRIPES: usize = 16;
 pub struct Space {
     pub owner: Arc<Owner>,
     pub index: Index,
+    pub table_charges: TableCharges,
     first: CachePadded<Stripe>,
     rest: OnceLock<Box<[CachePadded<Stripe>]>>,
     /// Where items go that are copied, one segment after the other.
@@ -58,6 +61,8 @@ pub struct Open {
     segment: SegmentRef,
     at: usize,
     len: usize,
+    /// `at` when the background looked at it last.
+    seen: usize,
 }
 
 /// An item that is written, and not in the index.
@@ -96,6 +101,7 @@ impl Open {
         Self {
             len: segment.bytes(),
             at: SEGMENT_HEADER,
+            seen: 0,
             segment,
         }
     }
@@ -183,7 +189,7 @@ impl Stripe {
         Self::add(&self.bytes, -(bytes as i64));
     }
 
-    /// Dead bytes have appeared, or gone with their segment.
+    /// Dead bytes have appeared, or their segment is leaving.
     pub fn note_dead(&self, bytes: i64) {
         Self::add(&self.dead, bytes);
     }
@@ -195,6 +201,7 @@ impl Space {
         Arc::new(Self {
             owner,
             index,
+            table_charges: TableCharges::default(),
             first: CachePadded::default(),
             rest: OnceLock::new(),
             keep: Mutex::default(),
@@ -304,12 +311,21 @@ impl Space {
         Ok(Segment::new(memory, class, false, space, pool, charge))
     }
 
-    /// The next segment for copies, with a charge that another one gives up.
+    /// What a segment needs that is to have what is alive in that one.
+    fn class_for_copies(&self, from: &Segment) -> Class {
+        let room = SEGMENT_HEADER + from.live() as usize;
+        from.class().limit(room, self.owner.memcg.usage())
+    }
+
+    /// The next segment for copies, with a charge that another one gives up. It has room for all
+    /// that is alive in that, and is no larger than the tenant's use asks for.
     pub fn keep_segment(self: &Arc<Self>, from: &SegmentRef) -> Option<Open> {
         let pool = &self.owner.shared.pool;
-        let class = from.class();
+        let class = self.class_for_copies(from);
         let memory = pool.take(class.bytes(0), class.alignment(), Some(class))?;
-        let charge = from.take_charge()?;
+        let mut charge = from.take_charge()?;
+        // What is less is given back; that does not fail.
+        let _ = charge.resize(class.bytes(0));
         let space: Weak<Self> = Arc::downgrade(self);
         let segment = Segment::new(memory, class, true, space, Arc::clone(pool), charge);
         let lists = &self.owner.shared.lists;
@@ -322,7 +338,7 @@ impl Space {
         let segment = full.segment;
         let lists = &self.owner.shared.lists;
         lists.add(&self.owner.memcg, &segment);
-        if segment.seal() {
+        if segment.seal(self) {
             lists.take_away(&segment);
         }
     }
@@ -335,23 +351,53 @@ impl Space {
 
     /// Seals what is open and has items that have expired, so that they are found.
     pub fn seal_expired(&self, now: u32) {
-        self.seal_open(|open| open.segment.has_expired(now));
+        drop(self.seal_open(|open| open.segment.has_expired(now)));
     }
 
     /// Seals a segment if it is open here.
     pub fn seal_one(&self, segment: &SegmentRef) -> bool {
-        self.seal_open(|open| Arc::ptr_eq(&open.segment, segment)) > 0
+        !self
+            .seal_open(|open| Arc::ptr_eq(&open.segment, segment))
+            .is_empty()
     }
 
-    /// Seals what is open and is meant. Returns how many that were.
-    fn seal_open(&self, is_meant: impl Fn(&mut Open) -> bool) -> usize {
+    /// Seals what is open, was not written into since the last call, and takes more than its items
+    /// need: it has none, or they fit into a smaller one, as a tenant that uses so little is given now.
+    /// The latter are returned, to be compacted.
+    pub fn seal_idle(&self) -> Vec<SegmentRef> {
+        let mut sealed = self.seal_open(|open| {
+            let is_idle = open.seen == open.at;
+            open.seen = open.at;
+            let segment = &open.segment;
+            let is_large = || self.class_for_copies(segment) != segment.class();
+            is_idle && (segment.live() == 0 || !is_pinned(segment) && is_large())
+        });
+        sealed.retain(|segment| segment.live() > 0);
+        sealed
+    }
+
+    /// Seals what is open and is meant.
+    fn seal_open(&self, is_meant: impl Fn(&mut Open) -> bool) -> Vec<SegmentRef> {
         let mut full: Vec<Open> = Vec::new();
         for open in self.all_open() {
             full.extend(lock(open).take_if(&is_meant));
         }
-        let sealed = full.len();
-        full.into_iter().for_each(|full| self.seal(full));
-        sealed
+        let seal = |full: Open| {
+            let segment = Arc::clone(&full.segment);
+            self.seal(full);
+            segment
+        };
+        full.into_iter().map(seal).collect()
+    }
+
+    /// What open segments have of the count of dead bytes.
+    #[cfg(test)]
+    pub fn counted_dead(&self) -> i64 {
+        let dead = |open: &Open| open.segment.counted_dead();
+        let open = self
+            .all_open()
+            .map(|open| lock(open).as_ref().map_or(0, dead));
+        open.sum()
     }
 
     fn all_open(&self) -> impl Iterator<Item = &Mutex<Option<Open>>> {
@@ -365,10 +411,9 @@ impl Space {
     ///
     /// As [`Segment::of`](super::segment::Segment::of).
     pub unsafe fn bury(&self, word: Word, size: usize) {
-        self.stripe().note_dead(size as i64);
         // SAFETY: the caller's promise.
         let segment = unsafe { Segment::of(word) };
-        if segment.remove(size) {
+        if segment.remove(size, self) {
             // SAFETY: the same.
             let segment = unsafe { Segment::keep(word) };
             self.owner.shared.lists.take_away(&segment);

@@ -12,7 +12,7 @@ use super::{
 use std::{
     collections::BTreeMap,
     fmt, io,
-    sync::{Arc, Mutex, Weak, atomic::Ordering},
+    sync::{Arc, Mutex, Weak},
 };
 use stillpoint_lru::{CreateError, Hierarchy, Registration};
 
@@ -142,8 +142,7 @@ impl Store {
         }
         let tenant = lock(&self.0.tenants).remove(name);
         let state = tenant.ok_or(TenantError::NotFound)?.state;
-        // Release, pairs with `new_segment`: a thread that stores in the new key space sees it.
-        state.owner.deleted.store(true, Ordering::Release);
+        state.owner.delete();
         state.flush();
         maintenance::sweep(&state);
         // Its lists are empty, but for what another thread is sealing; that goes to the root's.
@@ -170,7 +169,7 @@ impl Store {
         &self.0.shared.config
     }
 
-    /// The tree of tenants that segments are charged to: for a
+    /// The tree of tenants that segments and indexes are charged to: for a
     /// [`PressureWatch`](stillpoint_lru::PressureWatch), which shrinks the store when the system is
     /// short of memory. What that frees is given back to the system within a second.
     #[must_use]
@@ -178,7 +177,7 @@ impl Store {
         &self.0.shared.hierarchy
     }
 
-    /// What all segments may take, in bytes.
+    /// What all segments and indexes may take, in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.0.shared.limit()
@@ -216,7 +215,11 @@ impl Store {
     /// Has the system seem without memory, or not.
     #[cfg(test)]
     pub(super) fn refuse_memory(&self, refuse: bool) {
-        self.0.shared.pool.refuse.store(refuse, Ordering::Relaxed);
+        self.0
+            .shared
+            .pool
+            .refuse
+            .store(refuse, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The figures. Looks at all tenants.

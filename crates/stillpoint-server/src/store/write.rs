@@ -88,15 +88,13 @@ impl Plan<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Stored,
+    /// Stored, in a line behind its bucket: the index may be too small.
+    Crowded,
     /// The item that is there is another one now, or the segment is leaving.
     Again,
 }
 
 impl Space {
-    fn shared(&self) -> &Shared {
-        &self.owner.shared
-    }
-
     /// The item of a key, expired or not.
     #[inline]
     pub fn find(&self, hash: u64, key: &[u8], section: &Guard<'_>) -> Option<Found> {
@@ -161,15 +159,7 @@ impl Space {
         match inserted {
             Ok(own_line) => {
                 stripe.note_stored(new.size, None);
-                if !own_line {
-                    let items = self.counts().items;
-                    self.index.grow(items, section, |word| {
-                        // SAFETY: in the index, whose bucket is locked, in a section.
-                        let found = unsafe { Found::of(word) };
-                        self.shared().hash(found.item.key())
-                    });
-                }
-                Ok(Put::Stored)
+                Ok(if own_line { Put::Stored } else { Put::Crowded })
             }
             Err(_) => {
                 self.discard(new, section);
@@ -248,11 +238,18 @@ impl TenantState {
             };
             if let Some(new) = written {
                 let depends = plan.depends.then_some(seen);
-                if space.put(hash, key, new, depends, now, &section)? == Put::Stored {
-                    open.into_iter().for_each(|open| space.seal(open));
-                    return Ok(plan.shape.cas);
+                let put = space.put(hash, key, new, depends, now, &section)?;
+                if put == Put::Again {
+                    continue;
                 }
-                continue;
+                open.into_iter().for_each(|open| space.seal(open));
+                let cas = plan.shape.cas;
+                if put == Put::Crowded {
+                    let space = Arc::clone(space);
+                    drop((plan, section));
+                    space.grow_table();
+                }
+                return Ok(cas);
             }
             let space = Arc::clone(space);
             // What the plan has of the section ends with it.

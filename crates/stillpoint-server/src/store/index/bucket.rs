@@ -7,11 +7,12 @@
 //!
 //! The bucket of number `b` and depth `d` has the items whose hash is `b` modulo 2^d. A reader that
 //! does not find an item looks at the depth behind the slots: if the bucket has been split
-//! meanwhile, the depth says where the item is now.
+//! meanwhile, the depth says where the item is now. So it does if the bucket has been joined to the
+//! one that it was split from: the depth is too low for its number then.
 //!
 //! Readers take no lock. Writers hold the bucket's, change one slot at a time, and never move a
-//! word from slot to slot: so a reader finds an item that is there throughout. A line that is empty
-//! and the last is unlinked and freed after a grace period.
+//! word from slot to slot: so a reader finds an item that is there throughout. The last lines are
+//! unlinked once they are empty, and freed after a grace period.
 
 use super::super::word::{Word, tag};
 use std::{
@@ -55,12 +56,10 @@ impl Bucket {
         bucket
     }
 
-    /// Begins to use a line that reads zero, before other threads know it.
+    /// Begins to use a line with empty slots, before other threads know it.
     pub fn init(&self, depth: u32, locked: bool) {
-        // A split that failed has left lines behind.
-        let lines = self.head.load(Ordering::Relaxed) & NEXT;
         let head = u64::from(depth) << DEPTH_SHIFT | u64::from(locked);
-        self.head.store(head | lines, Ordering::Relaxed);
+        self.head.store(head, Ordering::Relaxed);
     }
 
     fn next(head: u64) -> *mut Bucket {
@@ -113,7 +112,8 @@ impl Bucket {
         (self.head.load(Ordering::Acquire) >> DEPTH_SHIFT) as u32
     }
 
-    pub fn lock(&self) -> Locked<'_> {
+    /// Counts its further lines in `lines`.
+    pub fn lock<'a>(&'a self, lines: &'a AtomicU64) -> Locked<'a> {
         let mut spins = 0;
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -126,10 +126,7 @@ impl Bucket {
                     Ordering::Relaxed,
                 );
                 if taken.is_ok() {
-                    return Locked {
-                        bucket: self,
-                        unlinked: None,
-                    };
+                    return self.made_locked(lines);
                 }
             }
             spins += 1;
@@ -142,10 +139,11 @@ impl Bucket {
     }
 
     /// Takes over a bucket that was made locked.
-    pub fn made_locked(&self) -> Locked<'_> {
+    pub fn made_locked<'a>(&'a self, lines: &'a AtomicU64) -> Locked<'a> {
         Locked {
             bucket: self,
             unlinked: None,
+            lines,
         }
     }
 }
@@ -154,8 +152,10 @@ impl Bucket {
 #[derive(Debug)]
 pub struct Locked<'a> {
     bucket: &'a Bucket,
-    /// A line that is to be freed once the lock is not held.
+    /// Lines that are to be freed once the lock is not held, one behind the other.
     unlinked: Option<NonNull<Bucket>>,
+    /// How many lines the index has beside its buckets.
+    lines: &'a AtomicU64,
 }
 
 impl<'a> Locked<'a> {
@@ -163,7 +163,8 @@ impl<'a> Locked<'a> {
         (self.bucket.head.load(Ordering::Relaxed) >> DEPTH_SHIFT) as u32
     }
 
-    /// For a split: the items of half its hashes are in another bucket as well by now.
+    /// For a split or a join: the items whose hashes it has no longer are in another bucket as well
+    /// by now, or those that it has now are in it.
     pub fn set_depth(&mut self, depth: u32) {
         let head = self.bucket.head.load(Ordering::Relaxed);
         let head = head & !(0xff << DEPTH_SHIFT) | u64::from(depth) << DEPTH_SHIFT;
@@ -225,27 +226,36 @@ impl<'a> Locked<'a> {
         let address = line.expose_provenance() as u64;
         // Release, pairs with `follow`.
         last.head.store(head | address, Ordering::Release);
+        self.lines.fetch_add(1, Ordering::Relaxed);
         Ok(false)
     }
 
-    /// Unlinks the last line if it is empty.
+    /// Unlinks the last lines, as far as they are empty.
     pub fn trim(&mut self) {
-        let mut before = self.bucket;
-        let Some(mut last) = before.follow() else {
-            return;
+        let is_used = |line: &&Bucket| {
+            let mut slots = line.slots.iter();
+            slots.any(|slot| slot.load(Ordering::Relaxed) != Word::NONE)
         };
-        while let Some(next) = last.follow() {
-            (before, last) = (last, next);
+        let bucket = self.bucket;
+        let others = bucket.lines().skip(1);
+        self.cut_behind(others.filter(is_used).last().unwrap_or(bucket));
+    }
+
+    /// Unlinks all lines but the first, which are empty.
+    pub fn take_lines(&mut self) {
+        self.cut_behind(self.bucket);
+    }
+
+    fn cut_behind(&mut self, last: &Bucket) {
+        let head = last.head.load(Ordering::Relaxed);
+        if head & NEXT == 0 || self.unlinked.is_some() {
+            return;
         }
-        let is_empty = last
-            .slots
-            .iter()
-            .all(|slot| slot.load(Ordering::Relaxed) == Word::NONE);
-        if is_empty && self.unlinked.is_none() {
-            let head = before.head.load(Ordering::Relaxed);
-            self.unlinked = NonNull::new(Bucket::next(head));
-            before.head.store(head & !NEXT, Ordering::Relaxed);
-        }
+        self.unlinked = NonNull::new(Bucket::next(head));
+        // Release, pairs with `depth`: a reader that passes over a line, because this is what it
+        // loads, has seen none of the slots there that a split has emptied; but it goes on to what
+        // was copied.
+        last.head.store(head & !NEXT, Ordering::Release);
     }
 }
 
@@ -254,7 +264,12 @@ impl Drop for Locked<'_> {
         let head = self.bucket.head.load(Ordering::Relaxed);
         // Release, pairs with `lock`.
         self.bucket.head.store(head & !LOCKED, Ordering::Release);
-        if let Some(line) = self.unlinked {
+        let mut unlinked = self.unlinked;
+        while let Some(line) = unlinked {
+            // SAFETY: unlinked by this guard alone, and retired below.
+            let head = unsafe { line.as_ref() }.head.load(Ordering::Relaxed);
+            unlinked = NonNull::new(Bucket::next(head));
+            self.lines.fetch_sub(1, Ordering::Relaxed);
             // SAFETY: allocated with the layout of its type, unlinked by this guard alone, and
             // without a destructor.
             unsafe { global().retire(line) };

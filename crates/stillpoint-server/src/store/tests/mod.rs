@@ -3,10 +3,13 @@
 mod commands;
 mod limits;
 mod model;
+mod table;
 mod tenants;
 mod threads;
 
 use super::{Clock, Condition, Config, ManualClock, Mode, Outcome, Store, Tenant};
+use std::sync::Arc;
+use stillpoint::read_lock;
 
 const ANY: Condition = Condition {
     compare: None,
@@ -32,6 +35,21 @@ fn set(tenant: &Tenant, key: &[u8], value: &[u8]) -> Result<u64, Outcome> {
 
 fn value_of(tenant: &Tenant, key: &[u8]) -> Option<Vec<u8>> {
     tenant.get(key, |item| item.value().to_vec())
+}
+
+/// Dead bytes of a tenant's key space: as it has counted them, and looked at segment by segment.
+#[track_caller]
+fn check_dead(tenant: &Tenant) {
+    let space = Arc::clone(tenant.state.space.load(&read_lock()));
+    let owner = &tenant.state.owner;
+    let mut dead = space.counted_dead();
+    owner.shared.lists.for_each(&owner.memcg, |segment| {
+        if segment.is_of(&space) {
+            dead += segment.counted_dead();
+        }
+        true
+    });
+    assert_eq!(space.counts().dead as i64, dead);
 }
 
 /// Bytes that tell which key they are of, and are all different for another version.

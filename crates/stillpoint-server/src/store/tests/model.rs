@@ -356,6 +356,7 @@ proptest! {
     fn what_is_found_is_what_was_stored_last(commands in prop::collection::vec(command(), 1..COMMANDS)) {
         let mut model = Model::new(true);
         commands.into_iter().for_each(|command| model.run(command));
+        check_dead(&model.tenant);
     }
 
     #[test]
@@ -363,6 +364,7 @@ proptest! {
         let mut model = Model::new(false);
         commands.into_iter().for_each(|command| model.run(command));
         let counted = model.tenant.statistics();
+        check_dead(&model.tenant);
         model.walk();
         prop_assert_eq!(counted.evicted, 0);
     }

@@ -152,3 +152,52 @@ fn a_tenant_that_outlives_its_store_leaves_nothing() {
     stillpoint::kvfree_barrier();
     assert_eq!(pool.strong_count(), 0);
 }
+
+/// What is open has a size of the time when it was opened.
+#[test]
+fn a_tenant_that_has_become_small_costs_little() {
+    let (store, _) = store_of(32 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let items = if cfg!(miri) { 400 } else { 9000u32 };
+    for number in 0..items {
+        set(&tenant, &number.to_le_bytes(), &[1; 1000]).unwrap();
+    }
+    for number in 3..items {
+        tenant.delete(&number.to_le_bytes(), None).unwrap();
+    }
+    (0..6).for_each(|_| store.maintain());
+    let few = tenant.statistics();
+    assert_eq!(few.items, 3);
+    assert!(few.segment_bytes <= 4 << 12, "{few:?}");
+    for number in 0..3u32 {
+        assert_eq!(
+            value_of(&tenant, &number.to_le_bytes()),
+            Some(vec![1; 1000])
+        );
+        tenant.delete(&number.to_le_bytes(), None).unwrap();
+    }
+    (0..6).for_each(|_| store.maintain());
+    assert_eq!(tenant.statistics().segment_bytes, 0);
+    set(&tenant, b"k", b"v").unwrap();
+    assert_eq!(value_of(&tenant, b"k"), Some(b"v".to_vec()));
+}
+
+/// A client that knows a CAS value of a deleted tenant changes nothing of one with the same name.
+#[test]
+fn cas_values_of_a_deleted_tenant_do_not_come_again() {
+    let (store, _) = store_of(1 << 20, true);
+    let stored = |value: &[u8]| {
+        let tenant = store.create_tenant("a").unwrap();
+        (set(&tenant, b"k", value).unwrap(), tenant)
+    };
+    let (first, _) = stored(b"1");
+    store.delete_tenant("a").unwrap();
+    let (second, tenant) = stored(b"2");
+    assert!(second > first, "{first} {second}");
+    let condition = Condition {
+        compare: Some(first),
+        ..ANY
+    };
+    let changed = tenant.set(b"k", 0, 0, b"3", Mode::Set, condition);
+    assert_eq!(changed, Err(Outcome::Exists));
+}

@@ -42,6 +42,7 @@ fn values_are_whole_and_not_older_than_what_was_written() {
     let (store, _) = store_of(LIMIT, true);
     let tenant = store.tenant("").unwrap();
     write_own_and_read_all(&store, &tenant);
+    check_dead(&tenant);
     let figures = tenant.statistics();
     let there = (0..KEYS).filter(|key| value_of(&tenant, &key.to_le_bytes()).is_some());
     assert_eq!(there.count() as u64, figures.items);
@@ -314,4 +315,62 @@ fn what_changes_in_place_is_not_lost_to_a_copy() {
         results.push(seen.unwrap());
     }
     assert_eq!(results, [(late, false), (soon, true)]);
+}
+
+/// A large value that is written anew, because another thread was faster, leaves nothing in the count.
+#[test]
+fn what_was_never_published_is_not_dead_for_ever() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let value = [1; 40_000];
+    set(&tenant, b"k", b"v").unwrap();
+    let mut times = 0;
+    let replace = |item: Option<RawItem>, owner: &Owner| {
+        assert!(item.is_some());
+        times += 1;
+        if (2..5).contains(&times) {
+            set(&tenant, b"k", b"another").unwrap();
+        }
+        let shape = Shape {
+            key: b"k",
+            value_len: value.len(),
+            flags: 0,
+            exptime: 0,
+            cas: owner.next_cas(),
+            marks: 0,
+            all: false,
+        };
+        Ok(Plan {
+            shape,
+            value: Value::Parts([&value, b""]),
+            depends: true,
+        })
+    };
+    tenant.state.store(b"k", true, replace).unwrap();
+    assert_eq!(value_of(&tenant, b"k"), Some(value.to_vec()));
+    assert!(times > 4);
+    check_dead(&tenant);
+}
+
+/// Of drafts that replace the same item, those that were late are written into the same memory again.
+#[test]
+fn drafts_that_were_late_leave_nothing_in_the_count() {
+    let (store, _) = store_of(16 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    set(&tenant, b"k", b"v").unwrap();
+    let rounds = if cfg!(miri) { 4 } else { 3000 };
+    thread::scope(|scope| {
+        for own in 0..THREADS as u8 {
+            let tenant = &tenant;
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let mut draft = tenant.prepare(b"k", 0, 0, 33_000).unwrap();
+                    draft[0] = own;
+                    draft.store(Mode::Replace, ANY).unwrap();
+                }
+            });
+        }
+    });
+    check_dead(&tenant);
+    assert_eq!(tenant.statistics().items, 1);
 }

@@ -1,0 +1,117 @@
+//! The turns of a thread's connections, step by step.
+
+use super::*;
+use crate::{
+    fuzz,
+    store::{Condition, Mode},
+};
+use std::{
+    io::{ErrorKind, Read, Write},
+    os::unix::net::UnixStream,
+};
+
+const TURN: usize = 16 << 10;
+const LONG: usize = 90_000;
+
+/// A thread's connections, without the thread.
+struct Stepped {
+    worker: Worker,
+    events: Vec<Event>,
+}
+
+impl Stepped {
+    fn new(shared: &Arc<Shared>) -> Self {
+        let inbox = Arc::new(Inbox::new().unwrap());
+        let mut worker = Worker::new(Arc::clone(shared), 0, inbox).unwrap();
+        worker.turn = TURN;
+        Self {
+            worker,
+            events: Vec::with_capacity(16),
+        }
+    }
+
+    fn client(&mut self) -> UnixStream {
+        let (client, server) = UnixStream::pair().unwrap();
+        client.set_nonblocking(true).unwrap();
+        let directory = self.worker.shared.directory();
+        let session = fuzz::new_session(&directory, false, true);
+        let arrival = Arrival {
+            fd: server.into(),
+            tls: None,
+            access: session.access,
+            card: session.card,
+            version: directory.version,
+        };
+        self.worker.admit(arrival, 0);
+        client
+    }
+
+    fn step(&mut self) {
+        self.worker.step(&mut self.events).unwrap();
+    }
+}
+
+/// What has arrived.
+fn arrived(client: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match client.read_to_end(&mut bytes) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => bytes,
+        other => panic!("{other:?}, and the connection stays open"),
+    }
+}
+
+/// The socket would take all of it at once.
+#[test]
+fn a_long_answer_gives_others_their_turns() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut stepped = Stepped::new(&shared);
+    let (mut long, mut short) = (stepped.client(), stepped.client());
+    let value = [b'v'; LONG];
+    let tenant = &shared.directory().spaces[""].tenant;
+    let stored = tenant.set(b"k", 0, 0, &value, Mode::Set, Condition::default());
+    stored.unwrap();
+    long.write_all(b"get k\r\n").unwrap();
+    short.write_all(b"mn\r\n").unwrap();
+    stepped.step();
+    assert_eq!(arrived(&mut short), b"MN\r\n");
+    let mut got = arrived(&mut long);
+    assert_eq!(got.len(), TURN - b"get k\r\n".len());
+    let head = format!("VALUE k 0 {LONG}\r\n");
+    let whole = [head.as_bytes(), &value, b"\r\nEND\r\n"].concat();
+    while got.len() < whole.len() {
+        short.write_all(b"mn\r\n").unwrap();
+        stepped.step();
+        assert_eq!(arrived(&mut short), b"MN\r\n");
+        let more = arrived(&mut long);
+        assert!((1..=TURN).contains(&more.len()), "{}", more.len());
+        got.extend(more);
+    }
+    assert!(got == whole);
+    // It goes on as before.
+    long.write_all(b"mn\r\n").unwrap();
+    stepped.step();
+    assert_eq!(arrived(&mut long), b"MN\r\n");
+}
+
+#[test]
+fn a_long_value_gives_others_their_turns() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut stepped = Stepped::new(&shared);
+    let (mut long, mut short) = (stepped.client(), stepped.client());
+    let head = format!("set k 0 0 {LONG}\r\n");
+    let request = [head.as_bytes(), &[b'v'; LONG], b"\r\n"].concat();
+    long.write_all(&request).unwrap();
+    let mut steps = 0;
+    loop {
+        short.write_all(b"mn\r\n").unwrap();
+        stepped.step();
+        assert_eq!(arrived(&mut short), b"MN\r\n");
+        steps += 1;
+        let answer = arrived(&mut long);
+        if !answer.is_empty() {
+            assert_eq!(answer, b"STORED\r\n");
+            break;
+        }
+    }
+    assert!(steps >= LONG / TURN, "{steps}");
+}

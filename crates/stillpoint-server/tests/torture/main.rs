@@ -1,0 +1,129 @@
+//! The whole program tortured: random commands of many clients against what each of them knows of its keys, while clients are killed in the middle of a command,
+//! descriptors and buffers run out, the clock jumps, limits change, tenants come and go, and files are read again.
+//!
+//! | variable | |
+//! |---|---|
+//! | `STILLCACHE_TORTURE_SECONDS` | how long; 4 |
+//! | `STILLCACHE_TORTURE_SEED` | what is random follows from it, but for the order in which threads run |
+//! | `STILLCACHE_TORTURE_RSS` | a file for the memory that the program has each second. It fails if the last quarter has 5 % more than the second |
+//!
+//! `scripts/soak --server` runs it for hours.
+
+mod chaos;
+mod client;
+mod command;
+mod connection;
+mod key;
+mod program;
+mod world;
+
+use program::Program;
+use std::{
+    fs,
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+use world::{Random, World};
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(format!("STILLCACHE_TORTURE_{name}")).ok()
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    let Some(text) = variable(name) else {
+        return default;
+    };
+    text.parse()
+        .unwrap_or_else(|_| panic!("STILLCACHE_TORTURE_{name}: '{text}' is no number"))
+}
+
+/// The middle one.
+fn median(samples: &[u64]) -> u64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() / 2]
+}
+
+/// Whether a program's memory is the same in its last quarter as in its second.
+fn check_memory(samples: &[u64]) {
+    let quarter = samples.len() / 4;
+    assert!(quarter >= 5, "too short to say anything of memory");
+    let (second, last) = (
+        median(&samples[quarter..2 * quarter]),
+        median(&samples[3 * quarter..]),
+    );
+    println!("torture: {second} bytes in the second quarter, {last} in the last");
+    assert!(
+        last * 100 <= second * 105,
+        "memory grows: {second} bytes in the second quarter, {last} in the last"
+    );
+}
+
+#[test]
+fn memory_that_grows_is_seen() {
+    let flat: Vec<u64> = (0..40).map(|second| 1000 + second % 7).collect();
+    check_memory(&flat);
+    let grows: Vec<u64> = (0..40).map(|second| 1000 + 4 * second).collect();
+    assert!(std::panic::catch_unwind(|| check_memory(&grows)).is_err());
+}
+
+/// Says how to repeat a run when it fails.
+struct Repeat(u64, u64);
+
+impl Drop for Repeat {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!(
+                "torture: FAILURE: to repeat it: STILLCACHE_TORTURE_SEED={} STILLCACHE_TORTURE_SECONDS={} cargo test -p stillpoint-server --locked --test torture",
+                self.0, self.1
+            );
+        }
+    }
+}
+
+#[test]
+fn clients_find_what_they_stored_or_nothing() {
+    let seconds = number("SECONDS", 4);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let seed = number("SEED", now.subsec_nanos().into());
+    println!("torture: seed {seed}, {seconds} s");
+    let _repeat = Repeat(seed, seconds);
+    let mut random = Random::new(seed);
+    let program = Program::start(&mut random);
+    let world = Arc::new(World::new(&program));
+    let mut samples = Vec::new();
+    let hits = thread::scope(|scope| {
+        let _stop = world.stop_at_end();
+        let clients: Vec<_> = client::all(&world, &mut random)
+            .into_iter()
+            .map(|mut client| scope.spawn(move || client.run()))
+            .collect();
+        let mut chaos = chaos::Chaos::new(Arc::clone(&world), &program, random.fork());
+        let chaos = scope.spawn(move || chaos.run());
+        let until = Instant::now() + Duration::from_secs(seconds);
+        while Instant::now() < until && !world.is_stopping() {
+            thread::sleep(Duration::from_millis(1000.min(seconds * 250)));
+            samples.push(program.resident());
+        }
+        world.stop();
+        chaos.join().unwrap();
+        clients
+            .into_iter()
+            .map(|client| client.join().unwrap())
+            .sum::<u64>()
+    });
+    if let Some(path) = variable("RSS") {
+        let lines: Vec<_> = samples.iter().map(u64::to_string).collect();
+        fs::write(path, lines.join("\n") + "\n").unwrap();
+        check_memory(&samples);
+    }
+    let commands = world.commands.load(Ordering::Relaxed);
+    println!("torture: {commands} commands, {hits} hits");
+    assert!(
+        hits * 20 > commands,
+        "{hits} hits of {commands} commands: that checks nothing"
+    );
+    chaos::check_rest(&world);
+    program.end();
+}
