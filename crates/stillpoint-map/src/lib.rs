@@ -54,9 +54,9 @@
 //!
 //! None is on by default.
 //!
-//! * `serde`: `Serialize` and `Deserialize` for maps and sets.
+//! * `serde`: `Serialize` and `Deserialize` for maps and sets, but for [`BTreeMap`].
 //! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
-//!   its section.
+//!   its section, but for [`BTreeMap`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
