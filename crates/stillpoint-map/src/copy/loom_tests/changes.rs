@@ -212,3 +212,22 @@ fn loom_copies_changes_have_an_order() {
     let is_removed = |value: Option<u64>| value.is_none();
     each_sees_the_other(|keys| keys, |map, key| map.remove(key), is_removed);
 }
+
+/// Two threads replace an array, each with an entry of its own: none is lost.
+#[test]
+fn loom_copies_two_updates_of_an_array() {
+    const SPILLED: [u64; 2] = [OTHERS + SLOTS as u64, OTHERS + SLOTS as u64 + 1];
+    model(|| {
+        let map = full::<Sound>();
+        SPILLED.iter().for_each(|key| map.put(*key, 0));
+        both(
+            &map,
+            |map| map.put(SPILLED[0], 1),
+            |map| map.put(SPILLED[1], 1),
+        );
+        assert!(
+            SPILLED.iter().all(|key| map.get(*key) == Some(1)),
+            "an update is lost"
+        );
+    });
+}
