@@ -1,6 +1,6 @@
 //! Inserts, updates and removals beside readers: of entries in slots, and of those behind them.
 
-use super::{KEY, Map, OTHERS, Sound, both, full, key, model};
+use super::{KEY, Map, OTHERS, Sound, both, full, hash_of, key, model};
 use crate::word::SLOTS;
 use std::sync::{
     Arc as StdArc,
@@ -138,6 +138,16 @@ fn spill_of_a_new_key(get: fn(&Map<Sound>) -> Option<u64>) {
 #[test]
 fn loom_copies_what_was_seen_stays_seen() {
     spill_of_a_new_key(|map| map.get(KEY));
+}
+
+/// Also by a change that leaves the entry as it is.
+#[test]
+fn loom_copies_what_a_change_has_seen_stays_seen() {
+    spill_of_a_new_key(|map| {
+        // SAFETY: as in `put`.
+        let look = unsafe { map.core.look(hash_of(&KEY), |key| *key == KEY) };
+        Some(look.pair()?.1)
+    });
 }
 
 /// A reader that finds a key in the spill does not look at the word once more.
