@@ -229,7 +229,6 @@ fn a_map_grows_and_gives_its_table_back() {
     }
     assert_eq!(map.len() as u64, MANY);
     assert!((0..MANY).all(|key| map.pin().get(&key) == Some(!key)));
-    let large = map.pin().capacity();
     for key in 10..MANY {
         assert_eq!(map.pin().remove(&key), Some(!key));
     }
@@ -237,11 +236,8 @@ fn a_map_grows_and_gives_its_table_back() {
     for _ in 0..MANY / 16 {
         map.pin().insert(0, !0);
     }
-    assert!(
-        map.pin().capacity() <= large / 8,
-        "{}",
-        map.pin().capacity()
-    );
+    // Ten entries have eight buckets at most.
+    assert!(map.pin().capacity() <= 52, "{}", map.pin().capacity());
     assert_eq!(map.pin().keys().count(), 10);
 }
 
@@ -380,7 +376,8 @@ fn a_hash_may_use_the_map_again() {
         REENTERED.pin().remove(&u64::MAX);
         REENTERED.pin().update(0, |value| value);
     }));
-    let keys = if cfg!(miri) { 40 } else { 200 };
+    // Each hash of another key is three changes more.
+    let keys = if cfg!(miri) { 16 } else { 200 };
     for key in 0..keys {
         INSERTED.set(key);
         REENTERED.pin().insert(key, key);
@@ -394,7 +391,7 @@ fn a_hash_may_use_the_map_again() {
 /// A hash that blocks in a move holds up no other thread. The move ends after it has returned.
 #[test]
 fn a_hash_that_blocks_holds_up_no_other_thread() {
-    const ENTRIES: u64 = 60;
+    const ENTRIES: u64 = if cfg!(miri) { 15 } else { 60 };
     static BLOCKED: AtomicBool = AtomicBool::new(false);
     static OVER: AtomicBool = AtomicBool::new(false);
     let map = OddMap::default();

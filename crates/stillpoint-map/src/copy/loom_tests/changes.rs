@@ -1,6 +1,6 @@
 //! Inserts, updates and removals beside readers: of entries in slots, and of those behind them.
 
-use super::{KEY, Map, OTHERS, Sound, both, full, key, model};
+use super::{KEY, Map, OTHERS, Sound, both, full, hash_of, key, model};
 use crate::word::SLOTS;
 use std::sync::{
     Arc as StdArc,
@@ -140,6 +140,16 @@ fn loom_copies_what_was_seen_stays_seen() {
     spill_of_a_new_key(|map| map.get(KEY));
 }
 
+/// Also by a change that leaves the entry as it is.
+#[test]
+fn loom_copies_what_a_change_has_seen_stays_seen() {
+    spill_of_a_new_key(|map| {
+        // SAFETY: as in `put`.
+        let look = unsafe { map.core.look(hash_of(&KEY), |key| *key == KEY) };
+        Some(look.pair()?.1)
+    });
+}
+
 /// A reader that finds a key in the spill does not look at the word once more.
 #[test]
 #[should_panic(expected = "seen, and not seen")]
@@ -211,4 +221,23 @@ fn loom_copies_changes_have_an_order() {
     each_sees_the_other(|keys| keys, |map, key| map.put(key, 1), is_put);
     let is_removed = |value: Option<u64>| value.is_none();
     each_sees_the_other(|keys| keys, |map, key| map.remove(key), is_removed);
+}
+
+/// Two threads replace an array, each with an entry of its own: none is lost.
+#[test]
+fn loom_copies_two_updates_of_an_array() {
+    const SPILLED: [u64; 2] = [OTHERS + SLOTS as u64, OTHERS + SLOTS as u64 + 1];
+    model(|| {
+        let map = full::<Sound>();
+        SPILLED.iter().for_each(|key| map.put(*key, 0));
+        both(
+            &map,
+            |map| map.put(SPILLED[0], 1),
+            |map| map.put(SPILLED[1], 1),
+        );
+        assert!(
+            SPILLED.iter().all(|key| map.get(*key) == Some(1)),
+            "an update is lost"
+        );
+    });
 }
