@@ -87,7 +87,10 @@ impl<'a> Chaos<'a> {
         });
         thread::sleep(Duration::from_millis(self.random.below(20)));
         let answer = admin.ask(&format!("tenant create {name} max=3m")).unwrap();
-        assert!(answer == "OK" || answer.contains("exists"), "{answer}");
+        assert!(
+            answer == "OK" || answer.contains("there is a tenant of that name"),
+            "{answer}"
+        );
     }
 
     /// More clients than there are descriptors.

@@ -70,7 +70,7 @@ fn empty(buckets: u64) -> Index {
 fn a_stale_number_of_buckets_leads_to_the_right_one() {
     let check = |index: &Index, stale: u64| {
         let buckets = buckets(index);
-        for hash in 0..64 {
+        for hash in 0..if cfg!(miri) { 8 } else { 64 } {
             let right = number(hash, buckets);
             let mut at = number(hash, stale);
             while let Some(next) = next_bucket(hash, at, index.bucket(at).depth()) {
@@ -85,7 +85,12 @@ fn a_stale_number_of_buckets_leads_to_the_right_one() {
             assert_eq!(low_bits(hash, locked.depth()), right);
         }
     };
-    for many in [8, 9, 11, 16, 21, 31] {
+    let sizes: &[u64] = if cfg!(miri) {
+        &[9, 11]
+    } else {
+        &[8, 9, 11, 16, 21, 31]
+    };
+    for &many in sizes {
         let index = empty(many);
         assert_eq!(buckets(&index), many);
         (FIRST as u64..=many).for_each(|stale| check(&index, stale));
@@ -103,19 +108,18 @@ fn a_stale_number_of_buckets_leads_to_the_right_one() {
 #[test]
 fn it_follows_its_items() {
     let index = empty(FIRST as u64);
-    let many = if cfg!(miri) { 600 } else { 20_000 };
+    let many = if cfg!(miri) { 150 } else { 20_000 };
     for round in 0..2 {
         for number in 0..many {
             insert(&index, scattered(number));
             index.grow(number + 1, &read_lock(), hash_of);
-            // What was refused for readers that had seen a join, is done later.
-            if number == 100 {
-                synchronize();
-            }
         }
         assert!(buckets(&index) >= many / LOAD - 1, "in round {round}");
         let full = index.bytes();
-        assert!(full >= many / LOAD * 64 && full <= many * 32, "{full}");
+        assert!(
+            full >= many / LOAD * 64 && full <= many * 32 + 4096,
+            "{full}"
+        );
         assert_eq!(walked(&index).len() as u64, many);
         assert!((0..many).all(|number| finds(&index, scattered(number))));
         let mut there = many;
@@ -126,6 +130,8 @@ fn it_follows_its_items() {
             while let Some(enough) = index.enough(kept) {
                 index.shrink(enough, &read_lock(), hash_of);
             }
+            // Other tests' readers, too.
+            synchronize();
             index.release();
             assert!((0..kept).all(|number| finds(&index, scattered(number))));
             assert_eq!(walked(&index).len() as u64, kept);

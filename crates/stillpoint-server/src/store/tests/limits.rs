@@ -310,7 +310,7 @@ fn open_segments_give_way_where_nothing_else_can() {
     assert!(store.set_limit(0) <= indexes + 1024);
     assert_eq!(store.statistics().all.items, 0);
     // The indexes follow in the background.
-    store.maintain();
+    rest(&store);
     assert_eq!(store.statistics().segment_bytes, 0);
 }
 

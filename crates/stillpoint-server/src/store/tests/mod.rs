@@ -9,7 +9,7 @@ mod threads;
 
 use super::{Clock, Condition, Config, ManualClock, Mode, Outcome, Store, Tenant};
 use std::sync::Arc;
-use stillpoint::read_lock;
+use stillpoint::{read_lock, synchronize};
 
 const ANY: Condition = Condition {
     compare: None,
@@ -35,6 +35,15 @@ fn set(tenant: &Tenant, key: &[u8], value: &[u8]) -> Result<u64, Outcome> {
 
 fn value_of(tenant: &Tenant, key: &[u8]) -> Option<Vec<u8>> {
     tenant.get(key, |item| item.value().to_vec())
+}
+
+/// Some seconds of the background, after each of which readers have left, those of other tests too.
+fn rest(store: &Store) {
+    for _ in 0..6 {
+        store.maintain();
+        synchronize();
+    }
+    store.maintain();
 }
 
 /// Dead bytes of a tenant's key space: as it has counted them, and looked at segment by segment.

@@ -154,11 +154,10 @@ impl Model {
         let is_there = old.is_some() && !(self.evict && result == Err(Outcome::NotStored));
         match (mode, old) {
             // A draft has asked for its memory by then.
-            (Mode::Add, Some(_)) if is_there => assert!(matches!(
+            (Mode::Add, Some(_)) if !self.evict || result.is_err() => assert!(matches!(
                 result,
                 Err(Outcome::NotStored | Outcome::Refused(Refused::Limit { .. }))
             )),
-            (Mode::Add, Some(_)) => {}
             (Mode::Replace | Mode::Append | Mode::Prepend, None) => {
                 assert!(matches!(
                     result,

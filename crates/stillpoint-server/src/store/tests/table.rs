@@ -32,7 +32,7 @@ fn an_index_is_charged_and_shrinks_with_its_items() {
         for number in ITEMS / part..ITEMS {
             let _ = tenant.delete(&number.to_le_bytes(), None);
         }
-        (0..3).for_each(|_| store.maintain());
+        rest(&store);
         let fewer = tenant.statistics();
         let index = fewer.index_bytes;
         assert!(index * 2 < before.index_bytes, "{fewer:?} after {before:?}");
@@ -49,10 +49,8 @@ fn an_index_is_charged_and_shrinks_with_its_items() {
     check(&tenant.statistics());
     assert!((0..ITEMS).all(|number| value_of(&tenant, &number.to_le_bytes()).is_some()));
     tenant.flush_all(0);
-    (0..3).for_each(|_| {
-        stillpoint::kvfree_barrier();
-        store.maintain();
-    });
+    stillpoint::kvfree_barrier();
+    rest(&store);
     let empty = tenant.statistics();
     assert_eq!((empty.segment_bytes, empty.index_bytes), (0, 0));
 }
@@ -67,7 +65,7 @@ fn an_index_counts_to_the_limit() {
     assert!(full.segment_bytes <= limit && full.evicted > 0, "{full:?}");
     assert!(full.index_bytes > limit / 8);
     store.set_limit(limit / 4);
-    (0..3).for_each(|_| store.maintain());
+    rest(&store);
     let less = tenant.statistics();
     check(&less);
     assert!(less.segment_bytes <= limit / 4);

@@ -165,7 +165,7 @@ fn a_tenant_that_has_become_small_costs_little() {
     for number in 3..items {
         tenant.delete(&number.to_le_bytes(), None).unwrap();
     }
-    (0..6).for_each(|_| store.maintain());
+    rest(&store);
     let few = tenant.statistics();
     assert_eq!(few.items, 3);
     assert!(few.segment_bytes <= 4 << 12, "{few:?}");
@@ -176,7 +176,7 @@ fn a_tenant_that_has_become_small_costs_little() {
         );
         tenant.delete(&number.to_le_bytes(), None).unwrap();
     }
-    (0..6).for_each(|_| store.maintain());
+    rest(&store);
     assert_eq!(tenant.statistics().segment_bytes, 0);
     set(&tenant, b"k", b"v").unwrap();
     assert_eq!(value_of(&tenant, b"k"), Some(b"v".to_vec()));
