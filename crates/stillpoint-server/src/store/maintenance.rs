@@ -105,8 +105,7 @@ pub fn run_once(store: &Inner) {
         expire(&tenant.state);
         seal_idle(&tenant.state);
         compact(&tenant.state);
-        let space = Arc::clone(tenant.state.space.load(&read_lock()));
-        space.tidy_table();
+        tenant.space().tidy_table();
     }
     sweep_deleted(&store.shared);
     store.shared.pool.tidy();

@@ -132,6 +132,9 @@ pub struct Events {
     pub refused: AtomicU64,
 }
 
+/// Between the CAS values that a deleted tenant has given and those that it may still give.
+const CAS_GAP: u64 = 1 << 40;
+
 /// A tenant, whatever its key space.
 #[derive(Debug)]
 pub struct Owner {
@@ -168,7 +171,8 @@ impl Owner {
     pub fn delete(&self) {
         // Release, pairs with `new_segment`: a thread that stores in the new key space sees it.
         self.deleted.store(true, Ordering::Release);
-        let last = self.cas.load(Ordering::Relaxed);
+        // A store that is under way takes one far above those of the next tenant of that name.
+        let last = self.cas.fetch_add(CAS_GAP, Ordering::Relaxed);
         self.shared.last_cas.fetch_max(last, Ordering::Relaxed);
     }
 

@@ -140,9 +140,13 @@ impl Store {
         if name.is_empty() {
             return Err(TenantError::Default);
         }
-        let tenant = lock(&self.0.tenants).remove(name);
-        let state = tenant.ok_or(TenantError::NotFound)?.state;
-        state.owner.delete();
+        let state = {
+            let mut tenants = lock(&self.0.tenants);
+            let state = tenants.remove(name).ok_or(TenantError::NotFound)?.state;
+            // Before another one of that name is made, which begins behind its CAS values.
+            state.owner.delete();
+            state
+        };
         state.flush();
         maintenance::sweep(&state);
         // Its lists are empty, but for what another thread is sealing; that goes to the root's.
@@ -185,7 +189,7 @@ impl Store {
 
     /// Changes the limit. What is above it is evicted by this call, and given back to the system
     /// when it returns: it waits for readers. Returns the usage that is still above it: what is
-    /// pinned or protected or, without eviction, all of it.
+    /// pinned or protected, indexes that have not shrunk yet or, without eviction, all of it.
     pub fn set_limit(&self, bytes: u64) -> u64 {
         let lowered = bytes < self.limit();
         let above = self.0.shared.set_limit(bytes);

@@ -4,7 +4,7 @@
 use super::{index::JOINS, shared::lock, space::Space, write::Found};
 use std::sync::{
     Mutex,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 use stillpoint::read_lock;
 use stillpoint_lru::Charge;
@@ -15,53 +15,37 @@ const STEP_PART: u64 = 16;
 /// Less is not charged at a time. (A page would be as much as a small tenant's items.)
 const LEAST_STEP: u64 = 256;
 
+/// Nor is more, as it may evict as much.
+const MOST_STEP: u64 = 1 << 20;
+
 /// How many buckets are joined in a pass of the background.
 const JOINED: usize = 1 << 20;
 
-/// What is charged for an index.
+/// What is charged for an index. Locked while it grows, so that none gives back meanwhile what it
+/// grows for. Eviction may run under the lock, which takes no lock of this kind.
 #[derive(Debug, Default)]
 pub struct TableCharges {
     held: Mutex<Vec<Charge>>,
-    bytes: AtomicU64,
+    /// No more can be charged, as far as is known: it is tried again after the next pass.
+    is_refused: AtomicBool,
 }
 
-impl TableCharges {
-    fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, charge: Charge) {
-        let mut held = lock(&self.held);
-        self.bytes
-            .fetch_add(charge.bytes() as u64, Ordering::Relaxed);
-        held.push(charge);
-    }
-
-    /// Gives back what is not needed for so many bytes.
-    fn give_back(&self, needed: u64) {
-        let mut held = lock(&self.held);
-        let mut bytes = self.bytes();
-        while let Some(last) = held.last().map(|last| last.bytes() as u64)
-            && bytes - last >= needed
-        {
-            bytes -= last;
-            held.pop();
-        }
-        self.bytes.store(bytes, Ordering::Relaxed);
-    }
+fn sum(held: &[Charge]) -> u64 {
+    held.iter().map(|charge| charge.bytes() as u64).sum()
 }
 
 impl Space {
     /// Charges what is missing for an index of so many bytes. May evict. Returns whether it could.
-    fn charge_table(&self, needed: u64) -> bool {
-        let charged = self.table_charges.bytes();
+    fn charge_table(&self, held: &mut Vec<Charge>, needed: u64) -> bool {
+        let charged = sum(held);
         if needed <= charged {
             return true;
         }
-        let step = (needed - charged).max(charged / STEP_PART);
+        let ahead = (charged / STEP_PART).min(MOST_STEP);
+        let step = (needed - charged).max(ahead);
         let step = step.next_multiple_of(LEAST_STEP);
         match self.owner.charge_if_possible(step as usize) {
-            Ok(charge) => self.table_charges.add(charge),
+            Ok(charge) => held.push(charge),
             Err(_) => return false,
         }
         true
@@ -72,39 +56,60 @@ impl Space {
     #[cold]
     pub fn grow_table(&self) {
         let items = self.counts().items;
-        if self.index.is_small(items) && self.charge_table(self.index.bytes_grown()) {
-            let section = read_lock();
-            self.index.grow(items, &section, |word| {
-                // SAFETY: in the index, whose bucket is locked, in a section.
-                let found = unsafe { Found::of(word) };
-                self.owner.shared.hash(found.item.key())
-            });
+        let charges = &self.table_charges;
+        if !self.index.is_small(items) || charges.is_refused.load(Ordering::Relaxed) {
+            return;
         }
+        // Another thread that has it does this, or tidies up.
+        let Ok(mut held) = charges.held.try_lock() else {
+            return;
+        };
+        if !self.charge_table(&mut held, self.index.bytes_grown()) {
+            // Where nothing is evicted, compaction has been in vain, too.
+            let stays = !self.owner.shared.config.evict;
+            charges.is_refused.store(stays, Ordering::Relaxed);
+            return;
+        }
+        let section = read_lock();
+        self.index.grow(items, &section, |word| {
+            // SAFETY: in the index, whose bucket is locked, in a section.
+            let found = unsafe { Found::of(word) };
+            self.owner.shared.hash(found.item.key())
+        });
     }
 
     /// Has the index shrink to what its items need, and charges what it takes then. For the
     /// background.
     pub fn tidy_table(&self) {
         let mut left = JOINED;
-        while let Some(enough) = self.index.enough(self.counts().items)
-            && left > 0
-        {
-            let section = read_lock();
-            let goes_on = self.index.shrink(enough, &section, |word| {
-                // SAFETY: as above.
-                let found = unsafe { Found::of(word) };
-                self.owner.shared.hash(found.item.key())
-            });
-            if !goes_on {
-                break;
+        if let Some(enough) = self.index.enough(self.counts().items) {
+            while left > 0 && self.join(enough) {
+                left = left.saturating_sub(JOINS);
             }
-            left = left.saturating_sub(JOINS);
         }
         self.index.release();
+        let mut held = lock(&self.table_charges.held);
         // Lines behind buckets are charged here alone.
         let needed = self.index.bytes();
-        if self.charge_table(needed) {
-            self.table_charges.give_back(needed);
+        let is_charged = self.charge_table(&mut held, needed);
+        while let Some(last) = held.last().map(|last| last.bytes() as u64)
+            && is_charged
+            && sum(&held) - last >= needed
+        {
+            held.pop();
         }
+        self.table_charges
+            .is_refused
+            .store(false, Ordering::Relaxed);
+    }
+
+    /// Joins some buckets. Returns whether there is more to do.
+    fn join(&self, enough: u64) -> bool {
+        let section = read_lock();
+        self.index.shrink(enough, &section, |word| {
+            // SAFETY: as above.
+            let found = unsafe { Found::of(word) };
+            self.owner.shared.hash(found.item.key())
+        })
     }
 }

@@ -80,9 +80,14 @@ impl Tenant {
     }
 
     /// Changes its limits. What is above the max is evicted by this call. Returns the usage that is
-    /// still above it: what is pinned or, without eviction, all of it.
+    /// still above it: what is pinned, an index that has not shrunk yet or, without eviction, all of
+    /// it.
     pub fn set_limits(&self, limits: Limits) -> u64 {
         self.state.owner.set_limits(limits)
+    }
+
+    pub(super) fn space(&self) -> Arc<Space> {
+        Arc::clone(self.state.space.load(&read_lock()))
     }
 
     /// Calls `f` with the item of that key, if there is one, inside a read-side critical section of
