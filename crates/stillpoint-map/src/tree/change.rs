@@ -319,9 +319,13 @@ impl Tree {
                 return Err(Refused::Changed);
             }
             // All of them are locked and alive, so they are where the path has found them: what replaces a
-            // child marks it as dead, and what moves one replaces its parent.
-            debug_assert_eq!(parent.child(at), old[0]);
-            debug_assert_eq!(parent.child(at + count - 1), old[1]);
+            // child marks it as dead before it is unlocked, and what moves one replaces its parent. (A
+            // thread that a fork has removed may not have marked it: `is_unchanged` and `shrink` have
+            // compared the process.)
+            if cfg!(any(debug_assertions, stillpoint_loom)) {
+                assert_eq!(parent.child(at), old[0], "a child has moved");
+                assert_eq!(parent.child(at + count - 1), old[1], "a child has moved");
+            }
             if count == 1
                 && let New::One(node) = new
             {
@@ -369,7 +373,9 @@ impl Tree {
             }
         };
         held.lock(&self.gate);
-        debug_assert_eq!(self.root(), old[0]);
+        if cfg!(any(debug_assertions, stillpoint_loom)) {
+            assert_eq!(self.root(), old[0], "the root has moved");
+        }
         self.set_root(root);
         Ok(())
     }

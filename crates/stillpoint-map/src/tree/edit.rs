@@ -31,7 +31,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
     ///
     /// The old value stays valid for the section, and is then dropped. The old key is replaced, too.
-    /// Does not block, but for the lock of a leaf, which other threads hold for nanoseconds. If the
+    /// Does not block, but for the lock of a leaf, which other threads hold for nanoseconds, and where
+    /// nodes are replaced, for those of the nodes above. If the
     /// domain has used up its memory budget, the end of the section may wait, for a bounded time.
     /// Without memory the process ends, as with std's map. Not async-signal-safe.
     ///
@@ -164,8 +165,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
 
     /// Removes an entry, and returns its value.
     ///
-    /// The value stays valid for the section, and is then dropped, on the domain's service thread.
-    /// Does not block, but for the locks of a leaf and of its neighbour; not async-signal-safe.
+    /// The value stays valid for the section, and is then dropped; if there is anything to drop, on the
+    /// domain's service thread. Does not block, but for the locks of a leaf, and where it is merged, of
+    /// its neighbour and the nodes above. Not async-signal-safe.
     ///
     /// ```
     /// let map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);

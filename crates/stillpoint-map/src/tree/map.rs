@@ -58,8 +58,8 @@ use stillpoint::{Domain, Guard, Section};
 /// * **Single keys.** Each operation on one key is linearizable, also while nodes are divided and
 ///   merged.
 /// * **Iteration** visits every key that is in the map throughout exactly once, in order, in both
-///   directions, and never begins again. A key that comes, goes or is replaced meanwhile is visited in
-///   one of its states, or not.
+///   directions, and never begins again; with one of its values, if it is replaced meanwhile. A key that
+///   comes or goes meanwhile is visited or not.
 /// * **[`pop_first`](Self::pop_first)** and [`pop_last`](Self::pop_last) take out an entry once: of
 ///   several threads one gets it. No key that is in the map throughout the call comes before it, or
 ///   behind it. One that is inserted during the call may: so it is with
@@ -73,7 +73,8 @@ use stillpoint::{Domain, Guard, Section};
 /// the calling thread; they may block, panic, or use the map again. Changes that are refused because
 /// another thread was faster compare again. A wrong implementation of `Ord` or `Borrow`, or one that
 /// changes its mind, leads to entries that are not found, found twice, or visited out of order, and to
-/// nothing worse.
+/// nothing worse. One that panics may do so behind the change that was asked for, where nodes are
+/// merged. One that changes the map each time that it is asked keeps its caller comparing for ever.
 ///
 /// Values that were replaced or removed are dropped after a grace period, as those of
 /// [`HashMap`](crate::HashMap#your-code-and-locks) are; so are keys, with one exception: the key of an
@@ -86,9 +87,9 @@ use stillpoint::{Domain, Guard, Section};
 /// |---|---|
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
 /// | [`get`](Self::get) | a few nodes of up to 32 children, a leaf of up to 14 entries, and the entry. Never blocks, never allocates |
-/// | [`insert`](Self::insert) | a slot for the entry (an allocation while the map is small), and the lock of one leaf for some nanoseconds; every seventh or so replaces a leaf by a copy or by two, and its parent then. Threads in different leaves do not meet |
+/// | [`insert`](Self::insert) | a slot for the entry (an allocation while the map is small), and the lock of one leaf for some nanoseconds; every seventh or so replaces a leaf by a copy or by two, and its parent then, with the locks of these. Threads that add to different leaves do not meet |
 /// | [`update`](Self::update) | a slot for the entry, and the lock of one leaf |
-/// | [`remove`](Self::remove) | the lock of one leaf, and a retire; a leaf that has become small is merged with a neighbour |
+/// | [`remove`](Self::remove) | the lock of one leaf, and a retire; a leaf that has become small is merged with a neighbour, with the locks of both and of the nodes above that are replaced, and allocations of these, without which it stays small |
 /// | iteration | reads leaves in order, entries where they lie; no allocation |
 /// | memory | 8 bytes an entry beside key and value, and 256 bytes for each leaf: 18 bytes an entry where keys come in order, 24 to 36 else |
 ///
@@ -381,8 +382,8 @@ impl<K: Ord, V> BTreeMap<K, V> {
 
     /// Visits the entries of a range of keys, in order, from both ends.
     ///
-    /// What is inserted behind the last entry that the range has at this moment, or before its first,
-    /// is not visited. Costs two look-ups, and the steps; never blocks, never allocates.
+    /// What is inserted meanwhile may be visited, unless it is behind the last entry that a range with
+    /// an end has at this moment. Costs two look-ups, and the steps; never blocks, never allocates.
     ///
     /// ```
     /// use std::ops::Bound;

@@ -101,7 +101,8 @@ impl<K, V> IntoIterator for BTreeMap<K, V> {
 }
 
 impl<K, V> BTreeMap<K, V> {
-    /// Returns the keys of the map, in order, which is given up. The values are dropped at once.
+    /// Returns the keys of the map, in order, which is given up. The values are dropped as the iterator
+    /// goes on, the rest with it.
     ///
     /// ```
     /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
@@ -112,7 +113,7 @@ impl<K, V> BTreeMap<K, V> {
     }
 
     /// Returns the values of the map, in the order of their keys, which is given up. The keys are dropped
-    /// at once.
+    /// as the iterator goes on, the rest with it.
     ///
     /// ```
     /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
