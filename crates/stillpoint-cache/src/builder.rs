@@ -6,6 +6,7 @@ use crate::{
     clock::{Clock, ManualClock},
     container::{Container, max_for},
     listener::Listener,
+    memory::{self, Memory},
 };
 use std::{
     fmt,
@@ -76,7 +77,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Sets what an entry weighs, in bytes, or in another unit that `max_bytes` is then in, too. 0
-    /// counts as 1. By default the sizes of key and value, and 64 bytes.
+    /// counts as 1. By default the sizes of key and value, and 64 bytes; of [`Bytes`](crate::Bytes) also
+    /// their [footprint](crate::Bytes::footprint).
     ///
     /// It is called once for each insert, on the inserting thread, outside of locks and sections.
     /// What an entry weighs beyond its own block also counts against the
@@ -190,7 +192,11 @@ where
         let max = self.max_bytes.or_else(of_container);
         let max = max.unwrap_or_else(|| max_for(u64::MAX));
         let name = std::mem::take(&mut self.name);
-        let cache = Cache::of(Inner::new(self, name, max));
+        if let Some(weigh) = memory::weigher() {
+            self.weigher.get_or_insert(weigh);
+        }
+        let memory = Memory::of::<V>();
+        let cache = Cache::of(Inner::new(self, name, max, memory));
         cache.be_visited();
         cache
     }

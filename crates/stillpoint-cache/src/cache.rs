@@ -10,6 +10,7 @@ use crate::{
     keeper::Visited,
     listener::{Listener, Notes},
     load::Flights,
+    memory::Memory,
     node::{Id, Locked, NEVER, Node},
     state::State,
     statistics::{Event, Statistics},
@@ -142,10 +143,11 @@ pub struct Inner<K, V, S> {
     pub visited: OnceLock<Weak<dyn Visited>>,
     /// Whose limit it follows.
     pub container: Option<Container>,
+    pub memory: Memory,
 }
 
 impl<K, V, S> Inner<K, V, S> {
-    pub fn new(builder: Builder<K, V, S>, name: String, max: u64) -> Self {
+    pub fn new(builder: Builder<K, V, S>, name: String, max: u64, memory: Memory) -> Self {
         let store = Store::new(None);
         // Here, so that no insert ends the process where there is no memory for it.
         store.make_room(0, false);
@@ -163,6 +165,7 @@ impl<K, V, S> Inner<K, V, S> {
             flights: Flights::new(),
             visited: OnceLock::new(),
             container: builder.container,
+            memory,
         }
     }
 
@@ -402,6 +405,9 @@ where
                 all.removed += tenant.events.removed;
                 all.ghost_hits += tenant.policy.ghost_hits();
                 all.entries += tenant.entries() as u64;
+            }
+            if self.handle.parent.is_none() {
+                self.inner.memory.count(&mut all);
             }
             all
         })

@@ -9,8 +9,11 @@
 // the rule by which entries are shared, `state` what the lock guards: tenants, with their limits
 // in `state/limits`. On these `cache` (reading), `put` and `remove` (changing), `load`, `limits`, `iter` and
 // `shrinker`, as a program sees them. `keeper` is the service thread, `visit` what it does in a
-// cache, `container` where the limit comes from that no program has set.
+// cache, `container` where the limit comes from that no program has set. `arena` is where byte values
+// lie, `compact` moves them together, `memory` knows what left the process.
 
+#[cfg_attr(stillpoint_loom, allow(unused_imports))]
+mod arena;
 #[cfg(not(stillpoint_loom))]
 mod builder;
 #[cfg(not(stillpoint_loom))]
@@ -18,6 +21,8 @@ mod cache;
 mod cause;
 #[cfg(not(stillpoint_loom))]
 mod clock;
+#[cfg(not(stillpoint_loom))]
+mod compact;
 #[cfg(not(stillpoint_loom))]
 mod container;
 #[cfg(not(stillpoint_loom))]
@@ -34,6 +39,8 @@ mod listener;
 mod load;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
+#[cfg(not(stillpoint_loom))]
+mod memory;
 mod node;
 mod policy;
 #[cfg(not(stillpoint_loom))]
@@ -53,6 +60,7 @@ pub use cause::{Cause, InsertError};
 pub use statistics::Statistics;
 #[cfg(not(stillpoint_loom))]
 pub use {
+    arena::{Arena, ArenaStatistics, Bytes, NoMemory},
     builder::Builder,
     cache::{Cache, Ref},
     iter::Iter,

@@ -77,8 +77,11 @@ where
             }
             limits.max = bytes;
         });
+        let above = self.weighted_bytes().saturating_sub(bytes);
         // Nothing to do for a tenant that has been deleted.
-        self.shrink_to(bytes);
+        if above > 0 {
+            self.shrinking(above, || self.shrink_to(bytes));
+        }
     }
 
     /// What [`set_min`](Self::set_min) has set.

@@ -52,7 +52,8 @@ where
     }
 
     fn scan(&self, _: &Scope<'_>, objects: usize) -> Option<usize> {
-        match self.0.evict_some(objects) {
+        let evict = || self.0.evict_some(objects);
+        match self.0.shrinking_by(objects, evict) {
             0 => None,
             evicted => Some(evicted),
         }

@@ -44,6 +44,16 @@ pub struct Statistics {
     pub bytes: u64,
     /// What those of them weigh that are [pinned](crate::Cache::pin), in bytes.
     pub pinned_bytes: u64,
+    /// What shrinking was asked to evict so far, in bytes: by a limit that was set lower, by
+    /// [pressure](crate::Cache::shrinker) (so many entries of average weight), or by the container.
+    /// This and the two below are counted for the whole cache alone.
+    pub shrink_asked_bytes: u64,
+    /// What the entries weighed that it has evicted, in bytes.
+    pub shrink_charged_bytes: u64,
+    /// How much less of the process was resident a quarter of a second after, in bytes, whatever the
+    /// reason was: what has left the process. Values that are no [`Bytes`](crate::Bytes) go back to
+    /// the allocator, which may keep them: here it shows.
+    pub shrink_left_bytes: u64,
 }
 
 /// How many stripes there are beside the first, at most.

@@ -4,6 +4,8 @@ use crate::{
     cache::{Cache, Inner},
     cause::Cause,
     clock::Clock,
+    compact::PAUSE,
+    container::Container,
     fork::LOST,
     keeper::{self, GAP, Visited},
     node::NEVER,
@@ -72,6 +74,9 @@ where
 
     fn is_forgotten(&self) {
         self.shared.visit.store(LOST, Ordering::Relaxed);
+        if let Some(arena) = &self.memory.arena {
+            arena.forget_asking();
+        }
     }
 }
 
@@ -96,6 +101,10 @@ where
     pub(crate) fn be_visited(&self) {
         let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
         stats::add(Weak::<Inner<K, V, S>>::clone(&own));
+        if let Some(arena) = &self.inner().memory.arena {
+            let own: Weak<dyn Visited> = own.clone();
+            arena.on_scattered(move || keeper::ask(&own, clock::now() + PAUSE));
+        }
         let _ = self.inner().visited.set(own);
         if self.inner().container.is_some() {
             self.inner().ask_for_visit(0);
@@ -123,7 +132,9 @@ where
         );
         let (looks, more) = self.follow_container();
         again |= more;
+        let compact = self.compact();
         let now = clock::now();
+        let measure = inner.memory.measure(now);
         self.with_state(|state| {
             let due = match inner.clock {
                 Clock::Monotonic => state.next_due(),
@@ -133,6 +144,8 @@ where
                 .map(|due| due.max(now + GAP))
                 .into_iter()
                 .chain(looks)
+                .chain(compact)
+                .chain(measure)
                 .min();
             let next = if again { Some(now) } else { next };
             if let Some(next) = next {
@@ -151,21 +164,35 @@ where
         let Some(looks) = container.look() else {
             return (None, false);
         };
+        let (root, mut asked) = (self.root(), 0);
         if let Some(max) = looks.max {
-            self.root().set_max_of_container(max);
+            root.set_max_of_container(max);
+            asked += root.weighted_bytes().saturating_sub(root.max());
         }
         if looks.is_pressed {
-            let bytes = self.root().weighted_bytes();
+            let bytes = root.weighted_bytes();
             let part = bytes - bytes / PRESSED;
             container.goal.fetch_min(part, Ordering::Relaxed);
+            asked += bytes - part;
         }
+        let goal = container.goal.load(Ordering::Relaxed);
+        let is_shrinking = goal != u64::MAX || root.weighted_bytes() > root.max();
+        let again = if is_shrinking {
+            root.shrinking(asked, || self.shrink_for_container(container, goal))
+        } else {
+            false
+        };
+        (Some(clock::now() + crate::container::EVERY), again)
+    }
+
+    /// Evicts what is above the limit, and above the goal: some batches. Returns whether there is more.
+    fn shrink_for_container(&self, container: &Container, goal: u64) -> bool {
         // Whatever it is by now: the program may have set one.
         let mut again = self.in_some_batches(
             BATCHES,
             |state, locked, claimed| state.shrink(locked, ROOT, state.max(), claimed),
             Cause::Evicted,
         );
-        let goal = container.goal.load(Ordering::Relaxed);
         if goal != u64::MAX {
             let more = self.in_some_batches(
                 BATCHES,
@@ -177,6 +204,6 @@ where
             }
             again |= more;
         }
-        (Some(clock::now() + crate::container::EVERY), again)
+        again
     }
 }

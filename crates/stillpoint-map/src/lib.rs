@@ -167,6 +167,7 @@ pub mod internal {
         entries::Entries,
         entry::{Entry, Found, NewEntry},
         nodes::{Exhausted, Node, NodeIter, Nodes},
+        slab::memory::{Memory as Region, REGION},
         slot::spread,
         store::{Policy, Refused, Sound, Store},
     };

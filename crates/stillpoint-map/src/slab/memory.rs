@@ -93,6 +93,7 @@ mod mapped {
     static SPLIT: AtomicUsize = AtomicUsize::new(0);
     const MOST_SPLIT: usize = 8192;
 
+    /// A region.
     #[derive(Debug)]
     pub struct Memory {
         /// Until the drop.
@@ -124,6 +125,7 @@ mod mapped {
             Some(memory)
         }
 
+        /// The first byte.
         pub fn start(&self) -> NonNull<u8> {
             self.mapping.start()
         }
@@ -263,6 +265,7 @@ mod unmapped {
     };
     use stillpoint_platform::memory::try_alloc;
 
+    /// A region.
     #[derive(Debug)]
     pub struct Memory(NonNull<u8>);
 
@@ -271,15 +274,19 @@ mod unmapped {
     }
 
     impl Memory {
+        /// `None` without memory.
         pub fn new(_huge: bool) -> Option<Self> {
             // SAFETY: not of size 0.
             NonNull::new(unsafe { try_alloc(layout()) }).map(Self)
         }
 
+        /// The first byte.
         pub fn start(&self) -> NonNull<u8> {
             self.0
         }
 
+        /// Does nothing.
+        ///
         /// # Safety
         ///
         /// None.

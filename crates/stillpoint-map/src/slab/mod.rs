@@ -34,7 +34,7 @@
 mod list;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
-mod memory;
+pub mod memory;
 mod region;
 mod run;
 mod stripe;

@@ -131,36 +131,25 @@ fn many_tenants(number: usize) -> Vec<View> {
     (0..number).map(tenant).collect()
 }
 
-/// The cache of bytes.
-struct Bytes(Cache<u64, Box<[u8]>, BuildHasher>);
+/// The cache of bytes. An entry weighs what the library says.
+struct Bytes(Cache<u64, stillpoint_cache::Bytes, BuildHasher>);
 
 impl Bytes {
     /// As large as the library makes it by itself.
     fn with_default_size() -> Self {
-        Self(
-            Cache::<u64, Box<[u8]>>::builder()
-                .weigher(|_, value| weigh(value))
-                .hasher(BuildHasher::default())
-                .build(),
-        )
+        Self(Cache::builder().hasher(BuildHasher::default()).build())
     }
-}
-
-/// What an entry takes: its value and the words that lead to it.
-fn weigh(value: &[u8]) -> u64 {
-    (size_of::<u64>() + size_of::<Box<[u8]>>() + value.len()) as u64
 }
 
 impl ByteCache for Bytes {
     fn with_bytes(bytes: u64) -> Self {
-        let builder = Cache::<u64, Box<[u8]>>::builder()
-            .max_bytes(bytes)
-            .weigher(|_, value| weigh(value));
+        let builder = Cache::builder().max_bytes(bytes);
         Self(builder.hasher(BuildHasher::default()).build())
     }
 
     fn insert(&self, key: u64, value: &[u8]) {
-        self.0.insert(key, value.into());
+        // What is refused is no entry.
+        let _ = self.0.insert_bytes(key, value);
     }
 
     fn shrink(&self, bytes: u64) {

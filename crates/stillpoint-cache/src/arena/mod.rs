@@ -1,0 +1,341 @@
+//! Where byte values lie: in memory that goes back to the system when they go.
+//!
+//! An *arena* has *regions* of 2 MiB; a region has pages; and these are *runs* of 32 KiB, which have
+//! *slots* of one size, or belong to one large value. A value larger than a region has a mapping of
+//! its own. A run without values and the pages of a large value go back to the system at once, but
+//! for a sixty-fourth of the runs, which are kept for others.
+//!
+//! Where values go here and there, runs stay that are nearly empty. The arena knows how many it has
+//! beyond what it needs ([`state`]). It then chooses the emptiest ones, and whoever owns values moves
+//! those that lie there: see [`Bytes::leave`], and [`crate::compact`], which does so for a cache.
+//!
+//! One lock guards an arena. No system call is made under it, and no user code runs under it.
+//!
+//! # Ends
+//!
+//! A region keeps its arena, so an arena goes with the last of its values, wherever that is. In the
+//! child of a fork an arena whose lock another thread held begins anew: values that it had are read
+//! as before, and their memory is lost when they go.
+
+mod bytes;
+mod class;
+mod giant;
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
+mod region;
+mod state;
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests;
+
+pub use bytes::{Bytes, NoMemory};
+
+use bytes::Slot;
+use class::PAGE;
+use giant::Giant;
+use region::{MOST_PAGES, Pages, Region};
+use state::{Gone, State};
+use std::{
+    fmt,
+    ptr::NonNull,
+    sync::{Arc, OnceLock},
+};
+use stillpoint_platform::{
+    fork::{AtForkHandle, ForkReset},
+    sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
+};
+
+/// Memory for byte values, which goes back to the system when they go.
+///
+/// A handle: clones are the same arena. A [`Cache`](crate::Cache) of [`Bytes`] has one of its own
+/// ([`Cache::arena`](crate::Cache::arena)), whose values it moves together when many have gone. Values
+/// of an arena that is made here stay where they are.
+///
+/// ```
+/// use stillpoint_cache::Arena;
+///
+/// let arena = Arena::new();
+/// let page = arena.bytes(b"hello")?;
+/// assert_eq!(&*page, b"hello");
+/// assert_eq!(arena.statistics().values, 1);
+/// # Ok::<(), stillpoint_cache::NoMemory>(())
+/// ```
+#[derive(Clone)]
+pub struct Arena(Arc<Shared>);
+
+/// What an [`Arena`] has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ArenaStatistics {
+    /// Values there now. A value and its clones are one.
+    pub values: u64,
+    /// What they take, in bytes: each its [footprint](Bytes::footprint).
+    pub bytes: u64,
+    /// What the arena holds of the system's memory, in bytes, at most: also what is free between
+    /// values, but for the heads of its regions, a page for each 2 MiB.
+    pub held_bytes: u64,
+    /// Values that were moved so far.
+    pub moved: u64,
+}
+
+use ArenaStatistics as Statistics;
+
+impl Statistics {
+    const NONE: Self = Self {
+        values: 0,
+        bytes: 0,
+        held_bytes: 0,
+        moved: 0,
+    };
+}
+
+/// Asks for values to be moved. Returns false if that cannot be asked.
+type Ask = dyn Fn() -> bool + Send + Sync;
+
+/// An arena.
+struct Shared {
+    /// First, because fields are dropped in order: no fork finds the others half dropped.
+    place: AtForkHandle,
+    state: Mutex<State>,
+    /// How many states were lost.
+    lost: AtomicU64,
+    ask: OnceLock<Box<Ask>>,
+}
+
+/// What a value takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    /// A slot of that class.
+    Slot(usize),
+    /// So many pages.
+    Pages(usize),
+    /// A mapping of so many bytes.
+    Giant(usize),
+}
+
+impl Size {
+    /// Of a slot of so many bytes. `None` if there is no such memory.
+    fn of(slot: usize) -> Option<Self> {
+        if let Some(number) = class::of(slot) {
+            return Some(Self::Slot(number));
+        }
+        let pages = slot.div_ceil(PAGE);
+        if pages <= MOST_PAGES {
+            return Some(Self::Pages(pages));
+        }
+        giant::size(slot).map(Self::Giant)
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Slot(number) => class::class(number).size,
+            Self::Pages(count) => count * PAGE,
+            Self::Giant(bytes) => bytes,
+        }
+    }
+}
+
+impl Arena {
+    /// Makes one without memory.
+    #[must_use]
+    pub fn new() -> Self {
+        let shared = Arc::new(Shared {
+            place: AtForkHandle::reserve(),
+            state: Mutex::new(State::new(0)),
+            lost: AtomicU64::new(0),
+            ask: OnceLock::new(),
+        });
+        // SAFETY: once; complete, and it stays where it is: in the `Arc`, whose last owner drops the
+        // place first.
+        unsafe { shared.place.occupy(&*shared) };
+        Self(shared)
+    }
+
+    /// Copies bytes into the arena.
+    ///
+    /// Takes the arena's lock, for some tens of nanoseconds. Not async-signal-safe.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no memory for them.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<Bytes, NoMemory> {
+        Bytes::new(&self.0, bytes)
+    }
+
+    /// Returns what the arena has.
+    #[must_use]
+    pub fn statistics(&self) -> ArenaStatistics {
+        lock(&self.0.state).counts
+    }
+
+    /// Has `ask` called when values are worth to be moved: once, until they are
+    /// [not](Self::is_scattered). On any thread, outside of locks. To be set once.
+    pub(crate) fn on_scattered(&self, ask: impl Fn() -> bool + Send + Sync + 'static) {
+        let _ = self.0.ask.set(Box::new(ask));
+    }
+
+    /// Whether values are worth to be moved; if not, it asks when they are.
+    pub(crate) fn is_scattered(&self) -> bool {
+        let mut state = lock(&self.0.state);
+        let is_scattered = state.is_scattered();
+        state.is_asked &= is_scattered;
+        is_scattered
+    }
+
+    /// Has it ask again, as what it has asked for has been lost.
+    pub(crate) fn forget_asking(&self) {
+        lock(&self.0.state).is_asked = false;
+    }
+
+    /// Chooses the runs whose values are to [leave](Bytes::leave). Returns how many; and how many
+    /// have left so far, of all that were ever chosen.
+    pub(crate) fn begin_moving(&self) -> (usize, u64) {
+        lock(&self.0.state).choose()
+    }
+
+    /// Counts values that were moved.
+    pub(crate) fn note_moved(&self, number: usize) {
+        lock(&self.0.state).counts.moved += number as u64;
+    }
+
+    /// Whether values lie in that arena.
+    fn is(&self, shared: *const Shared) -> bool {
+        Arc::as_ptr(&self.0) == shared
+    }
+}
+
+impl Shared {
+    /// A slot of so many bytes, which is the caller's, without a head. `None` without memory.
+    fn allocate(self: &Arc<Self>, slot: usize) -> Option<NonNull<Slot>> {
+        let size = Size::of(slot)?;
+        if let Size::Giant(bytes) = size {
+            let generation = lock(&self.state).generation;
+            let slot = Giant::new(self, generation, slot)?;
+            let mut state = lock(&self.state);
+            state.note_taken(bytes);
+            state.counts.held_bytes += bytes as u64;
+            return Some(slot);
+        }
+        let take = |state: &mut State| match size {
+            Size::Slot(number) => state.take_slot(number),
+            Size::Pages(count) => state.take_pages(count),
+            Size::Giant(_) => unreachable!("that is above"),
+        };
+        let mut state = lock(&self.state);
+        let taken = take(&mut state);
+        let generation = state.generation;
+        drop(state);
+        if let Some(slot) = taken {
+            return Some(slot.cast());
+        }
+        // The kernel makes it, and clears a page, without the lock.
+        let region = Region::new(self, generation)?;
+        let mut state = lock(&self.state);
+        state.open(region);
+        let slot = take(&mut state);
+        // Where other threads have made room meanwhile.
+        let gone = state.is_gone(region);
+        drop(state);
+        if let Some(region) = gone {
+            // SAFETY: nothing was taken of it, and the list has it no longer.
+            unsafe { Region::delete(region) };
+        }
+        slot.map(NonNull::cast)
+    }
+
+    /// Frees a slot of so many bytes.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`Shared::allocate`] with that size, and is not used any more.
+    unsafe fn free(slot: NonNull<Slot>, size: usize) {
+        let size = Size::of(size).expect("there was memory for it");
+        if let Size::Giant(bytes) = size {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let giant = Giant::of(slot);
+                let (shared, generation) = (&*giant.as_ref().shared, giant.as_ref().generation);
+                // Before the last owner of the arena goes.
+                let mut state = lock(&shared.state);
+                if state.generation == generation {
+                    state.note_freed(bytes);
+                    state.counts.held_bytes -= bytes as u64;
+                }
+                drop(state);
+                Giant::delete(giant);
+            }
+            return;
+        }
+        let region = Region::of(slot.cast());
+        // SAFETY: the region stays while it has the slot, and keeps the arena; both are counted here
+        // for as long as they are used.
+        unsafe {
+            let this = region.as_ptr();
+            let (shared, generation) = ((*this).shared, (*this).generation);
+            Arc::increment_strong_count(shared);
+            let shared = Arc::from_raw(shared);
+            let mut state = lock(&shared.state);
+            if state.generation != generation {
+                // Of a state that a fork has lost.
+                return;
+            }
+            let gone = match size {
+                Size::Pages(count) => {
+                    state.note_freed(count * PAGE);
+                    Gone([Some(Pages::at(slot.cast(), count)), None])
+                }
+                _ => state.put_slot(slot.cast()),
+            };
+            let asks = state.is_scattered() && !std::mem::replace(&mut state.is_asked, true);
+            drop(state);
+            for pages in gone.0.into_iter().flatten() {
+                pages.release();
+                let gone = lock(&shared.state).note_released(pages);
+                if let Some(region) = gone {
+                    Region::delete(region);
+                }
+            }
+            if asks {
+                shared.ask();
+            }
+        }
+    }
+
+    #[cold]
+    fn ask(&self) {
+        if !self.ask.get().is_some_and(|ask| ask()) {
+            // The next value that goes asks again, if there is anything to ask.
+            lock(&self.state).is_asked = self.ask.get().is_none();
+        }
+    }
+}
+
+impl ForkReset for Shared {
+    unsafe fn reset_in_child(&self) {
+        if let Some(mut state) = try_lock(&self.state) {
+            // What was asked for has been lost.
+            state.is_asked = false;
+        } else {
+            let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
+            // SAFETY: the caller's promise; no user code runs under this lock.
+            unsafe { self.state.reinit(State::new(lost)) };
+        }
+    }
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Arena {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Arena").field(&self.statistics()).finish()
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! Moves the values of a cache together, where they lie here and there in its [arena](crate::arena).
+//!
+//! The service thread goes through the map, some buckets in each section, as an iteration does. A
+//! value that lies in a run which is to leave is copied to another one, and the entry's word is
+//! changed; the old place is freed after a grace period, as readers may be in it. Values of which
+//! there are clones are moved for the cache, and stay where they are for those.
+
+use crate::{
+    arena::{Arena, Bytes},
+    cache::Cache,
+};
+use std::{
+    any::Any,
+    hash::{BuildHasher, Hash},
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+use stillpoint_platform::{
+    clock::{self, Nanos},
+    memory,
+};
+
+/// How many sections a visit makes: other caches wait for it.
+const STEPS: usize = 256;
+
+/// From when it is asked for to its beginning, and from the end of one to the next: for the frees
+/// that go on.
+pub const PAUSE: Nanos = 5_000_000;
+
+/// The longest pause, where what was to leave did not.
+const LONGEST: Nanos = 1_000_000_000;
+
+/// How many values are moved in a section, at most.
+const BATCH: usize = 128;
+
+/// Not under way.
+const NONE: u64 = u64::MAX;
+
+/// How far a compaction is. Of the service thread alone; Relaxed throughout.
+#[derive(Debug)]
+pub struct Compaction {
+    /// Where it is in the map, or [`NONE`].
+    position: AtomicU64,
+    /// When the next one may begin.
+    not_before: AtomicU64,
+    pause: AtomicU64,
+    /// How many runs were to leave, and how many had left before.
+    chosen: AtomicU64,
+    left: AtomicU64,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self {
+            position: AtomicU64::new(NONE),
+            not_before: AtomicU64::new(0),
+            pause: AtomicU64::new(PAUSE),
+            chosen: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The old places of values that were moved.
+type Batch = [Bytes; BATCH];
+
+impl Compaction {
+    /// Begins, if that is worth it. Returns false, and when to try again, if not.
+    fn begin(&self, arena: &Arena, now: Nanos) -> Result<(), Option<Nanos>> {
+        if !arena.is_scattered() {
+            return Err(None);
+        }
+        let not_before = self.not_before.load(Ordering::Relaxed);
+        if now < not_before {
+            return Err(Some(not_before));
+        }
+        let (chosen, left) = arena.begin_moving();
+        let before = self.left.swap(left, Ordering::Relaxed);
+        let wanted = self.chosen.swap(chosen as u64, Ordering::Relaxed);
+        // Clones may hold what was to leave, or readers: rather wait than copy for nothing.
+        let pause = if (left - before) * 4 >= wanted {
+            PAUSE
+        } else {
+            (self.pause.load(Ordering::Relaxed) * 2).min(LONGEST)
+        };
+        self.pause.store(pause, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Moves some values, if that is worth it. Returns when to go on.
+    pub(crate) fn compact(&self) -> Option<Nanos> {
+        let memory = &self.inner().memory;
+        let (arena, compaction) = (memory.arena.as_ref()?, &memory.compaction);
+        let mut position = match compaction.position.load(Ordering::Relaxed) {
+            NONE => match compaction.begin(arena, clock::now()) {
+                Ok(()) => 0,
+                Err(next) => return next,
+            },
+            position => position,
+        };
+        let (mut next, mut batch) = (Some(position), None);
+        for _ in 0..STEPS {
+            next = self.move_some(position, arena, &mut batch);
+            match next {
+                Some(then) => position = then,
+                None => break,
+            }
+        }
+        let now = clock::now();
+        let position = next.unwrap_or(NONE);
+        compaction.position.store(position, Ordering::Relaxed);
+        if position != NONE {
+            return Some(now);
+        }
+        // What has been freed meanwhile may be worth another one.
+        let then = now + compaction.pause.load(Ordering::Relaxed);
+        compaction.not_before.store(then, Ordering::Relaxed);
+        Some(then)
+    }
+
+    /// Moves what is to be moved in some buckets. Returns where to go on; `None` at the end, or
+    /// without memory.
+    fn move_some(
+        &self,
+        position: u64,
+        arena: &Arena,
+        unused: &mut Option<Box<Batch>>,
+    ) -> Option<u64> {
+        // Before anything is moved: what cannot be waited for could not be freed.
+        let mut batch = unused.take().or_else(new_batch)?;
+        let (mut next, mut moved, mut weight) = (Some(position), 0, 0);
+        let guard = self.inner().store.read_lock();
+        let mut entries = self.inner().store.iter_from(next, &guard);
+        'homes: for _ in 0..crate::iter::HOMES {
+            for found in entries.next_home() {
+                let value: &dyn Any = &found.get().value.value;
+                let Some(value) = value.downcast_ref::<Bytes>() else {
+                    continue;
+                };
+                if moved == BATCH {
+                    // Many have gone to one bucket: the rest is for the next time.
+                    continue;
+                }
+                // SAFETY: the value is an entry's, which is only read in sections of the store, by
+                // references and guards that end with these; the batch waits for them below.
+                match unsafe { value.leave(arena) } {
+                    Ok(None) => continue,
+                    Ok(Some(old)) => {
+                        weight += old.footprint();
+                        batch[moved] = old;
+                        moved += 1;
+                    }
+                    Err(_) => {
+                        next = None;
+                        break 'homes;
+                    }
+                }
+            }
+            next = entries.position();
+            if next.is_none() {
+                break;
+            }
+        }
+        drop(guard);
+        if moved == 0 {
+            *unused = Some(batch);
+        } else {
+            arena.note_moved(moved);
+            let batch = NonNull::from(Box::leak(batch));
+            // SAFETY: from a box; readers that begin from now on find the new places.
+            unsafe { stillpoint::global().retire_weighed(batch, weight) };
+        }
+        next
+    }
+}
+
+fn new_batch() -> Option<Box<Batch>> {
+    let new = memory::try_several(1, || std::array::from_fn(|_| Bytes::default()))?;
+    let new: *mut [Batch] = Box::into_raw(new);
+    // SAFETY: one, from a box of as much.
+    Some(unsafe { Box::from_raw(new.cast::<Batch>()) })
+}

@@ -1,0 +1,207 @@
+//! What a cache knows of memory: the arena of its values, and what has left the process when it was
+//! told to shrink.
+
+use crate::{
+    arena::{Arena, Bytes, NoMemory},
+    builder::Weigher,
+    cache::Cache,
+    cause::InsertError,
+    compact::Compaction,
+    keeper,
+    put::OVERHEAD,
+    statistics::{Event, Statistics},
+};
+use std::{
+    any::{Any, TypeId},
+    fs,
+    hash::{BuildHasher, Hash},
+    sync::atomic::{AtomicU64, Ordering},
+};
+use stillpoint_platform::clock::{self, Nanos};
+
+/// After a shrink what has left the process is measured so much later: readers leave, and frees have
+/// an end by then, as a rule.
+const SETTLED: Nanos = 250_000_000;
+
+/// Part of a cache.
+#[derive(Debug)]
+pub struct Memory {
+    /// Where values are [`Bytes`].
+    pub arena: Option<Arena>,
+    pub compaction: Compaction,
+    shrinks: Shrinks,
+}
+
+/// What came of shrinking. Relaxed throughout: they are counts.
+#[derive(Debug, Default)]
+struct Shrinks {
+    asked: AtomicU64,
+    charged: AtomicU64,
+    left: AtomicU64,
+    /// What was resident before the first of those that are to be measured; 0 for none.
+    before: AtomicU64,
+    /// When they are measured.
+    due: AtomicU64,
+}
+
+impl Memory {
+    /// For a cache of such values.
+    pub fn of<V: 'static>() -> Self {
+        let is_bytes = TypeId::of::<V>() == TypeId::of::<Bytes>();
+        Self {
+            arena: is_bytes.then(Arena::new),
+            compaction: Compaction::default(),
+            shrinks: Shrinks::default(),
+        }
+    }
+
+    /// Measures what has left, once that is due. Returns when it is.
+    pub fn measure(&self, now: Nanos) -> Option<Nanos> {
+        let shrinks = &self.shrinks;
+        let before = shrinks.before.load(Ordering::Relaxed);
+        let due = shrinks.due.load(Ordering::Relaxed);
+        if before == 0 {
+            return None;
+        }
+        if now < due {
+            return Some(due);
+        }
+        shrinks.before.store(0, Ordering::Relaxed);
+        let left = before.saturating_sub(resident().unwrap_or(before));
+        shrinks.left.fetch_add(left, Ordering::Relaxed);
+        None
+    }
+
+    pub fn count(&self, all: &mut Statistics) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        all.shrink_asked_bytes = get(&self.shrinks.asked);
+        all.shrink_charged_bytes = get(&self.shrinks.charged);
+        all.shrink_left_bytes = get(&self.shrinks.left);
+    }
+}
+
+/// What entries weigh by default, if their values are bytes.
+pub fn weigher<K: 'static, V: 'static>() -> Option<Box<Weigher<K, V>>> {
+    if TypeId::of::<V>() != TypeId::of::<Bytes>() {
+        return None;
+    }
+    Some(Box::new(|_, value| {
+        let value: &dyn Any = value;
+        let footprint = value.downcast_ref().map_or(0, Bytes::footprint);
+        OVERHEAD + (size_of::<K>() + size_of::<V>() + footprint) as u64
+    }))
+}
+
+/// The bytes of this process that are resident, as the kernel counts them: to some pages a thread.
+fn resident() -> Option<u64> {
+    let statm = fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * page_size())
+}
+
+#[cfg(target_os = "linux")]
+fn page_size() -> u64 {
+    stillpoint_platform::mmap::page_size() as u64
+}
+
+#[cfg(not(target_os = "linux"))]
+fn page_size() -> u64 {
+    // Where there is no such file.
+    0
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Does `shrink`, which is to evict so many bytes, and has what leaves the process measured.
+    pub(crate) fn shrinking<R>(&self, asked: u64, shrink: impl FnOnce() -> R) -> R {
+        let shrinks = &self.inner().memory.shrinks;
+        if shrinks.before.load(Ordering::Relaxed) == 0 {
+            let before = resident().unwrap_or(0);
+            shrinks.before.store(before, Ordering::Relaxed);
+        }
+        let before = self.weighted_bytes();
+        let result = shrink();
+        let charged = before.saturating_sub(self.weighted_bytes());
+        shrinks.asked.fetch_add(asked, Ordering::Relaxed);
+        shrinks.charged.fetch_add(charged, Ordering::Relaxed);
+        let due = clock::now() + SETTLED;
+        shrinks.due.store(due, Ordering::Relaxed);
+        if let Some(own) = self.inner().visited.get() {
+            // Without memory for it, or a thread, it is measured with the next one.
+            keeper::ask(own, due);
+        }
+        result
+    }
+
+    /// As [`shrinking`](Self::shrinking), of so many entries.
+    pub(crate) fn shrinking_by<R>(&self, entries: usize, shrink: impl FnOnce() -> R) -> R {
+        let there = self.statistics();
+        let asked = there.bytes / there.entries.max(1);
+        self.shrinking(asked.saturating_mul(entries as u64), shrink)
+    }
+}
+
+/// Where values are bytes.
+impl<K, S> Cache<K, Bytes, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Returns the arena of the cache, which all of its views share.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        let arena = self.inner().memory.arena.as_ref();
+        arena.expect("a cache of bytes has one")
+    }
+
+    /// Copies bytes into the cache's arena, to be inserted: for loaders.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no memory for them.
+    ///
+    /// ```
+    /// use stillpoint_cache::{Bytes, Cache};
+    ///
+    /// let pages: Cache<u64, Bytes> = Cache::new(1 << 20);
+    /// let page = pages.try_get_with(1, || pages.bytes(b"one"));
+    /// assert_eq!(&*page?, b"one");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bytes(&self, bytes: &[u8]) -> Result<Bytes, NoMemory> {
+        self.arena().bytes(bytes)
+    }
+
+    /// As [`try_insert`](Self::try_insert), of bytes that are copied into the cache's arena.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_insert`](Self::try_insert). Where there is no memory for the bytes, an older entry
+    /// with the key stays.
+    ///
+    /// ```
+    /// use stillpoint_cache::{Bytes, Cache};
+    ///
+    /// let pages: Cache<u64, Bytes> = Cache::new(64 << 20);
+    /// for number in 0..40_000_u64 {
+    ///     pages.insert_bytes(number, &[7; 1000])?;
+    /// }
+    /// assert_eq!(pages.get_ref(&39_999).map(|page| page.len()), Some(1000));
+    /// pages.set_max_bytes(16 << 20); // what is evicted leaves the process
+    /// # Ok::<(), stillpoint_cache::InsertError>(())
+    /// ```
+    pub fn insert_bytes(&self, key: K, bytes: &[u8]) -> Result<(), InsertError> {
+        match self.bytes(bytes) {
+            Ok(value) => self.try_insert(key, value),
+            Err(NoMemory { bytes, .. }) => {
+                self.handle().count(Event::Refused, 1);
+                let weight = bytes as u64;
+                Err(InsertError::NoMemory { weight })
+            }
+        }
+    }
+}
