@@ -80,7 +80,7 @@ where
         let above = self.weighted_bytes().saturating_sub(bytes);
         // Nothing to do for a tenant that has been deleted.
         if above > 0 {
-            self.shrinking(above, || self.shrink_to(bytes));
+            self.shrinking(Some(above), || self.shrink_to(bytes));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     cause::InsertError,
     compact::Compaction,
     keeper,
-    put::OVERHEAD,
+    state::State,
     statistics::{Event, Statistics},
 };
 use std::{
@@ -22,6 +22,10 @@ use stillpoint_platform::clock::{self, Nanos};
 /// After a shrink what has left the process is measured so much later: readers leave, and frees have
 /// an end by then, as a rule.
 const SETTLED: Nanos = 250_000_000;
+
+/// What an entry takes beside key and value: its block's 64, and what the map's buckets, ghosts and
+/// counts take for it, as [`Cache`]'s page says.
+const OVERHEAD: u64 = 64 + 20 + 40;
 
 /// Part of a cache.
 #[derive(Debug)]
@@ -116,8 +120,9 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Does `shrink`, which is to evict so many bytes, and has what leaves the process measured.
-    pub(crate) fn shrinking<R>(&self, asked: u64, shrink: impl FnOnce() -> R) -> R {
+    /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
+    /// what leaves the process measured.
+    pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let shrinks = &self.inner().memory.shrinks;
         if shrinks.before.load(Ordering::Relaxed) == 0 {
             let before = resident().unwrap_or(0);
@@ -125,7 +130,12 @@ where
         }
         let before = self.weighted_bytes();
         let result = shrink();
+        if asked.is_some() {
+            // Not in each of the many steps of a pass: it looks at all tenants.
+            self.with_present(State::fit);
+        }
         let charged = before.saturating_sub(self.weighted_bytes());
+        let asked = asked.unwrap_or(charged);
         shrinks.asked.fetch_add(asked, Ordering::Relaxed);
         shrinks.charged.fetch_add(charged, Ordering::Relaxed);
         let due = clock::now() + SETTLED;
@@ -135,13 +145,6 @@ where
             keeper::ask(own, due);
         }
         result
-    }
-
-    /// As [`shrinking`](Self::shrinking), of so many entries.
-    pub(crate) fn shrinking_by<R>(&self, entries: usize, shrink: impl FnOnce() -> R) -> R {
-        let there = self.statistics();
-        let asked = there.bytes / there.entries.max(1);
-        self.shrinking(asked.saturating_mul(entries as u64), shrink)
     }
 }
 

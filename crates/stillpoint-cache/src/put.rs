@@ -43,7 +43,7 @@ enum Over {
 }
 
 /// What an entry is taken to weigh beside key and value.
-pub const OVERHEAD: u64 = 64;
+const OVERHEAD: u64 = 64;
 
 impl<K, V, S> Cache<K, V, S>
 where

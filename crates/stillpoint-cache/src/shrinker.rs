@@ -53,7 +53,7 @@ where
 
     fn scan(&self, _: &Scope<'_>, objects: usize) -> Option<usize> {
         let evict = || self.0.evict_some(objects);
-        match self.0.shrinking_by(objects, evict) {
+        match self.0.shrinking(None, evict) {
             0 => None,
             evicted => Some(evicted),
         }

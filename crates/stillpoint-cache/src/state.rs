@@ -17,6 +17,7 @@ use std::{
 };
 
 mod account;
+mod fit;
 mod limits;
 mod published;
 mod tree;

@@ -45,7 +45,8 @@ pub struct Statistics {
     /// What those of them weigh that are [pinned](crate::Cache::pin), in bytes.
     pub pinned_bytes: u64,
     /// What shrinking was asked to evict so far, in bytes: by a limit that was set lower, by
-    /// [pressure](crate::Cache::shrinker) (so many entries of average weight), or by the container.
+    /// [pressure](crate::Cache::shrinker) (which asks for entries: what they weighed), or by the
+    /// container.
     /// This and the two below are counted for the whole cache alone.
     pub shrink_asked_bytes: u64,
     /// What the entries weighed that it has evicted, in bytes.

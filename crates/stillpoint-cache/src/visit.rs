@@ -178,7 +178,7 @@ where
         let goal = container.goal.load(Ordering::Relaxed);
         let is_shrinking = goal != u64::MAX || root.weighted_bytes() > root.max();
         let again = if is_shrinking {
-            root.shrinking(asked, || self.shrink_for_container(container, goal))
+            root.shrinking(Some(asked), || self.shrink_for_container(container, goal))
         } else {
             false
         };

@@ -13,9 +13,9 @@ use std::{
     slice,
     sync::Arc,
 };
-use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 #[cfg(stillpoint_loom)]
 use stillpoint_platform::sync::UnsafeCell;
+use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 /// What stands before a value's bytes.
 #[derive(Debug)]
@@ -137,6 +137,12 @@ impl Bytes {
             slot: AtomicPtr::new(slot.as_ptr()),
             len,
         }
+    }
+
+    /// Where it lies.
+    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+    pub(super) fn place(&self) -> Option<NonNull<Slot>> {
+        self.slot()
     }
 
     #[inline]

@@ -73,7 +73,11 @@ const fn table() -> [Class; CLASSES] {
             // All of the run, in words.
             size: RUN / slots / 8 * 8,
             slots,
-            number: if is_same { table[index + 1].number } else { index },
+            number: if is_same {
+                table[index + 1].number
+            } else {
+                index
+            },
         };
     }
     table

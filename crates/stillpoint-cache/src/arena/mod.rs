@@ -3,11 +3,11 @@
 //! An *arena* has *regions* of 2 MiB; a region has pages; and these are *runs* of 32 KiB, which have
 //! *slots* of one size, or belong to one large value. A value larger than a region has a mapping of
 //! its own. A run without values and the pages of a large value go back to the system at once, but
-//! for a sixty-fourth of the runs, which are kept for others.
+//! for one in 256 runs, which are kept for others.
 //!
 //! Where values go here and there, runs stay that are nearly empty. The arena knows how many it has
-//! beyond what it needs ([`state`]). It then chooses the emptiest ones, and whoever owns values moves
-//! those that lie there: see [`Bytes::leave`], and [`crate::compact`], which does so for a cache.
+//! beyond what it needs ([`state`]). It then chooses the emptiest ones, and the cache moves the values
+//! that lie there: see [`Bytes::leave`] and [`crate::compact`].
 //!
 //! One lock guards an arena. No system call is made under it, and no user code runs under it.
 //!

@@ -161,7 +161,10 @@ impl Region {
     pub unsafe fn number_of(run: NonNull<Run>) -> usize {
         let region = Self::of(run.cast());
         // SAFETY: both point into the same region.
-        unsafe { run.as_ptr().offset_from_unsigned(&raw const (*region.as_ptr()).runs[0]) }
+        unsafe {
+            run.as_ptr()
+                .offset_from_unsigned(&raw const (*region.as_ptr()).runs[0])
+        }
     }
 
     /// Whether the values of the run that has that address are to be moved.
@@ -193,7 +196,10 @@ impl Table {
         }
         let mut first = 0;
         while first + count <= PAGES {
-            match (first..first + count).rev().find(|&page| self.is_used(page)) {
+            match (first..first + count)
+                .rev()
+                .find(|&page| self.is_used(page))
+            {
                 None => {
                     set(&mut self.used, first, count, true);
                     self.free -= count;

@@ -27,7 +27,7 @@ const SPARE: u8 = FULL + 1;
 const LOOKS: usize = 16;
 
 /// Empty runs that are kept: this part of those in use.
-const KEPT: usize = 64;
+const KEPT: usize = 256;
 
 /// The arena is scattered with more in excess than this part of all runs, and [`FEW`].
 const SCATTERED: usize = 16;
@@ -378,6 +378,13 @@ impl State {
             }
         }
         (chosen, self.left)
+    }
+
+    /// Has the run leave that has that address.
+    #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+    pub fn set_leaving_at(&mut self, slot: NonNull<u8>) {
+        // SAFETY: the test has a value there.
+        self.set_leaving(unsafe { Region::run(slot) }, true);
     }
 
     fn set_leaving(&mut self, run: NonNull<Run>, leaves: bool) {
