@@ -23,7 +23,7 @@ pub fn size(slot: usize) -> Option<usize> {
 
 impl Giant {
     /// Makes a place for a slot of so many bytes. `None` without memory.
-    pub fn new(shared: &Arc<Shared>, generation: u64, slot: usize) -> Option<NonNull<Slot>> {
+    pub fn make(shared: &Arc<Shared>, generation: u64, slot: usize) -> Option<NonNull<Slot>> {
         let memory = imp::Memory::new(size(slot)?)?;
         let start = memory.start().cast::<Self>();
         let this = Self {
@@ -42,7 +42,7 @@ impl Giant {
     ///
     /// # Safety
     ///
-    /// The slot came from [`Giant::new`].
+    /// The slot came from [`Giant::make`].
     pub unsafe fn of(slot: NonNull<Slot>) -> NonNull<Self> {
         // SAFETY: the caller's promise.
         unsafe { slot.cast::<Self>().sub(1) }
@@ -52,7 +52,7 @@ impl Giant {
     ///
     /// # Safety
     ///
-    /// It came from [`Giant::new`], and is not used any more.
+    /// It came from [`Giant::make`], and is not used any more.
     pub unsafe fn delete(giant: NonNull<Self>) {
         // SAFETY: the caller's promise. The memory is moved out before this goes with it.
         unsafe {

@@ -209,7 +209,7 @@ impl Shared {
         let size = Size::of(slot)?;
         if let Size::Giant(bytes) = size {
             let generation = lock(&self.state).generation;
-            let slot = Giant::new(self, generation, slot)?;
+            let slot = Giant::make(self, generation, slot)?;
             let mut state = lock(&self.state);
             state.note_taken(bytes);
             state.counts.held_bytes += bytes as u64;
