@@ -310,7 +310,7 @@ impl State {
         } else if let Some(standing) = standing {
             tenant.policy.restore(locked, id, standing);
         } else if tenant.policy.insert(locked, id) {
-            tenant.worth.earn(inserts, half_life);
+            tenant.worth.earn(1, inserts, half_life);
         }
         self.charge(number, weight, pinned);
         self.tenant(number).show();

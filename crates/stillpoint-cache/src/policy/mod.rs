@@ -12,7 +12,8 @@
 //! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
 //!
 //! Ghosts of the main queue change nothing here. That they come back says that more memory would
-//! have helped: [`Policy::insert`] returns it, and tenants are compared by it.
+//! have helped: [`Policy::insert`] returns it. That a search passes entries which were used says that
+//! less memory would have hurt: [`Policy::take_passed`]. Tenants are compared by both.
 
 mod ghost;
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -84,6 +85,8 @@ pub struct Policy<I> {
     ghosts: Ghosts,
     sketch: Sketch,
     ghost_hits: u64,
+    /// How many used entries of the main queue searches have passed.
+    passed: u64,
 }
 
 impl<I: Copy + Eq + Debug> Policy<I> {
@@ -94,6 +97,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             ghosts: Ghosts::default(),
             sketch: Sketch::default(),
             ghost_hits: 0,
+            passed: 0,
         }
     }
 
@@ -110,6 +114,12 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     /// How often an entry came back that had been evicted lately.
     pub fn ghost_hits(&self) -> u64 {
         self.ghost_hits
+    }
+
+    /// How many entries of the main queue searches have passed because they had been used, since this
+    /// was asked last: hits that memory has earned where it would be taken.
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
     }
 
     /// Adds an entry that is in no queue. Returns whether it would be there still, with more room:
@@ -193,6 +203,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             }
             self.main.remove(nodes, id);
             self.count(nodes, id, 1);
+            self.passed += 1;
             nodes.set_frequency(id, frequency - 1);
             self.push(nodes, id, Place::Main);
         }
