@@ -78,7 +78,8 @@ impl Compaction {
         let before = self.left.swap(left, Ordering::Relaxed);
         let wanted = self.chosen.swap(chosen as u64, Ordering::Relaxed);
         // Clones may hold what was to leave, or readers: rather wait than copy for nothing.
-        let pause = if (left - before) * 4 >= wanted {
+        // (The arena of a fork's child may have begun anew, at 0.)
+        let pause = if left.saturating_sub(before) * 4 >= wanted {
             PAUSE
         } else {
             (self.pause.load(Ordering::Relaxed) * 2).min(LONGEST)

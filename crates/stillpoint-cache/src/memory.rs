@@ -8,6 +8,7 @@ use crate::{
     cause::InsertError,
     compact::Compaction,
     keeper,
+    put::OVERHEAD,
     state::State,
     statistics::{Event, Statistics},
 };
@@ -22,10 +23,6 @@ use stillpoint_platform::clock::{self, Nanos};
 /// After a shrink what has left the process is measured so much later: readers leave, and frees have
 /// an end by then, as a rule.
 const SETTLED: Nanos = 250_000_000;
-
-/// What an entry takes beside key and value: its block's 64, and what the map's buckets, ghosts and
-/// counts take for it, as [`Cache`]'s page says.
-const OVERHEAD: u64 = 64 + 20 + 40;
 
 /// Part of a cache.
 #[derive(Debug)]

@@ -132,10 +132,10 @@ fn entries_weigh_what_they_take() {
     pages.insert_bytes(1, &[0; 1000]).unwrap();
     let footprint = pages.get(&1).unwrap().footprint() as u64;
     assert!((1008..1200).contains(&footprint));
-    assert_eq!(pages.weighted_bytes(), 8 + 16 + 124 + footprint);
+    assert_eq!(pages.weighted_bytes(), 8 + 16 + 128 + footprint);
     assert_eq!(pages.arena().statistics().bytes, footprint);
     pages.insert_bytes(2, &[]).unwrap();
-    assert_eq!(pages.weighted_bytes(), 2 * (8 + 16 + 124) + footprint);
+    assert_eq!(pages.weighted_bytes(), 2 * (8 + 16 + 128) + footprint);
     assert!(pages.insert_bytes(3, &vec![0; 11 << 20]).is_err());
     assert_eq!(pages.statistics().refused, 1);
     // Larger than a region, and large with pages.

@@ -173,6 +173,13 @@ pub mod internal {
     };
 }
 
+/// What models of those crates need.
+#[cfg(stillpoint_loom)]
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::slab::memory::{Memory as Region, REGION};
+}
+
 /// For the torture program and tests alone: maps whose entries do not wait for readers, or that refuse
 /// what they have no memory for.
 #[cfg(not(stillpoint_loom))]
