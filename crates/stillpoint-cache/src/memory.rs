@@ -9,7 +9,6 @@ use crate::{
     compact::Compaction,
     keeper,
     put::OVERHEAD,
-    state::State,
     statistics::{Event, Statistics},
 };
 use std::{
@@ -127,10 +126,6 @@ where
         }
         let before = self.weighted_bytes();
         let result = shrink();
-        if asked.is_some() {
-            // Not in each of the many steps of a pass: it looks at all tenants.
-            self.with_present(State::fit);
-        }
         let charged = before.saturating_sub(self.weighted_bytes());
         let asked = asked.unwrap_or(charged);
         shrinks.asked.fetch_add(asked, Ordering::Relaxed);

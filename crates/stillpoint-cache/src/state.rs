@@ -17,7 +17,6 @@ use std::{
 };
 
 mod account;
-mod fit;
 mod heir;
 mod limits;
 mod published;

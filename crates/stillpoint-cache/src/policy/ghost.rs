@@ -56,7 +56,7 @@ impl Ghosts {
     /// be room for.
     pub fn add(&mut self, fingerprint: u32, from: Place, wanted: usize) {
         if self.slots.len() < wanted {
-            self.resize(wanted);
+            self.grow(wanted);
         }
         if self.slots.is_empty() {
             return;
@@ -96,16 +96,8 @@ impl Ghosts {
         (age(now, found.stamp) < lifetime).then(|| found.place())
     }
 
-    /// Gives a part of the table back, where half of it would be enough for so many ghosts.
-    pub fn fit(&mut self, wanted: usize) {
-        if wanted.max(WAYS).next_power_of_two() < self.slots.len() {
-            self.resize(wanted.max(WAYS));
-        }
-    }
-
-    /// A table for so many ghosts, with those of the old one that find a place. Without memory the
-    /// old one stays.
-    fn resize(&mut self, wanted: usize) {
+    /// A larger table, with the ghosts of the old one. Without memory the old one stays.
+    fn grow(&mut self, wanted: usize) {
         let sets = wanted.div_ceil(WAYS).next_power_of_two();
         let Some(slots) = memory::try_several(sets * WAYS, || EMPTY) else {
             return;

@@ -239,12 +239,6 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         (weight / 50).max(several.min(weight / 10))
     }
 
-    /// Gives back what its tables have for more entries than there are.
-    pub fn fit(&mut self) {
-        let wanted = self.ghosts_wanted();
-        self.ghosts.fit(wanted);
-    }
-
     /// How many evictions ghosts last.
     fn ghosts_wanted(&self) -> usize {
         2 * self.entries().max(1)
