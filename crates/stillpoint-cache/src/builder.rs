@@ -76,7 +76,8 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Sets what an entry weighs, in bytes, or in another unit that `max_bytes` is then in, too. 0
-    /// counts as 1. By default the sizes of key and value, and 64 bytes.
+    /// counts as 1. By default the sizes of key and value, and 128 bytes: what an entry takes in the
+    /// cache, its part of the map, and of the ghosts and counts by which entries are chosen.
     ///
     /// It is called once for each insert, on the inserting thread, outside of locks and sections.
     /// What an entry weighs beyond its own block also counts against the

@@ -47,7 +47,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// S3-FIFO, with an admission by frequency. A new entry is on probation in a small queue. It stays
 /// if it is used twice there, or if it is inserted again soon after its eviction and is asked for
-/// more often than what it would replace. Scans and loops that do not fit leave alone what is used.
+/// more often than what it would replace. One that replaces another has that one's place, and that is
+/// a use. Scans and loops that do not fit leave alone what is used.
 /// Which entries go does not depend on how many threads there are. There are no shards: an entry
 /// may be as large as the whole cache.
 ///
@@ -67,16 +68,17 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// Limits count for a tenant together with all below it. Where the minima of siblings add up to
 /// more than their parent has, each has what it uses of its own, and its share where they use more
 /// than there is. A min holds to the byte: an entry goes only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
-/// earns least: whose evicted entries are asked for again, and found worth a place, least often for
-/// each byte that it has. A tenant that only scans earns nothing.
+/// earns least for each byte: whose evicted entries are seldom asked for again, or not found worth a
+/// place then, and of whose entries those that would go next are seldom used. A tenant that only scans
+/// earns nothing.
 ///
 /// # Costs
 ///
 /// | | |
 /// |---|---|
 /// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
-/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once or twice the lock of the queues, of which there is one (three times where it replaces an entry and some expire); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
-/// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts, which are not charged |
+/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where entries expire); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
+/// | an entry | 64 bytes beside key and value, the map's 13 to 20, and up to 40 for ghosts and counts: 128 are charged, unless a [weigher](crate::Builder::weigher) says otherwise |
 /// | an entry that expires | 32 bytes more |
 ///
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
@@ -174,7 +176,7 @@ impl<K, V, S> Inner<K, V, S> {
             self.adopt(&mut state, section);
         }
         // SAFETY: the lock is held for as long as `state` is, with which callers use this. What is
-        // in queues is in the map; what callers have found, the section keeps.
+        // in queues has not been retired; what callers have found, the section keeps.
         (state, unsafe { Locked::assume() })
     }
 

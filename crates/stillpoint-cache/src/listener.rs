@@ -22,6 +22,7 @@ pub struct Notes<'a, K, V> {
 }
 
 impl<'a, K, V> Notes<'a, K, V> {
+    #[inline]
     pub fn new(listener: Option<&'a Listener<K, V>>) -> Self {
         Self {
             listener,
@@ -31,10 +32,15 @@ impl<'a, K, V> Notes<'a, K, V> {
 
     /// Notes an entry that this thread has claimed and that is out of the map. Clones it, if there
     /// is a listener, and memory to note it; does not panic.
+    #[inline]
     pub fn add(&mut self, entry: Found<'_, K, Node<V>>, cause: Cause) {
-        if let Some(listener) = self.listener
-            && refusable(|| self.notes.try_reserve(1)).is_ok()
-        {
+        if let Some(listener) = self.listener {
+            self.add_for(listener, entry, cause);
+        }
+    }
+
+    fn add_for(&mut self, listener: &Listener<K, V>, entry: Found<'_, K, Node<V>>, cause: Cause) {
+        if refusable(|| self.notes.try_reserve(1)).is_ok() {
             let entry = entry.get();
             // A clone that panics is a note that is lost: the caller is in the middle of a change.
             let clones = user_code::contained(|| (listener.clone)(&entry.key, &entry.value.value));
@@ -56,10 +62,14 @@ impl<'a, K, V> Notes<'a, K, V> {
     }
 
     /// Tells the listener. Outside of sections.
+    #[inline]
     pub fn tell(&mut self) {
-        let Some(listener) = self.listener else {
-            return;
-        };
+        if let Some(listener) = self.listener {
+            self.tell_all(listener);
+        }
+    }
+
+    fn tell_all(&mut self, listener: &Listener<K, V>) {
         for (key, value, cause) in self.notes.drain(..) {
             // A panic is the listener's own affair: the cache and its caller go on.
             let _ = user_code::contained(|| (listener.notify)(&key, &value, cause));
@@ -69,6 +79,7 @@ impl<'a, K, V> Notes<'a, K, V> {
 }
 
 impl<K, V> Drop for Notes<'_, K, V> {
+    #[inline]
     fn drop(&mut self) {
         self.tell();
     }

@@ -3,6 +3,7 @@
 //! place. Each thread does what [`crate::put`] and [`crate::remove`] do.
 
 use crate::{
+    cause::Cause,
     node::{Id, Locked, Meta, NEVER, Stage},
     state::{Claimed, ROOT, Room, State},
     tenant::Handle,
@@ -92,7 +93,7 @@ impl<P: Policy> World<P> {
         let made = state.make_room(&mut locked, ROOT, 1, &mut Claimed::default());
         assert_eq!(made, Ok(Room::Made));
         let expires = self.entry().meta.expires.load(Ordering::Relaxed);
-        state.link(&mut locked, self.id(), ROOT, expires);
+        state.link(&mut locked, self.id(), ROOT, expires, None);
     }
 
     fn find(&self) -> bool {
@@ -126,14 +127,77 @@ impl<P: Policy> World<P> {
             let stage = locked.of(self.id()).stage;
             drop(state);
             assert_eq!(stage, Stage::Claimed, "in a queue");
-            let cookie = self.sections.get_state();
-            self.sections.begin(cookie);
-            if self.sections.try_complete(cookie, thread) {
-                // SAFETY: whether all readers have left is what loom checks.
-                self.entry().value.with_mut(|value| unsafe { *value = 0 });
-            }
+            self.free(thread);
         }
         taken
+    }
+
+    /// After a grace period, if that ends.
+    fn free(&self, thread: u64) {
+        let cookie = self.sections.get_state();
+        self.sections.begin(cookie);
+        if self.sections.try_complete(cookie, thread) {
+            // SAFETY: whether all readers have left is what loom checks.
+            self.entry().value.with_mut(|value| unsafe { *value = 0 });
+        }
+    }
+
+    /// Replaces it by an entry of the same weight, and takes that out at the end. Whether the old
+    /// one was claimed for the new one, and whether that took its place.
+    fn replace(&self, thread: u64, retires_first: bool) -> (bool, bool) {
+        let new = Meta::new(1, 7, NEVER, NEVER, false);
+        let new = NonNull::from(Box::leak(Box::new(new)));
+        let (entry, none) = (self.entry.as_ptr(), ptr::null_mut());
+        // The new one is no reader's in this model: its place is empty.
+        let swapped = self
+            .place
+            .compare_exchange(entry, none, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if swapped && retires_first {
+            self.free(thread);
+        }
+        let (mut state, mut locked) = self.lock();
+        let id = Id::of_model(new);
+        let heir = swapped.then(|| {
+            let both = [self.id(), id];
+            state.replace(&mut locked, both, Cause::Replaced, NEVER)
+        });
+        if heir.is_some_and(|heir| heir.is_linked) {
+            assert_eq!(
+                (state.tenant(ROOT).usage, state.tenant(ROOT).entries()),
+                (1, 1)
+            );
+            state.claim(&mut locked, id, Some(Cause::Removed));
+        }
+        drop(state);
+        if swapped && !retires_first {
+            self.free(thread);
+        }
+        // SAFETY: leaked above, and in no queue.
+        drop(unsafe { Box::from_raw(new.as_ptr()) });
+        heir.map_or((false, false), |heir| (heir.has_claimed, heir.is_linked))
+    }
+
+    /// Evicts it, if it is in its queue, and reads it once more, as a listener's clone does; in a
+    /// section.
+    fn evict_and_read(&self, thread: u64) -> bool {
+        let section = self.sections.enter(thread);
+        let mut claimed = Claimed::default();
+        let (mut state, mut locked) = self.lock();
+        state.shrink(&mut locked, ROOT, 0, &mut claimed);
+        drop(state);
+        let is_claimed = claimed.iter().any(|id| id == self.id());
+        if is_claimed {
+            // SAFETY: whether it has not been freed is what loom checks.
+            self.entry()
+                .value
+                .with(|value| assert_eq!(unsafe { *value }, 1));
+        }
+        drop(section);
+        if is_claimed {
+            self.remove_from_map(thread);
+        }
+        is_claimed
     }
 
     /// Claims what `claim` does, and takes that out of the map. How many.
@@ -146,9 +210,8 @@ impl<P: Policy> World<P> {
         let (mut state, mut locked) = self.lock();
         claim(&mut state, &mut locked, &mut claimed);
         drop(state);
-        let ids = claimed.take();
-        let removed = ids.iter().flatten().filter(|id| {
-            assert_eq!(**id, self.id());
+        let removed = claimed.iter().filter(|id| {
+            assert_eq!(*id, self.id());
             self.remove_from_map(thread)
         });
         removed.count()
@@ -251,6 +314,32 @@ fn reader_and_eviction<P: Policy>() {
 fn loom_an_entry_that_leaves_the_map_before_its_queue_is_caught() {
     model(|| {
         World::<Sound>::linked(NEVER).remove_from_map(1);
+    });
+}
+
+#[test]
+fn loom_a_replacement_and_an_eviction() {
+    replacement_and_eviction(false);
+}
+
+/// As the rule would have it if the old one were retired as it leaves the map.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_an_entry_that_is_retired_in_its_queue_is_caught() {
+    replacement_and_eviction(true);
+}
+
+fn replacement_and_eviction(retires_first: bool) {
+    model(move || {
+        let world = World::<Sound>::linked(NEVER);
+        let other = Arc::clone(&world);
+        let evicts = thread::spawn(move || other.evict_and_read(1));
+        let (claimed, linked) = world.replace(2, retires_first);
+        let evicted = evicts.join().unwrap();
+        // One of the two has claimed it; the new one is linked in its place if it was not evicted.
+        assert_eq!(claimed, linked);
+        assert!(!(claimed && evicted), "claimed twice");
+        world.check_gone();
     });
 }
 

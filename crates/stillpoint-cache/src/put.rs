@@ -1,5 +1,5 @@
-//! What changes a cache. Each change of the map follows the rule of [`crate::node`]: claim, then
-//! take out.
+//! What puts entries in. Each change follows the rule of [`crate::node`]: what is retired has been
+//! claimed.
 
 use crate::{
     cache::Cache,
@@ -8,7 +8,6 @@ use crate::{
     node::{Id, LONGEST, Meta, NEVER, Node},
     state::{Claimed, Room},
     statistics::Event,
-    tenant::Handle,
 };
 use std::{
     hash::{BuildHasher, Hash},
@@ -19,8 +18,12 @@ use stillpoint::Guard;
 use stillpoint_map::internal::{Entry, Found, NewEntry, Refused};
 use stillpoint_platform::clock::nanos;
 
-/// An entry that is in the map, and the tenant of the one that it has replaced.
-type Published<'g, K, V> = (Found<'g, K, Node<V>>, Option<Arc<Handle>>);
+/// An entry that is in the map.
+struct Published<'g, K, V> {
+    new: Found<'g, K, Node<V>>,
+    /// What it has replaced there, and why: still in its queue, and to be retired.
+    old: Option<(Found<'g, K, Node<V>>, Cause)>,
+}
 
 /// An entry that is not in the map.
 enum Unpublished<K, V> {
@@ -42,8 +45,9 @@ enum Over {
     Expired,
 }
 
-/// What an entry is taken to weigh beside key and value.
-const OVERHEAD: u64 = 64;
+/// What an entry is taken to weigh beside key and value: 64 bytes of its own, the map's 20 and the 40
+/// for ghosts and counts, rounded up.
+const OVERHEAD: u64 = 128;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -108,7 +112,7 @@ where
                 return self.refuse(InsertError::NoMemory { weight });
             }
         };
-        let (new, owner) = match self.publish(new, over, &guard, &mut notes) {
+        let published = match self.publish(new, over, &guard) {
             Ok(published) => published,
             Err(unpublished) => {
                 drop(guard);
@@ -119,8 +123,7 @@ where
                 };
             }
         };
-        let owner = owner.as_ref().unwrap_or(self.handle());
-        let done = self.link(new, owner, weight, expires, &guard, &mut notes);
+        let done = self.link(published, weight, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
         done.or_else(|refused| self.refuse(refused))
@@ -147,72 +150,78 @@ where
         (at(live).min(at(expiry.idle)), at(live))
     }
 
-    /// Puts an entry into the map, in place of the one with its key. Returns it, and the tenant that
-    /// had that one. Gives it back if it may not replace it.
+    /// Puts an entry into the map, in place of the one with its key. Gives it back if it may not
+    /// replace that.
     fn publish<'g>(
         &'g self,
         mut new: NewEntry<K, Node<V>>,
         over: Over,
         guard: &'g Guard<'_>,
-        notes: &mut Notes<'_, K, V>,
     ) -> Result<Published<'g, K, V>, Unpublished<K, V>> {
         let store = &self.inner().store;
-        let mut owner = None;
         loop {
-            let found = store.find(new.hash(), guard, |other| *other == new.key);
-            match found {
-                None => match store.try_insert(new, false, guard, |a, b| a == b) {
-                    Ok(inserted) => return Ok((inserted.new, owner)),
-                    Err(Refused::Occupied(occupied)) => new = occupied.new,
-                    Err(Refused::NoMemory(new)) => return Err(Unpublished::NoMemory(new)),
-                },
-                Some(old) => {
-                    let cause = if self.inner().has_expired(old) {
-                        Cause::Expired
-                    } else {
-                        Cause::Replaced
-                    };
-                    if over == Over::Expired && cause == Cause::Replaced {
-                        return Err(Unpublished::NotReplacing(new));
-                    }
-                    let claimed = self.claim(old, cause, guard);
-                    let replaced = store.replace_owning(old, new, owned(old), guard);
-                    if let Some(had) = claimed {
-                        notes.add(old, cause);
-                        owner = (cause == Cause::Replaced).then_some(had);
-                    }
-                    match replaced {
-                        Ok(new) => return Ok((new, owner)),
-                        Err(refused) => new = refused,
-                    }
+            let (old, refused) = match store.try_insert(new, false, guard, |a, b| a == b) {
+                Ok(inserted) => {
+                    let (new, old) = (inserted.new, None);
+                    return Ok(Published { new, old });
                 }
+                Err(Refused::Occupied(occupied)) => (occupied.old, occupied.new),
+                Err(Refused::NoMemory(new)) => return Err(Unpublished::NoMemory(new)),
+            };
+            let cause = if self.inner().has_expired(old) {
+                Cause::Expired
+            } else {
+                Cause::Replaced
+            };
+            if over == Over::Expired && cause == Cause::Replaced {
+                return Err(Unpublished::NotReplacing(refused));
+            }
+            match store.swap(old, refused, guard) {
+                Ok(new) => {
+                    let old = Some((old, cause));
+                    return Ok(Published { new, old });
+                }
+                Err(refused) => new = refused,
             }
         }
     }
 
-    /// Makes room for an entry that is in the map, and links it.
+    /// Makes room for an entry that is in the map, and links it, in place of the one that it has
+    /// replaced, which it retires.
     fn link(
         &self,
-        new: Found<'_, K, Node<V>>,
-        owner: &Arc<Handle>,
+        published: Published<'_, K, V>,
         weight: u64,
         expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<(), InsertError> {
+        let Published { new, mut old } = published;
         let (inner, id) = (self.inner(), Id::of(new));
-        let mut claimed = Claimed::default();
+        let (mut claimed, mut owner, mut standing) = (Claimed::default(), None, None);
         loop {
             let (mut state, mut locked) = inner.lock(guard);
-            let number = owner.number(state.generation);
-            let made = state
-                .make_room(&mut locked, number, weight, &mut claimed)
-                .map_err(|no_room| state.refusal(no_room, weight));
+            let handle = owner.as_ref().unwrap_or(self.handle());
+            let mut number = handle.number(state.generation);
+            let (mut is_linked, mut has_claimed) = (false, false);
+            if let Some((old, cause)) = old {
+                let heir = state.replace(&mut locked, [Id::of(old), id], cause, expires);
+                number = heir.tenant.unwrap_or(number);
+                standing = heir.standing;
+                (is_linked, has_claimed) = (heir.is_linked, heir.has_claimed);
+            }
+            let made = if is_linked {
+                Ok(Room::Made)
+            } else {
+                state
+                    .make_room(&mut locked, number, weight, &mut claimed)
+                    .map_err(|no_room| state.refusal(no_room, weight))
+            };
             match &made {
-                Ok(Room::Made) => {
-                    state.link(&mut locked, id, number, expires);
-                }
-                Ok(Room::Again) => {}
+                Ok(Room::Made) if is_linked => {}
+                Ok(Room::Made) => state.link(&mut locked, id, number, expires, standing),
+                // A handle: the number may be another tenant's by then.
+                Ok(Room::Again) => owner = Some(Arc::clone(&state.tenant(number).handle)),
                 Err(_) => {
                     state.claim(&mut locked, id, None);
                 }
@@ -220,6 +229,13 @@ where
             let timers = state.has_timers();
             let visit = inner.next_visit(&state, expires);
             drop(state);
+            if let Some((old, cause)) = old.take() {
+                // SAFETY: this thread has taken it out, and no queue has it from now on.
+                unsafe { inner.store.retire_swapped(old, owned(old)) };
+                if has_claimed {
+                    notes.add(old, cause);
+                }
+            }
             if let Some(at) = visit {
                 inner.ask_for_visit(at);
             }
@@ -265,33 +281,26 @@ where
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
     ) {
-        let all: [Option<Id>; crate::state::BATCH] = claimed.take();
-        for id in all.iter().flatten() {
+        for id in claimed.iter() {
             // SAFETY: claimed in the section; of this cache.
             self.remove_from_map(unsafe { id.found() }, guard);
         }
         // Clones run user code: all are out of the map by then.
-        for &id in all.iter().flatten() {
+        for id in claimed.iter() {
             // SAFETY: as above.
             unsafe { notes.add_claimed(id, cause) };
         }
+        claimed.clear();
     }
 
-    /// Claims an entry. Returns whose it is; `None` if it was claimed before. One that is claimed
-    /// before it was linked is the calling view's.
+    /// Claims an entry. Returns false if it was claimed before.
     pub(crate) fn claim(
         &self,
         entry: Found<'_, K, Node<V>>,
         cause: Cause,
         guard: &Guard<'_>,
-    ) -> Option<Arc<Handle>> {
+    ) -> bool {
         let (mut state, mut locked) = self.inner().lock(guard);
-        let id = Id::of(entry);
-        let owner = match state.owner(&mut locked, id) {
-            Some(number) => Arc::clone(&state.tenant(number).handle),
-            None => Arc::clone(self.handle()),
-        };
-        let claimed = state.claim(&mut locked, id, Some(cause));
-        claimed.then_some(owner)
+        state.claim(&mut locked, Id::of(entry), Some(cause))
     }
 }

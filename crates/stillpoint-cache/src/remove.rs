@@ -98,7 +98,7 @@ where
         let (mut state, mut locked) = self.inner().lock(&guard);
         let id = Id::of(found);
         let done = state.pin(&mut locked, id, pinned);
-        let number = locked.of(id).tenant;
+        let number = locked.known(id, state.generation).tenant;
         let visit = self.inner().next_visit(&state, NEVER);
         let is_above_max = done && !pinned && state.is_above_max(number);
         drop(state);
@@ -128,7 +128,7 @@ where
         let cause = if over { Cause::Expired } else { Cause::Removed };
         let claimed = self.claim(found, cause, guard);
         let removed = self.remove_from_map(found, guard);
-        if claimed.is_some() {
+        if claimed {
             notes.add(found, cause);
         }
         removed
@@ -279,7 +279,7 @@ where
         let whole = self.handle().parent.is_none();
         whole || {
             let (state, mut locked) = self.inner().lock(guard);
-            let of = locked.of(Id::of(found)).tenant;
+            let of = locked.known(Id::of(found), state.generation).tenant;
             let above = number(self.handle(), state.generation);
             state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
         }

@@ -7,7 +7,7 @@
 use crate::{
     cause::Cause,
     node::{Id, Locked, NEVER, NO_TIMER, Stage, TICK},
-    policy::{Nodes, Policy, Queue},
+    policy::{Nodes, Policy, Queue, Standing},
     tenant::Handle,
     wheel::{Step, Wheel},
 };
@@ -17,6 +17,7 @@ use std::{
 };
 
 mod account;
+mod heir;
 mod limits;
 mod published;
 mod tree;
@@ -51,8 +52,12 @@ impl Claimed {
         self.len += 1;
     }
 
-    pub fn take(&mut self) -> [Option<Id>; BATCH] {
-        std::mem::take(self).ids
+    pub fn iter(&self) -> impl Iterator<Item = Id> + use<'_> {
+        self.ids[..self.len].iter().flatten().copied()
+    }
+
+    pub fn clear(&mut self) {
+        self.len = 0;
     }
 }
 
@@ -135,7 +140,8 @@ pub struct State {
     wheel: Wheel<Id>,
     /// The tenants to be brought back below their high limits.
     high: Vec<u32>,
-    /// Inserts so far: the clock of what is decayed.
+    /// Inserts so far, but for those that have taken another entry's place: the clock of what is
+    /// decayed.
     inserts: u64,
     /// How many entries all tenants have.
     entries: u64,
@@ -264,22 +270,34 @@ impl State {
         locked.of(id).forget();
         // SAFETY: the caller's section keeps it.
         let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
-        self.link(locked, id, ROOT, expires);
+        self.link(locked, id, ROOT, expires, None);
     }
 
-    /// Links a new entry that there is room for, unless it was claimed meanwhile.
-    pub fn link(&mut self, locked: &mut Locked, id: Id, number: u32, expires: u64) {
+    fn set_timer(&mut self, locked: &mut Locked, id: Id, expires: u64) {
+        if expires != NEVER {
+            // Without memory it has none: it is not found once it has expired, and evicted later
+            // unless it is pinned.
+            locked.of(id).timer = self.wheel.add(id, tick_after(expires)).unwrap_or(NO_TIMER);
+        }
+    }
+
+    /// Links a new entry that there is room for, unless it was claimed meanwhile. `standing` is that
+    /// of the one that it has replaced.
+    pub fn link(
+        &mut self,
+        locked: &mut Locked,
+        id: Id,
+        number: u32,
+        expires: u64,
+        standing: Option<Standing>,
+    ) {
         let guarded = locked.of(id);
         // Linked: this was found among what a lost state had left.
         if guarded.stage != Stage::New {
             return;
         }
-        (guarded.stage, guarded.tenant) = (Stage::Linked, number);
-        if expires != NEVER {
-            // Without memory it has none: it is not found once it has expired, and evicted later
-            // unless it is pinned.
-            guarded.timer = self.wheel.add(id, tick_after(expires)).unwrap_or(NO_TIMER);
-        }
+        guarded.link(number, self.generation);
+        self.set_timer(locked, id, expires);
         self.inserts += 1;
         let inserts = self.inserts;
         self.entries += 1;
@@ -289,8 +307,10 @@ impl State {
         tenant.events.inserts += 1;
         if pinned {
             tenant.pinned.push(locked, id);
+        } else if let Some(standing) = standing {
+            tenant.policy.restore(locked, id, standing);
         } else if tenant.policy.insert(locked, id) {
-            tenant.worth.earn(inserts, half_life);
+            tenant.worth.earn(1, inserts, half_life);
         }
         self.charge(number, weight, pinned);
         self.tenant(number).show();
@@ -301,15 +321,9 @@ impl State {
         self.entries.max(1000)
     }
 
-    /// Whose a linked entry is.
-    pub fn owner(&self, locked: &mut Locked, id: Id) -> Option<u32> {
-        let guarded = locked.of(id);
-        (guarded.stage == Stage::Linked).then_some(guarded.tenant)
-    }
-
     /// Claims an entry, and counts why, if that counts. Returns false if it was claimed before.
     pub fn claim(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) -> bool {
-        let guarded = locked.of(id);
+        let guarded = locked.known(id, self.generation);
         let number = guarded.tenant;
         match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
             Stage::Claimed => return false,

@@ -4,7 +4,7 @@ use crossbeam_utils::CachePadded;
 use std::{
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
 };
 use stillpoint_platform::{cpu, memory, thread};
 
@@ -74,67 +74,142 @@ impl Event {
     ];
 }
 
-type Stripe = CachePadded<[AtomicU64; Event::ALL.len()]>;
+/// What some threads have counted: one that owns it without a read-modify-write, and others.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Written by the owner alone.
+    owned: [AtomicU64; Event::ALL.len()],
+    shared: [AtomicU64; Event::ALL.len()],
+}
 
-/// Counters of one view. The first thread that counts has the first stripe. Where a second one
-/// comes, threads get stripes of their own, so that they do not write the same cache line.
+/// Counts, and whose they are.
+#[derive(Debug, Default)]
+struct Stripe {
+    owner: Owner,
+    counts: Counts,
+}
+
+/// The token of a thread; 0 for none yet. It stays that one's when it has exited.
+#[derive(Debug, Default)]
+struct Owner(AtomicU64);
+
+/// Counters of one view. The first thread that counts has the first counts. Where a second one comes,
+/// threads get stripes of their own, so that they do not write the same cache line.
 #[derive(Debug, Default)]
 pub struct Counters {
-    first: Stripe,
-    /// The token of the thread that counts in the first stripe; 0 for none yet.
-    owner: AtomicU64,
-    /// The others, [`stripes`] of them; null until there are.
-    others: AtomicPtr<Stripe>,
+    first: CachePadded<Counts>,
+    /// Apart from what the owner writes: all threads read it.
+    owner: Owner,
+    /// How many others there are: [`stripes`], once there are. A power of two.
+    stripes: AtomicUsize,
+    /// The others; null until there are.
+    others: AtomicPtr<CachePadded<Stripe>>,
 }
 
 fn stripes() -> usize {
     cpu::count().next_power_of_two().clamp(2, MOST_STRIPES)
 }
 
+impl Counts {
+    /// Counts for the owner. Returns what that has counted.
+    #[inline(always)]
+    fn add_owned(&self, event: Event, number: u64) -> u64 {
+        let count = &self.owned[event as usize];
+        // No other thread writes it.
+        let counted = count.load(Ordering::Relaxed).wrapping_add(number);
+        count.store(counted, Ordering::Relaxed);
+        counted
+    }
+
+    /// Counts, and returns what has been counted so.
+    fn add_shared(&self, event: Event, number: u64) -> u64 {
+        let before = self.shared[event as usize].fetch_add(number, Ordering::Relaxed);
+        before.wrapping_add(number)
+    }
+
+    fn get(&self, event: Event) -> u64 {
+        let [owned, shared] = [&self.owned, &self.shared]
+            .map(|counts| counts[event as usize].load(Ordering::Relaxed));
+        owned.wrapping_add(shared)
+    }
+}
+
+impl Owner {
+    #[inline(always)]
+    fn is(&self, me: u64) -> bool {
+        self.0.load(Ordering::Relaxed) == me
+    }
+
+    /// Whether it is that thread from now on, as it was none before.
+    fn becomes(&self, me: u64) -> bool {
+        self.0
+            .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+}
+
 impl Counters {
-    /// Returns which stripe is the thread's, and what it has then.
+    /// Returns in which counts the thread has counted, and what it, or all that share them, have
+    /// counted there.
     #[inline(always)]
     pub fn add(&self, event: Event, number: u64) -> (usize, u64) {
         let me = thread::token().get();
-        let (index, stripe) = if self.owner.load(Ordering::Relaxed) == me {
-            (0, &self.first)
-        } else {
-            self.stripe_of(me)
-        };
-        let before = stripe[event as usize].fetch_add(number, Ordering::Relaxed);
-        (index, before.wrapping_add(number))
-    }
-
-    #[inline]
-    fn stripe_of(&self, me: u64) -> (usize, &Stripe) {
-        match self.others() {
-            Some(stripes) => Self::choose(stripes, me),
-            None => self.spread_out(me),
+        if self.owner.is(me) {
+            return (0, self.first.add_owned(event, number));
         }
+        if let Some((index, stripe)) = self.stripe_of(me)
+            && stripe.owner.is(me)
+        {
+            return (index, stripe.counts.add_owned(event, number));
+        }
+        self.add_slowly(me, event, number)
     }
 
-    #[inline]
-    fn choose(stripes: &[Stripe], me: u64) -> (usize, &Stripe) {
-        let index = me as usize & (stripes.len() - 1);
-        (1 + index, &stripes[index])
-    }
-
-    fn others(&self) -> Option<&[Stripe]> {
-        // Acquire, pairs with `spread_out`: the stripes are complete.
-        let others = NonNull::new(self.others.load(Ordering::Acquire))?;
-        // SAFETY: `spread_out` has leaked that many, which `drop` frees.
-        Some(unsafe { slice::from_raw_parts(others.as_ptr(), stripes()) })
-    }
-
-    /// Makes the other stripes, if the first one is another thread's. Returns the calling thread's.
+    /// For a thread that owns no counts: it gets some, or shares them. Without memory for stripes it
+    /// shares the first ones.
     #[cold]
-    fn spread_out(&self, me: u64) -> (usize, &Stripe) {
-        let first = (0, &self.first);
-        if self.becomes_owner(me) {
-            return first;
+    fn add_slowly(&self, me: u64, event: Event, number: u64) -> (usize, u64) {
+        if self.owner.becomes(me) {
+            return (0, self.first.add_owned(event, number));
         }
-        let Some(made) = memory::try_several(stripes(), Stripe::default) else {
-            return first;
+        if self.stripe_of(me).is_none() {
+            self.spread_out();
+        }
+        match self.stripe_of(me) {
+            Some((index, stripe)) if stripe.owner.becomes(me) => {
+                (index, stripe.counts.add_owned(event, number))
+            }
+            Some((index, stripe)) => (index, stripe.counts.add_shared(event, number)),
+            None => (0, self.first.add_shared(event, number)),
+        }
+    }
+
+    #[inline(always)]
+    fn stripe_of(&self, me: u64) -> Option<(usize, &Stripe)> {
+        let others = self.others()?;
+        let index = me as usize & (others.len() - 1);
+        Some((1 + index, &others[index]))
+    }
+
+    #[inline(always)]
+    fn others(&self) -> Option<&[CachePadded<Stripe>]> {
+        // Acquire, pairs with `spread_out`: the stripes are complete, and their number is there.
+        let others = NonNull::new(self.others.load(Ordering::Acquire))?;
+        let stripes = self.stripes.load(Ordering::Relaxed);
+        // SAFETY: `spread_out` has leaked that many, which `drop` frees.
+        Some(unsafe { slice::from_raw_parts(others.as_ptr(), stripes) })
+    }
+
+    /// Makes the other stripes, if there is memory.
+    fn spread_out(&self) {
+        let number = stripes();
+        // The first thread that comes here says how many, for all that make some.
+        let said = self
+            .stripes
+            .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
+        let number = said.err().unwrap_or(number);
+        let Some(made) = memory::try_several(number, CachePadded::<Stripe>::default) else {
+            return;
         };
         let made = Box::into_raw(made);
         // Release, pairs with `others`: they are complete. A lost race leaves the other thread's.
@@ -148,14 +223,6 @@ impl Counters {
             // SAFETY: from a box just now, and no other thread knows it.
             drop(unsafe { Box::from_raw(made) });
         }
-        self.others()
-            .map_or(first, |stripes| Self::choose(stripes, me))
-    }
-
-    fn becomes_owner(&self, me: u64) -> bool {
-        self.owner
-            .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
     }
 
     /// Counts what another one has counted.
@@ -169,20 +236,50 @@ impl Counters {
         self.in_stripes(event).fold(0, u64::wrapping_add)
     }
 
-    /// What each stripe has.
+    /// What each of the counts has, the first ones first.
     pub fn in_stripes(&self, event: Event) -> impl Iterator<Item = u64> {
-        let others = self.others().unwrap_or_default();
-        let stripes = [&self.first].into_iter().chain(others);
-        stripes.map(move |stripe| stripe[event as usize].load(Ordering::Relaxed))
+        let others = self.others().unwrap_or_default().iter();
+        let others = others.map(move |stripe| stripe.counts.get(event));
+        std::iter::once(self.first.get(event)).chain(others)
     }
 }
 
 impl Drop for Counters {
     fn drop(&mut self) {
         if let Some(others) = NonNull::new(*self.others.get_mut()) {
-            let others = ptr::slice_from_raw_parts_mut(others.as_ptr(), stripes());
+            let stripes = *self.stripes.get_mut();
+            let others = ptr::slice_from_raw_parts_mut(others.as_ptr(), stripes);
             // SAFETY: `spread_out` has leaked it.
             drop(unsafe { Box::from_raw(others) });
         }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    /// More threads than stripes, one after the other and at a time.
+    #[test]
+    fn what_threads_count_is_all_there_though_they_share_stripes() {
+        let counters = Counters::default();
+        let each = if cfg!(miri) { 20 } else { 20_000 };
+        let threads = 3 * stripes() as u64;
+        for rounds in 0..2 {
+            thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| {
+                        (0..each).for_each(|_| {
+                            counters.add(Event::Hit, 1);
+                        })
+                    });
+                }
+            });
+            counters.add(Event::Miss, 5);
+            let counted = [Event::Hit, Event::Miss].map(|event| counters.get(event));
+            assert_eq!(counted, [(rounds + 1) * threads * each, (rounds + 1) * 5]);
+        }
+        assert!(counters.in_stripes(Event::Hit).count() > 1);
     }
 }

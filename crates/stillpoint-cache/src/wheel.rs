@@ -248,6 +248,7 @@ mod tests {
 
     proptest! {
         #[test]
+        #[cfg_attr(miri, ignore = "long, and without unsafe code")]
         fn it_pops_what_is_due(steps in prop::collection::vec(
             (prop_oneof![0..70_u64, 0..300_000_u64, 0..u64::MAX >> 20],
              prop_oneof![0..3_u64, 0..5_000_u64, 0..u64::MAX >> 24], any::<bool>()),
@@ -259,6 +260,7 @@ mod tests {
 
     /// A day in ticks of 16.8 ms, with entries that last from none to some ten minutes.
     #[test]
+    #[cfg_attr(miri, ignore = "long, and without unsafe code")]
     fn a_day_passes() {
         let mut random = 1_u64;
         let mut next = move || {

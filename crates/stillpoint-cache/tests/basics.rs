@@ -60,6 +60,46 @@ fn no_insert_takes_it_above_its_limit() {
     assert_eq!(cache.statistics().refused, 1);
 }
 
+/// With its part of map, ghosts and counts.
+#[test]
+fn without_a_weigher_entries_are_charged_for_what_they_take() {
+    let cache: Cache<u64, u64> = Cache::new(1440);
+    (0..100).for_each(|key| cache.insert(key, key));
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (10, 1440));
+}
+
+/// It is used by its replacements alone, and more seldom than a scan goes through what is on
+/// probation; and so if it changes its weight.
+#[test]
+fn an_entry_that_is_replaced_keeps_its_standing() {
+    let weights: [fn(u64) -> u64; 3] = [|_| 1, |round| 1 + round, |round| 30 - round];
+    for weight in weights {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_bytes(200)
+            .weigher(|_, &weight| weight)
+            .build();
+        // All that is used is in the main queue after that.
+        for key in (0..1).chain(10_000..10_050) {
+            cache.insert(key, if key == 0 { weight(0) } else { 1 });
+            (0..3).for_each(|_| assert!(cache.get(&key).is_some()));
+        }
+        for key in 20_000..20_200 {
+            cache.insert(key, 1);
+            assert!(cache.get(&0).is_some());
+        }
+        for round in 0..20_u64 {
+            cache.insert(0, weight(round));
+            (0..180).for_each(|scanned| cache.insert(1 + round * 180 + scanned, 1));
+            assert!(cache.contains_key(&0), "{round}");
+            assert!(cache.weighted_bytes() <= 200);
+        }
+        let statistics = cache.statistics();
+        assert_eq!((statistics.replaced, statistics.inserts), (20, 3871));
+        let bytes: u64 = cache.iter().map(|(_, weight)| weight).sum();
+        assert_eq!(statistics.bytes, bytes);
+    }
+}
+
 #[test]
 fn an_entry_as_large_as_the_cache_is_let_in() {
     let cache: Cache<u64, u64> = Cache::builder()

@@ -121,7 +121,15 @@ fn all_operations_at_a_time() {
 fn a_child_goes_on_using_it() {
     let cache: Cache<u64, u64> = Cache::builder().max_bytes(MAX).weigher(|_, _| 1).build();
     let stop = AtomicBool::new(false);
+    /// Also if a child fails: the threads have to end.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     thread::scope(|scope| {
+        let _stop = Stop(&stop);
         for thread in 0..2_u64 {
             let (cache, stop) = (&cache, &stop);
             scope.spawn(move || {
@@ -159,6 +167,5 @@ fn a_child_goes_on_using_it() {
                 }
             }
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

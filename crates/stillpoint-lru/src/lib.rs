@@ -7,7 +7,7 @@
 //!   charge fails.
 //! * A [`PressureWatch`] runs all shrinkers when the system reports memory pressure.
 //!
-//! The example `tenant_cache` puts them together; it is meant to be copied.
+//! The example `tenant_lists` puts them together; it is meant to be copied.
 //!
 //! Everything here belongs to the global domain of [`stillpoint`]: lists and arrays that are no
 //! longer used are freed after its grace periods.

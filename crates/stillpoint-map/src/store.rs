@@ -322,6 +322,25 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         heap_bytes: usize,
         section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+        let new = self.swap(old, new, section)?;
+        // SAFETY: taken out just now, by this thread.
+        unsafe { self.retire(old.pointer(), heap_bytes) };
+        Ok(new)
+    }
+
+    /// As [`replace`](Self::replace), but leaves the old one to the caller, which retires it
+    /// ([`retire_swapped`](Self::retire_swapped)), or it is leaked.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[inline]
+    pub fn swap<'g>(
+        &'g self,
+        old: Found<'g, K, V>,
+        new: NewEntry<K, V>,
+        section: &'g impl Section,
+    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
         self.check(section);
         debug_assert_eq!(old.hash(), new.hash());
         let Some(core) = self.core() else {
@@ -332,10 +351,19 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             return Err(new);
         }
         // SAFETY: it is, since this section.
-        let new = unsafe { new.publish() };
-        // SAFETY: taken out just now, by this thread.
+        Ok(unsafe { new.publish() })
+    }
+
+    /// Retires an entry that [`swap`](Self::swap) has taken out, which owns `heap_bytes` beside its
+    /// own block.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has taken it out so, of this map, and calls this once.
+    #[inline]
+    pub unsafe fn retire_swapped(&self, old: Found<'_, K, V>, heap_bytes: usize) {
+        // SAFETY: the caller's promise.
         unsafe { self.retire(old.pointer(), heap_bytes) };
-        Ok(new)
     }
 
     /// Takes `entry` out. Returns whether it was in this map.

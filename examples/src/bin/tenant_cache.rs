@@ -1,259 +1,126 @@
-//! A cache of several tenants that gives memory back when it is short: a model to copy.
+//! A service's cache with a tenant for each customer: a model to copy.
 //!
-//! Values are charged to their tenant and are on its LRU list. A tenant that passes its limit loses
-//! its own least recently used values, and no other tenant's. When the service manager says that
-//! memory is short (`$MEMORY_PRESSURE_WATCH`) all lose some, until the cache is down to half a
-//! limit.
+//! Customers share one memory. What a customer has of its min no other one takes; what is beyond the
+//! minima goes to the customer whose requests it serves. A page that several threads miss at a time is
+//! rendered once. When memory is short, all give way down to their minima.
 //!
-//! `cargo example tenant_cache`, which makes the pressure itself if there is none.
+//! `cargo example tenant_cache`
 
-#[cfg(not(target_os = "linux"))]
-fn main() {}
+use std::{
+    error::Error,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+use stillpoint_cache::{Cache, InsertError};
+use stillpoint_lru::Hierarchy;
 
-#[cfg(target_os = "linux")]
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    demo::main()
+/// Customer and number of a page. Keys are one space, so the customer is part of them.
+type Key = (u32, u64);
+type Pages = Cache<Key, Box<[u8]>>;
+
+const MIB: u64 = 1 << 20;
+const ALL: u64 = 16 * MIB;
+
+/// Renders a page of 4 KiB.
+fn render((customer, page): Key) -> Box<[u8]> {
+    RENDERED.fetch_add(1, Ordering::Relaxed);
+    vec![(u64::from(customer) ^ page) as u8; 4096].into()
 }
 
-#[cfg(target_os = "linux")]
-mod demo {
-    use std::{
-        collections::HashMap,
-        error::Error,
-        fs::{self, OpenOptions},
-        io::Write,
-        sync::{
-            Arc, Mutex,
-            atomic::{AtomicBool, Ordering},
-        },
-        thread,
-        time::{Duration, Instant},
-    };
-    use stillpoint_lru::{
-        Charge, ChargeError, Entry, Hierarchy, Isolate, ListLru, PressureWatch, Registration,
-        Scope, Shrink, Tenant,
-    };
+static RENDERED: AtomicU64 = AtomicU64::new(0);
 
-    type Key = (u32, u64);
+struct Customer {
+    number: u32,
+    /// A view of the cache. It is kept: to look one up takes a lock.
+    pages: Pages,
+}
 
-    /// A value in the cache, its charge beside it: the bytes are given back when the last reference
-    /// goes, and not before.
-    pub struct Value {
-        key: Key,
-        bytes: Box<[u8]>,
-        used: AtomicBool,
-        _charge: Charge,
+impl Customer {
+    fn new(all: &Pages, number: u32, min: u64) -> Self {
+        let pages = all.tenant(&format!("customer {number}"));
+        pages.set_min(min);
+        pages.set_max(12 * MIB);
+        Self { number, pages }
     }
 
-    type Shard = Mutex<HashMap<Key, Arc<Entry<Value>>>>;
-
-    /// What look-ups and shrinkers share. The map finds values, the lists say which go first.
-    struct Inner {
-        shards: Vec<Shard>,
-        lru: ListLru<Value>,
+    fn page(&self, page: u64) -> Box<[u8]> {
+        let key = (self.number, page);
+        self.pages.get_with(key, || render(key))
     }
+}
 
-    pub struct Cache {
-        inner: Arc<Inner>,
-        _registration: Registration,
-    }
+fn main() -> Result<(), Box<dyn Error>> {
+    let all = Pages::builder()
+        .name("pages")
+        .max_bytes(ALL)
+        .weigher(|_, page| 128 + page.len() as u64)
+        .build();
+    let [small, busy, scans] =
+        [(1, 2 * MIB), (2, 0), (3, 0)].map(|(number, min)| Customer::new(&all, number, min));
 
-    impl Inner {
-        fn shard(&self, key: &Key) -> &Shard {
-            &self.shards[(key.1 as usize ^ key.0 as usize) % self.shards.len()]
+    // When memory is short, the cache gives way: a `PressureWatch` of the hierarchy would see to it.
+    // This program does so itself, below.
+    let hierarchy = Hierarchy::new();
+    let _registered = hierarchy.register(Arc::new(all.shrinker()))?;
+
+    // A page that is asked for by all threads at once is rendered once.
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(small.page(0).len(), 4096));
         }
-    }
+    });
+    assert_eq!(RENDERED.load(Ordering::Relaxed), 1);
 
-    impl Cache {
-        pub fn new(hierarchy: &Hierarchy) -> Result<Self, Box<dyn Error>> {
-            let shards = (0..64).map(|_| Shard::default()).collect();
-            let inner = Arc::new(Inner {
-                shards,
-                lru: ListLru::for_tenants(hierarchy),
-            });
-            let registration = hierarchy.register(Arc::clone(&inner))?;
-            registration.covers(&inner.lru);
-            Ok(Self {
-                inner,
-                _registration: registration,
-            })
-        }
-
-        /// The value, which counts as used. A list is not touched: a walk that meets the value does
-        /// that.
-        pub fn get(&self, key: &Key) -> Option<Arc<Entry<Value>>> {
-            let found = self
-                .inner
-                .shard(key)
-                .lock()
-                .expect("no panics under the lock")
-                .get(key)
-                .cloned()?;
-            found.used.store(true, Ordering::Relaxed);
-            Some(found)
-        }
-
-        /// Charged before it is made, and outside of locks: the charge may have to reclaim.
-        pub fn insert(&self, tenant: &Tenant, key: Key, bytes: usize) -> Result<(), ChargeError> {
-            let charge = tenant.charge(bytes)?;
-            let bytes = vec![key.1 as u8; bytes].into_boxed_slice();
-            let value = Arc::new(Entry::new(Value {
-                key,
-                bytes,
-                used: AtomicBool::new(false),
-                _charge: charge,
-            }));
-            let old = {
-                let mut shard = self
-                    .inner
-                    .shard(&key)
-                    .lock()
-                    .expect("no panics under the lock");
-                let old = shard.insert(key, Arc::clone(&value));
-                // Under the lock: what is in the map is on a list. Otherwise another thread could
-                // replace the value before it is on one, and leave it there, unknown to the map.
-                self.inner.lru.add(tenant, value);
-                if let Some(old) = &old {
-                    self.inner.lru.del(old);
-                }
-                old
-            };
-            drop(old); // gives its charge back, outside of the lock
-            Ok(())
-        }
-    }
-
-    impl Shrink for Inner {
-        fn count(&self, scope: &Scope<'_>) -> usize {
-            self.lru.count_one(scope.tenant, scope.node)
-        }
-
-        fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-            Some(
-                self.lru
-                    .walk_one(scope.tenant, scope.node, objects, |value| {
-                        if value.used.swap(false, Ordering::Relaxed) {
-                            return Isolate::Rotate;
-                        }
-                        let mut shard = self
-                            .shard(&value.key)
-                            .lock()
-                            .expect("no panics under the lock");
-                        // Unless it has been replaced meanwhile: then it is the new one's place.
-                        if shard
-                            .get(&value.key)
-                            .is_some_and(|found| Arc::ptr_eq(found, value))
-                        {
-                            shard.remove(&value.key);
-                        }
-                        Isolate::Removed
-                    }),
-            )
-        }
-    }
-
-    fn resident_mib() -> u64 {
-        let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-        statm
-            .split(' ')
-            .nth(1)
-            .and_then(|pages| pages.parse().ok())
-            .map_or(0, |pages: u64| (pages * 4096) >> 20)
-    }
-
-    pub fn main() -> Result<(), Box<dyn Error>> {
-        const LIMIT: u64 = 64 << 20;
-        let hierarchy = Hierarchy::new();
-        let cache = Cache::new(&hierarchy)?;
-        let tenants: Vec<Tenant> = (0..4)
-            .map(|_| hierarchy.root().create())
-            .collect::<Result<_, _>>()?;
-        for tenant in &tenants {
-            tenant.set_max(LIMIT);
-        }
-        tenants[0].set_min(8 << 20);
-
-        // The environment may say what to watch. If not, this is a FIFO, which the demonstration
-        // itself writes to.
-        let fifo = std::env::temp_dir().join(format!("tenant-cache-{}", std::process::id()));
-        let watch = PressureWatch::from_env()?.unwrap_or_else(|| {
-            let path = std::ffi::CString::new(fifo.to_string_lossy().as_bytes())
-                .expect("no zero in a path");
-            // SAFETY: a text that ends in 0.
-            unsafe { libc::mkfifo(path.as_ptr(), 0o600) };
-            PressureWatch::new(&fifo)
-        });
-        let trim = |_: &_| {
-            // The allocator keeps what was freed until it is told to give it back.
-            #[cfg(target_env = "gnu")]
-            // SAFETY: any thread may call it at any time.
-            unsafe {
-                libc::malloc_trim(0);
-            }
-        };
-        let pressure = watch.target(LIMIT / 2).after_pass(trim).start(&hierarchy)?;
-
-        // Tenant 0 uses little; the others more than they may.
-        (0..700).try_for_each(|number| cache.insert(&tenants[0], (0, number), 10_000))?;
-        thread::scope(|scope| {
-            for (name, tenant) in (1_u32..).zip(&tenants[1..]) {
-                let cache = &cache;
-                scope.spawn(move || {
-                    for number in 0..30_000 {
-                        cache
-                            .insert(tenant, (name, number), 4_000 + 16 * (number as usize % 64))
-                            .expect("older values make room");
-                        cache
-                            .get(&(name, number / 2))
-                            .inspect(|value| assert_eq!(value.bytes[0], (number / 2) as u8));
-                    }
-                });
-            }
-        });
-        for (name, tenant) in tenants.iter().enumerate() {
-            let statistics = tenant.statistics();
-            println!(
-                "tenant {name}: {} MiB, {} values evicted",
-                statistics.usage >> 20,
-                statistics.objects_reclaimed
-            );
-            assert!(tenant.usage() <= LIMIT);
-        }
-        assert_eq!(
-            tenants[0].statistics().objects_reclaimed,
-            0,
-            "others' floods do not touch it"
+    // The first customer has 400 pages, within its min. The second one's 1,000 are asked for again and
+    // again, while the third one goes through a hundred thousand, each once.
+    (0..400).for_each(|page| drop(small.page(page)));
+    thread::scope(|scope| {
+        scope.spawn(|| (0..100_000).for_each(|page| drop(scans.page(page))));
+        scope.spawn(|| (0..100_000).for_each(|page| drop(busy.page(page % 1000))));
+    });
+    let before = small.pages.statistics();
+    (0..400).for_each(|page| drop(small.page(page)));
+    let after = small.pages.statistics();
+    assert_eq!(
+        after.misses, before.misses,
+        "within its min it loses nothing"
+    );
+    assert!(all.weighted_bytes() <= ALL);
+    for customer in [&small, &busy, &scans] {
+        let statistics = customer.pages.statistics();
+        println!(
+            "customer {}: {} KiB, {} hits, {} misses, {} evicted",
+            customer.number,
+            statistics.bytes >> 10,
+            statistics.hits,
+            statistics.misses,
+            statistics.evicted,
         );
-
-        if let Ok(mut fifo) = OpenOptions::new().write(true).open(&fifo) {
-            let (before, begun) = (resident_mib(), Instant::now());
-            fifo.write_all(b"x")?;
-            let after = |done: &dyn Fn() -> bool| {
-                while !done() {
-                    assert!(
-                        begun.elapsed() < Duration::from_secs(60),
-                        "a pass must come"
-                    );
-                    thread::sleep(Duration::from_micros(100));
-                }
-                begun.elapsed().as_secs_f64() * 1e3
-            };
-            let relieved = after(&|| hierarchy.root().usage() <= LIMIT / 2);
-            let trimmed = after(&|| pressure.events() > 0);
-            println!(
-                "pressure: {} values evicted, charged {} MiB after {relieved:.1} ms; resident {before} MiB -> {} MiB after {trimmed:.1} ms",
-                pressure.objects(),
-                hierarchy.root().usage() >> 20,
-                resident_mib(),
-            );
-            assert!(hierarchy.root().usage() <= LIMIT / 2);
-            assert_eq!(
-                tenants[0].statistics().objects_reclaimed,
-                0,
-                "it is below its min"
-            );
-        }
-        let _ = fs::remove_file(&fifo);
-        Ok(())
     }
+
+    // An insert that is refused says by whose limit.
+    let huge = vec![0; 13 << 20].into();
+    match busy.pages.try_insert((2, 0), huge) {
+        Err(error @ InsertError::TooLarge { .. }) => println!("refused: {error}"),
+        other => panic!("{other:?}"),
+    }
+
+    // As a watch's pass does: all that can be spared.
+    let charge = hierarchy.root().charge(ALL as usize)?;
+    hierarchy.root().reclaim(ALL);
+    drop(charge);
+    println!("after the pressure: {} KiB", all.weighted_bytes() >> 10);
+    assert_eq!(small.pages.entry_count(), 400, "minima are spared");
+    assert!(all.weighted_bytes() <= 2 * MIB);
+
+    // A customer that leaves takes its pages along.
+    assert!(small.pages.delete());
+    assert_eq!(
+        all.entry_count(),
+        busy.pages.entry_count() + scans.pages.entry_count()
+    );
+    Ok(())
 }

@@ -12,7 +12,8 @@
 //! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
 //!
 //! Ghosts of the main queue change nothing here. That they come back says that more memory would
-//! have helped: [`Policy::insert`] returns it, and tenants are compared by it.
+//! have helped: [`Policy::insert`] returns it. That a search passes entries which were used says that
+//! less memory would have hurt: [`Policy::take_passed`]. Tenants are compared by both.
 
 mod ghost;
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -55,6 +56,27 @@ pub enum Place {
     Main,
 }
 
+/// What an entry leaves to the one that replaces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    place: Place,
+    frequency: u8,
+}
+
+impl Standing {
+    /// That of an entry in a queue: to be replaced is a use.
+    pub fn of<I>(nodes: &mut impl Nodes<Id = I>, id: I) -> Self
+    where
+        I: Copy + Eq + Debug,
+    {
+        let frequency = nodes.frequency(id);
+        Self {
+            place: *nodes.place(id),
+            frequency: (frequency + 1).min(MOST),
+        }
+    }
+}
+
 /// The queues of one tenant.
 #[derive(Debug)]
 pub struct Policy<I> {
@@ -63,6 +85,8 @@ pub struct Policy<I> {
     ghosts: Ghosts,
     sketch: Sketch,
     ghost_hits: u64,
+    /// How many used entries of the main queue searches have passed.
+    passed: u64,
 }
 
 impl<I: Copy + Eq + Debug> Policy<I> {
@@ -73,6 +97,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             ghosts: Ghosts::default(),
             sketch: Sketch::default(),
             ghost_hits: 0,
+            passed: 0,
         }
     }
 
@@ -91,6 +116,12 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.ghost_hits
     }
 
+    /// How many entries of the main queue searches have passed because they had been used, since this
+    /// was asked last: hits that memory has earned where it would be taken.
+    pub fn take_passed(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
+    }
+
     /// Adds an entry that is in no queue. Returns whether it would be there still, with more room:
     /// whether it comes back from the main queue, or has earned a place there.
     pub fn insert(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) -> bool {
@@ -104,6 +135,25 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             });
         self.push(nodes, id, if earned { Place::Main } else { Place::Small });
         earned || returned == Some(Place::Main)
+    }
+
+    /// Has an entry that is in no queue take the place of one with its key, which was in one. That
+    /// is a use, and no return of a ghost.
+    pub fn replace(&mut self, nodes: &mut impl Nodes<Id = I>, old: I, new: I) {
+        let standing = Standing::of(nodes, old);
+        nodes.set_frequency(new, standing.frequency);
+        *nodes.place(new) = std::mem::replace(nodes.place(old), Place::None);
+        match standing.place {
+            Place::None => {}
+            Place::Small => self.small.replace(nodes, old, new),
+            Place::Main => self.main.replace(nodes, old, new),
+        }
+    }
+
+    /// Adds an entry that is in no queue as the newest of the queue that one with its key was in.
+    pub fn restore(&mut self, nodes: &mut impl Nodes<Id = I>, id: I, standing: Standing) {
+        nodes.set_frequency(id, standing.frequency);
+        self.push(nodes, id, standing.place);
     }
 
     /// Takes an entry out of its queue. Returns false if it was in none.
@@ -153,6 +203,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             }
             self.main.remove(nodes, id);
             self.count(nodes, id, 1);
+            self.passed += 1;
             nodes.set_frequency(id, frequency - 1);
             self.push(nodes, id, Place::Main);
         }
@@ -180,8 +231,11 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     /// What the small queue may weigh: a fiftieth of all. Where that is less than 32 entries, up to
     /// a tenth.
     fn small_wanted(&self) -> u64 {
-        let weight = self.weight();
-        let several = (u128::from(weight) * 32 / self.entries().max(1) as u128) as u64;
+        let (weight, entries) = (self.weight(), self.entries().max(1) as u64);
+        let several = match weight.checked_mul(32) {
+            Some(product) => product / entries,
+            None => (u128::from(weight) * 32 / u128::from(entries)) as u64,
+        };
         (weight / 50).max(several.min(weight / 10))
     }
 

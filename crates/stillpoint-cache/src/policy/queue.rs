@@ -61,6 +61,24 @@ impl<I: Copy> Queue<I> {
         self.weight += nodes.weight(id);
     }
 
+    /// Puts an entry that is in no queue where one of this queue is, which is taken out.
+    pub fn replace(&mut self, nodes: &mut impl Nodes<Id = I>, old: I, new: I) {
+        let links = std::mem::replace(nodes.links(old), Links::NONE);
+        *nodes.links(new) = links;
+        match links.prev {
+            Some(prev) => nodes.links(prev).next = Some(new),
+            None => self.newest = Some(new),
+        }
+        match links.next {
+            Some(next) => nodes.links(next).prev = Some(new),
+            None => self.oldest = Some(new),
+        }
+        let weights = [old, new].map(|id| nodes.weight(id));
+        if weights[0] != weights[1] {
+            self.weight = self.weight - weights[0] + weights[1];
+        }
+    }
+
     /// Takes out an entry of this queue.
     pub fn remove(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
         let Links { prev, next } = std::mem::replace(nodes.links(id), Links::NONE);

@@ -69,7 +69,8 @@ pub struct Inserter {
     pub weight: u64,
 }
 
-/// Ghost hits, decayed: the last ones count most.
+/// Ghost hits, and hits of entries that would have been next to go, decayed: the last ones count
+/// most.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Worth {
     earned: f64,
@@ -78,8 +79,8 @@ pub struct Worth {
 }
 
 impl Worth {
-    pub fn earn(&mut self, now: u64, half_life: u64) {
-        self.earned = self.get(now, half_life) + 1.0;
+    pub fn earn(&mut self, hits: u64, now: u64, half_life: u64) {
+        self.earned = self.get(now, half_life) + hits as f64;
         self.at = now;
     }
 
@@ -426,8 +427,13 @@ impl State {
 
     /// The entry of a tenant that goes next, if the search may take it.
     fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
+        let (now, half_life) = (self.inserts, self.half_life());
         let tenant = self.tenant_mut(number);
         let id = tenant.policy.candidate(locked)?;
+        let passed = tenant.policy.take_passed();
+        if passed > 0 {
+            tenant.worth.earn(passed, now, half_life);
+        }
         let weight = crate::policy::Nodes::weight(locked, id);
         tenant.next_weight = weight;
         self.may_take(number, weight, search).then_some(id)

@@ -99,18 +99,22 @@ impl Handle {
         let (stripe, counted) = self.counters.add(event, times);
         let is_hit = matches!(event, Event::Hit);
         if (!is_hit || counted.is_multiple_of(HITS)) && self.published.tap().is_open() {
-            self.copy(event, stripe, counted);
+            self.copy(event, stripe);
         }
     }
 
     #[cold]
-    fn copy(&self, event: Event, stripe: usize, counted: u64) {
-        let tap = self.published.tap();
-        tap.raise(at(event, stripe), counted);
+    fn copy(&self, event: Event, stripe: usize) {
+        self.raise(event, stripe);
         if matches!(event, Event::Miss) {
-            let hits = self.counters.in_stripes(Event::Hit).nth(stripe);
-            tap.raise(at(Event::Hit, stripe), hits.unwrap_or_default());
+            self.raise(Event::Hit, stripe);
         }
+    }
+
+    fn raise(&self, event: Event, stripe: usize) {
+        let counted = self.counters.in_stripes(event).nth(stripe);
+        let tap = self.published.tap();
+        tap.raise(at(event, stripe), counted.unwrap_or_default());
     }
 
     fn copy_all(&self) {

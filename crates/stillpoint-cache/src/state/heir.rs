@@ -1,0 +1,80 @@
+//! What becomes of an entry that has replaced another one in the map.
+
+use super::State;
+use crate::{
+    cause::Cause,
+    node::{Id, Locked, NO_TIMER, Stage},
+    policy::{Nodes, Standing},
+};
+
+/// What a new entry has of the one that it has replaced in the map.
+#[derive(Debug, Clone, Copy)]
+pub struct Heir {
+    /// Whose it is; `None` if the old one was no tenant's.
+    pub tenant: Option<u32>,
+    /// Whether the old one was claimed for it.
+    pub has_claimed: bool,
+    /// Whether it has the old one's place already.
+    pub is_linked: bool,
+    /// What else it has of the old one.
+    pub standing: Option<Standing>,
+}
+
+impl State {
+    /// Has a new entry take the place in the queue of one that it has replaced in the map, which is
+    /// claimed. If it weighs more, it is only told what it is to be [linked](Self::link) with once
+    /// there is room.
+    pub fn replace(
+        &mut self,
+        locked: &mut Locked,
+        [old, new]: [Id; 2],
+        cause: Cause,
+        expires: u64,
+    ) -> Heir {
+        let guarded = locked.known(old, self.generation);
+        let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
+        let mut heir = Heir {
+            tenant: None,
+            has_claimed: stage != Stage::Claimed,
+            is_linked: false,
+            standing: None,
+        };
+        if stage != Stage::Linked || cause != Cause::Replaced {
+            self.claim(locked, old, Some(cause));
+            return heir;
+        }
+        heir.tenant = Some(number);
+        let weights = [locked.weight(old), locked.weight(new)];
+        let guarded = locked.of(new);
+        let is_alike = guarded.stage == Stage::New && guarded.pinned == pinned;
+        if !is_alike || weights[1] > weights[0] {
+            heir.standing = (is_alike && !pinned).then(|| Standing::of(locked, old));
+            self.claim(locked, old, Some(cause));
+            return heir;
+        }
+        heir.is_linked = true;
+        guarded.link(number, self.generation);
+        let old_timer = {
+            let guarded = locked.of(old);
+            guarded.stage = Stage::Claimed;
+            std::mem::replace(&mut guarded.timer, NO_TIMER)
+        };
+        if old_timer != NO_TIMER {
+            self.wheel.remove(old_timer);
+        }
+        self.set_timer(locked, new, expires);
+        let tenant = self.tenant_mut(number);
+        tenant.events.inserts += 1;
+        tenant.events.count(cause);
+        if pinned {
+            tenant.pinned.replace(locked, old, new);
+        } else {
+            tenant.policy.replace(locked, old, new);
+        }
+        if weights[1] < weights[0] {
+            self.uncharge(number, weights[0] - weights[1], pinned);
+        }
+        self.tenant(number).show();
+        heir
+    }
+}
