@@ -16,6 +16,8 @@ use stillpoint_platform::{
     sync::{Arc, UnsafeCell},
 };
 
+mod at_once;
+
 enum NoWait {}
 // SAFETY: broken on purpose; the model's memory outlives its readers.
 unsafe impl Policy for NoWait {

@@ -5,11 +5,12 @@ use crate::{
     entry::Found,
     iter::{Iter, Keys, Values},
     pinned::HashMapRef,
-    slot::spread,
+    slot::mix,
     store::Store,
 };
 use equivalent::Equivalent;
 use std::{
+    any::TypeId,
     hash::{BuildHasher, Hash},
     panic::{RefUnwindSafe, UnwindSafe},
 };
@@ -266,7 +267,8 @@ impl<K, V, S> HashMap<K, V, S> {
     /// ```
     #[inline]
     pub fn pin(&self) -> HashMapRef<'_, K, V, S> {
-        HashMapRef::new(self, self.guard())
+        // SAFETY: a section of the map's domain, just now.
+        unsafe { HashMapRef::new(self, self.guard()) }
     }
 
     /// Returns the map in a section that has begun already: that of any guard of its domain, or of
@@ -280,7 +282,8 @@ impl<K, V, S> HashMap<K, V, S> {
     #[track_caller]
     pub fn with_guard<G: Section>(&self, guard: G) -> HashMapRef<'_, K, V, S, G> {
         self.store.check(&guard);
-        HashMapRef::new(self, guard)
+        // SAFETY: checked just now.
+        unsafe { HashMapRef::new(self, guard) }
     }
 
     /// Begins a section of the map's domain.
@@ -377,6 +380,18 @@ impl<K, V, S> HashMap<K, V, S> {
     }
 }
 
+/// The hash of a key, spread but for the lowest bit.
+#[inline(always)]
+pub(crate) fn hash_of<Q: Hash + ?Sized, S: BuildHasher>(hasher: &S, key: &Q) -> u64 {
+    let hash = hasher.hash_one(key);
+    if typeid::of::<S>() == TypeId::of::<DefaultHashBuilder>() {
+        // It has spread what it read.
+        hash
+    } else {
+        mix(hash)
+    }
+}
+
 /// A position in a map, which stays good while the map changes: see [`HashMap::scan`].
 #[derive(Clone, Debug)]
 pub struct Cursor(pub(crate) Option<u64>);
@@ -398,7 +413,7 @@ impl Default for Cursor {
 impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     #[inline(always)]
     pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        spread(self.hasher.hash_one(key))
+        hash_of(&self.hasher, key)
     }
 
     #[inline(always)]
@@ -412,7 +427,23 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
     where
         Q: Equivalent<K> + ?Sized,
     {
-        self.store.find(hash, guard, |other| key.equivalent(other))
+        self.store
+            .find(hash, guard, move |other| key.equivalent(other))
+    }
+
+    /// As [`find`](Self::find), of the hash of `key`.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain for as long as `'g`.
+    #[inline(always)]
+    pub(crate) unsafe fn find_inside<'g, Q>(&'g self, key: &Q) -> Option<Found<'g, K, V>>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let is_it = move |other: &K| key.equivalent(other);
+        // SAFETY: the caller's promise.
+        unsafe { self.store.find_inside(self.hash(key), is_it) }
     }
 
     /// Returns the value of a key. The key may be anything that hashes and compares like one

@@ -31,9 +31,15 @@ pub const IN_SLAB: u64 = 1;
 /// choose a bucket, the low ones are the tag.
 #[inline(always)]
 pub fn spread(hash: u64) -> u64 {
+    mix(hash) & !IN_SLAB
+}
+
+/// As [`spread`], but for the lowest bit, which may be anything: a look-up does not ask for it.
+#[inline(always)]
+pub fn mix(hash: u64) -> u64 {
     // Fibonacci hashing: each bit reaches the high ones. Those then reach the low ones.
     let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash ^ (hash >> 32)) & !IN_SLAB
+    hash ^ (hash >> 32)
 }
 
 const ADDRESS_BITS: u32 = 48;
@@ -97,12 +103,24 @@ impl Slot {
         }
     }
 
+    /// The entry, if one is in here, and no link. An entry's bits are never 0.
+    #[inline(always)]
+    pub fn entry_alone(self) -> Option<NonNull<Head>> {
+        if self.bits() == 0 {
+            return None;
+        }
+        let entry = self.0.map_addr(|address| address & ADDRESS);
+        // SAFETY: what has bits is an entry.
+        Some(unsafe { NonNull::new_unchecked(entry) })
+    }
+
     /// The entry, if one is in here. Only for a slot that is no link.
     #[inline(always)]
     pub fn as_entry(self) -> Option<NonNull<Head>> {
         NonNull::new(self.0.map_addr(|address| address & ADDRESS))
     }
 
+    #[inline(always)]
     fn bits(self) -> u16 {
         (self.0.addr() >> ADDRESS_BITS) as u16
     }

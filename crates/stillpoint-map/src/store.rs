@@ -8,6 +8,7 @@ use crate::{
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found, NewEntry},
+    memory::prefetch,
     owned::OwnedEntries,
     reclaim::To,
     slab::has_slots,
@@ -161,7 +162,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     #[inline]
     fn to(&self) -> To<'_> {
-        To(self.domain())
+        To(self.domain.as_deref())
     }
 
     /// How many entries there are; exact while no thread changes it.
@@ -177,6 +178,9 @@ impl<K, V, P: Policy> Store<K, V, P> {
         self.core().map_or(0, |core| unsafe { core.capacity() })
     }
 
+    /// Whether to compare two keys costs no more than to compare their hashes.
+    const IS_PLAIN: bool = !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>();
+
     /// The entry that `is_it` accepts, of those with this hash.
     #[inline(always)]
     #[track_caller]
@@ -184,15 +188,30 @@ impl<K, V, P: Policy> Store<K, V, P> {
         &'g self,
         hash: u64,
         section: &'g impl Section,
-        mut is_it: impl FnMut(&K) -> bool,
+        is_it: impl FnMut(&K) -> bool,
     ) -> Option<Found<'g, K, V>> {
         self.check(section);
         // SAFETY: inside a section of the map's domain.
+        unsafe { self.find_inside(hash, is_it) }
+    }
+
+    /// As [`find`](Self::find).
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain for as long as `'g`.
+    #[inline(always)]
+    pub unsafe fn find_inside<'g>(
+        &'g self,
+        hash: u64,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<Found<'g, K, V>> {
+        // SAFETY: inside a section of the map's domain.
         let table = unsafe { self.core()?.table() };
-        let found = table.find(hash, |head| {
+        let found = table.find(hash, move |head| {
             // SAFETY: found in the caller's section, and this map's entries are of these types.
             let entry = unsafe { Found::<K, V>::of(head) };
-            entry.has_hash(hash) && is_it(&entry.key)
+            (Self::IS_PLAIN || entry.has_hash(hash)) && is_it(&entry.key)
         });
         // SAFETY: the same.
         found.map(|head| unsafe { Found::of(head) })
@@ -261,7 +280,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             let is_same = |head| {
                 // SAFETY: found in the caller's section, and this map's entries are of these types.
                 let other = unsafe { Found::<K, V>::of(head) };
-                other.has_hash(new.hash()) && is_same(&other.key, &new.key)
+                (Self::IS_PLAIN || other.has_hash(new.hash())) && is_same(&other.key, &new.key)
             };
             // SAFETY: inside a section of the map's domain; the entry is complete.
             match unsafe { core.add_unless(new.head(), new.hash(), &self.to(), is_same) } {
@@ -383,6 +402,17 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         }
     }
 
+    /// Fetches the bucket of a hash, which the caller is about to use.
+    #[inline]
+    #[track_caller]
+    pub fn fetch(&self, hash: u64, section: &impl Section) {
+        self.check(section);
+        if let Some(core) = self.core() {
+            // SAFETY: inside a section of the map's domain.
+            prefetch(unsafe { core.table() }.home_of(hash));
+        }
+    }
+
     /// Makes an entry, of a key with that hash, for this map. Ends the process without memory.
     #[inline]
     pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
@@ -489,7 +519,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     fn queue_driver(&self) {
         if let Some(shared) = self.shared() {
             // SAFETY: the one that this owns; the caller's section.
-            unsafe { Shared::queue_driver(shared, self.domain()) };
+            unsafe { Shared::queue_driver(shared, || self.domain()) };
         }
     }
 }

@@ -7,9 +7,8 @@ use super::{
     world::Shared,
 };
 use crate::{
-    map::{Cursor, DefaultHashBuilder},
+    map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
-    slot::spread,
     store::no_memory,
 };
 use equivalent::Equivalent;
@@ -423,7 +422,7 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     #[inline(always)]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        spread(self.hasher.hash_one(key))
+        hash_of(&self.hasher, key)
     }
 
     #[inline(always)]
