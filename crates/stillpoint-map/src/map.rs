@@ -431,19 +431,19 @@ impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
             .find(hash, guard, move |other| key.equivalent(other))
     }
 
-    /// As [`find`](Self::find), of the hash of `key`.
+    /// The entry of a key, which is not to be changed.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain for as long as `'g`.
     #[inline(always)]
-    pub(crate) unsafe fn find_inside<'g, Q>(&'g self, key: &Q) -> Option<Found<'g, K, V>>
+    pub(crate) unsafe fn look_up<'g, Q>(&'g self, key: &Q) -> Option<Found<'g, K, V>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let is_it = move |other: &K| key.equivalent(other);
         // SAFETY: the caller's promise.
-        unsafe { self.store.find_inside(self.hash(key), is_it) }
+        unsafe { self.store.look_up(self.hash(key), is_it) }
     }
 
     /// Returns the value of a key. The key may be anything that hashes and compares like one

@@ -105,7 +105,7 @@ impl<K: Hash + Eq, V, S: BuildHasher, G: Section> HashMapRef<'_, K, V, S, G> {
         // SAFETY: the guard is of the map's domain, and is there as long as this is: see `new`. What
         // ends a section before its guard takes the guard by a mutable reference, which this does not
         // give away.
-        unsafe { self.map.find_inside(key) }
+        unsafe { self.map.look_up(key) }
     }
 
     /// As [`HashMap::get`].

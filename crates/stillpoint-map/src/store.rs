@@ -178,9 +178,6 @@ impl<K, V, P: Policy> Store<K, V, P> {
         self.core().map_or(0, |core| unsafe { core.capacity() })
     }
 
-    /// Whether to compare two keys costs no more than to compare their hashes.
-    const IS_PLAIN: bool = !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>();
-
     /// The entry that `is_it` accepts, of those with this hash.
     #[inline(always)]
     #[track_caller]
@@ -188,30 +185,49 @@ impl<K, V, P: Policy> Store<K, V, P> {
         &'g self,
         hash: u64,
         section: &'g impl Section,
-        is_it: impl FnMut(&K) -> bool,
+        mut is_it: impl FnMut(&K) -> bool,
     ) -> Option<Found<'g, K, V>> {
         self.check(section);
+        let is_it = move |entry: &Entry<K, V>| entry.has_hash(hash) && is_it(&entry.key);
         // SAFETY: inside a section of the map's domain.
-        unsafe { self.find_inside(hash, is_it) }
+        unsafe { self.find_entry(hash, is_it) }
     }
 
-    /// As [`find`](Self::find).
+    /// The entry that `is_it` accepts, of those with this hash; where comparing keys costs no more than
+    /// comparing hashes, perhaps of others in their bucket. That is for a look-up alone: what is
+    /// changed must have the hash that the caller knows, also if `Hash` tells of one key now this and
+    /// now that.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain for as long as `'g`.
     #[inline(always)]
-    pub unsafe fn find_inside<'g>(
+    pub unsafe fn look_up<'g>(
         &'g self,
         hash: u64,
         mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<Found<'g, K, V>> {
+        let is_plain = const { !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>() };
+        let is_it =
+            move |entry: &Entry<K, V>| (is_plain || entry.has_hash(hash)) && is_it(&entry.key);
+        // SAFETY: the caller's promise.
+        unsafe { self.find_entry(hash, is_it) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `look_up`.
+    #[inline(always)]
+    unsafe fn find_entry<'g>(
+        &'g self,
+        hash: u64,
+        mut is_it: impl FnMut(&Entry<K, V>) -> bool,
     ) -> Option<Found<'g, K, V>> {
         // SAFETY: inside a section of the map's domain.
         let table = unsafe { self.core()?.table() };
         let found = table.find(hash, move |head| {
             // SAFETY: found in the caller's section, and this map's entries are of these types.
-            let entry = unsafe { Found::<K, V>::of(head) };
-            (Self::IS_PLAIN || entry.has_hash(hash)) && is_it(&entry.key)
+            is_it(unsafe { Found::<K, V>::of(head) }.get())
         });
         // SAFETY: the same.
         found.map(|head| unsafe { Found::of(head) })
@@ -280,7 +296,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             let is_same = |head| {
                 // SAFETY: found in the caller's section, and this map's entries are of these types.
                 let other = unsafe { Found::<K, V>::of(head) };
-                (Self::IS_PLAIN || other.has_hash(new.hash())) && is_same(&other.key, &new.key)
+                other.has_hash(new.hash()) && is_same(&other.key, &new.key)
             };
             // SAFETY: inside a section of the map's domain; the entry is complete.
             match unsafe { core.add_unless(new.head(), new.hash(), &self.to(), is_same) } {

@@ -156,5 +156,5 @@ impl Iterator for Walk<'_> {
 }
 
 /// How many buckets ahead a bucket is fetched, and its entries are.
-const FAR: usize = 32;
-const NEAR: usize = 8;
+const FAR: usize = 16;
+const NEAR: usize = 4;
