@@ -18,9 +18,11 @@
 //! # Writing
 //!
 //! Under the lock: an insert gives an empty slot the tag, and then the entry; an update replaces
-//! the entry; a removal empties the slot, and then takes the tag away, at once with the lock where the
-//! bucket is all of its chain ([`Bucket::add_at_once`]). So a slot without a tag is empty, and the store of the slot is where each of the three takes effect: a reader that still
-//! has a tag from an earlier entry sees no new entry before others can. No user code runs and
+//! the entry; a removal empties the slot, and then takes the tag away. So a slot without a tag is
+//! empty, and the store of the slot is where each of the three takes effect: a reader that still
+//! has a tag from an earlier entry sees no new entry before others can. Where the bucket is all of
+//! its chain, the exchange that takes the lock also sets the tag ([`Bucket::add_at_once`]), and the
+//! store that gives it back takes the tag away ([`Bucket::remove_at_once`]). No user code runs and
 //! nothing is allocated meanwhile, so a lock is held for nanoseconds, unless the thread is
 //! preempted.
 //!

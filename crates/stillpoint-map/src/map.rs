@@ -157,7 +157,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest |
 /// | [`len`](Self::len) | sums up to 64 counters in large maps |
 /// | iteration | reads the table in order; no allocation |
-/// | memory | 8 bytes an entry beside key and value, in large maps without an allocator's rounding, and 64 bytes for each bucket: some 13 to 20 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
+/// | memory | 8 bytes an entry beside key and value, in large maps without an allocator's rounding, and 64 bytes for each bucket: some 15 to 26 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
 ///
 /// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
 /// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
