@@ -10,7 +10,6 @@ use crate::{
 };
 use equivalent::Equivalent;
 use std::{
-    any::TypeId,
     hash::{BuildHasher, Hash},
     panic::{RefUnwindSafe, UnwindSafe},
 };
@@ -383,13 +382,9 @@ impl<K, V, S> HashMap<K, V, S> {
 /// The hash of a key, spread but for the lowest bit.
 #[inline(always)]
 pub(crate) fn hash_of<Q: Hash + ?Sized, S: BuildHasher>(hasher: &S, key: &Q) -> u64 {
-    let hash = hasher.hash_one(key);
-    if typeid::of::<S>() == TypeId::of::<DefaultHashBuilder>() {
-        // It has spread what it read.
-        hash
-    } else {
-        mix(hash)
-    }
+    // Also that of the default hasher: what it makes of a number is a product, whose high bits keep
+    // equal distances. With one seed in twelve, 15 % to 85 % of a sequence would be behind links.
+    mix(hasher.hash_one(key))
 }
 
 /// A position in a map, which stays good while the map changes: see [`HashMap::scan`].

@@ -152,6 +152,31 @@ impl Slot {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use crate::map::{DefaultHashBuilder, hash_of};
+
+    /// Keys at equal distances, which the default hasher leaves at equal distances in the high bits: how
+    /// many share a bucket is a matter of its seed, and with some most do.
+    #[test]
+    #[cfg_attr(miri, ignore = "a hundred thousand hashes")]
+    fn keys_at_equal_distances_are_spread_like_others() {
+        const BITS: u32 = 12;
+        const ENTRIES: u64 = 5 << BITS;
+        let hasher = DefaultHashBuilder::default();
+        for distance in [0, 3, 12, 32, 40] {
+            let mut buckets = vec![0_u64; 1 << BITS];
+            for key in 0..ENTRIES {
+                let hash = hash_of(&hasher, &(key << distance));
+                buckets[(hash >> (64 - BITS)) as usize] += 1;
+            }
+            let behind: u64 = buckets.iter().map(|count| count.saturating_sub(7)).sum();
+            // Of random hashes it is 51, and seldom a tenth more or less.
+            let permille = behind * 1000 / ENTRIES;
+            assert!(
+                (40..65).contains(&permille),
+                "1 << {distance}: {permille} of 1000"
+            );
+        }
+    }
 
     /// Forth and back, through more sizes than there are bits in a slot.
     #[test]
