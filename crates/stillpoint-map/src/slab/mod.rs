@@ -146,6 +146,15 @@ impl Arena {
     #[inline]
     pub fn allocate(&self) -> Option<NonNull<u8>> {
         let first = thread::token().get() as usize;
+        let stripe = &self.stripes[first & (self.stripes.len() - 1)];
+        let slot = stripe.try_with(|owned| owned.as_mut().and_then(Owned::pop));
+        slot.flatten()
+            .or_else(|| self.allocate_after_looking(first))
+    }
+
+    /// A slot of one of the stripes from this number on.
+    #[cold]
+    fn allocate_after_looking(&self, first: usize) -> Option<NonNull<u8>> {
         let allocated = (0..TRIES).find_map(|tried| {
             let index = first.wrapping_add(tried) & (self.stripes.len() - 1);
             self.stripes[index].try_with(|owned| self.allocate_from(owned, index))
@@ -153,16 +162,7 @@ impl Arena {
         allocated.flatten().or_else(|| self.take_from_any())
     }
 
-    #[inline]
     fn allocate_from(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
-        if let Some(slot) = owned.as_mut().and_then(Owned::pop) {
-            return Some(slot);
-        }
-        self.allocate_slowly(owned, stripe)
-    }
-
-    #[cold]
-    fn allocate_slowly(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
         loop {
             // One that was taken up may have had too few slots.
             if let Some(slot) = Self::allocate_again(owned) {
