@@ -63,7 +63,8 @@
 // The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where
 // many entries lie), `bucket` (a chain, its
 // readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`,
-// `driving` (the service thread's part of that), `core` (a map without types), `adding` (an insert
+// `shown` (what the statistics page has of a map with a name), `driving` (the service thread's part of
+// moving), `core` (a map without types), `adding` (an insert
 // that compares keys), `chain` and `walk` (entries one after the other). The interface: `store`
 // (with the entries' types), on it `map` with `make`, `change` and `traits`, `pinned`, `iter`, `set`
 // and `pinned_set`; and `nodes`, for C. `tree` has the ordered map. Imports
@@ -98,6 +99,8 @@ mod memory;
 #[cfg(doctest)]
 mod misuse;
 #[cfg(not(stillpoint_loom))]
+mod naming;
+#[cfg(not(stillpoint_loom))]
 mod nodes;
 #[cfg(not(stillpoint_loom))]
 mod outcome;
@@ -112,6 +115,7 @@ mod reclaim;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
+mod shown;
 mod slab;
 mod slot;
 #[cfg(not(stillpoint_loom))]

@@ -110,6 +110,11 @@ impl<'t> Table<'t> {
         1 << self.bits()
     }
 
+    /// Its memory, without what is behind its buckets.
+    pub fn bytes(self) -> u64 {
+        (size_of::<Header>() + self.buckets() * size_of::<Bucket>()) as u64
+    }
+
     #[inline(always)]
     fn start(self) -> *mut Header {
         self.word.as_ptr().map_addr(|address| address & !63)

@@ -36,7 +36,7 @@ pub struct Tree {
     pub(super) hints_tell_keys: bool,
     pub count: Count,
     /// Where entries lie, once there are many; null before.
-    arena: AtomicPtr<Arena>,
+    pub(crate) arena: AtomicPtr<Arena>,
 }
 
 impl Tree {
@@ -157,6 +157,10 @@ impl Tree {
     #[cold]
     fn make_arena(&self, entry: Layout) -> Option<&Arena> {
         let made = Arena::new(entry, self.count.get())?;
+        if let Some(shown) = self.count.shown() {
+            // SAFETY: made just now.
+            unsafe { made.as_ref() }.show(shown);
+        }
         // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
         let set = self.arena.compare_exchange(
             ptr::null_mut(),
