@@ -3,8 +3,8 @@
 //! An [`Exporter`] reads them when it is scraped. It costs nothing in between: there is no thread
 //! that publishes, and no counter beside those that the library has anyway.
 //! [`Exporter::write_openmetrics`] writes the text of a scrape. With the feature `prometheus` (by
-//! default) it also is a collector of the crate `prometheus-client`, beside a program's own metrics;
-//! with `metrics`, `Exporter::record` gives all to the recorder of the crate of that name.
+//! default) it also is a collector of the crate `prometheus-client`, beside a program's own
+//! metrics; with `metrics`, `Exporter::record` gives all to the recorder of the crate of that name.
 //!
 //! ```
 //! # #[cfg(feature = "prometheus")] {
