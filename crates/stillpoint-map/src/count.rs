@@ -85,11 +85,16 @@ impl Count {
 
     /// Whether [`Count::spread_out`] has been called, and there was memory.
     pub fn is_spread_out(&self) -> bool {
-        self.stripes().is_some()
+        // With a name it has stripes while it is small, too.
+        let is_large = |shown: &Arc<Shown>| shown.is_large.load(Ordering::Relaxed);
+        self.stripes().is_some() && self.shown.get().is_none_or(is_large)
     }
 
     /// From now on threads add to numbers of their own, if there is memory for them.
     pub fn spread_out(&self) {
+        if let Some(shown) = self.shown.get() {
+            shown.is_large.store(true, Ordering::Relaxed);
+        }
         if self.stripes().is_some() {
             return;
         }
@@ -108,19 +113,20 @@ impl Count {
         }
     }
 
-    /// Has the map shown by this name, if it has none yet. Returns false without memory.
+    /// Has the map, which has no name yet, shown by this one. Returns false without memory.
     ///
     /// # Safety
     ///
     /// No other thread uses it meanwhile.
     pub unsafe fn show(&self, name: Box<str>, is_ordered: bool) -> bool {
-        if self.shown.get().is_some() {
-            return true;
-        }
+        debug_assert!(self.shown.get().is_none(), "it has one name");
         let entries = self.get() as u64;
         let Some(shown) = Shown::new(name, is_ordered, entries) else {
             return false;
         };
+        shown
+            .is_large
+            .store(self.is_spread_out(), Ordering::Relaxed);
         let stripes = ptr::from_ref(&*shown.stripes).cast_mut();
         // SAFETY: they are not used any more, by the caller's promise.
         unsafe { self.free_stripes() };
@@ -144,7 +150,8 @@ impl Count {
         }
     }
 
-    /// A table has been replaced: so many bytes have gone, and what it had room for is another number.
+    /// A table has been replaced: so many bytes have gone, and what it had room for is another
+    /// number.
     pub fn show_move(&self, bytes: u64, before: usize, now: usize) {
         self.add_shown(Figure::Tables, bytes.wrapping_neg());
         self.add_shown(Figure::Capacity, (now as u64).wrapping_sub(before as u64));
@@ -152,8 +159,8 @@ impl Count {
         self.add_shown(Figure::Moves, 1);
     }
 
-    /// There are a table of so many bytes, with room for so many entries, and perhaps one that it moves
-    /// to.
+    /// There are a table of so many bytes, with room for so many entries, and perhaps one that it
+    /// moves to.
     pub fn show_tables(&self, bytes: u64, room: usize, next: Option<u64>) {
         self.add_shown(Figure::Tables, bytes + next.unwrap_or(0));
         self.add_shown(Figure::Capacity, room as u64);

@@ -75,13 +75,14 @@ impl Nodes {
 
 impl<K, V, S> HashMap<K, V, S> {
     /// Returns this map with a name, by which it is in the statistics page
-    /// ([`stillpoint::publish_statistics`]), until it is dropped: `stillpoint top` shows its first 80
-    /// bytes. Names need not differ. A map has one name, and keeps its first.
+    /// ([`stillpoint::publish_statistics`]), until it is dropped: `stillpoint top` shows its first
+    /// 80 bytes. Names need not differ. A map has one name, and keeps its first.
     ///
-    /// The page has how many entries it has, the bytes of its table and of the runs that entries lie in,
-    /// and how often it has grown or shrunk. Look-ups and updates do as before; an insert and a removal
-    /// copy a number, some nanoseconds, while there is a page. A map with a name allocates its first
-    /// table and a counter for each processor at once. The first hundred maps of a process are shown.
+    /// The page has how many entries it has, the bytes of its table and of the runs that entries
+    /// lie in, and how often it has grown or shrunk. Look-ups and updates do as before; an insert
+    /// and a removal copy a number, some nanoseconds, while there is a page. A map with a name
+    /// allocates its first table and a counter for each processor at once. The first hundred maps
+    /// of a process are shown.
     ///
     /// Without memory the process ends.
     ///

@@ -1,8 +1,8 @@
 //! A map with a name, in the statistics page: `docs/design/027-statistics-page.md`.
 //!
-//! Without a name a map has none of this. With one its [`Count`](crate::count::Count) is in stripes from
-//! the beginning, whose threads copy what they count: a look-up writes nothing, and copies nothing. What
-//! it knows of its memory it adds where tables and regions come and go.
+//! Without a name a map has none of this. With one its [`Count`](crate::count::Count) is in stripes
+//! from the beginning, whose threads copy what they count: a look-up writes nothing, and copies
+//! nothing. What it knows of its memory it adds where tables and regions come and go.
 
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
@@ -15,7 +15,7 @@ use stillpoint_platform::{
         self, Published, Subject, Tap,
         layout::{Field, Kind, MOST_OF_A_KIND},
     },
-    sync::{AtomicU64, Ordering},
+    sync::{AtomicBool, AtomicU64, Ordering},
 };
 
 /// More stripes than that take more memory than they save time.
@@ -33,8 +33,8 @@ impl Stripe {
     #[inline]
     pub fn add(&self, difference: u64) {
         self.number.fetch_add(difference, Ordering::Relaxed);
-        // Fence, pairs with that of `Tap::follow` in `publish`: it sees what we have added, or we see the
-        // tap open.
+        // Fence, pairs with that of `Tap::follow` in `publish`: it sees what we have added, or we
+        // see the tap open.
         fence_after_rmw();
         self.tap.follow(0, || self.get());
     }
@@ -106,6 +106,8 @@ pub struct Shown {
     pub stripes: Stripes,
     /// What was counted before there were these stripes.
     before: u64,
+    /// Whether the map would have stripes without a name, too.
+    pub is_large: AtomicBool,
     figures: [AtomicU64; FIGURES],
     kind: &'static Kind,
     number: u64,
@@ -125,6 +127,7 @@ impl Shown {
             place: AtForkHandle::reserve(),
             stripes: stripes()?,
             before: entries,
+            is_large: AtomicBool::new(false),
             figures: Default::default(),
             kind: if is_ordered { &ORDERED } else { &HASHED },
             number: NEXT.fetch_add(1, Ordering::Relaxed),

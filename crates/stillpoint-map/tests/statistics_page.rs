@@ -207,6 +207,37 @@ fn tables_and_slabs_are_shown_as_they_come_and_go() {
     assert!(figure("resizes") > resizes && figure("resizing") == 0);
 }
 
+/// A callback that is yet to move the table, and entries that are yet to be freed, keep parts of a
+/// map, which are not the map.
+#[test]
+fn maps_that_have_been_dropped_are_not_shown() {
+    if !is_apart("maps_that_have_been_dropped_are_not_shown") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let domain = Domain::new();
+    let guard = domain.read_lock();
+    let hashed = HashMap::new_in(&domain).named("hashed");
+    let copies = CopyMap::new_in(&domain).named("copies");
+    let ordered = BTreeMap::new_in(&domain).named("ordered");
+    for key in 0..MANY {
+        hashed.with_guard(&guard).insert(key, key);
+        copies.with_guard(&guard).insert(key, key);
+        ordered.with_guard(&guard).insert(key, key);
+    }
+    for key in 0..MANY - 10 {
+        hashed.with_guard(&guard).remove(&key);
+        copies.with_guard(&guard).remove(&key);
+        ordered.with_guard(&guard).remove(&key);
+    }
+    assert_eq!(names(), ["hashed", "copies", "ordered"]);
+    drop((hashed, copies, ordered));
+    assert_eq!(names(), [""; 0]);
+    drop(guard);
+    domain.kvfree_barrier();
+    assert_eq!(names(), [""; 0]);
+}
+
 #[test]
 fn a_hundred_maps_are_shown() {
     if !is_apart("a_hundred_maps_are_shown") {

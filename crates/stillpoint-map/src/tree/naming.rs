@@ -27,8 +27,8 @@ impl Tree {
 
 impl<K, V> BTreeMap<K, V> {
     /// Returns this map with a name, by which it is in the statistics page, as
-    /// [`HashMap::named`](crate::HashMap::named) does: how many entries it has, and the bytes of the runs
-    /// that they lie in.
+    /// [`HashMap::named`](crate::HashMap::named) does: how many entries it has, and the bytes of
+    /// the runs that they lie in.
     ///
     /// ```
     /// let readings = stillpoint_map::BTreeMap::<u64, String>::new().named("readings");
@@ -42,7 +42,8 @@ impl<K, V> BTreeMap<K, V> {
 }
 
 impl<K, V, P: Policy> Ordered<K, V, P> {
-    /// Has it shown by this name, before another thread has the map. Ends the process without memory.
+    /// Has it shown by this name, before another thread has the map. Ends the process without
+    /// memory.
     fn show(&self, name: Box<str>) {
         let tree = self.tree().or_else(|| self.make_tree());
         // SAFETY: no other thread uses the map, which is the caller's.
