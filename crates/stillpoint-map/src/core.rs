@@ -146,10 +146,6 @@ impl Core {
     unsafe fn make_arena(&self, entry: Layout) -> Option<&Arena> {
         // SAFETY: the caller's promise.
         let made = Arena::new(entry, unsafe { self.capacity() })?;
-        if let Some(shown) = self.count.shown() {
-            // SAFETY: made just now.
-            unsafe { made.as_ref() }.show(shown);
-        }
         // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
         let set = self.arena.compare_exchange(
             ptr::null_mut(),
@@ -166,7 +162,12 @@ impl Core {
             }
         };
         // SAFETY: it is there until `close_arena`.
-        Some(unsafe { arena.as_ref() })
+        let arena = unsafe { arena.as_ref() };
+        // Not before: what a slower thread has made has no memory, and would show that.
+        if let Some(shown) = self.count.shown() {
+            arena.show(shown);
+        }
+        Some(arena)
     }
 
     /// Ends the arena, when its last slot is free.

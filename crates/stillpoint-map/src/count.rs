@@ -16,15 +16,20 @@ type Padded = CachePadded<Stripe>;
 /// The low bits of a stripe's address, which hold how many there are, as a logarithm.
 const COUNT_MASK: usize = 7;
 
-const _: () =
-    assert!(align_of::<Padded>() > COUNT_MASK && crate::shown::MOST_STRIPES < 2 << COUNT_MASK);
+/// The bit of the address that says that the map has a name: so a change of one that has none
+/// touches nothing else to know it, and needs no fence.
+const NAMED: usize = 8;
+
+const _: () = assert!(
+    align_of::<Padded>() > COUNT_MASK | NAMED && crate::shown::MOST_STRIPES < 2 << COUNT_MASK
+);
 
 /// A sum, of one number while the map is small, and then of one for each of some threads, so that
 /// they do not write the same cache line.
 #[derive(Debug)]
 pub struct Count {
     first: AtomicU64,
-    /// Null, or the first of them and, in the low bits, how many there are.
+    /// Null, or the first of them and, in the low bits, how many there are, and [`NAMED`].
     stripes: AtomicPtr<Padded>,
     /// What the statistics page has of the map, if that has a name. It has the stripes, then.
     shown: OnceLock<Arc<Shown>>,
@@ -42,13 +47,16 @@ impl Count {
     /// Adds 1, or `-1` as it wraps.
     #[inline]
     pub fn add(&self, difference: u64) {
-        match self.stripes() {
-            Some(stripes) => {
-                stripes[thread::token().get() as usize & (stripes.len() - 1)].add(difference);
-            }
-            None => {
-                self.first.fetch_add(difference, Ordering::Relaxed);
-            }
+        let Some(word) = self.word() else {
+            self.first.fetch_add(difference, Ordering::Relaxed);
+            return;
+        };
+        // SAFETY: as in `stripes`.
+        let stripes = unsafe { &*Self::stripes_of(word) };
+        let stripe = &stripes[thread::token().get() as usize & (stripes.len() - 1)];
+        stripe.add(difference);
+        if word.addr().get() & NAMED != 0 {
+            stripe.copy();
         }
     }
 
@@ -69,11 +77,21 @@ impl Count {
 
     #[inline]
     fn leaked(&self) -> Option<*mut [Padded]> {
-        // Acquire, pairs with `spread_out`: the stripes are complete.
-        let word = NonNull::new(self.stripes.load(Ordering::Acquire))?.as_ptr();
+        self.word().map(Self::stripes_of)
+    }
+
+    #[inline]
+    fn word(&self) -> Option<NonNull<Padded>> {
+        // Acquire, pairs with `spread_out` and `show`: the stripes are complete.
+        NonNull::new(self.stripes.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn stripes_of(word: NonNull<Padded>) -> *mut [Padded] {
+        let word = word.as_ptr();
         let count = 1 << (word.addr() & COUNT_MASK);
-        let first = word.map_addr(|address| address & !COUNT_MASK);
-        Some(ptr::slice_from_raw_parts_mut(first, count))
+        let first = word.map_addr(|address| address & !(COUNT_MASK | NAMED));
+        ptr::slice_from_raw_parts_mut(first, count)
     }
 
     fn word_of(stripes: *mut [Padded]) -> *mut Padded {
@@ -100,7 +118,7 @@ impl Count {
         }
         let Some(made) = stripes() else { return };
         let made = Box::into_raw(made);
-        // Release, pairs with `stripes`: they are complete.
+        // Release, pairs with `word`: they are complete.
         let set = self.stripes.compare_exchange(
             ptr::null_mut(),
             Self::word_of(made),
@@ -131,9 +149,9 @@ impl Count {
         // SAFETY: they are not used any more, by the caller's promise.
         unsafe { self.free_stripes() };
         self.first.store(entries, Ordering::Relaxed);
-        // Release, pairs with `stripes`: they are complete.
-        self.stripes
-            .store(Self::word_of(stripes), Ordering::Release);
+        let word = Self::word_of(stripes).map_addr(|address| address | NAMED);
+        // Release, pairs with `word`: they are complete.
+        self.stripes.store(word, Ordering::Release);
         self.shown.get_or_init(|| shown);
         true
     }

@@ -7,7 +7,7 @@
 use crossbeam_utils::CachePadded;
 use std::sync::{Arc, Weak};
 use stillpoint_platform::{
-    barrier::fence_after_rmw,
+    barrier::{fence_after_rmw, full_fence},
     cpu,
     fork::{AtForkHandle, ForkReset},
     memory::{is_there_for, try_several},
@@ -33,6 +33,12 @@ impl Stripe {
     #[inline]
     pub fn add(&self, difference: u64) {
         self.number.fetch_add(difference, Ordering::Relaxed);
+    }
+
+    /// Copies what the caller has added, if the map is in the page. Not inlined: few maps have
+    /// names.
+    #[cold]
+    pub fn copy(&self) {
         // Fence, pairs with that of `Tap::follow` in `publish`: it sees what we have added, or we
         // see the tap open.
         fence_after_rmw();
@@ -108,6 +114,8 @@ pub struct Shown {
     before: u64,
     /// Whether the map would have stripes without a name, too.
     pub is_large: AtomicBool,
+    /// Not shown any more, whenever the page is made.
+    has_ended: AtomicBool,
     figures: [AtomicU64; FIGURES],
     kind: &'static Kind,
     number: u64,
@@ -128,6 +136,7 @@ impl Shown {
             stripes: stripes()?,
             before: entries,
             is_large: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             figures: Default::default(),
             kind: if is_ordered { &ORDERED } else { &HASHED },
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -176,12 +185,18 @@ impl Shown {
 
     /// The map has ended, and is not shown any more. What is left of it may still count.
     pub fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        // Fence, pairs with `publish`: we find the block, or it finds that the map has ended.
+        full_fence();
         self.published.end();
     }
 }
 
 impl Subject for Shown {
     fn publish(&self) {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         if self.published.open(self.kind, self.number, &self.name)
             && let Some(words) = self.published.tap().words()
         {
@@ -189,6 +204,11 @@ impl Subject for Shown {
                 stripe.tap.open(words.part(at, 1));
             }
             self.copy_all();
+        }
+        // Fence, pairs with `end`: it finds the block, or we find that the map has ended.
+        full_fence();
+        if self.has_ended.load(Ordering::Relaxed) {
+            self.published.end();
         }
     }
 }

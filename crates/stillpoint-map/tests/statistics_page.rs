@@ -14,7 +14,7 @@ use common::{
 use std::thread;
 use stillpoint::{Domain, publish_statistics};
 use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
-use stillpoint_platform::stats::read::Thing;
+use stillpoint_platform::stats::{is_published, read::Thing};
 
 const THREADS: u64 = 4;
 /// Enough for slabs of several runs, and for counters in many places without a name, too.
@@ -209,12 +209,7 @@ fn tables_and_slabs_are_shown_as_they_come_and_go() {
 
 /// A callback that is yet to move the table, and entries that are yet to be freed, keep parts of a
 /// map, which are not the map.
-#[test]
-fn maps_that_have_been_dropped_are_not_shown() {
-    if !is_apart("maps_that_have_been_dropped_are_not_shown") {
-        return;
-    }
-    publish_statistics().expect("the system has memory files");
+fn are_dropped(and_then: impl FnOnce()) {
     let domain = Domain::new();
     let guard = domain.read_lock();
     let hashed = HashMap::new_in(&domain).named("hashed");
@@ -230,12 +225,30 @@ fn maps_that_have_been_dropped_are_not_shown() {
         copies.with_guard(&guard).remove(&key);
         ordered.with_guard(&guard).remove(&key);
     }
-    assert_eq!(names(), ["hashed", "copies", "ordered"]);
+    if is_published() {
+        assert_eq!(names(), ["hashed", "copies", "ordered"]);
+    }
     drop((hashed, copies, ordered));
+    and_then();
     assert_eq!(names(), [""; 0]);
     drop(guard);
     domain.kvfree_barrier();
     assert_eq!(names(), [""; 0]);
+}
+
+#[test]
+fn maps_that_have_been_dropped_are_not_shown() {
+    if is_apart("maps_that_have_been_dropped_are_not_shown") {
+        publish_statistics().expect("the system has memory files");
+        are_dropped(|| ());
+    }
+}
+
+#[test]
+fn maps_that_were_dropped_before_the_page_was_made_are_not_shown() {
+    if is_apart("maps_that_were_dropped_before_the_page_was_made_are_not_shown") {
+        are_dropped(|| publish_statistics().expect("the system has memory files"));
+    }
 }
 
 #[test]
@@ -257,4 +270,52 @@ fn a_hundred_maps_are_shown() {
     next.pin().insert(7);
     assert_eq!(entries("map", "set 150"), 1);
     assert_eq!(names().len(), 100);
+}
+
+/// The page has what fits of a name, whole characters, and a reader shows none that a terminal
+/// would obey.
+#[test]
+fn any_text_may_be_a_name() {
+    if !is_apart("any_text_may_be_a_name") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let named = |name: &str| HashMap::<u32, u32>::new().named(name);
+    let _maps = [
+        named(""),
+        named("\x1b[2J\u{202e}\n\"\\"),
+        named(&"é".repeat(200)),
+        named(&format!("a{}", "é".repeat(200))),
+    ];
+    let names = names();
+    assert_eq!(names[0], "");
+    assert!(names[1].ends_with("\"\\"), "{:?}", names[1]);
+    let is_obeyed = |c: char| c.is_control() || c == '\u{202e}';
+    assert!(!names[1].contains(is_obeyed), "{:?}", names[1]);
+    assert_eq!(names[2], "é".repeat(40));
+    assert_eq!(names[3], format!("a{}", "é".repeat(39)));
+}
+
+#[test]
+fn a_map_may_end_with_its_thread() {
+    thread_local! {
+        static MAP: HashMap<u64, u64> = HashMap::new().named("of a thread");
+    }
+    if !is_apart("a_map_may_end_with_its_thread") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let thread = thread::spawn(|| {
+        MAP.with(|map| {
+            for key in 0..MANY {
+                map.pin().insert(key, key);
+            }
+            for key in 0..MANY / 2 {
+                map.pin().remove(&key);
+            }
+        });
+        names()
+    });
+    assert_eq!(thread.join().expect("it is well"), ["of a thread"]);
+    assert_eq!(names(), [""; 0]);
 }

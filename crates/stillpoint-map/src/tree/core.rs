@@ -157,10 +157,6 @@ impl Tree {
     #[cold]
     fn make_arena(&self, entry: Layout) -> Option<&Arena> {
         let made = Arena::new(entry, self.count.get())?;
-        if let Some(shown) = self.count.shown() {
-            // SAFETY: made just now.
-            unsafe { made.as_ref() }.show(shown);
-        }
         // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
         let set = self.arena.compare_exchange(
             ptr::null_mut(),
@@ -177,7 +173,12 @@ impl Tree {
             }
         };
         // SAFETY: it is there until `close_arena`.
-        Some(unsafe { arena.as_ref() })
+        let arena = unsafe { arena.as_ref() };
+        // Not before: what a slower thread has made has no memory, and would show that.
+        if let Some(shown) = self.count.shown() {
+            arena.show(shown);
+        }
+        Some(arena)
     }
 
     /// Ends the arena, when its last slot is free.
