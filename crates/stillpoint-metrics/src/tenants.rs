@@ -24,11 +24,16 @@ impl Source for stillpoint_lru::Tenant {
     }
 }
 
+/// Fewer of the others are not worth a look at each.
+const FEWEST_OTHERS: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Tenants<T> {
     most: usize,
     own: Vec<(String, T)>,
     others: Vec<(String, T)>,
+    /// How many there may be before those are taken out that have ended: nobody may scrape.
+    others_full_at: usize,
     /// The last tenant that was added by each name.
     named: HashMap<String, T>,
     /// What those have counted that were among the others.
@@ -44,6 +49,7 @@ impl<T: Source + Clone> Tenants<T> {
             most,
             own: Vec::new(),
             others: Vec::new(),
+            others_full_at: FEWEST_OTHERS,
             named: HashMap::new(),
             ended: TenantSample::default(),
             has_others: false,
@@ -57,7 +63,10 @@ impl<T: Source + Clone> Tenants<T> {
     }
 
     pub(crate) fn add(&mut self, name: String, tenant: T) {
-        if self.own.len() >= self.most {
+        if self.others.len() >= self.others_full_at {
+            self.forget(|_, tenant| tenant.is_deleted());
+            self.others_full_at = FEWEST_OTHERS.max(2 * self.others.len());
+        } else if self.own.len() >= self.most {
             Self::forget_own(&mut self.own, &mut self.named, |_, tenant| {
                 tenant.is_deleted()
             });
@@ -214,5 +223,18 @@ mod tests {
             }
         }
         assert!(last_sum > 100, "some were among the others");
+    }
+
+    #[test]
+    fn tenants_that_have_ended_are_not_kept_until_a_scrape() {
+        let mut tenants = Tenants::new(0);
+        for number in 0..10_000 {
+            let fake = Fake(Rc::new(Cell::new(1)));
+            tenants.add(number.to_string(), fake.clone());
+            fake.0.set(-1);
+        }
+        assert!(tenants.others.len() <= FEWEST_OTHERS && tenants.named.len() <= FEWEST_OTHERS);
+        let (_, sum) = tenants.samples();
+        assert_eq!(sum.map(|sum| sum.max_events), Some(10_000));
     }
 }

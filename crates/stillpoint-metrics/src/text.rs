@@ -25,7 +25,7 @@ impl Exporter {
     /// end: what a server answers to a scrape, of the type `application/openmetrics-text;
     /// version=1.0.0; charset=utf-8`. It is what a collector of `prometheus-client` writes, in a
     /// third of the time where there are thousands of tenants. A `text` that is used again,
-    /// cleared, needs no memory.
+    /// cleared, seldom grows.
     ///
     /// ```
     /// let exporter = stillpoint_metrics::Exporter::new();
