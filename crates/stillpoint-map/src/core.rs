@@ -15,6 +15,7 @@ use crate::{
     count::Count,
     driving::Driving,
     resize::{self, Move, Progress},
+    shown::Figure,
     slab::Arena,
     slot::{Head, Slot},
     table::{FEWEST_BITS, Header, MOST_BITS, Table},
@@ -76,7 +77,7 @@ pub enum Inserted {
 pub struct Core {
     table: AtomicPtr<Header>,
     /// Where entries lie, once there are many; null before.
-    arena: AtomicPtr<Arena>,
+    pub(crate) arena: AtomicPtr<Arena>,
     pub count: Count,
     /// The bits of the smallest table that it may shrink to.
     floor: AtomicU32,
@@ -162,7 +163,12 @@ impl Core {
             }
         };
         // SAFETY: it is there until `close_arena`.
-        Some(unsafe { arena.as_ref() })
+        let arena = unsafe { arena.as_ref() };
+        // Not before: what a slower thread has made has no memory, and would show that.
+        if let Some(shown) = self.count.shown() {
+            arena.show(shown);
+        }
+        Some(arena)
     }
 
     /// Ends the arena, when its last slot is free.
@@ -343,7 +349,13 @@ impl Core {
         }
         let Some(next) = Table::new(bits) else { return };
         self.spread_out(bits);
+        // Before another thread can end the move.
+        self.count.add_shown(Figure::Tables, next.bytes());
+        self.count.add_shown(Figure::Moving, 1);
         if !table.set_next(next) {
+            self.count
+                .add_shown(Figure::Tables, next.bytes().wrapping_neg());
+            self.count.add_shown(Figure::Moving, 1_u64.wrapping_neg());
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { next.free_memory() };
         }
@@ -442,6 +454,8 @@ impl Core {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
+            self.count
+                .show_move(from.bytes(), capacity(from.bits()), capacity(to.bits()));
             reclaim.table(from);
             if to.bits() < self.floor.load(Ordering::Relaxed) {
                 self.start_move(to, to.bits() + 1);

@@ -76,7 +76,7 @@ impl Nodes {
     }
 
     #[inline(always)]
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         // SAFETY: `Shared::try_new`'s, which this owns.
         unsafe { &self.0.as_ref().core }
     }

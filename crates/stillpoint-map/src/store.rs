@@ -118,7 +118,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 
     #[inline(always)]
-    fn core(&self) -> Option<&Core> {
+    pub(crate) fn core(&self) -> Option<&Core> {
         // SAFETY: an `Arc`'s, which this owns.
         Some(unsafe { &self.shared()?.as_ref().core })
     }

@@ -41,7 +41,10 @@ mod stripe;
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use crate::backoff::Backoff;
+use crate::{
+    backoff::Backoff,
+    shown::{Figure, Shown},
+};
 use crossbeam_utils::CachePadded;
 use list::{Gone, List, Request};
 use region::{Owned, Pushed, Pushing, RUNS, Region};
@@ -49,6 +52,7 @@ use run::{GRAIN, Link};
 use std::{
     alloc::Layout,
     ptr::{self, NonNull},
+    sync::{Arc, OnceLock},
 };
 use stillpoint_platform::{
     cpu, fork, memory as fallible,
@@ -90,6 +94,8 @@ pub struct Arena {
     /// Regions that threads have found to have runs to take up, and that the list has yet to link.
     queue: AtomicPtr<Region>,
     stripes: Box<[CachePadded<Stripe>]>,
+    /// What the statistics page has of the map, if that has a name.
+    shown: OnceLock<Arc<Shown>>,
 }
 
 // SAFETY: regions are found by all threads; what is not atomic in them, and the list, are used
@@ -136,6 +142,7 @@ impl Arena {
             list: UnsafeCell::new(List::of(itself)),
             queue: AtomicPtr::new(ptr::null_mut()),
             stripes,
+            shown: OnceLock::new(),
         };
         // SAFETY: allocated just now, as a box of one is.
         unsafe { itself.write(arena) };
@@ -319,6 +326,13 @@ impl Arena {
         }
     }
 
+    /// Has the map's name show the arena's memory, from now on.
+    pub fn show(&self, shown: &Arc<Shown>) {
+        self.shown.get_or_init(|| Arc::clone(shown));
+        // SAFETY: it is not closed meanwhile, as `self` is used.
+        unsafe { Self::with_list(self.itself, |_| ()) };
+    }
+
     /// Ends the arena: it goes when its slots are free.
     ///
     /// # Safety
@@ -389,7 +403,15 @@ impl Arena {
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(true);
         // SAFETY: locked.
-        let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
+        let result = unsafe {
+            (*arena.as_ptr()).list.with_mut(|list| {
+                let result = work(&mut *list);
+                if let Some(shown) = (*arena.as_ptr()).shown.get() {
+                    shown.set(Figure::Slabs, (*list).bytes());
+                }
+                result
+            })
+        };
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(false);
         // Release, pairs with the exchange above: what this thread did.

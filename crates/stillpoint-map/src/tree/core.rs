@@ -36,7 +36,7 @@ pub struct Tree {
     pub(super) hints_tell_keys: bool,
     pub count: Count,
     /// Where entries lie, once there are many; null before.
-    arena: AtomicPtr<Arena>,
+    pub(crate) arena: AtomicPtr<Arena>,
 }
 
 impl Tree {
@@ -173,7 +173,12 @@ impl Tree {
             }
         };
         // SAFETY: it is there until `close_arena`.
-        Some(unsafe { arena.as_ref() })
+        let arena = unsafe { arena.as_ref() };
+        // Not before: what a slower thread has made has no memory, and would show that.
+        if let Some(shown) = self.count.shown() {
+            arena.show(shown);
+        }
+        Some(arena)
     }
 
     /// Ends the arena, when its last slot is free.

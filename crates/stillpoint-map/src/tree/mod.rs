@@ -39,6 +39,8 @@ mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod merge;
+#[cfg(not(stillpoint_loom))]
+mod naming;
 mod node;
 mod order;
 #[cfg(not(stillpoint_loom))]
