@@ -79,8 +79,6 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         section: &'g impl Section,
     ) -> Result<Inserted<'g, K, V>, NotInserted<'g, K, V>> {
         self.check(section);
-        let mut spares = None;
-        let mut has_flushed = false;
         loop {
             let Some(at) = self.locate(new.key(), section) else {
                 if self.make_tree().is_none() {
@@ -106,7 +104,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 }
                 continue;
             }
-            match self.put(&at, new, &mut spares, &mut has_flushed) {
+            match self.put(&at, new, section) {
                 Ok(new) => return Ok(Inserted { new, old: None }),
                 Err(ControlFlow::Break(refused)) => return Err(NotInserted::NoMemory(refused)),
                 Err(ControlFlow::Continue(refused)) => new = refused,
@@ -123,28 +121,54 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         &'g self,
         at: &At<'g, K, V>,
         new: NewEntry<K, V>,
-        spares: &mut Option<Spares>,
-        has_flushed: &mut bool,
+        section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
         let Some(tree) = self.tree() else {
             return Err(ControlFlow::Continue(new));
         };
         // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
-        let put = unsafe { tree.insert(&at.place, new.item(), spares.as_mut(), &self.to()) };
-        match put.err() {
+        match unsafe { tree.insert(&at.place, new.item()) } {
             // SAFETY: it is, since this section.
-            None => Ok(unsafe { new.publish() }),
-            Some(Refused::Changed) => Err(ControlFlow::Continue(new)),
-            Some(Refused::TooDeep) => Err(ControlFlow::Break(new)),
-            Some(Refused::Spares { leaves, inners }) => {
-                let spares = spares.get_or_insert_with(Spares::new);
-                while !spares.provide(leaves, inners) {
-                    if std::mem::replace(has_flushed, true) {
-                        return Err(ControlFlow::Break(new));
+            Ok(()) => Ok(unsafe { new.publish() }),
+            Err(Refused::Full) => self.put_in_copy(new, section),
+            Err(_) => Err(ControlFlow::Continue(new)),
+        }
+    }
+
+    /// The same, in a leaf whose slots are used up.
+    #[cold]
+    fn put_in_copy<'g>(
+        &'g self,
+        new: NewEntry<K, V>,
+        section: &'g impl Section,
+    ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
+        let mut spares = Spares::new();
+        let mut has_flushed = false;
+        loop {
+            let (Some(tree), Some((path, place))) =
+                (self.tree(), self.locate_by(new.key(), section))
+            else {
+                return Err(ControlFlow::Continue(new));
+            };
+            if place.entry.is_some() {
+                return Err(ControlFlow::Continue(new));
+            }
+            // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
+            let put =
+                unsafe { tree.insert_in_copy(&path, &place, new.item(), &mut spares, &self.to()) };
+            match put {
+                // SAFETY: it is, since this section.
+                Ok(()) => return Ok(unsafe { new.publish() }),
+                Err(Refused::Changed | Refused::Full) => return Err(ControlFlow::Continue(new)),
+                Err(Refused::TooDeep) => return Err(ControlFlow::Break(new)),
+                Err(Refused::Spares { leaves, inners }) => {
+                    while !spares.provide(leaves, inners) {
+                        if std::mem::replace(&mut has_flushed, true) {
+                            return Err(ControlFlow::Break(new));
+                        }
+                        self.domain().flush();
                     }
-                    self.domain().flush();
                 }
-                Err(ControlFlow::Continue(new))
             }
         }
     }
@@ -225,7 +249,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         // Before user code, which may panic.
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(found.pointer(), stays) };
-        if at.place.order.len() <= FEW + 1 && at.place.path.len() > 0 {
+        if at.place.order.len() <= FEW + 1 && !tree.is_root(at.place.leaf) {
             // SAFETY: the key stays for the section; entries are of these types.
             unsafe { tree.shrink(&mut sought::<K, V, K>(found.key()), &self.to()) };
         }

@@ -79,7 +79,7 @@ impl Tree {
         // SAFETY: the caller's promise.
         let leaf = unsafe { sought.descend(self.root()) };
         let order = leaf.order();
-        let (at, is_there) = sought.locate(leaf, order);
+        let (at, is_there) = sought.locate(&leaf, order);
         is_there.then(|| leaf.entry(order.slot(at)))
     }
 
@@ -90,20 +90,48 @@ impl Tree {
     /// Inside a section of the tree's domain, which lasts for `'t`.
     pub unsafe fn locate<'t, F: FnMut(Fence) -> Is>(&'t self, sought: &mut Sought<F>) -> Place<'t> {
         let generation = fork::process().generation();
+        // SAFETY: the caller's promise.
+        let leaf = unsafe { sought.descend(self.root()) };
+        Self::place(sought, leaf, generation)
+    }
+
+    /// The same, and the way there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn locate_by<'t, F: FnMut(Fence) -> Is>(
+        &'t self,
+        sought: &mut Sought<F>,
+    ) -> (Path<'t>, Place<'t>) {
+        let generation = fork::process().generation();
         let root = self.root();
         let mut path = Path::new();
         // SAFETY: the caller's promise.
         let leaf = unsafe { sought.descend_by(root, &mut path) };
+        (path, Self::place(sought, leaf, generation))
+    }
+
+    #[inline(always)]
+    fn place<'t, F: FnMut(Fence) -> Is>(
+        sought: &mut Sought<F>,
+        leaf: Shared<'t, Leaf>,
+        generation: u64,
+    ) -> Place<'t> {
         let order = leaf.order();
         let (at, is_there) = sought.locate(&leaf, order);
         Place {
             entry: is_there.then(|| leaf.entry(order.slot(at))),
-            path,
             leaf,
             order,
             at,
             generation,
         }
+    }
+
+    /// Whether a leaf is all of the tree.
+    pub fn is_root(&self, leaf: Shared<'_, Leaf>) -> bool {
+        self.root() == Node::leaf(leaf.pointer())
     }
 
     /// The place of the first entry, or of the last one. `None` if there is none.
@@ -123,7 +151,6 @@ impl Tree {
                 let at = if is_last { order.len() - 1 } else { 0 };
                 return Some(Place {
                     entry: Some(leaf.entry(order.slot(at))),
-                    path,
                     leaf,
                     order,
                     at,

@@ -421,16 +421,16 @@ impl<K: Ord, V> BTreeMap<K, V> {
         }
         let mut cursor: Cursor<'g, K, V> = self.store.cursor(guard);
         if let Bound::Included(key) | Bound::Excluded(key) = low
-            && let Some(at) = self.store.locate(key, guard)
+            && let Some(at) = self.store.locate_by(key, guard)
         {
-            let is_behind = matches!(low, Bound::Excluded(_)) && at.found().is_some();
-            cursor.begin_at(at.into_place(), is_behind);
+            let is_behind = matches!(low, Bound::Excluded(_)) && at.1.entry.is_some();
+            cursor.begin_at(at, is_behind);
         }
         if let Bound::Included(key) | Bound::Excluded(key) = high
-            && let Some(at) = self.store.locate(key, guard)
+            && let Some(at) = self.store.locate_by(key, guard)
         {
-            let is_behind = matches!(high, Bound::Included(_)) && at.found().is_some();
-            cursor.end_at(at.into_place(), is_behind);
+            let is_behind = matches!(high, Bound::Included(_)) && at.1.entry.is_some();
+            cursor.end_at(at, is_behind);
         }
         Range(cursor)
     }

@@ -133,6 +133,8 @@ impl Tree {
         // SAFETY: the same.
         let made = match unsafe { (low.kind(), high.kind()) } {
             (Kind::Leaf(low), Kind::Leaf(high)) => {
+                low.freeze_all();
+                high.freeze_all();
                 let mut items = [None; SLOTS];
                 let all = low.items().chain(high.items());
                 let count = all

@@ -14,7 +14,7 @@
 //! | `store`, `alter` | a tree with types, in a domain, and its changes |
 //! | `owned` | the entries of a map that was given up |
 //! | `walk`, `cursor` | walks, without types and with them |
-//! | `map`, `edit`, `compute`, `pinned`, `iter`, `traits` | the interface |
+//! | `map`, `edit`, `compute`, `pinned`, `iter`, `traits`, `with_rayon` | the interface |
 //!
 //! Reasons are in `docs/design/026-ordered-map.md`.
 
@@ -56,7 +56,11 @@ pub mod torture;
 #[cfg(not(stillpoint_loom))]
 mod traits;
 mod walk;
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+mod with_rayon;
 
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+pub use with_rayon::ParRange;
 #[cfg(not(stillpoint_loom))]
 pub use {
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Range, Values},

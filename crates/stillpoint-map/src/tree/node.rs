@@ -22,7 +22,8 @@ use stillpoint_platform::{
 /// Separators of an inner node.
 pub const KEYS: usize = if cfg!(stillpoint_loom) { 2 } else { 31 };
 
-/// The beginning of each entry: all that nodes know of it.
+/// The beginning of each entry: all that nodes know of it. The lowest bit of its address is
+/// [`FROZEN`]'s.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head {
@@ -77,6 +78,12 @@ impl Gate {
         }
     }
 
+    /// Locks it until the result is dropped.
+    pub fn locked(&self) -> Locked<'_> {
+        self.lock();
+        Locked(self)
+    }
+
     pub fn unlock(&self) {
         // Release, pairs with `lock`: what this thread has done.
         self.lock.store(0, Ordering::Release);
@@ -104,6 +111,16 @@ impl Gate {
     }
 }
 
+/// A lock that is held.
+#[derive(Debug)]
+pub struct Locked<'t>(&'t Gate);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.unlock();
+    }
+}
+
 /// An entry and its key's hint, for a leaf that is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
@@ -126,6 +143,11 @@ pub struct Fence {
     /// An entry with that key, which may no longer be in the map; null if the hint tells the key.
     pub entry: *mut Head,
 }
+
+/// The bit of a slot's pointer that says: only the holder of the leaf's lock replaces this entry. An
+/// entry is replaced without the lock; what takes it out, or copies the leaf, freezes the slot before.
+/// It stays frozen if the copy is not published after all: then the next replacement takes the lock.
+const FROZEN: usize = 1;
 
 /// A node with entries. A slot is filled once, and its entry may be replaced.
 #[derive(Debug)]
@@ -180,6 +202,7 @@ impl Leaf {
     pub fn entry(&self, slot: usize) -> NonNull<Head> {
         // Acquire, pairs with `replace`: the entry is complete.
         let entry = self.entries[slot].load(Ordering::Acquire);
+        let entry = entry.map_addr(|address| address & !FROZEN);
         if cfg!(any(debug_assertions, stillpoint_loom)) {
             assert!(!entry.is_null(), "an order has a slot that is not filled");
         }
@@ -197,10 +220,47 @@ impl Leaf {
         self.set_order(self.order().with(at, slot));
     }
 
-    /// Replaces an entry. Under the lock.
-    pub fn replace(&self, slot: usize, entry: NonNull<Head>) {
-        // Release, pairs with `entry`: it is complete. A read-modify-write, as `fence_change` comes behind it.
-        self.entries[slot].swap(entry.as_ptr(), Ordering::Release);
+    /// Replaces an entry, also without the lock. Returns false if another one is there, or if the
+    /// slot is frozen.
+    #[inline]
+    pub fn replace(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        self.exchange(slot, old.as_ptr(), new)
+    }
+
+    /// The same, of a slot that is frozen or not. Under the lock, of a leaf that is alive.
+    pub fn replace_locked(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        self.exchange(slot, frozen(old), new) || self.exchange(slot, old.as_ptr(), new)
+    }
+
+    #[inline(always)]
+    fn exchange(&self, slot: usize, old: *mut Head, new: NonNull<Head>) -> bool {
+        // Release, pairs with `entry`: it is complete. `fence_change` comes behind it.
+        self.entries[slot]
+            .compare_exchange(old, new.as_ptr(), Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Freezes a slot that has this entry. Returns false if it has another one. Under the lock.
+    pub fn freeze(&self, slot: usize, entry: NonNull<Head>) -> bool {
+        let frozen = frozen(entry);
+        // Relaxed: of this and a replacement one comes first, and the other one fails.
+        match self.entries[slot].compare_exchange(
+            entry.as_ptr(),
+            frozen,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => true,
+            Err(seen) => seen == frozen,
+        }
+    }
+
+    /// Freezes all slots that have entries, before they are copied. Under the lock.
+    pub fn freeze_all(&self) {
+        for slot in self.order().slots() {
+            // Fails if another thread has replaced it just now.
+            while !self.freeze(slot, self.entry(slot)) {}
+        }
     }
 
     /// Takes an entry out; its slot is not used again. Under the lock.
@@ -208,7 +268,7 @@ impl Leaf {
         self.set_order(self.order().without(at));
     }
 
-    /// Its entries in order. Under the lock, or alone with it.
+    /// Its entries in order. Under the lock and frozen, or alone with it.
     pub fn items(&self) -> impl Iterator<Item = Item> + '_ {
         let item = |slot| Item {
             hint: self.hint(slot),
@@ -217,11 +277,15 @@ impl Leaf {
         self.order().slots().map(item)
     }
 
-    /// Whether its fence is the key of an entry that is in it no longer. Under the lock, or alone
-    /// with it.
+    /// Whether its fence is the key of an entry that is in it no longer. Under the lock and frozen,
+    /// or alone with it.
     pub fn has_old_fence(&self) -> bool {
         !self.lower.is_null() && !self.items().any(|item| item.entry.as_ptr() == self.lower)
     }
+}
+
+fn frozen(entry: NonNull<Head>) -> *mut Head {
+    entry.as_ptr().map_addr(|address| address | FROZEN)
 }
 
 /// A node with children. Its fences stay; a child may be replaced by another one of the same range.

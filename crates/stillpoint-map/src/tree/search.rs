@@ -91,14 +91,14 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
     ///
     /// `root` was found in a section of the tree's domain that lasts for `'t`.
     #[inline(always)]
-    pub unsafe fn descend<'t>(&mut self, root: Node) -> &'t Leaf {
+    pub unsafe fn descend<'t>(&mut self, root: Node) -> Shared<'t, Leaf> {
         let mut node = root;
         loop {
             // SAFETY: the caller's promise; children are found in the same section.
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => {
                     prefetch_leaf(&leaf);
-                    return leaf.get();
+                    return leaf;
                 }
                 Kind::Inner(inner) => node = inner.child(self.route(&inner)),
             }
@@ -240,6 +240,42 @@ impl<'t> Path<'t> {
         }
     }
 
+    /// The way to a leaf about halfway to another one, which is behind this one. `None` if there are
+    /// few leaves between them, or the ways have no node in which they part.
+    ///
+    /// # Safety
+    ///
+    /// As for `beside`, of both.
+    #[cfg(feature = "rayon")]
+    pub unsafe fn halfway_to(&self, other: &Self) -> Option<(Self, Shared<'t, Leaf>)> {
+        /// So few leaves are not worth a thread.
+        const FEW: usize = 8;
+        for level in 0..self.len.min(other.len) {
+            let (one, other) = (self.step(level), other.step(level));
+            if one.node.pointer() != other.node.pointer() {
+                return None;
+            }
+            if one.at == other.at {
+                continue;
+            }
+            let least = if level + 1 == self.len { FEW } else { 1 };
+            let apart = other
+                .at
+                .checked_sub(one.at)
+                .filter(|apart| *apart >= least)?;
+            let at = one.at + apart.div_ceil(2);
+            let mut path = Self {
+                len: level,
+                ..self.clone()
+            };
+            path.push(one.node, at);
+            // SAFETY: the caller's promise.
+            let leaf = unsafe { path.outermost(one.node.child(at), false) };
+            return Some((path, leaf));
+        }
+        None
+    }
+
     /// The leaf behind the one that it leads to, or before it, if they have the same parent.
     pub fn neighbour(&self, is_behind: bool) -> Option<&'t Leaf> {
         let Step { node, at } = self.step(self.len.checked_sub(1)?);
@@ -259,10 +295,9 @@ impl<'t> Path<'t> {
     }
 }
 
-/// Where an entry is, or would be: what a change needs.
-#[derive(Clone, Debug)]
+/// Where an entry is, or would be: what a change needs that replaces no node.
+#[derive(Clone, Copy, Debug)]
 pub struct Place<'t> {
-    pub path: Path<'t>,
     pub leaf: Shared<'t, Leaf>,
     pub order: Order,
     pub at: usize,

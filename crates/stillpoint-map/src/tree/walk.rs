@@ -51,13 +51,42 @@ impl<'g> Walk<'g> {
     }
 
     /// Has the front begin before that place.
-    pub fn begin_at(&mut self, place: &Place<'g>) {
-        self.front = Some(End::at(place));
+    pub fn begin_at(&mut self, path: Path<'g>, place: &Place<'g>) {
+        self.front = Some(End::at(path, place));
     }
 
     /// Has the back begin before that place.
-    pub fn end_at(&mut self, place: &Place<'g>) {
-        self.back = Some(End::at(place));
+    pub fn end_at(&mut self, path: Path<'g>, place: &Place<'g>) {
+        self.back = Some(End::at(path, place));
+    }
+
+    /// A place about the middle between the two ends: before the first entry of a leaf. `None` if they
+    /// are near each other, and where nodes have been replaced between the two were found.
+    #[cfg(feature = "rayon")]
+    pub fn middle(&mut self) -> Option<(Path<'g>, Place<'g>)> {
+        let tree = self.tree?;
+        let front = &*self
+            .front
+            .get_or_insert_with(|| End::outermost(tree, false));
+        let back = &*self.back.get_or_insert_with(|| End::outermost(tree, true));
+        // SAFETY: that of `Walk::of`.
+        let (path, leaf) = unsafe { front.path.halfway_to(&back.path) }?;
+        let place = Place {
+            leaf,
+            order: leaf.order(),
+            at: 0,
+            entry: None,
+            generation: 0,
+        };
+        Some((path, place))
+    }
+
+    /// Moves the back to the leaf of the entry that comes next from there.
+    #[cfg(feature = "rayon")]
+    pub fn settle_back(&mut self) {
+        if let Some(back) = &mut self.back {
+            while back.at == 0 && back.move_on(false).is_some() {}
+        }
     }
 
     /// The next entry from the front.
@@ -90,9 +119,9 @@ impl<'g> Walk<'g> {
 }
 
 impl<'g> End<'g> {
-    fn at(place: &Place<'g>) -> Self {
+    fn at(path: Path<'g>, place: &Place<'g>) -> Self {
         Self {
-            path: place.path.clone(),
+            path,
             leaf: place.leaf,
             order: place.order,
             at: place.at,
