@@ -11,7 +11,10 @@ use super::{
     spare::Spares,
     store::{At, Ordered, sought},
 };
-use crate::{slab::has_slots, store::Policy};
+use crate::{
+    slab::{Arena, has_slots},
+    store::Policy,
+};
 use std::{
     alloc::{Layout, handle_alloc_error},
     marker::PhantomData,
@@ -19,7 +22,10 @@ use std::{
     ops::ControlFlow,
     ptr::NonNull,
 };
-use stillpoint::{Domain, Section, internal};
+use stillpoint::{
+    Destructor, Domain, Section,
+    internal::{self, retire_in_place},
+};
 
 /// What an insert has done.
 #[derive(Debug)]
@@ -42,17 +48,36 @@ pub enum NotInserted<'g, K, V> {
 /// An entry that was not put in: to go on with, or, without memory, to break.
 type NotPut<K, V> = ControlFlow<NewEntry<K, V>, NewEntry<K, V>>;
 
+/// How nodes in slabs are freed.
+const LEAF: &Destructor = &Destructor::new(free_slot, size_of::<Leaf>());
+const INNER: &Destructor = &Destructor::new(free_slot, size_of::<Inner>());
+
+/// # Safety
+///
+/// The node is from an arena, and not used any more.
+unsafe fn free_slot(node: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { Arena::free(NonNull::new_unchecked(node)) };
+}
+
 /// Where nodes and keys of a domain's tree go.
 struct To<'d, K, V>(&'d Domain, PhantomData<fn(K, V)>);
 
 impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
     fn node(&self, node: Node) {
-        let (block, layout) = match node.pointer() {
-            Ok(leaf) => (leaf.cast(), Layout::new::<Leaf>()),
-            Err(inner) => (inner.cast(), Layout::new::<Inner>()),
+        let (block, layout, slot) = match node.pointer() {
+            Ok(leaf) => (leaf.cast::<u8>(), Layout::new::<Leaf>(), LEAF),
+            Err(inner) => (inner.cast(), Layout::new::<Inner>(), INNER),
         };
-        // SAFETY: allocated with that layout; no reader from now on finds it.
-        unsafe { self.0.retire_sized(block, layout) };
+        // SAFETY: found in a section that lasts. From an arena, or allocated with that layout; no reader
+        // from now on finds it.
+        unsafe {
+            if node.gate().is_in_slab() {
+                retire_in_place(self.0, block.as_ptr(), slot);
+            } else {
+                self.0.retire_sized(block, layout);
+            }
+        }
     }
 
     fn old_fence(&self, entry: NonNull<Head>) {
@@ -162,7 +187,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 Err(Refused::Changed | Refused::Full) => return Err(ControlFlow::Continue(new)),
                 Err(Refused::TooDeep) => return Err(ControlFlow::Break(new)),
                 Err(Refused::Spares { leaves, inners }) => {
-                    while !spares.provide(leaves, inners) {
+                    while !spares.provide(leaves, inners, tree.node_arenas()) {
                         if std::mem::replace(&mut has_flushed, true) {
                             return Err(ControlFlow::Break(new));
                         }

@@ -22,7 +22,8 @@
 
 use super::{
     core::{Reclaim, Tree},
-    node::{Fence, Gate, Head, Inner, Item, KEYS, Leaf, Node},
+    gate::Gate,
+    node::{Fence, Head, Inner, Item, KEYS, Leaf, Node},
     order::SLOTS,
     search::{DEPTH, Path, Place},
     spare::Spares,

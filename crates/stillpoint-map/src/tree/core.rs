@@ -1,8 +1,11 @@
 //! A tree without the types of its entries, and without their drops.
 
 use super::{
-    node::{Fence, Gate, Head, Inner, Kind, Leaf, Node, Shared, room},
+    gate::Gate,
+    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node, Shared, room},
+    order::SLOTS,
     search::{Path, Place, Sought},
+    spare::Arenas,
 };
 use crate::{count::Count, slab::Arena};
 use std::{
@@ -23,7 +26,7 @@ pub trait Reclaim {
     fn old_fence(&self, entry: NonNull<Head>);
 }
 
-/// From so many entries on they lie in slabs, and their number is in many places.
+/// From so many entries on they lie in slabs, as new leaves do, and their number is in many places.
 const MANY: usize = if cfg!(miri) { 64 } else { 1024 };
 
 /// A tree.
@@ -35,8 +38,10 @@ pub struct Tree {
     /// Whether hints tell keys, so that fences have no entries.
     pub(super) hints_tell_keys: bool,
     pub count: Count,
-    /// Where entries lie, once there are many; null before.
+    /// Where entries lie, once there are many, and where nodes do; null before.
     arena: AtomicPtr<Arena>,
+    leaves: AtomicPtr<Arena>,
+    inners: AtomicPtr<Arena>,
 }
 
 impl Tree {
@@ -51,6 +56,8 @@ impl Tree {
             hints_tell_keys,
             count: Count::new(),
             arena: AtomicPtr::new(ptr::null_mut()),
+            leaves: AtomicPtr::new(ptr::null_mut()),
+            inners: AtomicPtr::new(ptr::null_mut()),
         })
     }
 
@@ -166,12 +173,35 @@ impl Tree {
     /// few, and without memory.
     #[inline]
     pub fn arena(&self, entry: Layout) -> Option<&Arena> {
-        // Acquire, pairs with `make_arena`: it is complete.
-        let arena = NonNull::new(self.arena.load(Ordering::Acquire));
+        self.arena_of(&self.arena, |entries| Arena::new(entry, entries))
+    }
+
+    /// Where new nodes are to lie: likewise.
+    pub fn node_arenas(&self) -> Arenas<'_> {
+        Arenas {
+            leaves: self.arena_of(&self.leaves, |entries| {
+                Arena::for_nodes(Layout::new::<Leaf>(), entries / SLOTS)
+            }),
+            inners: self.arena_of(&self.inners, |entries| {
+                Arena::for_nodes(Layout::new::<Inner>(), entries / SLOTS / KEYS)
+            }),
+        }
+    }
+
+    #[inline]
+    fn arena_of<'t>(
+        &'t self,
+        place: &'t AtomicPtr<Arena>,
+        make: impl FnOnce(usize) -> Option<NonNull<Arena>>,
+    ) -> Option<&'t Arena> {
+        // Acquire, pairs with `publish_arena`: it is complete.
+        let arena = NonNull::new(place.load(Ordering::Acquire));
         match arena {
-            // SAFETY: it is there until `close_arena`.
+            // SAFETY: it is there until `close_arenas`.
             Some(arena) => Some(unsafe { arena.as_ref() }),
-            None if self.count.is_spread_out() => self.make_arena(entry),
+            None if self.count.is_spread_out() => {
+                Self::publish_arena(place, make(self.count.get())?)
+            }
             None => {
                 if self.count.get() >= MANY {
                     self.count.spread_out();
@@ -182,10 +212,9 @@ impl Tree {
     }
 
     #[cold]
-    fn make_arena(&self, entry: Layout) -> Option<&Arena> {
-        let made = Arena::new(entry, self.count.get())?;
-        // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
-        let set = self.arena.compare_exchange(
+    fn publish_arena(place: &AtomicPtr<Arena>, made: NonNull<Arena>) -> Option<&Arena> {
+        // Release, pairs with `arena_of`: it is complete. Acquire: so is the faster thread's.
+        let set = place.compare_exchange(
             ptr::null_mut(),
             made.as_ptr(),
             Ordering::AcqRel,
@@ -199,20 +228,22 @@ impl Tree {
                 NonNull::new(faster)?
             }
         };
-        // SAFETY: it is there until `close_arena`.
+        // SAFETY: it is there until `close_arenas`.
         Some(unsafe { arena.as_ref() })
     }
 
-    /// Ends the arena, when its last slot is free.
+    /// Ends the arenas, each when its last slot is free.
     ///
     /// # Safety
     ///
     /// No other thread uses the tree; nor does the caller any more.
-    pub unsafe fn close_arena(&self) {
-        let arena = self.arena.swap(ptr::null_mut(), Ordering::Relaxed);
-        if let Some(arena) = NonNull::new(arena) {
-            // SAFETY: the caller's promise.
-            unsafe { Arena::close(arena) };
+    pub unsafe fn close_arenas(&self) {
+        for place in [&self.arena, &self.leaves, &self.inners] {
+            let arena = place.swap(ptr::null_mut(), Ordering::Relaxed);
+            if let Some(arena) = NonNull::new(arena) {
+                // SAFETY: the caller's promise.
+                unsafe { Arena::close(arena) };
+            }
         }
     }
 

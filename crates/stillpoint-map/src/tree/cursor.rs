@@ -68,6 +68,11 @@ impl<'g, K, V> Cursor<'g, K, V> {
         }
     }
 
+    /// Has memory read that is needed if more than an entry or two are visited.
+    pub fn read_ahead(&mut self) {
+        self.walk.read_ahead();
+    }
+
     /// Has it end at that place: behind the entry there, or before it.
     pub fn end_at(&mut self, (path, mut place): (Path<'g>, Place<'g>), is_behind: bool) {
         place.at += usize::from(is_behind);

@@ -44,7 +44,7 @@ impl Tree {
                 return;
             };
             // What is merged, and its parent.
-            if !spares.provide(1, 2) {
+            if !spares.provide(1, 2, self.node_arenas()) {
                 return;
             }
             if generation != fork::process().generation() {

@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `order` | a leaf's word: its entries, in order |
-//! | `node` | leaves, inner nodes, their locks |
+//! | `gate` | a node's lock, and whether it is dead |
+//! | `node` | leaves and inner nodes |
 //! | `search` | the way from the root to a key |
 //! | `spare` | memory for nodes |
 //! | `core` | a tree without types |
@@ -30,6 +31,7 @@ mod cursor;
 mod edit;
 #[cfg(not(stillpoint_loom))]
 mod entry;
+mod gate;
 #[cfg(not(stillpoint_loom))]
 mod hint;
 #[cfg(not(stillpoint_loom))]

@@ -1,12 +1,16 @@
-//! Nodes: leaves, inner nodes, and what both have, a lock and whether they are dead.
+//! Nodes: leaves and inner nodes.
 //!
 //! A node's range of keys never changes, from its first publication to the last reader that has it.
 //! What would change a range replaces the nodes by others, and they are dead then. So a thread that
 //! has found a node may go on there, whatever others do, and finds what was in the range when the
 //! node died, at the least.
 
-use super::order::{Order, SLOTS};
-use crate::backoff::Backoff;
+use super::{
+    gate::Gate,
+    order::{Order, SLOTS},
+    search::Hints,
+};
+use crate::{memory::prefetch, slab::Arena};
 use std::{
     alloc::Layout,
     marker::PhantomData,
@@ -14,9 +18,8 @@ use std::{
     ptr::{self, NonNull},
 };
 use stillpoint_platform::{
-    fork,
     memory::try_alloc,
-    sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
+    sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
 /// Separators of an inner node.
@@ -29,96 +32,6 @@ pub const KEYS: usize = if cfg!(stillpoint_loom) { 2 } else { 31 };
 pub struct Head {
     /// Where its memory is from, and which parts of it have been dropped.
     pub state: std::sync::atomic::AtomicU32,
-}
-
-/// Which process holds a lock: not 0.
-fn mine() -> u32 {
-    1 + (fork::process().generation() % u64::from(u32::MAX)) as u32
-}
-
-/// A node's lock, and what is only changed under it.
-#[derive(Debug)]
-pub struct Gate {
-    /// 0, or the process of the thread that holds it: one that a fork has removed is known by that.
-    lock: AtomicU32,
-    /// Whether the node is dead, and how many slots of a leaf have been used.
-    state: AtomicU32,
-}
-
-const DEAD: u32 = 1 << 31;
-
-impl Gate {
-    pub fn new(used: usize) -> Self {
-        Self {
-            lock: AtomicU32::new(0),
-            state: AtomicU32::new(used as u32),
-        }
-    }
-
-    /// Locks it. A thread locks nodes below before those above, and left ones before right ones.
-    ///
-    /// A holder that a fork has removed has published its change, or none of it: what it has not
-    /// marked as dead is not found from the root, and threads that have found it before the fork
-    /// look again ([`super::change`]).
-    pub fn lock(&self) {
-        let mine = mine();
-        let mut backoff = Backoff::new();
-        let mut seen = 0;
-        while let Err(holder) =
-            // Acquire, pairs with `unlock`: what the last holder has done.
-            self.lock
-                    .compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed)
-        {
-            if holder == mine {
-                backoff.wait();
-                seen = 0;
-            } else {
-                seen = holder;
-            }
-        }
-    }
-
-    /// Locks it until the result is dropped.
-    pub fn locked(&self) -> Locked<'_> {
-        self.lock();
-        Locked(self)
-    }
-
-    pub fn unlock(&self) {
-        // Release, pairs with `lock`: what this thread has done.
-        self.lock.store(0, Ordering::Release);
-    }
-
-    /// Whether the node has been replaced. Under the lock.
-    pub fn is_dead(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & DEAD != 0
-    }
-
-    /// Under the lock.
-    pub fn kill(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state | DEAD, Ordering::Relaxed);
-    }
-
-    /// How many slots have been used. Under the lock.
-    pub fn used(&self) -> usize {
-        (self.state.load(Ordering::Relaxed) & !DEAD) as usize
-    }
-
-    fn use_another(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state + 1, Ordering::Relaxed);
-    }
-}
-
-/// A lock that is held.
-#[derive(Debug)]
-pub struct Locked<'t>(&'t Gate);
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        self.0.unlock();
-    }
 }
 
 /// An entry and its key's hint, for a leaf that is made.
@@ -323,6 +236,18 @@ impl Inner {
         self.len
     }
 
+    /// Has the lines read that are read on the way through the node, at once and not one after the
+    /// other.
+    #[inline(always)]
+    pub fn prefetch(&self, hints: Hints) {
+        if hints == Hints::Nothing {
+            prefetch_all(&self.entries);
+        } else {
+            prefetch_all(&self.hints);
+        }
+        prefetch_all(&self.children);
+    }
+
     #[inline(always)]
     pub fn hints(&self) -> &[u64] {
         &self.hints[..self.len]
@@ -348,6 +273,15 @@ impl Inner {
     pub fn set_child(&self, at: usize, child: Node) {
         // Release, pairs with `child`: it is complete.
         self.children[at].store(child.0, Ordering::Release);
+    }
+}
+
+/// All lines of it.
+#[inline(always)]
+pub fn prefetch_all<T>(what: &T) {
+    let start = ptr::from_ref(what).cast::<u8>();
+    for line in 0..size_of::<T>().div_ceil(64) {
+        prefetch(start.wrapping_add(64 * line));
     }
 }
 
@@ -470,10 +404,12 @@ impl Node {
     ///
     /// No other thread uses it, nor does the caller any more.
     pub unsafe fn free(self) {
-        // SAFETY: from `room`, which allocates as a box does; the caller's promise.
+        // SAFETY: from an arena, or from `room`, which allocates as a box does; the caller's promise.
         unsafe {
             match self.pointer() {
+                Ok(leaf) if (*leaf.as_ptr()).gate.is_in_slab() => Arena::free(leaf.cast()),
                 Ok(leaf) => drop(Box::from_raw(leaf.as_ptr())),
+                Err(inner) if (*inner.as_ptr()).gate.is_in_slab() => Arena::free(inner.cast()),
                 Err(inner) => drop(Box::from_raw(inner.as_ptr())),
             }
         }

@@ -105,7 +105,7 @@ unsafe fn end<K, V>(tree: NonNull<Tree>) -> Option<Box<dyn Any + Send>> {
     unsafe {
         let tree = Box::from_raw(tree.as_ptr());
         tree.free_nodes(end_fence);
-        tree.close_arena();
+        tree.close_arenas();
     }
     panicked
 }

@@ -1,10 +1,9 @@
 //! The way from the root to a key.
 
 use super::{
-    node::{Fence, Head, Inner, Kind, Leaf, Node, Shared},
+    node::{Fence, Head, Inner, Kind, Leaf, Node, Shared, prefetch_all},
     order::Order,
 };
-use crate::memory::prefetch;
 use std::{cmp::Ordering as Is, ptr::NonNull};
 
 /// What hints tell of a key.
@@ -97,10 +96,13 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
             // SAFETY: the caller's promise; children are found in the same section.
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => {
-                    prefetch_leaf(&leaf);
+                    prefetch_all(leaf.get());
                     return leaf;
                 }
-                Kind::Inner(inner) => node = inner.child(self.route(&inner)),
+                Kind::Inner(inner) => {
+                    inner.prefetch(self.hints);
+                    node = inner.child(self.route(&inner));
+                }
             }
         }
     }
@@ -117,6 +119,7 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => return leaf,
                 Kind::Inner(inner) => {
+                    inner.prefetch(self.hints);
                     let at = self.route(&inner);
                     path.push(inner, at);
                     node = inner.child(at);
@@ -140,15 +143,6 @@ fn below(count: usize, is_below: impl Fn(usize) -> bool) -> usize {
         size -= half;
     }
     base + usize::from(is_below(base))
-}
-
-/// All of a leaf, whose lines are then read at once and not one after the other.
-#[inline(always)]
-pub fn prefetch_leaf(leaf: &Leaf) {
-    let start = std::ptr::from_ref(leaf).cast::<u8>();
-    for line in 0..size_of::<Leaf>() / 64 {
-        prefetch(start.wrapping_add(64 * line));
-    }
 }
 
 /// Inner nodes between the root and a leaf, at most: a root is divided when it has all its children,
@@ -276,13 +270,13 @@ impl<'t> Path<'t> {
         None
     }
 
-    /// The leaf behind the one that it leads to, or before it, if they have the same parent.
-    pub fn neighbour(&self, is_behind: bool) -> Option<&'t Leaf> {
+    /// The leaf so many behind the one that it leads to, or before it, if they have the same parent.
+    pub fn neighbour(&self, is_behind: bool, distance: usize) -> Option<&'t Leaf> {
         let Step { node, at } = self.step(self.len.checked_sub(1)?);
         let at = if is_behind {
-            at + 1
+            at + distance
         } else {
-            at.checked_sub(1)?
+            at.checked_sub(distance)?
         };
         if at > node.len() {
             return None;
@@ -303,6 +297,6 @@ pub struct Place<'t> {
     pub at: usize,
     /// The entry, if it is there.
     pub entry: Option<NonNull<Head>>,
-    /// The process's generation at the time: see [`super::node::Gate::lock`].
+    /// The process's generation at the time: see [`super::gate::Gate::lock`].
     pub generation: u64,
 }

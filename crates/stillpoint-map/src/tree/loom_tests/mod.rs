@@ -11,7 +11,7 @@ use super::{
     merge::FEW,
     node::{Fence, Head, Item, Kind, Leaf, Node, Shared, room},
     search::{Hints, Place, Sought},
-    spare::Spares,
+    spare::{Arenas, Spares},
     walk::Walk,
 };
 use std::{
@@ -213,7 +213,7 @@ impl World {
             };
             match inserted {
                 Err(Refused::Spares { leaves, inners }) => {
-                    assert!(spares.provide(leaves, inners));
+                    assert!(spares.provide(leaves, inners, Arenas::default()));
                 }
                 inserted => return inserted,
             }
