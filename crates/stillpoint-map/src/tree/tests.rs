@@ -112,18 +112,18 @@ fn a_queue_keeps_no_nodes() {
 
 /// Nodes of a large map lie in slabs, and those of a small one in boxes.
 #[test]
+#[cfg_attr(miri, ignore = "it takes minutes there")]
 fn nodes_of_a_large_map_lie_in_slabs() {
-    let many = if cfg!(miri) { 500 } else { MANY };
     let map = BTreeMap::new();
     (0..32).for_each(|key| _ = map.pin().insert(key, key));
     assert_eq!(nodes(&map).in_slabs, 0);
-    (0..many).for_each(|key| _ = map.pin().insert(key, key));
+    (0..MANY).for_each(|key| _ = map.pin().insert(key, key));
     let nodes = nodes(&map);
     let all = nodes.leaves + nodes.inners;
     assert!(nodes.in_slabs * 3 > all * 2, "{nodes:?}");
     assert!(nodes.inners > 1, "{nodes:?}");
     map.pin().retain(|key, _| key % 16 == 0);
-    assert!(map.into_keys().eq((0..many).step_by(16)));
+    assert!(map.into_keys().eq((0..MANY).step_by(16)));
 }
 
 /// The first leaf; in a section.
@@ -140,6 +140,7 @@ fn first_leaf<K, V>(map: &BTreeMap<K, V>) -> Shared<'_, Leaf> {
 
 /// A thread that has a leaf locked stops none that changes others, or replaces entries of that one.
 #[test]
+#[cfg_attr(miri, ignore = "it takes minutes there")]
 fn changes_of_other_leaves_do_not_wait() {
     let map: BTreeMap<u32, u32> = (0..200).map(|key| (key * 2, key)).collect();
     let _section = map.guard();
