@@ -26,8 +26,12 @@ pub trait Reclaim {
     fn old_fence(&self, entry: NonNull<Head>);
 }
 
-/// From so many entries on they lie in slabs, as new leaves do, and their number is in many places.
+/// From so many entries on they lie in slabs, and their number is in many places.
 const MANY: usize = if cfg!(miri) { 64 } else { 1024 };
+
+/// From so many entries on new nodes lie in slabs, too. Two arenas more take a page or two each, and
+/// one for each thread; and pages of fewer nodes are looked up fast.
+const MANY_FOR_NODES: usize = if cfg!(miri) { MANY } else { 16 * MANY };
 
 /// A tree.
 #[derive(Debug)]
@@ -178,6 +182,11 @@ impl Tree {
 
     /// Where new nodes are to lie: likewise.
     pub fn node_arenas(&self) -> Arenas<'_> {
+        // Relaxed: null or not; `arena_of` looks again.
+        let has_some = !self.leaves.load(Ordering::Relaxed).is_null();
+        if !has_some && self.count.get() < MANY_FOR_NODES {
+            return Arenas::default();
+        }
         Arenas {
             leaves: self.arena_of(&self.leaves, |entries| {
                 Arena::for_nodes(Layout::new::<Leaf>(), entries / SLOTS)

@@ -91,7 +91,7 @@ use stillpoint::{Domain, Guard, Section};
 /// | [`update`](Self::update), and an insert that replaces | a slot for the entry, and one compare-and-exchange; waits for the lock of the leaf where that is being replaced |
 /// | [`remove`](Self::remove) | the lock of one leaf, and a retire; a leaf that has become small is merged with a neighbour, with the locks of both and of the nodes above that are replaced, and allocations of these, without which it stays small |
 /// | iteration | reads leaves in order, entries where they lie; no allocation |
-/// | memory | 8 bytes an entry beside key and value, and 256 bytes for each leaf: 18 bytes an entry where keys come in order, 24 to 36 else. From about a thousand entries on, entries and nodes lie in slabs, of which each processor has some of 32 KiB |
+/// | memory | 8 bytes an entry beside key and value, and 256 bytes for each leaf: 18 bytes an entry where keys come in order, 24 to 36 else. From about a thousand entries on these lie in slabs, and from sixteen thousand on nodes do: each processor has one or two of 32 KiB, of which it takes the pages that it uses |
 ///
 /// What was replaced counts against the [budget](Domain::set_budget) of the map's domain until it is
 /// freed.

@@ -276,7 +276,7 @@ impl Inner {
     }
 }
 
-/// All lines of it.
+/// All lines of it; but perhaps the last one, if it does not begin a line.
 #[inline(always)]
 pub fn prefetch_all<T>(what: &T) {
     let start = ptr::from_ref(what).cast::<u8>();
