@@ -54,9 +54,9 @@
 //!
 //! None is on by default.
 //!
-//! * `serde`: `Serialize` and `Deserialize` for maps and sets, but for [`BTreeMap`].
-//! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
-//!   its section, but for [`BTreeMap`].
+//! * `serde`: `Serialize` and `Deserialize` for maps and sets.
+//! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map, a set or a
+//!   [`BTreeMap`]'s range in its section.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
@@ -135,6 +135,7 @@ pub use equivalent::Equivalent;
 #[cfg_attr(docsrs, doc(cfg(feature = "rayon")))]
 pub use {
     copy::CopyParIter,
+    tree::ParRange as BTreeParRange,
     with_rayon::{ParIter, ParValues},
 };
 #[cfg(not(stillpoint_loom))]

@@ -47,7 +47,7 @@ use crate::{
 };
 use crossbeam_utils::CachePadded;
 use list::{Gone, List, Request};
-use region::{Owned, Pushed, Pushing, RUNS, Region};
+use region::{Owned, Pushed, Pushing, RUN, RUNS, Region};
 use run::{GRAIN, Link};
 use std::{
     alloc::Layout,
@@ -63,6 +63,9 @@ use stripe::Stripe;
 
 /// Larger entries are boxes: a run would have too few.
 const LARGEST: usize = 512;
+
+/// A tree's nodes may be larger: what is lost of a run costs less than to look their pages up.
+const LARGEST_NODE: usize = 1024;
 
 /// Stripes that a thread tries.
 const TRIES: usize = 2;
@@ -105,10 +108,12 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 /// The bytes of a slot for entries of this layout; `None` if they are boxes.
-const fn slot_size(entry: Layout) -> Option<usize> {
+const fn slot_size(entry: Layout, largest: usize) -> Option<usize> {
     let grain = most(entry.align(), GRAIN);
     let size = most(entry.size(), size_of::<Link>()).next_multiple_of(grain);
-    if size > LARGEST || entry.align() > align_of::<Region>() {
+    // The first run of a region has at least one.
+    let fits = size <= largest && size <= RUN - size_of::<Region>();
+    if !fits || entry.align() > align_of::<Region>() {
         return None;
     }
     Some(size)
@@ -121,14 +126,22 @@ const fn most(one: usize, other: usize) -> usize {
 
 /// Whether entries of this layout may lie in slabs.
 pub const fn has_slots(entry: Layout) -> bool {
-    slot_size(entry).is_some()
+    slot_size(entry, LARGEST).is_some()
 }
 
 impl Arena {
     /// Makes one for entries of this layout, of which there will be so many. `None` without memory,
     /// or if such entries are boxes.
     pub fn new(entry: Layout, entries: usize) -> Option<NonNull<Self>> {
-        let size = slot_size(entry)?;
+        Self::of_slots(slot_size(entry, LARGEST)?, entries)
+    }
+
+    /// Makes one for the nodes of a tree, which may be larger than entries.
+    pub fn for_nodes(node: Layout, nodes: usize) -> Option<NonNull<Self>> {
+        Self::of_slots(slot_size(node, LARGEST_NODE)?, nodes)
+    }
+
+    fn of_slots(size: usize, entries: usize) -> Option<NonNull<Self>> {
         let count = cpu::count().next_power_of_two().min(MOST_STRIPES);
         let stripes = fallible::try_several(count, CachePadded::<Stripe>::default)?;
         // SAFETY: not of size 0.

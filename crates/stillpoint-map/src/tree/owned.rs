@@ -106,7 +106,7 @@ unsafe fn end<K, V>(tree: NonNull<Tree>) -> Option<Box<dyn Any + Send>> {
         let tree = Box::from_raw(tree.as_ptr());
         tree.count.end_shown();
         tree.free_nodes(end_fence);
-        tree.close_arena();
+        tree.close_arenas();
     }
     panicked
 }

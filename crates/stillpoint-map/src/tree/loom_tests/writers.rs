@@ -186,6 +186,31 @@ fn loom_tree_replace_while_a_leaf_is_divided() {
     });
 }
 
+/// A thread freezes a leaf for a copy that it then does not publish: entries are replaced all the same,
+/// and taken out.
+#[test]
+fn loom_tree_replace_in_a_leaf_that_stays_frozen() {
+    model(|| {
+        let world = World::new(&[1, 2], &[1]);
+        both(
+            &world,
+            |world| {
+                assert!(world.complete_and_replace(2, 101));
+                assert!(world.remove(2));
+            },
+            |world| {
+                // SAFETY: the model keeps nodes.
+                let Kind::Leaf(leaf) = (unsafe { world.tree.root().kind() }) else {
+                    unreachable!("two entries");
+                };
+                let _locked = leaf.get().gate.locked();
+                leaf.freeze_all();
+            },
+        );
+        assert_eq!(world.keys(false), [101]);
+    });
+}
+
 /// Two threads replace an entry, or one does and the other takes it out: each takes out another entry.
 #[test]
 fn loom_tree_replace_what_another_thread_takes() {
