@@ -62,6 +62,8 @@ pub struct Fence {
 /// It stays frozen if the copy is not published after all: then the next replacement takes the lock.
 const FROZEN: usize = 1;
 
+const _: () = assert!(align_of::<Head>() > FROZEN);
+
 /// A node with entries. A slot is filled once, and its entry may be replaced.
 #[derive(Debug)]
 #[repr(C, align(64))]

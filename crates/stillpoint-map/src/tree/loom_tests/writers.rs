@@ -254,6 +254,41 @@ fn loom_tree_a_fence_goes_while_its_leaf_is_merged() {
     }
 }
 
+/// An entry is replaced in the first of two leaves that another thread merges, or in the second.
+#[test]
+fn loom_tree_replace_while_leaves_are_merged() {
+    for (index, left) in [(4, [101, 4]), (5, [1, 101])] {
+        model(move || {
+            let world = World::new(&[1, 2, 3, 4], &[1, 4]);
+            world.remove(2);
+            both(
+                &world,
+                move |world| assert!(world.complete_and_replace(index, 101)),
+                |world| assert!(world.remove(3)),
+            );
+            assert_eq!(world.keys(false), left);
+        });
+    }
+}
+
+/// An entry is replaced twice in a leaf that another thread divides: that thread finds another entry
+/// than it is about to freeze, and freezes this one.
+#[test]
+fn loom_tree_replace_twice_while_a_leaf_is_divided() {
+    model(|| {
+        let world = World::new(&[1, 2, 4], &[3, 2, 2]);
+        both(
+            &world,
+            |world| {
+                assert!(world.complete_and_replace(4, 102));
+                assert!(world.complete_and_replace(5, 202));
+            },
+            |world| assert!(world.insert(3)),
+        );
+        assert_eq!(world.keys(false), [1, 202, 3, 4]);
+    });
+}
+
 /// Two threads take the last entries of neighbours out, and both merge.
 #[test]
 fn loom_tree_two_merges() {
