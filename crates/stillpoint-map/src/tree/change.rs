@@ -237,6 +237,10 @@ impl Tree {
         if !is_alive || !Self::is_unchanged(place) || leaf.gate.used() < SLOTS {
             return Err(Refused::Changed);
         }
+        if !spares.has_leaves() {
+            // Before slots are frozen for a copy that cannot be made.
+            return Err(Self::too_few(path));
+        }
         leaf.freeze_all();
         let mut items = [item; SLOTS + 1];
         let old = place.order.len();

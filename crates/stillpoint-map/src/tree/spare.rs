@@ -97,6 +97,11 @@ impl Spares {
             && fill(&mut self.inners[..inners.min(MOST)], arenas.inners)
     }
 
+    /// Whether there is room for leaves.
+    pub fn has_leaves(&self) -> bool {
+        self.leaves[0].is_some()
+    }
+
     /// Makes a leaf; `None` if there is no room.
     pub fn leaf(&mut self, leaf: Leaf) -> Option<NonNull<Leaf>> {
         let room = (*self.leaves.get(self.used.0)?)?;

@@ -2,8 +2,10 @@
 
 use super::{World, both, model, room};
 use crate::tree::{
+    change::Refused,
     core::Reclaim,
-    node::{Kind, Leaf, Node},
+    node::{Item, Kind, Leaf, Node},
+    spare::Spares,
 };
 use std::ptr;
 use stillpoint_platform::{model::thread, sync::Arc};
@@ -286,6 +288,31 @@ fn loom_tree_replace_twice_while_a_leaf_is_divided() {
             |world| assert!(world.insert(3)),
         );
         assert_eq!(world.keys(false), [1, 202, 3, 4]);
+    });
+}
+
+/// A copy that is refused because there is no room for it freezes nothing.
+#[test]
+fn loom_tree_a_copy_without_room_freezes_nothing() {
+    model(|| {
+        let world = World::new(&[1, 2, 4], &[3, 2]);
+        let mut spares = Spares::new();
+        let item = Item {
+            hint: 0,
+            entry: world.entries[3].head(),
+        };
+        // SAFETY: the model keeps nodes and entries.
+        let refused = unsafe {
+            let (path, place) = world.tree.locate_by(&mut World::sought(3));
+            world
+                .tree
+                .insert_in_copy(&path, &place, item, &mut spares, &*world)
+        };
+        assert!(matches!(refused, Err(Refused::Spares { .. })));
+        let place = world.locate(2);
+        let (old, new) = (place.entry.unwrap(), world.entries[4].head());
+        let slot = place.order.slot(place.at);
+        assert!(place.leaf.replace(slot, old, new), "with nothing locked");
     });
 }
 
