@@ -181,12 +181,12 @@ mod tests {
     fn shown(name: &str) -> Vec<Thing> {
         use std::fs;
         let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
-        let paths = open.map(|entry| entry.expect("it is one").path());
+        let mut paths = open.map(|entry| entry.expect("it is one").path());
         let is_page = |path: &std::path::PathBuf| {
             let to = fs::read_link(path);
             to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
         };
-        let page = paths.filter(is_page).next().expect("it is published");
+        let page = paths.find(is_page).expect("it is published");
         let page = read::read(&fs::File::open(page).expect("our own")).expect("it is one");
         let is_it = |thing: &Thing| thing.kind == "cache" && thing.name.starts_with(name);
         page.things.into_iter().filter(is_it).collect()
