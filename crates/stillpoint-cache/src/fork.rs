@@ -223,4 +223,58 @@ mod tests {
         drop((tenant, below, others));
         assert_eq!(shown("lost").len(), 2);
     }
+
+    /// Its clone is where a thread forks, while another one changes the cache.
+    struct Forks(Option<Box<dyn Fn() + Send + Sync>>);
+
+    impl Clone for Forks {
+        fn clone(&self) -> Self {
+            self.0.iter().for_each(|fork| fork());
+            Self(None)
+        }
+    }
+
+    /// What an insert has claimed is out of the map before its listener's clones run: the child would
+    /// link it again, and the insert, which goes on there, retires it.
+    #[test]
+    fn a_child_of_a_clone_links_nothing_that_the_insert_has_claimed() {
+        for weight in [2, 4] {
+            let cache: Cache<u64, Forks> = Cache::builder()
+                .max_bytes(3)
+                .weigher(move |&key, forks: &Forks| {
+                    let is_second = key == 0 && forks.0.is_none();
+                    if is_second { weight } else { 1 }
+                })
+                .eviction_listener(|_: &u64, _: &Forks, _| {})
+                .build();
+            let arc = std::sync::Arc::downgrade(cache.arc());
+            let fork = move || {
+                let inner = arc.upgrade().expect("in use");
+                std::mem::forget(inner.shared.lock());
+                // SAFETY: no other thread uses the cache.
+                unsafe { inner.shared.reset_in_child() };
+                drop(inner.lock(&inner.store.read_lock()));
+            };
+            cache.insert(0, Forks(Some(Box::new(fork))));
+            (1..3).for_each(|key| cache.insert(key, Forks(None)));
+            cache.insert(0, Forks(None));
+            let there = cache.iter().count() as u64;
+            assert_eq!((cache.entry_count(), there), (2, 2), "{weight}");
+        }
+    }
+
+    /// It finds its own entry in the map, and links it with all others.
+    #[test]
+    fn the_first_insert_of_such_a_child_makes_room_once() {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_bytes(11)
+            .weigher(|_, &weight| weight)
+            .build();
+        (0..5).for_each(|key| cache.insert(key, 1));
+        std::mem::forget(cache.inner().shared.lock());
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+        cache.insert(5, 6);
+        assert_eq!((cache.entry_count(), cache.weighted_bytes()), (6, 11));
+    }
 }
