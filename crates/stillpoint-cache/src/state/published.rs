@@ -55,7 +55,7 @@ static CACHE: Kind = Kind {
     ],
 };
 
-/// Hits of a stripe from one copy to the next: see [`Handle::count`].
+/// Hits of a stripe's owner, or of the others, from one copy to the next: see [`Handle::count`].
 const HITS: u64 = 64;
 
 /// A view as the statistics page calls it: the cache's name, and behind it those of the tenants down
@@ -106,7 +106,8 @@ impl Handle {
     }
 
     /// Something has happened that is counted without a lock. The thread copies what its stripe has,
-    /// but of hits only now and then: the page lacks up to 63 of a stripe, until a miss.
+    /// but of hits only now and then: the page lacks up to 63 of a stripe's owner and 63 of the others,
+    /// until a miss.
     #[inline(always)]
     pub fn count(&self, event: Event, times: u64) {
         let (stripe, counted) = self.counters.add(event, times);
