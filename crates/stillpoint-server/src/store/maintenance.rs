@@ -62,12 +62,19 @@ impl Signal {
         self.wake.notify_one();
     }
 
-    /// A tenant was flushed or deleted, and is not queued yet. Returns false without memory, and
-    /// where the thread has ended.
+    /// A tenant was flushed or deleted. Returns false without memory, and where the thread has
+    /// ended.
     pub fn sweep(&self, tenant: &Arc<TenantState>) -> bool {
         let mut asked = lock(&self.asked);
-        let is_room = !asked.stop && asked.sweep.try_reserve(1).is_ok();
+        if asked.stop {
+            return false;
+        }
+        if tenant.is_queued.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_room = asked.sweep.try_reserve(1).is_ok();
         if is_room {
+            tenant.is_queued.store(true, Ordering::Relaxed);
             asked.sweep.push(Arc::clone(tenant));
             self.wake.notify_one();
         }
@@ -81,6 +88,10 @@ impl Signal {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || asked.is_something() {
                 let stop = asked.stop;
+                // Before they are looked at: what is flushed from here on is asked for again.
+                for tenant in &asked.sweep {
+                    tenant.is_queued.store(false, Ordering::Relaxed);
+                }
                 return mem::replace(
                     &mut *asked,
                     Asked {
@@ -224,9 +235,6 @@ fn lower(store: &Arc<Inner>, pace: bool) -> bool {
 
 /// Frees what a tenant had that was flushed or deleted; of the latter, nothing is left.
 fn sweep_asked(state: &Arc<TenantState>) {
-    // Before it is looked at: what is flushed from here on is asked for again. Acquire, pairs with
-    // `sweep_soon`: what was flushed or deleted before that is seen.
-    state.is_queued.swap(false, Ordering::Acquire);
     match state.owner.deleted.load(Ordering::Relaxed) {
         true => remove(state),
         false => sweep(state),

@@ -330,7 +330,8 @@ pub struct TenantState {
     flush_at: AtomicU32,
     /// Held while it is flushed.
     flushing: Mutex<()>,
-    /// Whether the background thread has been asked to sweep it, and has not begun.
+    /// Whether the background thread has been asked to sweep it, and has not begun. Under the lock
+    /// of the signal that asks.
     pub is_queued: AtomicBool,
 }
 
@@ -361,18 +362,7 @@ impl TenantState {
     /// Has the background thread free what was flushed. Returns whether it will.
     pub fn sweep_soon(self: &Arc<Self>) -> bool {
         let shared = &self.owner.shared;
-        if !shared.config.has_thread() {
-            return false;
-        }
-        // Release, pairs with `sweep_asked`: a thread that clears it sees what was flushed.
-        if self.is_queued.swap(true, Ordering::Release) {
-            return true;
-        }
-        let is_asked = shared.signal.sweep(self);
-        if !is_asked {
-            self.is_queued.store(false, Ordering::Relaxed);
-        }
-        is_asked
+        shared.config.has_thread() && shared.signal.sweep(self)
     }
 
     /// Begins another key space. What was in the old one is freed later: see `maintenance.rs`.

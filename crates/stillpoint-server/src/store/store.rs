@@ -214,8 +214,8 @@ impl Store {
     }
 
     /// As [`Store::set_limit`], but leaves what has to go to the background thread, which takes some
-    /// tenths of a second and much of no processor for it: for a thread that serves others. Without
-    /// that thread, this call does it.
+    /// tenths of a second for it and rests in between: for a thread that serves others. Without that
+    /// thread, this call does it.
     pub fn request_limit(&self, bytes: u64) {
         let lowered = bytes < self.limit();
         if !self.config().has_thread() {

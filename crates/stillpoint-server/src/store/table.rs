@@ -118,8 +118,13 @@ impl Space {
 
     /// What is charged for the index and comes back once readers have left.
     pub fn table_excess(&self) -> u64 {
-        let charged = sum(&lock(&self.table_charges.held));
-        charged.saturating_sub(self.index.bytes_released())
+        self.table_charged()
+            .saturating_sub(self.index.bytes_released())
+    }
+
+    /// What is charged for the index.
+    pub fn table_charged(&self) -> u64 {
+        sum(&lock(&self.table_charges.held))
     }
 
     /// Joins some buckets. Returns whether there is more to do.

@@ -103,7 +103,12 @@ impl Index {
     }
 
     fn bytes_with(&self, used: u64) -> u64 {
-        pages_of(used) + self.lines.load(Ordering::Relaxed) * LINE
+        pages_of(used) + self.bytes_of_lines()
+    }
+
+    /// What the lines behind its buckets take.
+    pub fn bytes_of_lines(&self) -> u64 {
+        self.lines.load(Ordering::Relaxed) * LINE
     }
 
     /// Another thread that changes the number of buckets does it for all.

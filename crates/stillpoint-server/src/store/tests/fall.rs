@@ -1,7 +1,7 @@
 //! Limits that fall: what goes for it, what does not, and on which thread.
 
 use super::*;
-use crate::store::{Limits, OnEvict, StoreStatistics};
+use crate::store::{Limits, OnEvict, StoreStatistics, fall::Ceiling};
 use std::{
     sync::{
         Barrier, Mutex,
@@ -157,6 +157,92 @@ fn the_background_lowers_a_limit() {
     assert!(!by.is_empty() && !by.contains(&thread::current().id()));
 }
 
+/// What holds neither rises with the usage nor stays below what is asked for.
+#[test]
+fn what_holds_is_between_the_usage_and_what_was_asked_for() {
+    let config = Config {
+        clock: Clock::Manual(ManualClock::new()),
+        ..Config::default()
+    };
+    let ceiling = Ceiling::none();
+    // Asked for, used, and what holds then.
+    for (asked, usage, holds) in [
+        (1000, 500, 1000),
+        (100, 500, 500),
+        (100, 600, 500),
+        (50, 300, 300),
+        (400, 300, 400),
+        (200, 300, 300),
+        (200, 200, 200),
+        (0, 100, 100),
+        (0, 0, 0),
+        (150, 300, 150),
+    ] {
+        ceiling.ask(asked);
+        assert_eq!(ceiling.follow(usage, false, &config), holds);
+        assert_eq!(ceiling.is_falling(), holds > asked);
+    }
+}
+
+/// Limits of several tenants and of the store, that are changed again while they fall, and a tenant
+/// that goes meanwhile: each comes down, and nothing stays of the tenant.
+#[test]
+fn limits_fall_together() {
+    let config = Config {
+        limit: LIMIT,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
+    let max = |max| Limits {
+        max,
+        ..Limits::default()
+    };
+    for _ in 0..if cfg!(miri) { 1 } else { 3 } {
+        for number in 0..LIMIT / 256 {
+            for tenant in &tenants {
+                set(tenant, &number.to_le_bytes(), b"v").unwrap();
+            }
+        }
+        store.request_limit(LIMIT / 2);
+        for (part, tenant) in [16, 32, 64].into_iter().zip(&tenants) {
+            tenant.request_limits(max(LIMIT / part));
+        }
+        tenants[0].request_limits(max(LIMIT));
+        store.request_limit(LIMIT / 4);
+        tenants[0].request_limits(max(LIMIT / 16));
+        for (part, tenant) in [16, 32, 64].into_iter().zip(&tenants) {
+            while tenant.statistics().segment_bytes > LIMIT / part {
+                thread::yield_now();
+            }
+            tenant.request_limits(max(u64::MAX));
+        }
+        store.request_limit(LIMIT);
+        // Of one that goes while its limit falls, nothing stays; nor of one that was swept before.
+        for swept in [0, 2] {
+            let other = store.create_tenant("d").unwrap();
+            let left = || other.memory().usage() > 0;
+            // Segments that are open go without a sweep.
+            let fill = || (0..1000u32).all(|n| set(&other, &n.to_le_bytes(), b"v").is_ok());
+            for _ in 0..swept {
+                assert!(fill());
+                other.flush_all(0);
+                while left() {
+                    thread::yield_now();
+                }
+            }
+            assert!(fill());
+            if swept == 0 {
+                other.request_limits(max(0));
+            }
+            store.delete_tenant("d").unwrap();
+            while left() {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
 /// A limit that falls is no reason to refuse, whatever the thread that lowers it.
 #[test]
 fn small_items_are_stored_while_limits_fall() {
@@ -183,7 +269,7 @@ fn small_items_are_stored_while_limits_fall() {
                 })
             })
             .collect();
-        for round in 0..if cfg!(miri) { 2 } else { 20 } {
+        for round in 0..if cfg!(miri) { 2 } else { 6 } {
             while store.statistics().segment_bytes < LIMIT / 2
                 && writers.iter().all(|writer| !writer.is_finished())
             {
