@@ -83,6 +83,7 @@ impl ForkReset for Shared {
             self.generation.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the caller's promise; no user code runs under this lock.
             unsafe { self.state.reinit(State::lost()) };
+            self.root.show_lost(self.max.load(Ordering::Relaxed));
         }
     }
 }
@@ -107,6 +108,8 @@ mod tests {
         node::{Id, Meta, NEVER, Node},
     };
     use stillpoint_platform::fork::ForkReset;
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
+    use stillpoint_platform::stats::read::{self, Thing};
 
     #[test]
     #[cfg_attr(miri, ignore = "a minute and a half")]
@@ -171,5 +174,107 @@ mod tests {
         assert_eq!((cache.entry_count(), cache.get(&1)), (3, Some(10)));
         cache.insert(1, 11);
         assert_eq!((cache.entry_count(), cache.get(&1)), (3, Some(11)));
+    }
+
+    /// The lines of caches in this process's page whose names begin so.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
+    fn shown(name: &str) -> Vec<Thing> {
+        use std::fs;
+        let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
+        let mut paths = open.map(|entry| entry.expect("it is one").path());
+        let is_page = |path: &std::path::PathBuf| {
+            let to = fs::read_link(path);
+            to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
+        };
+        let page = paths.find(is_page).expect("it is published");
+        let page = read::read(&fs::File::open(page).expect("our own")).expect("it is one");
+        let is_it = |thing: &Thing| thing.kind == "cache" && thing.name.starts_with(name);
+        page.things.into_iter().filter(is_it).collect()
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
+    fn lost_tenants_are_not_shown_any_more() {
+        stillpoint::publish_statistics().expect("the system has memory files");
+        let build = |name| {
+            Cache::<u64, u64>::builder()
+                .max_bytes(100)
+                .name(name)
+                .build()
+        };
+        let (lost, other) = (build("lost"), build("other lost"));
+        let (tenant, others) = (lost.tenant("tenant"), other.tenant("tenant"));
+        let below = tenant.tenant("below");
+        assert_eq!(lost.get(&1), None);
+        assert_eq!(shown("lost").len(), 3);
+        std::mem::forget(lost.inner().shared.lock());
+        // SAFETY: no other thread uses the cache.
+        unsafe { lost.inner().shared.reset_in_child() };
+        let [root] = &*shown("lost") else {
+            panic!("{:?}", shown("lost"))
+        };
+        assert_eq!(root.number_of("capacity_bytes"), 100);
+        assert_eq!(root.number_of("misses"), 1);
+        assert_eq!(shown("other lost").len(), 2);
+        // What is made from now on is shown.
+        let again = lost.tenant("again");
+        again.set_max(10);
+        assert_eq!(shown("lost/again")[0].number_of("capacity_bytes"), 10);
+        drop((tenant, below, others));
+        assert_eq!(shown("lost").len(), 2);
+    }
+
+    /// Its clone is where a thread forks, while another one changes the cache.
+    struct Forks(Option<Box<dyn Fn() + Send + Sync>>);
+
+    impl Clone for Forks {
+        fn clone(&self) -> Self {
+            self.0.iter().for_each(|fork| fork());
+            Self(None)
+        }
+    }
+
+    /// What an insert has claimed is out of the map before its listener's clones run: the child would
+    /// link it again, and the insert, which goes on there, retires it.
+    #[test]
+    fn a_child_of_a_clone_links_nothing_that_the_insert_has_claimed() {
+        for weight in [2, 4] {
+            let cache: Cache<u64, Forks> = Cache::builder()
+                .max_bytes(3)
+                .weigher(move |&key, forks: &Forks| {
+                    let is_second = key == 0 && forks.0.is_none();
+                    if is_second { weight } else { 1 }
+                })
+                .eviction_listener(|_: &u64, _: &Forks, _| {})
+                .build();
+            let arc = std::sync::Arc::downgrade(cache.arc());
+            let fork = move || {
+                let inner = arc.upgrade().expect("in use");
+                std::mem::forget(inner.shared.lock());
+                // SAFETY: no other thread uses the cache.
+                unsafe { inner.shared.reset_in_child() };
+                drop(inner.lock(&inner.store.read_lock()));
+            };
+            cache.insert(0, Forks(Some(Box::new(fork))));
+            (1..3).for_each(|key| cache.insert(key, Forks(None)));
+            cache.insert(0, Forks(None));
+            let there = cache.iter().count() as u64;
+            assert_eq!((cache.entry_count(), there), (2, 2), "{weight}");
+        }
+    }
+
+    /// It finds its own entry in the map, and links it with all others.
+    #[test]
+    fn the_first_insert_of_such_a_child_makes_room_once() {
+        let cache: Cache<u64, u64> = Cache::builder()
+            .max_bytes(11)
+            .weigher(|_, &weight| weight)
+            .build();
+        (0..5).for_each(|key| cache.insert(key, 1));
+        std::mem::forget(cache.inner().shared.lock());
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+        cache.insert(5, 6);
+        assert_eq!((cache.entry_count(), cache.weighted_bytes()), (6, 11));
     }
 }

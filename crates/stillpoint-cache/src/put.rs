@@ -5,7 +5,7 @@ use crate::{
     cache::Cache,
     cause::{Cause, InsertError},
     listener::Notes,
-    node::{Id, LONGEST, Meta, NEVER, Node},
+    node::{Id, LONGEST, Meta, NEVER, Node, Stage},
     state::{Claimed, Room},
     statistics::Event,
 };
@@ -210,13 +210,18 @@ where
                 standing = heir.standing;
                 (is_linked, has_claimed) = (heir.is_linked, heir.has_claimed);
             }
-            let made = if is_linked {
-                Ok(Room::Made)
-            } else {
-                state
-                    .make_room(&mut locked, number, weight, &mut claimed)
-                    .map_err(|no_room| state.refusal(no_room, weight))
+            let wanted = match locked.of(id).stage {
+                Stage::New => Some(weight),
+                // The child of a fork has linked it, with all that it has found in the map.
+                Stage::Linked if !is_linked => Some(0),
+                // In the old one's place; or taken out meanwhile.
+                Stage::Linked | Stage::Claimed => None,
             };
+            let made = wanted.map_or(Ok(Room::Made), |wanted| {
+                state
+                    .make_room(&mut locked, number, wanted, &mut claimed)
+                    .map_err(|no_room| state.refusal(no_room, weight))
+            });
             match &made {
                 Ok(Room::Made) if is_linked => {}
                 Ok(Room::Made) => state.link(&mut locked, id, number, expires, standing),
@@ -229,12 +234,10 @@ where
             let timers = state.has_timers();
             let visit = inner.next_visit(&state, expires);
             drop(state);
-            if let Some((old, cause)) = old.take() {
+            let old = old.take();
+            if let Some((old, _)) = old {
                 // SAFETY: this thread has taken it out, and no queue has it from now on.
                 unsafe { inner.store.retire_swapped(old, owned(old)) };
-                if has_claimed {
-                    notes.add(old, cause);
-                }
             }
             if let Some(at) = visit {
                 inner.ask_for_visit(at);
@@ -244,6 +247,10 @@ where
                 self.remove_from_map(new, guard);
             }
             self.take_out(&mut claimed, Cause::Evicted, guard, notes);
+            // Its clone is user code, too.
+            if let Some((old, cause)) = old.filter(|_| has_claimed) {
+                notes.add(old, cause);
+            }
             match made {
                 Ok(Room::Made) => {
                     if timers {
@@ -302,5 +309,29 @@ where
     ) -> bool {
         let (mut state, mut locked) = self.inner().lock(guard);
         state.claim(&mut locked, Id::of(entry), Some(cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_is_removed_before_it_is_linked_evicts_nothing() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(3).weigher(|_, _| 1).build();
+        (0..3).for_each(|key| cache.insert(key, key));
+        let store = &cache.inner().store;
+        let guard = store.read_lock();
+        let (key, weight) = (9, 2);
+        let meta = Meta::new(weight, 0, NEVER, NEVER, false);
+        let new = store.new_entry(cache.hash(&key), key, Node { value: 9, meta }, &guard);
+        let Ok(published) = cache.publish(new, Over::Any, &guard) else {
+            panic!("nothing is in its place");
+        };
+        assert!(cache.invalidate(&key));
+        let mut notes = cache.inner().notes();
+        let linked = cache.link(published, weight, NEVER, &guard, &mut notes);
+        assert!(linked.is_ok());
+        assert_eq!((cache.entry_count(), cache.weighted_bytes()), (3, 3));
     }
 }

@@ -211,6 +211,11 @@ impl State {
         if let Some(&number) = self.names.get(&key) {
             return Arc::clone(&self.tenant(number).handle);
         }
+        if self.tenants.len() == 1 {
+            // Nothing was compared so far: what the root has earned in all its time is not to count
+            // as if that were now.
+            self.tenant_mut(ROOT).policy.take_passed();
+        }
         let number = self.free.pop().unwrap_or_else(|| {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")

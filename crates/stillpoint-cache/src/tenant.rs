@@ -25,19 +25,38 @@ pub struct Handle {
 /// What the statistics page calls a view.
 #[derive(Debug)]
 pub struct Identity {
-    /// Unique among all views of all caches.
+    /// Unique among all views of all caches. The high half says which cache it is.
     pub number: u64,
     /// The cache's name, of the root alone; it may be empty.
     pub name: Box<str>,
 }
 
+/// The bits of [`Identity::number`] that tell the views of a cache apart.
+const VIEW_BITS: u32 = 32;
+
 impl Identity {
-    fn new(name: &str) -> Self {
+    /// That of a view below `parent`, or of a whole cache.
+    fn new(name: &str, parent: Option<&Self>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = match parent {
+            Some(parent) => parent.cache() << VIEW_BITS | next & ((1 << VIEW_BITS) - 1),
+            None => next << VIEW_BITS,
+        };
         Self {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            number,
             name: name.into(),
         }
+    }
+
+    /// The cache's number.
+    pub fn cache(&self) -> u64 {
+        self.number >> VIEW_BITS
+    }
+
+    /// Whether that is the number of another view of the same cache.
+    pub fn is_beside(&self, number: u64) -> bool {
+        number != self.number && number >> VIEW_BITS == self.cache()
     }
 }
 
@@ -62,10 +81,10 @@ impl Handle {
             number,
             of,
             name,
+            identity: Identity::new(cache, parent.as_deref().map(|parent| &parent.identity)),
             parent,
             counters: Counters::default(),
             deleted: AtomicBool::new(false),
-            identity: Identity::new(cache),
             published: Published::new(),
         })
     }

@@ -221,6 +221,35 @@ fn a_neighbour_that_loops_takes_nothing_that_is_used() {
     }
 }
 
+/// The whole cache has been used for long before it has a tenant, and is only scanned after that.
+#[test]
+#[cfg_attr(miri, ignore = "long")]
+fn what_the_cache_has_earned_without_tenants_does_not_keep_memory_from_the_first_one() {
+    const ALL: u64 = 1000;
+    let cache = weighed(ALL);
+    let (mut random, mut hits) = (1_u64, 0);
+    let mut request = |view: &Weighed, space, keys| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let key = (space, random % keys);
+        let found = view.get(&key).is_some();
+        if !found {
+            view.insert(key, 1);
+        }
+        found
+    };
+    for _ in 0..300 * ALL {
+        request(&cache, 0, 2 * ALL);
+    }
+    let (tenant, rounds) = (cache.tenant("tenant"), 6 * ALL);
+    for _ in 0..rounds {
+        request(&cache, 1, u64::MAX);
+        hits += u64::from(request(&tenant, 2, ALL / 2));
+    }
+    assert!(hits > rounds / 2, "{hits} of {rounds}");
+}
+
 #[test]
 fn what_is_above_high_goes_first() {
     let cache = weighed(1000);

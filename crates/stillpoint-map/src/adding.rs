@@ -29,6 +29,27 @@ impl Core {
         entry: NonNull<Head>,
         hash: u64,
         reclaim: &impl Reclaim,
+        is_same: impl FnMut(NonNull<Head>) -> bool,
+    ) -> Added {
+        // SAFETY: the caller's promises.
+        unsafe {
+            if self.table().add_at_once(entry, hash) {
+                self.note_added();
+                return Added::Done;
+            }
+            self.add_after_looking(entry, hash, reclaim, is_same)
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As for `add_unless`.
+    #[inline(never)]
+    unsafe fn add_after_looking(
+        &self,
+        entry: NonNull<Head>,
+        hash: u64,
+        reclaim: &impl Reclaim,
         mut is_same: impl FnMut(NonNull<Head>) -> bool,
     ) -> Added {
         loop {

@@ -20,7 +20,9 @@
 //! Under the lock: an insert gives an empty slot the tag, and then the entry; an update replaces
 //! the entry; a removal empties the slot, and then takes the tag away. So a slot without a tag is
 //! empty, and the store of the slot is where each of the three takes effect: a reader that still
-//! has a tag from an earlier entry sees no new entry before others can. No user code runs and
+//! has a tag from an earlier entry sees no new entry before others can. Where the bucket is all of
+//! its chain, the exchange that takes the lock also sets the tag ([`Bucket::add_at_once`]), and the
+//! store that gives it back takes the tag away ([`Bucket::remove_at_once`]). No user code runs and
 //! nothing is allocated meanwhile, so a lock is held for nanoseconds, unless the thread is
 //! preempted.
 //!
@@ -110,6 +112,56 @@ impl Bucket {
                 None
             }
         }
+    }
+
+    /// Puts an entry in, if it is plain that none with its tag is in the chain, and this has an empty
+    /// slot. Returns false if nothing was done.
+    #[inline]
+    pub fn add_at_once(&self, entry: Slot, tag: u8) -> bool {
+        let word = self.word();
+        if !word.is_plain() || !word.with_tag(tag).is_empty() {
+            return false;
+        }
+        let Some(slot) = word.free() else {
+            return false;
+        };
+        // With the tag: a word that has not changed says that there is still none.
+        let locked = word.locked().with(slot, tag);
+        // Acquire, pairs with `set_word`: the slot is empty. A reader that sees the tag finds it so, or
+        // with the entry: what the last thread has released goes on with a read-modify-write.
+        let won = self.word.compare_exchange(
+            word.bits(),
+            locked.bits(),
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        if won.is_ok() {
+            self.set_slot(slot, entry);
+            self.set_word(locked.unlocked());
+        }
+        won.is_ok()
+    }
+
+    /// Takes an entry out, if it is in this bucket, which is all of its chain. Returns whether there is
+    /// none left; `None` if nothing was done.
+    #[inline]
+    pub fn remove_at_once(&self, entry: NonNull<Head>, tag: u8) -> Option<bool> {
+        let word = self.word();
+        if !word.is_plain() {
+            return None;
+        }
+        let is_in = |slot: &usize| self.slot(*slot).entry_alone() == Some(entry);
+        let slot = word.with_tag(tag).find(is_in)?;
+        let locked = self.lock(word)?;
+        // Another thread may have replaced it, which does not show in the word.
+        if !is_in(&slot) {
+            return None;
+        }
+        mem::forget(locked);
+        self.set_slot(slot, Slot::NONE);
+        let word = word.without(slot);
+        self.set_word(word);
+        Some(word.is_empty())
     }
 
     #[inline(always)]

@@ -123,7 +123,10 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     fn new_entry(&self, key: K, value: V, guard: &impl Section) -> NewEntry<K, V> {
         // Before `Hash` runs, and anything is allocated.
         self.store.check(guard);
-        self.store.new_entry(self.hash(&key), key, value, guard)
+        let hash = self.hash(&key);
+        // While it is on its way, the entry is made.
+        self.store.fetch(hash, guard);
+        self.store.new_entry(hash, key, value, guard)
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.

@@ -1,9 +1,10 @@
 //! The current table of a map, when it moves to another one, and who moves it.
 //!
-//! A table grows to twice its size when there are more than 6½ entries for each of its buckets of
-//! seven, and shrinks to half when there is less than one. That is looked at where it shows: when an
-//! insert finds its bucket full, and when a removal leaves one empty. A table to whose chains
-//! inserts and removals have added many buckets moves to another one of its size, without them.
+//! A table grows to twice its size when there are more than five entries for each of its buckets of
+//! seven: with six and a half, one look-up in seven was of an entry behind a link. It shrinks to half
+//! when there is less than one. That is looked at where it shows: when an insert finds its bucket full,
+//! and when a removal leaves one empty. A table to whose chains inserts and removals have added many
+//! buckets moves to another one of its size, without them.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
 //! does so, too, in slices, one after each grace period: so a map that is not touched any more also
@@ -14,6 +15,7 @@ use crate::{
     count::Count,
     driving::Driving,
     resize::{self, Move, Progress},
+    shown::Figure,
     slab::Arena,
     slot::{Head, Slot},
     table::{FEWEST_BITS, Header, MOST_BITS, Table},
@@ -45,7 +47,7 @@ pub const FEW_LINKS: u64 = 16;
 
 /// How many entries a table of so many bits has before it grows.
 pub fn capacity(bits: u32) -> usize {
-    (1 << bits) * 13 / 2
+    (1 << bits) * 5
 }
 
 /// The fewest bits for so many entries.
@@ -75,7 +77,7 @@ pub enum Inserted {
 pub struct Core {
     table: AtomicPtr<Header>,
     /// Where entries lie, once there are many; null before.
-    arena: AtomicPtr<Arena>,
+    pub(crate) arena: AtomicPtr<Arena>,
     pub count: Count,
     /// The bits of the smallest table that it may shrink to.
     floor: AtomicU32,
@@ -161,7 +163,12 @@ impl Core {
             }
         };
         // SAFETY: it is there until `close_arena`.
-        Some(unsafe { arena.as_ref() })
+        let arena = unsafe { arena.as_ref() };
+        // Not before: what a slower thread has made has no memory, and would show that.
+        if let Some(shown) = self.count.shown() {
+            arena.show(shown);
+        }
+        Some(arena)
     }
 
     /// Ends the arena, when its last slot is free.
@@ -230,8 +237,7 @@ impl Core {
                 return Inserted::NoMemory;
             }
         };
-        self.count.add(1);
-        fence_change();
+        self.note_added();
         if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {
             self.consider_growing(table);
         }
@@ -269,6 +275,21 @@ impl Core {
     pub unsafe fn remove(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
         // SAFETY: the caller's promises.
         let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
+        if let Some(empty) = table.remove_at_once(entry, hash) {
+            self.note_removed(table, hash, empty);
+            return true;
+        }
+        // SAFETY: the same.
+        unsafe { self.remove_after_waiting(entry, reclaim) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `remove`.
+    #[inline(never)]
+    unsafe fn remove_after_waiting(&self, entry: NonNull<Head>, reclaim: &impl Reclaim) -> bool {
+        // SAFETY: the caller's promises.
+        let (table, hash) = unsafe { (self.table(), entry.as_ref().hash) };
         let (table, mut locked) = table.lock(hash);
         let Some(place) = place_of(&locked, entry, hash) else {
             return false;
@@ -276,14 +297,27 @@ impl Core {
         locked.clear(place);
         let empty = locked.is_home_empty();
         drop(locked);
+        self.note_removed(table, hash, empty);
+        // SAFETY: the caller's promise.
+        unsafe { self.help(reclaim) };
+        true
+    }
+
+    /// An entry has been put in.
+    #[inline]
+    pub fn note_added(&self) {
+        self.count.add(1);
+        fence_change();
+    }
+
+    /// An entry with that hash has been taken out; its home has no other if it is `empty`.
+    #[inline]
+    fn note_removed(&self, table: Table<'_>, hash: u64, empty: bool) {
         self.count.add(1_u64.wrapping_neg());
         fence_change();
         if empty && is_looked_at(table.bits(), hash) {
             self.consider_shrinking(table);
         }
-        // SAFETY: the caller's promise.
-        unsafe { self.help(reclaim) };
-        true
     }
 
     #[cold]
@@ -315,7 +349,13 @@ impl Core {
         }
         let Some(next) = Table::new(bits) else { return };
         self.spread_out(bits);
+        // Before another thread can end the move.
+        self.count.add_shown(Figure::Tables, next.bytes());
+        self.count.add_shown(Figure::Moving, 1);
         if !table.set_next(next) {
+            self.count
+                .add_shown(Figure::Tables, next.bytes().wrapping_neg());
+            self.count.add_shown(Figure::Moving, 1_u64.wrapping_neg());
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { next.free_memory() };
         }
@@ -414,6 +454,8 @@ impl Core {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
+            self.count
+                .show_move(from.bytes(), capacity(from.bits()), capacity(to.bits()));
             reclaim.table(from);
             if to.bits() < self.floor.load(Ordering::Relaxed) {
                 self.start_move(to, to.bits() + 1);

@@ -43,7 +43,7 @@ impl Shared {
     /// From [`try_new`](Self::try_new), and not ended; inside a section of the map's domain, which is
     /// this one.
     #[inline]
-    pub unsafe fn queue_driver(this: NonNull<Self>, domain: &Domain) {
+    pub unsafe fn queue_driver<'d>(this: NonNull<Self>, domain: impl FnOnce() -> &'d Domain) {
         // SAFETY: the caller's promise.
         if unsafe { this.as_ref().core.wants_driver() } {
             // SAFETY: of an `Arc` that the map owns.
@@ -51,7 +51,7 @@ impl Shared {
                 Arc::increment_strong_count(this.as_ptr().cast_const());
                 Arc::from_raw(this.as_ptr().cast_const())
             };
-            drive_later(domain, shared);
+            drive_later(domain(), shared);
         }
     }
 
@@ -66,6 +66,7 @@ impl Shared {
         // again.
         unsafe {
             let shared = Arc::from_raw(this.as_ptr().cast_const());
+            shared.core.count.end_shown();
             shared.core.free_tables();
             shared.core.close_arena();
             drop((*shared.domain.get()).take());

@@ -37,8 +37,8 @@
 //! [`CopyMap`] is for small keys and values without destructors: its entries lie in the table, so a
 //! look-up reads one place of memory instead of two, and returns a copy.
 //!
-//! [`BTreeMap`] keeps any keys that are [`Ord`] in order: ranges, the first and the last entry, iterators
-//! in both directions. Its look-ups and iterations take no lock, and never begin again.
+//! [`BTreeMap`] keeps any keys that are [`Ord`] in order: ranges, the first and the last entry,
+//! iterators in both directions. Its look-ups and iterations take no lock, and never begin again.
 //!
 //! # When not to use it
 //!
@@ -54,21 +54,21 @@
 //!
 //! None is on by default.
 //!
-//! * `serde`: `Serialize` and `Deserialize` for maps and sets, but for [`BTreeMap`].
-//! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map or a set in
-//!   its section, but for [`BTreeMap`].
+//! * `serde`: `Serialize` and `Deserialize` for maps and sets.
+//! * `rayon`: `FromParallelIterator`, `ParallelExtend`, and parallel iteration of a map, a set or a
+//!   [`BTreeMap`]'s range in its section.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
-// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where
-// many entries lie), `bucket` (a chain, its
-// readers and its lock), `table`, `memory`, `resize` (moving one table to another), `count`,
-// `driving` (the service thread's part of that), `core` (a map without types), `adding` (an insert
-// that compares keys), `chain` and `walk` (entries one after the other). The interface: `store`
-// (with the entries' types), on it `map` with `make`, `change` and `traits`, `pinned`, `iter`, `set`
-// and `pinned_set`; and `nodes`, for C. `tree` has the ordered map. Imports
-// lead from the later ones to the earlier ones. Models are about the machine. `copy` has the map of
-// copies, from its buckets to its interface.
+// The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where many entries
+// lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `resize` (moving one table
+// to another), `count`, `shown` (what the statistics page has of a map with a name), `driving` (the
+// service thread's part of moving), `core` (a map without types), `adding` (an insert that compares
+// keys), `chain` and `walk` (entries one after the other). The interface: `store` (with the
+// entries' types), on it `map` with `make`, `change` and `traits`, `pinned`, `iter`, `set` and
+// `pinned_set`; and `nodes`, for C. `tree` has the ordered map. Imports lead from the later ones to
+// the earlier ones. Models are about the machine. `copy` has the map of copies, from its buckets to
+// its interface.
 
 mod adding;
 mod backoff;
@@ -98,6 +98,8 @@ mod memory;
 #[cfg(doctest)]
 mod misuse;
 #[cfg(not(stillpoint_loom))]
+mod naming;
+#[cfg(not(stillpoint_loom))]
 mod nodes;
 #[cfg(not(stillpoint_loom))]
 mod outcome;
@@ -112,6 +114,7 @@ mod reclaim;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
+mod shown;
 mod slab;
 mod slot;
 #[cfg(not(stillpoint_loom))]
@@ -132,6 +135,7 @@ pub use equivalent::Equivalent;
 #[cfg_attr(docsrs, doc(cfg(feature = "rayon")))]
 pub use {
     copy::CopyParIter,
+    tree::ParRange as BTreeParRange,
     with_rayon::{ParIter, ParValues},
 };
 #[cfg(not(stillpoint_loom))]
@@ -180,8 +184,8 @@ pub mod internal {
     pub use crate::slab::memory::{Memory as Region, REGION};
 }
 
-/// For the torture program and tests alone: maps whose entries do not wait for readers, or that refuse
-/// what they have no memory for.
+/// For the torture program and tests alone: maps whose entries do not wait for readers, or that
+/// refuse what they have no memory for.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod torture {

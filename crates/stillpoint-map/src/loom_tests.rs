@@ -16,6 +16,8 @@ use stillpoint_platform::{
     sync::{Arc, UnsafeCell},
 };
 
+mod at_once;
+
 enum NoWait {}
 // SAFETY: broken on purpose; the model's memory outlives its readers.
 unsafe impl Policy for NoWait {
@@ -362,27 +364,51 @@ fn loom_a_link_before_its_bucket_is_caught() {
     });
 }
 
+/// How a walk goes: `fold` has a way of its own.
+#[derive(Clone, Copy)]
+enum By {
+    Fold,
+    Next,
+}
+
 /// A walk over a chain that becomes longer visits what stays once.
-#[test]
-fn loom_walk_and_extend() {
-    model(|| {
+fn walk_and_extend(by: By) {
+    model(move || {
         let world = full();
         let core = Arc::new(ManuallyDrop::new(Core::of(world.table, 1)));
         let walked = Arc::clone(&core);
         both(
             &world,
-            move |_| assert_visits_once(&walked, SLOTS),
+            move |_| assert_visits_once(&walked, SLOTS, by),
             |world| world.insert(SLOTS),
         );
     });
 }
 
+#[test]
+fn loom_walk_and_extend() {
+    walk_and_extend(By::Fold);
+}
+
+#[test]
+fn loom_walk_by_steps_and_extend() {
+    walk_and_extend(By::Next);
+}
+
 /// Each of the first entries, whose values are their numbers, is visited once.
-fn assert_visits_once(core: &Core, entries: usize) {
+fn assert_visits_once(core: &Core, entries: usize, by: By) {
     // SAFETY: the model keeps tables and entries.
-    let walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
+    let mut walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
     let mut visits = [0; 2 * SLOTS];
-    walk.for_each(|head| visits[read(head) as usize] += 1);
+    let mut visit = |head| visits[read(head) as usize] += 1;
+    match by {
+        By::Fold => walk.for_each(visit),
+        By::Next => {
+            while let Some(head) = walk.next() {
+                visit(head);
+            }
+        }
+    }
     assert!(
         visits[..entries].iter().all(|visits| *visits == 1),
         "{visits:?}"
@@ -439,7 +465,7 @@ fn loom_find_while_a_unit_shrinks() {
     find_while_moving(2, 1);
 }
 
-fn walk_while_moving(bits: u32, to: u32) {
+fn walk_while_moving(bits: u32, to: u32, by: By) {
     model(move || {
         let world = halves(bits);
         let to_move = world.start_move(to);
@@ -447,7 +473,7 @@ fn walk_while_moving(bits: u32, to: u32) {
         let walked = Arc::clone(&core);
         both(
             &world,
-            move |_| assert_visits_once(&walked, 2),
+            move |_| assert_visits_once(&walked, 2, by),
             |_| assert_eq!(move_all(to_move), Progress::Finished),
         );
     });
@@ -455,12 +481,14 @@ fn walk_while_moving(bits: u32, to: u32) {
 
 #[test]
 fn loom_walk_while_a_unit_grows() {
-    walk_while_moving(1, 2);
+    walk_while_moving(1, 2, By::Fold);
+    walk_while_moving(1, 2, By::Next);
 }
 
 #[test]
 fn loom_walk_while_a_unit_shrinks() {
-    walk_while_moving(2, 1);
+    walk_while_moving(2, 1, By::Fold);
+    walk_while_moving(2, 1, By::Next);
 }
 
 /// The old bucket says that it has moved before the new ones are filled.

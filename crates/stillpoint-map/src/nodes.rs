@@ -76,7 +76,7 @@ impl Nodes {
     }
 
     #[inline(always)]
-    fn core(&self) -> &Core {
+    pub(crate) fn core(&self) -> &Core {
         // SAFETY: `Shared::try_new`'s, which this owns.
         unsafe { &self.0.as_ref().core }
     }
@@ -93,7 +93,7 @@ impl Nodes {
 
     #[inline]
     fn to(&self) -> To<'_> {
-        To(self.domain())
+        To(Some(self.domain()))
     }
 
     /// How many nodes there are; exact while no thread changes the map.
@@ -198,7 +198,7 @@ impl Nodes {
     #[inline]
     unsafe fn queue_driver(&self) {
         // SAFETY: the one that this owns; the caller's promise.
-        unsafe { Shared::queue_driver(self.0, self.domain()) };
+        unsafe { Shared::queue_driver(self.0, || self.domain()) };
     }
 
     /// Puts a node in, whatever is there.

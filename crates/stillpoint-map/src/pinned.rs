@@ -1,6 +1,7 @@
 //! A map together with a section.
 
 use crate::{
+    entry::Found,
     iter::{Iter, Keys, Values},
     map::HashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
@@ -27,8 +28,11 @@ pub struct HashMapRef<'m, K, V, S, G = Guard<'m>> {
 }
 
 impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
+    /// # Safety
+    ///
+    /// The guard is of the map's domain, and inside a section of it.
     #[inline(always)]
-    pub(crate) fn new(map: &'m HashMap<K, V, S>, guard: G) -> Self {
+    pub(crate) unsafe fn new(map: &'m HashMap<K, V, S>, guard: G) -> Self {
         Self { map, guard }
     }
 
@@ -93,13 +97,24 @@ impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
 }
 
 impl<K: Hash + Eq, V, S: BuildHasher, G: Section> HashMapRef<'_, K, V, S, G> {
+    #[inline(always)]
+    fn find<Q>(&self, key: &Q) -> Option<Found<'_, K, V>>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        // SAFETY: the guard is of the map's domain, and is there as long as this is: see `new`. What
+        // ends a section before its guard takes the guard by a mutable reference, which this does not
+        // give away.
+        unsafe { self.map.look_up(key) }
+    }
+
     /// As [`HashMap::get`].
     #[inline(always)]
     pub fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.get(key, &self.guard)
+        Some(&self.find(key)?.get().value)
     }
 
     /// As [`HashMap::get_key_value`].
@@ -108,7 +123,7 @@ impl<K: Hash + Eq, V, S: BuildHasher, G: Section> HashMapRef<'_, K, V, S, G> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.get_key_value(key, &self.guard)
+        Some(self.find(key)?.get().pair())
     }
 
     /// As [`HashMap::contains_key`].
@@ -117,7 +132,7 @@ impl<K: Hash + Eq, V, S: BuildHasher, G: Section> HashMapRef<'_, K, V, S, G> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.contains_key(key, &self.guard)
+        self.find(key).is_some()
     }
 }
 

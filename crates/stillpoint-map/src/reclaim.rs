@@ -2,24 +2,33 @@
 
 use crate::{bucket::Bucket, core::Reclaim, table::Table};
 use std::{alloc::Layout, cell::RefCell, ptr::NonNull};
-use stillpoint::{Domain, internal::try_call};
+use stillpoint::{Domain, global, internal::try_call};
 
-/// What a domain reclaims.
-pub struct To<'d>(pub &'d Domain);
+/// What a domain reclaims; `None`: the global one, which is looked up where something is retired.
+pub struct To<'d>(pub Option<&'d Domain>);
+
+impl To<'_> {
+    fn domain(&self) -> &Domain {
+        self.0.unwrap_or_else(|| global())
+    }
+}
 
 impl Reclaim for To<'_> {
     fn bucket(&self, bucket: NonNull<Bucket>) {
         // SAFETY: made of a box; its home has moved, so that no reader from now on finds it.
-        unsafe { self.0.retire_sized(bucket.cast(), Layout::new::<Bucket>()) };
+        unsafe {
+            self.domain()
+                .retire_sized(bucket.cast(), Layout::new::<Bucket>())
+        };
     }
 
     fn table(&self, table: Table<'_>) {
         if let Some((block, layout)) = table.as_block() {
             // SAFETY: allocated with that layout; no reader from now on finds the table.
-            unsafe { self.0.retire_sized(block, layout) };
+            unsafe { self.domain().retire_sized(block, layout) };
             return;
         }
-        free_later(self.0, table);
+        free_later(self.domain(), table);
     }
 }
 

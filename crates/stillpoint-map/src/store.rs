@@ -8,6 +8,7 @@ use crate::{
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found, NewEntry},
+    memory::prefetch,
     owned::OwnedEntries,
     reclaim::To,
     slab::has_slots,
@@ -117,7 +118,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 
     #[inline(always)]
-    fn core(&self) -> Option<&Core> {
+    pub(crate) fn core(&self) -> Option<&Core> {
         // SAFETY: an `Arc`'s, which this owns.
         Some(unsafe { &self.shared()?.as_ref().core })
     }
@@ -161,7 +162,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     #[inline]
     fn to(&self) -> To<'_> {
-        To(self.domain())
+        To(self.domain.as_deref())
     }
 
     /// How many entries there are; exact while no thread changes it.
@@ -187,12 +188,46 @@ impl<K, V, P: Policy> Store<K, V, P> {
         mut is_it: impl FnMut(&K) -> bool,
     ) -> Option<Found<'g, K, V>> {
         self.check(section);
+        let is_it = move |entry: &Entry<K, V>| entry.has_hash(hash) && is_it(&entry.key);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.find_entry(hash, is_it) }
+    }
+
+    /// The entry that `is_it` accepts, of those with this hash; where comparing keys costs no more than
+    /// comparing hashes, perhaps of others in their bucket. That is for a look-up alone: what is
+    /// changed must have the hash that the caller knows, also if `Hash` tells of one key now this and
+    /// now that.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain for as long as `'g`.
+    #[inline(always)]
+    pub unsafe fn look_up<'g>(
+        &'g self,
+        hash: u64,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<Found<'g, K, V>> {
+        let is_plain = const { !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>() };
+        let is_it =
+            move |entry: &Entry<K, V>| (is_plain || entry.has_hash(hash)) && is_it(&entry.key);
+        // SAFETY: the caller's promise.
+        unsafe { self.find_entry(hash, is_it) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `look_up`.
+    #[inline(always)]
+    unsafe fn find_entry<'g>(
+        &'g self,
+        hash: u64,
+        mut is_it: impl FnMut(&Entry<K, V>) -> bool,
+    ) -> Option<Found<'g, K, V>> {
         // SAFETY: inside a section of the map's domain.
         let table = unsafe { self.core()?.table() };
-        let found = table.find(hash, |head| {
+        let found = table.find(hash, move |head| {
             // SAFETY: found in the caller's section, and this map's entries are of these types.
-            let entry = unsafe { Found::<K, V>::of(head) };
-            entry.has_hash(hash) && is_it(&entry.key)
+            is_it(unsafe { Found::<K, V>::of(head) }.get())
         });
         // SAFETY: the same.
         found.map(|head| unsafe { Found::of(head) })
@@ -411,6 +446,17 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         }
     }
 
+    /// Fetches the bucket of a hash, which the caller is about to use.
+    #[inline]
+    #[track_caller]
+    pub fn fetch(&self, hash: u64, section: &impl Section) {
+        self.check(section);
+        if let Some(core) = self.core() {
+            // SAFETY: inside a section of the map's domain.
+            prefetch(unsafe { core.table() }.home_of(hash));
+        }
+    }
+
     /// Makes an entry, of a key with that hash, for this map. Ends the process without memory.
     #[inline]
     pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
@@ -517,7 +563,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     fn queue_driver(&self) {
         if let Some(shared) = self.shared() {
             // SAFETY: the one that this owns; the caller's section.
-            unsafe { Shared::queue_driver(shared, self.domain()) };
+            unsafe { Shared::queue_driver(shared, || self.domain()) };
         }
     }
 }

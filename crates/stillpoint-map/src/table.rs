@@ -1,14 +1,14 @@
 //! A table: a power of two of buckets, in the order of the hashes whose homes they are.
 //!
-//! A reference to a table is one word: its address, and in the six low bits by how many places to
-//! shift a hash, so that what is left of it is the number of its home. A bucket is found with that
-//! word and the hash alone.
+//! A reference to a table is one word: the address of its first bucket, and in the six low bits by how
+//! many places to shift a hash, so that what is left of it is the number of its home. A bucket is found
+//! with that word and the hash alone.
 
 use crate::{
     backoff::Backoff,
     bucket::{Bucket, Locked},
     memory::Memory,
-    slot::Head,
+    slot::{Head, Slot},
     word::{Word, tag},
 };
 use std::{
@@ -67,8 +67,10 @@ impl<'t> Table<'t> {
         let start = header.memory.start();
         // SAFETY: the memory begins with room for it, and is no other's.
         unsafe { start.write(header) };
+        // SAFETY: buckets follow in the same memory.
+        let first = unsafe { start.add(1) };
         let shift = 64 - bits as usize;
-        Some(Self::of(start.map_addr(|address| address | shift)))
+        Some(Self::of(first.map_addr(|address| address | shift)))
     }
 
     fn of(word: NonNull<Header>) -> Self {
@@ -110,9 +112,22 @@ impl<'t> Table<'t> {
         1 << self.bits()
     }
 
+    /// The first bucket.
+    #[inline(always)]
+    fn first(self) -> *mut Bucket {
+        let word = self.word.as_ptr();
+        word.map_addr(|address| address & !63).cast()
+    }
+
+    /// Its memory, without what is behind its buckets.
+    pub fn bytes(self) -> u64 {
+        (size_of::<Header>() + self.buckets() * size_of::<Bucket>()) as u64
+    }
+
     #[inline(always)]
     fn start(self) -> *mut Header {
-        self.word.as_ptr().map_addr(|address| address & !63)
+        // SAFETY: a header stands before the first bucket.
+        unsafe { self.first().cast::<Header>().sub(1) }
     }
 
     /// The block that the table is, if it is a small one of the allocator's.
@@ -137,7 +152,7 @@ impl<'t> Table<'t> {
     #[inline(always)]
     pub fn at(self, index: usize) -> &'t Bucket {
         // SAFETY: as many buckets follow the header.
-        unsafe { &*self.start().add(1).cast::<Bucket>().add(index) }
+        unsafe { &*self.first().add(index) }
     }
 
     /// The last hash whose home is the bucket of that number.
@@ -179,7 +194,7 @@ impl<'t> Table<'t> {
             if !word.is_moved() {
                 return (table, index, word);
             }
-            table = table.next().expect("what has moved is in the next table");
+            table = table.next().unwrap_or_else(|| broken());
         }
     }
 
@@ -192,7 +207,7 @@ impl<'t> Table<'t> {
     ) -> Option<NonNull<Head>> {
         // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
         // few instructions leaves the processor space to begin the next.
-        let bucket = self.at(self.index(hash));
+        let bucket = self.home_of(hash);
         let word = bucket.word();
         if word.is_moved() {
             return self.find_in_next(hash, is_it);
@@ -202,6 +217,12 @@ impl<'t> Table<'t> {
             Found::Nothing => None,
             Found::Link => find_behind(bucket, hash, is_it),
         }
+    }
+
+    /// The home of a hash in this table, where it may not be any more.
+    #[inline(always)]
+    pub fn home_of(self, hash: u64) -> &'t Bucket {
+        self.at(self.index(hash))
     }
 
     #[cold]
@@ -217,6 +238,24 @@ impl<'t> Table<'t> {
             Found::Nothing => None,
             Found::Link => find_behind(bucket, hash, is_it),
         }
+    }
+
+    /// Puts an entry in, if that takes no more than an empty slot of its home, and this table does not
+    /// move. Returns false if nothing was done.
+    #[inline]
+    pub fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
+        let slot = Slot::entry(entry, hash, self.bits());
+        self.next().is_none() && self.home_of(hash).add_at_once(slot, tag(hash))
+    }
+
+    /// Takes an entry out, if that takes no more than its home, and this table does not move. Returns
+    /// whether that is empty then; `None` if nothing was done.
+    #[inline]
+    pub fn remove_at_once(self, entry: NonNull<Head>, hash: u64) -> Option<bool> {
+        if self.next().is_some() {
+            return None;
+        }
+        self.home_of(hash).remove_at_once(entry, tag(hash))
     }
 
     /// Locks the chain of `hash`, in this table or a later one.
@@ -320,6 +359,13 @@ impl<'t> Table<'t> {
     }
 }
 
+/// A table is not as its invariants say: what has moved is in the next table, and a link stays one.
+/// It ends the process, and does not unwind: so a look-up keeps nothing for that.
+#[cold]
+extern "C" fn broken() -> ! {
+    panic!("a bucket that has moved is in no table, or a link has gone");
+}
+
 /// What a look into a bucket has come to.
 enum Found {
     Entry(NonNull<Head>),
@@ -338,14 +384,13 @@ fn find_here(
 ) -> Found {
     for slot in word.with_tag(tag(hash)) {
         let slot = bucket.slot(slot);
-        if slot.is_link() {
+        if let Some(entry) = slot.entry_alone() {
+            if is_it(entry) {
+                return Found::Entry(entry);
+            }
+        } else if slot.is_link() {
             // The last slot became a link after the word was loaded.
             return Found::Link;
-        }
-        if let Some(entry) = slot.as_entry()
-            && is_it(entry)
-        {
-            return Found::Entry(entry);
         }
     }
     if word.has_link() {
@@ -363,7 +408,7 @@ fn find_behind(
     mut is_it: impl FnMut(NonNull<Head>) -> bool,
 ) -> Option<NonNull<Head>> {
     loop {
-        bucket = bucket.next().expect("a link stays one");
+        bucket = bucket.next().unwrap_or_else(|| broken());
         match find_here(bucket, bucket.word(), hash, &mut is_it) {
             Found::Entry(entry) => return Some(entry),
             Found::Nothing => return None,

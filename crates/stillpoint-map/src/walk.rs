@@ -10,7 +10,7 @@
 //! found there once ([`crate::bucket`]): if its slot is a link by then, it is behind the link, and
 //! else the walk does not go there, but if the word had said so.
 
-use crate::{chain::Chain, core::Core, memory::prefetch, slot::Head, word::Word};
+use crate::{chain::Chain, core::Core, memory::prefetch, slot::Head, table::Table, word::Word};
 use std::{marker::PhantomData, ptr::NonNull};
 
 /// A walk over a map, inside a section of its domain.
@@ -71,6 +71,14 @@ impl<'g> Walk<'g> {
     /// Visits the next home, if there is one.
     #[inline]
     fn step(&mut self) -> Option<()> {
+        let (table, index, word) = self.next_bucket()?;
+        self.chain = Chain::new(table.at(index), word, Word::taken);
+        Some(())
+    }
+
+    /// The next home, with its word, which the caller visits from `self.from` on.
+    #[inline]
+    fn next_bucket(&mut self) -> Option<(Table<'g>, usize, Word)> {
         let from = self.position?;
         // SAFETY: that of `from`.
         let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
@@ -87,8 +95,7 @@ impl<'g> Walk<'g> {
                 }
             }
         }
-        self.chain = Chain::new(table.at(index), word, Word::taken);
-        Some(())
+        Some((table, index, word))
     }
 }
 
@@ -123,8 +130,26 @@ impl Iterator for Walk<'_> {
             while let Some(entry) = self.next_here() {
                 folded = visit(folded, entry);
             }
-            if self.step().is_none() {
+            let Some((table, index, word)) = self.next_bucket() else {
                 return folded;
+            };
+            let bucket = table.at(index);
+            // There are two buckets at least, so the first one begins behind the last.
+            let is_at_start = table.index(self.from.wrapping_sub(1)) != index;
+            if word.has_link() || !is_at_start {
+                self.chain = Chain::new(bucket, word, Word::taken);
+                continue;
+            }
+            // Most homes are one bucket, of a table that does not move: there is nothing to ask of an
+            // entry, and no place to keep.
+            for slot in word.taken() {
+                let slot = bucket.slot(slot);
+                if let Some(entry) = slot.entry_alone() {
+                    folded = visit(folded, entry);
+                } else if let Some(next) = bucket.next() {
+                    // The last slot became a link after the word was loaded.
+                    self.chain = Chain::new(next, next.word(), Word::taken);
+                }
             }
         }
     }

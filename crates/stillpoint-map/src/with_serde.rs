@@ -1,6 +1,6 @@
 //! The feature `serde`: `Serialize` and `Deserialize`.
 
-use crate::{CopyMap, CopyMapRef, HashMap, HashMapRef, HashSet, HashSetRef};
+use crate::{BTreeMap, BTreeMapRef, CopyMap, CopyMapRef, HashMap, HashMapRef, HashSet, HashSetRef};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -55,6 +55,20 @@ where
     }
 }
 
+/// As that of [`HashMapRef`], in the order of the keys.
+impl<K: Serialize + Ord, V: Serialize, G: Section> Serialize for BTreeMapRef<'_, K, V, G> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        serializer.collect_map(self.iter().collect::<Vec<_>>())
+    }
+}
+
+/// As that of [`BTreeMapRef`], in one section.
+impl<K: Serialize + Ord, V: Serialize> Serialize for BTreeMap<K, V> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        self.pin().serialize(serializer)
+    }
+}
+
 /// Writes the values that an iteration visits, gathered first.
 impl<T: Serialize, S, G: Section> Serialize for HashSetRef<'_, T, S, G> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
@@ -87,6 +101,17 @@ where
     K: Deserialize<'de> + Copy + Hash + Eq + Send + 'static,
     V: Deserialize<'de> + Copy + Send + 'static,
     S: BuildHasher + Default,
+{
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
+    }
+}
+
+/// Reads a map of the global domain. Of entries with equal keys the last one stays.
+impl<'de, K, V> Deserialize<'de> for BTreeMap<K, V>
+where
+    K: Deserialize<'de> + Ord + Send + 'static,
+    V: Deserialize<'de> + Send + 'static,
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(OfMap::<_, K, V>(PhantomData))
@@ -135,6 +160,16 @@ where
 {
     fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, S::default())
+    }
+
+    fn put(&self, key: K, value: V) {
+        self.insert(key, value, &self.guard());
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static> Filled<K, V> for BTreeMap<K, V> {
+    fn with_capacity(_: usize) -> Self {
+        Self::new()
     }
 
     fn put(&self, key: K, value: V) {

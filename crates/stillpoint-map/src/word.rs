@@ -36,7 +36,14 @@ pub struct Word(u64);
 /// of the other, the numbers begin again.)
 #[inline]
 fn mine() -> u64 {
-    (1 + fork::process().generation() % 63) << LOCK_SHIFT
+    let generation = fork::process().generation();
+    // A division takes as long as all else that a lock does.
+    let number = if generation < 63 {
+        generation
+    } else {
+        generation % 63
+    };
+    (1 + number) << LOCK_SHIFT
 }
 
 /// The tag of an entry with this hash.
@@ -69,6 +76,12 @@ impl Word {
     #[inline(always)]
     pub fn has_link(self) -> bool {
         self.0 & LINK != 0
+    }
+
+    /// Returns whether the bucket is all of its chain, has not moved, and is not locked.
+    #[inline(always)]
+    pub fn is_plain(self) -> bool {
+        self.0 & !TAGS == 0
     }
 
     /// Returns whether the bucket can be locked at once.
@@ -181,6 +194,11 @@ pub struct Slots(u64);
 
 impl Slots {
     pub const NONE: Self = Self(0);
+
+    #[inline(always)]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 
     /// A bit for each.
     pub fn bits(self) -> u8 {

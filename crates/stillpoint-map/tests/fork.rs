@@ -234,10 +234,18 @@ fn child_goes_on_with_copies_that_were_written() {
     }
 }
 
+/// Has an ordered map's new nodes lie in slabs, as those of one do that was large.
+fn have_slabs(map: &BTreeMap<(u64,), Box<u64>>) {
+    (0..20_000).for_each(|key| map.put(key));
+    Map::clear(map);
+}
+
 #[test]
 fn child_goes_on_with_an_ordered_map_that_was_written() {
     if is_apart("child_goes_on_with_an_ordered_map_that_was_written") {
-        fork_while_it_is_written(&BTreeMap::new(), 50);
+        let map = BTreeMap::new();
+        have_slabs(&map);
+        fork_while_it_is_written(&map, 50);
     }
 }
 
@@ -249,6 +257,7 @@ fn child_goes_on_with_a_change_that_forks() {
         return;
     }
     let map = BTreeMap::<(u64,), Box<u64>>::new();
+    have_slabs(&map);
     (0..STAYING).for_each(|key| map.put(key));
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

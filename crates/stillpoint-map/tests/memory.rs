@@ -12,7 +12,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::Domain;
+use stillpoint::{Domain, kvfree_barrier};
 use stillpoint_map::{BTreeMap, HashMap};
 
 /// Resident memory is the process's.
@@ -124,6 +124,36 @@ fn ordered_map_that_was_large_gives_its_memory_back() {
     let _one = ONE_AT_A_TIME.lock().unwrap();
     few_of_many_take_little::<BTreeMap<_, _>, _>(1, |key| key);
     few_of_many_take_little::<BTreeMap<_, _>, _>(9, |key| key);
+}
+
+/// The address space that the process has taken, in bytes.
+fn reserved() -> usize {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = pages.split(' ').next().unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// A large ordered map has regions of 2 MiB for entries, for leaves and for inner nodes. They go with
+/// it, or with what is retired when it ends.
+#[test]
+fn ordered_maps_that_have_ended_keep_no_regions() {
+    const ROUNDS: usize = 100;
+    let _one = ONE_AT_A_TIME.lock().unwrap();
+    let round = || {
+        let map = BTreeMap::new();
+        (0..20_000_u64).for_each(|key| _ = map.pin().insert(key, key));
+        let taken = reserved();
+        drop(map);
+        taken
+    };
+    round();
+    kvfree_barrier();
+    let before = reserved();
+    let most = (0..ROUNDS).map(|_| round()).max().unwrap();
+    assert!(most > before, "it has regions");
+    kvfree_barrier();
+    let taken = reserved().saturating_sub(before);
+    assert!(taken < ROUNDS << 20, "{taken} bytes");
 }
 
 /// Entries and nodes that an ordered map has given up count against the budget of its domain: beside a

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use stillpoint_map::{CopyMap, HashMap, HashSet};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
 
 #[test]
 fn maps_and_sets_are_filled() {
@@ -28,6 +28,25 @@ fn maps_and_sets_are_filled() {
     (&copies).par_extend((5_000..15_000_u32).into_par_iter().map(|n| (n, n)));
     copies.par_extend((15_000..20_000_u32).into_par_iter().map(|n| (n, n)));
     assert_eq!(copies, (0..20_000).map(|n| (n, n)).collect());
+
+    let mut ordered: BTreeMap<String, u32> = (0..10_000_u32)
+        .into_par_iter()
+        .map(|n| (n.to_string(), n))
+        .collect();
+    (&ordered).par_extend(
+        (5_000..15_000_u32)
+            .into_par_iter()
+            .map(|n| (n.to_string(), n)),
+    );
+    ordered.par_extend(
+        (15_000..20_000_u32)
+            .into_par_iter()
+            .map(|n| (n.to_string(), n)),
+    );
+    assert_eq!(
+        ordered,
+        (0..20_000).map(|n: u32| (n.to_string(), n)).collect()
+    );
 }
 
 /// In sizes that are not split, are split into some ranges, and into many.
@@ -55,6 +74,14 @@ fn every_entry_is_visited_once() {
         let mut visited: Vec<_> = copies.pin().par_iter().collect();
         visited.sort_unstable();
         assert!(visited.into_iter().eq((0..entries).map(|n| (n, !n))));
+
+        // These are in order.
+        let ordered: BTreeMap<u32, u32> = (0..entries).map(|n| (n, !n)).collect();
+        let pinned = ordered.pin();
+        let visited: Vec<_> = pinned.par_iter().collect();
+        assert!(visited.into_iter().eq(&pinned));
+        let visited: Vec<_> = pinned.range(7..).into_par_iter().collect();
+        assert!(visited.into_iter().eq(pinned.range(7..)));
     }
 }
 
@@ -106,6 +133,26 @@ fn an_iteration_of_copies_beside_a_table_that_grows_and_shrinks() {
 }
 
 #[test]
+fn an_iteration_in_order_beside_nodes_that_are_divided_and_merged() {
+    let map: BTreeMap<u32, u32> = (0..KEPT).map(|key| (key << 8, 0)).collect();
+    let changes = || {
+        (&map).extend(
+            (0..KEPT * 20)
+                .filter(|key| key % 16 != 0)
+                .map(|key| (key << 4, 0)),
+        );
+        map.pin().retain(|key, _| key % 256 == 0);
+    };
+    iterate_beside(changes, || {
+        let map = map.pin();
+        let keys: Vec<u32> = map.par_iter().map(|(key, _)| *key).collect();
+        assert!(keys.is_sorted_by(|one, other| one < other));
+        let kept = keys.into_iter().filter(|key| key % 256 == 0);
+        kept.map(|key| key >> 8).collect()
+    });
+}
+
+#[test]
 fn a_search_ends_early() {
     let map: HashMap<u32, u32> = (0..100_000).map(|key| (key, key)).collect();
     assert!(map.pin().par_iter().any(|(key, _)| *key == 7));
@@ -115,4 +162,9 @@ fn a_search_ends_early() {
             .find_any(|(key, _)| **key > 100_000)
             .is_none()
     );
+    let map: BTreeMap<u32, u32> = (0..100_000).map(|key| (key, key)).collect();
+    let map = map.pin();
+    assert!(map.par_iter().any(|(key, _)| *key == 7));
+    let first = map.par_iter().find_first(|(key, _)| **key >= 70_000);
+    assert_eq!(first, Some((&70_000, &70_000)));
 }

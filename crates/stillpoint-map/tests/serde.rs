@@ -1,7 +1,7 @@
 //! The feature `serde`.
 
 use stillpoint::Domain;
-use stillpoint_map::{CopyMap, HashMap, HashSet};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
 
 #[test]
 fn a_map_is_written_and_read() {
@@ -22,6 +22,22 @@ fn copies_are_written_and_read() {
     assert_eq!(read.pin().get(&42), Some(&(42 << 32)));
     assert_eq!(serde_json::from_str::<CopyMap<_, _>>(&text).unwrap(), map);
     assert_eq!(serde_json::to_string(&map.pin()).unwrap(), text);
+}
+
+/// In the order of its keys, and read in any order.
+#[test]
+fn an_ordered_map_is_written_and_read() {
+    let map: BTreeMap<String, Vec<u32>> = (0..100).map(|n| (n.to_string(), vec![n; 3])).collect();
+    let text = serde_json::to_string(&map).unwrap();
+    let std: std::collections::BTreeMap<String, Vec<u32>> = serde_json::from_str(&text).unwrap();
+    assert_eq!(std.len(), 100);
+    assert_eq!(serde_json::to_string(&std).unwrap(), text);
+    assert_eq!(serde_json::from_str::<BTreeMap<_, _>>(&text).unwrap(), map);
+    assert_eq!(serde_json::to_string(&map.pin()).unwrap(), text);
+    let read: BTreeMap<u32, u32> = serde_json::from_str(r#"{"2":1,"1":2,"2":3}"#).unwrap();
+    assert!(read.pin().iter().eq([(&1, &2), (&2, &3)]));
+    let error = serde_json::from_str::<BTreeMap<String, u32>>("[1]").unwrap_err();
+    assert!(error.to_string().contains("a map"), "{error}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod common;
 use common::{Tally, Tracked, eventually, quietly, returns};
 use std::{
     cell::{Cell, RefCell},
-    hash::{Hash, Hasher},
+    hash::{BuildHasherDefault, Hash, Hasher},
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, OnceLock,
@@ -269,4 +269,64 @@ fn destructors_of_threads_use_the_map() {
     eventually(|| Arc::strong_count(&map) == 1);
     drop(map);
     eventually(|| tally.all_dropped());
+}
+
+thread_local! {
+    static SALT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A key whose hash is what the test says at the moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Fickle(u64);
+
+impl Hash for Fickle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(SALT.get());
+    }
+}
+
+/// Returns the number that it was given.
+#[derive(Default)]
+struct Plain(u64);
+
+impl Hasher for Plain {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are numbers");
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// With another hash it is another key, also where the buckets and the tags of both are the same:
+/// else its entry would be sought where it is not, once the table has grown.
+#[test]
+fn a_key_with_two_hashes_is_two_keys() {
+    let hash = |salt| stillpoint_map::internal::spread(salt);
+    let is_alike = |other: &u64| {
+        let differ = hash(1) ^ hash(*other);
+        differ >> 62 == 1 && differ >> 1 & 0xff == 0
+    };
+    let other = (2..).find(is_alike).unwrap();
+    let map = HashMap::<_, _, BuildHasherDefault<Plain>>::default();
+    let map = map.pin();
+    for (salt, value) in [(1, 1), (other, 2)] {
+        SALT.set(salt);
+        assert_eq!(map.insert(Fickle(7), value), None);
+    }
+    for number in 100..200 {
+        SALT.set(hash(number));
+        map.insert(Fickle(number), 0);
+    }
+    for (salt, value) in [(1, 1), (other, 2)] {
+        SALT.set(salt);
+        assert_eq!(map.update(Fickle(7), |value| value + 2), Some(&(value + 2)));
+        assert_eq!(map.remove(&Fickle(7)), Some(&(value + 2)));
+    }
+    assert_eq!(map.len(), 100);
 }

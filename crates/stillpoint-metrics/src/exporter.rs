@@ -1,6 +1,9 @@
 //! What is exported, and how it is read.
 
-use crate::family::{DOMAIN, DomainSample, Family, Group, MAP, Metric, Visitor};
+use crate::{
+    family::{DOMAIN, DomainSample, Family, Group, MAP, Metric, Visitor},
+    text::Longest,
+};
 use std::{
     convert::Infallible,
     error::Error,
@@ -43,6 +46,7 @@ type ReadMap = Box<dyn Fn() -> usize + Send + Sync>;
 #[derive(Clone)]
 pub struct Exporter {
     sources: Arc<Mutex<Sources>>,
+    longest_text: Arc<Longest>,
 }
 
 struct Sources {
@@ -106,6 +110,7 @@ impl Exporter {
         };
         Self {
             sources: Arc::new(Mutex::new(sources)),
+            longest_text: Arc::default(),
         }
     }
 
@@ -299,6 +304,10 @@ impl Exporter {
         let mut list = List(Vec::new());
         let Ok(()) = Samples::default().visit(&mut list);
         list.0
+    }
+
+    pub(crate) fn longest_text(&self) -> &Longest {
+        &self.longest_text
     }
 
     fn lock(&self) -> MutexGuard<'_, Sources> {

@@ -1,10 +1,10 @@
 //! Stillpoint's statistics for Prometheus: domains, tenants, arenas and caches.
 //!
 //! An [`Exporter`] reads them when it is scraped. It costs nothing in between: there is no thread
-//! that publishes, and no counter beside those that the library has anyway. With the feature
-//! `prometheus` (by default) it is a collector of the crate `prometheus-client`, whose text is
-//! OpenMetrics; with `metrics`, `Exporter::record` gives all to the recorder of the crate of that
-//! name.
+//! that publishes, and no counter beside those that the library has anyway.
+//! [`Exporter::write_openmetrics`] writes the text of a scrape. With the feature `prometheus` (by
+//! default) it also is a collector of the crate `prometheus-client`, beside a program's own
+//! metrics; with `metrics`, `Exporter::record` gives all to the recorder of the crate of that name.
 //!
 //! ```
 //! # #[cfg(feature = "prometheus")] {
@@ -47,14 +47,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // What it exports is left out of the models, which build all crates.
 #![cfg(not(stillpoint_loom))]
-#![cfg_attr(
-    not(any(feature = "prometheus", feature = "metrics")),
-    allow(
-        dead_code,
-        reason = "without either feature nothing reads the list of what is exported"
-    )
-)]
 
+mod buckets;
 mod exporter;
 #[cfg(feature = "metrics")]
 mod facade;
@@ -63,6 +57,7 @@ mod family;
 mod openmetrics;
 #[cfg(any(feature = "lru", test))]
 mod tenants;
+mod text;
 
 pub use exporter::{Exporter, NameTaken, OTHER};
 pub use family::{Kind, Metric, Unit};

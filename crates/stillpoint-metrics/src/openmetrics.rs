@@ -2,6 +2,7 @@
 
 use crate::{
     Exporter,
+    buckets::buckets,
     family::{Group, Kind, Unit, Value, Visitor},
 };
 use prometheus_client::{
@@ -10,13 +11,7 @@ use prometheus_client::{
     metrics::MetricType,
     registry,
 };
-use std::{fmt, time::Duration};
-
-/// The first bucket of a histogram ends at 256 ns, and each further one at four times as much: the
-/// last but one at 69 s.
-const FIRST_END: u64 = 1 << 8;
-const LAST_END: u64 = 1 << 36;
-const FACTOR: u64 = 4;
+use std::fmt;
 
 impl Collector for Exporter {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -71,45 +66,5 @@ fn encode(mut encoder: MetricEncoder<'_>, kind: Kind, value: Value<'_>) -> fmt::
             let (sum, count) = (times.sum().as_secs_f64(), times.count());
             encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets(times.buckets()), None)
         }
-    }
-}
-
-/// Coarser buckets: the upper ends in seconds, and how many are in each.
-fn buckets(fine: impl Iterator<Item = (Duration, u64)>) -> Vec<(f64, u64)> {
-    let ends = std::iter::successors(Some(FIRST_END), |end| Some(end * FACTOR));
-    let mut fine = fine.peekable();
-    let mut coarse: Vec<(f64, u64)> = ends
-        .take_while(|&end| end <= LAST_END)
-        .map(|end| {
-            let mut count = 0;
-            while let Some((_, more)) = fine.next_if(|(upper, _)| upper.as_nanos() <= end.into()) {
-                count += more;
-            }
-            (end as f64 / 1e9, count)
-        })
-        .collect();
-    coarse.push((f64::INFINITY, fine.map(|(_, more)| more).sum()));
-    coarse
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_fine_bucket_is_in_one_coarse_one() {
-        let fine = stillpoint::Histogram::default();
-        let fine: Vec<_> = fine.buckets().map(|(end, _)| end).collect();
-        // One duration in each bucket.
-        let coarse = buckets(fine.iter().map(|&end| (end, 1)));
-        let mut begin = Duration::ZERO;
-        for &(end, count) in &coarse {
-            let end = Duration::try_from_secs_f64(end).unwrap_or(Duration::MAX);
-            let inside = fine.iter().filter(|&&upper| begin < upper && upper <= end);
-            assert_eq!(count, inside.count() as u64, "{end:?}");
-            assert!(count > 0 && (end == Duration::MAX || fine.contains(&end)));
-            begin = end;
-        }
-        assert_eq!(coarse.len(), 16);
     }
 }

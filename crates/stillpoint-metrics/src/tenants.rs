@@ -5,6 +5,7 @@
 //! falls, whatever comes and goes.
 
 use crate::family::TenantSample;
+use std::collections::HashMap;
 
 /// What is asked of a tenant.
 pub(crate) trait Source {
@@ -23,36 +24,54 @@ impl Source for stillpoint_lru::Tenant {
     }
 }
 
+/// Fewer of the others are not worth a look at each.
+const FEWEST_OTHERS: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct Tenants<T> {
     most: usize,
     own: Vec<(String, T)>,
     others: Vec<(String, T)>,
+    /// How many there may be before those are taken out that have ended: nobody may scrape.
+    others_full_at: usize,
+    /// The last tenant that was added by each name.
+    named: HashMap<String, T>,
     /// What those have counted that were among the others.
     ended: TenantSample,
     /// Whether there has ever been one among the others.
     has_others: bool,
 }
 
-impl<T: Source> Tenants<T> {
+impl<T: Source + Clone> Tenants<T> {
     /// `most` tenants have series of their own.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
             own: Vec::new(),
             others: Vec::new(),
+            others_full_at: FEWEST_OTHERS,
+            named: HashMap::new(),
             ended: TenantSample::default(),
             has_others: false,
         }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        let is_it = |(other, tenant): &(String, T)| other == name && !tenant.is_deleted();
-        self.own.iter().chain(&self.others).any(is_it)
+        self.named
+            .get(name)
+            .is_some_and(|tenant| !tenant.is_deleted())
     }
 
     pub(crate) fn add(&mut self, name: String, tenant: T) {
-        self.forget(|_, tenant| tenant.is_deleted());
+        if self.others.len() >= self.others_full_at {
+            self.forget(|_, tenant| tenant.is_deleted());
+            self.others_full_at = FEWEST_OTHERS.max(2 * self.others.len());
+        } else if self.own.len() >= self.most {
+            Self::forget_own(&mut self.own, &mut self.named, |_, tenant| {
+                tenant.is_deleted()
+            });
+        }
+        self.named.insert(name.clone(), tenant.clone());
         if self.own.len() < self.most {
             self.own.push((name, tenant));
         } else {
@@ -69,15 +88,38 @@ impl<T: Source> Tenants<T> {
     }
 
     fn forget(&mut self, ends: impl Fn(&str, &T) -> bool) {
-        self.own.retain(|(name, tenant)| !ends(name, tenant));
+        let named = &mut self.named;
+        Self::forget_own(&mut self.own, named, &ends);
         let ended = &mut self.ended;
         self.others.retain(|(name, tenant)| {
             let stays = !ends(name, tenant);
             if !stays {
                 ended.add_counts(&tenant.sample());
+                Self::forget_name(named, name, &ends);
             }
             stays
         });
+    }
+
+    fn forget_own(
+        own: &mut Vec<(String, T)>,
+        named: &mut HashMap<String, T>,
+        ends: impl Fn(&str, &T) -> bool,
+    ) {
+        own.retain(|(name, tenant)| {
+            let stays = !ends(name, tenant);
+            if !stays {
+                Self::forget_name(named, name, &ends);
+            }
+            stays
+        });
+    }
+
+    /// Unless another tenant has it by now.
+    fn forget_name(named: &mut HashMap<String, T>, name: &str, ends: impl Fn(&str, &T) -> bool) {
+        if named.get(name).is_some_and(|last| ends(name, last)) {
+            named.remove(name);
+        }
     }
 
     /// The tenants that have series of their own, and the sum of the others, if there ever were any.
@@ -181,5 +223,18 @@ mod tests {
             }
         }
         assert!(last_sum > 100, "some were among the others");
+    }
+
+    #[test]
+    fn tenants_that_have_ended_are_not_kept_until_a_scrape() {
+        let mut tenants = Tenants::new(0);
+        for number in 0..10_000 {
+            let fake = Fake(Rc::new(Cell::new(1)));
+            tenants.add(number.to_string(), fake.clone());
+            fake.0.set(-1);
+        }
+        assert!(tenants.others.len() <= FEWEST_OTHERS && tenants.named.len() <= FEWEST_OTHERS);
+        let (_, sum) = tenants.samples();
+        assert_eq!(sum.map(|sum| sum.max_events), Some(10_000));
     }
 }

@@ -332,7 +332,7 @@ impl Server {
             self.shared.show_certificate(files, certificate);
         }
         if settings.limit != limit {
-            self.shared.store.set_limit(settings.limit);
+            self.shared.store.request_limit(settings.limit);
         }
         Ok(())
     }
@@ -378,7 +378,7 @@ fn apply(
                 .map_err(|error| format!("tenant {}: {error}", setting.name))?,
             Err(error) => return Err(format!("tenant {}: {error}", setting.name)),
         };
-        tenant.set_limits(setting.limits);
+        tenant.request_limits(setting.limits);
     }
     let threads = shared.settings.threads;
     shared.change(|directory: &mut Directory| {

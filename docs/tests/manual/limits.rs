@@ -176,9 +176,9 @@ const LIMITS: [(&str, &str, &str, &str); 36] = [
     ),
     (
         "entries of a table before it grows",
-        "6.5 for each bucket",
+        "5 for each bucket",
         "stillpoint-map/src/core.rs",
-        "(1 << bits) * 13 / 2",
+        "(1 << bits) * 5",
     ),
     (
         "entries of a table before it grows",
@@ -208,7 +208,7 @@ const LIMITS: [(&str, &str, &str, &str); 36] = [
         "forks, each in the child of the last",
         "62",
         "stillpoint-map/src/word.rs",
-        "generation() % 63",
+        "generation % 63",
     ),
     (
         "addresses of an arena",

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stillpoint/map.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,12 +59,14 @@ static bool shows(int page, const char *name)
     return false;
 }
 
-/* Tenants and arenas are there by their names, as long as they exist. */
+/* Tenants, arenas and maps are there by their names, as long as they exist. */
 static void names(int page)
 {
     struct stillpoint_hierarchy *hierarchy;
     struct stillpoint_tenant *root, *alice;
     struct stillpoint_arena *arena;
+    struct stillpoint_map *map;
+    struct stillpoint_map_node node;
     CHECK(stillpoint_hierarchy_new(&hierarchy) == 0);
     CHECK(stillpoint_hierarchy_root(hierarchy, &root) == 0);
     CHECK(!shows(page, "alice") && !shows(page, "buffers"));
@@ -71,6 +74,18 @@ static void names(int page)
     struct stillpoint_arena_options options = {.capacity = 1 << 30, .name = "buffers"};
     CHECK(stillpoint_arena_new(&options, &arena) == 0);
     CHECK(shows(page, "alice") && shows(page, "buffers"));
+    CHECK(stillpoint_map_new(NULL, 0, 0, &map) == 0);
+    CHECK(!shows(page, "sessions"));
+    CHECK(stillpoint_map_set_name(map, "sessions") == 0);
+    CHECK(stillpoint_map_set_name(map, "another") == 0);
+    CHECK(shows(page, "sessions") && !shows(page, "another"));
+    stillpoint_read_lock();
+    CHECK(stillpoint_map_add(map, 7, &node) == 0);
+    CHECK(stillpoint_map_del(map, &node) == 0);
+    stillpoint_read_unlock();
+    CHECK(stillpoint_synchronize() == 0);
+    CHECK(stillpoint_map_destroy(map, NULL, NULL) == 0);
+    CHECK(!shows(page, "sessions"));
     stillpoint_arena_free(arena);
     stillpoint_tenant_free(alice);
     CHECK(!shows(page, "alice") && !shows(page, "buffers"));

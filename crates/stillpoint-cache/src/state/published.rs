@@ -10,7 +10,10 @@ use crate::{
     tenant::Handle,
 };
 use std::fmt;
-use stillpoint_platform::stats::layout::{Field, Kind, MOST_OF_A_KIND};
+use stillpoint_platform::stats::{
+    self,
+    layout::{Field, Kind, MOST_OF_A_KIND},
+};
 
 const WEIGHT: usize = 0;
 const PINNED: usize = 1;
@@ -52,7 +55,7 @@ static CACHE: Kind = Kind {
     ],
 };
 
-/// Hits of a stripe from one copy to the next: see [`Handle::count`].
+/// Hits of a stripe's owner, or of the others, from one copy to the next: see [`Handle::count`].
 const HITS: u64 = 64;
 
 /// A view as the statistics page calls it: the cache's name, and behind it those of the tenants down
@@ -74,7 +77,7 @@ impl fmt::Display for Name<'_> {
         }
         let identity = &handle.identity;
         if identity.name.is_empty() {
-            write!(f, "cache {}", identity.number)?;
+            write!(f, "cache {}", identity.cache())?;
         } else {
             f.write_str(&identity.name)?;
         }
@@ -87,13 +90,24 @@ impl fmt::Display for Name<'_> {
 }
 
 impl Handle {
+    /// The state that has this root has been lost in a fork: the tenants have ended with it, and are not
+    /// shown in this process.
+    pub fn show_lost(&self, max: u64) {
+        stats::end_all(&CACHE, |number| self.identity.is_beside(number));
+        self.published.tap().set(CAPACITY, max);
+        if self.published.tap().is_open() {
+            self.copy_all();
+        }
+    }
+
     fn publish(&self) {
         let number = self.identity.number;
         self.published.open(&CACHE, number, Name(self));
     }
 
     /// Something has happened that is counted without a lock. The thread copies what its stripe has,
-    /// but of hits only now and then: the page lacks up to 63 of a stripe, until a miss.
+    /// but of hits only now and then: the page lacks up to 63 of a stripe's owner and 63 of the others,
+    /// until a miss.
     #[inline(always)]
     pub fn count(&self, event: Event, times: u64) {
         let (stripe, counted) = self.counters.add(event, times);

@@ -244,9 +244,15 @@ fn stalls(all: &[Figures], lines: &mut Vec<(Mark, String)>) {
     }
 }
 
-/// Tenants, caches, arenas: what they have.
+/// Tenants, caches, arenas, maps: what they have.
 fn others(view: &View, lines: &mut Vec<(Mark, String)>) {
-    for (kind, heading) in [("tenant", "TENANT"), ("cache", "CACHE"), ("arena", "ARENA")] {
+    for (kind, heading) in [
+        ("tenant", "TENANT"),
+        ("cache", "CACHE"),
+        ("arena", "ARENA"),
+        ("map", "MAP"),
+        ("ordered_map", "ORDERED MAP"),
+    ] {
         let all = figures(view, kind);
         if all.is_empty() {
             continue;
@@ -332,7 +338,7 @@ impl Column {
 }
 
 /// The columns of each kind.
-const OTHERS: [(&str, &[Column]); 3] = [
+const OTHERS: [(&str, &[Column]); 5] = [
     (
         "tenant",
         &[
@@ -364,6 +370,24 @@ const OTHERS: [(&str, &[Column]); 3] = [
             Column::new("AREAS", "areas", How::Number),
             Column::new("ALLOC/s", "allocations", How::Rate),
             Column::new("PURGE/s", "purges", How::Rate),
+        ],
+    ),
+    (
+        "map",
+        &[
+            Column::new("ENTRIES", "entries", How::Number),
+            Column::new("ROOM", "capacity", How::Number),
+            Column::new("TABLE", "table_bytes", How::Bytes),
+            Column::new("SLABS", "slab_bytes", How::Bytes),
+            Column::new("MOVING", "resizing", How::Number),
+            Column::new("MOVES/s", "resizes", How::Rate),
+        ],
+    ),
+    (
+        "ordered_map",
+        &[
+            Column::new("ENTRIES", "entries", How::Number),
+            Column::new("SLABS", "slab_bytes", How::Bytes),
         ],
     ),
 ];

@@ -77,7 +77,7 @@ fn it_shows_domains_and_who_holds_them_up() {
 }
 
 #[test]
-fn it_shows_tenants_caches_and_arenas() {
+fn it_shows_tenants_caches_arenas_and_maps() {
     let serving = Part::start("serving");
     let run = top("--once", &serving);
     assert_eq!((run.code, &*run.err), (0, ""), "{}", run.out);
@@ -92,6 +92,12 @@ fn it_shows_tenants_caches_and_arenas() {
     assert_eq!(row("pages")[2..4], ["1.0M", "75.0%"]);
     assert_eq!(row("ARENA")[1..5], ["LIVE", "LAZY", "OF", "AREAS"]);
     assert_eq!(row("buffers")[1..5], ["1.0M", "0", "1.0G", "1"]);
+    assert_eq!(row("MAP")[1..5], ["ENTRIES", "ROOM", "TABLE", "SLABS"]);
+    // 512 buckets of 64 bytes, and room for six and a half in each.
+    assert_eq!(row("sessions")[1..4], ["1.5k", "3.3k", "32K"]);
+    assert_eq!(row("sessions")[5], "0");
+    assert_eq!(row("ORDERED MAP")[2..4], ["ENTRIES", "SLABS"]);
+    assert_eq!(row("readings")[1..3], ["1", "0"]);
     // The root and alice are two of the hundred.
     assert!(run.out.contains(" has or had 7 more,"), "{}", run.out);
     assert!(

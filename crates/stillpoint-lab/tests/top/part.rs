@@ -17,6 +17,7 @@ use std::{
 use stillpoint::Domain;
 use stillpoint_cache::Cache;
 use stillpoint_lru::Hierarchy;
+use stillpoint_map::{BTreeMap, HashMap};
 use stillpoint_platform::stats::layout::{self, BYTES, WORD, head, slot};
 use stillpoint_vmap::Arena;
 
@@ -164,11 +165,17 @@ fn serving() {
     let arena = Arena::builder().capacity(1 << 30).name("buffers").build();
     let arena = arena.expect("there are addresses");
     let area = arena.alloc(1 << 20, 1).expect("there is memory");
+    let sessions = HashMap::<u64, u64>::with_capacity(2_000).named("sessions");
+    for key in 0..1_500 {
+        sessions.pin().insert(key, key);
+    }
+    let readings = BTreeMap::<u64, u64>::new().named("readings");
+    readings.pin().insert(1, 1);
     let others: Vec<_> = (0..105)
         .map(|number| create(&format!("other {number}")))
         .collect();
     wait();
-    drop((others, area, charge));
+    drop((others, area, charge, sessions, readings));
 }
 
 /// Of another user, with a capability that other processes of that user lack.

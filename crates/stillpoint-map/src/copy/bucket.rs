@@ -40,7 +40,7 @@ use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Not the lowest bit, which `spread` clears. Not 1: looking for it, `Word::with_tag` could return
+    // Not the lowest bit, which no map looks at. Not 1: looking for it, `Word::with_tag` could return
     // a slot without a tag.
     ((hash >> 1) as u8).max(2)
 }

@@ -7,9 +7,8 @@ use super::{
     world::Shared,
 };
 use crate::{
-    map::{Cursor, DefaultHashBuilder},
+    map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
-    slot::spread,
     store::no_memory,
 };
 use equivalent::Equivalent;
@@ -63,7 +62,7 @@ use stillpoint::{
 /// | interior mutability, `Arc`, `String` | no: they are not `Copy` | yes |
 /// | a look-up reads | a bucket | a bucket, and the entry |
 /// | an insert allocates | seldom | the entry |
-/// | memory | 20 to 40 bytes for each entry of 16 as it grows, more after removals | 8 bytes an entry beside key and value, and its bucket |
+/// | memory | 26 to 51 bytes for each entry of 16 as it grows, more after removals | 8 bytes an entry beside key and value, and its bucket |
 ///
 /// Measure where it matters: large values make the table large, and an empty place in it costs as
 /// much as an entry.
@@ -423,7 +422,7 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     #[inline(always)]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
-        spread(self.hasher.hash_one(key))
+        hash_of(&self.hasher, key)
     }
 
     #[inline(always)]

@@ -91,6 +91,11 @@ impl<'t, K, V> Table<'t, K, V> {
         1 << self.bits()
     }
 
+    /// Its memory, without what is behind its buckets.
+    pub fn bytes(self) -> u64 {
+        (size_of::<Header<K, V>>() + self.buckets() * size_of::<Bucket<K, V>>()) as u64
+    }
+
     #[inline(always)]
     fn start(self) -> *mut Header<K, V> {
         self.word.as_ptr().map_addr(|address| address & !63)

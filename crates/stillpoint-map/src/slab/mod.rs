@@ -41,14 +41,18 @@ mod stripe;
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use crate::backoff::Backoff;
+use crate::{
+    backoff::Backoff,
+    shown::{Figure, Shown},
+};
 use crossbeam_utils::CachePadded;
 use list::{Gone, List, Request};
-use region::{Owned, Pushed, Pushing, RUNS, Region};
+use region::{Owned, Pushed, Pushing, RUN, RUNS, Region};
 use run::{GRAIN, Link};
 use std::{
     alloc::Layout,
     ptr::{self, NonNull},
+    sync::{Arc, OnceLock},
 };
 use stillpoint_platform::{
     cpu, fork, memory as fallible,
@@ -59,6 +63,9 @@ use stripe::Stripe;
 
 /// Larger entries are boxes: a run would have too few.
 const LARGEST: usize = 512;
+
+/// A tree's nodes may be larger: what is lost of a run costs less than to look their pages up.
+const LARGEST_NODE: usize = 1024;
 
 /// Stripes that a thread tries.
 const TRIES: usize = 2;
@@ -90,6 +97,8 @@ pub struct Arena {
     /// Regions that threads have found to have runs to take up, and that the list has yet to link.
     queue: AtomicPtr<Region>,
     stripes: Box<[CachePadded<Stripe>]>,
+    /// What the statistics page has of the map, if that has a name.
+    shown: OnceLock<Arc<Shown>>,
 }
 
 // SAFETY: regions are found by all threads; what is not atomic in them, and the list, are used
@@ -99,10 +108,12 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 /// The bytes of a slot for entries of this layout; `None` if they are boxes.
-const fn slot_size(entry: Layout) -> Option<usize> {
+const fn slot_size(entry: Layout, largest: usize) -> Option<usize> {
     let grain = most(entry.align(), GRAIN);
     let size = most(entry.size(), size_of::<Link>()).next_multiple_of(grain);
-    if size > LARGEST || entry.align() > align_of::<Region>() {
+    // The first run of a region has at least one.
+    let fits = size <= largest && size <= RUN - size_of::<Region>();
+    if !fits || entry.align() > align_of::<Region>() {
         return None;
     }
     Some(size)
@@ -115,14 +126,22 @@ const fn most(one: usize, other: usize) -> usize {
 
 /// Whether entries of this layout may lie in slabs.
 pub const fn has_slots(entry: Layout) -> bool {
-    slot_size(entry).is_some()
+    slot_size(entry, LARGEST).is_some()
 }
 
 impl Arena {
     /// Makes one for entries of this layout, of which there will be so many. `None` without memory,
     /// or if such entries are boxes.
     pub fn new(entry: Layout, entries: usize) -> Option<NonNull<Self>> {
-        let size = slot_size(entry)?;
+        Self::of_slots(slot_size(entry, LARGEST)?, entries)
+    }
+
+    /// Makes one for the nodes of a tree, which may be larger than entries.
+    pub fn for_nodes(node: Layout, nodes: usize) -> Option<NonNull<Self>> {
+        Self::of_slots(slot_size(node, LARGEST_NODE)?, nodes)
+    }
+
+    fn of_slots(size: usize, entries: usize) -> Option<NonNull<Self>> {
         let count = cpu::count().next_power_of_two().min(MOST_STRIPES);
         let stripes = fallible::try_several(count, CachePadded::<Stripe>::default)?;
         // SAFETY: not of size 0.
@@ -136,6 +155,7 @@ impl Arena {
             list: UnsafeCell::new(List::of(itself)),
             queue: AtomicPtr::new(ptr::null_mut()),
             stripes,
+            shown: OnceLock::new(),
         };
         // SAFETY: allocated just now, as a box of one is.
         unsafe { itself.write(arena) };
@@ -146,6 +166,15 @@ impl Arena {
     #[inline]
     pub fn allocate(&self) -> Option<NonNull<u8>> {
         let first = thread::token().get() as usize;
+        let stripe = &self.stripes[first & (self.stripes.len() - 1)];
+        let slot = stripe.try_with(|owned| owned.as_mut().and_then(Owned::pop));
+        slot.flatten()
+            .or_else(|| self.allocate_after_looking(first))
+    }
+
+    /// A slot of one of the stripes from this number on.
+    #[cold]
+    fn allocate_after_looking(&self, first: usize) -> Option<NonNull<u8>> {
         let allocated = (0..TRIES).find_map(|tried| {
             let index = first.wrapping_add(tried) & (self.stripes.len() - 1);
             self.stripes[index].try_with(|owned| self.allocate_from(owned, index))
@@ -153,16 +182,7 @@ impl Arena {
         allocated.flatten().or_else(|| self.take_from_any())
     }
 
-    #[inline]
     fn allocate_from(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
-        if let Some(slot) = owned.as_mut().and_then(Owned::pop) {
-            return Some(slot);
-        }
-        self.allocate_slowly(owned, stripe)
-    }
-
-    #[cold]
-    fn allocate_slowly(&self, owned: &mut Option<Owned>, stripe: usize) -> Option<NonNull<u8>> {
         loop {
             // One that was taken up may have had too few slots.
             if let Some(slot) = Self::allocate_again(owned) {
@@ -319,6 +339,13 @@ impl Arena {
         }
     }
 
+    /// Has the map's name show the arena's memory, from now on.
+    pub fn show(&self, shown: &Arc<Shown>) {
+        self.shown.get_or_init(|| Arc::clone(shown));
+        // SAFETY: it is not closed meanwhile, as `self` is used.
+        unsafe { Self::with_list(self.itself, |_| ()) };
+    }
+
     /// Ends the arena: it goes when its slots are free.
     ///
     /// # Safety
@@ -389,7 +416,15 @@ impl Arena {
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(true);
         // SAFETY: locked.
-        let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
+        let result = unsafe {
+            (*arena.as_ptr()).list.with_mut(|list| {
+                let result = work(&mut *list);
+                if let Some(shown) = (*arena.as_ptr()).shown.get() {
+                    shown.set(Figure::Slabs, (*list).bytes());
+                }
+                result
+            })
+        };
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(false);
         // Release, pairs with the exchange above: what this thread did.

@@ -11,7 +11,10 @@ use super::{
     spare::Spares,
     store::{At, Ordered, sought},
 };
-use crate::{slab::has_slots, store::Policy};
+use crate::{
+    slab::{Arena, has_slots},
+    store::Policy,
+};
 use std::{
     alloc::{Layout, handle_alloc_error},
     marker::PhantomData,
@@ -19,7 +22,10 @@ use std::{
     ops::ControlFlow,
     ptr::NonNull,
 };
-use stillpoint::{Domain, Section, internal};
+use stillpoint::{
+    Destructor, Domain, Section,
+    internal::{self, retire_in_place},
+};
 
 /// What an insert has done.
 #[derive(Debug)]
@@ -42,17 +48,36 @@ pub enum NotInserted<'g, K, V> {
 /// An entry that was not put in: to go on with, or, without memory, to break.
 type NotPut<K, V> = ControlFlow<NewEntry<K, V>, NewEntry<K, V>>;
 
+/// How nodes in slabs are freed.
+const LEAF: &Destructor = &Destructor::new(free_slot, size_of::<Leaf>());
+const INNER: &Destructor = &Destructor::new(free_slot, size_of::<Inner>());
+
+/// # Safety
+///
+/// The node is from an arena, and not used any more.
+unsafe fn free_slot(node: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { Arena::free(NonNull::new_unchecked(node)) };
+}
+
 /// Where nodes and keys of a domain's tree go.
 struct To<'d, K, V>(&'d Domain, PhantomData<fn(K, V)>);
 
 impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
     fn node(&self, node: Node) {
-        let (block, layout) = match node.pointer() {
-            Ok(leaf) => (leaf.cast(), Layout::new::<Leaf>()),
-            Err(inner) => (inner.cast(), Layout::new::<Inner>()),
+        let (block, layout, slot) = match node.pointer() {
+            Ok(leaf) => (leaf.cast::<u8>(), Layout::new::<Leaf>(), LEAF),
+            Err(inner) => (inner.cast(), Layout::new::<Inner>(), INNER),
         };
-        // SAFETY: allocated with that layout; no reader from now on finds it.
-        unsafe { self.0.retire_sized(block, layout) };
+        // SAFETY: found in a section that lasts. From an arena, or allocated with that layout; no reader
+        // from now on finds it.
+        unsafe {
+            if node.gate().is_in_slab() {
+                retire_in_place(self.0, block.as_ptr(), slot);
+            } else {
+                self.0.retire_sized(block, layout);
+            }
+        }
     }
 
     fn old_fence(&self, entry: NonNull<Head>) {
@@ -79,8 +104,6 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         section: &'g impl Section,
     ) -> Result<Inserted<'g, K, V>, NotInserted<'g, K, V>> {
         self.check(section);
-        let mut spares = None;
-        let mut has_flushed = false;
         loop {
             let Some(at) = self.locate(new.key(), section) else {
                 if self.make_tree().is_none() {
@@ -106,7 +129,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 }
                 continue;
             }
-            match self.put(&at, new, &mut spares, &mut has_flushed) {
+            match self.put(&at, new, section) {
                 Ok(new) => return Ok(Inserted { new, old: None }),
                 Err(ControlFlow::Break(refused)) => return Err(NotInserted::NoMemory(refused)),
                 Err(ControlFlow::Continue(refused)) => new = refused,
@@ -123,28 +146,54 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         &'g self,
         at: &At<'g, K, V>,
         new: NewEntry<K, V>,
-        spares: &mut Option<Spares>,
-        has_flushed: &mut bool,
+        section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
         let Some(tree) = self.tree() else {
             return Err(ControlFlow::Continue(new));
         };
         // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
-        let put = unsafe { tree.insert(&at.place, new.item(), spares.as_mut(), &self.to()) };
-        match put.err() {
+        match unsafe { tree.insert(&at.place, new.item()) } {
             // SAFETY: it is, since this section.
-            None => Ok(unsafe { new.publish() }),
-            Some(Refused::Changed) => Err(ControlFlow::Continue(new)),
-            Some(Refused::TooDeep) => Err(ControlFlow::Break(new)),
-            Some(Refused::Spares { leaves, inners }) => {
-                let spares = spares.get_or_insert_with(Spares::new);
-                while !spares.provide(leaves, inners) {
-                    if std::mem::replace(has_flushed, true) {
-                        return Err(ControlFlow::Break(new));
+            Ok(()) => Ok(unsafe { new.publish() }),
+            Err(Refused::Full) => self.put_in_copy(new, section),
+            Err(_) => Err(ControlFlow::Continue(new)),
+        }
+    }
+
+    /// The same, in a leaf whose slots are used up.
+    #[cold]
+    fn put_in_copy<'g>(
+        &'g self,
+        new: NewEntry<K, V>,
+        section: &'g impl Section,
+    ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
+        let mut spares = Spares::new();
+        let mut has_flushed = false;
+        loop {
+            let (Some(tree), Some((path, place))) =
+                (self.tree(), self.locate_by(new.key(), section))
+            else {
+                return Err(ControlFlow::Continue(new));
+            };
+            if place.entry.is_some() {
+                return Err(ControlFlow::Continue(new));
+            }
+            // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
+            let put =
+                unsafe { tree.insert_in_copy(&path, &place, new.item(), &mut spares, &self.to()) };
+            match put {
+                // SAFETY: it is, since this section.
+                Ok(()) => return Ok(unsafe { new.publish() }),
+                Err(Refused::Changed | Refused::Full) => return Err(ControlFlow::Continue(new)),
+                Err(Refused::TooDeep) => return Err(ControlFlow::Break(new)),
+                Err(Refused::Spares { leaves, inners }) => {
+                    while !spares.provide(leaves, inners, tree.node_arenas()) {
+                        if std::mem::replace(&mut has_flushed, true) {
+                            return Err(ControlFlow::Break(new));
+                        }
+                        self.domain().flush();
                     }
-                    self.domain().flush();
                 }
-                Err(ControlFlow::Continue(new))
             }
         }
     }
@@ -225,7 +274,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         // Before user code, which may panic.
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(found.pointer(), stays) };
-        if at.place.order.len() <= FEW + 1 && at.place.path.len() > 0 {
+        if at.place.order.len() <= FEW + 1 && !tree.is_root(at.place.leaf) {
             // SAFETY: the key stays for the section; entries are of these types.
             unsafe { tree.shrink(&mut sought::<K, V, K>(found.key()), &self.to()) };
         }

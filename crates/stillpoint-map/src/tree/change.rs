@@ -1,9 +1,13 @@
 //! Changes of a tree: entries in leaves, and leaves and inner nodes that are divided. [`super::merge`]
 //! has those that are merged.
 //!
-//! An entry is put in, replaced or taken out by one store to its leaf, under the leaf's lock, if
-//! nothing has changed there since the key was sought. User code compares keys before that, with
-//! nothing locked.
+//! An entry is put in or taken out by one store to its leaf, under the leaf's lock, if nothing has
+//! changed there since the key was sought. User code compares keys before that, with nothing locked.
+//!
+//! An entry is replaced by one exchange of its slot's pointer, with nothing locked: a slot is filled
+//! once, so a pointer that is still the same is still the entry of that key. Before an entry is taken
+//! out, and before a leaf is copied, its slots are frozen, and so refuse exchanges: the thread that
+//! replaces waits for the leaf's lock, and looks again.
 //!
 //! A leaf whose slots are used up is replaced by a copy or by two; leaves that have become small are
 //! replaced by one. Then the parent gets another child; or it is itself replaced by a copy, or by
@@ -18,7 +22,8 @@
 
 use super::{
     core::{Reclaim, Tree},
-    node::{Fence, Gate, Head, Inner, Item, KEYS, Leaf, Node},
+    gate::Gate,
+    node::{Fence, Head, Inner, Item, KEYS, Leaf, Node},
     order::SLOTS,
     search::{DEPTH, Path, Place},
     spare::Spares,
@@ -32,6 +37,8 @@ use stillpoint_platform::fork;
 pub enum Refused {
     /// The place has changed: look again.
     Changed,
+    /// The leaf's slots are used up: it is to be replaced.
+    Full,
     /// There are too few spares.
     Spares { leaves: usize, inners: usize },
     /// The tree is as deep as it can be.
@@ -170,48 +177,71 @@ impl Tree {
     ///
     /// Inside the section in which the place was found. The entry is complete, in no tree, and its
     /// key is the one that was sought, or compares like it.
-    pub unsafe fn insert(
-        &self,
-        place: &Place<'_>,
-        item: Item,
-        spares: Option<&mut Spares>,
-        reclaim: &impl Reclaim,
-    ) -> Result<(), Refused> {
-        let mut held = Held::new();
+    pub unsafe fn insert(&self, place: &Place<'_>, item: Item) -> Result<(), Refused> {
         let leaf = place.leaf;
-        if !held.lock(&leaf.get().gate) || !Self::is_unchanged(place) {
+        let locked = leaf.get().gate.locked();
+        if leaf.gate.is_dead() || !Self::is_unchanged(place) {
             return Err(Refused::Changed);
         }
-        if leaf.gate.used() < SLOTS {
-            leaf.put(Self::behind_fence(place), item);
-            drop(held);
-        } else {
-            let spares = spares.ok_or_else(|| Self::too_few(&place.path))?;
-            // SAFETY: the caller's promise; the leaf is locked.
-            let inserted = unsafe { self.insert_in_copy(place, item, held, spares, reclaim) };
-            spares.take_back();
-            inserted?;
+        if leaf.gate.used() == SLOTS {
+            return Err(Refused::Full);
         }
+        leaf.put(Self::behind_fence(place), item);
+        drop(locked);
         self.count.add(1);
         fence_change();
         Ok(())
     }
 
-    /// The leaf's slots are used up: it is replaced, by one or by two.
+    /// As [`insert`](Self::insert), in a leaf whose slots are used up: it is replaced, by one or by two.
+    ///
+    /// # Errors
+    ///
+    /// As there.
     ///
     /// # Safety
     ///
-    /// As for `insert`; the leaf is locked, and unchanged.
+    /// As there; the path leads to the place.
     #[cold]
-    unsafe fn insert_in_copy<'t>(
+    pub unsafe fn insert_in_copy<'t>(
         &'t self,
+        path: &Path<'t>,
         place: &Place<'t>,
         item: Item,
-        mut held: Held<'t>,
         spares: &mut Spares,
         reclaim: &impl Reclaim,
     ) -> Result<(), Refused> {
-        let (leaf, path) = (place.leaf, &place.path);
+        // SAFETY: the caller's promise.
+        let inserted = unsafe { self.replace_by_copy(path, place, item, spares, reclaim) };
+        spares.take_back();
+        inserted?;
+        self.count.add(1);
+        fence_change();
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// As for `insert_in_copy`.
+    unsafe fn replace_by_copy<'t>(
+        &'t self,
+        path: &Path<'t>,
+        place: &Place<'t>,
+        item: Item,
+        spares: &mut Spares,
+        reclaim: &impl Reclaim,
+    ) -> Result<(), Refused> {
+        let mut held = Held::new();
+        let leaf = place.leaf;
+        let is_alive = held.lock(&leaf.get().gate);
+        if !is_alive || !Self::is_unchanged(place) || leaf.gate.used() < SLOTS {
+            return Err(Refused::Changed);
+        }
+        if !spares.has_leaves() {
+            // Before slots are frozen for a copy that cannot be made.
+            return Err(Self::too_few(path));
+        }
+        leaf.freeze_all();
         let mut items = [item; SLOTS + 1];
         let old = place.order.len();
         let new_at = Self::behind_fence(place);
@@ -261,7 +291,7 @@ impl Tree {
         }
     }
 
-    fn too_few(path: &Path<'_>) -> Refused {
+    pub(super) fn too_few(path: &Path<'_>) -> Refused {
         // Nodes above that are full are divided, too.
         let is_full = |level: &usize| path.step(*level).node.len() == KEYS;
         let full = (0..path.len()).rev().take_while(is_full).count();
@@ -380,7 +410,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Replaces the entry of a place, and returns whether the old one's key is a fence, and so stays.
+    /// Replaces the entry of a place, with nothing locked, and returns whether the old one's key is a
+    /// fence, and so stays.
     ///
     /// # Errors
     ///
@@ -389,19 +420,27 @@ impl Tree {
     /// # Safety
     ///
     /// As for [`Tree::insert`], at a place that has an entry.
+    #[inline]
     pub unsafe fn replace(&self, place: &Place<'_>, new: NonNull<Head>) -> Result<bool, Refused> {
-        let mut held = Held::new();
-        let slot = place.order.slot(place.at);
-        if !held.lock(&place.leaf.get().gate)
-            || !Self::is_unchanged(place)
-            || Some(place.leaf.entry(slot)) != place.entry
-        {
+        let (leaf, slot) = (place.leaf, place.order.slot(place.at));
+        let old = place.entry.ok_or(Refused::Changed)?;
+        if !leaf.replace(slot, old, new) && !Self::replace_frozen(place, old, new) {
             return Err(Refused::Changed);
         }
-        place.leaf.replace(slot, new);
-        drop(held);
         fence_change();
         Ok(Self::is_fence(place))
+    }
+
+    /// The same, if the slot is frozen. Returns whether it was replaced: if a thread has frozen it that
+    /// then published nothing.
+    #[cold]
+    fn replace_frozen(place: &Place<'_>, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        let (leaf, slot) = (place.leaf, place.order.slot(place.at));
+        if leaf.entry(slot) != old {
+            return false;
+        }
+        let _locked = leaf.get().gate.locked();
+        !leaf.gate.is_dead() && Self::is_unchanged(place) && leaf.replace_locked(slot, old, new)
     }
 
     fn is_fence(place: &Place<'_>) -> bool {
@@ -421,16 +460,14 @@ impl Tree {
     ///
     /// Inside the section in which the place was found; it has an entry.
     pub unsafe fn remove(&self, place: &Place<'_>) -> Result<bool, Refused> {
-        let mut held = Held::new();
-        let leaf = place.leaf;
-        if !held.lock(&leaf.get().gate)
-            || !Self::is_unchanged(place)
-            || Some(leaf.entry(place.order.slot(place.at))) != place.entry
-        {
+        let (leaf, slot) = (place.leaf, place.order.slot(place.at));
+        let entry = place.entry.ok_or(Refused::Changed)?;
+        let locked = leaf.get().gate.locked();
+        if leaf.gate.is_dead() || !Self::is_unchanged(place) || !leaf.freeze(slot, entry) {
             return Err(Refused::Changed);
         }
         leaf.take(place.at);
-        drop(held);
+        drop(locked);
         self.count.add(1_u64.wrapping_neg());
         fence_change();
         Ok(Self::is_fence(place))

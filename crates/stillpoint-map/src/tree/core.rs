@@ -1,8 +1,11 @@
 //! A tree without the types of its entries, and without their drops.
 
 use super::{
-    node::{Fence, Gate, Head, Inner, Kind, Leaf, Node, Shared, room},
+    gate::Gate,
+    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node, Shared, room},
+    order::SLOTS,
     search::{Path, Place, Sought},
+    spare::Arenas,
 };
 use crate::{count::Count, slab::Arena};
 use std::{
@@ -26,6 +29,10 @@ pub trait Reclaim {
 /// From so many entries on they lie in slabs, and their number is in many places.
 const MANY: usize = if cfg!(miri) { 64 } else { 1024 };
 
+/// From so many entries on new nodes lie in slabs, too. Two arenas more take a page or two each, and
+/// one for each thread; and pages of fewer nodes are looked up fast.
+const MANY_FOR_NODES: usize = if cfg!(miri) { MANY } else { 16 * MANY };
+
 /// A tree.
 #[derive(Debug)]
 pub struct Tree {
@@ -35,8 +42,10 @@ pub struct Tree {
     /// Whether hints tell keys, so that fences have no entries.
     pub(super) hints_tell_keys: bool,
     pub count: Count,
-    /// Where entries lie, once there are many; null before.
-    arena: AtomicPtr<Arena>,
+    /// Where entries lie, once there are many, and where nodes do; null before.
+    pub(crate) arena: AtomicPtr<Arena>,
+    leaves: AtomicPtr<Arena>,
+    inners: AtomicPtr<Arena>,
 }
 
 impl Tree {
@@ -51,6 +60,8 @@ impl Tree {
             hints_tell_keys,
             count: Count::new(),
             arena: AtomicPtr::new(ptr::null_mut()),
+            leaves: AtomicPtr::new(ptr::null_mut()),
+            inners: AtomicPtr::new(ptr::null_mut()),
         })
     }
 
@@ -79,7 +90,7 @@ impl Tree {
         // SAFETY: the caller's promise.
         let leaf = unsafe { sought.descend(self.root()) };
         let order = leaf.order();
-        let (at, is_there) = sought.locate(leaf, order);
+        let (at, is_there) = sought.locate(&leaf, order);
         is_there.then(|| leaf.entry(order.slot(at)))
     }
 
@@ -90,20 +101,48 @@ impl Tree {
     /// Inside a section of the tree's domain, which lasts for `'t`.
     pub unsafe fn locate<'t, F: FnMut(Fence) -> Is>(&'t self, sought: &mut Sought<F>) -> Place<'t> {
         let generation = fork::process().generation();
+        // SAFETY: the caller's promise.
+        let leaf = unsafe { sought.descend(self.root()) };
+        Self::place(sought, leaf, generation)
+    }
+
+    /// The same, and the way there.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn locate_by<'t, F: FnMut(Fence) -> Is>(
+        &'t self,
+        sought: &mut Sought<F>,
+    ) -> (Path<'t>, Place<'t>) {
+        let generation = fork::process().generation();
         let root = self.root();
         let mut path = Path::new();
         // SAFETY: the caller's promise.
         let leaf = unsafe { sought.descend_by(root, &mut path) };
+        (path, Self::place(sought, leaf, generation))
+    }
+
+    #[inline(always)]
+    fn place<'t, F: FnMut(Fence) -> Is>(
+        sought: &mut Sought<F>,
+        leaf: Shared<'t, Leaf>,
+        generation: u64,
+    ) -> Place<'t> {
         let order = leaf.order();
         let (at, is_there) = sought.locate(&leaf, order);
         Place {
             entry: is_there.then(|| leaf.entry(order.slot(at))),
-            path,
             leaf,
             order,
             at,
             generation,
         }
+    }
+
+    /// Whether a leaf is all of the tree.
+    pub fn is_root(&self, leaf: Shared<'_, Leaf>) -> bool {
+        self.root() == Node::leaf(leaf.pointer())
     }
 
     /// The place of the first entry, or of the last one. `None` if there is none.
@@ -123,7 +162,6 @@ impl Tree {
                 let at = if is_last { order.len() - 1 } else { 0 };
                 return Some(Place {
                     entry: Some(leaf.entry(order.slot(at))),
-                    path,
                     leaf,
                     order,
                     at,
@@ -139,12 +177,48 @@ impl Tree {
     /// few, and without memory.
     #[inline]
     pub fn arena(&self, entry: Layout) -> Option<&Arena> {
-        // Acquire, pairs with `make_arena`: it is complete.
-        let arena = NonNull::new(self.arena.load(Ordering::Acquire));
+        self.arena_of(&self.arena, |entries| Arena::new(entry, entries))
+    }
+
+    /// Where new nodes are to lie: likewise.
+    pub fn node_arenas(&self) -> Arenas<'_> {
+        // Relaxed: null or not; `arena_of` looks again.
+        let has_some = !self.leaves.load(Ordering::Relaxed).is_null();
+        if !has_some && self.count.get() < MANY_FOR_NODES {
+            return Arenas::default();
+        }
+        Arenas {
+            leaves: self.arena_of(&self.leaves, |entries| {
+                Arena::for_nodes(Layout::new::<Leaf>(), entries / SLOTS)
+            }),
+            inners: self.arena_of(&self.inners, |entries| {
+                Arena::for_nodes(Layout::new::<Inner>(), entries / SLOTS / KEYS)
+            }),
+        }
+    }
+
+    #[inline]
+    fn arena_of<'t>(
+        &'t self,
+        place: &'t AtomicPtr<Arena>,
+        make: impl FnOnce(usize) -> Option<NonNull<Arena>>,
+    ) -> Option<&'t Arena> {
+        // Acquire, pairs with `publish_arena`: it is complete.
+        let arena = NonNull::new(place.load(Ordering::Acquire));
         match arena {
-            // SAFETY: it is there until `close_arena`.
+            // SAFETY: it is there until `close_arenas`.
             Some(arena) => Some(unsafe { arena.as_ref() }),
-            None if self.count.is_spread_out() => self.make_arena(entry),
+            None if self.count.is_spread_out() => {
+                let arena = Self::publish_arena(place, make(self.count.get())?)?;
+                // Not before: what a slower thread has made has no memory, and would show that. The
+                // page has the entries' memory alone.
+                if ptr::eq(place, &self.arena)
+                    && let Some(shown) = self.count.shown()
+                {
+                    arena.show(shown);
+                }
+                Some(arena)
+            }
             None => {
                 if self.count.get() >= MANY {
                     self.count.spread_out();
@@ -155,10 +229,9 @@ impl Tree {
     }
 
     #[cold]
-    fn make_arena(&self, entry: Layout) -> Option<&Arena> {
-        let made = Arena::new(entry, self.count.get())?;
-        // Release, pairs with `arena`: it is complete. Acquire: so is the faster thread's.
-        let set = self.arena.compare_exchange(
+    fn publish_arena(place: &AtomicPtr<Arena>, made: NonNull<Arena>) -> Option<&Arena> {
+        // Release, pairs with `arena_of`: it is complete. Acquire: so is the faster thread's.
+        let set = place.compare_exchange(
             ptr::null_mut(),
             made.as_ptr(),
             Ordering::AcqRel,
@@ -172,20 +245,22 @@ impl Tree {
                 NonNull::new(faster)?
             }
         };
-        // SAFETY: it is there until `close_arena`.
+        // SAFETY: it is there until `close_arenas`.
         Some(unsafe { arena.as_ref() })
     }
 
-    /// Ends the arena, when its last slot is free.
+    /// Ends the arenas, each when its last slot is free.
     ///
     /// # Safety
     ///
     /// No other thread uses the tree; nor does the caller any more.
-    pub unsafe fn close_arena(&self) {
-        let arena = self.arena.swap(ptr::null_mut(), Ordering::Relaxed);
-        if let Some(arena) = NonNull::new(arena) {
-            // SAFETY: the caller's promise.
-            unsafe { Arena::close(arena) };
+    pub unsafe fn close_arenas(&self) {
+        for place in [&self.arena, &self.leaves, &self.inners] {
+            let arena = place.swap(ptr::null_mut(), Ordering::Relaxed);
+            if let Some(arena) = NonNull::new(arena) {
+                // SAFETY: the caller's promise.
+                unsafe { Arena::close(arena) };
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::{
     entry::{Entry, Found},
     hint,
     node::Item,
-    search::{Hints, Place},
+    search::{Hints, Path, Place},
     walk::Walk,
 };
 use std::{cmp::Ordering as Is, marker::PhantomData};
@@ -58,9 +58,9 @@ impl<'g, K, V> Cursor<'g, K, V> {
     }
 
     /// Has it begin at that place: before the entry there, or behind it.
-    pub fn begin_at(&mut self, mut place: Place<'g>, is_behind: bool) {
+    pub fn begin_at(&mut self, (path, mut place): (Path<'g>, Place<'g>), is_behind: bool) {
         place.at += usize::from(is_behind);
-        self.walk.begin_at(&place);
+        self.walk.begin_at(path, &place);
         // The other end stops at this entry.
         match self.walk.clone().next() {
             Some(item) => self.low = Some(Limit::including(item)),
@@ -68,14 +68,32 @@ impl<'g, K, V> Cursor<'g, K, V> {
         }
     }
 
+    /// Has memory read that is needed if more than an entry or two are visited.
+    pub fn read_ahead(&mut self) {
+        self.walk.read_ahead();
+    }
+
     /// Has it end at that place: behind the entry there, or before it.
-    pub fn end_at(&mut self, mut place: Place<'g>, is_behind: bool) {
+    pub fn end_at(&mut self, (path, mut place): (Path<'g>, Place<'g>), is_behind: bool) {
         place.at += usize::from(is_behind);
-        self.walk.end_at(&place);
+        self.walk.end_at(path, &place);
         match self.walk.clone().next_back() {
             Some(item) => self.high = Some(Limit::including(item)),
             None => self.is_over = true,
         }
+    }
+
+    /// Two halves, or all of it if there are few entries. The other half begins where this one ends.
+    #[cfg(feature = "rayon")]
+    pub fn split(mut self) -> (Self, Option<Self>) {
+        let Some(middle) = self.walk.middle().filter(|_| !self.is_over) else {
+            return (self, None);
+        };
+        let mut behind = self.clone();
+        behind.begin_at(middle.clone(), false);
+        self.end_at(middle, false);
+        self.walk.settle_back();
+        (self, Some(behind))
     }
 
     fn found(item: Item) -> Found<'g, K, V> {

@@ -32,7 +32,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     ///
     /// The old value stays valid for the section, and is then dropped. The old key is replaced, too.
     /// Does not block, but for the lock of a leaf, which other threads hold for nanoseconds, and where
-    /// nodes are replaced, for those of the nodes above. If the
+    /// nodes are replaced, for those of the nodes above; to replace a value takes no lock. If the
     /// domain has used up its memory budget, the end of the section may wait, for a bounded time.
     /// Without memory the process ends, as with std's map. Not async-signal-safe.
     ///

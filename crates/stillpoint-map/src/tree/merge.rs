@@ -44,7 +44,7 @@ impl Tree {
                 return;
             };
             // What is merged, and its parent.
-            if !spares.provide(1, 2) {
+            if !spares.provide(1, 2, self.node_arenas()) {
                 return;
             }
             if generation != fork::process().generation() {
@@ -133,6 +133,8 @@ impl Tree {
         // SAFETY: the same.
         let made = match unsafe { (low.kind(), high.kind()) } {
             (Kind::Leaf(low), Kind::Leaf(high)) => {
+                low.freeze_all();
+                high.freeze_all();
                 let mut items = [None; SLOTS];
                 let all = low.items().chain(high.items());
                 let count = all

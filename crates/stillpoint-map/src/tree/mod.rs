@@ -3,7 +3,8 @@
 //! | file | what |
 //! |---|---|
 //! | `order` | a leaf's word: its entries, in order |
-//! | `node` | leaves, inner nodes, their locks |
+//! | `gate` | a node's lock, and whether it is dead |
+//! | `node` | leaves and inner nodes |
 //! | `search` | the way from the root to a key |
 //! | `spare` | memory for nodes |
 //! | `core` | a tree without types |
@@ -14,7 +15,7 @@
 //! | `store`, `alter` | a tree with types, in a domain, and its changes |
 //! | `owned` | the entries of a map that was given up |
 //! | `walk`, `cursor` | walks, without types and with them |
-//! | `map`, `edit`, `compute`, `pinned`, `iter`, `traits` | the interface |
+//! | `map`, `edit`, `compute`, `pinned`, `iter`, `traits`, `with_rayon` | the interface |
 //!
 //! Reasons are in `docs/design/026-ordered-map.md`.
 
@@ -30,6 +31,7 @@ mod cursor;
 mod edit;
 #[cfg(not(stillpoint_loom))]
 mod entry;
+mod gate;
 #[cfg(not(stillpoint_loom))]
 mod hint;
 #[cfg(not(stillpoint_loom))]
@@ -39,6 +41,8 @@ mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod merge;
+#[cfg(not(stillpoint_loom))]
+mod naming;
 mod node;
 mod order;
 #[cfg(not(stillpoint_loom))]
@@ -56,7 +60,11 @@ pub mod torture;
 #[cfg(not(stillpoint_loom))]
 mod traits;
 mod walk;
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+mod with_rayon;
 
+#[cfg(all(feature = "rayon", not(stillpoint_loom)))]
+pub use with_rayon::ParRange;
 #[cfg(not(stillpoint_loom))]
 pub use {
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Range, Values},

@@ -1,12 +1,16 @@
-//! Nodes: leaves, inner nodes, and what both have, a lock and whether they are dead.
+//! Nodes: leaves and inner nodes.
 //!
 //! A node's range of keys never changes, from its first publication to the last reader that has it.
 //! What would change a range replaces the nodes by others, and they are dead then. So a thread that
 //! has found a node may go on there, whatever others do, and finds what was in the range when the
 //! node died, at the least.
 
-use super::order::{Order, SLOTS};
-use crate::backoff::Backoff;
+use super::{
+    gate::Gate,
+    order::{Order, SLOTS},
+    search::Hints,
+};
+use crate::{memory::prefetch, slab::Arena};
 use std::{
     alloc::Layout,
     marker::PhantomData,
@@ -14,94 +18,20 @@ use std::{
     ptr::{self, NonNull},
 };
 use stillpoint_platform::{
-    fork,
     memory::try_alloc,
-    sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering},
+    sync::{AtomicPtr, AtomicU64, Ordering},
 };
 
 /// Separators of an inner node.
 pub const KEYS: usize = if cfg!(stillpoint_loom) { 2 } else { 31 };
 
-/// The beginning of each entry: all that nodes know of it.
+/// The beginning of each entry: all that nodes know of it. The lowest bit of its address is
+/// [`FROZEN`]'s.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head {
     /// Where its memory is from, and which parts of it have been dropped.
     pub state: std::sync::atomic::AtomicU32,
-}
-
-/// Which process holds a lock: not 0.
-fn mine() -> u32 {
-    1 + (fork::process().generation() % u64::from(u32::MAX)) as u32
-}
-
-/// A node's lock, and what is only changed under it.
-#[derive(Debug)]
-pub struct Gate {
-    /// 0, or the process of the thread that holds it: one that a fork has removed is known by that.
-    lock: AtomicU32,
-    /// Whether the node is dead, and how many slots of a leaf have been used.
-    state: AtomicU32,
-}
-
-const DEAD: u32 = 1 << 31;
-
-impl Gate {
-    pub fn new(used: usize) -> Self {
-        Self {
-            lock: AtomicU32::new(0),
-            state: AtomicU32::new(used as u32),
-        }
-    }
-
-    /// Locks it. A thread locks nodes below before those above, and left ones before right ones.
-    ///
-    /// A holder that a fork has removed has published its change, or none of it: what it has not
-    /// marked as dead is not found from the root, and threads that have found it before the fork
-    /// look again ([`super::change`]).
-    pub fn lock(&self) {
-        let mine = mine();
-        let mut backoff = Backoff::new();
-        let mut seen = 0;
-        while let Err(holder) =
-            // Acquire, pairs with `unlock`: what the last holder has done.
-            self.lock
-                    .compare_exchange(seen, mine, Ordering::Acquire, Ordering::Relaxed)
-        {
-            if holder == mine {
-                backoff.wait();
-                seen = 0;
-            } else {
-                seen = holder;
-            }
-        }
-    }
-
-    pub fn unlock(&self) {
-        // Release, pairs with `lock`: what this thread has done.
-        self.lock.store(0, Ordering::Release);
-    }
-
-    /// Whether the node has been replaced. Under the lock.
-    pub fn is_dead(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & DEAD != 0
-    }
-
-    /// Under the lock.
-    pub fn kill(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state | DEAD, Ordering::Relaxed);
-    }
-
-    /// How many slots have been used. Under the lock.
-    pub fn used(&self) -> usize {
-        (self.state.load(Ordering::Relaxed) & !DEAD) as usize
-    }
-
-    fn use_another(&self) {
-        let state = self.state.load(Ordering::Relaxed);
-        self.state.store(state + 1, Ordering::Relaxed);
-    }
 }
 
 /// An entry and its key's hint, for a leaf that is made.
@@ -126,6 +56,13 @@ pub struct Fence {
     /// An entry with that key, which may no longer be in the map; null if the hint tells the key.
     pub entry: *mut Head,
 }
+
+/// The bit of a slot's pointer that says: only the holder of the leaf's lock replaces this entry. An
+/// entry is replaced without the lock; what takes it out, or copies the leaf, freezes the slot before.
+/// It stays frozen if the copy is not published after all: then the next replacement takes the lock.
+const FROZEN: usize = 1;
+
+const _: () = assert!(align_of::<Head>() > FROZEN);
 
 /// A node with entries. A slot is filled once, and its entry may be replaced.
 #[derive(Debug)]
@@ -180,6 +117,7 @@ impl Leaf {
     pub fn entry(&self, slot: usize) -> NonNull<Head> {
         // Acquire, pairs with `replace`: the entry is complete.
         let entry = self.entries[slot].load(Ordering::Acquire);
+        let entry = entry.map_addr(|address| address & !FROZEN);
         if cfg!(any(debug_assertions, stillpoint_loom)) {
             assert!(!entry.is_null(), "an order has a slot that is not filled");
         }
@@ -197,10 +135,47 @@ impl Leaf {
         self.set_order(self.order().with(at, slot));
     }
 
-    /// Replaces an entry. Under the lock.
-    pub fn replace(&self, slot: usize, entry: NonNull<Head>) {
-        // Release, pairs with `entry`: it is complete. A read-modify-write, as `fence_change` comes behind it.
-        self.entries[slot].swap(entry.as_ptr(), Ordering::Release);
+    /// Replaces an entry, also without the lock. Returns false if another one is there, or if the
+    /// slot is frozen.
+    #[inline]
+    pub fn replace(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        self.exchange(slot, old.as_ptr(), new)
+    }
+
+    /// The same, of a slot that is frozen or not. Under the lock, of a leaf that is alive.
+    pub fn replace_locked(&self, slot: usize, old: NonNull<Head>, new: NonNull<Head>) -> bool {
+        self.exchange(slot, frozen(old), new) || self.exchange(slot, old.as_ptr(), new)
+    }
+
+    #[inline(always)]
+    fn exchange(&self, slot: usize, old: *mut Head, new: NonNull<Head>) -> bool {
+        // Release, pairs with `entry`: it is complete. `fence_change` comes behind it.
+        self.entries[slot]
+            .compare_exchange(old, new.as_ptr(), Ordering::Release, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Freezes a slot that has this entry. Returns false if it has another one. Under the lock.
+    pub fn freeze(&self, slot: usize, entry: NonNull<Head>) -> bool {
+        let frozen = frozen(entry);
+        // Relaxed: of this and a replacement one comes first, and the other one fails.
+        match self.entries[slot].compare_exchange(
+            entry.as_ptr(),
+            frozen,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => true,
+            Err(seen) => seen == frozen,
+        }
+    }
+
+    /// Freezes all slots that have entries, before they are copied. Under the lock.
+    pub fn freeze_all(&self) {
+        for slot in self.order().slots() {
+            // Fails if another thread has replaced it just now.
+            while !self.freeze(slot, self.entry(slot)) {}
+        }
     }
 
     /// Takes an entry out; its slot is not used again. Under the lock.
@@ -208,7 +183,7 @@ impl Leaf {
         self.set_order(self.order().without(at));
     }
 
-    /// Its entries in order. Under the lock, or alone with it.
+    /// Its entries in order. Under the lock and frozen, or alone with it.
     pub fn items(&self) -> impl Iterator<Item = Item> + '_ {
         let item = |slot| Item {
             hint: self.hint(slot),
@@ -217,11 +192,15 @@ impl Leaf {
         self.order().slots().map(item)
     }
 
-    /// Whether its fence is the key of an entry that is in it no longer. Under the lock, or alone
-    /// with it.
+    /// Whether its fence is the key of an entry that is in it no longer. Under the lock and frozen,
+    /// or alone with it.
     pub fn has_old_fence(&self) -> bool {
         !self.lower.is_null() && !self.items().any(|item| item.entry.as_ptr() == self.lower)
     }
+}
+
+fn frozen(entry: NonNull<Head>) -> *mut Head {
+    entry.as_ptr().map_addr(|address| address | FROZEN)
 }
 
 /// A node with children. Its fences stay; a child may be replaced by another one of the same range.
@@ -259,6 +238,18 @@ impl Inner {
         self.len
     }
 
+    /// Has the lines read that are read on the way through the node, at once and not one after the
+    /// other.
+    #[inline(always)]
+    pub fn prefetch(&self, hints: Hints) {
+        if hints == Hints::Nothing {
+            prefetch_all(&self.entries);
+        } else {
+            prefetch_all(&self.hints);
+        }
+        prefetch_all(&self.children);
+    }
+
     #[inline(always)]
     pub fn hints(&self) -> &[u64] {
         &self.hints[..self.len]
@@ -284,6 +275,15 @@ impl Inner {
     pub fn set_child(&self, at: usize, child: Node) {
         // Release, pairs with `child`: it is complete.
         self.children[at].store(child.0, Ordering::Release);
+    }
+}
+
+/// All lines of it; but perhaps the last one, if it does not begin a line.
+#[inline(always)]
+pub fn prefetch_all<T>(what: &T) {
+    let start = ptr::from_ref(what).cast::<u8>();
+    for line in 0..size_of::<T>().div_ceil(64) {
+        prefetch(start.wrapping_add(64 * line));
     }
 }
 
@@ -406,10 +406,12 @@ impl Node {
     ///
     /// No other thread uses it, nor does the caller any more.
     pub unsafe fn free(self) {
-        // SAFETY: from `room`, which allocates as a box does; the caller's promise.
+        // SAFETY: from an arena, or from `room`, which allocates as a box does; the caller's promise.
         unsafe {
             match self.pointer() {
+                Ok(leaf) if (*leaf.as_ptr()).gate.is_in_slab() => Arena::free(leaf.cast()),
                 Ok(leaf) => drop(Box::from_raw(leaf.as_ptr())),
+                Err(inner) if (*inner.as_ptr()).gate.is_in_slab() => Arena::free(inner.cast()),
                 Err(inner) => drop(Box::from_raw(inner.as_ptr())),
             }
         }

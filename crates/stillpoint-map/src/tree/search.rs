@@ -1,10 +1,9 @@
 //! The way from the root to a key.
 
 use super::{
-    node::{Fence, Head, Inner, Kind, Leaf, Node, Shared},
+    node::{Fence, Head, Inner, Kind, Leaf, Node, Shared, prefetch_all},
     order::Order,
 };
-use crate::memory::prefetch;
 use std::{cmp::Ordering as Is, ptr::NonNull};
 
 /// What hints tell of a key.
@@ -91,16 +90,19 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
     ///
     /// `root` was found in a section of the tree's domain that lasts for `'t`.
     #[inline(always)]
-    pub unsafe fn descend<'t>(&mut self, root: Node) -> &'t Leaf {
+    pub unsafe fn descend<'t>(&mut self, root: Node) -> Shared<'t, Leaf> {
         let mut node = root;
         loop {
             // SAFETY: the caller's promise; children are found in the same section.
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => {
-                    prefetch_leaf(&leaf);
-                    return leaf.get();
+                    prefetch_all(leaf.get());
+                    return leaf;
                 }
-                Kind::Inner(inner) => node = inner.child(self.route(&inner)),
+                Kind::Inner(inner) => {
+                    inner.prefetch(self.hints);
+                    node = inner.child(self.route(&inner));
+                }
             }
         }
     }
@@ -117,6 +119,7 @@ impl<F: FnMut(Fence) -> Is> Sought<F> {
             match unsafe { node.kind() } {
                 Kind::Leaf(leaf) => return leaf,
                 Kind::Inner(inner) => {
+                    inner.prefetch(self.hints);
                     let at = self.route(&inner);
                     path.push(inner, at);
                     node = inner.child(at);
@@ -140,15 +143,6 @@ fn below(count: usize, is_below: impl Fn(usize) -> bool) -> usize {
         size -= half;
     }
     base + usize::from(is_below(base))
-}
-
-/// All of a leaf, whose lines are then read at once and not one after the other.
-#[inline(always)]
-pub fn prefetch_leaf(leaf: &Leaf) {
-    let start = std::ptr::from_ref(leaf).cast::<u8>();
-    for line in 0..size_of::<Leaf>() / 64 {
-        prefetch(start.wrapping_add(64 * line));
-    }
 }
 
 /// Inner nodes between the root and a leaf, at most: a root is divided when it has all its children,
@@ -240,13 +234,49 @@ impl<'t> Path<'t> {
         }
     }
 
-    /// The leaf behind the one that it leads to, or before it, if they have the same parent.
-    pub fn neighbour(&self, is_behind: bool) -> Option<&'t Leaf> {
+    /// The way to a leaf about halfway to another one, which is behind this one. `None` if there are
+    /// few leaves between them, or the ways have no node in which they part.
+    ///
+    /// # Safety
+    ///
+    /// As for `beside`, of both.
+    #[cfg(feature = "rayon")]
+    pub unsafe fn halfway_to(&self, other: &Self) -> Option<(Self, Shared<'t, Leaf>)> {
+        /// So few leaves are not worth a thread.
+        const FEW: usize = 8;
+        for level in 0..self.len.min(other.len) {
+            let (one, other) = (self.step(level), other.step(level));
+            if one.node.pointer() != other.node.pointer() {
+                return None;
+            }
+            if one.at == other.at {
+                continue;
+            }
+            let least = if level + 1 == self.len { FEW } else { 1 };
+            let apart = other
+                .at
+                .checked_sub(one.at)
+                .filter(|apart| *apart >= least)?;
+            let at = one.at + apart.div_ceil(2);
+            let mut path = Self {
+                len: level,
+                ..self.clone()
+            };
+            path.push(one.node, at);
+            // SAFETY: the caller's promise.
+            let leaf = unsafe { path.outermost(one.node.child(at), false) };
+            return Some((path, leaf));
+        }
+        None
+    }
+
+    /// The leaf so many behind the one that it leads to, or before it, if they have the same parent.
+    pub fn neighbour(&self, is_behind: bool, distance: usize) -> Option<&'t Leaf> {
         let Step { node, at } = self.step(self.len.checked_sub(1)?);
         let at = if is_behind {
-            at + 1
+            at + distance
         } else {
-            at.checked_sub(1)?
+            at.checked_sub(distance)?
         };
         if at > node.len() {
             return None;
@@ -259,15 +289,14 @@ impl<'t> Path<'t> {
     }
 }
 
-/// Where an entry is, or would be: what a change needs.
-#[derive(Clone, Debug)]
+/// Where an entry is, or would be: what a change needs that replaces no node.
+#[derive(Clone, Copy, Debug)]
 pub struct Place<'t> {
-    pub path: Path<'t>,
     pub leaf: Shared<'t, Leaf>,
     pub order: Order,
     pub at: usize,
     /// The entry, if it is there.
     pub entry: Option<NonNull<Head>>,
-    /// The process's generation at the time: see [`super::node::Gate::lock`].
+    /// The process's generation at the time: see [`super::gate::Gate::lock`].
     pub generation: u64,
 }

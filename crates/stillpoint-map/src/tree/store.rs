@@ -8,7 +8,7 @@ use super::{
     hint,
     node::{Fence, Shared},
     owned::OwnedEntries,
-    search::{Hints, Place, Sought},
+    search::{Hints, Path, Place, Sought},
     walk::Walk,
 };
 use crate::store::{Policy, Sound};
@@ -60,10 +60,6 @@ impl<'g, K, V> At<'g, K, V> {
             place,
             entry: PhantomData,
         }
-    }
-
-    pub(super) fn into_place(self) -> Place<'g> {
-        self.place
     }
 
     /// The entry, if there is one.
@@ -240,6 +236,22 @@ impl<K: Ord, V, P: Policy> Ordered<K, V, P> {
         self.check(section);
         // SAFETY: as in `find`.
         unsafe { Some(At::of(self.tree()?.locate(&mut sought::<K, V, Q>(key)))) }
+    }
+
+    /// The same, and the way there.
+    #[track_caller]
+    pub fn locate_by<'g, Q>(
+        &'g self,
+        key: &Q,
+        section: &'g impl Section,
+    ) -> Option<(Path<'g>, Place<'g>)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.check(section);
+        // SAFETY: as in `find`.
+        unsafe { Some(self.tree()?.locate_by(&mut sought::<K, V, Q>(key))) }
     }
 }
 

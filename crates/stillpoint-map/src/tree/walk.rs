@@ -6,9 +6,9 @@
 
 use super::{
     core::Tree,
-    node::{Item, Leaf, Shared},
+    node::{Item, Leaf, Shared, prefetch_all},
     order::Order,
-    search::{Path, Place, prefetch_leaf},
+    search::{Path, Place},
 };
 use crate::memory::prefetch;
 
@@ -20,6 +20,9 @@ struct End<'g> {
     order: Order,
     /// How many entries of the leaf are before it.
     at: usize,
+    /// Whether the leaf's entries are being read already, and the lines of the leaf that comes then.
+    has_entries: bool,
+    has_next: bool,
 }
 
 /// A walk over a tree's entries. None of its fields is a reference: it may be an argument of what
@@ -51,13 +54,49 @@ impl<'g> Walk<'g> {
     }
 
     /// Has the front begin before that place.
-    pub fn begin_at(&mut self, place: &Place<'g>) {
-        self.front = Some(End::at(place));
+    pub fn begin_at(&mut self, path: Path<'g>, place: &Place<'g>) {
+        self.front = Some(End::at(path, place));
+    }
+
+    /// Has memory read that a walk from the front will need.
+    pub fn read_ahead(&mut self) {
+        if let Some(front) = &mut self.front {
+            front.read_ahead(true);
+        }
     }
 
     /// Has the back begin before that place.
-    pub fn end_at(&mut self, place: &Place<'g>) {
-        self.back = Some(End::at(place));
+    pub fn end_at(&mut self, path: Path<'g>, place: &Place<'g>) {
+        self.back = Some(End::at(path, place));
+    }
+
+    /// A place about the middle between the two ends: before the first entry of a leaf. `None` if they
+    /// are near each other, and where nodes have been replaced between the two were found.
+    #[cfg(feature = "rayon")]
+    pub fn middle(&mut self) -> Option<(Path<'g>, Place<'g>)> {
+        let tree = self.tree?;
+        let front = &*self
+            .front
+            .get_or_insert_with(|| End::outermost(tree, false));
+        let back = &*self.back.get_or_insert_with(|| End::outermost(tree, true));
+        // SAFETY: that of `Walk::of`.
+        let (path, leaf) = unsafe { front.path.halfway_to(&back.path) }?;
+        let place = Place {
+            leaf,
+            order: leaf.order(),
+            at: 0,
+            entry: None,
+            generation: 0,
+        };
+        Some((path, place))
+    }
+
+    /// Moves the back to the leaf of the entry that comes next from there.
+    #[cfg(feature = "rayon")]
+    pub fn settle_back(&mut self) {
+        if let Some(back) = &mut self.back {
+            while back.at == 0 && back.move_on(false).is_some() {}
+        }
     }
 
     /// The next entry from the front.
@@ -90,12 +129,14 @@ impl<'g> Walk<'g> {
 }
 
 impl<'g> End<'g> {
-    fn at(place: &Place<'g>) -> Self {
+    fn at(path: Path<'g>, place: &Place<'g>) -> Self {
         Self {
-            path: place.path.clone(),
+            path,
             leaf: place.leaf,
             order: place.order,
             at: place.at,
+            has_entries: false,
+            has_next: false,
         }
     }
 
@@ -110,6 +151,8 @@ impl<'g> End<'g> {
             leaf,
             order,
             at: if is_last { order.len() } else { 0 },
+            has_entries: false,
+            has_next: false,
         }
     }
 
@@ -128,14 +171,34 @@ impl<'g> End<'g> {
         self.leaf = unsafe { self.path.beside(is_behind) }?;
         self.order = self.leaf.order();
         self.at = if is_behind { 0 } else { self.order.len() };
-        // The entries lie anywhere: they are read at once, and not one after the other. So is the
-        // leaf that comes then.
-        for slot in self.order.slots() {
-            prefetch(self.leaf.entry(slot).as_ptr());
-        }
-        if let Some(next) = self.path.neighbour(is_behind) {
-            prefetch_leaf(next);
-        }
+        self.read_ahead(is_behind);
         Some(())
+    }
+
+    /// Entries lie anywhere: those of a leaf are read at once, and not one after the other, while the
+    /// leaf before is visited; and before that the lines of their leaf.
+    fn read_ahead(&mut self, is_behind: bool) {
+        let prefetch_entries = |leaf: &Leaf, order: Order| {
+            for slot in order.slots() {
+                prefetch(leaf.entry(slot).as_ptr());
+            }
+        };
+        if !self.has_entries {
+            prefetch_entries(&self.leaf, self.order);
+        }
+        let next = self.path.neighbour(is_behind, 1);
+        self.has_entries = next.is_some() && self.has_next;
+        if let Some(next) = next {
+            if self.has_entries {
+                prefetch_entries(next, next.order());
+            } else {
+                prefetch_all(next);
+            }
+        }
+        let after = self.path.neighbour(is_behind, 2);
+        self.has_next = after.is_some();
+        if let Some(after) = after {
+            prefetch_all(after);
+        }
     }
 }

@@ -63,4 +63,4 @@ mod write;
     not(stillpoint_loom)
 ))]
 pub(crate) use write::reset_in_child;
-pub use write::{Block, Subject, Unpublished, add, is_published, publish};
+pub use write::{Block, Subject, Unpublished, add, end_all, is_published, publish};

@@ -21,6 +21,11 @@ pub(super) struct Table {
     pub(super) own: &'static [AtomicU64],
 }
 
+/// The first word of the kind of this number.
+const fn kind_at(number: usize) -> usize {
+    KINDS_AT + number * kind::WORDS
+}
+
 pub(super) fn store(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
 }
@@ -80,24 +85,49 @@ impl Table {
         self.find_slot(kind, of.block_words(), of.most)
     }
 
-    /// The number of the kind, which is described if it was not.
-    fn find_kind(&self, of: &'static Kind) -> Option<usize> {
+    /// The slots of the things of a kind whose number `is_it` accepts.
+    pub(super) fn used(
+        &self,
+        of: &'static Kind,
+        is_it: impl Fn(u64) -> bool,
+    ) -> impl Iterator<Item = usize> {
+        let kind = self.known_kind(&Self::description(of));
+        let slots = (0..self.number(head::SLOTS)).map(|number| SLOTS_AT + number * slot::WORDS);
+        slots.filter(move |&slot| {
+            Some(self.number(slot + slot::KIND)) == kind
+                && self.get(slot + slot::STATE) == slot::USED
+                && is_it(self.get(slot + slot::NUMBER))
+        })
+    }
+
+    /// The words of a kind, but for its first field.
+    fn description(of: &'static Kind) -> [u64; kind::WORDS] {
         let mut description = [0; kind::WORDS];
         description[kind::NAME..][..kind::NAME_WORDS]
             .copy_from_slice(&text_words::<{ kind::NAME_WORDS }>(of.name));
         description[kind::BLOCK] = of.block_words() as u64;
         description[kind::FIELDS] = of.fields.len() as u64;
-        let kinds = self.number(head::KINDS);
-        let at = |number: usize| KINDS_AT + number * kind::WORDS;
+        description
+    }
+
+    /// The number of the kind, if it has been described.
+    fn known_kind(&self, of: &[u64; kind::WORDS]) -> Option<usize> {
         // Another version of a crate may have a kind of the same name.
         let is_it = |&number: &usize| {
             (0..kind::WORDS)
                 .filter(|&word| word != kind::FIRST)
-                .all(|word| self.get(at(number) + word) == description[word])
+                .all(|word| self.get(kind_at(number) + word) == of[word])
         };
-        if let Some(number) = (0..kinds).find(is_it) {
+        (0..self.number(head::KINDS)).find(is_it)
+    }
+
+    /// The number of the kind, which is described if it was not.
+    fn find_kind(&self, of: &'static Kind) -> Option<usize> {
+        let mut description = Self::description(of);
+        if let Some(number) = self.known_kind(&description) {
             return Some(number);
         }
+        let kinds = self.number(head::KINDS);
         let first = self.number(head::FIELDS);
         let fits = kinds < MOST_KINDS
             && first + of.fields.len() <= MOST_FIELDS
@@ -115,7 +145,7 @@ impl Table {
             self.put(at_field + field::LEN, field.words as u64);
         }
         description[kind::FIRST] = first as u64;
-        self.put_all(at(kinds), &description);
+        self.put_all(kind_at(kinds), &description);
         self.show(head::FIELDS, (first + of.fields.len()) as u64);
         self.show(head::KINDS, kinds as u64 + 1);
         Some(kinds)

@@ -69,6 +69,12 @@ impl Tap {
         self.0.get().is_some()
     }
 
+    /// The words, if it is open.
+    #[must_use]
+    pub fn words(&self) -> Option<Words> {
+        self.0.get().copied()
+    }
+
     /// Counts in the word `at`, which no other function writes; wraps.
     #[inline]
     pub fn add(&self, at: usize, count: u64) {

@@ -280,6 +280,16 @@ impl Drop for Block {
     }
 }
 
+/// The things of a kind whose number `is_it` accepts have ended, and are not shown any more: those of
+/// which nothing is left, in the child of a fork, that could say so itself.
+pub fn end_all(kind: &'static Kind, is_it: impl Fn(u64) -> bool) {
+    let Some(table) = table() else { return };
+    let _changes = lock(&CHANGES);
+    for slot in table.used(kind, is_it) {
+        table.change_owner(slot, || table.put(slot + slot::STATE, slot::ENDED));
+    }
+}
+
 /// Writes a text into `words`, from the first on. Takes a lock for a moment; allocates nothing.
 pub(super) fn set_text(words: Words, text: impl Display) {
     let Some(table) = table() else { return };

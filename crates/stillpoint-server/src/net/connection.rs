@@ -46,6 +46,10 @@ pub(crate) struct Connection {
     charged: usize,
     /// What may still be read and sent before other connections have their turn, in bytes.
     pub(crate) turn_left: usize,
+    /// Whether it is among those that go on without an event.
+    pub(crate) is_queued: bool,
+    /// The thread's step in which it had its last turn.
+    pub(crate) turned: u64,
 }
 
 /// Reads what has arrived, without waiting. (Of a socket that costs less than `read`.)
@@ -103,6 +107,8 @@ impl Connection {
             finished: 0,
             charged: 0,
             turn_left: 0,
+            is_queued: false,
+            turned: 0,
         }
     }
 

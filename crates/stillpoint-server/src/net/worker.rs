@@ -72,8 +72,10 @@ pub(crate) struct Worker {
     buffer: Box<[u8]>,
     out: Output,
     wake: Arc<dyn Fn() + Send + Sync>,
-    /// Connections that go on without an event.
+    /// Connections that go on without an event, each once.
     ready: Vec<usize>,
+    /// How often the thread has waited.
+    steps: u64,
     watching: Vec<usize>,
     /// How many have a deadline.
     timed: usize,
@@ -112,6 +114,7 @@ impl Worker {
             out: Output::default(),
             wake: Arc::new(move || woken.waker.wake()),
             ready: Vec::new(),
+            steps: 0,
             watching: Vec::new(),
             timed: 0,
             scanned: 0,
@@ -144,13 +147,15 @@ impl Worker {
             self.directory = self.shared.directory();
         }
         let now = self.seconds();
-        for event in events.iter() {
-            self.event(*event, now);
-        }
+        self.steps += 1;
         for index in std::mem::take(&mut self.ready) {
-            if self.connections.contains(index) {
+            if let Some(connection) = self.connections.get_mut(index) {
+                connection.is_queued = false;
                 self.turn(index, false, now);
             }
+        }
+        for event in events.iter() {
+            self.event(*event, now);
         }
         let store_now = self.shared.store.now();
         self.shared
@@ -188,7 +193,10 @@ impl Worker {
         let token = event.data.u64();
         if token != WAKE {
             let index = token as usize;
-            if self.connections.contains(index) {
+            // One that has had its turn is told of again by the next wait.
+            if let Some(connection) = self.connections.get(index)
+                && connection.turned != self.steps
+            {
                 self.turn(index, true, now);
             }
             return;
@@ -235,6 +243,7 @@ impl Worker {
     /// Gives a connection its turn.
     fn turn(&mut self, index: usize, readable: bool, now: u32) {
         let mut connection = self.connections.remove(index);
+        connection.turned = self.steps;
         let before = connection.deadline;
         let fate = self.serve(&mut connection, index, readable, now);
         if fate.is_ok() {
@@ -307,7 +316,7 @@ impl Worker {
                     Ok(Fed::More | Fed::Yield) => {
                         bump(&self.shared.threads[self.thread].yields, 1);
                         connection.resume = true;
-                        self.ready.push(index);
+                        self.go_on(connection, index);
                         break;
                     }
                     Ok(Fed::Stuck) => {
@@ -338,8 +347,8 @@ impl Worker {
         if connection.is_sending() {
             // A handshake's answer, if nothing else.
             self.wait_for(connection, index, true)?;
-        } else if connection.has_plaintext() && self.ready.last() != Some(&index) {
-            self.ready.push(index);
+        } else if connection.has_plaintext() {
+            self.go_on(connection, index);
         }
         connection
             .session
@@ -348,6 +357,14 @@ impl Worker {
             .store(connection.session.state(), Ordering::Relaxed);
         connection.keep_input(&self.buffer[start..end])?;
         connection.charge(&self.shared)
+    }
+
+    /// Has a connection go on in the next step, without an event.
+    fn go_on(&mut self, connection: &mut Connection, index: usize) {
+        if !connection.is_queued {
+            connection.is_queued = true;
+            self.ready.push(index);
+        }
     }
 
     /// Reads what has arrived: into a long value directly, or behind what is in the buffer. Returns how much, and whether that was all.

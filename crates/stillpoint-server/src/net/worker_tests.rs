@@ -115,3 +115,34 @@ fn a_long_value_gives_others_their_turns() {
     }
     assert!(steps >= LONG / TURN, "{steps}");
 }
+
+/// One that sends without a pause has one turn in each step, and waits for it in one place.
+#[test]
+fn a_pipeline_is_queued_once() {
+    let shared = fuzz::new_shared(|settings| settings.requests_per_event = 5);
+    let mut stepped = Stepped::new(&shared);
+    let mut client = stepped.client();
+    let (mut sent, mut answers, mut steps) = (0, 0, 0);
+    while answers < 400 {
+        if sent < 400 {
+            client.write_all(&b"mn\r\n".repeat(10)).unwrap();
+            sent += 10;
+        }
+        stepped.step();
+        let arrived = arrived(&mut client).len() / b"MN\r\n".len();
+        assert!(arrived <= 5, "{arrived} in step {steps}");
+        assert!(stepped.worker.ready.len() <= 1, "{steps}");
+        answers += arrived;
+        steps += 1;
+    }
+    // Nor if another thread wakes it while it waits.
+    client.write_all(&b"mn\r\n".repeat(20)).unwrap();
+    stepped.step();
+    stepped.worker.turn(0, false, 0);
+    assert_eq!(stepped.worker.ready.len(), 1);
+    // Nothing is left of it.
+    while !stepped.worker.ready.is_empty() {
+        stepped.step();
+    }
+    assert_eq!(arrived(&mut client), b"MN\r\n".repeat(20));
+}

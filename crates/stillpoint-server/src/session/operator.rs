@@ -150,11 +150,10 @@ impl Session {
                 "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
             );
         };
-        let above = cx.shared.store.set_limit(bytes);
-        cx.shared.log.note(format_args!(
-            "limit set to {mib} MiB by client {}; {above} bytes are above it",
-            self.id
-        ));
+        cx.shared.store.request_limit(bytes);
+        cx.shared
+            .log
+            .note(format_args!("limit set to {mib} MiB by client {}", self.id));
         reply(cx, noreply, "OK");
     }
 
@@ -279,7 +278,7 @@ fn create(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), Strin
         .store
         .create_tenant(name)
         .map_err(|error| format!("SERVER_ERROR {error}"))?;
-    tenant.set_limits(wanted);
+    tenant.request_limits(wanted);
     follow(cx);
     Ok(())
 }
@@ -292,7 +291,7 @@ fn change(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), Strin
         .map_err(|error| format!("SERVER_ERROR {error}"))?;
     let mut wanted = tenant.limits();
     limits(words, &mut wanted)?;
-    tenant.set_limits(wanted);
+    tenant.request_limits(wanted);
     Ok(())
 }
 

@@ -35,10 +35,15 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether there is a background thread.
+    pub(super) fn has_thread(&self) -> bool {
+        matches!(self.clock, Clock::System)
+    }
+
     /// Whether room is made in the background. Without eviction there is nothing to take; with a
     /// clock that a test sets, nothing happens but what the test does.
     pub(super) fn evicts_ahead(&self) -> bool {
-        self.evict && matches!(self.clock, Clock::System)
+        self.evict && self.has_thread()
     }
 }
 

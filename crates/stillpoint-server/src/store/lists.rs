@@ -11,6 +11,7 @@
 
 use super::{
     evict::{self, Why},
+    pace,
     pool::Pool,
     segment::{Segment, SegmentRef},
 };
@@ -214,7 +215,15 @@ impl Shrink for Evictor {
     }
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-        let evict = || self.0.evict_one(scope.tenant, scope.node);
+        let evict = || {
+            let done = self.0.evict_one(scope.tenant, scope.node);
+            if done && pace::note_gone() {
+                // So that no thread that serves does it.
+                self.0.pool.release();
+                pace::rest();
+            }
+            done
+        };
         match (0..objects).take_while(|_| evict()).count() {
             0 => None,
             evicted => Some(evicted),

@@ -1,25 +1,28 @@
 //! What is done in the background, each second: flushes that are due, segments of key spaces that
 //! were flushed, items that have expired, segments that are mostly dead, indexes that have become
-//! large for their items, memory that was freed.
+//! large for their items, memory that was freed. And at once, what takes too long for the thread that
+//! asks: limits that fall, what flushes and deleted tenants leave.
 
 use super::{
-    clock::Clock,
-    config::Config,
     evict::{self, Why},
+    fall::{self, Limit},
     shared::{Shared, TenantState, lock},
     store::Inner,
 };
 use std::{
-    io, process,
-    sync::{Arc, Condvar, Mutex, PoisonError, Weak},
+    io, mem, process,
+    sync::{Arc, Condvar, Mutex, PoisonError, Weak, atomic::Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 use stillpoint::read_lock;
 use stillpoint_platform::thread::without_signals;
 
 /// How often.
 const EACH: Duration = Duration::from_secs(1);
+
+/// When a limit is looked at again that readers have kept.
+const SOON: Duration = Duration::from_millis(50);
 
 /// What a tenant's dead bytes are of its usage, at least, before its sparse segments are compacted.
 const DEAD_PART: u64 = 8;
@@ -30,10 +33,88 @@ const SEARCHED: u64 = 64 << 20;
 /// Bytes of segments that are compacted in a pass, for each tenant.
 const COMPACTED: u64 = 16 << 20;
 
+/// What the background thread is to do, and does not wait for the next second with.
 #[derive(Debug, Default)]
-struct Signal {
-    stop: Mutex<bool>,
+pub struct Signal {
+    asked: Mutex<Asked>,
     wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    stop: bool,
+    /// A limit was lowered.
+    lower: bool,
+    /// Tenants that were flushed or deleted.
+    sweep: Vec<Arc<TenantState>>,
+}
+
+impl Asked {
+    fn is_something(&self) -> bool {
+        self.stop || self.lower || !self.sweep.is_empty()
+    }
+}
+
+impl Signal {
+    /// Limits were lowered.
+    pub fn lower(&self) {
+        lock(&self.asked).lower = true;
+        self.wake.notify_one();
+    }
+
+    /// A tenant was flushed or deleted. Returns false without memory, and where the thread has
+    /// ended.
+    pub fn sweep(&self, tenant: &Arc<TenantState>) -> bool {
+        let mut asked = lock(&self.asked);
+        if asked.stop {
+            return false;
+        }
+        if tenant.is_queued.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_room = asked.sweep.try_reserve(1).is_ok();
+        if is_room {
+            tenant.is_queued.store(true, Ordering::Relaxed);
+            asked.sweep.push(Arc::clone(tenant));
+            self.wake.notify_one();
+        }
+        is_room
+    }
+
+    /// Waits until something is asked, or until then. Takes it.
+    fn wait(&self, until: Instant) -> Asked {
+        let mut asked = lock(&self.asked);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || asked.is_something() {
+                let stop = asked.stop;
+                // Before they are looked at: what is flushed from here on is asked for again.
+                for tenant in &asked.sweep {
+                    tenant.is_queued.store(false, Ordering::Relaxed);
+                }
+                return mem::replace(
+                    &mut *asked,
+                    Asked {
+                        stop,
+                        ..Asked::default()
+                    },
+                );
+            }
+            let waited = self.wake.wait_timeout(asked, left);
+            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Has the thread end. What it has not done is dropped.
+    fn stop(&self) {
+        let left = {
+            let mut asked = lock(&self.asked);
+            asked.stop = true;
+            mem::take(&mut asked.sweep)
+        };
+        drop(left);
+        self.wake.notify_one();
+    }
 }
 
 /// The background thread.
@@ -47,11 +128,11 @@ pub struct Maintenance {
 
 impl Maintenance {
     /// None for a clock that stands still.
-    pub fn start(config: &Config, store: Weak<Inner>) -> io::Result<Option<Self>> {
-        if let Clock::Manual(_) = config.clock {
+    pub fn start(shared: &Shared, store: Weak<Inner>) -> io::Result<Option<Self>> {
+        if !shared.config.has_thread() {
             return Ok(None);
         }
-        let signal = Arc::<Signal>::default();
+        let signal = Arc::clone(&shared.signal);
         let ours = Arc::clone(&signal);
         let spawn = || {
             thread::Builder::new()
@@ -72,8 +153,7 @@ impl Maintenance {
         if self.process != process::id() {
             return;
         }
-        *lock(&self.signal.stop) = true;
-        self.signal.wake.notify_one();
+        self.signal.stop();
         // It may be the one that drops the last handle.
         if self.thread.thread().id() != thread::current().id() {
             let _ = self.thread.join();
@@ -82,33 +162,91 @@ impl Maintenance {
 }
 
 fn run(store: &Weak<Inner>, signal: &Signal) {
-    let mut stop = lock(&signal.stop);
-    while !*stop {
-        let waited = signal.wake.wait_timeout(stop, EACH);
-        stop = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if *stop {
+    let mut pass = Instant::now() + EACH;
+    let mut waits = false;
+    loop {
+        let until = if waits { Instant::now() + SOON } else { pass };
+        let asked = signal.wait(until.min(pass));
+        if asked.stop {
             return;
         }
-        drop(stop);
-        if let Some(store) = store.upgrade() {
-            run_once(&store);
+        let Some(store) = store.upgrade() else {
+            continue;
+        };
+        asked.sweep.iter().for_each(sweep_asked);
+        if asked.lower || waits {
+            waits = lower(&store, true);
         }
-        stop = lock(&signal.stop);
+        if Instant::now() >= pass {
+            waits = run_once(&store, true);
+            pass = Instant::now() + EACH;
+        }
     }
 }
 
-/// A pass over all tenants.
-pub fn run_once(store: &Inner) {
-    for tenant in store.all_tenants() {
+/// A pass over all tenants. With `pace`, the calling thread takes its time for limits that fall.
+/// Returns whether readers keep one from it.
+pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
+    let tenants = store.all_tenants();
+    let mut joined = false;
+    for tenant in &tenants {
         tenant.state.flush_if_due(store.shared.now());
         sweep(&tenant.state);
         expire(&tenant.state);
         seal_idle(&tenant.state);
         compact(&tenant.state);
-        tenant.space().tidy_table();
+        let space = tenant.space();
+        space.shrink_table(false);
+        joined |= space.index.bytes() > space.index.bytes_released();
     }
+    if joined {
+        // Once for all.
+        store.shared.pool.wait_until_left();
+    }
+    for tenant in &tenants {
+        tenant.space().settle_table(false);
+    }
+    drop(tenants);
     sweep_deleted(&store.shared);
+    let waits = lower(store, pace);
     store.shared.pool.tidy();
+    waits
+}
+
+/// Goes on with limits that fall. Returns whether readers keep one from it.
+fn lower(store: &Arc<Inner>, pace: bool) -> bool {
+    let shared = &store.shared;
+    let tenants = store.all_tenants();
+    let falling = tenants
+        .iter()
+        .filter(|tenant| tenant.state.owner.ceiling.is_falling());
+    let mut limits: Vec<_> = falling.map(Limit::Tenant).collect();
+    if shared.ceiling.is_falling() {
+        limits.push(Limit::Store(shared, &tenants));
+    }
+    if limits.is_empty() {
+        return false;
+    }
+    // A store that ends does not wait for this.
+    let waits = fall::lower(shared, &limits, pace, || store.is_ending());
+    shared.pool.empty();
+    waits
+}
+
+/// Frees what a tenant had that was flushed or deleted; of the latter, nothing is left.
+fn sweep_asked(state: &Arc<TenantState>) {
+    match state.owner.deleted.load(Ordering::Relaxed) {
+        true => remove(state),
+        false => sweep(state),
+    }
+}
+
+/// Removes what is left of a tenant that is deleted.
+pub fn remove(state: &TenantState) {
+    sweep(state);
+    // Its lists are empty, but for what another thread is sealing, and what had to wait for readers;
+    // that goes to the root's. It has no children, so this does not fail.
+    let _ = state.owner.memcg.delete();
 }
 
 /// Frees the segments of key spaces that were flushed.
@@ -122,7 +260,8 @@ pub fn sweep(state: &TenantState) {
         if flushed && segment.leave() {
             lists.take_away(segment);
         }
-        true
+        // What is more waits for the next pass, rather than each one for readers.
+        !owner.shared.pool.is_full()
     });
 }
 
@@ -132,7 +271,7 @@ fn sweep_deleted(shared: &Shared) {
         if evict::is_flushed(segment) {
             evict::evacuate(&shared.lists, segment, Why::Clear);
         }
-        true
+        !shared.pool.is_full()
     });
 }
 

@@ -71,12 +71,13 @@ impl Source {
         })
     }
 
-    /// Gives what has been dropped back to the system. Waits for a grace period.
-    pub fn drain(&self) {
-        self.0.drain();
+    /// Gives what has been dropped back to the system, but for what readers may be in. Waits for
+    /// none.
+    pub fn shrink(&self) {
+        self.0.shrink();
     }
 
-    /// What that would give back, about.
+    /// What that would give back without readers, about.
     pub fn reclaimable(&self) -> u64 {
         self.0.reclaimable()
     }
@@ -95,7 +96,7 @@ mod imp {
     const MOST: u64 = 16 << 40;
 
     /// What is dropped is kept until it is half of this part of the limit, or until
-    /// [`Source::drain`].
+    /// [`Source::shrink`].
     const LAZY_PART: u64 = 32;
     const LAZY: std::ops::RangeInclusive<u64> = 1 << 20..=32 << 20;
 
@@ -139,9 +140,8 @@ mod imp {
             Some((area, base))
         }
 
-        pub fn drain(&self) {
-            // It fails in a section, and where the system refuses: then a later one does it.
-            let _ = self.0.drain();
+        pub fn shrink(&self) {
+            self.0.shrink();
         }
 
         pub fn reclaimable(&self) -> u64 {
@@ -196,7 +196,7 @@ mod imp {
             Some((Area(base, layout), base))
         }
 
-        pub fn drain(&self) {}
+        pub fn shrink(&self) {}
 
         pub fn reclaimable(&self) -> u64 {
             0

@@ -10,6 +10,7 @@
 //! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
 //! | `shared` | what tenants share, and what a tenant keeps |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
+//! | `fall`, `pace` | limits that fall; how the background thread takes its time for it |
 //! | `maintenance`, `hook` | the background thread; what is told of evictions |
 //!
 //! Items lie in segments, one behind the other. A reader finds the item's address in the index, and
@@ -34,6 +35,7 @@ mod digits;
 mod draft;
 mod error;
 mod evict;
+mod fall;
 mod hook;
 mod index;
 mod item;
@@ -41,6 +43,7 @@ mod layout;
 mod lists;
 mod maintenance;
 mod memory;
+mod pace;
 mod pool;
 mod requests;
 mod segment;

@@ -37,6 +37,9 @@ const PATIENCE: Duration = Duration::from_millis(10);
 const SPARE_PART: u64 = 64;
 const SPARE: std::ops::RangeInclusive<u64> = 256 << 10..=4 << 20;
 
+/// What has been freed is given back to the system when it is so much, while a limit falls.
+const GIVEN_BACK: u64 = 2 << 20;
+
 const CLASSES: usize = 5;
 
 /// Limbo and spare memory of a store.
@@ -134,26 +137,43 @@ impl Pool {
         }
     }
 
+    /// Whether so much is in limbo that a thread which adds to it waits.
+    pub fn is_full(&self) -> bool {
+        self.limbo_bytes.load(Ordering::Relaxed) > self.max_limbo
+    }
+
     /// Has a thread that is about to take memory wait for readers if too much is in limbo: what is
     /// overwritten and deleted is retired in sections, where that is impossible.
     pub fn wait_if_full(&self) {
-        if self.limbo_bytes.load(Ordering::Relaxed) > self.max_limbo {
+        if self.is_full() {
             self.wait_for_readers();
         }
     }
 
     fn wait_for_readers(&self) {
         self.release();
-        if self.limbo_bytes.load(Ordering::Relaxed) <= self.max_limbo || !can_wait() {
+        if !self.is_full() || !can_wait() {
             return;
         }
         let last = lock(&self.limbo).back().map(|&(cookie, _)| cookie);
         if let Some(cookie) = last {
-            #[cfg(test)]
-            self.waits.fetch_add(1, Ordering::Relaxed);
-            wait_until(global(), cookie, clock::now() + clock::nanos(PATIENCE));
+            self.wait_for(cookie);
             self.release();
         }
+    }
+
+    /// Waits some milliseconds until readers have left all that they could have come to so far, if
+    /// the caller may.
+    pub fn wait_until_left(&self) {
+        if can_wait() {
+            self.wait_for(global().get_state());
+        }
+    }
+
+    fn wait_for(&self, cookie: Cookie) {
+        #[cfg(test)]
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        wait_until(global(), cookie, clock::now() + clock::nanos(PATIENCE));
     }
 
     /// Frees what readers have left.
@@ -181,7 +201,7 @@ impl Pool {
     }
 
     /// Gives all memory that can be given back to the system, and waits for readers for it where
-    /// that is possible.
+    /// that is possible, for a tenth of a second at most.
     pub fn empty(&self) {
         let last = lock(&self.limbo).back().map(|&(cookie, _)| cookie);
         if let Some(cookie) = last
@@ -191,16 +211,28 @@ impl Pool {
         }
         self.release();
         self.drop_spare();
-        if can_wait() {
-            self.source.drain();
-        }
+        self.drain();
     }
 
     /// What is done each second: what was freed is given back to the system.
     pub fn tidy(&self) {
         self.release();
+        self.drain();
+    }
+
+    /// Gives what was freed back to the system, if it is much, and readers have left it.
+    pub fn drain_much(&self) {
+        if self.source.reclaimable() > GIVEN_BACK {
+            self.source.shrink();
+        }
+    }
+
+    /// Gives what was freed back to the system. Waits some milliseconds for its readers.
+    fn drain(&self) {
+        self.source.shrink();
         if self.source.reclaimable() > 0 && can_wait() {
-            self.source.drain();
+            self.wait_for(global().get_state());
+            self.source.shrink();
         }
     }
 

@@ -3,7 +3,9 @@
 use super::{
     config::{Config, Limits},
     error::Refused,
+    fall::{Ceiling, with_headroom},
     lists::Lists,
+    maintenance::Signal,
     pool::Pool,
     space::Space,
 };
@@ -24,9 +26,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Part of the limit that is kept free in the background, so that a write finds room.
-const HEADROOM: u64 = 64;
-
 /// How often a charge that meets a limit evicts before it is refused: others take what it frees.
 const ATTEMPTS: u32 = 8;
 
@@ -46,9 +45,11 @@ pub struct Shared {
     pub hierarchy: Hierarchy,
     pub lists: Arc<Lists>,
     pub pool: Arc<Pool>,
-    limit: AtomicU64,
+    pub ceiling: Ceiling,
     /// Held while the limit is changed.
     limiting: Mutex<()>,
+    /// What the background thread is to do before the second is over.
+    pub signal: Arc<Signal>,
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
@@ -65,8 +66,9 @@ impl Shared {
             Lists::new(&hierarchy, config.evict, Arc::clone(&pool)).ok_or_else(no_memory)?;
         let shared = Self {
             hasher: RandomState::default(),
-            limit: AtomicU64::new(u64::MAX),
+            ceiling: Ceiling::none(),
             limiting: Mutex::default(),
+            signal: Arc::default(),
             pinned: AtomicU64::new(0),
             last_cas: AtomicU64::new(0),
             hierarchy,
@@ -74,7 +76,7 @@ impl Shared {
             pool,
             config,
         };
-        shared.set_limit(shared.config.limit);
+        shared.ask_limit(shared.config.limit);
         Ok(shared)
     }
 
@@ -91,18 +93,28 @@ impl Shared {
     }
 
     pub fn limit(&self) -> u64 {
-        self.limit.load(Ordering::Relaxed)
+        self.ceiling.asked()
     }
 
-    /// Returns the usage that is still above it.
-    pub fn set_limit(&self, bytes: u64) -> u64 {
-        let _limiting = lock(&self.limiting);
-        self.limit.store(bytes, Ordering::Relaxed);
+    /// Changes the limit. If it falls, it holds once enough has been evicted: see `fall.rs`.
+    pub fn ask_limit(&self, bytes: u64) {
+        let limiting = lock(&self.limiting);
+        self.ceiling.ask(bytes);
+        self.follow(true, &limiting);
+    }
+
+    /// Has the limit that holds follow the usage.
+    pub fn follow_limit(&self, room: bool) {
+        self.follow(room, &lock(&self.limiting));
+    }
+
+    fn follow(&self, room: bool, _limiting: &MutexGuard<'_, ()>) {
         let root = self.hierarchy.root();
+        let holds = self.ceiling.follow(root.usage(), room, &self.config);
         if self.config.evicts_ahead() {
-            root.set_high(with_headroom(bytes));
+            root.set_high(with_headroom(holds));
         }
-        root.set_max(bytes)
+        root.set_max(holds);
     }
 }
 
@@ -111,10 +123,6 @@ impl Drop for Shared {
         // Tenants may have outlived the store. What is in limbo refers to the pool that it is in.
         self.pool.end_limbo();
     }
-}
-
-fn with_headroom(max: u64) -> u64 {
-    max - max / HEADROOM
 }
 
 /// Counts of what has happened.
@@ -145,8 +153,8 @@ pub struct Owner {
     pub deleted: AtomicBool,
     pub events: Events,
     pub pinned: AtomicU64,
-    /// As in `limits`, for readers, which must not wait for the lock.
-    max: AtomicU64,
+    /// Its max as in `limits`, for readers, which must not wait for the lock.
+    pub ceiling: Ceiling,
     /// The last CAS value. Every store writes it.
     cas: CachePadded<AtomicU64>,
 }
@@ -162,7 +170,7 @@ impl Owner {
             deleted: AtomicBool::new(false),
             events: Events::default(),
             pinned: AtomicU64::new(0),
-            max: AtomicU64::new(u64::MAX),
+            ceiling: Ceiling::none(),
             cas: CachePadded::new(AtomicU64::new(last_cas)),
         })
     }
@@ -186,21 +194,32 @@ impl Owner {
         *lock(&self.limits)
     }
 
-    /// Returns the usage that is still above the max.
-    pub fn set_limits(&self, limits: Limits) -> u64 {
+    /// Changes the limits. If the max falls, it holds once enough has been evicted: see `fall.rs`.
+    pub fn ask_limits(&self, limits: Limits) {
         let mut now = lock(&self.limits);
         *now = limits;
-        self.max.store(limits.max, Ordering::Relaxed);
         self.memcg.set_min(limits.min);
         self.memcg.set_low(limits.low);
-        if self.shared.config.evicts_ahead() {
-            let high = match limits.max {
+        self.ceiling.ask(limits.max);
+        self.follow(true, &now);
+    }
+
+    /// Has the max that holds follow the usage.
+    pub fn follow_limits(&self, room: bool) {
+        self.follow(room, &lock(&self.limits));
+    }
+
+    fn follow(&self, room: bool, limits: &Limits) {
+        let config = &self.shared.config;
+        let max = self.ceiling.follow(self.memcg.usage(), room, config);
+        if config.evicts_ahead() {
+            let high = match max {
                 u64::MAX => limits.high,
                 max => limits.high.min(with_headroom(max)),
             };
             self.memcg.set_high(high);
         }
-        self.memcg.set_max(limits.max)
+        self.memcg.set_max(max);
     }
 
     /// Counts a pinned segment. Returns whether that is allowed; it is to be taken back anyway.
@@ -210,7 +229,7 @@ impl Owner {
         let all = shared.pinned.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let limit = shared.limit();
         let max = shared.config.pinned_max.unwrap_or_else(|| {
-            let least = limit.min(self.max.load(Ordering::Relaxed));
+            let least = limit.min(self.ceiling.asked());
             PINNED_MAX.min(least / PINNED_PART)
         });
         // One at least: a value that is larger than the limits can be read.
@@ -226,24 +245,23 @@ impl Owner {
     pub fn charge(&self, bytes: usize) -> Result<Charge, Refused> {
         self.charge_if_possible(bytes).map_err(|error| {
             self.events.refused.fetch_add(1, Ordering::Relaxed);
-            let own = self.limits().max;
-            let total = self.shared.limit();
-            match error {
-                ChargeError::OverLimit { max, .. } if max == own && own != total => {
-                    Refused::Limit {
-                        tenant: Arc::clone(&self.name),
-                        limit: own,
-                    }
+            let (own, total) = (&self.ceiling, &self.shared.ceiling);
+            let is_own = match error {
+                ChargeError::OverLimit { max, .. } if own.holds() != total.holds() => {
+                    max == own.holds()
                 }
                 // Charges in a section do not say which.
-                _ if self.memcg.usage() + bytes as u64 > own => Refused::Limit {
+                _ => false,
+            };
+            if is_own || self.memcg.usage() + bytes as u64 > own.holds() {
+                return Refused::Limit {
                     tenant: Arc::clone(&self.name),
-                    limit: own,
-                },
-                _ => Refused::Limit {
-                    tenant: "".into(),
-                    limit: total,
-                },
+                    limit: own.asked(),
+                };
+            }
+            Refused::Limit {
+                tenant: "".into(),
+                limit: total.asked(),
             }
         })
     }
@@ -265,22 +283,22 @@ impl Owner {
         let mut left = ATTEMPTS;
         loop {
             let charged = self.try_charge(bytes);
-            let max = self.max.load(Ordering::Relaxed);
-            let fits = wanted <= max.min(self.shared.limit());
+            let (own, total) = (&self.ceiling, &self.shared.ceiling);
+            let fits = wanted <= own.asked().min(total.asked());
             // In a section nothing is evicted: what holds the locks for it may wait for that one.
             if charged.is_ok() || left == 0 || !fits || !can_wait() {
                 return charged;
             }
-            let (over, limit) = match self.memcg.usage() + wanted > max {
-                true => (&self.memcg, max),
-                false => (self.shared.hierarchy.root(), self.shared.limit()),
+            let over = match self.memcg.usage() + wanted > own.holds() {
+                true => &self.memcg,
+                false => self.shared.hierarchy.root(),
             };
+            let falls = own.is_falling() || total.is_falling();
             left = match over.reclaim(wanted) {
                 // Once more: another thread may have made room.
-                0 => 0,
-                // A limit was lowered, which takes as many rounds as it takes: no store is let in
-                // meanwhile, so that each brings it nearer.
-                _ if over.usage() > limit => left,
+                0 if !falls => 0,
+                // As many rounds as it takes: what holds has followed, and brings the end nearer.
+                1.. if falls => left,
                 _ => left - 1,
             };
         }
@@ -312,6 +330,9 @@ pub struct TenantState {
     flush_at: AtomicU32,
     /// Held while it is flushed.
     flushing: Mutex<()>,
+    /// Whether the background thread has been asked to sweep it, and has not begun. Under the lock
+    /// of the signal that asks.
+    pub is_queued: AtomicBool,
 }
 
 impl TenantState {
@@ -322,6 +343,7 @@ impl TenantState {
             space,
             flush_at: AtomicU32::new(0),
             flushing: Mutex::default(),
+            is_queued: AtomicBool::new(false),
         })
     }
 
@@ -335,6 +357,12 @@ impl TenantState {
         let _flushing = lock(&self.flushing);
         self.flush_at.store(0, Ordering::Relaxed);
         self.begin_space();
+    }
+
+    /// Has the background thread free what was flushed. Returns whether it will.
+    pub fn sweep_soon(self: &Arc<Self>) -> bool {
+        let shared = &self.owner.shared;
+        shared.config.has_thread() && shared.signal.sweep(self)
     }
 
     /// Begins another key space. What was in the old one is freed later: see `maintenance.rs`.

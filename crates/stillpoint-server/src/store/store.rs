@@ -3,6 +3,7 @@
 use super::{
     config::{Config, ITEM_MAX},
     error::TenantError,
+    fall::{self, Limit},
     lists::Evictor,
     maintenance::{self, Maintenance},
     requests::{StoreStatistics, TenantStatistics},
@@ -44,6 +45,11 @@ impl Inner {
     pub(super) fn all_tenants(&self) -> Vec<Tenant> {
         lock(&self.tenants).values().cloned().collect()
     }
+
+    /// Whether only the background thread has it.
+    pub(super) fn is_ending(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) == 1
+    }
 }
 
 impl Drop for Inner {
@@ -81,7 +87,7 @@ impl Store {
         let registered = registered.map_err(io::Error::other)?;
         let mut failed = None;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner>| Inner {
-            maintenance: Maintenance::start(&shared.config, inner.clone())
+            maintenance: Maintenance::start(&shared, inner.clone())
                 .map_err(|error| failed = Some(error))
                 .ok()
                 .flatten(),
@@ -131,7 +137,8 @@ impl Store {
         Ok(tenant)
     }
 
-    /// Deletes a tenant and its items. Handles stay valid: they find nothing, and store nothing.
+    /// Deletes a tenant and its items. Handles stay valid: they find nothing, and store nothing. The
+    /// memory is freed in the background, if there is such a thread.
     ///
     /// # Errors
     ///
@@ -148,10 +155,9 @@ impl Store {
             state
         };
         state.flush();
-        maintenance::sweep(&state);
-        // Its lists are empty, but for what another thread is sealing; that goes to the root's.
-        // It has no children, so this does not fail.
-        let _ = state.owner.memcg.delete();
+        if !state.sweep_soon() {
+            maintenance::remove(&state);
+        }
         Ok(())
     }
 
@@ -188,15 +194,38 @@ impl Store {
     }
 
     /// Changes the limit. What is above it is evicted by this call, and given back to the system
-    /// when it returns: it waits for readers. Returns the usage that is still above it: what is
-    /// pinned or protected, indexes that have not shrunk yet or, without eviction, all of it.
+    /// when it returns: it waits for readers, some milliseconds at most for each of its steps. Returns
+    /// the usage that is still above it: what is pinned, protected or being read or, without
+    /// eviction, all of it. Where that can go later, the background sees to it.
+    ///
+    /// Meanwhile stores of other threads are not refused for it: what holds follows the usage down.
     pub fn set_limit(&self, bytes: u64) -> u64 {
+        let shared = &self.0.shared;
         let lowered = bytes < self.limit();
-        let above = self.0.shared.set_limit(bytes);
-        if lowered {
-            self.0.shared.pool.empty();
+        shared.ask_limit(bytes);
+        if shared.ceiling.is_falling() {
+            let tenants = self.0.all_tenants();
+            fall::lower(shared, &[Limit::Store(shared, &tenants)], false, || false);
         }
-        above
+        if lowered {
+            shared.pool.empty();
+        }
+        shared.hierarchy.root().usage().saturating_sub(bytes)
+    }
+
+    /// As [`Store::set_limit`], but leaves what has to go to the background thread, which takes some
+    /// tenths of a second for it and rests in between: for a thread that serves others. Without that
+    /// thread, this call does it.
+    pub fn request_limit(&self, bytes: u64) {
+        let lowered = bytes < self.limit();
+        if !self.config().has_thread() {
+            self.set_limit(bytes);
+            return;
+        }
+        self.0.shared.ask_limit(bytes);
+        if lowered {
+            self.0.shared.signal.lower();
+        }
     }
 
     /// Evicts until so many bytes less are used, minima spared, and gives them back to the system;
@@ -213,7 +242,7 @@ impl Store {
     /// expired, frees what was flushed, compacts what is sparse. For a store with a
     /// [`ManualClock`](super::ManualClock), which has no such thread.
     pub fn maintain(&self) {
-        maintenance::run_once(&self.0);
+        maintenance::run_once(&self.0, false);
     }
 
     /// Has the system seem without memory, or not.

@@ -1,7 +1,7 @@
 //! What a key space's index takes: charged to the tenant, as its segments are, before it grows; given
 //! back in the background after it has shrunk.
 
-use super::{index::JOINS, shared::lock, space::Space, write::Found};
+use super::{index::JOINS, pace, shared::lock, space::Space, write::Found};
 use std::sync::{
     Mutex,
     atomic::{AtomicBool, Ordering},
@@ -78,29 +78,53 @@ impl Space {
         });
     }
 
-    /// Has the index shrink to what its items need, and charges what it takes then. For the
-    /// background.
-    pub fn tidy_table(&self) {
+    /// Has the index shrink to what its items need: if that is far less than it has, or `tightly`.
+    /// Its memory comes back by [`settle_table`](Self::settle_table), behind a grace period.
+    pub fn shrink_table(&self, tightly: bool) {
         let mut left = JOINED;
-        if let Some(enough) = self.index.enough(self.counts().items) {
+        if let Some(enough) = self.index.enough(self.counts().items, tightly) {
             while left > 0 && self.join(enough) {
                 left = left.saturating_sub(JOINS);
+                pace::rest();
             }
         }
+    }
+
+    /// Gives back what readers have left of an index that has shrunk, and has what is charged be
+    /// what it takes. Waits for no reader. With `tightly`, nothing is charged ahead, nor more than
+    /// before.
+    pub fn settle_table(&self, tightly: bool) {
         self.index.release();
         let mut held = lock(&self.table_charges.held);
         // Lines behind buckets are charged here alone.
         let needed = self.index.bytes();
-        let is_charged = self.charge_table(&mut held, needed);
+        let is_charged = tightly || self.charge_table(&mut held, needed);
         while let Some(last) = held.last().map(|last| last.bytes() as u64)
             && is_charged
             && sum(&held) - last >= needed
         {
             held.pop();
         }
+        let ahead = sum(&held).saturating_sub(needed.next_multiple_of(LEAST_STEP));
+        if tightly && let Some(last) = held.last_mut() {
+            let less = (last.bytes() as u64).saturating_sub(ahead);
+            // To give back does not fail.
+            let _ = last.resize(less as usize);
+        }
         self.table_charges
             .is_refused
             .store(false, Ordering::Relaxed);
+    }
+
+    /// What is charged for the index and comes back once readers have left.
+    pub fn table_excess(&self) -> u64 {
+        self.table_charged()
+            .saturating_sub(self.index.bytes_released())
+    }
+
+    /// What is charged for the index.
+    pub fn table_charged(&self) -> u64 {
+        sum(&lock(&self.table_charges.held))
     }
 
     /// Joins some buckets. Returns whether there is more to do.

@@ -5,6 +5,7 @@ use super::{
     digits::{self, Digits},
     draft::Draft,
     error::{Outcome, Refused},
+    fall::{self, Limit},
     index::Locked,
     item::Item,
     layout::{FETCHED, RawItem, STALE, Shape, WIN},
@@ -79,11 +80,30 @@ impl Tenant {
         self.state.owner.limits()
     }
 
-    /// Changes its limits. What is above the max is evicted by this call. Returns the usage that is
-    /// still above it: what is pinned, an index that has not shrunk yet or, without eviction, all of
-    /// it.
+    /// Changes its limits. What is above the max is evicted by this call, which waits for readers,
+    /// some milliseconds at most for each of its steps. Returns the usage that is still above it:
+    /// what is pinned or being read or, without eviction, all of it.
     pub fn set_limits(&self, limits: Limits) -> u64 {
-        self.state.owner.set_limits(limits)
+        let owner = &self.state.owner;
+        owner.ask_limits(limits);
+        if owner.ceiling.is_falling() {
+            fall::lower(&owner.shared, &[Limit::Tenant(self)], false, || false);
+        }
+        owner.memcg.usage().saturating_sub(limits.max)
+    }
+
+    /// As [`Tenant::set_limits`], but leaves what has to go to the background thread of the store, as
+    /// [`Store::request_limit`](super::Store::request_limit).
+    pub fn request_limits(&self, limits: Limits) {
+        let shared = &self.state.owner.shared;
+        if !shared.config.has_thread() {
+            self.set_limits(limits);
+            return;
+        }
+        self.state.owner.ask_limits(limits);
+        if self.state.owner.ceiling.is_falling() {
+            shared.signal.lower();
+        }
     }
 
     pub(super) fn space(&self) -> Arc<Space> {
@@ -395,7 +415,11 @@ impl Tenant {
     /// true.
     pub fn flush_all(&self, delay: u32) {
         match delay {
-            0 => self.state.flush(),
+            0 => {
+                self.state.flush();
+                // Else it is done with the next pass.
+                self.state.sweep_soon();
+            }
             _ => {
                 let at = self.state.shared().now().saturating_add(delay);
                 self.state.flush_later(at);

@@ -11,7 +11,7 @@ use super::{
     merge::FEW,
     node::{Fence, Head, Item, Kind, Leaf, Node, Shared, room},
     search::{Hints, Place, Sought},
-    spare::Spares,
+    spare::{Arenas, Spares},
     walk::Walk,
 };
 use std::{
@@ -117,7 +117,7 @@ impl Reclaim for World {
             Kind::Leaf(leaf) => leaf
                 .order()
                 .slots()
-                .for_each(|slot| leaf.replace(slot, freed)),
+                .for_each(|slot| assert!(leaf.replace_locked(slot, leaf.entry(slot), freed))),
             Kind::Inner(inner) => {
                 let place = room::<Leaf>().unwrap();
                 let item = Item {
@@ -179,23 +179,43 @@ impl World {
     /// Puts the entry of that number in, unless one with its key is there. Returns whether it has.
     fn insert(&self, index: usize) -> bool {
         let entry = self.entries[index].head();
-        let mut spares = None;
+        let item = Item { hint: 0, entry };
         loop {
             let place = self.locate(key(entry));
             if place.entry.is_some() {
                 return false;
             }
-            let item = Item { hint: 0, entry };
             // SAFETY: the model keeps nodes and entries.
-            let inserted = unsafe { self.tree.insert(&place, item, spares.as_mut(), self) };
+            let inserted = match unsafe { self.tree.insert(&place, item) } {
+                Err(Refused::Full) => self.insert_in_copy(item),
+                inserted => inserted,
+            };
             match inserted {
                 Ok(()) => return true,
                 Err(Refused::Changed) => {}
-                Err(Refused::Spares { leaves, inners }) => {
-                    let spares = spares.get_or_insert_with(Spares::new);
-                    assert!(spares.provide(leaves, inners));
+                Err(refused) => unreachable!("{refused:?}"),
+            }
+        }
+    }
+
+    fn insert_in_copy(&self, item: Item) -> Result<(), Refused> {
+        let mut spares = Spares::new();
+        loop {
+            // SAFETY: the model keeps nodes and entries.
+            let inserted = unsafe {
+                let mut sought = Self::sought(key(item.entry));
+                let (path, place) = self.tree.locate_by(&mut sought);
+                if place.entry.is_some() {
+                    return Err(Refused::Changed);
                 }
-                Err(Refused::TooDeep) => unreachable!("there are few entries"),
+                self.tree
+                    .insert_in_copy(&path, &place, item, &mut spares, self)
+            };
+            match inserted {
+                Err(Refused::Spares { leaves, inners }) => {
+                    assert!(spares.provide(leaves, inners, Arenas::default()));
+                }
+                inserted => return inserted,
             }
         }
     }
@@ -308,7 +328,8 @@ impl World {
 
     /// How many inner nodes are above each leaf.
     fn depth(&self) -> usize {
-        self.locate(0).path.len()
+        // SAFETY: the model keeps nodes.
+        unsafe { self.tree.locate_by(&mut Self::sought(0)) }.0.len()
     }
 }
 

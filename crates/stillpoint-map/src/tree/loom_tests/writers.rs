@@ -2,8 +2,10 @@
 
 use super::{World, both, model, room};
 use crate::tree::{
+    change::Refused,
     core::Reclaim,
-    node::{Kind, Leaf, Node},
+    node::{Item, Kind, Leaf, Node},
+    spare::Spares,
 };
 use std::ptr;
 use stillpoint_platform::{model::thread, sync::Arc};
@@ -186,6 +188,31 @@ fn loom_tree_replace_while_a_leaf_is_divided() {
     });
 }
 
+/// A thread freezes a leaf for a copy that it then does not publish: entries are replaced all the same,
+/// and taken out.
+#[test]
+fn loom_tree_replace_in_a_leaf_that_stays_frozen() {
+    model(|| {
+        let world = World::new(&[1, 2], &[1]);
+        both(
+            &world,
+            |world| {
+                assert!(world.complete_and_replace(2, 101));
+                assert!(world.remove(2));
+            },
+            |world| {
+                // SAFETY: the model keeps nodes.
+                let Kind::Leaf(leaf) = (unsafe { world.tree.root().kind() }) else {
+                    unreachable!("two entries");
+                };
+                let _locked = leaf.get().gate.locked();
+                leaf.freeze_all();
+            },
+        );
+        assert_eq!(world.keys(false), [101]);
+    });
+}
+
 /// Two threads replace an entry, or one does and the other takes it out: each takes out another entry.
 #[test]
 fn loom_tree_replace_what_another_thread_takes() {
@@ -227,6 +254,66 @@ fn loom_tree_a_fence_goes_while_its_leaf_is_merged() {
             assert_eq!(world.keys(false), left);
         });
     }
+}
+
+/// An entry is replaced in the first of two leaves that another thread merges, or in the second.
+#[test]
+fn loom_tree_replace_while_leaves_are_merged() {
+    for (index, left) in [(4, [101, 4]), (5, [1, 101])] {
+        model(move || {
+            let world = World::new(&[1, 2, 3, 4], &[1, 4]);
+            world.remove(2);
+            both(
+                &world,
+                move |world| assert!(world.complete_and_replace(index, 101)),
+                |world| assert!(world.remove(3)),
+            );
+            assert_eq!(world.keys(false), left);
+        });
+    }
+}
+
+/// An entry is replaced twice in a leaf that another thread divides: that thread finds another entry
+/// than it is about to freeze, and freezes this one.
+#[test]
+fn loom_tree_replace_twice_while_a_leaf_is_divided() {
+    model(|| {
+        let world = World::new(&[1, 2, 4], &[3, 2, 2]);
+        both(
+            &world,
+            |world| {
+                assert!(world.complete_and_replace(4, 102));
+                assert!(world.complete_and_replace(5, 202));
+            },
+            |world| assert!(world.insert(3)),
+        );
+        assert_eq!(world.keys(false), [1, 202, 3, 4]);
+    });
+}
+
+/// A copy that is refused because there is no room for it freezes nothing.
+#[test]
+fn loom_tree_a_copy_without_room_freezes_nothing() {
+    model(|| {
+        let world = World::new(&[1, 2, 4], &[3, 2]);
+        let mut spares = Spares::new();
+        let item = Item {
+            hint: 0,
+            entry: world.entries[3].head(),
+        };
+        // SAFETY: the model keeps nodes and entries.
+        let refused = unsafe {
+            let (path, place) = world.tree.locate_by(&mut World::sought(3));
+            world
+                .tree
+                .insert_in_copy(&path, &place, item, &mut spares, &*world)
+        };
+        assert!(matches!(refused, Err(Refused::Spares { .. })));
+        let place = world.locate(2);
+        let (old, new) = (place.entry.unwrap(), world.entries[4].head());
+        let slot = place.order.slot(place.at);
+        assert!(place.leaf.replace(slot, old, new), "with nothing locked");
+    });
 }
 
 /// Two threads take the last entries of neighbours out, and both merge.

@@ -11,13 +11,8 @@ use std::{
         MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
-use stillpoint::{
-    Cookie, Guard, global,
-    internal::{can_wait, wait_until},
-};
-use stillpoint_platform::clock;
+use stillpoint::{Cookie, Guard, global};
 
 /// Items for each bucket, on average, before it grows: with seven slots a quarter of the buckets
 /// have a second line.
@@ -31,9 +26,6 @@ const SPLITS: u64 = 4;
 
 /// Buckets that are joined in one section.
 pub const JOINS: usize = 64;
-
-/// How long the background waits for readers of what it has joined.
-const PATIENCE: Duration = Duration::from_millis(10);
 
 const LINE: u64 = mem::size_of::<Bucket>() as u64;
 
@@ -85,16 +77,22 @@ impl Index {
         items > self.buckets.load(Ordering::Relaxed) * LOAD
     }
 
-    /// How many buckets are enough for so many items, if it has far more.
-    pub fn enough(&self, items: u64) -> Option<u64> {
+    /// How many buckets are enough for so many items, if it has more: far more, or `tightly` any.
+    pub fn enough(&self, items: u64, tightly: bool) -> Option<u64> {
         let buckets = self.buckets.load(Ordering::Relaxed);
         let wanted = (items / (LEAST_LOAD + 1)).max(FIRST as u64);
-        (items < buckets * LEAST_LOAD && wanted < buckets).then_some(wanted)
+        let suits = tightly || items < buckets * LEAST_LOAD;
+        (suits && wanted < buckets).then_some(wanted)
     }
 
     /// What it takes, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes_with(self.used.load(Ordering::Relaxed))
+    }
+
+    /// What it takes once readers have left what was joined, and its memory is given back.
+    pub fn bytes_released(&self) -> u64 {
+        self.bytes_with(self.buckets.load(Ordering::Relaxed))
     }
 
     /// What it takes once it has grown by one call.
@@ -105,7 +103,12 @@ impl Index {
     }
 
     fn bytes_with(&self, used: u64) -> u64 {
-        pages_of(used) + self.lines.load(Ordering::Relaxed) * LINE
+        pages_of(used) + self.bytes_of_lines()
+    }
+
+    /// What the lines behind its buckets take.
+    pub fn bytes_of_lines(&self) -> u64 {
+        self.lines.load(Ordering::Relaxed) * LINE
     }
 
     /// Another thread that changes the number of buckets does it for all.
@@ -222,8 +225,8 @@ impl Index {
         Ok(())
     }
 
-    /// Gives the memory behind the last bucket back, if no reader may be there any more; waits some
-    /// milliseconds for that where it is possible.
+    /// Gives the memory behind the last bucket back, if no reader may be there any more: the caller
+    /// has waited for those, of many indexes at a time.
     pub fn release(&self) {
         let Some(mut resize) = self.try_resize() else {
             return;
@@ -231,11 +234,6 @@ impl Index {
         let buckets = self.buckets.load(Ordering::Relaxed);
         if pages_of(buckets) == pages_of(self.used.load(Ordering::Relaxed)) {
             return;
-        }
-        if let Some(last) = resize.last
-            && can_wait()
-        {
-            wait_until(global(), last, clock::now() + clock::nanos(PATIENCE));
         }
         if !resize.is_settled() {
             return;

@@ -127,7 +127,7 @@ fn it_follows_its_items() {
             (kept..there).for_each(|number| remove(&index, scattered(number)));
             there = kept;
             synchronize();
-            while let Some(enough) = index.enough(kept) {
+            while let Some(enough) = index.enough(kept, false) {
                 index.shrink(enough, &read_lock(), hash_of);
             }
             // Other tests' readers, too.
@@ -246,7 +246,7 @@ fn readers_miss_nothing_while_it_grows_and_shrinks() {
             let before = buckets(&index);
             for _ in 0..others as usize / JOINS + 1 {
                 synchronize();
-                if let Some(enough) = index.enough(kept) {
+                if let Some(enough) = index.enough(kept, false) {
                     index.shrink(enough, &read_lock(), hash_of);
                 }
             }

@@ -1,6 +1,7 @@
 //! What the store promises, one subject a file.
 
 mod commands;
+mod fall;
 mod limits;
 mod model;
 mod table;

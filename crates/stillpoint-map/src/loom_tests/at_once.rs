@@ -1,0 +1,172 @@
+//! Adding and removing at once: the lock is taken with the change of the word, and what they rely on
+//! is the word alone.
+
+use super::*;
+use stillpoint_platform::sync::{AtomicU64, Ordering};
+
+impl World {
+    fn add_at_once(&self, index: usize) -> bool {
+        self.table.add_at_once(self.entry(index), self.hash(index))
+    }
+
+    fn remove_at_once(&self, index: usize) -> Option<bool> {
+        self.table
+            .remove_at_once(self.entry(index), self.hash(index))
+    }
+}
+
+fn two_of_one_key() -> Arc<World> {
+    World::new(vec![
+        Entry::new(hash(0, 0, KEY), 1),
+        Entry::new(hash(0, 0, KEY), 2),
+    ])
+}
+
+#[test]
+fn loom_what_is_added_at_once_is_complete() {
+    model(|| {
+        let world = World::new(vec![Entry::new(hash(0, 0, KEY), 1)]);
+        both(
+            &world,
+            |world| assert!(matches!(world.find(0), None | Some(1))),
+            |world| {
+                // SAFETY: whether it is ours is what loom checks.
+                world.entries[0]
+                    .value
+                    .with_mut(|value| unsafe { *value = 1 });
+                assert!(world.add_at_once(0));
+            },
+        );
+        assert_eq!(world.find(0), Some(1));
+    });
+}
+
+#[test]
+fn loom_what_was_seen_stays_seen_at_once() {
+    model(|| {
+        let world = two_of_one_key();
+        assert!(world.add_at_once(0));
+        both(
+            &world,
+            |world| {
+                let first = world.find(0);
+                let second = world.find(0);
+                assert!(first != Some(2) || second == Some(2), "seen, and not seen");
+            },
+            |world| {
+                assert_eq!(world.remove_at_once(0), Some(true));
+                assert!(world.add_at_once(1));
+            },
+        );
+        assert_eq!(world.find(0), Some(2));
+    });
+}
+
+/// A slot that one thread has emptied is another's.
+#[test]
+fn loom_a_slot_is_empty_before_it_is_filled_at_once() {
+    // However often threads are preempted: with a bound loom has not found this.
+    loom::model::Builder::new().check(|| {
+        let world = two_of_one_key();
+        world.insert(0);
+        let theirs = Arc::clone(&world);
+        let other = thread::spawn(move || assert!(theirs.remove_at_once(0).is_some()));
+        let added = world.add_at_once(1);
+        other.join().unwrap();
+        assert_eq!(world.find(1), added.then_some(2), "an insert is lost");
+    });
+}
+
+/// A word that is as it was may have been another meanwhile: what that left is to be seen.
+#[test]
+fn loom_a_word_that_came_back_says_that_its_slots_are_empty() {
+    model(|| {
+        let world = two_of_one_key();
+        let theirs = Arc::clone(&world);
+        let other = thread::spawn(move || {
+            if theirs.add_at_once(1) {
+                theirs.remove(1);
+            }
+        });
+        let added = world.add_at_once(0);
+        other.join().unwrap();
+        assert_eq!(world.find(0), added.then_some(1), "an insert is lost");
+    });
+}
+
+/// Of two threads with one key, one adds it, at once or under a lock.
+#[test]
+fn loom_one_of_two_adds_a_key() {
+    model(|| {
+        let world = two_of_one_key();
+        let added = Arc::new(AtomicU64::new(0));
+        let theirs = Arc::clone(&added);
+        let add = |world: &World, index, added: &AtomicU64| {
+            if world.add_at_once(index) || world.try_insert(index) {
+                added.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        both(
+            &world,
+            move |world| add(world, 1, &theirs),
+            |world| add(world, 0, &added),
+        );
+        let added = added.load(Ordering::Relaxed);
+        assert_eq!(added, 1, "a key is there twice");
+    });
+}
+
+/// Of a thread that replaces an entry and one that removes it, one does.
+#[test]
+fn loom_an_entry_is_replaced_or_removed() {
+    model(|| {
+        let world = two_of_one_key();
+        world.insert(0);
+        let theirs = Arc::clone(&world);
+        let replaces = thread::spawn(move || {
+            let world = &*theirs;
+            let (table, mut locked) = world.table.lock(world.hash(0));
+            let is_it = |entry| entry == world.entry(0);
+            let place = locked.find(tag(world.hash(0)), is_it);
+            if let Some(place) = place {
+                let slot = Slot::entry(world.entry(1), world.hash(1), table.bits());
+                locked.replace(place, slot);
+            }
+            place.is_some()
+        });
+        let removed = world.remove_at_once(0).is_some();
+        let replaced = replaces.join().unwrap();
+        // Neither, if the lock was held.
+        assert!(!(removed && replaced), "both have it");
+        let left = if replaced { Some(2) } else { Some(1) };
+        assert_eq!(world.find(0), left.filter(|_| !removed));
+    });
+}
+
+/// An entry that is added, and one that is removed, while the bucket moves.
+#[test]
+fn loom_a_bucket_moves_or_is_changed_at_once() {
+    model(|| {
+        let world = World::new(vec![
+            Entry::new(hash(0, 0, KEY), 1),
+            Entry::new(hash(0, 1, KEY + 1), 2),
+        ]);
+        world.insert(1);
+        both(
+            &world,
+            |world| {
+                move_all(world.start_move(2));
+            },
+            |world| {
+                if !world.add_at_once(0) {
+                    world.insert(0);
+                }
+                if world.remove_at_once(1).is_none() {
+                    world.remove(1);
+                }
+            },
+        );
+        assert_eq!(world.find(0), Some(1), "an insert is lost");
+        assert_eq!(world.find(1), None, "a removal is lost");
+    });
+}

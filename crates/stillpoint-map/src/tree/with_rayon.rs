@@ -1,0 +1,196 @@
+//! The feature `rayon`, for the ordered map.
+
+use super::{cursor::Cursor, iter::Range, map::BTreeMap, pinned::BTreeMapRef};
+use rayon::iter::{
+    FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
+    plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed},
+};
+use std::fmt;
+use stillpoint::Section;
+
+/// The entries of a map or of a range, visited by many threads: what `par_iter` of a [`BTreeMapRef`]
+/// returns, and `into_par_iter` of a [`BTreeRange`](crate::BTreeRange). For which entries it visits,
+/// see [the guarantees](BTreeMap#guarantees). What collects them has them in the order of their keys.
+///
+/// The calling thread's section is open meanwhile, and keeps what the other threads find.
+#[must_use = "iterators are lazy"]
+pub struct ParRange<'g, K, V>(Part<'g, K, V>);
+
+impl<K, V> fmt::Debug for ParRange<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParRange").finish_non_exhaustive()
+    }
+}
+
+impl<K, V> Clone for ParRange<'_, K, V> {
+    fn clone(&self) -> Self {
+        Self(Part(self.0.0.clone()))
+    }
+}
+
+impl<'g, K: Ord + Sync, V: Sync> ParallelIterator for ParRange<'g, K, V> {
+    type Item = (&'g K, &'g V);
+
+    fn drive_unindexed<C: UnindexedConsumer<Self::Item>>(self, consumer: C) -> C::Result {
+        bridge_unindexed(self.0, consumer)
+    }
+}
+
+impl<'g, K: Ord + Sync, V: Sync, G: Section> IntoParallelIterator for &'g BTreeMapRef<'_, K, V, G> {
+    type Item = (&'g K, &'g V);
+    type Iter = ParRange<'g, K, V>;
+
+    fn into_par_iter(self) -> ParRange<'g, K, V> {
+        ParRange(Part(self.iter().0))
+    }
+}
+
+/// What has not been visited of the range.
+impl<'g, K: Ord + Sync, V: Sync> IntoParallelIterator for Range<'g, K, V> {
+    type Item = (&'g K, &'g V);
+    type Iter = ParRange<'g, K, V>;
+
+    fn into_par_iter(self) -> ParRange<'g, K, V> {
+        ParRange(Part(self.0))
+    }
+}
+
+/// A part of a range, for a thread.
+struct Part<'g, K, V>(Cursor<'g, K, V>);
+
+impl<'g, K: Ord + Sync, V: Sync> UnindexedProducer for Part<'g, K, V> {
+    type Item = (&'g K, &'g V);
+
+    fn split(self) -> (Self, Option<Self>) {
+        let (part, behind) = self.0.split();
+        (Self(part), behind.map(Self))
+    }
+
+    fn fold_with<F: Folder<Self::Item>>(mut self, mut folder: F) -> F {
+        while !folder.full()
+            && let Some(found) = self.0.next()
+        {
+            folder = folder.consume(found.pair());
+        }
+        folder
+    }
+}
+
+impl<K, V> ParallelExtend<(K, V)> for &BTreeMap<K, V>
+where
+    K: Ord + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Inserts the entries, each in a section of its own.
+    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+        let map = *self;
+        entries.into_par_iter().for_each(|(key, value)| {
+            map.insert(key, value, &map.guard());
+        });
+    }
+}
+
+impl<K, V> ParallelExtend<(K, V)> for BTreeMap<K, V>
+where
+    K: Ord + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+        (&*self).par_extend(entries);
+    }
+}
+
+/// Makes a map of the global domain. Of entries with equal keys, any one stays.
+impl<K, V> FromParallelIterator<(K, V)> for BTreeMap<K, V>
+where
+    K: Ord + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    fn from_par_iter<I: IntoParallelIterator<Item = (K, V)>>(entries: I) -> Self {
+        let mut map = Self::new();
+        map.par_extend(entries);
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of a map, split as often as they can be.
+    fn parts<'g>(part: Part<'g, u32, u32>, all: &mut Vec<Part<'g, u32, u32>>) {
+        match part.split() {
+            (part, None) => all.push(part),
+            (before, Some(behind)) => {
+                parts(before, all);
+                parts(behind, all);
+            }
+        }
+    }
+
+    fn keys(part: &Part<'_, u32, u32>) -> Vec<u32> {
+        let mut cursor = part.0.clone();
+        std::iter::from_fn(|| Some(*cursor.next()?.key())).collect()
+    }
+
+    fn keys_from_back(part: &Part<'_, u32, u32>) -> Vec<u32> {
+        let mut cursor = part.0.clone();
+        let mut keys: Vec<u32> = std::iter::from_fn(|| Some(*cursor.next_back()?.key())).collect();
+        keys.reverse();
+        keys
+    }
+
+    /// Parts are next to each other, whatever changes between their splits and their visits.
+    #[test]
+    fn parts_have_each_entry_once_and_in_order() {
+        let map: BTreeMap<u32, u32> = (0..2000).map(|key| (key * 2, key)).collect();
+        let map = map.pin();
+        let mut all = Vec::new();
+        parts(Part(map.range(200..=3000).0), &mut all);
+        assert!(all.len() > 8, "{} parts", all.len());
+        let largest = all.iter().map(|part| keys(part).len()).max();
+        assert!(largest < Some(300), "{largest:?} entries");
+        let visited: Vec<u32> = all.iter().flat_map(keys).collect();
+        assert!(visited.into_iter().eq((200..=3000).step_by(2)));
+        let visited: Vec<u32> = all.iter().flat_map(keys_from_back).collect();
+        assert!(visited.into_iter().eq((200..=3000).step_by(2)));
+
+        // Half goes, and leaves are divided and merged.
+        map.retain(|key, _| key % 4 == 0 || *key > 1500);
+        (0..2000).for_each(|key| _ = map.insert(key * 2 + 1, 0));
+        for walk in [keys, keys_from_back] {
+            let mut visited: Vec<u32> = all.iter().flat_map(walk).collect();
+            assert!(visited.is_sorted_by(|one, other| one < other));
+            visited.retain(|key| key % 4 == 0);
+            assert!(visited.into_iter().eq((200..=3000).step_by(4)));
+        }
+
+        let mut all = Vec::new();
+        let mut rest = map.range(..);
+        assert_eq!(
+            (rest.next(), rest.next_back()),
+            (Some((&0, &0)), Some((&3999, &0)))
+        );
+        parts(Part(rest.0), &mut all);
+        let visited: Vec<u32> = all.iter().flat_map(keys).collect();
+        assert!(
+            visited
+                .into_iter()
+                .eq(map.keys().copied().filter(|key| ![0, 3999].contains(key)))
+        );
+    }
+
+    #[test]
+    fn what_is_over_has_no_parts() {
+        let map: BTreeMap<u32, u32> = (0..2000).map(|key| (key, key)).collect();
+        let map = map.pin();
+        let mut range = map.range(100..1900);
+        while range.next().is_some() {}
+        let (part, behind) = Part(range.0).split();
+        assert!(keys(&part).is_empty() && behind.is_none());
+        let nothing = BTreeMap::new();
+        let nothing = nothing.pin();
+        let (part, behind) = Part(nothing.range(..).0).split();
+        assert!(keys(&part).is_empty() && behind.is_none());
+    }
+}

@@ -1,0 +1,215 @@
+//! Limits that fall: what was asked for, what holds meanwhile, and what brings the one to the other.
+//!
+//! A limit does not fall at once. What holds follows the usage down, so that a store finds room all
+//! the time, or makes it as at any limit. What goes is evicted in rounds, each of a part of what is
+//! above the limit; between them the indexes shrink with their items, and readers leave what they
+//! had. What an index gives back once readers have left counts as gone: no item goes for it.
+
+use super::{
+    config::Config,
+    pace::{self, Falling, Paced},
+    shared::{Owner, Shared},
+    tenant::Tenant,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+/// Part of the limit that is kept free in the background, so that a write finds room.
+const HEADROOM: u64 = 64;
+
+/// Part of what is above a limit that a round evicts. Of indexes that are not more than three
+/// quarters of all, this and what they give back for it is not more than what has to go.
+const ROUND_PART: u64 = 4;
+
+/// A round evicts so much, if that is above the limit.
+const LEAST_ROUND: u64 = 64 << 10;
+
+pub fn with_headroom(max: u64) -> u64 {
+    max - max / HEADROOM
+}
+
+/// The most that a store or a tenant may have.
+#[derive(Debug)]
+pub struct Ceiling {
+    asked: AtomicU64,
+    holds: AtomicU64,
+}
+
+impl Ceiling {
+    pub const fn none() -> Self {
+        Self {
+            asked: AtomicU64::new(u64::MAX),
+            holds: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// As it was set.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// What holds now: more, while it falls.
+    pub fn holds(&self) -> u64 {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    pub fn is_falling(&self) -> bool {
+        self.holds() > self.asked()
+    }
+
+    /// Sets it, as far as nothing has to go. By one thread at a time, as [`Ceiling::follow`].
+    pub fn ask(&self, bytes: u64) {
+        self.asked.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What the usage has to come down to.
+    fn goal(&self, config: &Config) -> u64 {
+        match config.evicts_ahead() {
+            true => with_headroom(self.asked()),
+            false => self.asked(),
+        }
+    }
+
+    /// Has what holds follow the usage down, with room for what other threads store meanwhile if
+    /// `room`. Returns it.
+    pub fn follow(&self, usage: u64, room: bool, config: &Config) -> u64 {
+        let asked = self.asked();
+        // Without eviction, stores are refused until enough has been deleted.
+        let falls = config.evict && usage > self.goal(config);
+        let room = if room { usage / (HEADROOM - 1) } else { 0 };
+        let holds = match falls {
+            true => asked.max(self.holds().min(usage + room)),
+            false => asked,
+        };
+        self.holds.store(holds, Ordering::Relaxed);
+        holds
+    }
+}
+
+/// Whose limit falls, and the tenants below it.
+#[derive(Debug)]
+pub enum Limit<'a> {
+    Store(&'a Arc<Shared>, &'a [Tenant]),
+    Tenant(&'a Tenant),
+}
+
+/// What a round has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    Done,
+    GoesOn,
+    /// Nothing can go but what readers have to leave first.
+    Waits,
+    /// Nothing can go.
+    Stuck,
+}
+
+impl Limit<'_> {
+    fn shared(&self) -> &Arc<Shared> {
+        match self {
+            Self::Store(shared, _) => shared,
+            Self::Tenant(tenant) => &tenant.state.owner.shared,
+        }
+    }
+
+    fn owner(&self) -> Option<&Arc<Owner>> {
+        match self {
+            Self::Store(..) => None,
+            Self::Tenant(tenant) => Some(&tenant.state.owner),
+        }
+    }
+
+    fn ceiling(&self) -> &Ceiling {
+        self.owner()
+            .map_or(&self.shared().ceiling, |owner| &owner.ceiling)
+    }
+
+    fn memcg(&self) -> &stillpoint_lru::Tenant {
+        self.owner()
+            .map_or(self.shared().hierarchy.root(), |owner| &owner.memcg)
+    }
+
+    fn tenants(&self) -> &[Tenant] {
+        match self {
+            Self::Store(_, tenants) => tenants,
+            Self::Tenant(tenant) => std::slice::from_ref(tenant),
+        }
+    }
+
+    fn falling(&self) -> Falling {
+        match self.owner() {
+            Some(owner) => Falling::Tenant(Arc::clone(owner)),
+            None => Falling::Store(Arc::clone(self.shared())),
+        }
+    }
+
+    /// What is above it.
+    fn over(&self) -> u64 {
+        let goal = self.ceiling().goal(&self.shared().config);
+        self.memcg().usage().saturating_sub(goal)
+    }
+
+    /// Evicts a part of what has to go.
+    fn evict(&self) -> Round {
+        if !self.ceiling().is_falling() {
+            return Round::Done;
+        }
+        let mut excess = 0;
+        for tenant in self.tenants() {
+            let space = tenant.space();
+            space.shrink_table(true);
+            excess += space.table_excess();
+        }
+        let over = self.over();
+        let wanted = over.saturating_sub(excess);
+        if wanted == 0 {
+            return if over == 0 { Round::Done } else { Round::Waits };
+        }
+        let part = (wanted / ROUND_PART).max(LEAST_ROUND).min(wanted);
+        // What the usage has fallen by says little: other threads store.
+        let evict = || _ = self.memcg().reclaim(part);
+        match pace::evict_for(self.falling(), evict) {
+            0 => Round::Stuck,
+            _ => Round::GoesOn,
+        }
+    }
+
+    /// Takes in what readers have left.
+    fn settle(&self) {
+        for tenant in self.tenants() {
+            tenant.space().settle_table(true);
+        }
+        self.falling().follow();
+    }
+}
+
+/// Evicts until the limits hold as they were asked for, or nothing more can go. Returns whether
+/// readers are what keeps it. With `pace`, the calling thread rests in between, and ends early if
+/// `is_over`.
+pub fn lower(
+    shared: &Arc<Shared>,
+    limits: &[Limit<'_>],
+    pace: bool,
+    is_over: impl Fn() -> bool,
+) -> bool {
+    let _paced = pace.then(|| {
+        let bytes = limits.iter().map(Limit::over).max();
+        Paced::begin(shared.hierarchy.root(), bytes.unwrap_or(0))
+    });
+    loop {
+        let before: u64 = limits.iter().map(Limit::over).sum();
+        let rounds: Vec<_> = limits.iter().map(Limit::evict).collect();
+        shared.pool.wait_until_left();
+        limits.iter().for_each(Limit::settle);
+        shared.pool.release();
+        shared.pool.drain_much();
+        pace::rest();
+        let after: u64 = limits.iter().map(Limit::over).sum();
+        let goes_on = rounds.contains(&Round::GoesOn) || after < before;
+        if after == 0 || !goes_on || is_over() {
+            return rounds.contains(&Round::Waits);
+        }
+    }
+}

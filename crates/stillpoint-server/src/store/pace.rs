@@ -1,0 +1,132 @@
+//! The pace of the background thread while a limit falls: it rests after each segment, so that the
+//! threads that serve have the processor when they need it, and is done in less than half a second.
+
+use super::shared::{Owner, Shared};
+use std::{
+    cell::RefCell,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+use stillpoint_lru::Tenant;
+
+/// Bytes a second, unless that takes longer than [`MOST`].
+const RATE: u64 = 256 << 20;
+
+/// How long a fall takes, if the thread can keep up with it.
+const MOST: Duration = Duration::from_millis(400);
+
+/// A rest of less is not worth a timer.
+const LEAST_REST: Duration = Duration::from_micros(50);
+
+/// A rest of more is taken in parts.
+const MOST_REST: Duration = Duration::from_millis(10);
+
+thread_local! {
+    static PACE: RefCell<Option<Pace>> = const { RefCell::new(None) };
+    static FALLING: RefCell<Option<(Falling, u64)>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug)]
+struct Pace {
+    begun: Instant,
+    time: Duration,
+    root: Tenant,
+    usage: u64,
+    bytes: u64,
+}
+
+/// The limit that the calling thread evicts for.
+#[derive(Debug, Clone)]
+pub enum Falling {
+    Store(Arc<Shared>),
+    Tenant(Arc<Owner>),
+}
+
+impl Falling {
+    /// Has what holds follow the usage down.
+    pub fn follow(&self) {
+        // A thread that is late leaves other threads no room to fill.
+        let room = PACE.with_borrow(|pace| pace.as_ref().is_some_and(|pace| !pace.is_late()));
+        match self {
+            Self::Store(shared) => shared.follow_limit(room),
+            Self::Tenant(owner) => owner.follow_limits(room),
+        }
+    }
+}
+
+/// The calling thread keeps its pace until this is dropped.
+#[derive(Debug)]
+pub struct Paced(());
+
+impl Paced {
+    /// For so many bytes that are to go from `root`.
+    pub fn begin(root: &Tenant, bytes: u64) -> Self {
+        let pace = Pace {
+            begun: Instant::now(),
+            time: Duration::from_secs_f64(bytes as f64 / RATE as f64).min(MOST),
+            root: root.clone(),
+            usage: root.usage(),
+            bytes: bytes.max(1),
+        };
+        PACE.replace(Some(pace));
+        Self(())
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        PACE.take();
+    }
+}
+
+/// Calls `evict`, which evicts for that limit. Returns how many segments have gone.
+pub fn evict_for(falling: Falling, evict: impl FnOnce()) -> u64 {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            FALLING.take();
+        }
+    }
+    FALLING.replace(Some((falling, 0)));
+    let _end = End;
+    evict();
+    FALLING.take().map_or(0, |(_, gone)| gone)
+}
+
+/// A segment has gone. If it was for a limit that falls, that follows at once: what other threads
+/// store does not take its place. Returns whether it was.
+pub fn note_gone() -> bool {
+    let falling = FALLING.with_borrow_mut(|falling| {
+        falling.as_mut().map(|(falling, gone)| {
+            *gone += 1;
+            falling.clone()
+        })
+    });
+    falling.inspect(Falling::follow).is_some()
+}
+
+impl Pace {
+    fn is_late(&self) -> bool {
+        self.begun.elapsed() > self.time
+    }
+
+    /// How long it is ahead of its time.
+    fn ahead(&self) -> Duration {
+        let done = self.usage.saturating_sub(self.root.usage());
+        let part = done.min(self.bytes) as f64 / self.bytes as f64;
+        self.time.mul_f64(part).saturating_sub(self.begun.elapsed())
+    }
+}
+
+/// Rests, if the calling thread keeps a pace.
+pub fn rest() {
+    let Some(ahead) = PACE.with_borrow(|pace| pace.as_ref().map(Pace::ahead)) else {
+        return;
+    };
+    if ahead >= LEAST_REST {
+        thread::sleep(ahead.min(MOST_REST));
+    } else {
+        thread::yield_now();
+    }
+}

@@ -1,0 +1,294 @@
+//! Limits that fall: what goes for it, what does not, and on which thread.
+
+use super::*;
+use crate::store::{Limits, OnEvict, StoreStatistics, fall::Ceiling};
+use std::{
+    sync::{
+        Barrier, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+const LIMIT: u64 = if cfg!(miri) { 128 << 10 } else { 4 << 20 };
+
+/// Small items, of which an index takes a large part. Some do not fit.
+fn fill(tenant: &Tenant) {
+    for number in 0..LIMIT / 32 {
+        set(tenant, &number.to_le_bytes(), b"v").unwrap();
+    }
+}
+
+/// No more went than had to go for the limit: what is left is near it.
+#[track_caller]
+fn check_near(figures: &StoreStatistics, limit: u64) {
+    assert!(figures.segment_bytes <= limit, "{figures:?}");
+    assert!(figures.segment_bytes >= limit * 3 / 4, "{figures:?}");
+    assert!(figures.all.item_bytes >= limit * 3 / 8, "{figures:?}");
+}
+
+#[test]
+fn no_item_goes_for_an_index_that_shrinks_behind_it() {
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.tenant("").unwrap();
+    fill(&tenant);
+    let full = store.statistics();
+    assert!(full.all.index_bytes * 8 > full.segment_bytes, "{full:?}");
+    for part in [2, 8] {
+        store.set_limit(LIMIT / part);
+        // Readers of other tests may have been in the way.
+        rest(&store);
+        check_near(&store.statistics(), LIMIT / part);
+    }
+    // A tenant's own.
+    store.set_limit(LIMIT);
+    let other = store.create_tenant("other").unwrap();
+    fill(&other);
+    other.set_limits(Limits {
+        max: LIMIT / 8,
+        ..Limits::default()
+    });
+    rest(&store);
+    let figures = other.statistics();
+    assert!(figures.segment_bytes <= LIMIT / 8 && figures.item_bytes >= LIMIT * 3 / 64);
+}
+
+/// Runs `inside` while another thread is in a section.
+fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
+    let entered = Barrier::new(2);
+    thread::scope(|scope| {
+        // Dropped also by a panic: the reader leaves.
+        let (_leave, left) = mpsc::channel::<()>();
+        scope.spawn(|| {
+            let _section = read_lock();
+            entered.wait();
+            let _ = left.into_iter().next();
+        });
+        entered.wait();
+        inside()
+    })
+}
+
+/// An index shrinks once readers have left. Until then it is above the limit: its items do not go
+/// for it, and stores are not refused.
+#[test]
+fn readers_keep_an_index_and_cost_no_item() {
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.tenant("").unwrap();
+    fill(&tenant);
+    let limit = LIMIT / 4;
+    beside_a_reader(|| {
+        assert!(store.set_limit(limit) > 0);
+        for number in 0..100u32 {
+            set(&tenant, &number.to_le_bytes(), b"v").unwrap();
+        }
+        store.maintain();
+    });
+    rest(&store);
+    check_near(&store.statistics(), limit);
+    assert_eq!(tenant.statistics().refused, 0);
+}
+
+/// A pass waits for readers once, and not for those of each tenant.
+#[test]
+fn a_pass_waits_for_readers_once() {
+    let (store, _) = store_of(64 << 20, true);
+    let tenants: Vec<_> = (0..8u8)
+        .map(|number| store.create_tenant(&number.to_string()).unwrap())
+        .collect();
+    let items = if cfg!(miri) { 100 } else { 2000u32 };
+    for tenant in &tenants {
+        for number in 0..items {
+            set(tenant, &number.to_le_bytes(), b"v").unwrap();
+        }
+        for number in 10..items {
+            tenant.delete(&number.to_le_bytes(), None).unwrap();
+        }
+    }
+    synchronize();
+    let waits = || tenants[0].state.shared().pool.waits.load(Ordering::Relaxed);
+    let waited = beside_a_reader(|| {
+        let before = waits();
+        store.maintain();
+        waits() - before
+    });
+    assert_eq!(waited, 1);
+    rest(&store);
+    assert!(store.statistics().all.index_bytes < 8 << 12);
+}
+
+/// The thread that asks evicts nothing, and no store is refused meanwhile.
+#[test]
+fn the_background_lowers_a_limit() {
+    let by = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&by);
+    let config = Config {
+        limit: LIMIT,
+        on_evict: Some(OnEvict::new(move |_| {
+            let mut by = told.lock().unwrap();
+            let thread = thread::current();
+            if by.last() != Some(&thread.id()) {
+                by.push(thread.id());
+            }
+        })),
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.create_tenant("t").unwrap();
+    for number in 0..LIMIT / 64 {
+        set(&tenant, &number.to_le_bytes(), b"v").unwrap();
+    }
+    let wait_for = |limit: u64| {
+        while store.statistics().segment_bytes > limit {
+            thread::yield_now();
+        }
+    };
+    by.lock().unwrap().clear();
+    store.request_limit(LIMIT / 4);
+    assert_eq!(store.limit(), LIMIT / 4);
+    wait_for(LIMIT / 4);
+    tenant.request_limits(Limits {
+        max: LIMIT / 8,
+        ..Limits::default()
+    });
+    wait_for(LIMIT / 8);
+    let by = by.lock().unwrap();
+    assert!(!by.is_empty() && !by.contains(&thread::current().id()));
+}
+
+/// What holds neither rises with the usage nor stays below what is asked for.
+#[test]
+fn what_holds_is_between_the_usage_and_what_was_asked_for() {
+    let config = Config {
+        clock: Clock::Manual(ManualClock::new()),
+        ..Config::default()
+    };
+    let ceiling = Ceiling::none();
+    // Asked for, used, and what holds then.
+    for (asked, usage, holds) in [
+        (1000, 500, 1000),
+        (100, 500, 500),
+        (100, 600, 500),
+        (50, 300, 300),
+        (400, 300, 400),
+        (200, 300, 300),
+        (200, 200, 200),
+        (0, 100, 100),
+        (0, 0, 0),
+        (150, 300, 150),
+    ] {
+        ceiling.ask(asked);
+        assert_eq!(ceiling.follow(usage, false, &config), holds);
+        assert_eq!(ceiling.is_falling(), holds > asked);
+    }
+}
+
+/// Limits of several tenants and of the store, that are changed again while they fall, and a tenant
+/// that goes meanwhile: each comes down, and nothing stays of the tenant.
+#[test]
+fn limits_fall_together() {
+    let config = Config {
+        limit: LIMIT,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
+    let max = |max| Limits {
+        max,
+        ..Limits::default()
+    };
+    for _ in 0..if cfg!(miri) { 1 } else { 3 } {
+        for number in 0..LIMIT / 256 {
+            for tenant in &tenants {
+                set(tenant, &number.to_le_bytes(), b"v").unwrap();
+            }
+        }
+        store.request_limit(LIMIT / 2);
+        for (part, tenant) in [16, 32, 64].into_iter().zip(&tenants) {
+            tenant.request_limits(max(LIMIT / part));
+        }
+        tenants[0].request_limits(max(LIMIT));
+        store.request_limit(LIMIT / 4);
+        tenants[0].request_limits(max(LIMIT / 16));
+        for (part, tenant) in [16, 32, 64].into_iter().zip(&tenants) {
+            while tenant.statistics().segment_bytes > LIMIT / part {
+                thread::yield_now();
+            }
+            tenant.request_limits(max(u64::MAX));
+        }
+        store.request_limit(LIMIT);
+        // Of one that goes while its limit falls, nothing stays; nor of one that was swept before.
+        for swept in [0, 2] {
+            let other = store.create_tenant("d").unwrap();
+            let left = || other.memory().usage() > 0;
+            // Segments that are open go without a sweep.
+            let fill = || (0..1000u32).all(|n| set(&other, &n.to_le_bytes(), b"v").is_ok());
+            for _ in 0..swept {
+                assert!(fill());
+                other.flush_all(0);
+                while left() {
+                    thread::yield_now();
+                }
+            }
+            assert!(fill());
+            if swept == 0 {
+                other.request_limits(max(0));
+            }
+            store.delete_tenant("d").unwrap();
+            while left() {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A limit that falls is no reason to refuse, whatever the thread that lowers it.
+#[test]
+fn small_items_are_stored_while_limits_fall() {
+    let config = Config {
+        limit: LIMIT,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2u32)
+            .map(|writer| {
+                let (tenant, stop) = (store.tenant("").unwrap(), &stop);
+                scope.spawn(move || {
+                    let mut result = Ok(0);
+                    for number in 0u32.. {
+                        let key = [writer, number % 100_000].map(u32::to_le_bytes).concat();
+                        result = set(&tenant, &key, b"v");
+                        if result.is_err() || stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                    result
+                })
+            })
+            .collect();
+        for round in 0..if cfg!(miri) { 2 } else { 6 } {
+            while store.statistics().segment_bytes < LIMIT / 2
+                && writers.iter().all(|writer| !writer.is_finished())
+            {
+                thread::yield_now();
+            }
+            match round % 2 {
+                0 => store.request_limit(LIMIT / 8),
+                _ => _ = store.set_limit(LIMIT / 8),
+            }
+            while store.statistics().segment_bytes > LIMIT / 4
+                && writers.iter().all(|writer| !writer.is_finished())
+            {
+                thread::yield_now();
+            }
+            store.request_limit(LIMIT);
+        }
+        stop.store(true, Ordering::Relaxed);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+    });
+}
