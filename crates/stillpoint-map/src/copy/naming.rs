@@ -28,7 +28,7 @@ impl<K: Copy, V: Copy> Shared<K, V> {
 
 impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// Returns this map with a name, by which it is in the statistics page, as
-    /// [`HashMap::named`] does. Its entries are in its table.
+    /// [`HashMap::named`](crate::HashMap::named) does. Its entries are in its table.
     ///
     /// ```
     /// let next_hop = stillpoint_map::CopyMap::<u32, u32>::new().named("next hop");
