@@ -32,7 +32,7 @@ pub(crate) struct Tenants<T> {
     most: usize,
     own: Vec<(String, T)>,
     others: Vec<(String, T)>,
-    /// How many there may be before those are taken out that have ended: nobody may scrape.
+    /// How many there may be before those are taken out that have ended: there may be no scrape.
     others_full_at: usize,
     /// The last tenant that was added by each name.
     named: HashMap<String, T>,
