@@ -106,11 +106,11 @@ impl Slot {
     unsafe fn disown(slot: NonNull<Self>, len: usize) {
         // SAFETY: the caller owns it until the subtraction, and alone after the last one.
         unsafe {
-            // Release, pairs with the fence below: the owner's last use.
+            // Release, pairs with the fence of `disown`: the owner's last use.
             if slot.as_ref().owners.fetch_sub(1, Ordering::Release) != 1 {
                 return;
             }
-            // Acquire, pairs with the subtractions of the others: their last uses.
+            // Acquire, pairs with the subtraction of `disown`: the last uses of the others.
             fence(Ordering::Acquire);
             #[cfg(stillpoint_loom)]
             slot.as_ref().content.with_mut(|_| ());
