@@ -184,6 +184,8 @@ impl Figures {
                     "" => DEFAULT,
                     name => name,
                 };
+                // The memory of a deleted one of that name may still be on its way back.
+                self.exporter.remove_tenant(label);
                 // One with the name that the sum of others has is in no series.
                 let _ = self.exporter.add_tenant(label, space.tenant.memory());
             }
@@ -355,5 +357,53 @@ impl Collector for Figures {
             buffers,
         )?;
         self.exporter.encode(encoder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Settings,
+        log::Log,
+        store::{Config, Store},
+        watch::Watchers,
+    };
+
+    fn store_with_a_shop() -> Store {
+        let store = Store::new(Config::default()).unwrap();
+        store.create_tenant("shop").unwrap();
+        store
+    }
+
+    #[test]
+    fn a_tenant_has_series_that_comes_before_the_deleted_one_is_gone() {
+        let (first, second) = (store_with_a_shop(), store_with_a_shop());
+        let shared = Arc::new(Shared::new(
+            first,
+            Settings::default(),
+            Log::new(false, 0),
+            None,
+            Box::new(|| {}),
+            Watchers::default(),
+        ));
+        let figures = Figures {
+            shared: Arc::clone(&shared),
+            exporter: Exporter::new(),
+            seen: Mutex::default(),
+        };
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        figures.sum();
+        // The store of the old one goes on, so its tenant is not gone.
+        shared.change(|directory| {
+            directory.spaces.remove("shop");
+            directory.follow(&second, 1);
+        });
+        second.tenant("shop").unwrap().memory().set_min(4_096);
+        figures.sum();
+        let mut text = String::new();
+        figures.exporter.write_openmetrics(&mut text);
+        let series = "stillpoint_tenant_min_bytes{tenant=\"shop\"} 4096\n";
+        assert!(text.contains(series), "{text}");
     }
 }
