@@ -4,6 +4,7 @@
 //! asks: limits that fall, what flushes and deleted tenants leave.
 
 use super::{
+    crawler,
     evict::{self, Why},
     fall::{self, Limit},
     shared::{Shared, TenantState, lock},
@@ -27,9 +28,6 @@ const SOON: Duration = Duration::from_millis(50);
 /// What a tenant's dead bytes are of its usage, at least, before its sparse segments are compacted.
 const DEAD_PART: u64 = 8;
 
-/// Bytes of segments that are searched for expired items in a pass, for each tenant.
-const SEARCHED: u64 = 64 << 20;
-
 /// Bytes of segments that are compacted in a pass, for each tenant.
 const COMPACTED: u64 = 16 << 20;
 
@@ -45,13 +43,15 @@ struct Asked {
     stop: bool,
     /// A limit was lowered.
     lower: bool,
+    /// All is to be searched for expired items.
+    search: bool,
     /// Tenants that were flushed or deleted.
     sweep: Vec<Arc<TenantState>>,
 }
 
 impl Asked {
     fn is_something(&self) -> bool {
-        self.stop || self.lower || !self.sweep.is_empty()
+        self.stop || self.lower || self.search || !self.sweep.is_empty()
     }
 }
 
@@ -60,6 +60,29 @@ impl Signal {
     pub fn lower(&self) {
         lock(&self.asked).lower = true;
         self.wake.notify_one();
+    }
+
+    /// All is to be searched for expired items.
+    pub fn search(&self) {
+        lock(&self.asked).search = true;
+        self.wake.notify_one();
+    }
+
+    /// Rests. Returns false if something else is asked for, which does not wait for the end of it.
+    fn rest(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut asked = lock(&self.asked);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if asked.is_something() {
+                return false;
+            }
+            if left.is_zero() {
+                return true;
+            }
+            let waited = self.wake.wait_timeout(asked, left);
+            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// A tenant was flushed or deleted. Returns false without memory, and where the thread has
@@ -106,7 +129,7 @@ impl Signal {
     }
 
     /// Has the thread end. What it has not done is dropped.
-    fn stop(&self) {
+    pub fn stop(&self) {
         let left = {
             let mut asked = lock(&self.asked);
             asked.stop = true;
@@ -177,22 +200,31 @@ fn run(store: &Weak<Inner>, signal: &Signal) {
         if asked.lower || waits {
             waits = lower(&store, true);
         }
+        if asked.search {
+            crawler::search_all(&store, |time| signal.rest(time));
+        }
         if Instant::now() >= pass {
-            waits = run_once(&store, true);
+            waits = run_once(&store, Some(signal));
             pass = Instant::now() + EACH;
         }
     }
 }
 
-/// A pass over all tenants. With `pace`, the calling thread takes its time for limits that fall.
-/// Returns whether readers keep one from it.
-pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
+/// A pass over all tenants. The background thread, which is asked by `signal`, takes its time for
+/// limits that fall and for what has expired. Returns whether readers keep a limit from it.
+pub fn run_once(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
     let tenants = store.all_tenants();
     let mut joined = false;
+    let mut pass = store.shared.crawler.pass();
     for tenant in &tenants {
         tenant.state.flush_if_due(store.shared.now());
         sweep(&tenant.state);
-        expire(&tenant.state);
+        if let Some(search) = &pass
+            && !search.search(&tenant.state, |time| signal.is_none_or(|by| by.rest(time)))
+        {
+            // The rest in a second.
+            pass = None;
+        }
         seal_idle(&tenant.state);
         compact(&tenant.state);
         let space = tenant.space();
@@ -206,9 +238,9 @@ pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
     for tenant in &tenants {
         tenant.space().settle_table(false);
     }
-    drop(tenants);
+    drop((pass, tenants));
     sweep_deleted(&store.shared);
-    let waits = lower(store, pace);
+    let waits = lower(store, signal.is_some());
     store.shared.pool.tidy();
     waits
 }
@@ -217,6 +249,17 @@ pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
 fn lower(store: &Arc<Inner>, pace: bool) -> bool {
     let shared = &store.shared;
     let tenants = store.all_tenants();
+    if !shared.config.evict {
+        // What was asked for holds at once: stores are refused until enough has been deleted.
+        for owner in tenants.iter().map(|tenant| &tenant.state.owner) {
+            if owner.ceiling.is_falling() {
+                owner.follow_limits(false);
+            }
+        }
+        if shared.ceiling.is_falling() {
+            shared.follow_limit(false);
+        }
+    }
     let falling = tenants
         .iter()
         .filter(|tenant| tenant.state.owner.ceiling.is_falling());
@@ -252,13 +295,14 @@ pub fn remove(state: &TenantState) {
 /// Frees the segments of key spaces that were flushed.
 pub fn sweep(state: &TenantState) {
     let (owner, lists) = (&state.owner, &state.owner.shared.lists);
+    state.forget_flushed();
     lists.for_each(&owner.memcg, |segment| {
         // The key space is loaded behind the segment, which was made after its own was published:
         // so that which is not the present one has been flushed, and is not a newer one.
         let flushed = !segment.is_of(state.space.load(&read_lock()));
         // No reader that begins now comes to the old index, and limbo waits for those that have.
         if flushed && segment.leave() {
-            lists.take_away(segment);
+            evict::free_flushed(lists, segment);
         }
         // What is more waits for the next pass, rather than each one for readers.
         !owner.shared.pool.is_full()
@@ -272,22 +316,6 @@ fn sweep_deleted(shared: &Shared) {
             evict::evacuate(&shared.lists, segment, Why::Clear);
         }
         !shared.pool.is_full()
-    });
-}
-
-/// Removes items that have expired.
-fn expire(state: &TenantState) {
-    let now = state.shared().now();
-    let space = Arc::clone(state.space.load(&read_lock()));
-    space.seal_expired(now);
-    let mut left = SEARCHED;
-    let lists = &state.owner.shared.lists;
-    lists.for_each(&state.owner.memcg, |segment| {
-        if segment.has_expired(now) {
-            left = left.saturating_sub(segment.bytes() as u64);
-            evict::expire(segment, now);
-        }
-        left > 0
     });
 }
 
