@@ -106,11 +106,12 @@ impl Worker {
         )?;
         let woken = Arc::clone(&inbox);
         let settings = &shared.settings;
+        // One at least: a client alone is served.
         let (most_answers, most_amid) = match settings.reserved_max / settings.threads {
             0 => (u32::MAX, usize::MAX),
             share => (
-                u32::try_from(share / ROOM).unwrap_or(u32::MAX),
-                share / BUFFER,
+                u32::try_from(share / ROOM).unwrap_or(u32::MAX).max(1),
+                (share / BUFFER).max(1),
             ),
         };
         Ok(Self {
