@@ -23,7 +23,7 @@ pub(crate) struct Output {
     sent: usize,
     /// How much of the first pin has been sent.
     sent_of_pin: usize,
-    /// How many answers there is room for until these have been sent, and how many there are in all.
+    /// How many more answers there is room for until these have been sent, and how many at first.
     room: u32,
     most: u32,
 }

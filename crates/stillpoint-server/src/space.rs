@@ -54,7 +54,7 @@ pub(crate) struct Space {
     pub(crate) tenant: Tenant,
     pub(crate) name: Arc<str>,
     pub(crate) details: Details,
-    /// The second of a flush that what is stored in it does not outlive, without CAS values; 0: none.
+    /// The second of a flush that takes what is stored in it, without CAS values; 0: none.
     pub(crate) flush_second: AtomicU32,
     /// One for each thread.
     counts: Box<[CachePadded<Counts>]>,

@@ -280,8 +280,8 @@ impl Worker {
         }
     }
 
-    /// Counts a connection that is in the middle of a request. Fails if that are too many, should each
-    /// of them fill a buffer.
+    /// Counts a connection that is in the middle of a request. Fails if these are too many, should
+    /// each of them fill a buffer.
     fn count(&mut self, connection: &mut Connection) -> Fate {
         let is_amid = connection.is_amid();
         if is_amid == connection.is_counted {

@@ -63,8 +63,8 @@ impl Context<'_> {
         expiry::deadline(exptime, self.now, unix)
     }
 
-    /// When an item expires that is stored in `space` now. Where there are said to be no CAS values,
-    /// a flush is as exact as the clock: what is stored in its second has expired.
+    /// When an item expires that is stored in `space` now. Where there are said to be no CAS
+    /// values, a flush is as exact as the clock: what is stored in its second has expired.
     #[inline]
     pub(crate) fn stored_deadline(&self, space: &Space, deadline: u32) -> u32 {
         if !self.shared.settings.cas && space.flush_second.load(Ordering::Relaxed) == self.now {
@@ -441,8 +441,8 @@ impl Session {
     }
 }
 
-/// Makes room for an answer. False if the connection ends because there is none: what has not been sent
-/// then goes, as that is what takes the room.
+/// Makes room for an answer. False if the connection ends because there is none: what has not been
+/// sent then goes, as that is what takes the room.
 #[inline]
 fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     match cx.out.reserve() {
@@ -512,8 +512,8 @@ mod tests {
         assert!(turns >= 4);
     }
 
-    /// A dump that has begun, and a value that has not come whole, are about a tenant that another one
-    /// is the user's from now on.
+    /// A dump that has begun, and a value that has not come whole, are about a tenant that is not
+    /// the user's any longer.
     #[test]
     fn one_in_the_middle_of_something_loses_what_its_user_loses() {
         let shared = fuzz::new_shared(|_| {});

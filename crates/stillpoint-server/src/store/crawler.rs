@@ -103,22 +103,17 @@ impl Crawler {
     }
 }
 
-/// A pass that was asked for, over all that there is.
-pub fn search_all(store: &Arc<Inner>, mut rest: impl FnMut(Duration) -> bool) {
-    struct Answered<'a>(&'a Crawler);
-    impl Drop for Answered<'_> {
-        fn drop(&mut self) {
-            self.0.asked.store(false, Ordering::Relaxed);
-        }
-    }
+/// A pass that was asked for, over all that there is. Returns false if `rest` ended it: then it is to
+/// be called again, for what is left.
+pub fn search_all(store: &Arc<Inner>, mut rest: impl FnMut(Duration) -> bool) -> bool {
     let crawler = &store.shared.crawler;
-    let _answered = Answered(crawler);
     let pass = crawler.begin(crawler.search(), u64::MAX);
-    for tenant in store.all_tenants() {
-        if !pass.search(&tenant.state, &mut rest) {
-            return;
-        }
+    let mut tenants = store.all_tenants().into_iter();
+    let done = tenants.all(|tenant| pass.search(&tenant.state, &mut rest));
+    if done {
+        crawler.asked.store(false, Ordering::Relaxed);
     }
+    done
 }
 
 /// A pass over the items of tenants.

@@ -269,8 +269,8 @@ fn count(owner: &Owner, evicted: [u64; 2], expired: [u64; 2]) {
     }
 }
 
-/// Removes the items of a sealed segment that have expired, and notes when the next ones do. Returns
-/// how many items it has looked at.
+/// Removes the items of a sealed segment that have expired, and notes when the next ones do.
+/// Returns how many items it has looked at.
 pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
     let Some(space) = segment.space().filter(|_| segment.is_sealed()) else {
         return 0;

@@ -25,6 +25,9 @@ const EACH: Duration = Duration::from_secs(1);
 /// When a limit is looked at again that readers have kept.
 const SOON: Duration = Duration::from_millis(50);
 
+/// How long the search for expired items rests in a pass, at most: what is done beside it waits.
+const RESTED: Duration = Duration::from_millis(500);
+
 /// What a tenant's dead bytes are of its usage, at least, before its sparse segments are compacted.
 const DEAD_PART: u64 = 8;
 
@@ -68,9 +71,10 @@ impl Signal {
         self.wake.notify_one();
     }
 
-    /// Rests. Returns false if something else is asked for, which does not wait for the end of it.
-    fn rest(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
+    /// Rests, until `latest` at most. Returns false if there is something else to do then, or is asked
+    /// for, which does not wait for the end of it.
+    fn rest(&self, time: Duration, latest: Instant) -> bool {
+        let until = (Instant::now() + time).min(latest);
         let mut asked = lock(&self.asked);
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -78,7 +82,7 @@ impl Signal {
                 return false;
             }
             if left.is_zero() {
-                return true;
+                return until < latest;
             }
             let waited = self.wake.wait_timeout(asked, left);
             asked = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -187,21 +191,29 @@ impl Maintenance {
 fn run(store: &Weak<Inner>, signal: &Signal) {
     let mut pass = Instant::now() + EACH;
     let mut waits = false;
+    // A search that was asked for goes on between its rests.
+    let mut searches = false;
     loop {
-        let until = if waits { Instant::now() + SOON } else { pass };
+        let until = match (searches, waits) {
+            (true, _) => Instant::now(),
+            (_, true) => Instant::now() + SOON,
+            _ => pass,
+        };
         let asked = signal.wait(until.min(pass));
         if asked.stop {
             return;
         }
+        searches |= asked.search;
         let Some(store) = store.upgrade() else {
+            searches = false;
             continue;
         };
         asked.sweep.iter().for_each(sweep_asked);
         if asked.lower || waits {
             waits = lower(&store, true);
         }
-        if asked.search {
-            crawler::search_all(&store, |time| signal.rest(time));
+        if searches {
+            searches = !crawler::search_all(&store, |time| signal.rest(time, pass));
         }
         if Instant::now() >= pass {
             waits = run_once(&store, Some(signal));
@@ -216,11 +228,13 @@ pub fn run_once(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
     let tenants = store.all_tenants();
     let mut joined = false;
     let mut pass = store.shared.crawler.pass();
+    let latest = Instant::now() + RESTED;
+    let rest = |time| signal.is_none_or(|signal| signal.rest(time, latest));
     for tenant in &tenants {
         tenant.state.flush_if_due(store.shared.now());
         sweep(&tenant.state);
         if let Some(search) = &pass
-            && !search.search(&tenant.state, |time| signal.is_none_or(|by| by.rest(time)))
+            && !search.search(&tenant.state, rest)
         {
             // The rest in a second.
             pass = None;
@@ -342,4 +356,25 @@ fn compact(state: &TenantState) {
         }
         left > 0
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_ends_for_what_is_asked_for_and_at_its_latest() {
+        let signal = Signal::default();
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(10));
+        let at = |time| Instant::now() + time;
+        assert!(signal.rest(short, at(long)));
+        assert!(!signal.rest(long, at(short)));
+        for ask in [Signal::lower, Signal::search] {
+            ask(&signal);
+            assert!(!signal.rest(long, at(2 * long)));
+            // It is left to the loop to do.
+            assert!(signal.wait(at(long)).is_something());
+        }
+        assert!(signal.rest(short, at(long)));
+    }
 }

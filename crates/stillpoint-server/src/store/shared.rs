@@ -217,8 +217,8 @@ impl Owner {
         self.follow(true, &now);
     }
 
-    /// As [`Owner::ask_limits`], where nothing is evicted: a max that falls holds once the background
-    /// thread has come to it, which compacts for it.
+    /// As [`Owner::ask_limits`], where nothing is evicted: a max that falls holds once the
+    /// background thread has come to it, which compacts for it.
     pub fn note_limits(&self, limits: Limits) {
         let mut now = lock(&self.limits);
         *now = limits;
@@ -429,8 +429,9 @@ impl TenantState {
 
     #[cold]
     fn note_flushed(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
-        // Held while it is looked at, so that its index stays. Its items: if a thread that frees some
-        // sets the flag after this look at it, limbo waits for this section; if before, it is seen.
+        // Held while it is looked at, so that its index stays. Its items: if a thread that frees
+        // some sets the flag after this look at it, limbo waits for this section; if before, it is
+        // seen.
         let last = lock(&self.last);
         let Some(space) = last.as_ref() else {
             return;

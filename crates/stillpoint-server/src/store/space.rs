@@ -43,8 +43,9 @@ pub struct Space {
     pub stubborn: AtomicUsize,
     /// Whether it is a tenant's no longer: no reader that begins now comes to it.
     pub flushed: AtomicBool,
-    /// Whether segments of it are freed though its index, that was flushed, has their items. Relaxed:
-    /// what is freed after it is set waits for the sections of readers that have seen it unset.
+    /// Whether segments of it are freed though its index, which was flushed, has their items.
+    /// Relaxed, needs no partner: what is freed after it is set waits, in limbo, for the sections of
+    /// readers that have seen it unset.
     pub is_leaving: AtomicBool,
 }
 

@@ -261,8 +261,9 @@ impl Store {
         self.0.shared.crawler.set(search);
     }
 
-    /// Has the background thread search all items for expired ones, also if it does not each second.
-    /// Returns false if that was asked for and is not done yet. Without that thread, this call does it.
+    /// Has the background thread search all items for expired ones, also if it does not each
+    /// second. Returns false if that was asked for and is not done yet. Without that thread, this
+    /// call does it.
     pub fn request_search(&self) -> bool {
         let shared = &self.0.shared;
         if !shared.crawler.ask() {

@@ -293,8 +293,8 @@ fn small_items_are_stored_while_limits_fall() {
     });
 }
 
-/// Without eviction, what is mostly dead is compacted for a limit that falls: not by the thread that
-/// asks.
+/// Without eviction, what is mostly dead is compacted for a limit that falls, and not by the thread
+/// that asks.
 #[test]
 fn the_background_compacts_for_a_limit() {
     let config = Config {

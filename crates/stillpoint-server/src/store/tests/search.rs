@@ -85,8 +85,8 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// Between two segments the background would rest for an hour; a limit does not wait for that, nor
-/// does the end of the store.
+/// Between two segments the background would rest for an hour. Neither what is done each second waits
+/// for that, nor a limit, nor the end of the store.
 #[test]
 fn what_is_asked_for_does_not_wait_for_a_rest() {
     let config = Config {
@@ -106,6 +106,14 @@ fn what_is_asked_for_does_not_wait_for_a_rest() {
     until(|| tenant.statistics().searched > 0);
     assert!(store.search_statistics().is_running);
     assert!(!store.request_search(), "one at a time");
+    // What is done each second is done.
+    let other = store.create_tenant("other").unwrap();
+    store_some(&other, 0);
+    for number in (0..1000u32).filter(|number| number % 16 > 0) {
+        other.delete(&number.to_le_bytes(), None).unwrap();
+    }
+    until(|| other.statistics().copied > 0);
+    assert!(store.search_statistics().is_running);
     store.request_limit(64 << 10);
     until(|| store.statistics().segment_bytes <= 64 << 10);
     until(|| !store.search_statistics().is_running);
