@@ -74,7 +74,8 @@ impl Signal {
     /// Rests, until `latest` at most. Returns false if there is something else to do then, or is asked
     /// for, which does not wait for the end of it.
     fn rest(&self, time: Duration, latest: Instant) -> bool {
-        let until = (Instant::now() + time).min(latest);
+        let until = Instant::now().checked_add(time);
+        let until = until.map_or(latest, |until| until.min(latest));
         let mut asked = lock(&self.asked);
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -369,6 +370,7 @@ mod tests {
         let at = |time| Instant::now() + time;
         assert!(signal.rest(short, at(long)));
         assert!(!signal.rest(long, at(short)));
+        assert!(!signal.rest(Duration::MAX, at(short)));
         for ask in [Signal::lower, Signal::search] {
             ask(&signal);
             assert!(!signal.rest(long, at(2 * long)));
