@@ -55,7 +55,7 @@ fn no_item_goes_for_an_index_that_shrinks_behind_it() {
 }
 
 /// Runs `inside` while another thread is in a section.
-fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
+pub fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
     let entered = Barrier::new(2);
     thread::scope(|scope| {
         // Dropped also by a panic: the reader leaves.
