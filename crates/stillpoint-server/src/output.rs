@@ -10,10 +10,10 @@ const FULL: usize = 64 << 10;
 /// The most pins that wait.
 const MAX_PINS: usize = 64;
 /// What a response needs beside its value: a key, a line of flags, numbers.
-const ROOM: usize = COPY_MAX + 1024;
+pub(crate) const ROOM: usize = COPY_MAX + 1024;
 
 /// What is to be sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
     /// Values that are sent before `bytes` at these positions, and have not been sent.
@@ -23,6 +23,25 @@ pub(crate) struct Output {
     sent: usize,
     /// How much of the first pin has been sent.
     sent_of_pin: usize,
+    /// How many more answers there is room for until these have been sent, and how many at first.
+    room: u32,
+    most: u32,
+}
+
+/// Without a limit of answers.
+impl Default for Output {
+    fn default() -> Self {
+        Self::with_limit(u32::MAX)
+    }
+}
+
+/// Why there is no room for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// The system has no memory.
+    Memory,
+    /// So many answers may not wait to be sent.
+    Limit,
 }
 
 /// Where an output was, to go back to as long as nothing has been sent since.
@@ -30,15 +49,42 @@ pub(crate) struct Output {
 pub(crate) struct Mark(usize);
 
 impl Output {
-    /// Makes room for a response, so that no allocation happens inside a section. False without memory.
+    /// One that takes so many answers until they have been sent.
+    pub(crate) fn with_limit(most: u32) -> Self {
+        Self {
+            bytes: Vec::new(),
+            pins: VecDeque::new(),
+            pinned: 0,
+            sent: 0,
+            sent_of_pin: 0,
+            room: most,
+            most,
+        }
+    }
+
+    /// An empty one with that limit.
+    pub(crate) fn fresh(&self) -> Self {
+        Self::with_limit(self.most)
+    }
+
+    /// Makes room for a response, so that no allocation happens inside a section.
     #[inline]
-    pub(crate) fn reserve(&mut self) -> bool {
+    pub(crate) fn reserve(&mut self) -> Result<(), NoRoom> {
+        self.room = self.room.checked_sub(1).ok_or(NoRoom::Limit)?;
         if self.bytes.capacity() - self.bytes.len() >= ROOM
             && self.pins.capacity() > self.pins.len()
         {
-            return true;
+            return Ok(());
         }
-        self.bytes.try_reserve(ROOM).is_ok() && self.pins.try_reserve(1).is_ok()
+        let memory = self.bytes.try_reserve(ROOM);
+        let memory = memory.is_ok() && self.pins.try_reserve(1).is_ok();
+        if memory { Ok(()) } else { Err(NoRoom::Memory) }
+    }
+
+    /// The answers so far have been sent, or go on elsewhere: there is room for others.
+    #[inline]
+    pub(crate) fn make_room(&mut self) {
+        self.room = self.most;
     }
 
     /// Appends the value of an item, which [`Output::reserve`] has made room for. False if it is long, and may not be pinned.
@@ -155,7 +201,8 @@ impl Output {
     /// Moves what has not been sent out of here: as bytes if it is `copy_max` at most, so that nothing stays pinned, as it is if not. `None` without memory.
     pub(crate) fn take_left(&mut self, copy_max: usize) -> Option<Self> {
         if self.left() > copy_max {
-            return Some(std::mem::take(self));
+            let fresh = self.fresh();
+            return Some(std::mem::replace(self, fresh));
         }
         let mut rest = Self::default();
         rest.bytes.try_reserve_exact(self.left()).ok()?;
@@ -198,7 +245,7 @@ mod tests {
             tenant
                 .set(b"k", 0, 0, value, Mode::Set, Condition::default())
                 .unwrap();
-            assert!(out.reserve());
+            out.reserve().unwrap();
             assert_eq!(tenant.get(b"k", |item| out.push_value(item)), Some(true));
             out.bytes.push(after);
         }

@@ -15,7 +15,7 @@ use std::io;
 /// Why it cannot start.
 pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
     let inherited = inherited()?;
-    raise_descriptors(settings.max_connections + settings.threads * 3 + 64);
+    raise_descriptors(settings.max_connections + settings.reserved_descriptors());
     if settings.daemon {
         // It stays in its folder, from which the paths that were given lead.
         // SAFETY: no other thread has been started.

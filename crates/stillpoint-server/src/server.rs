@@ -133,6 +133,7 @@ impl Server {
             clock: debug_clock.clone().map_or(Clock::System, Clock::Manual),
             ..store::Config::default()
         })?;
+        store.set_search(settings.search);
         let mut listeners = inherited
             .into_iter()
             .map(|fd| Open::inherited(fd, settings.tls.is_some()))

@@ -74,7 +74,15 @@ pub(crate) struct Totals {
     pub(crate) idle_kicks: AtomicU64,
     pub(crate) dropped_slow: AtomicU64,
     pub(crate) dropped_memory: AtomicU64,
+    /// Of those, connections beyond a limit of buffers, and not without memory of the system.
+    pub(crate) over_limit: AtomicU64,
+    /// Answers that there was no room for: [`NoRoom::Limit`](crate::output::NoRoom::Limit).
+    pub(crate) no_room: AtomicU64,
     pub(crate) buffer_bytes: AtomicUsize,
+    /// What of that is kept of answers, of how many connections; how many have part of a request.
+    pub(crate) answer_bytes: AtomicUsize,
+    pub(crate) answers: AtomicUsize,
+    pub(crate) requests: AtomicUsize,
     /// Clients that came by TLS and left before their handshake was finished.
     pub(crate) handshake_errors: AtomicU64,
     /// When the certificate was read, by the store's clock.

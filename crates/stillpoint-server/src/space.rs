@@ -10,7 +10,7 @@ use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -54,6 +54,8 @@ pub(crate) struct Space {
     pub(crate) tenant: Tenant,
     pub(crate) name: Arc<str>,
     pub(crate) details: Details,
+    /// The second of a flush that takes what is stored in it, without CAS values; 0: none.
+    pub(crate) flush_second: AtomicU32,
     /// One for each thread.
     counts: Box<[CachePadded<Counts>]>,
     /// What the counts were when the statistics were reset.
@@ -68,6 +70,7 @@ impl Space {
             name: tenant.name(),
             tenant,
             details: Details::default(),
+            flush_second: AtomicU32::new(0),
             counts: (0..threads).map(|_| CachePadded::default()).collect(),
             baseline: Mutex::new([0; COUNTS]),
             store_baseline: Mutex::default(),

@@ -90,10 +90,10 @@ impl Watcher {
         time: Duration,
         space: Option<&Arc<Space>>,
         rest: impl FnOnce() -> &'a [u8],
-    ) {
+    ) -> Pushed {
         let mut waiting = lock(&self.waiting);
         if !waiting.may_see(space) {
-            return;
+            return Pushed::Unseen;
         }
         // Its own number: one of all events would say how many others see.
         waiting.events += 1;
@@ -103,7 +103,7 @@ impl Watcher {
         // One place is kept for the line that says how many were skipped.
         if waiting.lines.len() + head.len() + rest.len() > MAX_WAITING {
             waiting.skipped += 1;
-            return;
+            return Pushed::Skipped;
         }
         if waiting.skipped > 0 {
             waiting.lines.extend_from_slice(b"[skipped=");
@@ -118,7 +118,18 @@ impl Watcher {
         if !self.woken.swap(true, Ordering::Relaxed) {
             (self.wake)();
         }
+        Pushed::Kept
     }
+}
+
+/// What came of a line for a watcher.
+enum Pushed {
+    /// It may not see it.
+    Unseen,
+    /// There was no room for it.
+    Skipped,
+    /// It waits to be sent.
+    Kept,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -206,6 +217,13 @@ impl Evictions {
 pub(crate) struct Watchers {
     /// What is to be told of evictions.
     pub(crate) evictions: Arc<Evictions>,
+    /// Lines that were kept for watchers, and that there was no room for.
+    pub(crate) sent: AtomicU64,
+    pub(crate) skipped: AtomicU64,
+    /// Events that were told.
+    pub(crate) written: AtomicU64,
+    /// Evictions that were not noted.
+    pub(crate) dropped: AtomicU64,
     /// What any of them watches.
     events: AtomicU32,
     list: Mutex<Vec<Weak<Watcher>>>,
@@ -303,6 +321,7 @@ impl Watchers {
             });
         }
         if skipped > 0 {
+            self.dropped.fetch_add(skipped, Ordering::Relaxed);
             // Whose they were is not known: only those that may see all are told.
             let list = lock(&self.list);
             for watcher in list.iter().filter_map(Weak::upgrade) {
@@ -328,7 +347,7 @@ impl Watchers {
         let mut write = Some(write);
         let mut rest = Vec::new();
         let mut list = lock(&self.list);
-        let mut gone = false;
+        let (mut gone, mut sent, mut skipped) = (false, 0, 0);
         for watcher in list.iter() {
             let Some(watcher) = watcher.upgrade() else {
                 gone = true;
@@ -338,7 +357,7 @@ impl Watchers {
                 continue;
             }
             // Written for the first that may see it.
-            watcher.push(time, space, || {
+            let pushed = watcher.push(time, space, || {
                 if let Some(write) = write.take() {
                     rest.extend_from_slice(b"type=");
                     rest.extend_from_slice(kind.as_bytes());
@@ -348,6 +367,16 @@ impl Watchers {
                 }
                 &rest
             });
+            match pushed {
+                Pushed::Unseen => {}
+                Pushed::Skipped => skipped += 1,
+                Pushed::Kept => sent += 1,
+            }
+        }
+        if sent + skipped > 0 {
+            self.written.fetch_add(1, Ordering::Relaxed);
+            self.sent.fetch_add(sent, Ordering::Relaxed);
+            self.skipped.fetch_add(skipped, Ordering::Relaxed);
         }
         if gone {
             self.update(&mut list);
@@ -451,5 +480,37 @@ mod tests {
         watchers.tell_evictions(&directory, 100);
         drop(held);
         assert_eq!(evictions.skipped.load(Ordering::Relaxed), 1);
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        assert_eq!(count(&watchers.dropped), 7);
+        assert_eq!(
+            (count(&watchers.written), count(&watchers.skipped)),
+            (fit as u64 + 1, 0)
+        );
+        assert_eq!(count(&watchers.sent), fit as u64 + 1);
+    }
+
+    #[test]
+    fn lines_that_a_watcher_does_not_read_are_counted() {
+        let shared = fuzz::new_shared(|_| {});
+        let watchers = &shared.watchers;
+        let add = || watchers.add(MUTATIONS, None, Box::new(|| {})).unwrap();
+        let (reads, stuck) = (add(), add());
+        let long = [b'x'; 1000];
+        let mut lines = Vec::new();
+        for _ in 0..1000 {
+            watchers.tell(MUTATIONS, None, "x", |line| line.extend_from_slice(&long));
+            lines.clear();
+            reads.take(&mut lines);
+        }
+        // Of what no client watches nothing is written.
+        watchers.tell(FETCHERS, None, "x", |_| unreachable!());
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (sent, skipped) = (count(&watchers.sent), count(&watchers.skipped));
+        assert_eq!((count(&watchers.written), sent + skipped), (1000, 2000));
+        lines.clear();
+        stuck.take(&mut lines);
+        let kept = lines.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        assert_eq!(sent, 1000 + kept);
+        assert!(kept < 1000);
     }
 }

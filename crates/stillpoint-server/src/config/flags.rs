@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr, ToSocketAddrs},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 /// A cache server with tenants, which speaks memcached's protocol and gives memory back.
@@ -46,7 +47,7 @@ pub struct Flags {
     /// Answer with an error when memory is used up, instead of evicting
     #[arg(short = 'M', long)]
     pub disable_evictions: bool,
-    /// Say that items have no CAS values (they have)
+    /// Say that items have no CAS values (they have); flush_all then takes what is stored in the same second, too
     #[arg(short = 'C', long)]
     pub disable_cas: bool,
     /// Refuse flush_all
@@ -94,7 +95,8 @@ pub struct Flags {
     /// TOML file with tenants, users, listeners and the rest
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Options: idle_timeout=SECONDS, send_timeout=SECONDS; for -Z ssl_chain_cert=FILE, ssl_key=FILE,
+    /// Options: idle_timeout=SECONDS, send_timeout=SECONDS, read_buf_mem_limit=MIB, lru_crawler, no_lru_crawler (also no_modern),
+    /// lru_crawler_sleep=MICROSECONDS, lru_crawler_tocrawl=ITEMS; for -Z ssl_chain_cert=FILE, ssl_key=FILE,
     /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=2 or 3 (TLS 1.2, 1.3), ssl_session_cache, ssl_wbuf_size=KIB; memcached's for slabs and lists are ignored
     #[arg(short = 'o', long = "extended", value_delimiter = ',')]
     pub options: Vec<String>,
@@ -103,10 +105,11 @@ pub struct Flags {
     version: Option<bool>,
 }
 
+/// The longest rest of the search for expired items, in microseconds.
+pub(crate) const MAX_REST_US: u32 = 1_000_000;
+
 /// Options of memcached that are about what does not exist here.
 const IGNORED: &[&str] = &[
-    "modern",
-    "no_modern",
     "maxconns_fast",
     "no_maxconns_fast",
     "hashpower",
@@ -121,7 +124,6 @@ const IGNORED: &[&str] = &[
     "track_sizes",
     "worker_logbuf_size",
     "watcher_logbuf_size",
-    "read_buf_mem_limit",
     "resp_obj_mem_limit",
 ];
 const IGNORED_PREFIXES: &[&str] = &["slab_", "no_slab_", "lru_", "no_lru_", "hot_", "warm_"];
@@ -219,7 +221,18 @@ impl Flags {
                 .parse()
                 .map_err(|_| format!("-o {name}: {value:?} is no number of seconds"))
         };
+        let count = |most: u32| {
+            let number = value.parse().ok().filter(|number: &u32| *number <= most);
+            number.ok_or_else(|| format!("-o {name}: {value:?} is no number from 0 to {most}"))
+        };
         match name {
+            "modern" | "lru_crawler" => settings.search.on = true,
+            "no_modern" | "no_lru_crawler" => settings.search.on = false,
+            "lru_crawler_sleep" => {
+                settings.search.rest = Duration::from_micros(count(MAX_REST_US)?.into());
+            }
+            "lru_crawler_tocrawl" => settings.search.most = count(u32::MAX)?,
+            "read_buf_mem_limit" => settings.reserved_max = (count(1 << 20)? as usize) << 20,
             "idle_timeout" => settings.idle_timeout = seconds()?,
             "send_timeout" => settings.send_timeout = seconds()?,
             _ if name.starts_with("ssl_") => ssl(name, value, settings)?,
@@ -378,6 +391,7 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Search;
 
     fn settings(line: &str) -> Result<(Settings, Vec<String>), String> {
         let words = std::iter::once("stillcache").chain(line.split_whitespace());
@@ -415,6 +429,17 @@ mod tests {
             (all.binding, all.user.as_deref()),
             (Binding::Ascii, Some("x"))
         );
+        assert!(none.search.on && !all.search.on && none.reserved_max == 0);
+        let options =
+            "no_modern,lru_crawler,lru_crawler_sleep=7,lru_crawler_tocrawl=9,read_buf_mem_limit=3";
+        let (some, _) = settings(&format!("-o {options}")).unwrap();
+        let search = Search {
+            on: true,
+            rest: Duration::from_micros(7),
+            most: 9,
+        };
+        assert_eq!((some.search, some.reserved_max), (search, 3 << 20));
+        assert!(!settings("-o no_lru_crawler").unwrap().0.search.on);
         let (two, _) = settings("-l 127.0.0.1:5,[::1] -p 6").unwrap();
         let addresses: Vec<_> = two
             .listeners
@@ -445,6 +470,9 @@ mod tests {
             "-m 18446744073709551615",
             "-S",
             "-o idle_timeout=x",
+            "-o lru_crawler_sleep=1000001",
+            "-o lru_crawler_tocrawl",
+            "-o read_buf_mem_limit=-1",
             "extra",
             "-Z",
             "-Z -o ssl_chain_cert=c",

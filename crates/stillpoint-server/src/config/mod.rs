@@ -10,7 +10,7 @@ pub mod file;
 pub mod flags;
 
 pub use crate::space::User;
-use crate::store::Limits;
+pub use crate::store::{Limits, Search};
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Where a server listens.
@@ -162,8 +162,11 @@ pub struct Settings {
     pub backlog: u32,
     /// Which protocol.
     pub binding: Binding,
-    /// Whether `stats settings` says that items have CAS values. (They always have.)
+    /// Whether `stats settings` says that items have CAS values. (They always have.) If not,
+    /// `flush_all` is as exact as the clock: what is stored in its second goes with it.
     pub cas: bool,
+    /// How expired items are searched for.
+    pub search: Search,
     /// Whether `flush_all` is allowed.
     pub flush: bool,
     /// Whether admins may use `shutdown`.
@@ -176,6 +179,9 @@ pub struct Settings {
     pub requests_per_event: u32,
     /// What buffers of all connections may come to, in bytes.
     pub buffer_max: usize,
+    /// What buffers of all connections may come to if each takes all that it may, in bytes, divided
+    /// among the threads; 0: no such limit.
+    pub reserved_max: usize,
     /// Whether clients that need not authenticate are admins.
     pub admin_clients: bool,
     /// For tests: clients move the clock.
@@ -219,12 +225,14 @@ impl Default for Settings {
             backlog: 1024,
             binding: Binding::Auto,
             cas: true,
+            search: Search::default(),
             flush: true,
             shutdown: false,
             watch: true,
             dump: true,
             requests_per_event: 0,
             buffer_max: 64 << 20,
+            reserved_max: 0,
             admin_clients: false,
             debug: false,
             tenants: Vec::new(),
@@ -246,6 +254,12 @@ impl Settings {
     #[must_use]
     pub fn authenticates(&self) -> bool {
         self.users.is_some()
+    }
+
+    /// Descriptors that the server needs beside those of its clients.
+    #[must_use]
+    pub fn reserved_descriptors(&self) -> usize {
+        self.threads * 3 + 64
     }
 
     /// Whether the whole is possible.

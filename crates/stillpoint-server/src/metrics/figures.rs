@@ -8,7 +8,7 @@ use crate::{
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric},
+    encoding::{DescriptorEncoder, EncodeMetric, text::encode_registry},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::{Registry, Unit},
 };
@@ -22,13 +22,34 @@ use stillpoint_metrics::Exporter;
 /// The label of the tenant that has no name, as `stats tenant` calls it.
 const DEFAULT: &str = "-";
 
-/// Adds the server's figures, and those of its grace periods and tenants.
-pub(super) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
-    registry.register_collector(Box::new(Figures {
-        shared: Arc::clone(shared),
-        exporter: Exporter::new(),
-        seen: Mutex::default(),
-    }));
+/// What is answered to a scrape.
+#[derive(Debug)]
+pub(super) struct Page {
+    /// Of the server.
+    registry: Registry,
+    /// Of grace periods, and of tenants as parts of the hierarchy, which may be thousands.
+    exporter: Exporter,
+}
+
+impl Page {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        let exporter = Exporter::new();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Figures {
+            shared: Arc::clone(shared),
+            exporter: exporter.clone(),
+            seen: Mutex::default(),
+        }));
+        Self { registry, exporter }
+    }
+
+    /// Adds all figures to `text`, with its end.
+    pub(super) fn write(&self, text: &mut String) -> fmt::Result {
+        // First: it looks which tenants there are.
+        encode_registry(text, &self.registry)?;
+        self.exporter.write_openmetrics(text);
+        Ok(())
+    }
 }
 
 const COMMANDS: [(&str, Count); 5] = [
@@ -147,7 +168,7 @@ struct Seen {
 
 struct Figures {
     shared: Arc<Shared>,
-    /// The global domain, and tenants as parts of the hierarchy.
+    /// What is told of tenants that come.
     exporter: Exporter,
     seen: Mutex<Seen>,
 }
@@ -307,6 +328,11 @@ impl Collector for Figures {
                 &totals.dropped_memory,
             ),
             (
+                "stillcache_refused_answers",
+                "Answers that a limit of buffers had no room for",
+                &totals.no_room,
+            ),
+            (
                 "stillcache_accept_pauses",
                 "Times that accepting paused, without descriptors",
                 &totals.accept_pauses,
@@ -355,8 +381,7 @@ impl Collector for Figures {
             "Buffers of connections",
             bytes,
             buffers,
-        )?;
-        self.exporter.encode(encoder)
+        )
     }
 }
 

@@ -12,7 +12,7 @@ mod figures;
 mod http;
 
 use crate::{net::wake::Waker, shared::Shared};
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use figures::Page;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::{
     io,
@@ -35,12 +35,11 @@ impl Endpoint {
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let waker = Arc::new(Waker::new()?);
-        let mut registry = Registry::default();
-        figures::register(&mut registry, shared);
+        let page = Page::new(shared);
         let stop = Arc::clone(&waker);
         let thread = thread::Builder::new()
             .name("stillcache/metrics".into())
-            .spawn(move || serve(&listener, &stop, &registry))?;
+            .spawn(move || serve(&listener, &stop, &page))?;
         Ok(Self {
             address,
             waker,
@@ -65,7 +64,7 @@ impl Drop for Endpoint {
 }
 
 /// Answers until it is woken.
-fn serve(listener: &TcpListener, stop: &Waker, registry: &Registry) {
+fn serve(listener: &TcpListener, stop: &Waker, page: &Page) {
     loop {
         let mut events = [
             PollFd::new(&stop.0, PollFlags::IN),
@@ -78,12 +77,12 @@ fn serve(listener: &TcpListener, stop: &Waker, registry: &Registry) {
         }
         match listener.accept() {
             Ok((stream, _)) => {
-                let page = || {
+                let body = || {
                     let mut text = String::new();
-                    encode(&mut text, registry).map(|()| text).ok()
+                    page.write(&mut text).map(|()| text).ok()
                 };
                 // A client that leaves early has had its time.
-                let _ = http::answer(&stream, stop, page);
+                let _ = http::answer(&stream, stop, body);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Without descriptors the client waits, and so does this thread.

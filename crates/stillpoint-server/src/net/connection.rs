@@ -4,7 +4,7 @@ use super::tls;
 use crate::{
     output::Output,
     session::{Close, Session},
-    shared::Shared,
+    shared::{Shared, Totals},
 };
 use rustix::{
     fd::OwnedFd,
@@ -43,13 +43,51 @@ pub(crate) struct Connection {
     /// Whether the deadline is that of its handshake.
     handshakes: bool,
     /// What is charged for its buffers.
-    charged: usize,
+    charged: Charged,
+    /// Whether it counts as one in the middle of a request.
+    pub(crate) is_counted: bool,
     /// What may still be read and sent before other connections have their turn, in bytes.
     pub(crate) turn_left: usize,
     /// Whether it is among those that go on without an event.
     pub(crate) is_queued: bool,
     /// The thread's step in which it had its last turn.
     pub(crate) turned: u64,
+}
+
+/// What a connection keeps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Charged {
+    /// In bytes.
+    bytes: usize,
+    /// What of that are answers.
+    answers: usize,
+    /// Whether there is a part of a request.
+    request: bool,
+}
+
+impl Charged {
+    fn add_to(self, totals: &Totals) {
+        totals
+            .answer_bytes
+            .fetch_add(self.answers, Ordering::Relaxed);
+        let (answers, requests) = (self.answers > 0, self.request);
+        totals.answers.fetch_add(answers.into(), Ordering::Relaxed);
+        totals
+            .requests
+            .fetch_add(requests.into(), Ordering::Relaxed);
+    }
+
+    fn take_from(self, totals: &Totals) {
+        totals
+            .answer_bytes
+            .fetch_sub(self.answers, Ordering::Relaxed);
+        let (answers, requests) = (self.answers > 0, self.request);
+        totals.answers.fetch_sub(answers.into(), Ordering::Relaxed);
+        totals
+            .requests
+            .fetch_sub(requests.into(), Ordering::Relaxed);
+        totals.buffer_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Reads what has arrived, without waiting. (Of a socket that costs less than `read`.)
@@ -105,7 +143,8 @@ impl Connection {
             active: now,
             waits_to_send: false,
             finished: 0,
-            charged: 0,
+            charged: Charged::default(),
+            is_counted: false,
             turn_left: 0,
             is_queued: false,
             turned: 0,
@@ -192,27 +231,34 @@ impl Connection {
     /// Charges what it keeps to the limit of all connections. Fails if that is exceeded.
     pub(crate) fn charge(&mut self, shared: &Shared) -> Result<(), Close> {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
-        let takes =
-            self.input.capacity() + self.pending.footprint() + tls + self.session.footprint();
-        let all = &shared.totals.buffer_bytes;
+        let answers = self.pending.footprint();
+        let takes = Charged {
+            bytes: self.input.capacity() + answers + tls + self.session.footprint(),
+            answers,
+            request: self.is_amid(),
+        };
         if takes == self.charged {
             return Ok(());
         }
-        let total = all.fetch_add(takes, Ordering::Relaxed) + takes - self.charged;
-        all.fetch_sub(self.charged, Ordering::Relaxed);
-        let grown = takes > self.charged;
-        self.charged = takes;
-        if grown && total > shared.settings.buffer_max {
+        let before = std::mem::replace(&mut self.charged, takes);
+        let all = &shared.totals.buffer_bytes;
+        let total = all.fetch_add(takes.bytes, Ordering::Relaxed) + takes.bytes - before.bytes;
+        takes.add_to(&shared.totals);
+        before.take_from(&shared.totals);
+        if takes.bytes > before.bytes && total > shared.settings.buffer_max {
+            shared.totals.over_limit.fetch_add(1, Ordering::Relaxed);
             return Err(Close::Memory);
         }
         Ok(())
     }
 
     pub(crate) fn uncharge(&mut self, shared: &Shared) {
-        shared
-            .totals
-            .buffer_bytes
-            .fetch_sub(std::mem::take(&mut self.charged), Ordering::Relaxed);
+        std::mem::take(&mut self.charged).take_from(&shared.totals);
+    }
+
+    /// Whether the client has sent a part of a request.
+    pub(crate) fn is_amid(&self) -> bool {
+        !self.input.is_empty() || self.session.is_amid()
     }
 
     /// Keeps what the socket has not taken of `output`.

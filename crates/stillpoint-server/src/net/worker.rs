@@ -2,7 +2,7 @@
 
 use super::{connection::Connection, tls, wake::Waker};
 use crate::{
-    output::Output,
+    output::{Output, ROOM},
     session::{Access, Close, Context, Session},
     shared::{Card, Shared, bump, lock},
     space::Directory,
@@ -79,6 +79,9 @@ pub(crate) struct Worker {
     watching: Vec<usize>,
     /// How many have a deadline.
     timed: usize,
+    /// How many are in the middle of a request, and how many may be.
+    amid: usize,
+    most_amid: usize,
     started: Instant,
     scanned: u32,
     /// [`TURN`].
@@ -102,6 +105,15 @@ impl Worker {
             EventFlags::IN,
         )?;
         let woken = Arc::clone(&inbox);
+        let settings = &shared.settings;
+        // One at least: a client alone is served.
+        let (most_answers, most_amid) = match settings.reserved_max / settings.threads {
+            0 => (u32::MAX, usize::MAX),
+            share => (
+                u32::try_from(share / ROOM).unwrap_or(u32::MAX).max(1),
+                (share / BUFFER).max(1),
+            ),
+        };
         Ok(Self {
             directory: shared.directory(),
             started: shared.started,
@@ -111,12 +123,14 @@ impl Worker {
             epoll,
             connections: Slab::new(),
             buffer: vec![0; BUFFER].into(),
-            out: Output::default(),
+            out: Output::with_limit(most_answers),
             wake: Arc::new(move || woken.waker.wake()),
             ready: Vec::new(),
             steps: 0,
             watching: Vec::new(),
             timed: 0,
+            amid: 0,
+            most_amid,
             scanned: 0,
             turn: TURN,
         })
@@ -250,6 +264,7 @@ impl Worker {
             connection.set_deadline(now, self.shared.settings.send_timeout);
         }
         self.timed = self.timed + usize::from(connection.deadline != 0) - usize::from(before != 0);
+        let fate = fate.and_then(|()| self.count(&mut connection));
         let watches = connection.session.watcher().is_some();
         // The slab gives the place that was left last.
         let same = self.connections.insert(connection);
@@ -258,11 +273,32 @@ impl Worker {
             self.watching.push(index);
         }
         if self.out.bytes.capacity() > OUTPUT_KEPT {
-            self.out = Output::default();
+            self.out = self.out.fresh();
         }
         if let Err(reason) = fate {
             self.close(index, reason);
         }
+    }
+
+    /// Counts a connection that is in the middle of a request. Fails if these are too many, should
+    /// each of them fill a buffer.
+    fn count(&mut self, connection: &mut Connection) -> Fate {
+        let is_amid = connection.is_amid();
+        if is_amid == connection.is_counted {
+            return Ok(());
+        }
+        connection.is_counted = is_amid;
+        if !is_amid {
+            self.amid -= 1;
+            return Ok(());
+        }
+        self.amid += 1;
+        if self.amid > self.most_amid {
+            let totals = &self.shared.totals;
+            totals.over_limit.fetch_add(1, Ordering::Relaxed);
+            return Err(Close::Memory);
+        }
+        Ok(())
     }
 
     fn serve(
@@ -401,6 +437,7 @@ impl Worker {
         index: usize,
     ) -> Result<Fed, Close> {
         let session = &mut connection.session;
+        self.out.make_room();
         let now = self.shared.store.now();
         let limit = match self.shared.settings.requests_per_event {
             0 => u32::MAX,
@@ -511,6 +548,7 @@ impl Worker {
         self.tell_connection(index, Some(reason));
         let mut connection = self.connections.remove(index);
         self.timed -= usize::from(connection.deadline != 0);
+        self.amid -= usize::from(connection.is_counted);
         self.watching.retain(|&other| other != index);
         connection.uncharge(&self.shared);
         lock(&self.shared.cards).remove(&connection.session.id);

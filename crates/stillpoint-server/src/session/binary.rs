@@ -43,8 +43,7 @@ impl Session {
             return Step::Partial;
         }
         cx.budget -= 1;
-        if !cx.out.reserve() {
-            self.close = Some(Close::Memory);
+        if !super::reserve(&mut self.close, cx) {
             return Step::Partial;
         }
         let request = Request {

@@ -108,6 +108,11 @@ impl Body {
         self.draft.len() - self.filled + self.then.end_len() - self.end_len
     }
 
+    /// Where it will be stored.
+    pub(super) fn space(&self) -> &Arc<Space> {
+        &self.space
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         self.missing() == 0
     }
@@ -154,6 +159,7 @@ impl Session {
     ) -> usize {
         let directory = cx.directory;
         let space = directory.route(&self.access.home, key);
+        let deadline = cx.stored_deadline(space, deadline);
         let whole = len + then.end_len();
         if behind.len() >= whole {
             let (value, end) = behind[..whole].split_at(len);

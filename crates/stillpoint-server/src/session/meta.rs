@@ -20,8 +20,7 @@ impl Session {
         behind: &[u8],
         cx: &mut Context<'_>,
     ) -> usize {
-        if !cx.out.reserve() {
-            self.close = Some(super::Close::Memory);
+        if !super::reserve(&mut self.close, cx) {
             return 0;
         }
         match request.kind {
@@ -91,14 +90,13 @@ impl Session {
                     return cx.out.line(text::failed(&outcome));
                 }
             }
-            if !cx.out.reserve() {
-                self.close = Some(super::Close::Memory);
+            if !super::reserve(&mut self.close, cx) {
                 return;
             }
         };
         // After it was shown: a time that is over is for those that ask next.
         let refused = match (found, deadline) {
-            (Some(false), _) => Some("SERVER_ERROR out of memory writing get response"),
+            (Some(false), _) => Some(text::NO_MEMORY),
             (Some(true), Some(deadline)) => text::refused(&space.tenant.touch(key, deadline)),
             _ => None,
         };

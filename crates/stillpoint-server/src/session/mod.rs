@@ -21,7 +21,7 @@ mod text;
 
 use crate::{
     config::Binding,
-    output::Output,
+    output::{NoRoom, Output},
     protocol::{self, expiry, text::Token},
     shared::{Card, Shared, lock},
     space::{Count, Directory, Space},
@@ -29,7 +29,7 @@ use crate::{
     watch::{self, Watcher},
 };
 use body::Body;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// What a session needs to execute requests: the thread's, and for this moment.
 pub(crate) struct Context<'a> {
@@ -61,6 +61,16 @@ impl Context<'_> {
             0
         };
         expiry::deadline(exptime, self.now, unix)
+    }
+
+    /// When an item expires that is stored in `space` now. Where there are said to be no CAS
+    /// values, a flush is as exact as the clock: what is stored in its second has expired.
+    #[inline]
+    pub(crate) fn stored_deadline(&self, space: &Space, deadline: u32) -> u32 {
+        if !self.shared.settings.cas && space.flush_second.load(Ordering::Relaxed) == self.now {
+            return self.now;
+        }
+        deadline
     }
 }
 
@@ -239,6 +249,14 @@ impl Session {
         }
     }
 
+    /// Whether the client is in the middle of a request, beside what is kept of its bytes.
+    pub(crate) fn is_amid(&self) -> bool {
+        matches!(
+            self.state,
+            State::Keys(_) | State::Body(_) | State::Login(_)
+        )
+    }
+
     /// What it is doing, for `stats conns`.
     pub(crate) fn state(&self) -> u8 {
         match self.state {
@@ -381,8 +399,31 @@ impl Session {
             self.access.home = Arc::clone(space);
         }
         *lock(&self.card.tenant) = Arc::clone(&self.access.home.name);
-        if let State::Watch(watcher) = &self.state {
-            watcher.see(self.watched(directory));
+        let reaches = |space: &Arc<Space>| {
+            let mut own = directory.reach(&self.access.home);
+            own.any(|own| Arc::ptr_eq(own, space))
+        };
+        match &mut self.state {
+            State::Dump { spaces, cursor } => {
+                let before = spaces.last().map(Arc::as_ptr);
+                spaces.retain(reaches);
+                if spaces.last().map(Arc::as_ptr) != before {
+                    *cursor = Cursor::default();
+                }
+            }
+            // It would be stored where the client may not write any longer. (Of a tenant that was
+            // deleted, the store says so.)
+            State::Body(body) if !reaches(body.space()) => {
+                let there = directory.spaces.get(&body.space().name);
+                if there.is_some_and(|there| Arc::ptr_eq(there, body.space())) {
+                    self.close = Some(Close::Shutdown);
+                }
+            }
+            State::Watch(watcher) => {
+                let watcher = Arc::clone(watcher);
+                watcher.see(self.watched(directory));
+            }
+            _ => {}
         }
     }
 
@@ -400,13 +441,31 @@ impl Session {
     }
 }
 
+/// Makes room for an answer. False if the connection ends because there is none: what has not been
+/// sent then goes, as that is what takes the room.
+#[inline]
+fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
+    match cx.out.reserve() {
+        Ok(()) => return true,
+        Err(NoRoom::Memory) => {}
+        Err(NoRoom::Limit) => {
+            let totals = &cx.shared.totals;
+            totals.no_room.fetch_add(1, Ordering::Relaxed);
+            totals.over_limit.fetch_add(1, Ordering::Relaxed);
+            cx.out.clear();
+        }
+    }
+    *close = Some(Close::Memory);
+    false
+}
+
 /// What a word of a line of keys is for, when it has arrived.
 type Word<'a> = Token<'a>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fuzz;
+    use crate::{fuzz, space::User};
 
     /// What is answered, and what is left of the turn.
     fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, u32) {
@@ -451,6 +510,52 @@ mod tests {
         }
         assert_eq!(lines, 5000 + 1);
         assert!(turns >= 4);
+    }
+
+    /// A dump that has begun, and a value that has not come whole, are about a tenant that is not
+    /// the user's any longer.
+    #[test]
+    fn one_in_the_middle_of_something_loses_what_its_user_loses() {
+        let shared = fuzz::new_shared(|_| {});
+        for name in ["a", "b"] {
+            shared.store.create_tenant(name).unwrap();
+        }
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let belongs = |tenant: &str| {
+            let user = |user: &mut User| (user.tenant, user.admin) = (tenant.into(), false);
+            shared.change(|directory| directory.users.iter_mut().for_each(user));
+        };
+        let login = || {
+            let mut session = fuzz::new_session(&shared.directory(), false, false);
+            let answer = feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n");
+            assert_eq!(answer, b"STORED\r\n");
+            session
+        };
+        belongs("a");
+        let mut dumps = login();
+        for key in 0..5000 {
+            let request = format!("set {key} 0 0 1\r\nx\r\n");
+            feed(&mut dumps, &shared, request.as_bytes());
+        }
+        let first = feed(&mut dumps, &shared, b"lru_crawler metadump all\r\n");
+        assert!(first.starts_with(b"key=") && dumps.has_more());
+        let mut stores = login();
+        feed(&mut stores, &shared, b"set late 0 0 10\r\n01234");
+        let mut other = login();
+        feed(&mut other, &shared, b"set own 0 0 10\r\n01234");
+        // A change that is not about them.
+        shared.store.create_tenant("c").unwrap();
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let answer = feed(&mut other, &shared, b"56789\r\n");
+        assert_eq!(answer, b"STORED\r\n");
+        assert!(feed(&mut dumps, &shared, b"").starts_with(b"key="));
+        belongs("b");
+        assert_eq!(feed(&mut dumps, &shared, b""), b"END\r\n");
+        assert_eq!(feed(&mut stores, &shared, b"56789\r\n"), b"");
+        assert_eq!(stores.close, Some(Close::Shutdown));
+        let a = &shared.directory().spaces["a"];
+        assert_eq!(a.tenant.peek(b"late", |_| ()), None);
+        assert_eq!(a.tenant.peek(b"own", |_| ()), Some(()));
     }
 
     #[test]

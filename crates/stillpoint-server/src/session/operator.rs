@@ -2,6 +2,7 @@
 
 use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
+    config::flags::MAX_REST_US,
     net::tls::Certificate,
     protocol::{
         escape,
@@ -10,10 +11,10 @@ use crate::{
     },
     shared::lock,
     space::Directory,
-    store::{Cursor, Item, Limits},
+    store::{Cursor, Item, Limits, Search},
     watch,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// How many items a dump shows in one section, and the most that a line of it takes.
 const DUMP_STEP: usize = 32;
@@ -95,15 +96,52 @@ impl Session {
                 }
             }
             (b"metadump", _) => cx.out.line("BADCLASS invalid class id"),
-            // Expired items leave by themselves, so that there is nothing to set going.
-            (b"enable" | b"crawl", _) => cx.out.line("OK"),
-            (b"disable" | b"sleep" | b"tocrawl", _) => {
-                cx.out.line(
-                    "CLIENT_ERROR expired items leave without a crawler, which cannot be set",
-                );
-            }
+            (b"crawl", classes) => self.crawl(classes, cx),
+            (b"enable", _) => self.set_search(cx, |search| search.on = true),
+            (b"disable", _) => self.set_search(cx, |search| search.on = false),
+            (b"sleep", word) => match parse_u32(word).filter(|rest| *rest <= MAX_REST_US) {
+                Some(rest) => self.set_search(cx, |search| {
+                    search.rest = Duration::from_micros(rest.into());
+                }),
+                None => cx.out.line(BAD_FORMAT.line),
+            },
+            (b"tocrawl", word) => match parse_u32(word) {
+                Some(most) => self.set_search(cx, |search| search.most = most),
+                None => cx.out.line(BAD_FORMAT.line),
+            },
             _ => cx.out.line("ERROR"),
         }
+    }
+
+    /// Has all be searched for expired items: what has no classes has one, the first.
+    fn crawl(&self, classes: &[u8], cx: &mut Context<'_>) {
+        let line = if !self.access.admin {
+            NOT_ADMIN
+        } else if !cx.shared.store.search().on {
+            "CLIENT_ERROR lru crawler disabled"
+        } else if !matches!(classes, b"all" | b"hash" | b"1") {
+            "BADCLASS invalid class id"
+        } else if cx.shared.store.request_search() {
+            "OK"
+        } else {
+            "BUSY currently processing crawler request"
+        };
+        cx.out.line(line);
+    }
+
+    /// Changes how expired items are searched for. What is as it was anyway needs no right.
+    fn set_search(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut Search)) {
+        let store = &cx.shared.store;
+        let now = store.search();
+        let mut wanted = now;
+        change(&mut wanted);
+        if wanted != now {
+            if !self.access.admin {
+                return cx.out.line(NOT_ADMIN);
+            }
+            store.set_search(wanted);
+        }
+        cx.out.line("OK");
     }
 
     /// Appends some lines of a dump.

@@ -10,7 +10,7 @@ use crate::{
 };
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 type Lines = Vec<(String, String)>;
@@ -92,15 +92,27 @@ fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
 }
 
 /// What is counted for all tenants together.
-const OF_ALL: [&str; 24] = [
+const OF_ALL: [&str; 36] = [
     "rusage_user",
     "rusage_system",
     "curr_connections",
     "total_connections",
     "rejected_connections",
     "connection_structures",
+    "response_obj_oom",
+    "response_obj_count",
+    "response_obj_bytes",
+    "read_buf_count",
     "read_buf_bytes",
+    "read_buf_bytes_free",
     "read_buf_oom",
+    "malloc_fails",
+    "log_worker_dropped",
+    "log_worker_written",
+    "log_watcher_skipped",
+    "log_watcher_sent",
+    "lru_crawler_running",
+    "lru_crawler_starts",
     "slow_kicks",
     "idle_kicks",
     "auth_cmds",
@@ -160,6 +172,8 @@ fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
         all.expired_unfetched += now.expired_unfetched.saturating_sub(then.expired_unfetched);
         all.flushed += now.flushed.saturating_sub(then.flushed);
         all.get_expired += now.get_expired.saturating_sub(then.get_expired);
+        all.get_flushed += now.get_flushed.saturating_sub(then.get_flushed);
+        all.searched += now.searched.saturating_sub(then.searched);
         all.copied += now.copied.saturating_sub(then.copied);
         all.refused += now.refused.saturating_sub(then.refused);
         all.pinned_bytes += now.pinned_bytes;
@@ -191,7 +205,7 @@ const COMMANDS: [(&str, Count); 20] = [
 ];
 
 fn general(session: &Session, cx: &Context<'_>) -> Lines {
-    let (shared, totals) = (cx.shared, &cx.shared.totals);
+    let (shared, totals, watchers) = (cx.shared, &cx.shared.totals, &cx.shared.watchers);
     let spaces = visible(session, cx);
     let figures = figures(&spaces);
     let usage = cpu_time();
@@ -203,12 +217,17 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
             .sum()
     };
     let open = totals.connections.load(Ordering::Relaxed);
-    let store = shared.store.statistics();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let size = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
+    let dropped = count(&totals.dropped_memory);
+    let limited = count(&totals.over_limit);
     let mut lines = vec![
         line("pid", std::process::id()),
         line("uptime", shared.started.elapsed().as_secs()),
         line("time", shared.unix_now()),
         line("version", crate::VERSION),
+        // What waits for sockets here is the system's own.
+        line("libevent", "none"),
         line("pointer_size", usize::BITS),
         line("rusage_user", usage.0),
         line("rusage_system", usage.1),
@@ -223,14 +242,15 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
             totals.connections_rejected.load(Ordering::Relaxed),
         ),
         line("connection_structures", open),
-        line(
-            "read_buf_bytes",
-            totals.buffer_bytes.load(Ordering::Relaxed),
-        ),
-        line(
-            "read_buf_oom",
-            totals.dropped_memory.load(Ordering::Relaxed),
-        ),
+        line("response_obj_oom", count(&totals.no_room)),
+        line("response_obj_count", size(&totals.answers)),
+        line("response_obj_bytes", size(&totals.answer_bytes)),
+        line("read_buf_count", size(&totals.requests)),
+        line("read_buf_bytes", size(&totals.buffer_bytes)),
+        // A connection gives back what it does not use.
+        line("read_buf_bytes_free", 0),
+        line("read_buf_oom", dropped),
+        line("reserved_fds", shared.settings.reserved_descriptors()),
         line("slow_kicks", totals.dropped_slow.load(Ordering::Relaxed)),
         line("idle_kicks", totals.idle_kicks.load(Ordering::Relaxed)),
     ];
@@ -241,11 +261,12 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
     );
     lines.extend([
         line("get_expired", figures.get_expired),
+        line("get_flushed", figures.get_flushed),
         line("auth_cmds", threads(|thread| &thread.auth)),
         line("auth_errors", threads(|thread| &thread.auth_errors)),
         line("bytes_read", threads(|thread| &thread.bytes_read)),
         line("bytes_written", threads(|thread| &thread.bytes_written)),
-        line("limit_maxbytes", store.limit),
+        line("limit_maxbytes", shared.store.limit()),
         line(
             "accepting_conns",
             u8::from(!totals.accept_paused.load(Ordering::Relaxed)),
@@ -260,8 +281,19 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         ),
         line("threads", shared.settings.threads),
         line("conn_yields", threads(|thread| &thread.yields)),
+        line("hash_power_level", power_of_buckets(figures.index_bytes)),
         line("hash_bytes", figures.index_bytes),
-        line("log_watchers", shared.watchers.count()),
+        // An index grows by some buckets at a time.
+        line("hash_is_expanding", 0),
+        line("malloc_fails", dropped.saturating_sub(limited)),
+        line("log_worker_dropped", count(&watchers.dropped)),
+        line("log_worker_written", count(&watchers.written)),
+        line("log_watcher_skipped", count(&watchers.skipped)),
+        line("log_watcher_sent", count(&watchers.sent)),
+        line("log_watchers", watchers.count()),
+        // A connection goes to the threads in turn, whatever queue of the card it came by.
+        line("unexpected_napi_ids", 0),
+        line("round_robin_fallback", 0),
         line("bytes", figures.item_bytes),
         line("curr_items", figures.items),
         line("total_items", figures.stored),
@@ -269,12 +301,21 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("evicted_unfetched", figures.evicted_unfetched),
         line("evictions", figures.evicted),
         line("reclaimed", figures.expired + figures.flushed),
+        line("crawler_reclaimed", figures.expired),
+        line("crawler_items_checked", figures.searched),
         line("lrutail_reflocked", 0),
         line("segment_bytes", figures.segment_bytes),
         line("segments", figures.segments),
         line("compacted_items", figures.copied),
         line("pinned_bytes", figures.pinned_bytes),
     ]);
+    if shared.store.search().on {
+        let search = shared.store.search_statistics();
+        lines.extend([
+            line("lru_crawler_running", u8::from(search.is_running)),
+            line("lru_crawler_starts", search.passes),
+        ]);
+    }
     if shared.settings.tls.is_some() {
         let read = totals.certificate_read.load(Ordering::Relaxed);
         lines.extend([
@@ -289,6 +330,8 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         ]);
     }
     if session.access.admin {
+        // Looks at all tenants.
+        let store = shared.store.statistics();
         lines.extend([
             line("tenants", store.tenants),
             line("limbo_bytes", store.limbo_bytes),
@@ -296,6 +339,11 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         ]);
     }
     lines
+}
+
+/// The power of two of the buckets that are in indexes of so many bytes, each of a cache line.
+fn power_of_buckets(bytes: u64) -> u32 {
+    (bytes / 64).checked_ilog2().unwrap_or(0)
 }
 
 /// Seconds of user and system time, with microseconds.
@@ -312,6 +360,7 @@ fn cpu_time() -> (String, String) {
 
 fn settings(cx: &Context<'_>) -> Lines {
     let settings = &cx.shared.settings;
+    let search = cx.shared.store.search();
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     let unix = settings
         .listeners
@@ -345,6 +394,10 @@ fn settings(cx: &Context<'_>) -> Lines {
         line("watch_enabled", yes(settings.watch)),
         line("idle_timeout", settings.idle_timeout),
         line("send_timeout", settings.send_timeout),
+        line("read_buf_mem_limit", settings.reserved_max),
+        line("lru_crawler", yes(search.on)),
+        line("lru_crawler_sleep", search.rest.as_micros()),
+        line("lru_crawler_tocrawl", search.most),
         line("ssl_enabled", yes(settings.tls.is_some())),
     ];
     // Those that were read last.

@@ -2,7 +2,7 @@
 
 use super::{Close, Context, Session, State, Step, Word, body::Then};
 use crate::{
-    output::Mark,
+    output::{Mark, NoRoom},
     protocol::{
         number,
         text::{self, Command, Refusal, Retrieval, Storage},
@@ -12,7 +12,7 @@ use crate::{
     store::{Arithmetic, Item, Outcome},
     watch,
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// A retrieval command whose keys are coming.
 #[derive(Debug)]
@@ -37,6 +37,9 @@ impl Keys {
         }
     }
 }
+
+/// What a client is told whose answer there is no room for.
+pub(super) const NO_MEMORY: &str = "SERVER_ERROR out of memory writing get response";
 
 /// What a client is told whose command needs an admin.
 pub(super) const NOT_ADMIN: &str = "CLIENT_ERROR only an admin may do that";
@@ -101,9 +104,17 @@ impl Session {
             return true;
         }
         keys.any = true;
-        if !cx.out.reserve() {
-            self.close = Some(Close::Memory);
-            return false;
+        match cx.out.reserve() {
+            Ok(()) => {}
+            Err(NoRoom::Memory) => {
+                self.close = Some(Close::Memory);
+                return false;
+            }
+            Err(NoRoom::Limit) => {
+                cx.shared.totals.no_room.fetch_add(1, Ordering::Relaxed);
+                self.bad_keys(keys, NO_MEMORY, cx);
+                return false;
+            }
         }
         let directory = cx.directory;
         let space = directory.route(&self.access.home, word);
@@ -129,7 +140,7 @@ impl Session {
         let found = space.tenant.get(word, show);
         // After it was shown: a time that is over is for those that ask next.
         let refused = match (found, keys.exptime) {
-            (Some((false, _)), _) => Some("SERVER_ERROR out of memory writing get response"),
+            (Some((false, _)), _) => Some(NO_MEMORY),
             (Some(_), Some(exptime)) => refused(&space.tenant.touch(word, exptime)),
             _ => None,
         };
@@ -345,6 +356,12 @@ impl Session {
         cx: &Context<'_>,
     ) -> Result<crate::store::Number, Outcome> {
         let space = cx.directory.route(&self.access.home, key);
+        let what = Arithmetic {
+            initial: what
+                .initial
+                .map(|(number, deadline)| (number, cx.stored_deadline(space, deadline))),
+            ..what
+        };
         let done = space.tenant.arithmetic(key, what);
         let (hit, miss) = if what.decrement {
             (Count::DecrHit, Count::DecrMiss)
@@ -366,6 +383,11 @@ impl Session {
         let now = cx.now;
         let deadline = cx.deadline(exptime);
         for space in cx.directory.reach(&self.access.home) {
+            if !cx.shared.settings.cas {
+                space
+                    .flush_second
+                    .store(deadline.max(now), Ordering::Relaxed);
+            }
             space.tenant.flush_all(deadline.saturating_sub(now));
             cx.count(space, Count::Flush);
         }

@@ -74,8 +74,7 @@ pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
         return false;
     }
     let Some(space) = segment.space().filter(|_| !is_flushed(segment)) else {
-        // Its index has gone, or only readers that limbo waits for are in that.
-        lists.take_away(segment);
+        free_flushed(lists, segment);
         return true;
     };
     let mut work = Evacuation::new(&space, segment, why);
@@ -85,6 +84,16 @@ pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
         lists.take_away(segment);
     }
     done
+}
+
+/// Frees a segment of a key space that was flushed, which is leaving. Its index has gone, or only
+/// readers that limbo waits for are in that.
+pub fn free_flushed(lists: &Lists, segment: &SegmentRef) {
+    // Before: misses are not looked up there any more.
+    if let Some(space) = segment.space() {
+        space.is_leaving.store(true, Ordering::Relaxed);
+    }
+    lists.take_away(segment);
 }
 
 struct Evacuation<'a> {
@@ -261,16 +270,19 @@ fn count(owner: &Owner, evicted: [u64; 2], expired: [u64; 2]) {
 }
 
 /// Removes the items of a sealed segment that have expired, and notes when the next ones do.
-pub fn expire(segment: &SegmentRef, now: u32) {
+/// Returns how many items it has looked at.
+pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
     let Some(space) = segment.space().filter(|_| segment.is_sealed()) else {
-        return;
+        return 0;
     };
+    let mut looked = 0;
     segment.forget_expiry();
     let (mut expired, mut bytes) = ([0; 2], 0);
     let mut at = SEGMENT_HEADER;
     let mut last = false;
     while let Some((item, next)) = segment.item_at(at) {
         at = next;
+        looked += 1;
         if !item.is_expired(now) {
             segment.note_expiry(item.exptime());
             continue;
@@ -300,4 +312,5 @@ pub fn expire(segment: &SegmentRef, now: u32) {
     if last {
         space.owner.shared.lists.take_away(segment);
     }
+    looked
 }

@@ -4,6 +4,7 @@
 //! asks: limits that fall, what flushes and deleted tenants leave.
 
 use super::{
+    crawler,
     evict::{self, Why},
     fall::{self, Limit},
     shared::{Shared, TenantState, lock},
@@ -24,11 +25,11 @@ const EACH: Duration = Duration::from_secs(1);
 /// When a limit is looked at again that readers have kept.
 const SOON: Duration = Duration::from_millis(50);
 
+/// How long the search for expired items rests in a pass, at most: what is done beside it waits.
+const RESTED: Duration = Duration::from_millis(500);
+
 /// What a tenant's dead bytes are of its usage, at least, before its sparse segments are compacted.
 const DEAD_PART: u64 = 8;
-
-/// Bytes of segments that are searched for expired items in a pass, for each tenant.
-const SEARCHED: u64 = 64 << 20;
 
 /// Bytes of segments that are compacted in a pass, for each tenant.
 const COMPACTED: u64 = 16 << 20;
@@ -45,13 +46,15 @@ struct Asked {
     stop: bool,
     /// A limit was lowered.
     lower: bool,
+    /// All is to be searched for expired items.
+    search: bool,
     /// Tenants that were flushed or deleted.
     sweep: Vec<Arc<TenantState>>,
 }
 
 impl Asked {
     fn is_something(&self) -> bool {
-        self.stop || self.lower || !self.sweep.is_empty()
+        self.stop || self.lower || self.search || !self.sweep.is_empty()
     }
 }
 
@@ -60,6 +63,31 @@ impl Signal {
     pub fn lower(&self) {
         lock(&self.asked).lower = true;
         self.wake.notify_one();
+    }
+
+    /// All is to be searched for expired items.
+    pub fn search(&self) {
+        lock(&self.asked).search = true;
+        self.wake.notify_one();
+    }
+
+    /// Rests, until `latest` at most. Returns false if there is something else to do then, or is asked
+    /// for, which does not wait for the end of it.
+    fn rest(&self, time: Duration, latest: Instant) -> bool {
+        let until = Instant::now().checked_add(time);
+        let until = until.map_or(latest, |until| until.min(latest));
+        let mut asked = lock(&self.asked);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if asked.is_something() {
+                return false;
+            }
+            if left.is_zero() {
+                return until < latest;
+            }
+            let waited = self.wake.wait_timeout(asked, left);
+            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// A tenant was flushed or deleted. Returns false without memory, and where the thread has
@@ -106,7 +134,7 @@ impl Signal {
     }
 
     /// Has the thread end. What it has not done is dropped.
-    fn stop(&self) {
+    pub fn stop(&self) {
         let left = {
             let mut asked = lock(&self.asked);
             asked.stop = true;
@@ -164,35 +192,54 @@ impl Maintenance {
 fn run(store: &Weak<Inner>, signal: &Signal) {
     let mut pass = Instant::now() + EACH;
     let mut waits = false;
+    // A search that was asked for goes on between its rests.
+    let mut searches = false;
     loop {
-        let until = if waits { Instant::now() + SOON } else { pass };
+        let until = match (searches, waits) {
+            (true, _) => Instant::now(),
+            (_, true) => Instant::now() + SOON,
+            _ => pass,
+        };
         let asked = signal.wait(until.min(pass));
         if asked.stop {
             return;
         }
+        searches |= asked.search;
         let Some(store) = store.upgrade() else {
+            searches = false;
             continue;
         };
         asked.sweep.iter().for_each(sweep_asked);
         if asked.lower || waits {
             waits = lower(&store, true);
         }
+        if searches {
+            searches = !crawler::search_all(&store, |time| signal.rest(time, pass));
+        }
         if Instant::now() >= pass {
-            waits = run_once(&store, true);
+            waits = run_once(&store, Some(signal));
             pass = Instant::now() + EACH;
         }
     }
 }
 
-/// A pass over all tenants. With `pace`, the calling thread takes its time for limits that fall.
-/// Returns whether readers keep one from it.
-pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
+/// A pass over all tenants. The background thread, which is asked by `signal`, takes its time for
+/// limits that fall and for what has expired. Returns whether readers keep a limit from it.
+pub fn run_once(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
     let tenants = store.all_tenants();
     let mut joined = false;
+    let mut pass = store.shared.crawler.pass();
+    let latest = Instant::now() + RESTED;
+    let rest = |time| signal.is_none_or(|signal| signal.rest(time, latest));
     for tenant in &tenants {
         tenant.state.flush_if_due(store.shared.now());
         sweep(&tenant.state);
-        expire(&tenant.state);
+        if let Some(search) = &pass
+            && !search.search(&tenant.state, rest)
+        {
+            // The rest in a second.
+            pass = None;
+        }
         seal_idle(&tenant.state);
         compact(&tenant.state);
         let space = tenant.space();
@@ -206,9 +253,9 @@ pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
     for tenant in &tenants {
         tenant.space().settle_table(false);
     }
-    drop(tenants);
+    drop((pass, tenants));
     sweep_deleted(&store.shared);
-    let waits = lower(store, pace);
+    let waits = lower(store, signal.is_some());
     store.shared.pool.tidy();
     waits
 }
@@ -217,6 +264,17 @@ pub fn run_once(store: &Arc<Inner>, pace: bool) -> bool {
 fn lower(store: &Arc<Inner>, pace: bool) -> bool {
     let shared = &store.shared;
     let tenants = store.all_tenants();
+    if !shared.config.evict {
+        // What was asked for holds at once: stores are refused until enough has been deleted.
+        for owner in tenants.iter().map(|tenant| &tenant.state.owner) {
+            if owner.ceiling.is_falling() {
+                owner.follow_limits(false);
+            }
+        }
+        if shared.ceiling.is_falling() {
+            shared.follow_limit(false);
+        }
+    }
     let falling = tenants
         .iter()
         .filter(|tenant| tenant.state.owner.ceiling.is_falling());
@@ -252,13 +310,14 @@ pub fn remove(state: &TenantState) {
 /// Frees the segments of key spaces that were flushed.
 pub fn sweep(state: &TenantState) {
     let (owner, lists) = (&state.owner, &state.owner.shared.lists);
+    state.forget_flushed();
     lists.for_each(&owner.memcg, |segment| {
         // The key space is loaded behind the segment, which was made after its own was published:
         // so that which is not the present one has been flushed, and is not a newer one.
         let flushed = !segment.is_of(state.space.load(&read_lock()));
         // No reader that begins now comes to the old index, and limbo waits for those that have.
         if flushed && segment.leave() {
-            lists.take_away(segment);
+            evict::free_flushed(lists, segment);
         }
         // What is more waits for the next pass, rather than each one for readers.
         !owner.shared.pool.is_full()
@@ -272,22 +331,6 @@ fn sweep_deleted(shared: &Shared) {
             evict::evacuate(&shared.lists, segment, Why::Clear);
         }
         !shared.pool.is_full()
-    });
-}
-
-/// Removes items that have expired.
-fn expire(state: &TenantState) {
-    let now = state.shared().now();
-    let space = Arc::clone(state.space.load(&read_lock()));
-    space.seal_expired(now);
-    let mut left = SEARCHED;
-    let lists = &state.owner.shared.lists;
-    lists.for_each(&state.owner.memcg, |segment| {
-        if segment.has_expired(now) {
-            left = left.saturating_sub(segment.bytes() as u64);
-            evict::expire(segment, now);
-        }
-        left > 0
     });
 }
 
@@ -314,4 +357,26 @@ fn compact(state: &TenantState) {
         }
         left > 0
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_ends_for_what_is_asked_for_and_at_its_latest() {
+        let signal = Signal::default();
+        let (short, long) = (Duration::from_millis(1), Duration::from_secs(10));
+        let at = |time| Instant::now() + time;
+        assert!(signal.rest(short, at(long)));
+        assert!(!signal.rest(long, at(short)));
+        assert!(!signal.rest(Duration::MAX, at(short)));
+        for ask in [Signal::lower, Signal::search] {
+            ask(&signal);
+            assert!(!signal.rest(long, at(2 * long)));
+            // It is left to the loop to do.
+            assert!(signal.wait(at(long)).is_something());
+        }
+        assert!(signal.rest(short, at(long)));
+    }
 }

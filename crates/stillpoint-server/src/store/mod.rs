@@ -11,7 +11,7 @@
 //! | `shared` | what tenants share, and what a tenant keeps |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
 //! | `fall`, `pace` | limits that fall; how the background thread takes its time for it |
-//! | `maintenance`, `hook` | the background thread; what is told of evictions |
+//! | `maintenance`, `crawler`, `hook` | the background thread; the search for expired items; what is told of evictions |
 //!
 //! Items lie in segments, one behind the other. A reader finds the item's address in the index, and
 //! reads it where it lies, in a read-side critical section of the global domain: no lock, no count.
@@ -31,6 +31,7 @@
 mod class;
 mod clock;
 mod config;
+mod crawler;
 mod digits;
 mod draft;
 mod error;
@@ -58,6 +59,7 @@ mod write;
 
 pub use clock::{Clock, ManualClock};
 pub use config::{Config, ITEM_MAX, KEY_MAX, Limits};
+pub use crawler::{Search, SearchStatistics};
 pub use draft::Draft;
 pub use error::{Outcome, Refused, TenantError};
 pub use hook::{Evicted, OnEvict};

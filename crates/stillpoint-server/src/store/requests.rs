@@ -123,6 +123,10 @@ pub struct TenantStatistics {
     pub flushed: u64,
     /// Reads that found an item which had expired.
     pub get_expired: u64,
+    /// Reads that found nothing, but for an item that was flushed and not freed yet.
+    pub get_flushed: u64,
+    /// Items that the search for expired ones has looked at.
+    pub searched: u64,
     /// Items that eviction or compaction has copied to another segment.
     pub copied: u64,
     /// Stores that were refused for a limit or without memory.
@@ -145,6 +149,8 @@ impl TenantStatistics {
         self.expired_unfetched += other.expired_unfetched;
         self.flushed += other.flushed;
         self.get_expired += other.get_expired;
+        self.get_flushed += other.get_flushed;
+        self.searched += other.searched;
         self.copied += other.copied;
         self.refused += other.refused;
         self.pinned_bytes += other.pinned_bytes;

@@ -2,6 +2,7 @@
 
 use super::{
     config::{Config, Limits},
+    crawler::Crawler,
     error::Refused,
     fall::{Ceiling, with_headroom},
     lists::Lists,
@@ -19,7 +20,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
-use stillpoint::{Rcu, internal::can_wait, read_lock};
+use stillpoint::{Guard, Rcu, internal::can_wait, read_lock};
 use stillpoint_lru::{Charge, ChargeError, Hierarchy};
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,6 +51,7 @@ pub struct Shared {
     limiting: Mutex<()>,
     /// What the background thread is to do before the second is over.
     pub signal: Arc<Signal>,
+    pub crawler: Crawler,
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
@@ -69,6 +71,7 @@ impl Shared {
             ceiling: Ceiling::none(),
             limiting: Mutex::default(),
             signal: Arc::default(),
+            crawler: Crawler::default(),
             pinned: AtomicU64::new(0),
             last_cas: AtomicU64::new(0),
             hierarchy,
@@ -101,6 +104,13 @@ impl Shared {
         let limiting = lock(&self.limiting);
         self.ceiling.ask(bytes);
         self.follow(true, &limiting);
+    }
+
+    /// As [`Shared::ask_limit`], for a limit that falls where nothing is evicted: it holds once the
+    /// background thread has come to it, which compacts for it.
+    pub fn note_limit(&self, bytes: u64) {
+        let _limiting = lock(&self.limiting);
+        self.ceiling.ask(bytes);
     }
 
     /// Has the limit that holds follow the usage.
@@ -136,6 +146,9 @@ pub struct Events {
     pub expired_unfetched: AtomicU64,
     pub flushed: AtomicU64,
     pub get_expired: AtomicU64,
+    pub get_flushed: AtomicU64,
+    /// Items that the search for expired ones has looked at.
+    pub searched: AtomicU64,
     pub copied: AtomicU64,
     pub refused: AtomicU64,
 }
@@ -202,6 +215,19 @@ impl Owner {
         self.memcg.set_low(limits.low);
         self.ceiling.ask(limits.max);
         self.follow(true, &now);
+    }
+
+    /// As [`Owner::ask_limits`], where nothing is evicted: a max that falls holds once the
+    /// background thread has come to it, which compacts for it.
+    pub fn note_limits(&self, limits: Limits) {
+        let mut now = lock(&self.limits);
+        *now = limits;
+        self.memcg.set_min(limits.min);
+        self.memcg.set_low(limits.low);
+        self.ceiling.ask(limits.max);
+        if !self.ceiling.is_falling() {
+            self.follow(true, &now);
+        }
     }
 
     /// Has the max that holds follow the usage.
@@ -330,6 +356,10 @@ pub struct TenantState {
     flush_at: AtomicU32,
     /// Held while it is flushed.
     flushing: Mutex<()>,
+    /// The key space that was flushed last, until its memory is freed.
+    last: Mutex<Option<Arc<Space>>>,
+    /// Whether there is one.
+    has_last: AtomicBool,
     /// Whether the background thread has been asked to sweep it, and has not begun. Under the lock
     /// of the signal that asks.
     pub is_queued: AtomicBool,
@@ -343,6 +373,8 @@ impl TenantState {
             space,
             flush_at: AtomicU32::new(0),
             flushing: Mutex::default(),
+            last: Mutex::default(),
+            has_last: AtomicBool::new(false),
             is_queued: AtomicBool::new(false),
         })
     }
@@ -374,6 +406,44 @@ impl TenantState {
         let (counts, events) = (old.counts(), &self.owner.events);
         events.stored.fetch_add(counts.stored, Ordering::Relaxed);
         events.flushed.fetch_add(counts.items, Ordering::Relaxed);
+        let before = lock(&self.last).replace(Arc::clone(&old));
+        // needs no partner: a miss more or less is counted.
+        self.has_last.store(true, Ordering::Relaxed);
+        drop(before);
+    }
+
+    /// Before what was flushed is freed: it is looked at no longer.
+    pub fn forget_flushed(&self) {
+        self.has_last.store(false, Ordering::Relaxed);
+        let last = lock(&self.last).take();
+        drop(last);
+    }
+
+    /// Counts a read that has found nothing, if its item was flushed and is still there.
+    #[inline]
+    pub fn note_miss(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
+        if self.has_last.load(Ordering::Relaxed) {
+            self.note_flushed(hash, key, now, section);
+        }
+    }
+
+    #[cold]
+    fn note_flushed(&self, hash: u64, key: &[u8], now: u32, section: &Guard<'_>) {
+        // Held while it is looked at, so that its index stays. Its items: if a thread that frees
+        // some sets the flag after this look at it, limbo waits for this section; if before, it is
+        // seen.
+        let last = lock(&self.last);
+        let Some(space) = last.as_ref() else {
+            return;
+        };
+        if space.is_leaving.load(Ordering::Relaxed) {
+            return;
+        }
+        let found = space.find(hash, key, section);
+        if found.is_some_and(|found| !found.item.is_expired(now)) {
+            let count = &self.owner.events.get_flushed;
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Flushes if it is time to.

@@ -43,6 +43,10 @@ pub struct Space {
     pub stubborn: AtomicUsize,
     /// Whether it is a tenant's no longer: no reader that begins now comes to it.
     pub flushed: AtomicBool,
+    /// Whether segments of it are freed though its index, which was flushed, has their items.
+    /// Relaxed, needs no partner: what is freed after it is set waits, in limbo, for the sections of
+    /// readers that have seen it unset.
+    pub is_leaving: AtomicBool,
 }
 
 /// Where some threads write, and their counts. So writers seldom meet.
@@ -207,6 +211,7 @@ impl Space {
             keep: Mutex::default(),
             stubborn: AtomicUsize::new(0),
             flushed: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
         })
     }
 

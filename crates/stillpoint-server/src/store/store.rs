@@ -2,6 +2,7 @@
 
 use super::{
     config::{Config, ITEM_MAX},
+    crawler::{self, Search, SearchStatistics},
     error::TenantError,
     fall::{self, Limit},
     lists::Evictor,
@@ -222,7 +223,11 @@ impl Store {
             self.set_limit(bytes);
             return;
         }
-        self.0.shared.ask_limit(bytes);
+        match lowered && !self.config().evict {
+            // What holds is set there: that compacts.
+            true => self.0.shared.note_limit(bytes),
+            false => self.0.shared.ask_limit(bytes),
+        }
         if lowered {
             self.0.shared.signal.lower();
         }
@@ -242,7 +247,40 @@ impl Store {
     /// expired, frees what was flushed, compacts what is sparse. For a store with a
     /// [`ManualClock`](super::ManualClock), which has no such thread.
     pub fn maintain(&self) {
-        maintenance::run_once(&self.0, false);
+        maintenance::run_once(&self.0, None);
+    }
+
+    /// How expired items are searched for.
+    #[must_use]
+    pub fn search(&self) -> Search {
+        self.0.shared.crawler.search()
+    }
+
+    /// Changes how expired items are searched for, from the next pass on.
+    pub fn set_search(&self, search: Search) {
+        self.0.shared.crawler.set(search);
+    }
+
+    /// Has the background thread search all items for expired ones, also if it does not each
+    /// second. Returns false if that was asked for and is not done yet. Without that thread, this
+    /// call does it.
+    pub fn request_search(&self) -> bool {
+        let shared = &self.0.shared;
+        if !shared.crawler.ask() {
+            return false;
+        }
+        if self.config().has_thread() {
+            shared.signal.search();
+        } else {
+            crawler::search_all(&self.0, |_| true);
+        }
+        true
+    }
+
+    /// What was searched for expired items.
+    #[must_use]
+    pub fn search_statistics(&self) -> SearchStatistics {
+        self.0.shared.crawler.statistics()
     }
 
     /// Has the system seem without memory, or not.

@@ -100,7 +100,10 @@ impl Tenant {
             self.set_limits(limits);
             return;
         }
-        self.state.owner.ask_limits(limits);
+        match shared.config.evict {
+            true => self.state.owner.ask_limits(limits),
+            false => self.state.owner.note_limits(limits),
+        }
         if self.state.owner.ceiling.is_falling() {
             shared.signal.lower();
         }
@@ -133,7 +136,12 @@ impl Tenant {
         let section = read_lock();
         let now = shared.now();
         let space = self.state.space(now, &section);
-        let found = space.find(hash, key, &section)?;
+        let Some(found) = space.find(hash, key, &section) else {
+            if mark {
+                self.state.note_miss(hash, key, now, &section);
+            }
+            return None;
+        };
         if found.item.is_expired(now) {
             if mark {
                 let count = &self.state.owner.events.get_expired;
@@ -484,6 +492,8 @@ impl Tenant {
             expired_unfetched: load(&events.expired_unfetched),
             flushed: load(&events.flushed),
             get_expired: load(&events.get_expired),
+            get_flushed: load(&events.get_flushed),
+            searched: load(&events.searched),
             copied: load(&events.copied),
             refused: load(&events.refused),
             pinned_bytes: load(&owner.pinned),

@@ -55,7 +55,7 @@ fn no_item_goes_for_an_index_that_shrinks_behind_it() {
 }
 
 /// Runs `inside` while another thread is in a section.
-fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
+pub fn beside_a_reader<R>(inside: impl FnOnce() -> R) -> R {
     let entered = Barrier::new(2);
     thread::scope(|scope| {
         // Dropped also by a panic: the reader leaves.
@@ -291,4 +291,56 @@ fn small_items_are_stored_while_limits_fall() {
             writer.join().unwrap().unwrap();
         }
     });
+}
+
+/// Without eviction, what is mostly dead is compacted for a limit that falls, and not by the thread
+/// that asks.
+#[test]
+fn the_background_compacts_for_a_limit() {
+    let config = Config {
+        limit: LIMIT,
+        evict: false,
+        ..Config::default()
+    };
+    for own in [false, true] {
+        for background in [false, true] {
+            let store = Store::new(config.clone()).unwrap();
+            let tenant = store.create_tenant("t").unwrap();
+            for number in 0..LIMIT / 512 {
+                set(&tenant, &number.to_le_bytes(), &[1; 100]).unwrap();
+            }
+            for number in 0..LIMIT / 512 {
+                if number % 16 > 0 {
+                    tenant.delete(&number.to_le_bytes(), None).unwrap();
+                }
+            }
+            if !background {
+                // What it is asked for is not done then.
+                tenant.state.shared().signal.stop();
+            }
+            let before = tenant.statistics();
+            let limit = LIMIT / 32;
+            assert!(before.segment_bytes > limit * 2);
+            if own {
+                let limits = Limits {
+                    max: limit,
+                    ..Limits::default()
+                };
+                tenant.request_limits(limits);
+                assert_eq!(tenant.limits(), limits);
+            } else {
+                store.request_limit(limit);
+                assert_eq!(store.limit(), limit);
+            }
+            if background {
+                while tenant.statistics().segment_bytes > limit {
+                    thread::yield_now();
+                }
+                assert!(tenant.statistics().copied > 0);
+                assert_eq!(tenant.statistics().evicted, 0);
+            } else {
+                assert_eq!(tenant.statistics().copied, before.copied);
+            }
+        }
+    }
 }

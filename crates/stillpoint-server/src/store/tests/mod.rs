@@ -4,6 +4,7 @@ mod commands;
 mod fall;
 mod limits;
 mod model;
+mod search;
 mod table;
 mod tenants;
 mod threads;

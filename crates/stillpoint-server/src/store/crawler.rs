@@ -1,0 +1,159 @@
+//! The search for expired items: whether it is done, how much of it, and how often it was.
+
+use super::{
+    evict,
+    shared::{TenantState, lock},
+    store::Inner,
+};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use stillpoint::read_lock;
+
+/// Bytes of segments that are searched in the pass of a second, for each tenant.
+const SEARCHED: u64 = 64 << 20;
+
+/// How expired items are searched for.
+///
+/// A segment without an item that may have expired is passed over. Without the search, an expired
+/// item stays until it is overwritten, evicted, or in a segment that is compacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Search {
+    /// Whether the background searches each second. True by default.
+    pub on: bool,
+    /// How long the background rests after each segment that it has searched. Zero by default.
+    pub rest: Duration,
+    /// How many items of each tenant are looked at in a pass, at most, and the rest of a segment;
+    /// 0, the default: all.
+    pub most: u32,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Self {
+            on: true,
+            rest: Duration::ZERO,
+            most: 0,
+        }
+    }
+}
+
+/// What was searched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SearchStatistics {
+    /// Whether a pass is under way, or asked for.
+    pub is_running: bool,
+    /// Passes that have begun.
+    pub passes: u64,
+}
+
+/// The search of a store.
+#[derive(Debug, Default)]
+pub struct Crawler {
+    search: Mutex<Search>,
+    /// Passes under way.
+    running: AtomicU32,
+    passes: AtomicU64,
+    /// Whether a pass was asked for that has not ended.
+    asked: AtomicBool,
+}
+
+impl Crawler {
+    pub fn search(&self) -> Search {
+        *lock(&self.search)
+    }
+
+    pub fn set(&self, search: Search) {
+        *lock(&self.search) = search;
+    }
+
+    /// Notes that a pass is asked for. Returns false if one was already.
+    pub fn ask(&self) -> bool {
+        // Needs no partner: the pass itself is asked for under a lock.
+        !self.asked.swap(true, Ordering::Relaxed)
+    }
+
+    pub fn statistics(&self) -> SearchStatistics {
+        SearchStatistics {
+            is_running: self.asked.load(Ordering::Relaxed)
+                || self.running.load(Ordering::Relaxed) > 0,
+            passes: self.passes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Begins the pass of a second, if the search is on.
+    pub fn pass(&self) -> Option<Pass<'_>> {
+        let search = self.search();
+        search.on.then(|| self.begin(search, SEARCHED))
+    }
+
+    fn begin(&self, search: Search, bytes: u64) -> Pass<'_> {
+        self.running.fetch_add(1, Ordering::Relaxed);
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        Pass {
+            crawler: self,
+            search,
+            bytes,
+        }
+    }
+}
+
+/// A pass that was asked for, over all that there is. Returns false if `rest` ended it: then it is to
+/// be called again, for what is left.
+pub fn search_all(store: &Arc<Inner>, mut rest: impl FnMut(Duration) -> bool) -> bool {
+    let crawler = &store.shared.crawler;
+    let pass = crawler.begin(crawler.search(), u64::MAX);
+    let mut tenants = store.all_tenants().into_iter();
+    let done = tenants.all(|tenant| pass.search(&tenant.state, &mut rest));
+    if done {
+        crawler.asked.store(false, Ordering::Relaxed);
+    }
+    done
+}
+
+/// A pass over the items of tenants.
+pub struct Pass<'a> {
+    crawler: &'a Crawler,
+    search: Search,
+    bytes: u64,
+}
+
+impl Pass<'_> {
+    /// Removes the items of a tenant that have expired. `rest` returns false if the pass is to end,
+    /// and then so does this.
+    pub fn search(&self, state: &TenantState, mut rest: impl FnMut(Duration) -> bool) -> bool {
+        let now = state.shared().now();
+        let space = Arc::clone(state.space.load(&read_lock()));
+        space.seal_expired(now);
+        let mut bytes = self.bytes;
+        let mut items = match self.search.most {
+            0 => u64::MAX,
+            most => most.into(),
+        };
+        let mut goes_on = true;
+        let lists = &state.owner.shared.lists;
+        lists.for_each(&state.owner.memcg, |segment| {
+            if segment.has_expired(now) {
+                bytes = bytes.saturating_sub(segment.bytes() as u64);
+                let looked = evict::expire(segment, now);
+                items = items.saturating_sub(looked);
+                let looked_at = &state.owner.events.searched;
+                looked_at.fetch_add(looked, Ordering::Relaxed);
+                goes_on = self.search.rest.is_zero() || rest(self.search.rest);
+            }
+            goes_on && bytes > 0 && items > 0
+        });
+        goes_on
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.crawler.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}

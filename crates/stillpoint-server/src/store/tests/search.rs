@@ -1,0 +1,213 @@
+//! The search for expired items, and what is counted of flushed ones.
+
+use super::{super::Search, fall::beside_a_reader, *};
+use std::time::{Duration, Instant};
+
+/// Items in several segments, of which one in a hundred stays.
+fn store_some(tenant: &Tenant, exptime: u32) {
+    for number in 0..1000u32 {
+        let exptime = if number % 100 == 0 { 0 } else { exptime };
+        tenant
+            .set(&number.to_le_bytes(), 0, exptime, &[1; 300], Mode::Set, ANY)
+            .unwrap();
+    }
+}
+
+#[test]
+fn expired_items_stay_where_they_are_not_searched_for() {
+    let (store, clock) = store_of(4 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let off = Search {
+        on: false,
+        ..Search::default()
+    };
+    assert_eq!(store.search(), Search::default());
+    store.set_search(off);
+    store_some(&tenant, clock.now() + 10);
+    clock.advance(10);
+    store.maintain();
+    let figures = tenant.statistics();
+    assert_eq!(
+        (figures.items, figures.expired, figures.searched),
+        (1000, 0, 0)
+    );
+    assert_eq!(store.search_statistics().passes, 0);
+    // But on demand.
+    assert!(store.request_search());
+    let figures = tenant.statistics();
+    assert_eq!(
+        (figures.items, figures.expired, figures.searched),
+        (10, 990, 1000)
+    );
+    let search = store.search_statistics();
+    assert_eq!((search.passes, search.is_running), (1, false));
+    // What has nothing that could expire is not looked at.
+    store.set_search(Search::default());
+    store.maintain();
+    assert_eq!(tenant.statistics().searched, 1000);
+    assert_eq!(store.search_statistics().passes, 2);
+}
+
+#[test]
+fn a_pass_looks_at_no_more_than_it_may() {
+    let (store, clock) = store_of(4 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    store.set_search(Search {
+        most: 1,
+        ..Search::default()
+    });
+    store_some(&tenant, clock.now() + 10);
+    clock.advance(10);
+    let mut passes = 0;
+    while tenant.statistics().items > 10 {
+        let before = tenant.statistics();
+        store.maintain();
+        passes += 1;
+        let after = tenant.statistics();
+        let looked = after.searched - before.searched;
+        // The whole of one segment.
+        assert!((1..1000).contains(&looked), "{looked}");
+        assert!(after.expired > before.expired);
+    }
+    assert!(passes > 1);
+    assert_eq!(tenant.statistics().expired, 990);
+}
+
+#[track_caller]
+fn until(what: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !what() {
+        assert!(
+            begun.elapsed() < Duration::from_secs(100),
+            "it does not come"
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Between two segments the background would rest for an hour. Neither what is done each second waits
+/// for that, nor a limit, nor the end of the store.
+#[test]
+fn what_is_asked_for_does_not_wait_for_a_rest() {
+    let config = Config {
+        limit: 4 << 20,
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.tenant("").unwrap();
+    let wanted = Search {
+        on: false,
+        rest: Duration::from_secs(3600),
+        most: 0,
+    };
+    store.set_search(wanted);
+    store_some(&tenant, 1);
+    assert!(store.request_search());
+    until(|| tenant.statistics().searched > 0);
+    assert!(store.search_statistics().is_running);
+    assert!(!store.request_search(), "one at a time");
+    // What is done each second is done.
+    let other = store.create_tenant("other").unwrap();
+    store_some(&other, 0);
+    for number in (0..1000u32).filter(|number| number % 16 > 0) {
+        other.delete(&number.to_le_bytes(), None).unwrap();
+    }
+    until(|| other.statistics().copied > 0);
+    assert!(store.search_statistics().is_running);
+    store.request_limit(64 << 10);
+    until(|| store.statistics().segment_bytes <= 64 << 10);
+    until(|| !store.search_statistics().is_running);
+    assert!(tenant.statistics().searched < 1000);
+    // The next one rests when the store ends.
+    store_some(&tenant, 1);
+    let before = tenant.statistics().searched;
+    assert!(store.request_search());
+    until(|| tenant.statistics().searched > before);
+}
+
+#[test]
+fn a_read_of_what_was_flushed_is_counted_until_that_is_freed() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    set(&tenant, b"a", b"v").unwrap();
+    set(&tenant, b"b", b"v").unwrap();
+    let soon = clock.now() + 1;
+    tenant.set(b"c", 0, soon, b"v", Mode::Set, ANY).unwrap();
+    let counted = || tenant.statistics().get_flushed;
+    assert_eq!(value_of(&tenant, b"none"), None);
+    assert_eq!(counted(), 0);
+    clock.advance(1);
+    tenant.flush_all(0);
+    // Not what had expired, nor what was never there, nor a look that is no read.
+    for key in [b"c", b"d"] {
+        assert_eq!(value_of(&tenant, key), None);
+    }
+    assert_eq!(tenant.peek(b"a", |_| ()), None);
+    assert_eq!(counted(), 0);
+    assert_eq!(value_of(&tenant, b"a"), None);
+    assert_eq!(counted(), 1);
+    // What is there again is found.
+    set(&tenant, b"b", b"w").unwrap();
+    assert_eq!(value_of(&tenant, b"b").as_deref(), Some(&b"w"[..]));
+    assert_eq!(counted(), 1);
+    store.maintain();
+    assert_eq!(value_of(&tenant, b"a"), None);
+    assert_eq!(counted(), 1);
+    // The one that was flushed last counts.
+    tenant.flush_all(0);
+    tenant.flush_all(0);
+    assert_eq!(value_of(&tenant, b"b"), None);
+    assert_eq!(counted(), 1);
+}
+
+/// An eviction may free what was flushed before it is swept: then it is not looked at.
+#[test]
+fn flushed_items_that_an_eviction_frees_are_not_looked_at() {
+    let (store, _) = store_of(4 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    store_some(&tenant, 0);
+    tenant.flush_all(0);
+    assert!(value_of(&tenant, &1u32.to_le_bytes()).is_none());
+    assert_eq!(tenant.statistics().get_flushed, 1);
+    // All but what is open. What it frees is still there for a while: for a reader.
+    beside_a_reader(|| {
+        store.shrink(u64::MAX);
+        for number in 0..1000u32 {
+            assert_eq!(value_of(&tenant, &number.to_le_bytes()), None);
+        }
+    });
+    assert_eq!(tenant.statistics().get_flushed, 1);
+}
+
+/// While one thread flushes and evicts, others read what was flushed.
+#[test]
+fn flushed_items_are_read_beside_sweeps_and_evictions() {
+    let (store, _) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let rounds = if cfg!(miri) { 3 } else { 200 };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    for number in 0..50u32 {
+                        let value = value_of(&tenant, &number.to_le_bytes());
+                        assert!(value.is_none_or(|value| value == [number as u8; 300]));
+                    }
+                }
+            });
+        }
+        for round in 0..rounds {
+            for number in 0..50u32 {
+                set(&tenant, &number.to_le_bytes(), &[number as u8; 300]).unwrap();
+            }
+            tenant.flush_all(0);
+            match round % 3 {
+                0 => store.maintain(),
+                1 => drop(store.shrink(u64::MAX)),
+                _ => {}
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
