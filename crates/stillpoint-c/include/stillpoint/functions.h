@@ -1265,73 +1265,46 @@ int stillpoint_map_set_name(struct stillpoint_map *map, const char *name);
 int stillpoint_map_destroy(struct stillpoint_map *map, stillpoint_map_node_function function, void *data);
 
 /*
- Returns a node with that hash for which the function returns other than 0; NULL if there is none:
- cds_lfht_lookup(). The node stays valid until the caller's section ends. Takes no lock, writes
- nothing, never blocks; async-signal-safe if the function is.
-
- Outside of a section undefined; if misuse is reported, then NULL, where it can be seen (not while
- another thread is in a section).
+ Returns how many nodes there are, exactly while no thread changes the map: cds_lfht_count_nodes(), but
+ without looking at the nodes, and outside of sections, too. Async-signal-safe. 0 for NULL.
 
  # Safety
 
- The map is NULL or alive; inside a section of its domain; the function may be called with nodes
- and the key.
+ The map is NULL or alive.
  */
-struct stillpoint_map_node *stillpoint_map_lookup(const struct stillpoint_map *map,
-                                                  uint64_t hash,
-                                                  stillpoint_match_function function,
-                                                  const void *key);
+size_t stillpoint_map_count(const struct stillpoint_map *map);
 
 /*
- As stillpoint_map_lookup(), for maps with duplicates: the others come by
- stillpoint_map_next_duplicate() with the same function and key. The result is in `iter->node`, too.
+ Returns how many nodes the table has room for before it grows. Async-signal-safe. 0 for NULL.
 
  # Safety
 
- As there; the iterator can be written to, and is used in this section alone.
+ The map is NULL or alive; inside a section of its domain.
  */
-struct stillpoint_map_node *stillpoint_map_first_duplicate(const struct stillpoint_map *map,
-                                                           uint64_t hash,
-                                                           stillpoint_match_function function,
-                                                           const void *key,
-                                                           struct stillpoint_map_iter *iter);
+size_t stillpoint_map_capacity(const struct stillpoint_map *map);
 
 /*
- Returns the next node with that key; NULL behind the last: cds_lfht_next_duplicate(). One that is in
- the map throughout is returned once; one that is put in or taken out meanwhile may be or not. Costs
- and signals as stillpoint_map_lookup(). After stillpoint_map_first(): NULL.
+ Makes room for so many more nodes, below which the table does not shrink then: cds_lfht_resize() to
+ more. Does not wait for that: the table moves as it does when it grows, a few buckets with each change,
+ and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
+ than any table has; -EPERM outside of a section, if misuse is reported.
 
  # Safety
 
- The iterator is stillpoint_map_first_duplicate()'s, in the same section.
+ The map is NULL or alive; inside a section of its domain.
  */
-struct stillpoint_map_node *stillpoint_map_next_duplicate(struct stillpoint_map_iter *iter,
-                                                          stillpoint_match_function function,
-                                                          const void *key);
+int stillpoint_map_reserve(struct stillpoint_map *map, size_t nodes);
 
 /*
- Begins a walk over all nodes, and returns the first one; NULL if there is none: cds_lfht_first(). In
- no order that means anything. One that is in the map throughout is returned once, also while the
- table grows and shrinks; one that is put in, taken out or replaced meanwhile may be or not. Writers
- go on, and the caller may take out what it has been given. Takes no lock; async-signal-safe. The
- result is in `iter->node`, too.
+ Lets the table shrink to what its nodes need, below what the map was made for or has reserved:
+ cds_lfht_resize() to less. Does not wait for that. A map with fewer nodes than it had shrinks without
+ this. Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
 
  # Safety
 
- The map is NULL or alive; inside a section of its domain; the iterator can be written to, and is
- used in this section alone.
+ The map is NULL or alive; inside a section of its domain.
  */
-struct stillpoint_map_node *stillpoint_map_first(const struct stillpoint_map *map, struct stillpoint_map_iter *iter);
-
-/*
- Returns the next node of a walk; NULL behind the last: cds_lfht_next(). After
- stillpoint_map_first_duplicate(): the next one with that hash, whatever its key is.
-
- # Safety
-
- The iterator is stillpoint_map_first()'s, in the same section.
- */
-struct stillpoint_map_node *stillpoint_map_next(struct stillpoint_map_iter *iter);
+int stillpoint_map_shrink(struct stillpoint_map *map);
 
 /*
  Puts a node in, beside those with the same key that are there: cds_lfht_add(). The node needs no
@@ -1419,6 +1392,75 @@ int stillpoint_map_replace(struct stillpoint_map *map, struct stillpoint_map_nod
 int stillpoint_map_del(struct stillpoint_map *map, struct stillpoint_map_node *old);
 
 /*
+ Returns a node with that hash for which the function returns other than 0; NULL if there is none:
+ cds_lfht_lookup(). The node stays valid until the caller's section ends. Takes no lock, writes
+ nothing, never blocks; async-signal-safe if the function is.
+
+ Outside of a section undefined; if misuse is reported, then NULL, where it can be seen (not while
+ another thread is in a section).
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain; the function may be called with nodes
+ and the key.
+ */
+struct stillpoint_map_node *stillpoint_map_lookup(const struct stillpoint_map *map,
+                                                  uint64_t hash,
+                                                  stillpoint_match_function function,
+                                                  const void *key);
+
+/*
+ As stillpoint_map_lookup(), for maps with duplicates: the others come by
+ stillpoint_map_next_duplicate() with the same function and key. The result is in `iter->node`, too.
+
+ # Safety
+
+ As there; the iterator can be written to, and is used in this section alone.
+ */
+struct stillpoint_map_node *stillpoint_map_first_duplicate(const struct stillpoint_map *map,
+                                                           uint64_t hash,
+                                                           stillpoint_match_function function,
+                                                           const void *key,
+                                                           struct stillpoint_map_iter *iter);
+
+/*
+ Returns the next node with that key; NULL behind the last: cds_lfht_next_duplicate(). One that is in
+ the map throughout is returned once; one that is put in or taken out meanwhile may be or not. Costs
+ and signals as stillpoint_map_lookup(). After stillpoint_map_first(): NULL.
+
+ # Safety
+
+ The iterator is stillpoint_map_first_duplicate()'s, in the same section.
+ */
+struct stillpoint_map_node *stillpoint_map_next_duplicate(struct stillpoint_map_iter *iter,
+                                                          stillpoint_match_function function,
+                                                          const void *key);
+
+/*
+ Begins a walk over all nodes, and returns the first one; NULL if there is none: cds_lfht_first(). In
+ no order that means anything. One that is in the map throughout is returned once, also while the
+ table grows and shrinks; one that is put in, taken out or replaced meanwhile may be or not. Writers
+ go on, and the caller may take out what it has been given. Takes no lock; async-signal-safe. The
+ result is in `iter->node`, too.
+
+ # Safety
+
+ The map is NULL or alive; inside a section of its domain; the iterator can be written to, and is
+ used in this section alone.
+ */
+struct stillpoint_map_node *stillpoint_map_first(const struct stillpoint_map *map, struct stillpoint_map_iter *iter);
+
+/*
+ Returns the next node of a walk; NULL behind the last: cds_lfht_next(). After
+ stillpoint_map_first_duplicate(): the next one with that hash, whatever its key is.
+
+ # Safety
+
+ The iterator is stillpoint_map_first()'s, in the same section.
+ */
+struct stillpoint_map_node *stillpoint_map_next(struct stillpoint_map_iter *iter);
+
+/*
  Returns whether a node that has been in a map is in this one: !cds_lfht_is_node_deleted(). A look-up:
  takes no lock, never blocks; async-signal-safe. False for null.
 
@@ -1427,48 +1469,6 @@ int stillpoint_map_del(struct stillpoint_map *map, struct stillpoint_map_node *o
  As for stillpoint_map_del().
  */
 bool stillpoint_map_has(const struct stillpoint_map *map, struct stillpoint_map_node *of);
-
-/*
- Returns how many nodes there are, exactly while no thread changes the map: cds_lfht_count_nodes(), but
- without looking at the nodes, and outside of sections, too. Async-signal-safe. 0 for NULL.
-
- # Safety
-
- The map is NULL or alive.
- */
-size_t stillpoint_map_count(const struct stillpoint_map *map);
-
-/*
- Returns how many nodes the table has room for before it grows. Async-signal-safe. 0 for NULL.
-
- # Safety
-
- The map is NULL or alive; inside a section of its domain.
- */
-size_t stillpoint_map_capacity(const struct stillpoint_map *map);
-
-/*
- Makes room for so many more nodes, below which the table does not shrink then: cds_lfht_resize() to
- more. Does not wait for that: the table moves as it does when it grows, a few buckets with each change,
- and more on the domain's service thread. Not async-signal-safe. -EINVAL for null; -ENOMEM, also for more
- than any table has; -EPERM outside of a section, if misuse is reported.
-
- # Safety
-
- The map is NULL or alive; inside a section of its domain.
- */
-int stillpoint_map_reserve(struct stillpoint_map *map, size_t nodes);
-
-/*
- Lets the table shrink to what its nodes need, below what the map was made for or has reserved:
- cds_lfht_resize() to less. Does not wait for that. A map with fewer nodes than it had shrinks without
- this. Not async-signal-safe. -EINVAL for null; -EPERM outside of a section, if misuse is reported.
-
- # Safety
-
- The map is NULL or alive; inside a section of its domain.
- */
-int stillpoint_map_shrink(struct stillpoint_map *map);
 
 /*
  Starts a thread that waits until the system reports memory pressure, and then frees memory by

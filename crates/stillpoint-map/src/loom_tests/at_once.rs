@@ -77,6 +77,34 @@ fn loom_a_slot_is_empty_before_it_is_filled_at_once() {
     });
 }
 
+/// A removal leaves the slot alone once the word says that it is free.
+#[test]
+fn loom_a_slot_is_empty_before_its_word_says_so() {
+    model(|| {
+        let world = World::new(vec![
+            Entry::new(hash(0, 0, KEY), 1),
+            Entry::new(hash(0, 0, KEY + 1), 2),
+        ]);
+        world.insert(0);
+        both(
+            &world,
+            |world| {
+                if world.remove_at_once(0).is_none() {
+                    world.remove(0);
+                }
+            },
+            |world| {
+                // In the slot behind the other's, or in that if it is free.
+                if !world.add_at_once(1) {
+                    world.insert(1);
+                }
+                assert_eq!(world.find(1), Some(2), "an insert is lost");
+            },
+        );
+        assert_eq!(world.find(1), Some(2), "an insert is lost");
+    });
+}
+
 /// A word that is as it was may have been another meanwhile: what that left is to be seen.
 #[test]
 fn loom_a_word_that_came_back_says_that_its_slots_are_empty() {

@@ -167,6 +167,13 @@ impl Draft {
 }
 
 impl Tree {
+    /// The tree has so many entries more, as a change has published, whose locks are free.
+    #[inline]
+    fn note(&self, more: u64) {
+        self.count.add(more);
+        fence_change();
+    }
+
     /// Puts an entry in at a place that has none.
     ///
     /// # Errors
@@ -188,8 +195,7 @@ impl Tree {
         }
         leaf.put(Self::behind_fence(place), item);
         drop(locked);
-        self.count.add(1);
-        fence_change();
+        self.note(1);
         Ok(())
     }
 
@@ -215,8 +221,7 @@ impl Tree {
         let inserted = unsafe { self.replace_by_copy(path, place, item, spares, reclaim) };
         spares.take_back();
         inserted?;
-        self.count.add(1);
-        fence_change();
+        self.note(1);
         Ok(())
     }
 
@@ -468,8 +473,7 @@ impl Tree {
         }
         leaf.take(place.at);
         drop(locked);
-        self.count.add(1_u64.wrapping_neg());
-        fence_change();
+        self.note(1_u64.wrapping_neg());
         Ok(Self::is_fence(place))
     }
 }

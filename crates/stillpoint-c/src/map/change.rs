@@ -1,0 +1,192 @@
+//! What puts nodes in and takes them out.
+
+use super::{Map, MapNode, MatchFunction, given, is_match, no_memory, node, pointer, to_change};
+use crate::ffi::{catch_panic, catch_panic_with_memory, misuse, stillpoint_reports_misuse};
+use std::{
+    ffi::{c_int, c_void},
+    ptr::NonNull,
+};
+use stillpoint_map::internal::{Node, Nodes};
+
+/// A node to be put into the map.
+///
+/// # Safety
+///
+/// As for [`stillpoint_map_add`].
+unsafe fn new_node(map: &Nodes, hash: u64, new: *mut MapNode) -> Result<NonNull<Node>, c_int> {
+    let new = node(new)?;
+    // SAFETY: the caller's promise.
+    if stillpoint_reports_misuse() && unsafe { map.find(hash, |other| other == new) }.is_some() {
+        return Err(is_there());
+    }
+    Ok(new)
+}
+
+fn is_there() -> c_int {
+    misuse(
+        libc::EBUSY,
+        "a node is put into a map that is in it already",
+    )
+}
+
+/// Puts a node in, beside those with the same key that are there: cds_lfht_add(). The node needs no
+/// initialisation, lies at a multiple of 8, and is the map's until a grace period after it was taken
+/// out or replaced. Allocates if its bucket is full; does not block, but for a lock of the bucket, which
+/// other threads hold for nanoseconds; not async-signal-safe. Each of many nodes with one hash costs
+/// more to find and to put in than the one before it.
+///
+/// -EINVAL for null; -ENOMEM; -EBUSY for a node that is in this map with that hash, and -EPERM outside
+/// of a section, if misuse is reported. The node is then the caller's still.
+///
+/// # Safety
+///
+/// The map is NULL or alive; inside a section of its domain. The node is in no map, and no reader can
+/// find it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut MapNode) -> c_int {
+    catch_panic_with_memory(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let map = to_change(map)?;
+            let new = new_node(&map, hash, new)?;
+            map.add(hash, new).map(|()| 0).map_err(no_memory)
+        }
+    })
+}
+
+/// Puts a node in, unless one with its key is there: cds_lfht_add_unique(). Otherwise as
+/// stillpoint_map_add(). The function is called without a lock held, again if another thread changes
+/// the bucket meanwhile.
+///
+/// -EEXIST if there is one, which is written to `existing`, unless that is NULL, and valid until the
+/// section ends; -EBUSY if that is the node itself.
+///
+/// # Safety
+///
+/// As there; the function may be called with nodes and the key; `existing` is NULL or can be written
+/// to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_map_add_unique(
+    map: *mut Map,
+    hash: u64,
+    function: MatchFunction,
+    key: *const c_void,
+    new: *mut MapNode,
+    existing: *mut *mut MapNode,
+) -> c_int {
+    catch_panic_with_memory(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let map = to_change(map)?;
+            let function = given(function)?;
+            let new = new_node(&map, hash, new)?;
+            let found = map.add_unique(hash, new, is_match(function, key));
+            let Some(found) = found.map_err(no_memory)? else {
+                return Ok(0);
+            };
+            if found == new {
+                return Err(is_there());
+            }
+            if let Some(existing) = existing.as_mut() {
+                *existing = found.as_ptr().cast();
+            }
+            Err(libc::EEXIST)
+        }
+    })
+}
+
+/// Puts a node in, in the place of one with its key, if there is one: cds_lfht_add_replace(). A reader
+/// finds one of the two. Otherwise as stillpoint_map_add_unique(). The one that was replaced, or NULL, is
+/// written to `old`; it may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
+///
+/// -EINVAL, -ENOMEM, -EBUSY and -EPERM as there.
+///
+/// # Safety
+///
+/// As there; `old` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_map_add_replace(
+    map: *mut Map,
+    hash: u64,
+    function: MatchFunction,
+    key: *const c_void,
+    new: *mut MapNode,
+    old: *mut *mut MapNode,
+) -> c_int {
+    catch_panic_with_memory(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let map = to_change(map)?;
+            let (function, old) = (given(function)?, given(old.as_mut())?);
+            let new = new_node(&map, hash, new)?;
+            let replaced = map.add_or_replace(hash, new, is_match(function, key));
+            match replaced.map_err(no_memory)? {
+                Some(found) if found == new => Err(is_there()),
+                found => {
+                    *old = pointer(found);
+                    Ok(0)
+                }
+            }
+        }
+    })
+}
+
+/// Puts a node in the place of one that the caller has found in its section, and that has the same hash
+/// and key: cds_lfht_replace(). A reader finds one of the two. Allocates nothing; blocks no longer than
+/// stillpoint_map_add(); not async-signal-safe. The old one may be freed after a grace period.
+///
+/// -ENOENT if the old one is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section,
+/// if misuse is reported.
+///
+/// # Safety
+///
+/// The map is NULL or alive; inside the section in which `old` was found, or `old` is kept by other
+/// means. The new node is in no map, and no reader can find it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_map_replace(
+    map: *mut Map,
+    old: *mut MapNode,
+    new: *mut MapNode,
+) -> c_int {
+    catch_panic(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let map = to_change(map)?;
+            let (old, new) = (node(old)?, node(new)?);
+            if old == new {
+                return Err(is_there());
+            }
+            if map.replace(old, new) {
+                Ok(0)
+            } else {
+                Err(libc::ENOENT)
+            }
+        }
+    })
+}
+
+/// Takes a node out: cds_lfht_del(). Of several threads that do that, one gets 0: the node is its own,
+/// and may be freed, or put in again, after a grace period. Never fails for lack of memory; blocks no
+/// longer than stillpoint_map_add(); not async-signal-safe.
+///
+/// -ENOENT if it is not in the map, or no longer; -EINVAL for null; -EPERM outside of a section, if misuse
+/// is reported.
+///
+/// # Safety
+///
+/// The map is NULL or alive; inside the section in which the node was found, or it is kept by other means.
+/// It has been in a map.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_map_del(map: *mut Map, old: *mut MapNode) -> c_int {
+    catch_panic(|| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let map = to_change(map)?;
+            if map.remove(node(old)?) {
+                Ok(0)
+            } else {
+                Err(libc::ENOENT)
+            }
+        }
+    })
+}
