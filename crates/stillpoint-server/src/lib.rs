@@ -6,22 +6,39 @@
 //!   sockets.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Models are about the store alone: `store` has what they leave out of it.
+#![cfg_attr(
+    stillpoint_loom,
+    allow(dead_code, unreachable_pub, reason = "the interface is left out")
+)]
 
+#[cfg(not(stillpoint_loom))]
 pub mod config;
+#[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(not(stillpoint_loom))]
 mod log;
-#[cfg(feature = "metrics")]
+#[cfg(all(feature = "metrics", not(stillpoint_loom)))]
 mod metrics;
+#[cfg(not(stillpoint_loom))]
 mod net;
+#[cfg(not(stillpoint_loom))]
 mod output;
+#[cfg(not(stillpoint_loom))]
 mod process;
+#[cfg(not(stillpoint_loom))]
 pub mod protocol;
+#[cfg(not(stillpoint_loom))]
 pub mod server;
+#[cfg(not(stillpoint_loom))]
 mod session;
+#[cfg(not(stillpoint_loom))]
 mod shared;
+#[cfg(not(stillpoint_loom))]
 mod space;
 pub mod store;
+#[cfg(not(stillpoint_loom))]
 mod watch;
 
 /// What clients are told: the release of memcached whose protocol is spoken, and our own.

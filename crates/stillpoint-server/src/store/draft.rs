@@ -1,9 +1,10 @@
 //! A value that is being read in.
 
 use super::{
+    access::{STALE, WIN},
     class::{Class, SEGMENT_HEADER},
     error::{Outcome, Refused},
-    layout::{RawItem, STALE, Shape, WIN},
+    layout::{RawItem, Shape},
     requests::{Condition, Mode},
     segment::SegmentRef,
     space::{Open, Written},
@@ -171,7 +172,7 @@ impl Draft {
             (shape.exptime, shape.marks) = (self.exptime, self.marks);
             if let Some(old) = old.filter(|_| stale) {
                 shape.exptime = old.exptime();
-                shape.marks |= STALE | (old.marks() & WIN);
+                shape.marks |= STALE | (old.access().marks() & WIN);
             }
             let new_cas = condition.new_cas;
             shape.cas = new_cas.unwrap_or_else(|| state.owner.next_cas());

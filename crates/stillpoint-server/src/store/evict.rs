@@ -6,9 +6,10 @@
 //! other. The old one stays until they have left.
 
 use super::{
+    access::{FETCHED, HEAT_MAX},
     class::{Class, SEGMENT_HEADER},
     hook::Evicted,
-    layout::{FETCHED, HEAT_MAX, RawItem},
+    layout::RawItem,
     lists::Lists,
     segment::{Segment, SegmentRef},
     shared::{Owner, lock},
@@ -38,10 +39,7 @@ pub fn is_pinned(segment: &Segment) -> bool {
 
 /// Whether it is of a key space that was flushed, so that its items need not be taken out.
 pub fn is_flushed(segment: &Segment) -> bool {
-    // Acquire, pairs with `begin_space`: what is retired now waits for readers of the old index.
-    segment
-        .space()
-        .is_none_or(|space| space.flushed.load(Ordering::Acquire))
+    segment.space().is_none_or(|space| space.flushed.is_set())
 }
 
 /// Whether more than half of it is dead, or it is of a key space that has gone.
@@ -60,11 +58,11 @@ pub fn stays_whole(segment: &SegmentRef) -> Option<u32> {
     }
     let now = segment.space()?.owner.shared.now();
     let (item, _) = segment.item_at(SEGMENT_HEADER)?;
-    if item.heat() == 0 || item.is_expired(now) {
+    if item.access().heat() == 0 || item.is_expired(now) {
         return None;
     }
-    item.cool();
-    Some(item.heat())
+    item.access().cool();
+    Some(item.access().heat())
 }
 
 /// Takes all items out of a sealed segment, and frees it. Returns false if another thread does, or
@@ -174,7 +172,7 @@ impl<'a> Evacuation<'a> {
             return Step::Done;
         };
         let size = item.size();
-        let unfetched = u64::from(item.marks() & FETCHED == 0);
+        let unfetched = u64::from(item.access().marks() & FETCHED == 0);
         let mut told = None;
         if item.is_expired(self.now) {
             self.expired[0] += 1;
@@ -207,7 +205,7 @@ impl<'a> Evacuation<'a> {
                 len: item.value_len(),
                 fetched: unfetched == 0,
                 exptime: item.exptime(),
-                last_access: item.last_access(self.now),
+                last_access: item.access().last_access(self.now),
             });
         }
         self.removed_bytes += size as u64;
@@ -224,7 +222,7 @@ impl<'a> Evacuation<'a> {
         }
         match self.why {
             Why::Compact => Some(0),
-            Why::Evict if item.heat() <= self.threshold => None,
+            Why::Evict if item.access().heat() <= self.threshold => None,
             // All in the kept ones begin anew.
             Why::Evict if !self.segment.kept => Some(HEAT_MAX),
             Why::Evict => Some(1),
@@ -299,7 +297,7 @@ pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
             bucket.clear(slot);
             bucket.trim();
             expired[0] += 1;
-            expired[1] += u64::from(item.marks() & FETCHED == 0);
+            expired[1] += u64::from(item.access().marks() & FETCHED == 0);
             bytes += item.size() as u64;
             last |= segment.remove(item.size(), &space);
         } else {

@@ -6,18 +6,12 @@
 //! had. What an index gives back once readers have left counts as gone: no item goes for it.
 
 use super::{
-    config::Config,
+    ceiling::Ceiling,
     pace::{self, Falling, Paced},
     shared::{Owner, Shared},
     tenant::Tenant,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
-
-/// Part of the limit that is kept free in the background, so that a write finds room.
-const HEADROOM: u64 = 64;
+use std::sync::Arc;
 
 /// Part of what is above a limit that a round evicts. Of indexes that are not more than three
 /// quarters of all, this and what they give back for it is not more than what has to go.
@@ -25,68 +19,6 @@ const ROUND_PART: u64 = 4;
 
 /// A round evicts so much, if that is above the limit.
 const LEAST_ROUND: u64 = 64 << 10;
-
-pub fn with_headroom(max: u64) -> u64 {
-    max - max / HEADROOM
-}
-
-/// The most that a store or a tenant may have.
-#[derive(Debug)]
-pub struct Ceiling {
-    asked: AtomicU64,
-    holds: AtomicU64,
-}
-
-impl Ceiling {
-    pub const fn none() -> Self {
-        Self {
-            asked: AtomicU64::new(u64::MAX),
-            holds: AtomicU64::new(u64::MAX),
-        }
-    }
-
-    /// As it was set.
-    pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    /// What holds now: more, while it falls.
-    pub fn holds(&self) -> u64 {
-        self.holds.load(Ordering::Relaxed)
-    }
-
-    pub fn is_falling(&self) -> bool {
-        self.holds() > self.asked()
-    }
-
-    /// Sets it, as far as nothing has to go. By one thread at a time, as [`Ceiling::follow`].
-    pub fn ask(&self, bytes: u64) {
-        self.asked.store(bytes, Ordering::Relaxed);
-    }
-
-    /// What the usage has to come down to.
-    fn goal(&self, config: &Config) -> u64 {
-        match config.evicts_ahead() {
-            true => with_headroom(self.asked()),
-            false => self.asked(),
-        }
-    }
-
-    /// Has what holds follow the usage down, with room for what other threads store meanwhile if
-    /// `room`. Returns it.
-    pub fn follow(&self, usage: u64, room: bool, config: &Config) -> u64 {
-        let asked = self.asked();
-        // Without eviction, stores are refused until enough has been deleted.
-        let falls = config.evict && usage > self.goal(config);
-        let room = if room { usage / (HEADROOM - 1) } else { 0 };
-        let holds = match falls {
-            true => asked.max(self.holds().min(usage + room)),
-            false => asked,
-        };
-        self.holds.store(holds, Ordering::Relaxed);
-        holds
-    }
-}
 
 /// Whose limit falls, and the tenants below it.
 #[derive(Debug)]

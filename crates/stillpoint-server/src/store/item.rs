@@ -1,7 +1,7 @@
 //! What a reader sees: an item in its section, and a value that is pinned beyond it.
 
 use super::{
-    layout::{FETCHED, STALE, WIN},
+    access::{FETCHED, STALE, WIN},
     segment::{Segment, SegmentRef},
     shared::Owner,
     space::Space,
@@ -38,8 +38,8 @@ impl<'a> Item<'a> {
         Self {
             found,
             hash,
-            marks: found.item.marks(),
-            last_access: found.item.last_access(now),
+            marks: found.item.access().marks(),
+            last_access: found.item.access().last_access(now),
             space,
             section,
         }
@@ -121,7 +121,7 @@ impl<'a> Item<'a> {
         let bucket = self.space.index.lock(self.hash, self.section);
         // Not the one that was found: it may have been copied meanwhile.
         Space::find_locked(&bucket, self.hash, self.key())
-            .is_some_and(|(_, found)| found.item.cas() == self.cas() && found.item.win())
+            .is_some_and(|(_, found)| found.item.cas() == self.cas() && found.item.access().win())
     }
 
     /// Keeps the value where it is after the section. `None`: the tenant's pins are at

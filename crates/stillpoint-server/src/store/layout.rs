@@ -15,7 +15,7 @@
 //! access word is written by readers, which may lose each other's heat; the expiry and the win mark
 //! only under the lock of the item's bucket, under which it is copied, too, so no copy loses them.
 
-use super::class::PAGE;
+use super::{access::Access, class::PAGE};
 use std::{
     ptr, slice,
     sync::atomic::{AtomicU32, Ordering},
@@ -29,21 +29,9 @@ pub const MIN_ITEM: usize = FIXED + 4;
 /// The value's length is where the segment's header has it.
 const LONG: u32 = (1 << 24) - 1;
 
-const TIME: u32 = (1 << 24) - 1;
-const HEAT_SHIFT: u32 = 24;
-const HEAT: u32 = 3 << HEAT_SHIFT;
-/// It has been found.
-pub const FETCHED: u32 = 1 << 26;
-/// A client has been told to make the value again.
-pub const WIN: u32 = 1 << 27;
-/// The value is marked as stale.
-pub const STALE: u32 = 1 << 28;
 const HAS_EXPIRY: u32 = 1 << 29;
 const HAS_FLAGS: u32 = 1 << 30;
 const HAS_CAS: u32 = 1 << 31;
-
-/// Where the access word has its heat when it cannot rise.
-pub const HEAT_MAX: u32 = 3;
 
 /// What an item's size depends on, and what is written into its header.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +41,7 @@ pub struct Shape<'a> {
     pub flags: u32,
     pub exptime: u32,
     pub cas: u64,
-    /// [`WIN`], [`STALE`], [`FETCHED`].
+    /// The marks of [`Access`].
     pub marks: u32,
     /// With all options: so that what is written later finds room.
     pub all: bool,
@@ -83,7 +71,7 @@ impl Shape<'_> {
         let value_len = if long { LONG } else { self.value_len as u32 };
         let head = [
             self.key.len() as u32 | value_len << 8,
-            (now & TIME) | self.marks | options,
+            Access::first_bits(now, self.marks | options),
             self.cas as u32,
             ((self.cas >> 32) as u32 & 0xffff) | (self.flags & 0xffff) << 16,
         ];
@@ -163,14 +151,16 @@ impl RawItem {
         unsafe { AtomicU32::from_ptr(self.0.cast::<u32>().add(number)) }
     }
 
+    /// What changes of it.
     #[inline]
-    fn access<'a>(self) -> &'a AtomicU32 {
-        self.atomic(1)
+    pub fn access<'a>(self) -> &'a Access {
+        // SAFETY: the promise of `at`; the word is accessed by this alone, once the item is written.
+        unsafe { &*self.0.cast::<u32>().add(1).cast() }
     }
 
     #[inline]
     fn bits(self) -> u32 {
-        self.access().load(Ordering::Relaxed)
+        self.access().bits()
     }
 
     #[inline]
@@ -245,55 +235,8 @@ impl RawItem {
         true
     }
 
-    /// [`WIN`], [`STALE`], [`FETCHED`].
-    #[inline]
-    pub fn marks(self) -> u32 {
-        self.bits() & (WIN | STALE | FETCHED)
-    }
-
-    /// Sets the win mark, under the lock of the bucket. Returns whether it was not set before.
-    pub fn win(self) -> bool {
-        self.access().fetch_or(WIN, Ordering::Relaxed) & WIN == 0
-    }
-
-    /// The second of the last access, as of `now`.
-    pub fn last_access(self, now: u32) -> u32 {
-        now - (now.wrapping_sub(self.bits()) & TIME).min(now)
-    }
-
-    pub fn heat(self) -> u32 {
-        (self.bits() & HEAT) >> HEAT_SHIFT
-    }
-
-    /// Takes some heat away.
-    pub fn cool(self) {
-        let cooler = |bits: u32| (bits & HEAT != 0).then(|| bits - (1 << HEAT_SHIFT));
-        let _ = self
-            .access()
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, cooler);
-    }
-
     pub fn address(self) -> usize {
         self.0.addr()
-    }
-
-    /// Notes an access. Writes only what changes: nothing for an item that is hot and was accessed
-    /// in this second.
-    #[inline]
-    pub fn touch(self, now: u32) {
-        let bits = self.bits();
-        let heat = if bits & HEAT == HEAT {
-            0
-        } else {
-            1 << HEAT_SHIFT
-        };
-        let new = ((bits & !TIME) + heat) | FETCHED | (now & TIME);
-        if new != bits {
-            // One that fails has lost against another access.
-            let _ = self
-                .access()
-                .compare_exchange(bits, new, Ordering::Relaxed, Ordering::Relaxed);
-        }
     }
 
     /// Copies the item, with less heat.
@@ -307,7 +250,6 @@ impl RawItem {
         let size = self.size();
         let options = header_len(bits) / 4;
         let words = to.cast::<u32>();
-        let heat = self.heat().saturating_sub(cooler);
         // SAFETY: the caller's promise. What readers or `set_exptime` write is loaded atomically;
         // the rest never changes.
         unsafe {
@@ -317,7 +259,7 @@ impl RawItem {
                     _ => self.word(number),
                 });
             }
-            words.add(1).write((bits & !HEAT) | heat << HEAT_SHIFT);
+            words.add(1).write(Access::cooler_bits(bits, cooler));
             let rest = header_len(bits);
             ptr::copy_nonoverlapping(self.0.add(rest), to.add(rest), size - rest);
         }
@@ -327,7 +269,10 @@ impl RawItem {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::access::{FETCHED, HEAT_MAX, STALE, WIN},
+        *,
+    };
 
     fn shape<'a>(flags: u32, exptime: u32, cas: u64) -> Shape<'a> {
         Shape {
@@ -365,7 +310,7 @@ mod tests {
                     ptr::copy_nonoverlapping(b"a value".as_ptr(), value, 7);
                     RawItem::at(base.addr())
                 };
-                item.touch(0x0123_4568);
+                item.access().touch(0x0123_4568);
                 // SAFETY: the second half.
                 let copy = unsafe { item.copy_to(base.add(48), 1) };
                 for (item, heat) in [(item, 1), (copy, 0)] {
@@ -374,9 +319,9 @@ mod tests {
                         (item.flags(), item.exptime(), item.cas()),
                         (flags, exptime, cas)
                     );
-                    assert_eq!((item.size(), item.heat()), (shape.size(), heat));
-                    assert_eq!(item.marks(), STALE | FETCHED);
-                    assert_eq!(item.last_access(0x0123_456a), 0x0123_4568);
+                    assert_eq!((item.size(), item.access().heat()), (shape.size(), heat));
+                    assert_eq!(item.access().marks(), STALE | FETCHED);
+                    assert_eq!(item.access().last_access(0x0123_456a), 0x0123_4568);
                 }
             }
         }
@@ -392,10 +337,10 @@ mod tests {
             shape(0, 0, 1).write(base, 5);
             RawItem::at(base.addr())
         };
-        (0..10).for_each(|_| item.touch(5));
-        assert_eq!(item.heat(), HEAT_MAX);
-        assert!(item.win() && !item.win());
-        assert_eq!(item.marks(), STALE | FETCHED | WIN);
+        (0..10).for_each(|_| item.access().touch(5));
+        assert_eq!(item.access().heat(), HEAT_MAX);
+        assert!(item.access().win() && !item.access().win());
+        assert_eq!(item.access().marks(), STALE | FETCHED | WIN);
         assert!(item.set_exptime(0) && !item.set_exptime(1), "no room");
     }
 }

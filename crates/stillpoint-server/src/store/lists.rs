@@ -3,7 +3,7 @@
 //!
 //! What is written lies in fresh segments. When the oldest of them is evicted, the items that were
 //! asked for meanwhile are copied to a kept segment, the others go: so what is used once passes
-//! through an eighth of the memory. Of a kept segment those that were asked for are copied again,
+//! through a quarter of the memory. Of a kept segment those that were asked for are copied again,
 //! with less heat.
 //!
 //! A third one has the segments that are open. They give way when nothing else can: a tenant may
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use stillpoint_lru::{Hierarchy, Isolate, ListLru, Node, Scope, Shrink, Tenant};
 
 /// Fresh segments give way while they are more than this part of all.
-const FRESH_PART: usize = 8;
+const FRESH_PART: usize = 4;
 
 /// Segments that are looked at for one that can go: pins keep some.
 const LOOK: usize = 16;
@@ -216,7 +216,7 @@ impl Shrink for Evictor {
 
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
         let evict = || {
-            let done = self.0.evict_one(scope.tenant, scope.node);
+            let done = !pace::is_over() && self.0.evict_one(scope.tenant, scope.node);
             if done && pace::note_gone() {
                 // So that no thread that serves does it.
                 self.0.pool.release();

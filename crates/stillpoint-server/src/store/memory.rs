@@ -1,6 +1,6 @@
 //! Memory of segments and of the index: areas of one `stillpoint_vmap` arena, whose memory goes
 //! back to the system some megabytes at a time, in one call. Under Miri, which has no such address
-//! space, the allocator's.
+//! space, and in models, the allocator's.
 //!
 //! A mapping of its own for each segment would cost a system call to make and one to free, and the
 //! kernel allows some 65,000 of them: with segments of 4 KiB that is 256 MiB. An arena is one
@@ -83,7 +83,7 @@ impl Source {
     }
 }
 
-#[cfg(not(miri))]
+#[cfg(not(any(miri, stillpoint_loom)))]
 mod imp {
     use super::super::word::ADDRESS_END;
     use std::{io, ptr::NonNull};
@@ -170,7 +170,7 @@ mod imp {
     }
 }
 
-#[cfg(miri)]
+#[cfg(any(miri, stillpoint_loom))]
 mod imp {
     use std::{
         alloc::{Layout, alloc_zeroed, dealloc},
@@ -212,9 +212,12 @@ mod imp {
 
     impl Drop for Area {
         fn drop(&mut self) {
-            // SAFETY: from `alloc_zeroed` with that layout. Readers have left: `pool.rs` and
-            // `index` wait for them.
-            unsafe { dealloc(self.0.as_ptr(), self.1) };
+            // Models see who comes to what has been freed.
+            if cfg!(not(stillpoint_loom)) {
+                // SAFETY: from `alloc_zeroed` with that layout. Readers have left: `pool.rs` and
+                // `index` wait for them.
+                unsafe { dealloc(self.0.as_ptr(), self.1) };
+            }
         }
     }
 }

@@ -3,15 +3,17 @@
 //! | file | subject |
 //! |---|---|
 //! | `config`, `clock`, `error`, `requests` | what callers say and are told |
-//! | `layout`, `word`, `class` | an item in memory; what the index has for it; sizes of segments |
+//! | `layout`, `access`, `word`, `class` | an item in memory, the word of it that changes; what the index has for it; sizes of segments |
 //! | `memory`, `pool` | memory from the system; limbo, where freed segments wait for readers |
 //! | `index` | the hash table |
-//! | `segment`, `lists`, `evict` | segments, their order, what becomes of their items |
+//! | `segment`, `stage`, `lists`, `evict` | segments, where each is in its life, their order, what becomes of their items |
 //! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
 //! | `shared` | what tenants share, and what a tenant keeps |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
-//! | `fall`, `pace` | limits that fall; how the background thread takes its time for it |
+//! | `flush` | flushes that are due |
+//! | `ceiling`, `fall`, `pace` | limits that fall; how the background thread takes its time for it |
 //! | `maintenance`, `crawler`, `hook` | the background thread; the search for expired items; what is told of evictions |
+//! | `rcu` | sections and grace periods: the global domain's or, as `model_rcu`, a model's |
 //!
 //! Items lie in segments, one behind the other. A reader finds the item's address in the index, and
 //! reads it where it lies, in a read-side critical section of the global domain: no lock, no count.
@@ -28,47 +30,77 @@
 //! tenant is flushed: the latter in sections too, so its holder waits for no reader. User code runs
 //! in the section that an item was found in; while an eviction is told, `Space::keep` is held.
 
+mod access;
+mod ceiling;
 mod class;
 mod clock;
 mod config;
+#[cfg(not(stillpoint_loom))]
 mod crawler;
+#[cfg(not(stillpoint_loom))]
 mod digits;
+#[cfg(not(stillpoint_loom))]
 mod draft;
+#[cfg(not(stillpoint_loom))]
 mod error;
+#[cfg(not(stillpoint_loom))]
 mod evict;
+#[cfg(not(stillpoint_loom))]
 mod fall;
+mod flush;
 mod hook;
 mod index;
+#[cfg(not(stillpoint_loom))]
 mod item;
 mod layout;
+#[cfg(not(stillpoint_loom))]
 mod lists;
+#[cfg(not(stillpoint_loom))]
 mod maintenance;
 mod memory;
+#[cfg(not(stillpoint_loom))]
 mod pace;
+#[cfg_attr(stillpoint_loom, path = "model_pool.rs")]
 mod pool;
+#[cfg_attr(stillpoint_loom, path = "model_rcu.rs")]
+mod rcu;
+#[cfg(not(stillpoint_loom))]
 mod requests;
+#[cfg(not(stillpoint_loom))]
 mod segment;
+#[cfg(not(stillpoint_loom))]
 mod shared;
+#[cfg(not(stillpoint_loom))]
 mod space;
+mod stage;
+#[cfg(not(stillpoint_loom))]
 #[expect(clippy::module_inception, reason = "it is the type's name")]
 mod store;
+#[cfg(not(stillpoint_loom))]
 mod table;
+#[cfg(not(stillpoint_loom))]
 mod tenant;
 mod word;
+#[cfg(not(stillpoint_loom))]
 mod write;
 
 pub use clock::{Clock, ManualClock};
 pub use config::{Config, ITEM_MAX, KEY_MAX, Limits};
-pub use crawler::{Search, SearchStatistics};
-pub use draft::Draft;
-pub use error::{Outcome, Refused, TenantError};
 pub use hook::{Evicted, OnEvict};
-pub use item::{Item, Pin};
-pub use requests::{
-    Arithmetic, Condition, Cursor, Invalidate, Mode, Number, StoreStatistics, TenantStatistics,
+#[cfg(not(stillpoint_loom))]
+pub use {
+    crawler::{Search, SearchStatistics},
+    draft::Draft,
+    error::{Outcome, Refused, TenantError},
+    item::{Item, Pin},
+    requests::{
+        Arithmetic, Condition, Cursor, Invalidate, Mode, Number, StoreStatistics, TenantStatistics,
+    },
+    store::Store,
+    tenant::Tenant,
 };
-pub use store::Store;
-pub use tenant::Tenant;
 
-#[cfg(test)]
+#[cfg(all(test, stillpoint_loom))]
+mod loom_tests;
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests;

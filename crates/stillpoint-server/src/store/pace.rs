@@ -44,6 +44,13 @@ pub enum Falling {
 }
 
 impl Falling {
+    fn is_falling(&self) -> bool {
+        match self {
+            Self::Store(shared) => shared.ceiling.is_falling(),
+            Self::Tenant(owner) => owner.ceiling.is_falling(),
+        }
+    }
+
     /// Has what holds follow the usage down.
     pub fn follow(&self) {
         // A thread that is late leaves other threads no room to fill.
@@ -104,6 +111,15 @@ pub fn note_gone() -> bool {
         })
     });
     falling.inspect(Falling::follow).is_some()
+}
+
+/// Whether the calling thread evicts for a limit that falls no longer: all has gone that had to, or it
+/// was raised meanwhile.
+pub fn is_over() -> bool {
+    FALLING.with_borrow(|falling| {
+        let falling = falling.as_ref();
+        falling.is_some_and(|(falling, _)| !falling.is_falling())
+    })
 }
 
 impl Pace {

@@ -10,42 +10,26 @@
 //!   limbo     no item of it is in the index; readers may still be inside (`pool.rs`)
 //! ```
 //!
-//! `state` has this stage and the bytes of the items that are not dead, in one word: so of the
-//! thread that frees the last item and the thread that seals, exactly one sees a sealed segment
-//! without items, and takes it away.
-//!
-//! The other bytes up to the last item's end are dead. While the segment is not leaving, they are in
-//! the count of its key space: each step of `state` that changes them says by how much, so that the
-//! count is exact, whatever threads do at the same time.
-//!
 //! An item is published under the lock of its bucket, if the segment is not leaving by then. The
 //! thread that takes the items out takes the lock of each one's bucket, after it has marked the
 //! segment. If the publisher has the lock first, its item is found and taken out; if the other has
 //! it first, the publisher sees the mark, and writes the item elsewhere.
 
 use super::{
-    class::{Class, SEGMENT_HEADER},
-    layout::RawItem,
-    memory::Memory,
-    pool::Pool,
-    space::Space,
+    class::Class, layout::RawItem, memory::Memory, pool::Pool, space::Space, stage::Stage,
     word::Word,
 };
 use std::{
     fmt, mem, ptr,
     sync::{
         Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, Ordering},
     },
 };
 use stillpoint_lru::{Charge, Entry};
 
 /// What lists and pins refer to.
 pub type SegmentRef = Arc<Entry<Segment>>;
-
-const SEALED: u64 = 1 << 62;
-const LEAVING: u64 = 1 << 63;
-const LIVE: u64 = SEALED - 1;
 
 /// No item expires.
 const NEVER: u32 = u32::MAX;
@@ -59,9 +43,7 @@ pub struct Segment {
     space: Weak<Space>,
     pool: Arc<Pool>,
     charge: Mutex<Option<Charge>>,
-    state: AtomicU64,
-    /// Where the last item ends, in bytes from the base; set before it is sealed.
-    end: AtomicU32,
+    stage: Stage,
     /// No item expires before that second.
     expires: AtomicU32,
     pub pins: AtomicU32,
@@ -85,8 +67,7 @@ impl Segment {
             space,
             pool,
             charge: Mutex::new(Some(charge)),
-            state: AtomicU64::new(0),
-            end: AtomicU32::new(SEGMENT_HEADER as u32),
+            stage: Stage::new(),
             expires: AtomicU32::new(NEVER),
             pins: AtomicU32::new(0),
         }));
@@ -151,16 +132,14 @@ impl Segment {
     /// Counts an item that has been written. Under the lock of the stripe that the segment is open
     /// in, or by its only owner.
     pub fn add(&self, size: usize, end: usize, exptime: u32) {
-        self.state.fetch_add(size as u64, Ordering::Relaxed);
-        self.end.store(end as u32, Ordering::Relaxed);
+        self.stage.add(size, end);
         self.note_expiry(exptime);
     }
 
     /// Forgets an item that was written and not published. By its only owner.
     pub fn forget_written(&self, space: &Space) {
-        let state = self.state.load(Ordering::Relaxed);
-        space.stripe().note_dead(-self.dead_of(state));
-        self.end.store(SEGMENT_HEADER as u32, Ordering::Relaxed);
+        self.stage
+            .forget_written(|dead| space.stripe().note_dead(dead));
     }
 
     /// Notes that an item expires then.
@@ -185,115 +164,62 @@ impl Segment {
     /// caller's to take away: it is leaving now.
     #[must_use]
     pub fn remove(&self, size: usize, space: &Space) -> bool {
-        // Needs no partner: what is decided lies in the word alone.
-        let before = self.state.fetch_sub(size as u64, Ordering::Relaxed);
-        debug_assert!(before & LIVE >= size as u64, "more dies than was alive");
-        if before & LEAVING == 0 {
-            space.stripe().note_dead(size as i64);
-        }
-        before & !(LIVE) == SEALED && before & LIVE == size as u64 && self.leave_empty(space)
+        self.stage
+            .remove(size, |dead| space.stripe().note_dead(dead))
     }
 
     /// Nothing more is written into it. Returns true if it has no items, and is the caller's to
     /// take away: it is leaving now.
     #[must_use]
     pub fn seal(&self, space: &Space) -> bool {
-        // Release, pairs with `leave`: what the header and the items are is seen by the thread that
-        // takes them out.
-        let before = self.state.fetch_or(SEALED, Ordering::AcqRel);
-        debug_assert!(
-            before & (SEALED | LEAVING) == 0,
-            "sealed once, by its owner"
-        );
-        before & LIVE == 0 && self.leave_empty(space)
-    }
-
-    fn leave_empty(&self, space: &Space) -> bool {
-        // Acquire, pairs with `seal`.
-        let left = self.state.compare_exchange(
-            SEALED,
-            SEALED | LEAVING,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        if left.is_ok() {
-            space.stripe().note_dead(-self.dead_of(SEALED));
-        }
-        left.is_ok()
+        self.stage.seal(|dead| space.stripe().note_dead(dead))
     }
 
     /// Begins to take its items out, if it is sealed and no other thread does so.
     #[must_use]
     pub fn leave(&self) -> bool {
-        let claim = |state: u64| (state & !LIVE == SEALED).then_some(state | LEAVING);
-        // Acquire, pairs with `seal`. The mark itself is ordered by the locks of buckets.
-        let claimed = self
-            .state
-            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, claim);
-        let Ok(before) = claimed else {
-            return false;
-        };
-        self.uncount_dead(before);
-        true
+        self.stage.leave(|dead| self.note_dead(dead))
     }
 
     /// Ends that without having taken all out. Returns as [`Segment::remove`].
     #[must_use]
     pub fn stay(&self, space: &Space) -> bool {
-        // Release, pairs with `leave`: what was done to the items so far is seen by the next thread.
-        let before = self.state.fetch_and(!LEAVING, Ordering::AcqRel);
-        space.stripe().note_dead(self.dead_of(before));
-        before & LIVE == 0 && self.leave_empty(space)
+        self.stage.stay(|dead| space.stripe().note_dead(dead))
     }
 
-    /// The dead bytes that were in its key space's count are there no longer.
-    fn uncount_dead(&self, state: u64) {
-        let dead = self.dead_of(state);
+    fn note_dead(&self, dead: i64) {
         if dead != 0
             && let Some(space) = self.space()
         {
-            space.stripe().note_dead(-dead);
+            space.stripe().note_dead(dead);
         }
     }
 
     /// Whether an item may be published in it. Under the lock of the item's bucket.
     pub fn is_usable(&self) -> bool {
-        self.state.load(Ordering::Relaxed) & LEAVING == 0
+        self.stage.is_usable()
     }
 
     /// The bytes of items that are not dead.
     pub fn live(&self) -> u64 {
-        self.state.load(Ordering::Relaxed) & LIVE
-    }
-
-    /// Bytes of items that were dead in that state.
-    fn dead_of(&self, state: u64) -> i64 {
-        let end = i64::from(self.end.load(Ordering::Relaxed));
-        end - SEGMENT_HEADER as i64 - (state & LIVE) as i64
+        self.stage.live()
     }
 
     /// What of it is in its key space's count of dead bytes.
     #[cfg(test)]
     pub fn counted_dead(&self) -> i64 {
-        let state = self.state.load(Ordering::Relaxed);
-        if state & LEAVING == 0 {
-            self.dead_of(state)
-        } else {
-            0
-        }
+        self.stage.counted_dead()
     }
 
     /// Whether it is on a list, or about to leave it.
     pub fn is_sealed(&self) -> bool {
-        // Acquire, pairs with `seal`: the items are seen.
-        self.state.load(Ordering::Acquire) & SEALED != 0
+        self.stage.is_sealed()
     }
 
     /// The item at that offset, dead or not, and the offset of the next one; `None` behind the last
     /// one. The segment is sealed, and the caller has seen that. Begins at [`SEGMENT_HEADER`].
     pub fn item_at(&self, at: usize) -> Option<(RawItem, usize)> {
-        let end = self.end.load(Ordering::Relaxed) as usize;
-        if at >= end {
+        if at >= self.stage.end() {
             return None;
         }
         // SAFETY: sealed, so the items up to `end` have been written, one behind the other; they
@@ -315,10 +241,7 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         // One that no list has had: what was written into it was not published in the end.
-        let state = *self.state.get_mut();
-        if state & LEAVING == 0 {
-            self.uncount_dead(state);
-        }
+        self.note_dead(-self.stage.counted_dead());
         // Its last reference: it was never published in, or limbo has waited for readers, and pins
         // have gone.
         if let Some(memory) = mem::take(&mut self.memory) {
@@ -329,12 +252,10 @@ impl Drop for Segment {
 
 impl fmt::Debug for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.load(Ordering::Relaxed);
         f.debug_struct("Segment")
             .field("bytes", &self.bytes())
-            .field("live", &(state & LIVE))
-            .field("sealed", &(state & SEALED != 0))
-            .field("leaving", &(state & LEAVING != 0))
+            .field("live", &self.live())
+            .field("stage", &format_args!("{}", self.stage))
             .finish_non_exhaustive()
     }
 }

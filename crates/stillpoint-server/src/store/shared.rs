@@ -1,10 +1,11 @@
 //! What all tenants of a store share, and what a tenant keeps across flushes.
 
 use super::{
+    ceiling::{Ceiling, with_headroom},
     config::{Config, Limits},
     crawler::Crawler,
     error::Refused,
-    fall::{Ceiling, with_headroom},
+    flush::Flush,
     lists::Lists,
     maintenance::Signal,
     pool::Pool,
@@ -17,7 +18,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 use stillpoint::{Guard, Rcu, internal::can_wait, read_lock};
@@ -190,8 +191,8 @@ impl Owner {
 
     /// It stores nothing any more.
     pub fn delete(&self) {
-        // Release, pairs with `new_segment`: a thread that stores in the new key space sees it.
-        self.deleted.store(true, Ordering::Release);
+        // A thread that comes to the new key space, which is published behind this, sees it.
+        self.deleted.store(true, Ordering::Relaxed);
         // A store that is under way takes one far above those of the next tenant of that name.
         let last = self.cas.fetch_add(CAS_GAP, Ordering::Relaxed);
         self.shared.last_cas.fetch_max(last, Ordering::Relaxed);
@@ -352,10 +353,7 @@ impl Owner {
 pub struct TenantState {
     pub owner: Arc<Owner>,
     pub space: Rcu<Arc<Space>>,
-    /// When the key space is to be flushed; 0: not.
-    flush_at: AtomicU32,
-    /// Held while it is flushed.
-    flushing: Mutex<()>,
+    flush: Flush,
     /// The key space that was flushed last, until its memory is freed.
     last: Mutex<Option<Arc<Space>>>,
     /// Whether there is one.
@@ -371,8 +369,7 @@ impl TenantState {
         Arc::new(Self {
             owner,
             space,
-            flush_at: AtomicU32::new(0),
-            flushing: Mutex::default(),
+            flush: Flush::new(),
             last: Mutex::default(),
             has_last: AtomicBool::new(false),
             is_queued: AtomicBool::new(false),
@@ -381,14 +378,12 @@ impl TenantState {
 
     /// Has it flushed in that second.
     pub fn flush_later(&self, at: u32) {
-        self.flush_at.store(at, Ordering::Relaxed);
+        self.flush.later(at);
     }
 
     /// Flushes it at once, instead of later.
     pub fn flush(&self) {
-        let _flushing = lock(&self.flushing);
-        self.flush_at.store(0, Ordering::Relaxed);
-        self.begin_space();
+        self.flush.at_once(|| self.begin_space());
     }
 
     /// Has the background thread free what was flushed. Returns whether it will.
@@ -401,8 +396,7 @@ impl TenantState {
     fn begin_space(&self) {
         let new = Space::new(Arc::clone(&self.owner));
         let old = self.space.swap(new);
-        // Release, pairs with `is_flushed`.
-        old.flushed.store(true, Ordering::Release);
+        old.flushed.set();
         let (counts, events) = (old.counts(), &self.owner.events);
         events.stored.fetch_add(counts.stored, Ordering::Relaxed);
         events.flushed.fetch_add(counts.items, Ordering::Relaxed);
@@ -449,24 +443,6 @@ impl TenantState {
     /// Flushes if it is time to.
     #[inline]
     pub fn flush_if_due(&self, now: u32) {
-        // Acquire, pairs with `flush_due`: after a flush the new key space is seen.
-        let at = self.flush_at.load(Ordering::Acquire);
-        if at != 0 && at <= now {
-            self.flush_due(at);
-        }
-    }
-
-    #[cold]
-    fn flush_due(&self, at: u32) {
-        // One thread does it; the others wait, so that none finds what was there before.
-        let _flushing = lock(&self.flushing);
-        if self.flush_at.load(Ordering::Relaxed) != at {
-            return;
-        }
-        self.begin_space();
-        // Release, pairs with `flush_if_due`. It fails if a flush for later was asked for meanwhile.
-        let _ = self
-            .flush_at
-            .compare_exchange(at, 0, Ordering::Release, Ordering::Relaxed);
+        self.flush.if_due(now, || self.begin_space());
     }
 }

@@ -5,6 +5,7 @@ use super::{
     class::{Class, SEGMENT_HEADER},
     error::Refused,
     evict::is_pinned,
+    flush::Flushed,
     index::Index,
     layout::{RawItem, Shape},
     segment::{Segment, SegmentRef},
@@ -41,8 +42,7 @@ pub struct Space {
     pub keep: Mutex<Option<Open>>,
     /// How many segments in a row have given next to nothing.
     pub stubborn: AtomicUsize,
-    /// Whether it is a tenant's no longer: no reader that begins now comes to it.
-    pub flushed: AtomicBool,
+    pub flushed: Flushed,
     /// Whether segments of it are freed though its index, which was flushed, has their items.
     /// Relaxed, needs no partner: what is freed after it is set waits, in limbo, for the sections of
     /// readers that have seen it unset.
@@ -210,7 +210,7 @@ impl Space {
             rest: OnceLock::new(),
             keep: Mutex::default(),
             stubborn: AtomicUsize::new(0),
-            flushed: AtomicBool::new(false),
+            flushed: Flushed::new(),
             is_leaving: AtomicBool::new(false),
         })
     }
@@ -301,8 +301,8 @@ impl Space {
     /// A segment that is open: for an item of that size, if it is of its own.
     pub fn new_segment(self: &Arc<Self>, class: Class, size: usize) -> Result<SegmentRef, Refused> {
         let (owner, pool) = (&self.owner, &self.owner.shared.pool);
-        // Acquire, pairs with `delete_tenant`: the space that we have is the last one, then.
-        if owner.deleted.load(Ordering::Acquire) {
+        // In the last key space it is seen: it was set before that was published.
+        if owner.deleted.load(Ordering::Relaxed) {
             return Err(Refused::Deleted);
         }
         pool.wait_if_full();

@@ -1,6 +1,7 @@
 //! A tenant, as programs use it: reading and changing items.
 
 use super::{
+    access::{FETCHED, STALE, WIN},
     config::{KEY_MAX, Limits},
     digits::{self, Digits},
     draft::Draft,
@@ -8,7 +9,7 @@ use super::{
     fall::{self, Limit},
     index::Locked,
     item::Item,
-    layout::{FETCHED, RawItem, STALE, Shape, WIN},
+    layout::{RawItem, Shape},
     requests::{Arithmetic, Condition, Cursor, Invalidate, Mode, Number, TenantStatistics},
     segment::Segment,
     shared::{Owner, TenantState},
@@ -151,7 +152,7 @@ impl Tenant {
         }
         let item = Item::new(found, hash, now, space, &section);
         if mark {
-            found.item.touch(now);
+            found.item.access().touch(now);
         }
         Some(f(&item))
     }
@@ -198,7 +199,7 @@ impl Tenant {
                     flags: item.flags(),
                     exptime,
                     cas: item.cas(),
-                    marks: item.marks(),
+                    marks: item.access().marks(),
                     all: false,
                 },
                 value: Value::Parts([item.value(), &[]]),
@@ -316,7 +317,7 @@ impl Tenant {
                 }
                 if stale {
                     shape.exptime = old.exptime();
-                    shape.marks |= STALE | (old.marks() & WIN);
+                    shape.marks |= STALE | (old.access().marks() & WIN);
                 }
             }
             Ok(Plan {
@@ -358,7 +359,7 @@ impl Tenant {
                         false => before.wrapping_add(what.delta),
                     };
                     exptime = what.exptime.unwrap_or_else(|| old.exptime());
-                    (flags, marks, len) = (old.flags(), old.marks(), old.value_len());
+                    (flags, marks, len) = (old.flags(), old.access().marks(), old.value_len());
                 }
             }
             let digits = Digits::new(number, len);
@@ -398,8 +399,8 @@ impl Tenant {
             }
             let value = if what.clear { &[][..] } else { old.value() };
             let marks = match what.stale {
-                true => old.marks() & FETCHED | STALE,
-                false => old.marks(),
+                true => old.access().marks() & FETCHED | STALE,
+                false => old.access().marks(),
             };
             let new_cas = what.condition.new_cas;
             Ok(Plan {

@@ -7,11 +7,12 @@
 //! item, one always succeeds.
 
 use super::{
+    access::WIN,
     class::Class,
     digits::Digits,
     error::{Outcome, Refused},
     index::Locked,
-    layout::{RawItem, Shape, WIN},
+    layout::{RawItem, Shape},
     segment::Segment,
     shared::{Owner, Shared, TenantState},
     space::{Open, Space, Written},
@@ -52,7 +53,7 @@ impl Seen {
         Self {
             word: found.word,
             exptime: found.item.exptime(),
-            win: found.item.marks() & WIN,
+            win: found.item.access().marks() & WIN,
         }
     }
 }

@@ -14,17 +14,24 @@
 //! word from slot to slot: so a reader finds an item that is there throughout. The last lines are
 //! unlinked once they are empty, and freed after a grace period.
 
-use super::super::word::{Word, tag};
+use super::super::{
+    rcu::{Watch, global},
+    word::{Word, tag},
+};
+#[cfg(not(stillpoint_loom))]
 use std::{
     alloc::{Layout, alloc_zeroed},
-    hint, mem,
-    ptr::{self, NonNull},
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
+    mem, thread,
 };
-use stillpoint::global;
+use std::{
+    hint,
+    ptr::{self, NonNull},
+};
+#[cfg(stillpoint_loom)]
+use stillpoint_platform::model::thread;
+use stillpoint_platform::sync::{AtomicU64, Ordering};
 
-const SLOTS: usize = 7;
+const SLOTS: usize = if cfg!(stillpoint_loom) { 2 } else { 7 };
 
 const LOCKED: u64 = 1;
 const NEXT: u64 = ((1 << 48) - 1) & !63;
@@ -32,7 +39,7 @@ const DEPTH_SHIFT: u32 = 48;
 
 /// How often a thread looks at a lock before it lets another run: longer than any holder needs
 /// that is running.
-const SPINS: u32 = 256;
+const SPINS: u32 = if cfg!(stillpoint_loom) { 1 } else { 256 };
 
 /// A line.
 #[derive(Debug, Default)]
@@ -40,8 +47,10 @@ const SPINS: u32 = 256;
 pub struct Bucket {
     head: AtomicU64,
     slots: [AtomicU64; SLOTS],
+    watch: Watch,
 }
 
+#[cfg(not(stillpoint_loom))]
 const _: () = assert!(mem::size_of::<Bucket>() == 64);
 
 /// There is no memory for another line.
@@ -60,6 +69,23 @@ impl Bucket {
     pub fn init(&self, depth: u32, locked: bool) {
         let head = u64::from(depth) << DEPTH_SHIFT | u64::from(locked);
         self.head.store(head, Ordering::Relaxed);
+    }
+
+    /// A line with empty slots; null without memory.
+    fn allocate() -> *mut Self {
+        #[cfg(stillpoint_loom)]
+        return Box::into_raw(Box::default());
+        #[cfg(not(stillpoint_loom))]
+        // SAFETY: the layout is not empty. Zeros are such a line.
+        unsafe {
+            alloc_zeroed(Layout::new::<Self>()).cast()
+        }
+    }
+
+    /// Models find readers that come here later than this.
+    #[cfg(stillpoint_loom)]
+    pub fn note_free(&self) {
+        self.watch.note_free();
     }
 
     fn next(head: u64) -> *mut Bucket {
@@ -81,7 +107,10 @@ impl Bucket {
 
     /// The slots of all lines. In a section, or with the lock.
     pub fn slots(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.lines().flat_map(|line| &line.slots)
+        self.lines().flat_map(|line| {
+            line.watch.note_read();
+            &line.slots
+        })
     }
 
     /// Asks `probe` about each word of that tag, until it has an answer. In a section.
@@ -90,6 +119,7 @@ impl Bucket {
         let tag = tag(hash);
         let mut line = self;
         loop {
+            line.watch.note_read();
             for slot in &line.slots {
                 // Acquire, pairs with `put`: the item has been written. And with `clear`: of a slot
                 // that a split has emptied, the depth has been stored.
@@ -217,9 +247,8 @@ impl<'a> Locked<'a> {
             }
             (own, last) = (false, line);
         }
-        // SAFETY: the layout is not empty.
-        let line = unsafe { alloc_zeroed(Layout::new::<Bucket>()) }.cast::<Bucket>();
-        // SAFETY: zeros are a line with empty slots.
+        let line = Bucket::allocate();
+        // SAFETY: just made, and this thread's.
         let made = unsafe { line.as_ref() }.ok_or(NoMemory)?;
         made.slots[0].store(word.bits(), Ordering::Relaxed);
         let head = last.head.load(Ordering::Relaxed);
@@ -279,10 +308,10 @@ impl Drop for Locked<'_> {
 
 /// Frees the lines behind a bucket that no thread uses any more.
 pub fn free_lines(bucket: &mut Bucket) {
-    let mut next = Bucket::next(mem::take(bucket.head.get_mut()));
+    let mut next = Bucket::next(bucket.head.load(Ordering::Relaxed));
     while !next.is_null() {
         // SAFETY: made by `insert` with that layout, and reached from here alone.
-        let mut line = unsafe { Box::from_raw(next) };
-        next = Bucket::next(*line.head.get_mut());
+        let line = unsafe { Box::from_raw(next) };
+        next = Bucket::next(line.head.load(Ordering::Relaxed));
     }
 }

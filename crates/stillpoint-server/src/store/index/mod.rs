@@ -24,29 +24,26 @@
 
 mod bucket;
 mod resize;
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
+#[cfg(stillpoint_loom)]
+pub use bucket::Bucket as Line;
 pub use bucket::{Locked, NoMemory};
+#[cfg(not(stillpoint_loom))]
 pub use resize::JOINS;
 
-use super::{pool::Pool, word::Word};
+use super::{pool::Pool, rcu::Guard, word::Word};
 use bucket::{Bucket, free_lines};
 use resize::Resize;
-use std::{
-    ptr,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
-    },
-};
-use stillpoint::Guard;
+use std::{array, ptr, sync::Arc};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Mutex, Ordering};
 
 /// Buckets of a new index: part of it.
-const FIRST: usize = 4;
+const FIRST: usize = if cfg!(stillpoint_loom) { 1 } else { 4 };
 const FIRST_LEVEL: u32 = FIRST.ilog2();
 
-const PARTS: usize = 40;
+const PARTS: usize = if cfg!(stillpoint_loom) { 4 } else { 40 };
 
 /// A table from hashes to words.
 #[derive(Debug)]
@@ -99,12 +96,12 @@ fn number(hash: u64, buckets: u64) -> u64 {
 impl Index {
     pub fn new(pool: Arc<Pool>) -> Self {
         Self {
-            first: [const { FIRST_LEVEL }; FIRST].map(Bucket::with_depth),
-            parts: [const { AtomicPtr::new(ptr::null_mut()) }; PARTS],
+            first: array::from_fn(|_| Bucket::with_depth(FIRST_LEVEL)),
+            parts: array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
             buckets: AtomicU64::new(FIRST as u64),
             lines: AtomicU64::new(0),
             used: AtomicU64::new(FIRST as u64),
-            resize: Mutex::default(),
+            resize: Mutex::new(Resize::default()),
             pool,
         }
     }
@@ -115,9 +112,8 @@ impl Index {
             return &self.first[number as usize];
         }
         let part = number.ilog2();
-        // Acquire, pairs with `make_part`; a caller that has the number from a depth or from
-        // `buckets` sees the part anyway.
-        let start = self.parts[part as usize].load(Ordering::Acquire);
+        // The number is from `buckets` or from a depth, which were stored behind it.
+        let start = self.parts[part as usize].load(Ordering::Relaxed);
         // SAFETY: numbers that are in use have a part, of 2^part lines, which stays until readers
         // that may have come to it have left.
         unsafe { &*start.add((number - (1 << part)) as usize) }
@@ -215,9 +211,10 @@ impl Index {
 impl Drop for Index {
     fn drop(&mut self) {
         self.first.iter_mut().for_each(free_lines);
-        for number in FIRST as u64..*self.buckets.get_mut() {
+        // By loads: loom has no `get_mut`, and no other thread is left.
+        for number in FIRST as u64..self.buckets.load(Ordering::Relaxed) {
             let part = number.ilog2();
-            let start = *self.parts[part as usize].get_mut();
+            let start = self.parts[part as usize].load(Ordering::Relaxed);
             // SAFETY: as in `bucket`; no other thread has a reference to the index.
             free_lines(unsafe { &mut *start.add((number - (1 << part)) as usize) });
         }

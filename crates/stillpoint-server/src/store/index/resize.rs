@@ -1,18 +1,17 @@
 //! Growth and shrinking of the table: a bucket at a time, and the memory behind the last one.
 
 use super::{
-    super::{class::PAGE, memory::Memory, word::Word},
+    super::{
+        class::PAGE,
+        memory::Memory,
+        rcu::{Cookie, Guard, global},
+        word::Word,
+    },
     FIRST, FIRST_LEVEL, Index, NoMemory,
     bucket::Bucket,
 };
-use std::{
-    mem, ptr,
-    sync::{
-        MutexGuard,
-        atomic::{AtomicU64, Ordering},
-    },
-};
-use stillpoint::{Cookie, Guard, global};
+use std::{mem, ptr};
+use stillpoint_platform::sync::{AtomicU64, MutexGuard, Ordering};
 
 /// Items for each bucket, on average, before it grows: with seven slots a quarter of the buckets
 /// have a second line.
@@ -22,10 +21,10 @@ pub(super) const LOAD: u64 = 6;
 const LEAST_LOAD: u64 = 4;
 
 /// How many buckets one call splits, at most.
-const SPLITS: u64 = 4;
+const SPLITS: u64 = if cfg!(stillpoint_loom) { 1 } else { 4 };
 
 /// Buckets that are joined in one section.
-pub const JOINS: usize = 64;
+pub const JOINS: usize = if cfg!(stillpoint_loom) { 1 } else { 64 };
 
 const LINE: u64 = mem::size_of::<Bucket>() as u64;
 
@@ -247,6 +246,8 @@ impl Index {
                 break;
             }
             // Its last reader has left, and none comes.
+            #[cfg(stillpoint_loom)]
+            (begin..used).for_each(|number| self.bucket(number).note_free());
             self.parts[part as usize].store(ptr::null_mut(), Ordering::Relaxed);
             if part >= FIRST_OWN || part == FIRST_LEVEL {
                 drop(resize.memory.pop());
@@ -265,6 +266,8 @@ impl Index {
             return used;
         };
         let begin = 1 << part;
+        #[cfg(stillpoint_loom)]
+        (buckets..used).for_each(|number| self.bucket(number).note_free());
         let [from, to] = [buckets, used].map(|end| pages_of(end) - pages_of(begin));
         // SAFETY: pages of its own, in which no bucket is in use and no reader is any more.
         match unsafe { part_memory.discard(from as usize, to as usize) } {
@@ -298,8 +301,13 @@ impl Index {
                 }
             }
         };
-        // Release, pairs with `bucket`: it reads zero.
-        slot.store(start.cast(), Ordering::Release);
+        #[cfg(stillpoint_loom)]
+        for number in 0..1 << part {
+            // SAFETY: its memory has that many. The model's words are not zeros.
+            unsafe { start.cast::<Bucket>().add(number).write(Bucket::default()) };
+        }
+        // It is known once `split` has stored the number of buckets.
+        slot.store(start.cast(), Ordering::Relaxed);
         Ok(())
     }
 }

@@ -266,7 +266,7 @@ fn a_walk_leaves_out_what_a_split_has_copied() {
     }
     // As `split` does it, but for the slots that it empties.
     index
-        .make_part(3, &mut index.resize.lock().unwrap().memory)
+        .make_part(3, &mut index.resize.try_lock().unwrap().memory)
         .unwrap();
     for number in 0..=1u64 {
         let mut old = index.bucket(number).lock(&index.lines);

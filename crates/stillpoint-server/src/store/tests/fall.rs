@@ -1,11 +1,11 @@
 //! Limits that fall: what goes for it, what does not, and on which thread.
 
 use super::*;
-use crate::store::{Limits, OnEvict, StoreStatistics, fall::Ceiling};
+use crate::store::{Limits, OnEvict, StoreStatistics, ceiling::Ceiling};
 use std::{
     sync::{
         Barrier, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     thread,
@@ -182,6 +182,40 @@ fn what_holds_is_between_the_usage_and_what_was_asked_for() {
         assert_eq!(ceiling.follow(usage, false, &config), holds);
         assert_eq!(ceiling.is_falling(), holds > asked);
     }
+}
+
+/// A limit that is raised in the middle of its fall: what is under way ends with the segment that it
+/// is at.
+#[test]
+fn a_fall_ends_where_the_limit_is_raised() {
+    // What is told of evictions sees the store once it is filled.
+    let raised: Arc<Mutex<Option<Store>>> = Arc::default();
+    let evicted = Arc::new(AtomicU64::new(0));
+    let (store_of_hook, count) = (Arc::clone(&raised), Arc::clone(&evicted));
+    let hook = OnEvict::new(move |evicted| {
+        if let Some(store) = &*store_of_hook.lock().unwrap() {
+            store.set_limit(LIMIT);
+            count.fetch_add(evicted.key.len() as u64, Ordering::Relaxed);
+        }
+    });
+    let config = Config {
+        limit: LIMIT,
+        clock: Clock::Manual(ManualClock::new()),
+        on_evict: Some(hook),
+        ..Config::default()
+    };
+    let store = Store::new(config).unwrap();
+    let tenant = store.tenant("").unwrap();
+    fill(&tenant);
+    let before = store.statistics();
+    *raised.lock().unwrap() = Some(store.clone());
+    store.set_limit(LIMIT / 8);
+    raised.lock().unwrap().take();
+    assert_eq!(store.limit(), LIMIT);
+    let gone = before.all.items - store.statistics().all.items;
+    // A segment's items, of which one is never more than that part of all that a tenant uses.
+    assert!(evicted.load(Ordering::Relaxed) > 0 && gone > 0);
+    assert!(gone <= before.all.items / 32, "{gone} of {before:?}");
 }
 
 /// Limits of several tenants and of the store, that are changed again while they fall, and a tenant

@@ -296,7 +296,7 @@ fn what_changes_in_place_is_not_lost_to_a_copy() {
                 flags: 0,
                 exptime: old.exptime(),
                 cas: owner.next_cas(),
-                marks: old.marks(),
+                marks: old.access().marks(),
                 all: false,
             };
             times += 1;

@@ -1,0 +1,102 @@
+//! The word of an item that changes: when it was used last, how often (its heat), its marks. The upper
+//! bits, which options the item has, never change.
+//!
+//! Readers write it without a lock, and may lose each other's heat. The win mark is set under the
+//! lock of the item's bucket, under which the item is copied, too: so no copy loses it.
+
+use stillpoint_platform::sync::{AtomicU32, Ordering};
+
+const TIME: u32 = (1 << 24) - 1;
+const HEAT_SHIFT: u32 = 24;
+const HEAT: u32 = 3 << HEAT_SHIFT;
+/// It has been found.
+pub const FETCHED: u32 = 1 << 26;
+/// A client has been told to make the value again.
+pub const WIN: u32 = 1 << 27;
+/// The value is marked as stale.
+pub const STALE: u32 = 1 << 28;
+
+/// Its heat, where that cannot rise.
+pub const HEAT_MAX: u32 = 3;
+
+/// The word.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Access(AtomicU32);
+
+impl Access {
+    /// The bits of an item that is written in that second, with these marks and options.
+    pub fn first_bits(now: u32, rest: u32) -> u32 {
+        (now & TIME) | rest
+    }
+
+    /// One that has these bits.
+    #[cfg(stillpoint_loom)]
+    pub fn new(bits: u32) -> Self {
+        Self(AtomicU32::new(bits))
+    }
+
+    /// For a copy, before it is published.
+    #[cfg(stillpoint_loom)]
+    pub fn set_bits(&self, bits: u32) {
+        self.0.store(bits, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub fn bits(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// [`WIN`], [`STALE`], [`FETCHED`].
+    #[inline]
+    pub fn marks(&self) -> u32 {
+        self.bits() & (WIN | STALE | FETCHED)
+    }
+
+    /// Sets the win mark, under the lock of the bucket. Returns whether it was not set before.
+    pub fn win(&self) -> bool {
+        self.0.fetch_or(WIN, Ordering::Relaxed) & WIN == 0
+    }
+
+    /// The second of the last access, as of `now`.
+    pub fn last_access(&self, now: u32) -> u32 {
+        now - (now.wrapping_sub(self.bits()) & TIME).min(now)
+    }
+
+    pub fn heat(&self) -> u32 {
+        (self.bits() & HEAT) >> HEAT_SHIFT
+    }
+
+    /// Takes some heat away.
+    pub fn cool(&self) {
+        let cooler = |bits: u32| (bits & HEAT != 0).then(|| bits - (1 << HEAT_SHIFT));
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, cooler);
+    }
+
+    /// Notes an access. Writes only what changes: nothing for an item that is hot and was accessed
+    /// in this second.
+    #[inline]
+    pub fn touch(&self, now: u32) {
+        let bits = self.bits();
+        let heat = if bits & HEAT == HEAT {
+            0
+        } else {
+            1 << HEAT_SHIFT
+        };
+        let new = ((bits & !TIME) + heat) | FETCHED | (now & TIME);
+        if new != bits {
+            // One that fails has lost against another access.
+            let _ = self
+                .0
+                .compare_exchange(bits, new, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// The bits of a copy with so much less heat.
+    pub fn cooler_bits(bits: u32, cooler: u32) -> u32 {
+        let heat = ((bits & HEAT) >> HEAT_SHIFT).saturating_sub(cooler);
+        (bits & !HEAT) | heat << HEAT_SHIFT
+    }
+}

@@ -1,0 +1,70 @@
+//! A limit that may be falling: what was asked for, and what holds meanwhile. `fall.rs` says how the
+//! one becomes the other.
+
+use super::config::Config;
+use stillpoint_platform::sync::{AtomicU64, Ordering};
+
+/// Part of the limit that is kept free in the background, so that a write finds room.
+const HEADROOM: u64 = 64;
+
+pub fn with_headroom(max: u64) -> u64 {
+    max - max / HEADROOM
+}
+
+/// The most that a store or a tenant may have.
+#[derive(Debug)]
+pub struct Ceiling {
+    asked: AtomicU64,
+    holds: AtomicU64,
+}
+
+impl Ceiling {
+    pub fn none() -> Self {
+        Self {
+            asked: AtomicU64::new(u64::MAX),
+            holds: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// As it was set.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// What holds now: more, while it falls.
+    pub fn holds(&self) -> u64 {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    pub fn is_falling(&self) -> bool {
+        self.holds() > self.asked()
+    }
+
+    /// Sets it, as far as nothing has to go. By one thread at a time, as [`Ceiling::follow`].
+    pub fn ask(&self, bytes: u64) {
+        self.asked.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What the usage has to come down to.
+    pub fn goal(&self, config: &Config) -> u64 {
+        match config.evicts_ahead() {
+            true => with_headroom(self.asked()),
+            false => self.asked(),
+        }
+    }
+
+    /// Has what holds follow the usage down, with room for what other threads store meanwhile if
+    /// `room`. Returns it.
+    pub fn follow(&self, usage: u64, room: bool, config: &Config) -> u64 {
+        let asked = self.asked();
+        // Without eviction, stores are refused until enough has been deleted.
+        let falls = config.evict && usage > self.goal(config);
+        let room = if room { usage / (HEADROOM - 1) } else { 0 };
+        let holds = match falls {
+            true => asked.max(self.holds().min(usage + room)),
+            false => asked,
+        };
+        self.holds.store(holds, Ordering::Relaxed);
+        holds
+    }
+}

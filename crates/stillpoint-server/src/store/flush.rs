@@ -1,0 +1,81 @@
+//! Flushes: one that is due begins another key space, once; and how a key space that has gone is
+//! known.
+
+use stillpoint_platform::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock};
+
+/// When a tenant's key space is to be flushed.
+#[derive(Debug)]
+pub struct Flush {
+    /// The second; 0: not.
+    at: AtomicU32,
+    /// Held while it is flushed, and while `at` is changed.
+    flushing: Mutex<()>,
+}
+
+impl Flush {
+    pub fn new() -> Self {
+        Self {
+            at: AtomicU32::new(0),
+            flushing: Mutex::new(()),
+        }
+    }
+
+    /// Has it flushed in that second.
+    pub fn later(&self, at: u32) {
+        let _flushing = lock(&self.flushing);
+        self.at.store(at, Ordering::Relaxed);
+    }
+
+    /// Flushes it by `begin`, which begins another key space, instead of later.
+    pub fn at_once(&self, begin: impl FnOnce()) {
+        self.run(begin, &lock(&self.flushing));
+    }
+
+    /// Flushes it by `begin` if it is time to.
+    #[inline]
+    pub fn if_due(&self, now: u32, begin: impl FnOnce()) {
+        // Acquire, pairs with `run`: after a flush the new key space is seen.
+        let at = self.at.load(Ordering::Acquire);
+        if at != 0 && at <= now {
+            self.due(at, begin);
+        }
+    }
+
+    #[cold]
+    fn due(&self, at: u32, begin: impl FnOnce()) {
+        // One thread does it; the others wait, so that none finds what was there before.
+        let flushing = lock(&self.flushing);
+        if self.at.load(Ordering::Relaxed) == at {
+            self.run(begin, &flushing);
+        }
+    }
+
+    fn run(&self, begin: impl FnOnce(), _flushing: &MutexGuard<'_, ()>) {
+        begin();
+        // Release, pairs with `if_due`. Behind it: a thread for which it was due either waits, or
+        // sees the new key space.
+        self.at.store(0, Ordering::Release);
+    }
+}
+
+/// Whether a key space is a tenant's no longer: no reader that begins now comes to it.
+#[derive(Debug)]
+pub struct Flushed(AtomicBool);
+
+impl Flushed {
+    pub fn new() -> Self {
+        Self(AtomicBool::new(false))
+    }
+
+    /// Behind the exchange of the key spaces.
+    pub fn set(&self) {
+        // Release, pairs with `is_set`: the new key space was published before.
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub fn is_set(&self) -> bool {
+        // Acquire, pairs with `set`: what is retired now waits for readers of the old index, and
+        // those that begin then come to the new one.
+        self.0.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,308 @@
+//! The index: found throughout, whatever happens to buckets and lines.
+
+use super::{
+    be, model, model_of, spawn,
+    world::{World, hash},
+};
+use crate::store::{
+    rcu::{read_lock, without_waiting},
+    word::Word,
+};
+use stillpoint_platform::sync::Arc;
+
+impl World {
+    /// Of one segment, all items of which are in the index; values are numbers from 1 on.
+    fn full(hashes: &[u64]) -> Self {
+        be(0);
+        let numbered = hashes.iter().zip(1..);
+        let items: Vec<_> = numbered.map(|(&hash, value)| (hash, 0, value)).collect();
+        let world = Self::new(1, &items);
+        (0..hashes.len()).for_each(|item| world.insert(item));
+        world
+    }
+
+    fn hash_of(&self) -> impl Fn(Word) -> u64 {
+        |word| self.at(word).hash
+    }
+
+    /// Splits one bucket, if readers of a join have left.
+    fn grow(&self) {
+        self.index.grow(u64::MAX, &read_lock(), self.hash_of());
+    }
+
+    /// Joins one, if readers of a split have left.
+    fn shrink(&self) {
+        self.index.shrink(1, &read_lock(), self.hash_of());
+    }
+
+    fn walked(&self) -> Vec<u64> {
+        let (mut cursor, mut words, mut all) = (0, Vec::new(), Vec::new());
+        loop {
+            let section = read_lock();
+            let more = self
+                .index
+                .walk(&mut cursor, &mut words, &section, self.hash_of());
+            all.extend(words.iter().map(|&(_, hash)| hash));
+            if !more {
+                all.sort_unstable();
+                return all;
+            }
+        }
+    }
+}
+
+/// Bucket 0 of two, bucket 1 of two.
+const LOW: u64 = 0;
+const HIGH: u64 = 1;
+
+#[test]
+fn loom_a_reader_and_an_insert() {
+    model(|| {
+        be(0);
+        let world = Arc::new(World::new(1, &[(hash(LOW, 1), 0, 1)]));
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(hash(LOW, 1)));
+        world.write(0, 7);
+        world.insert(0);
+        assert!(matches!(reader.join().unwrap(), None | Some(7)));
+    });
+}
+
+/// The third of a bucket has a line behind it.
+#[test]
+fn loom_a_reader_and_an_insert_behind_the_bucket() {
+    model(|| {
+        let [first, second, third] = [1, 2, 3].map(|tag| hash(LOW, tag));
+        be(0);
+        let items = [first, second, third].map(|hash| (hash, 0, 1));
+        let world = Arc::new(World::new(1, &items));
+        (0..2).for_each(|item| world.insert(item));
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(third));
+        world.write(2, 7);
+        world.insert(2);
+        assert!(matches!(reader.join().unwrap(), None | Some(7)));
+    });
+}
+
+#[test]
+fn loom_writers_of_a_bucket() {
+    model(|| {
+        let hashes = [1, 2, 3].map(|tag| hash(LOW, tag));
+        be(0);
+        let world = Arc::new(World::new(1, &hashes.map(|hash| (hash, 0, 1))));
+        let other = Arc::clone(&world);
+        let writer = spawn(1, move || (1..3).for_each(|item| other.insert(item)));
+        world.insert(0);
+        writer.join().unwrap();
+        assert_eq!(world.walked(), hashes);
+    });
+}
+
+/// What two of them write under the lock is ordered by it.
+#[test]
+fn loom_a_copy_and_the_next_copy() {
+    model(|| {
+        let only = hash(LOW, 1);
+        be(0);
+        let world = Arc::new(World::new(1, &[(only, 0, 1), (only, 0, 1), (only, 0, 1)]));
+        world.insert(0);
+        let other = Arc::clone(&world);
+        let writer = spawn(1, move || other.write_and_put(1));
+        world.write_and_put(2);
+        writer.join().unwrap();
+        assert!(world.get(only).unwrap() > 1);
+    });
+}
+
+impl World {
+    /// Writes an item from the one that is there, and puts it in its place, under the lock.
+    fn write_and_put(&self, item: usize) {
+        let section = read_lock();
+        let hash = self.item(item).hash;
+        let mut bucket = self.index.lock(hash, &section);
+        let (slot, old) = self.find_locked(&bucket, hash).unwrap();
+        self.write(item, Self::value(self.at(old)) + 1);
+        bucket.put(slot, self.word(item));
+    }
+}
+
+fn reader_and_split(hashes: &'static [u64], wanted: usize) {
+    model_of(2, move || {
+        let world = Arc::new(World::full(hashes));
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(hashes[wanted]));
+        world.grow();
+        assert_eq!(reader.join().unwrap(), Some(wanted as u32 + 1));
+    });
+}
+
+#[test]
+fn loom_a_reader_and_the_split_of_its_bucket() {
+    const HASHES: [u64; 2] = [LOW | 1 << 48, HIGH | 2 << 48];
+    reader_and_split(&HASHES, 0);
+    reader_and_split(&HASHES, 1);
+}
+
+/// The moved one lies in a line, which goes.
+#[test]
+fn loom_a_reader_and_a_split_that_unlinks_a_line() {
+    const HASHES: [u64; 3] = [LOW | 1 << 48, LOW | 2 << 48, HIGH | 3 << 48];
+    reader_and_split(&HASHES, 2);
+}
+
+/// They have come to the bucket before there was another, or after.
+#[test]
+fn loom_a_writer_and_the_split_of_its_bucket() {
+    model(|| {
+        let (low, high) = (hash(LOW, 1), hash(HIGH, 2));
+        be(0);
+        let world = Arc::new(World::new(1, &[(low, 0, 1), (high, 0, 2)]));
+        world.insert(0);
+        let other = Arc::clone(&world);
+        let writer = spawn(1, move || other.insert(1));
+        world.grow();
+        writer.join().unwrap();
+        assert_eq!((world.get(low), world.get(high)), (Some(1), Some(2)));
+        assert_eq!(world.walked(), [low, high]);
+    });
+}
+
+fn reader_and_join(wanted: u64) {
+    model(move || {
+        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+        let world = World::full(&hashes);
+        world.grow();
+        let world = Arc::new(world);
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(hashes[wanted as usize]));
+        world.shrink();
+        // Only if the reader has left.
+        world.index.release();
+        assert_eq!(reader.join().unwrap(), Some(wanted as u32 + 1));
+    });
+}
+
+#[test]
+fn loom_a_reader_and_a_join() {
+    reader_and_join(LOW);
+    reader_and_join(HIGH);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_memory_of_buckets_that_is_given_back_under_readers_is_caught() {
+    without_waiting(|| reader_and_join(HIGH));
+}
+
+#[test]
+fn loom_a_writer_and_a_join() {
+    model(|| {
+        let (low, high) = (hash(LOW, 1), hash(HIGH, 2));
+        be(0);
+        let world = World::new(1, &[(low, 0, 1), (high, 0, 2)]);
+        world.insert(0);
+        world.grow();
+        let world = Arc::new(world);
+        let other = Arc::clone(&world);
+        let writer = spawn(1, move || other.insert(1));
+        world.shrink();
+        writer.join().unwrap();
+        assert_eq!((world.get(low), world.get(high)), (Some(1), Some(2)));
+        assert_eq!(world.walked(), [low, high]);
+    });
+}
+
+/// A split takes the item from the second slot, a join puts it back into the first, where the
+/// reader has been.
+fn reader_and_both() {
+    model(|| {
+        let (first, high) = (hash(LOW, 1), hash(HIGH, 2));
+        let world = World::full(&[first, high]);
+        let gone = world.remove(first);
+        assert!(gone.is_none());
+        let world = Arc::new(world);
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(high));
+        world.grow();
+        world.shrink();
+        assert_eq!(reader.join().unwrap(), Some(2), "not found");
+    });
+}
+
+#[test]
+fn loom_a_reader_a_split_and_a_join() {
+    reader_and_both();
+}
+
+#[test]
+#[should_panic(expected = "not found")]
+fn loom_a_split_and_a_join_within_a_section_are_caught() {
+    without_waiting(reader_and_both);
+}
+
+fn reader_and_trim() {
+    model_of(2, || {
+        let hashes = [1, 2, 3].map(|tag| hash(LOW, tag));
+        let world = Arc::new(World::full(&hashes));
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || (other.get(hashes[2]), other.get(hashes[1])));
+        assert!(world.remove(hashes[2]).is_none());
+        let (third, second) = reader.join().unwrap();
+        assert!(matches!(third, None | Some(3)));
+        assert_eq!(second, Some(2));
+    });
+}
+
+#[test]
+fn loom_a_reader_and_a_line_that_is_unlinked() {
+    reader_and_trim();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_a_line_that_is_freed_under_a_reader_is_caught() {
+    without_waiting(reader_and_trim);
+}
+
+#[test]
+fn loom_a_walk_and_a_split() {
+    model_of(2, || {
+        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+        let world = Arc::new(World::full(&hashes));
+        let other = Arc::clone(&world);
+        let walk = spawn(1, move || other.walked());
+        world.grow();
+        assert_eq!(walk.join().unwrap(), hashes);
+    });
+}
+
+#[test]
+fn loom_a_walk_and_a_join() {
+    model_of(2, || {
+        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+        let world = World::full(&hashes);
+        world.grow();
+        let world = Arc::new(world);
+        let other = Arc::clone(&world);
+        let walk = spawn(1, move || other.walked());
+        world.shrink();
+        assert_eq!(walk.join().unwrap(), hashes);
+    });
+}
+
+/// Two threads that would both change the number of buckets: one does.
+#[test]
+fn loom_a_split_and_a_join_of_two_threads() {
+    model_of(2, || {
+        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+        let world = World::full(&hashes);
+        world.grow();
+        let world = Arc::new(world);
+        let other = Arc::clone(&world);
+        let grows = spawn(1, move || other.grow());
+        world.shrink();
+        grows.join().unwrap();
+        assert_eq!(world.walked(), hashes);
+    });
+}

@@ -1,0 +1,34 @@
+//! Model-checked tests of what readers and writers of a store share: the index, as it is; the stage
+//! of segments and the word of an item that changes, as they are; flushes and ceilings. Grace periods
+//! are the real ones.
+mod ceilings;
+mod flushes;
+mod index;
+mod items;
+mod segments;
+mod world;
+
+use super::rcu::be;
+use stillpoint_platform::model::{
+    self as loom,
+    thread::{self, JoinHandle},
+};
+
+fn model(test: impl Fn() + Sync + Send + 'static) {
+    model_of(3, test);
+}
+
+/// With so many preemptions.
+fn model_of(preemptions: usize, test: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(test);
+}
+
+/// A thread of that number; the model's first is 0.
+fn spawn<T: 'static>(number: u64, run: impl FnOnce() -> T + 'static) -> JoinHandle<T> {
+    thread::spawn(move || {
+        be(number);
+        run()
+    })
+}
