@@ -160,7 +160,8 @@ impl Bucket {
                 }
             }
             spins += 1;
-            if spins % SPINS == 0 {
+            if spins >= SPINS {
+                spins = 0;
                 thread::yield_now();
             } else {
                 hint::spin_loop();

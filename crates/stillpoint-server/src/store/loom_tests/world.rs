@@ -77,6 +77,7 @@ pub fn hash(low: u64, tag: u64) -> u64 {
 /// A segment that no item of the index is in, and when its readers have left.
 pub type Retired = Option<(Cookie, SegmentRef)>;
 
+#[expect(clippy::vec_box, reason = "others have their addresses")]
 pub struct World {
     pub index: Index,
     items: Vec<Box<Item>>,
