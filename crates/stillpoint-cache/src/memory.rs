@@ -8,6 +8,7 @@ use crate::{
     cause::InsertError,
     compact::Compaction,
     keeper,
+    node::NEVER,
     put::OVERHEAD,
     statistics::{Event, Statistics},
 };
@@ -19,8 +20,8 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// After a shrink what has left the process is measured so much later: readers leave, and frees have
-/// an end by then, as a rule.
+/// After a shrink what has left the process is measured so much later: readers leave, and frees and
+/// moves have an end by then, as a rule.
 const SETTLED: Nanos = 250_000_000;
 
 /// Part of a cache.
@@ -32,7 +33,7 @@ pub struct Memory {
     shrinks: Shrinks,
 }
 
-/// What came of shrinking. Relaxed throughout: they are counts.
+/// What came of shrinking. Relaxed but where it is said: they are counts.
 #[derive(Debug, Default)]
 struct Shrinks {
     asked: AtomicU64,
@@ -58,7 +59,8 @@ impl Memory {
     /// Measures what has left, once that is due. Returns when it is.
     pub fn measure(&self, now: Nanos) -> Option<Nanos> {
         let shrinks = &self.shrinks;
-        let before = shrinks.before.load(Ordering::Relaxed);
+        // Acquire, pairs with `shrinking`: the time that is due is of this shrink, or a later one.
+        let before = shrinks.before.load(Ordering::Acquire);
         let due = shrinks.due.load(Ordering::Relaxed);
         if before == 0 {
             return None;
@@ -67,6 +69,9 @@ impl Memory {
             return Some(due);
         }
         shrinks.before.store(0, Ordering::Relaxed);
+        if let Some(arena) = &self.arena {
+            arena.want_back(false);
+        }
         let left = before.saturating_sub(resident().unwrap_or(before));
         shrinks.left.fetch_add(left, Ordering::Relaxed);
         None
@@ -116,16 +121,31 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
+    /// Makes tables as small as what is there needs them.
+    fn trim(&self) {
+        self.with_own(|state, number| state.trim(number));
+        let store = &self.inner().store;
+        store.shrink_to_fit(&store.read_lock());
+    }
+
     /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
     /// what leaves the process measured.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let shrinks = &self.inner().memory.shrinks;
         if shrinks.before.load(Ordering::Relaxed) == 0 {
+            // Not before this has ended.
+            shrinks.due.store(NEVER, Ordering::Relaxed);
             let before = resident().unwrap_or(0);
-            shrinks.before.store(before, Ordering::Relaxed);
+            // Release, pairs with `measure`: the time that is due has been put off.
+            shrinks.before.store(before, Ordering::Release);
         }
         let before = self.weighted_bytes();
+        if let Some(arena) = &self.inner().memory.arena {
+            // Until it is measured.
+            arena.want_back(true);
+        }
         let result = shrink();
+        self.trim();
         let charged = before.saturating_sub(self.weighted_bytes());
         let asked = asked.unwrap_or(charged);
         shrinks.asked.fetch_add(asked, Ordering::Relaxed);
@@ -198,5 +218,46 @@ where
                 Err(InsertError::NoMemory { weight })
             }
         }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shrink_is_not_measured_before_its_end() {
+        let cache: Cache<u64, u64> = Cache::new(1 << 20);
+        for _ in 0..2 {
+            let meanwhile = cache.shrinking(Some(0), || cache.inner().memory.measure(clock::now()));
+            let is_linux = cfg!(target_os = "linux");
+            assert_eq!(meanwhile, is_linux.then_some(NEVER));
+            let memory = &cache.inner().memory;
+            // Or by the service thread.
+            if let Some(due) = memory.measure(clock::now()) {
+                assert!(due < NEVER);
+                assert_eq!(memory.measure(due), None);
+            }
+        }
+    }
+
+    /// A tenant that is told to be small, and to be large again, comes back to what it had.
+    #[test]
+    fn tables_become_smaller_and_ghosts_of_the_shrink_stay() {
+        let (cache, many) = (Cache::<u64, u64>::new(u64::MAX), 4000);
+        let weight = OVERHEAD + 16;
+        cache.set_max_bytes(many * weight);
+        (0..2 * many).for_each(|key| cache.insert(key, key));
+        let before = cache.statistics();
+        assert_eq!((before.entries, before.ghost_hits), (many, 0));
+        cache.set_max_bytes(many / 8 * weight);
+        assert_eq!(cache.entry_count(), many / 8);
+        cache.set_max_bytes(many * weight);
+        (0..2 * many)
+            .filter(|key| !cache.contains_key(key))
+            .take(many as usize * 2)
+            .for_each(|key| cache.insert(key, key));
+        let ghosts = cache.statistics().ghost_hits;
+        assert!(ghosts > many / 2, "{ghosts}");
     }
 }
