@@ -33,16 +33,29 @@ pub struct Memory {
     shrinks: Shrinks,
 }
 
-/// What came of shrinking. Relaxed but where it is said: they are counts.
-#[derive(Debug, Default)]
+/// What came of shrinking. Relaxed throughout: they are counts, and `due` is a time of a shrink that
+/// has ended, whatever else is seen.
+#[derive(Debug)]
 struct Shrinks {
     asked: AtomicU64,
     charged: AtomicU64,
     left: AtomicU64,
     /// What was resident before the first of those that are to be measured; 0 for none.
     before: AtomicU64,
-    /// When they are measured.
+    /// When they are measured; `NEVER` while one is under way, and after each measurement.
     due: AtomicU64,
+}
+
+impl Default for Shrinks {
+    fn default() -> Self {
+        Self {
+            asked: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            before: AtomicU64::new(0),
+            due: AtomicU64::new(NEVER),
+        }
+    }
 }
 
 impl Memory {
@@ -59,8 +72,7 @@ impl Memory {
     /// Measures what has left, once that is due. Returns when it is.
     pub fn measure(&self, now: Nanos) -> Option<Nanos> {
         let shrinks = &self.shrinks;
-        // Acquire, pairs with `shrinking`: the time that is due is of this shrink, or a later one.
-        let before = shrinks.before.load(Ordering::Acquire);
+        let before = shrinks.before.load(Ordering::Relaxed);
         let due = shrinks.due.load(Ordering::Relaxed);
         if before == 0 {
             return None;
@@ -68,6 +80,7 @@ impl Memory {
         if now < due {
             return Some(due);
         }
+        shrinks.due.store(NEVER, Ordering::Relaxed);
         shrinks.before.store(0, Ordering::Relaxed);
         if let Some(arena) = &self.arena {
             arena.want_back(false);
@@ -132,12 +145,12 @@ where
     /// what leaves the process measured.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let shrinks = &self.inner().memory.shrinks;
+        // An earlier one is measured with this one.
+        shrinks.due.store(NEVER, Ordering::Relaxed);
         if shrinks.before.load(Ordering::Relaxed) == 0 {
-            // Not before this has ended.
-            shrinks.due.store(NEVER, Ordering::Relaxed);
-            let before = resident().unwrap_or(0);
-            // Release, pairs with `measure`: the time that is due has been put off.
-            shrinks.before.store(before, Ordering::Release);
+            // Where that is not known the rest is done all the same.
+            let before = resident().unwrap_or(0).max(1);
+            shrinks.before.store(before, Ordering::Relaxed);
         }
         let before = self.weighted_bytes();
         if let Some(arena) = &self.inner().memory.arena {
@@ -230,8 +243,7 @@ mod tests {
         let cache: Cache<u64, u64> = Cache::new(1 << 20);
         for _ in 0..2 {
             let meanwhile = cache.shrinking(Some(0), || cache.inner().memory.measure(clock::now()));
-            let is_linux = cfg!(target_os = "linux");
-            assert_eq!(meanwhile, is_linux.then_some(NEVER));
+            assert_eq!(meanwhile, Some(NEVER));
             let memory = &cache.inner().memory;
             // Or by the service thread.
             if let Some(due) = memory.measure(clock::now()) {

@@ -207,7 +207,7 @@ impl Bytes {
 
 #[cfg(not(stillpoint_loom))]
 impl Bytes {
-    /// Writes over the bytes, whoever reads them. For the torture program.
+    /// Writes over the bytes, while other threads read them. For the torture program.
     ///
     /// # Safety
     ///

@@ -8,15 +8,19 @@ use std::{io, path::Path};
 pub struct Watch(());
 
 impl Watch {
+    /// One that is closed.
     #[expect(clippy::new_without_default, reason = "it has no use by itself")]
     pub const fn new() -> Self {
         Self(())
     }
 
+    /// False.
     pub fn is_open(&self) -> bool {
         false
     }
 
+    /// Refuses.
+    ///
     /// # Errors
     ///
     /// Always.
@@ -24,8 +28,11 @@ impl Watch {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Does nothing.
     pub fn ring(&self) {}
 
+    /// Refuses.
+    ///
     /// # Errors
     ///
     /// Always.
@@ -33,6 +40,8 @@ impl Watch {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// Does nothing.
+    ///
     /// # Safety
     ///
     /// None is needed.
