@@ -389,17 +389,20 @@ mod tests {
     #[test]
     fn tenants_that_insert_one_key_at_once_are_charged_for_what_is_there() {
         let orders = if cfg!(miri) {
-            orders(2, true)
+            orders(2, false)
         } else {
             let mut all = orders(3, false);
             all.extend(orders(3, true));
             assert_eq!(all.len(), 90 + 630);
             all
         };
-        let weights = [[2, 2, 2], [1, 2, 3], [3, 2, 1]];
-        for (order, weights) in orders.iter().flat_map(|order| weights.map(|w| (order, w))) {
-            for is_there in [false, true] {
-                accounts_are_exact_after(order, weights, is_there);
+        let weights = [[3, 2, 1], [2, 2, 2], [1, 2, 3]];
+        let some = if cfg!(miri) { 1 } else { weights.len() };
+        for order in &orders {
+            for &weights in &weights[..some] {
+                for is_there in [false, true] {
+                    accounts_are_exact_after(order, weights, is_there);
+                }
             }
         }
     }

@@ -133,13 +133,10 @@ fn what_is_scattered_is_moved_together() {
 
 /// While its memory is wanted, it keeps no empty runs, and less in excess is worth a move.
 #[test]
+#[cfg_attr(miri, ignore = "many values, and no other unsafe code")]
 fn memory_that_is_wanted_is_scattered_sooner() {
     let arena = Arena::new();
-    let (many, len, part) = if cfg!(miri) {
-        (2000, 40, 25)
-    } else {
-        (100_000, 1000, 25)
-    };
+    let (many, len, part) = (100_000, 1000, 25);
     let mut values: Vec<_> = (0..many)
         .map(|key| arena.bytes(&content(key, len)).expect("memory"))
         .collect();
