@@ -255,6 +255,7 @@ mod tests {
 
     /// A tenant that is told to be small, and to be large again, comes back to what it had.
     #[test]
+    #[cfg_attr(miri, ignore = "long, and the same code as in tests of the policy")]
     fn tables_become_smaller_and_ghosts_of_the_shrink_stay() {
         let (cache, many) = (Cache::<u64, u64>::new(u64::MAX), 4000);
         let weight = OVERHEAD + 16;

@@ -146,6 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "long, and without unsafe code")]
     fn in_a_smaller_table_the_youngest_stay() {
         // Fingerprints are hashes.
         let fingerprint = |number: u32| number.wrapping_mul(0x9e37_79b9);
