@@ -69,7 +69,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// process's control group, version 2, and those above it), or a quarter of the machine's memory
     /// where it has no limit. That is followed: a service thread looks once a second whether the
     /// limit has changed, and evicts an eighth of the cache when the group of the least limit has met
-    /// it (`memory.events`) and is full: pages of files that are not used (`inactive_file` of
+    /// it (`memory.events`, of whose changes the kernel tells) and is full: pages of files that are not used (`inactive_file` of
     /// `memory.stat`) not counted, above 15/16 of it.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
@@ -77,7 +77,7 @@ impl<K, V, S> Builder<K, V, S> {
     }
 
     /// Sets what an entry weighs, in bytes, or in another unit that `max_bytes` is then in, too. 0
-    /// counts as 1. By default the sizes of key and value, and 128 bytes: what an entry takes in the
+    /// counts as 1. By default the sizes of key and value, and 112 bytes: what an entry takes in the
     /// cache, its part of the map, and of the ghosts and counts by which entries are chosen. Of
     /// [`Bytes`](crate::Bytes) also their [footprint](crate::Bytes::footprint).
     ///

@@ -108,7 +108,7 @@ where
         };
         let (mut next, mut batch) = (Some(position), None);
         for _ in 0..STEPS {
-            next = self.move_some(position, arena, &mut batch);
+            next = self.move_some(position, arena, &mut batch, |_| ());
             match next {
                 Some(then) => position = then,
                 None => break,
@@ -126,13 +126,14 @@ where
         Some(then)
     }
 
-    /// Moves what is to be moved in some buckets. Returns where to go on; `None` at the end, or
-    /// without memory.
+    /// Moves what is to be moved in some buckets; `see` is shown the old places. Returns where to go
+    /// on; `None` at the end, or without memory.
     fn move_some(
         &self,
         position: u64,
         arena: &Arena,
         unused: &mut Option<Box<Batch>>,
+        see: impl Fn(&[Bytes]),
     ) -> Option<u64> {
         // Before anything is moved: what cannot be waited for could not be freed.
         let mut batch = unused.take().or_else(new_batch)?;
@@ -169,6 +170,7 @@ where
                 break;
             }
         }
+        see(&batch[..moved]);
         drop(guard);
         if moved == 0 {
             *unused = Some(batch);
@@ -187,4 +189,94 @@ fn new_batch() -> Option<Box<Batch>> {
     let new: *mut [Batch] = Box::into_raw(new);
     // SAFETY: one, from a box of as much.
     Some(unsafe { Box::from_raw(new.cast::<Batch>()) })
+}
+
+/// Moves all that lies where it is not to stay, and writes over the old places before readers have
+/// left them: broken on purpose, to see that torture detects it.
+///
+/// # Safety
+///
+/// No thread has clones of the cache's values, or uses of these more than their bytes, which it
+/// takes for whatever they are.
+pub unsafe fn move_and_overwrite<K, S>(cache: &Cache<K, Bytes, S>)
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    let (arena, mut position, mut batch) = (cache.arena(), Some(0), None);
+    arena.begin_moving();
+    while let Some(from) = position {
+        // SAFETY: the caller's promise.
+        let overwrite = |old: &[Bytes]| old.iter().for_each(|old| unsafe { old.overwrite() });
+        position = cache.move_some(from, arena, &mut batch, overwrite);
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{cache::Inner, memory::Memory};
+
+    type Pages = Cache<u64, Bytes>;
+
+    /// A cache that the service thread does not know.
+    fn unvisited() -> Pages {
+        let (name, memory) = (String::new(), Memory::of::<Bytes>());
+        Cache::of(Inner::new(Pages::builder(), name, u64::MAX, memory))
+    }
+
+    /// In slots, which are small in Miri.
+    fn content(key: u64) -> Vec<u8> {
+        let words = if cfg!(miri) { 6 } else { 100 };
+        key.to_le_bytes().repeat(4 + key as usize % words)
+    }
+
+    /// A section keeps the old places, and slices that were found there before a move.
+    #[test]
+    fn slices_outlast_moves_in_their_section() {
+        let (pages, keys) = (unvisited(), if cfg!(miri) { 200 } else { 8000 });
+        for key in 0..keys {
+            let value = pages.bytes(&content(key)).expect("memory");
+            pages.insert(key, value);
+        }
+        pages.invalidate_entries_if(|key, _| key % 4 > 0);
+        stillpoint::global().kvfree_barrier();
+        let arena = pages.arena();
+        let before = arena.statistics();
+        assert_eq!((before.values, before.moved), (keys / 4, 0));
+        {
+            let found = (0..keys).step_by(4).map(|key| (key, pages.get_ref(&key)));
+            let held: Vec<_> = found.collect();
+            let slices: Vec<(u64, &[u8])> = held
+                .iter()
+                .map(|(key, page)| (*key, &***page.as_ref().expect("an entry")))
+                .collect();
+            let begun = arena.is_scattered();
+            assert!(begun && pages.compact().is_some());
+            // Some batches, so that pages of what is retired are full.
+            while pages
+                .inner()
+                .memory
+                .compaction
+                .position
+                .load(Ordering::Relaxed)
+                != NONE
+            {
+                pages.compact();
+            }
+            let now = arena.statistics();
+            assert!(now.moved >= keys / 16, "{now:?}");
+            assert_eq!(now.values, before.values + now.moved, "the old places");
+            for (key, slice) in slices {
+                assert!(*slice == content(key), "of {key}");
+            }
+        }
+        stillpoint::global().kvfree_barrier();
+        let after = arena.statistics();
+        assert_eq!(after.values, before.values);
+        assert!(
+            after.held_bytes < before.held_bytes,
+            "{before:?}, {after:?}"
+        );
+    }
 }

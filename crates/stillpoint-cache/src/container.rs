@@ -7,6 +7,10 @@
 //! the cache goes, before the kernel's own means hurt more. (A group that reads files meets its limit
 //! all the time, and only loses pages of files that are not used. Pressure that builds up below the
 //! limits is [`Cache::shrinker`](crate::Cache::shrinker)'s.)
+//!
+//! The kernel does tell of changes of `memory.events`: where they can be [watched](crate::keeper::hear)
+//! the thread looks at once, and ten times a second at most. Limits that are lowered below what is
+//! used are met, and so seen at once as well.
 
 use std::{
     fs, io,
@@ -15,11 +19,13 @@ use std::{
 };
 use stillpoint_platform::clock::Nanos;
 
-/// From one look to the next.
-pub const EVERY: Nanos = 1_000_000_000;
+/// From one look to the next, if the group's events do not change.
+const EVERY: Nanos = 1_000_000_000;
 
 /// Where control groups are.
 const ROOT: &str = "/sys/fs/cgroup";
+
+const EVENTS: &str = "memory.events";
 
 /// A group is full when all but this part of its limit is used by what is not easily taken back.
 const SPARE: u64 = 16;
@@ -39,6 +45,7 @@ pub struct Container {
     met: AtomicU64,
     /// What the cache is being shed to; `u64::MAX` if it is not.
     pub goal: AtomicU64,
+    pub every: Nanos,
 }
 
 /// A limit in bytes, `u64::MAX` for none, and the level of the group that has it.
@@ -75,15 +82,26 @@ impl Container {
             level: AtomicUsize::new(0),
             met: AtomicU64::new(0),
             goal: AtomicU64::new(u64::MAX),
+            every: EVERY,
         };
         this.look();
         this
     }
 
+    /// A file of the group at that level.
+    fn file(&self, level: usize, name: &str) -> PathBuf {
+        let group = self.group.ancestors().nth(level).unwrap_or(&self.group);
+        self.root.join(group).join(name)
+    }
+
+    /// What changes when the group of the least limit meets it, as of the last look.
+    pub fn events(&self) -> PathBuf {
+        self.file(self.level.load(Ordering::Relaxed), EVENTS)
+    }
+
     /// What a file of the group at that level says; nothing if there is no such file.
     fn read(&self, level: usize, file: &str) -> io::Result<String> {
-        let group = self.group.ancestors().nth(level).unwrap_or(&self.group);
-        match fs::read_to_string(self.root.join(group).join(file)) {
+        match fs::read_to_string(self.file(level, file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
             other => other,
         }
@@ -110,7 +128,7 @@ impl Container {
     /// Whether the group of that limit, or one below it, has met a limit since the last look, and
     /// that group is full.
     fn is_pressed(&self, limit: Limit) -> io::Result<bool> {
-        let events = self.read(limit.level, "memory.events")?;
+        let events = self.read(limit.level, EVENTS)?;
         let met = sum_of(&events, &["high", "max", "oom"]);
         let is_same = self.level.load(Ordering::Relaxed) == limit.level;
         let is_more = met > self.met.load(Ordering::Relaxed);
@@ -183,6 +201,8 @@ fn machine_memory() -> Option<u64> {
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use crate::Cache;
+    use stillpoint_platform::clock;
 
     /// Files of control groups.
     struct Groups(PathBuf);
@@ -239,6 +259,36 @@ mod tests {
         groups.use_memory("above/group", 101, 4000, 0);
         groups.use_memory("above", 10, 8000, 0);
         assert_eq!(look(&container), (None, true));
+    }
+
+    /// Until the cache has no more than that.
+    fn wait_for(cache: &Cache<u64, u64>, bytes: u64) {
+        let end = clock::now() + 60_000_000_000;
+        while cache.weighted_bytes() > bytes {
+            let now = cache.weighted_bytes();
+            assert!(clock::now() < end, "{now} bytes, and not {bytes}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn events_are_heard_before_the_next_look() {
+        let groups = Groups::new("heard");
+        groups.use_memory("above", 7, 8000, 0);
+        let mut container = Container::at(groups.0.clone(), "above/group".into());
+        container.every = 3_600_000_000_000;
+        let mut builder = Cache::builder().weigher(|_, _| 1);
+        builder.container = Some(container);
+        let cache = builder.build();
+        groups.write("above/memory.max", "4000");
+        (0..4000).for_each(|key| cache.insert(key, key));
+        groups.write("above/memory.events", "max 8\n");
+        wait_for(&cache, 2000);
+        // The first look may have been after that; not so from here on.
+        groups.write("above/memory.max", "2000");
+        groups.use_memory("above", 9, 8000, 0);
+        wait_for(&cache, 1000);
     }
 
     #[test]

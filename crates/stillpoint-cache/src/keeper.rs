@@ -6,8 +6,12 @@
 //! references, so a cache goes with its last user (or, if it is being visited at that instant, with
 //! the end of the visit, on this thread). It starts when the first visit is asked for, and ends
 //! when it has had nothing to do for a while.
+//!
+//! Where files are [watched](hear) it waits for these as well, by other means than otherwise: what
+//! asks for visits does both that wake it.
 
 use std::{
+    path::Path,
     ptr,
     sync::{
         Arc, Weak,
@@ -19,8 +23,9 @@ use stillpoint_platform::{
     event::EventCount,
     fork::{AtForkHandle, ForkReset, process},
     memory::refusable,
-    sync::{Mutex, lock},
+    sync::{Mutex, MutexGuard, lock},
     thread, user_code,
+    watch::Watch,
 };
 
 /// From one visit of a cache to the next, where it has not asked for an earlier one.
@@ -51,6 +56,9 @@ struct Keeper {
     place: AtForkHandle,
     tasks: Mutex<Tasks>,
     wake: EventCount,
+    /// What the thread waits by while files are watched: see [`hear`]. Opened and closed under the
+    /// lock of `tasks`, and rung there.
+    watch: Watch,
 }
 
 /// The one of the process, which is never freed; null until it is used.
@@ -72,6 +80,7 @@ fn make() -> &'static Keeper {
         place: AtForkHandle::reserve(),
         tasks: Mutex::new(Tasks::new()),
         wake: EventCount::new(),
+        watch: Watch::new(),
     }));
     // Before any thread finds it: so no child of a fork has it without being reset.
     // SAFETY: once; complete, and it stays where it is. Where it does not, its place is dropped first.
@@ -142,14 +151,50 @@ pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
         tasks.starts = clock::now() + GAP;
     }
     let is_running = tasks.is_running;
-    drop(tasks);
-    keeper.wake.signal();
+    keeper.wake_up(tasks);
     is_running
 }
 
+/// Has all visits made at once when a file changes, from now on; of the service thread, in a visit.
+/// Without that, as where the system has nothing to watch files by, the caller has to look.
+pub fn hear(file: &Path) {
+    let keeper = keeper();
+    let _tasks = lock(&keeper.tasks);
+    let _ = keeper.watch.add(file);
+}
+
 impl Keeper {
+    /// Has the thread look at what is to be done.
+    fn wake_up(&self, tasks: MutexGuard<'_, Tasks>) {
+        self.watch.ring();
+        drop(tasks);
+        self.wake.signal();
+    }
+
+    /// Waits for changes of files; of the thread itself, which alone opens the watch and closes it.
+    fn listen(&self, until: Nanos, heard: &mut Option<Nanos>) {
+        // A group that is full changes its file all the time, and what has been done needs time.
+        let deaf = heard.map_or(0, |heard| heard + GAP);
+        let hears = clock::now() >= deaf;
+        let until = if hears { until } else { until.min(deaf) };
+        let Ok(changed) = self.watch.wait(until, hears) else {
+            let _tasks = lock(&self.tasks);
+            // SAFETY: this thread is the one that waits; others use it under the lock.
+            unsafe { self.watch.close() };
+            return;
+        };
+        if changed {
+            let now = clock::now();
+            *heard = Some(now);
+            // Also of caches that have nothing to do with it: they find that nothing is due.
+            for visit in &mut lock(&self.tasks).visits {
+                visit.0 = visit.0.min(now);
+            }
+        }
+    }
+
     fn run(&self) {
-        let mut idle_since = clock::now();
+        let (mut idle_since, mut heard) = (clock::now(), None);
         loop {
             let waiter = self.wake.prepare();
             let now = clock::now();
@@ -165,6 +210,8 @@ impl Keeper {
                 }
                 Err(Nanos::MAX) if now >= idle_since + LINGER => {
                     tasks.is_running = false;
+                    // SAFETY: this thread does not wait, and others use it under the lock.
+                    unsafe { self.watch.close() };
                     drop(tasks);
                     waiter.leave();
                     return;
@@ -176,7 +223,12 @@ impl Keeper {
                     } else {
                         next
                     };
-                    waiter.sleep(Some(until));
+                    if self.watch.is_open() {
+                        waiter.leave();
+                        self.listen(until, &mut heard);
+                    } else {
+                        waiter.sleep(Some(until));
+                    }
                 }
             }
         }
@@ -202,9 +254,8 @@ impl Keeper {
         // The child has forgotten this thread, and may have started another one.
         let is_other = process() != before && tasks.is_running;
         tasks.is_running = true;
-        drop(tasks);
         if is_other {
-            self.wake.signal();
+            self.wake_up(tasks);
         }
         !is_other
     }
@@ -215,6 +266,9 @@ impl ForkReset for Keeper {
         // SAFETY: the caller's promise; no user code runs under this lock.
         unsafe { self.tasks.reinit(Tasks::new()) };
         self.wake.reset_in_child();
+        // The parent's descriptors: what is read of them here would be lost there.
+        // SAFETY: the child has one thread, which is here.
+        unsafe { self.watch.close() };
     }
 }
 

@@ -76,7 +76,7 @@ pub use clock::ManualClock;
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod torture {
-    pub use crate::remove::drop_at_once;
+    pub use crate::{compact::move_and_overwrite, remove::drop_at_once};
 }
 
 /// The code in the package's README.md compiles, and does what it says.

@@ -8,6 +8,7 @@ use crate::{
     cause::InsertError,
     compact::Compaction,
     keeper,
+    node::NEVER,
     put::OVERHEAD,
     statistics::{Event, Statistics},
 };
@@ -19,8 +20,8 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// After a shrink what has left the process is measured so much later: readers leave, and frees have
-/// an end by then, as a rule.
+/// After a shrink what has left the process is measured so much later: readers leave, and frees and
+/// moves have an end by then, as a rule.
 const SETTLED: Nanos = 250_000_000;
 
 /// Part of a cache.
@@ -32,16 +33,29 @@ pub struct Memory {
     shrinks: Shrinks,
 }
 
-/// What came of shrinking. Relaxed throughout: they are counts.
-#[derive(Debug, Default)]
+/// What came of shrinking. Relaxed throughout: they are counts, and `due` is a time of a shrink that
+/// has ended, whatever else is seen.
+#[derive(Debug)]
 struct Shrinks {
     asked: AtomicU64,
     charged: AtomicU64,
     left: AtomicU64,
     /// What was resident before the first of those that are to be measured; 0 for none.
     before: AtomicU64,
-    /// When they are measured.
+    /// When they are measured; `NEVER` while one is under way, and after each measurement.
     due: AtomicU64,
+}
+
+impl Default for Shrinks {
+    fn default() -> Self {
+        Self {
+            asked: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            before: AtomicU64::new(0),
+            due: AtomicU64::new(NEVER),
+        }
+    }
 }
 
 impl Memory {
@@ -66,7 +80,11 @@ impl Memory {
         if now < due {
             return Some(due);
         }
+        shrinks.due.store(NEVER, Ordering::Relaxed);
         shrinks.before.store(0, Ordering::Relaxed);
+        if let Some(arena) = &self.arena {
+            arena.want_back(false);
+        }
         let left = before.saturating_sub(resident().unwrap_or(before));
         shrinks.left.fetch_add(left, Ordering::Relaxed);
         None
@@ -116,16 +134,31 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
+    /// Makes tables as small as what is there needs them.
+    fn trim(&self) {
+        self.with_own(|state, number| state.trim(number));
+        let store = &self.inner().store;
+        store.shrink_to_fit(&store.read_lock());
+    }
+
     /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
     /// what leaves the process measured.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let shrinks = &self.inner().memory.shrinks;
+        // An earlier one is measured with this one.
+        shrinks.due.store(NEVER, Ordering::Relaxed);
         if shrinks.before.load(Ordering::Relaxed) == 0 {
-            let before = resident().unwrap_or(0);
+            // Where that is not known the rest is done all the same.
+            let before = resident().unwrap_or(0).max(1);
             shrinks.before.store(before, Ordering::Relaxed);
         }
         let before = self.weighted_bytes();
+        if let Some(arena) = &self.inner().memory.arena {
+            // Until it is measured.
+            arena.want_back(true);
+        }
         let result = shrink();
+        self.trim();
         let charged = before.saturating_sub(self.weighted_bytes());
         let asked = asked.unwrap_or(charged);
         shrinks.asked.fetch_add(asked, Ordering::Relaxed);
@@ -198,5 +231,46 @@ where
                 Err(InsertError::NoMemory { weight })
             }
         }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shrink_is_not_measured_before_its_end() {
+        let cache: Cache<u64, u64> = Cache::new(1 << 20);
+        for _ in 0..2 {
+            let meanwhile = cache.shrinking(Some(0), || cache.inner().memory.measure(clock::now()));
+            assert_eq!(meanwhile, Some(NEVER));
+            let memory = &cache.inner().memory;
+            // Or by the service thread.
+            if let Some(due) = memory.measure(clock::now()) {
+                assert!(due < NEVER);
+                assert_eq!(memory.measure(due), None);
+            }
+        }
+    }
+
+    /// A tenant that is told to be small, and to be large again, comes back to what it had.
+    #[test]
+    #[cfg_attr(miri, ignore = "long, and the same code as in tests of the policy")]
+    fn tables_become_smaller_and_ghosts_of_the_shrink_stay() {
+        let (cache, many) = (Cache::<u64, u64>::new(u64::MAX), 4000);
+        let weight = OVERHEAD + 16;
+        cache.set_max_bytes(many * weight);
+        (0..2 * many).for_each(|key| cache.insert(key, key));
+        let before = cache.statistics();
+        assert_eq!((before.entries, before.ghost_hits), (many, 0));
+        cache.set_max_bytes(many / 8 * weight);
+        assert_eq!(cache.entry_count(), many / 8);
+        cache.set_max_bytes(many * weight);
+        (0..2 * many)
+            .filter(|key| !cache.contains_key(key))
+            .take(many as usize * 2)
+            .for_each(|key| cache.insert(key, key));
+        let ghosts = cache.statistics().ghost_hits;
+        assert!(ghosts > many / 2, "{ghosts}");
     }
 }

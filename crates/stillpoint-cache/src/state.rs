@@ -297,9 +297,17 @@ impl State {
         standing: Option<Standing>,
     ) {
         let guarded = locked.of(id);
-        // Linked: this was found among what a lost state had left.
-        if guarded.stage != Stage::New {
-            return;
+        match guarded.stage {
+            Stage::New => {}
+            // This was found among what a lost state had left.
+            Stage::Linked => return,
+            Stage::Claimed => {
+                // Taken out before it was any tenant's, and counted so as the root's.
+                let root = self.tenant_mut(ROOT);
+                root.events.inserts += 1;
+                root.show();
+                return;
+            }
         }
         guarded.link(number, self.generation);
         self.set_timer(locked, id, expires);
@@ -429,6 +437,15 @@ impl State {
             }
         }
         false
+    }
+
+    /// Makes what a tenant and all below it know beside their entries as small as these need it.
+    pub fn trim(&mut self, above: u32) {
+        let mut next = Some(above);
+        while let Some(number) = next {
+            self.tenant_mut(number).policy.trim();
+            next = self.after(number, above, true);
+        }
     }
 
     /// What all tenants may have together.

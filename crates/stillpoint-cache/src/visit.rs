@@ -161,6 +161,10 @@ where
         let Some(container) = &self.inner().container else {
             return (None, false);
         };
+        if container.follows.load(Ordering::Relaxed) {
+            // First: what changes from now on leads to another look.
+            keeper::hear(&container.events());
+        }
         let Some(looks) = container.look() else {
             return (None, false);
         };
@@ -182,7 +186,7 @@ where
         } else {
             false
         };
-        (Some(clock::now() + crate::container::EVERY), again)
+        (Some(clock::now() + container.every), again)
     }
 
     /// Evicts what is above the limit, and above the goal: some batches. Returns whether there is more.

@@ -63,9 +63,9 @@ fn no_insert_takes_it_above_its_limit() {
 /// With its part of map, ghosts and counts.
 #[test]
 fn without_a_weigher_entries_are_charged_for_what_they_take() {
-    let cache: Cache<u64, u64> = Cache::new(1440);
+    let cache: Cache<u64, u64> = Cache::new(1280);
     (0..100).for_each(|key| cache.insert(key, key));
-    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (10, 1440));
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (10, 1280));
 }
 
 /// It is used by its replacements alone, and more seldom than a scan goes through what is on

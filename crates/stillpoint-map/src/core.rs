@@ -418,7 +418,11 @@ impl Core {
         self.floor.store(FEWEST_BITS, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
-        self.consider_shrinking(table);
+        let (bits, count) = (table.bits(), self.count.get());
+        // With a quarter free, so that it does not grow at once. Further down as entries go.
+        if bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1) {
+            self.start_move(table, bits - 1);
+        }
     }
 
     /// Moves a chunk, if the table moves.

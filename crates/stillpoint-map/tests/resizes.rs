@@ -101,6 +101,30 @@ fn reserved_table_comes_though_the_map_is_not_touched() {
     assert!((0..50).all(|key| map.pin().get(&key) == Some(&key)));
 }
 
+/// With a few entries for each bucket, which is no reason to shrink by itself.
+#[test]
+fn table_that_is_to_fit_is_halved_while_it_has_room() {
+    let many: u64 = if cfg!(miri) { 200 } else { 50_000 };
+    let map = HashMap::new();
+    (0..many).for_each(|key| {
+        map.pin().insert(key, key);
+    });
+    map.pin().reserve(2 * many as usize);
+    eventually(|| capacity(&map) >= 2 * many as usize);
+    // So much that it has room in half of the table, and not in a quarter.
+    let large = capacity(&map);
+    let stay = many.min(large as u64 * 3 / 8);
+    for key in stay..many {
+        assert!(map.pin().remove(&key).is_some());
+    }
+    assert_eq!(capacity(&map), large);
+    map.pin().shrink_to_fit();
+    eventually(|| capacity(&map) == large / 2);
+    map.pin().shrink_to_fit();
+    assert!((0..stay).all(|key| map.pin().get(&key) == Some(&key)));
+    assert_eq!((map.len() as u64, capacity(&map)), (stay, large / 2));
+}
+
 /// The service thread alone ends the moves: nothing is called but what tells the size.
 #[test]
 fn table_of_a_map_that_was_large_is_given_back() {

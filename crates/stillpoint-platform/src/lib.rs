@@ -4,7 +4,7 @@
 //! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
 //! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock
 //! across user code), [`fork`], [`user_code`] (calls of it), [`memory`] (that can be done without),
-//! [`environment`] (its variables), [`trace`] (probes and events), [`stderr`] (lines on it), `mmap` (address space; Linux), [`stats`] (the statistics page
+//! [`environment`] (its variables), [`trace`] (probes and events), [`stderr`] (lines on it), `mmap` (address space; Linux), `watch` (files that change), [`stats`] (the statistics page
 //! that others read). Under `--cfg stillpoint_loom` the same names are answered by a
 //! model, so that what stands on them is checked as it is, line by line, and not as a copy.
 //!
@@ -31,6 +31,8 @@ pub mod sync;
 pub mod thread;
 pub mod trace;
 pub mod user_code;
+#[cfg(not(stillpoint_loom))]
+pub mod watch;
 
 mod simple;
 // All that differs between the system and the model is in one of these, under the same names, for

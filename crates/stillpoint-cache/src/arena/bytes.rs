@@ -205,6 +205,21 @@ impl Bytes {
     }
 }
 
+#[cfg(not(stillpoint_loom))]
+impl Bytes {
+    /// Writes over the bytes, while other threads read them. For the torture program.
+    ///
+    /// # Safety
+    ///
+    /// Who reads them takes them for whatever they are.
+    pub(crate) unsafe fn overwrite(&self) {
+        if let Some(slot) = self.slot() {
+            // SAFETY: `self` owns it; the caller's promise.
+            unsafe { slot.add(1).cast::<u8>().write_bytes(0xff, self.len) };
+        }
+    }
+}
+
 impl Drop for Bytes {
     fn drop(&mut self) {
         // Relaxed: no other thread uses this any more.

@@ -181,6 +181,18 @@ impl Arena {
         is_scattered
     }
 
+    /// Says whether the memory is wanted elsewhere, as after a shrink: then values are worth to be
+    /// moved for little. Asks, if they are.
+    pub(crate) fn want_back(&self, is_wanted: bool) {
+        let mut state = lock(&self.0.state);
+        state.is_wanted = is_wanted;
+        let asks = state.is_scattered() && !std::mem::replace(&mut state.is_asked, true);
+        drop(state);
+        if asks {
+            self.0.ask();
+        }
+    }
+
     /// Has it ask again, as what it has asked for has been lost.
     pub(crate) fn forget_asking(&self) {
         lock(&self.0.state).is_asked = false;
@@ -313,7 +325,7 @@ impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
         if let Some(mut state) = try_lock(&self.state) {
             // What was asked for has been lost.
-            state.is_asked = false;
+            (state.is_asked, state.is_wanted) = (false, false);
         } else {
             let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
             // SAFETY: the caller's promise; no user code runs under this lock.

@@ -33,6 +33,9 @@ const KEPT: usize = 256;
 const SCATTERED: usize = 16;
 const FEW: usize = 4;
 
+/// The same while memory is [wanted](State::is_wanted).
+const WANTED: usize = 256;
+
 /// The runs of one class.
 #[derive(Debug, Clone, Copy)]
 struct Runs {
@@ -58,6 +61,9 @@ pub struct State {
     left: u64,
     /// Whether values were asked to be moved, since they were not scattered last.
     pub is_asked: bool,
+    /// Whether the memory is wanted elsewhere: then little is kept, and little in excess is worth a
+    /// move.
+    pub is_wanted: bool,
     pub counts: Statistics,
 }
 
@@ -91,13 +97,20 @@ impl State {
             excess: 0,
             left: 0,
             is_asked: false,
+            is_wanted: false,
             counts: Statistics::NONE,
         }
     }
 
     /// Whether values are worth to be moved.
     pub fn is_scattered(&self) -> bool {
-        self.excess > FEW + self.runs / SCATTERED
+        let part = if self.is_wanted { WANTED } else { SCATTERED };
+        self.excess > FEW + self.runs / part
+    }
+
+    /// How many empty runs are kept.
+    fn kept(&self) -> usize {
+        if self.is_wanted { 0 } else { self.runs / KEPT }
     }
 
     /// Changes a class, and what of it is in excess.
@@ -319,7 +332,7 @@ impl State {
         }
         self.runs -= 1;
         self.unlink(run);
-        let kept = self.runs / KEPT;
+        let kept = self.kept();
         if self.spares < kept {
             self.spares += 1;
             // SAFETY: the same.

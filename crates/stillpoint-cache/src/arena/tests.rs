@@ -131,6 +131,43 @@ fn what_is_scattered_is_moved_together() {
     }
 }
 
+/// While its memory is wanted, it keeps no empty runs, and less in excess is worth a move.
+#[test]
+#[cfg_attr(miri, ignore = "many values, and no other unsafe code")]
+fn memory_that_is_wanted_is_scattered_sooner() {
+    let arena = Arena::new();
+    let (many, len, part) = (100_000, 1000, 25);
+    let mut values: Vec<_> = (0..many)
+        .map(|key| arena.bytes(&content(key, len)).expect("memory"))
+        .collect();
+    let mut number = 0;
+    values.retain(|_| {
+        number += 1;
+        number % part > 0
+    });
+    assert!(!arena.is_scattered());
+    arena.want_back(true);
+    assert!(arena.is_scattered());
+    let before = arena.statistics();
+    assert!(move_all(&arena, values.iter()) > 0);
+    assert!(!arena.is_scattered());
+    let after = arena.statistics();
+    assert!(
+        after.held_bytes < before.held_bytes,
+        "{before:?}, {after:?}"
+    );
+    // One run in 256 again, at most, where more than one has gone.
+    arena.want_back(false);
+    let all = values.len();
+    values.truncate(all / 2);
+    let kept = arena.statistics();
+    arena.want_back(true);
+    values.truncate(all / 4);
+    let none = arena.statistics();
+    let beyond = |of: ArenaStatistics| of.held_bytes - of.bytes;
+    assert!(beyond(none) <= beyond(kept), "{kept:?}, {none:?}");
+}
+
 /// What has clones stays for these, and is moved for the others.
 #[test]
 fn clones_keep_the_old_place() {

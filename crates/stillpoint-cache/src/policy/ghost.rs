@@ -98,21 +98,72 @@ impl Ghosts {
 
     /// A larger table, with the ghosts of the old one. Without memory the old one stays.
     fn grow(&mut self, wanted: usize) {
-        let sets = wanted.div_ceil(WAYS).next_power_of_two();
-        let Some(slots) = memory::try_several(sets * WAYS, || EMPTY) else {
+        self.resize(slots_for(wanted));
+    }
+
+    /// Makes the table as small as so many ghosts need it, if it is larger. Of each set the youngest
+    /// stay.
+    pub fn shrink(&mut self, wanted: usize) {
+        let slots = slots_for(wanted);
+        if slots < self.slots.len() {
+            self.resize(slots);
+        }
+    }
+
+    fn resize(&mut self, slots: usize) {
+        let Some(slots) = memory::try_several(slots, || EMPTY) else {
             return;
         };
-        let old = std::mem::replace(&mut self.slots, slots);
+        let (old, now) = (std::mem::replace(&mut self.slots, slots), self.now);
         for slot in old.iter().filter(|slot| !slot.is_empty()) {
-            let set = self.set(slot.fingerprint);
-            if let Some(free) = set.iter_mut().find(|other| other.is_empty()) {
-                *free = *slot;
+            let set = self.set(slot.fingerprint).iter_mut();
+            let rank = |slot: &Slot| {
+                let is_of_main = slot.place() == Place::Main;
+                (slot.is_empty(), is_of_main, age(now, slot.stamp))
+            };
+            // A set of a larger table has ghosts of one that the old one had: all have room.
+            if let Some(other) = set.max_by_key(|other| rank(other))
+                && rank(other) > rank(slot)
+            {
+                *other = *slot;
             }
         }
     }
 }
 
+/// The slots of a table for so many ghosts.
+fn slots_for(ghosts: usize) -> usize {
+    ghosts.div_ceil(WAYS).next_power_of_two() * WAYS
+}
+
 /// How many evictions ago that was.
 fn age(now: u32, stamp: u32) -> usize {
     (now.wrapping_sub(stamp & !1) / 2) as usize
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "long, and without unsafe code")]
+    fn in_a_smaller_table_the_youngest_stay() {
+        // Fingerprints are hashes.
+        let fingerprint = |number: u32| number.wrapping_mul(0x9e37_79b9);
+        let mut ghosts = Ghosts::default();
+        for number in 0..4000 {
+            ghosts.add(fingerprint(number), Place::Small, 4000);
+        }
+        assert_eq!(ghosts.slots.len(), 4096);
+        ghosts.shrink(3000);
+        assert_eq!(ghosts.slots.len(), 4096, "that is what it needs");
+        ghosts.shrink(1000);
+        assert_eq!(ghosts.slots.len(), 1024);
+        let mut found = |numbers: std::ops::Range<u32>| {
+            let is_there = |&number: &u32| ghosts.take(fingerprint(number), 4000).is_some();
+            numbers.filter(is_there).count()
+        };
+        let (young, old) = (found(3500..4000), found(0..500));
+        assert!(young > 450 && old < 50, "{young} and {old} of 500");
+    }
 }

@@ -85,6 +85,8 @@ pub struct Policy<I> {
     ghosts: Ghosts,
     sketch: Sketch,
     ghost_hits: u64,
+    /// Evictions that no insert has followed: how much it has shrunk.
+    shrunk: usize,
     /// How many used entries of the main queue searches have passed.
     passed: u64,
 }
@@ -97,6 +99,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             ghosts: Ghosts::default(),
             sketch: Sketch::default(),
             ghost_hits: 0,
+            shrunk: 0,
             passed: 0,
         }
     }
@@ -126,6 +129,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     /// whether it comes back from the main queue, or has earned a place there.
     pub fn insert(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) -> bool {
         let fingerprint = nodes.fingerprint(id);
+        self.shrunk = self.shrunk.saturating_sub(1);
         self.sketch.add(fingerprint, 1, self.entries());
         let returned = self.ghosts.take(fingerprint, self.ghosts_wanted());
         self.ghost_hits += u64::from(returned.is_some());
@@ -216,12 +220,21 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         if !self.remove(nodes, id) {
             return;
         }
+        self.shrunk += 1;
         let frequency = nodes.frequency(id);
         if frequency > 0 {
             self.count(nodes, id, frequency);
         }
         let wanted = self.ghosts_wanted();
         self.ghosts.add(nodes.fingerprint(id), place, wanted);
+    }
+
+    /// Makes the tables of ghosts and counts smaller, where many entries have gone. Ghosts of all that
+    /// it has shrunk by stay: if it is to grow again, they say so.
+    pub fn trim(&mut self) {
+        let shrunk = self.shrunk + self.shrunk / 4;
+        self.ghosts.shrink(self.ghosts_wanted().max(shrunk));
+        self.sketch.shrink(self.entries());
     }
 
     fn count(&mut self, nodes: &impl Nodes<Id = I>, id: I, uses: u8) {

@@ -81,6 +81,24 @@ impl Sketch {
         }
     }
 
+    /// Makes the table as small as so many entries need it, if it is much larger. Counters that become
+    /// one have the larger count.
+    pub fn shrink(&mut self, entries: usize) {
+        let len = (entries.max(IN_WORD) * COUNTERS / IN_WORD).next_power_of_two();
+        if self.words.len() <= len {
+            return;
+        }
+        let Some(mut words) = memory::try_several(len, || 0) else {
+            return;
+        };
+        for part in self.words.chunks_exact(len) {
+            for (word, &other) in words.iter_mut().zip(part) {
+                *word = larger_of_each(*word, other);
+            }
+        }
+        (self.words, self.next) = (words, 0);
+    }
+
     /// A table of at least so many words, in which all counts are as they were. Without memory the
     /// old one stays.
     fn grow(&mut self, wanted: usize) {
@@ -96,5 +114,37 @@ impl Sketch {
                 .for_each(|part| part.copy_from_slice(&self.words));
         }
         self.words = words;
+    }
+}
+
+/// The larger ones of the counters of two words.
+fn larger_of_each(a: u64, b: u64) -> u64 {
+    let counter = |shift: u32| (a >> shift & MOST).max(b >> shift & MOST) << shift;
+    (0..u64::BITS).step_by(4).map(counter).sum()
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "long, and without unsafe code")]
+    fn a_smaller_table_counts_no_key_less_often() {
+        let mut sketch = Sketch::default();
+        for key in 0..4000 {
+            sketch.add(key, (key % 8) as u8, 4000);
+        }
+        let (before, len) = ((0..4000).map(|key| sketch.get(key)), sketch.words.len());
+        let before: Vec<_> = before.collect();
+        sketch.shrink(4000);
+        assert_eq!(sketch.words.len(), len, "that is what it needs");
+        sketch.shrink(1000);
+        assert_eq!(sketch.words.len(), len / 4);
+        for (key, before) in (0..).zip(before) {
+            assert!(sketch.get(key) >= before, "{key}");
+        }
+        // And grows again.
+        sketch.add(1, 1, 4000);
+        assert_eq!(sketch.words.len(), len);
     }
 }

@@ -29,7 +29,7 @@ const NO_POINT: [&str; 9] = [
 ];
 
 /// Figures of which more is better, beside all that are so many a second; of all others, less.
-const MORE_IS_BETTER: [&str; 3] = ["calls_per_gp", "hit_ratio", "survived_s"];
+const MORE_IS_BETTER: [&str; 4] = ["calls_per_gp", "hit_ratio", "hit_ratio_one", "survived_s"];
 
 /// Rates that are a cost.
 const RATES_OF_COSTS: [&str; 2] = ["membarriers_per_s", "looks_per_s"];

@@ -86,9 +86,10 @@ fn looks_of_a_leaf(siblings: usize, what_for: For) -> u64 {
 
 #[test]
 fn room_within_one_tenant_is_sought_there_alone() {
+    let siblings = if cfg!(miri) { 20 } else { 1000 };
     for what_for in [For::Limit, For::Pressure] {
         let alone = looks_of_a_leaf(0, what_for);
-        assert_eq!(looks_of_a_leaf(1000, what_for), alone);
+        assert_eq!(looks_of_a_leaf(siblings, what_for), alone);
         assert!((1..100).contains(&alone), "{alone}");
     }
 }
@@ -111,16 +112,17 @@ fn stuck(tenants: u64, pinned: u64) -> State {
 fn tenants_from_which_nothing_can_be_taken_are_looked_at_in_batches() {
     // SAFETY: no other thread has a state of these, which have no entries.
     let mut locked = unsafe { Locked::assume() };
+    let tenants = if cfg!(miri) { 35 } else { 100 };
     for (pinned, batch) in [(100, crate::state::BATCH), (99, 1)] {
-        let mut state = stuck(100, pinned);
+        let mut state = stuck(tenants, pinned);
         state.looks.set(0);
-        let mut left = 100_usize;
+        let mut left = tenants as usize;
         while left > 0 {
             let more = state.reclaim_high(&mut locked, &mut Claimed::default());
             left = left.saturating_sub(batch);
             assert_eq!((state.high.len(), more), (left, left > 0));
         }
-        assert!(state.looks.get() < 100 * 200, "{}", state.looks.get());
+        assert!(state.looks.get() < tenants * 200, "{}", state.looks.get());
         // As long as they are no larger, nothing is tried again.
         state.charge(1, 1, false);
         assert!(!state.has_high());

@@ -55,10 +55,24 @@ struct Test {
     pins: bool,
 }
 
+/// What readers and walkers do to a cache.
+pub trait Tested: Sync {
+    /// Finds a key, and holds it.
+    fn look(&self, ctx: &mut ThreadCtx);
+
+    /// Visits all entries.
+    fn walk(&self, session: &Session);
+
+    /// What holds between any two changes.
+    fn check(&self, session: &Session);
+}
+
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
     let test = Test::with_listener(session);
-    torture(session, test, Test::change);
+    test.begin(session);
+    torture(session, &test, Test::change);
+    test.end(session);
 }
 
 /// Entries that are invalidated are dropped at once.
@@ -71,11 +85,13 @@ pub fn busted(session: &Arc<Session>) {
         elements,
         pins: false,
     };
-    torture(session, test, Test::drop_at_once);
+    test.begin(session);
+    torture(session, &test, Test::drop_at_once);
+    test.end(session);
 }
 
-fn torture(session: &Arc<Session>, test: Test, change: fn(&Test, &mut ThreadCtx)) {
-    (0..PINNED).for_each(|key| test.put(session, &test.cache, key, None));
+/// Writers, which make changes, readers and walkers, until the session is over.
+pub fn torture<T: Tested>(session: &Arc<Session>, test: &T, change: fn(&T, &mut ThreadCtx)) {
     let visit = |ctx: &mut ThreadCtx| test.look(ctx);
     let reader = |number| {
         let visit = &visit;
@@ -88,7 +104,6 @@ fn torture(session: &Arc<Session>, test: Test, change: fn(&Test, &mut ThreadCtx)
         })
     };
     let writer = |number: usize| {
-        let test = &test;
         ThreadSpec::new(format!("writer {number}"), move || {
             let mut ctx = session.thread_ctx("writer", number);
             while !session.is_over() {
@@ -97,12 +112,11 @@ fn torture(session: &Arc<Session>, test: Test, change: fn(&Test, &mut ThreadCtx)
                 for _ in 0..32 {
                     change(test, &mut ctx);
                 }
-                test.check_limit(session);
+                test.check(session);
             }
         })
     };
     let walker = |number: usize| {
-        let test = &test;
         ThreadSpec::new(format!("fakewriter {number}"), move || {
             let who = session.plan.writers + number;
             while !session.is_over() {
@@ -128,7 +142,6 @@ fn torture(session: &Arc<Session>, test: Test, change: fn(&Test, &mut ThreadCtx)
         in_child: &|| (),
     };
     runner::run(session, &harness, threads);
-    test.end(session);
 }
 
 impl Test {
@@ -161,6 +174,10 @@ impl Test {
             elements,
             pins: true,
         }
+    }
+
+    fn begin(&self, session: &Session) {
+        (0..PINNED).for_each(|key| self.put(session, &self.cache, key, None));
     }
 
     fn put(&self, session: &Session, view: &Cache<u64, Value>, key: u64, ttl: Option<Duration>) {
@@ -246,46 +263,6 @@ impl Test {
         unsafe { stillpoint_cache::torture::drop_at_once(&self.cache, &key) };
     }
 
-    /// Finds a key, and holds it.
-    fn look(&self, ctx: &mut ThreadCtx) {
-        let pinned = ctx.one_in(2);
-        let key = ctx
-            .random
-            .u64(if pinned { 0..PINNED } else { PINNED..KEYS });
-        let found = self.cache.get_ref(&key);
-        let before = found.as_ref().map(|value| (value.key, value.number));
-        ctx.delay();
-        let alive = before.is_none_or(|(_, number)| self.elements.is_alive(number));
-        drop(found);
-        ctx.count(0, 0);
-        let tally = &ctx.session.tally;
-        if self.pins && pinned && before.is_none() {
-            tally.fault(Fault::Lost, || format!("key {key} was not found"));
-        }
-        if !alive {
-            tally.fault(Fault::TooShort, || {
-                format!("the value of key {key} was freed")
-            });
-        } else if before.is_some_and(|(found, _)| found != key) {
-            tally.fault(Fault::Content, || format!("key {key} had {before:?}"));
-        }
-    }
-
-    fn check_limit(&self, session: &Session) {
-        let bytes = self.cache.weighted_bytes();
-        if bytes > MOST {
-            session
-                .tally
-                .fault(Fault::Count, || format!("{bytes} bytes, of {MOST} at most"));
-        }
-    }
-
-    /// Visits all entries.
-    fn walk(&self, session: &Session) {
-        self.cache
-            .for_each(|&key, value| check(session, key, value));
-    }
-
     /// All values have been dropped in the end, once.
     fn end(self, session: &Session) {
         let Self {
@@ -311,6 +288,46 @@ impl Test {
             global().kvfree_barrier();
         }
         elements.check_end(session);
+    }
+}
+
+impl Tested for Test {
+    fn look(&self, ctx: &mut ThreadCtx) {
+        let pinned = ctx.one_in(2);
+        let key = ctx
+            .random
+            .u64(if pinned { 0..PINNED } else { PINNED..KEYS });
+        let found = self.cache.get_ref(&key);
+        let before = found.as_ref().map(|value| (value.key, value.number));
+        ctx.delay();
+        let alive = before.is_none_or(|(_, number)| self.elements.is_alive(number));
+        drop(found);
+        ctx.count(0, 0);
+        let tally = &ctx.session.tally;
+        if self.pins && pinned && before.is_none() {
+            tally.fault(Fault::Lost, || format!("key {key} was not found"));
+        }
+        if !alive {
+            tally.fault(Fault::TooShort, || {
+                format!("the value of key {key} was freed")
+            });
+        } else if before.is_some_and(|(found, _)| found != key) {
+            tally.fault(Fault::Content, || format!("key {key} had {before:?}"));
+        }
+    }
+
+    fn check(&self, session: &Session) {
+        let bytes = self.cache.weighted_bytes();
+        if bytes > MOST {
+            session
+                .tally
+                .fault(Fault::Count, || format!("{bytes} bytes, of {MOST} at most"));
+        }
+    }
+
+    fn walk(&self, session: &Session) {
+        self.cache
+            .for_each(|&key, value| check(session, key, value));
     }
 }
 

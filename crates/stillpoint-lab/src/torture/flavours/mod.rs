@@ -8,7 +8,8 @@
 //! | `trace`, `trace_async` | readers that sleep, and that are tasks |
 //! | `kvfree` | deferred frees |
 //! | `lru`, `vmap` | LRU lists and their arrays; the address space |
-//! | `map`, `copy_map`, `btree`, `cache` | the hash maps; the ordered map; the cache |
+//! | `map`, `copy_map`, `btree` | the hash maps; the ordered map |
+//! | `cache`, `cache_bytes` | the cache; its byte values, which are moved |
 //! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
 //! | `pipe_test`, `elements` | what those that use the pipe share; those whose values live in elements |
@@ -21,6 +22,7 @@ use super::tally::{FAULTS, Fault};
 mod broken;
 mod btree;
 mod cache;
+mod cache_bytes;
 mod copy_map;
 mod elements;
 mod kvfree;
@@ -226,6 +228,15 @@ pub const FLAVOURS: &[Entry] = &[
             cache::run,
         )
     },
+    Entry {
+        unsupported_options: &["--signals", "--gpwrap"],
+        ..sound(
+            "cache-bytes",
+            "byte values of a cache, moved while they are read, cloned, replaced and evicted",
+            USUAL,
+            cache_bytes::run,
+        )
+    },
     isolated(
         "wake",
         "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true",
@@ -302,6 +313,16 @@ pub const FLAVOURS: &[Entry] = &[
             &[Fault::TooShort],
             FEW,
             cache::busted,
+        )
+    },
+    Entry {
+        unsupported_options: &["--signals", "--gpwrap"],
+        ..broken(
+            "busted-cache-bytes",
+            "byte values' old places are written over without a grace period",
+            &[Fault::Content],
+            FEW,
+            cache_bytes::busted,
         )
     },
     broken(

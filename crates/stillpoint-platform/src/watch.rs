@@ -1,0 +1,15 @@
+//! Waits for changes of files, and for a bell that other threads ring: both in one call.
+//!
+//! Files are watched by inotify, which control groups' files know, too: the kernel says so when
+//! `memory.events` has changed. The bell is an eventfd, so a ring that comes before the wait is not
+//! lost. Other systems, and Miri, have none of it: there a watch is never open.
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod linux;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod none;
+
+#[cfg(all(target_os = "linux", not(miri)))]
+pub use linux::Watch;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub use none::Watch;
