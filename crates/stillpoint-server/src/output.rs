@@ -26,6 +26,8 @@ pub(crate) struct Output {
     /// How many more answers there is room for until these have been sent, and how many at first.
     room: u32,
     most: u32,
+    /// Where the last of them begins. One that has nothing leaves its room to the next.
+    last: Option<usize>,
 }
 
 /// Without a limit of answers.
@@ -59,6 +61,7 @@ impl Output {
             sent_of_pin: 0,
             room: most,
             most,
+            last: None,
         }
     }
 
@@ -70,7 +73,11 @@ impl Output {
     /// Makes room for a response, so that no allocation happens inside a section.
     #[inline]
     pub(crate) fn reserve(&mut self) -> Result<(), NoRoom> {
-        self.room = self.room.checked_sub(1).ok_or(NoRoom::Limit)?;
+        let begins = Some(self.bytes.len());
+        if self.last != begins {
+            self.room = self.room.checked_sub(1).ok_or(NoRoom::Limit)?;
+            self.last = begins;
+        }
         if self.bytes.capacity() - self.bytes.len() >= ROOM
             && self.pins.capacity() > self.pins.len()
         {
@@ -85,6 +92,7 @@ impl Output {
     #[inline]
     pub(crate) fn make_room(&mut self) {
         self.room = self.most;
+        self.last = None;
     }
 
     /// Appends the value of an item, which [`Output::reserve`] has made room for. False if it is long, and may not be pinned.
@@ -276,6 +284,25 @@ mod tests {
         out.advance(1);
         assert!(!out.has_pins());
         assert_eq!(flat(&out), whole[COPY_MAX + 2..]);
+    }
+
+    #[test]
+    fn an_answer_that_has_nothing_leaves_its_room() {
+        let mut out = Output::with_limit(2);
+        for _ in 0..5 {
+            assert_eq!(out.reserve(), Ok(()));
+        }
+        out.line("first");
+        for _ in 0..5 {
+            assert_eq!(out.reserve(), Ok(()));
+        }
+        out.line("second");
+        assert_eq!(out.reserve(), Err(NoRoom::Limit));
+        // Sent or not, what is taken stays taken until there is room again.
+        out.clear();
+        assert_eq!(out.reserve(), Err(NoRoom::Limit));
+        out.make_room();
+        assert_eq!(out.reserve(), Ok(()));
     }
 
     /// What was noted before something was sent takes back no piece of what came later.

@@ -149,6 +149,16 @@ fn answers_that_a_threads_share_has_no_room_for_are_refused() {
         "SERVER_ERROR out of memory writing get response\r\n",
     );
     assert_eq!(admin.stat("", "response_obj_oom"), "1");
+    // What is not there, what is not answered, and what is made meanwhile take no room beside that.
+    client.ask(
+        format!("get {}a\r\n", "none ".repeat(20)),
+        format!("{item}END\r\n"),
+    );
+    client.ask(format!("{}mn\r\n", "mg none v q\r\n".repeat(20)), "MN\r\n");
+    let made: String = (0..6)
+        .map(|key| format!("mg made{key} v N30\r\n"))
+        .collect();
+    client.ask(made, "VA 0 W\r\n\r\n".repeat(6));
     // One after the other there is room for any number.
     for _ in 0..20 {
         client.ask("mg a v\r\n", "VA 1\r\nx\r\n");
