@@ -159,7 +159,6 @@ impl Session {
     ) -> usize {
         let directory = cx.directory;
         let space = directory.route(&self.access.home, key);
-        let deadline = cx.stored_deadline(space, deadline);
         let whole = len + then.end_len();
         if behind.len() >= whole {
             let (value, end) = behind[..whole].split_at(len);
@@ -168,6 +167,7 @@ impl Session {
                 return whole;
             }
             let (mode, condition) = then.request();
+            let deadline = cx.stored_deadline(space, deadline);
             let result = space
                 .tenant
                 .set(key, flags, deadline, value, mode, condition);
@@ -198,13 +198,16 @@ impl Session {
     }
 
     /// Stores a value that has arrived.
-    pub(super) fn stored(&mut self, body: Body, cx: &mut Context<'_>) {
+    pub(super) fn stored(&mut self, mut body: Body, cx: &mut Context<'_>) {
         if body.then.end_len() > 0 && body.end != *b"\r\n" {
             self.bad_chunk(&body.then, cx);
             return;
         }
         let (mode, condition) = body.then.request();
         let len = body.draft.len();
+        // It is stored now, whenever it began to come.
+        let deadline = cx.stored_deadline(&body.space, body.draft.exptime());
+        body.draft.set_exptime(deadline);
         let result = body.draft.store(mode, condition);
         self.answer(&body.space, &body.key, len, &body.then, result, cx);
     }

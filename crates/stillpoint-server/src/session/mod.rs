@@ -469,13 +469,17 @@ mod tests {
 
     /// What is answered, and what is left of the turn.
     fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, u32) {
+        turn_at(session, shared, bytes, shared.store.now())
+    }
+
+    fn turn_at(session: &mut Session, shared: &Shared, bytes: &[u8], now: u32) -> (Vec<u8>, u32) {
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
         let mut out = Output::default();
         let mut cx = Context {
             shared,
             directory: &shared.directory(),
             thread: 0,
-            now: shared.store.now(),
+            now,
             budget: 1000,
             out: &mut out,
             wake: &wake,
@@ -556,6 +560,35 @@ mod tests {
         let a = &shared.directory().spaces["a"];
         assert_eq!(a.tenant.peek(b"late", |_| ()), None);
         assert_eq!(a.tenant.peek(b"own", |_| ()), Some(()));
+    }
+
+    /// Without CAS values a flush takes what is stored in its second: when a value began to come does
+    /// not matter.
+    #[test]
+    fn a_value_is_stored_when_it_has_come_whole() {
+        let shared = fuzz::new_shared(|settings| settings.cas = false);
+        let new = || fuzz::new_session(&shared.directory(), false, true);
+        let (mut before, mut after, mut flushes) = (new(), new(), new());
+        let now = shared.store.now();
+        let long = "x".repeat(50_000);
+        for len in [5, long.len()] {
+            let value = &long[..len];
+            let head = |key| format!("set {key} 0 0 {len}\r\n");
+            let end = format!("{value}\r\n");
+            let at = |session: &mut Session, bytes: &str, now| {
+                turn_at(session, &shared, bytes.as_bytes(), now).0
+            };
+            assert_eq!(at(&mut before, &head("before"), now), b"");
+            assert_eq!(at(&mut flushes, "flush_all\r\n", now), b"OK\r\n");
+            assert_eq!(at(&mut after, &head("after"), now), b"");
+            assert_eq!(at(&mut before, &end, now), b"STORED\r\n");
+            assert_eq!(at(&mut after, &end, now + 1), b"STORED\r\n");
+            let there = |key: &str| {
+                let space = &shared.directory().spaces[""];
+                space.tenant.peek(key.as_bytes(), |item| item.value().len())
+            };
+            assert_eq!((there("before"), there("after")), (None, Some(len)));
+        }
     }
 
     #[test]

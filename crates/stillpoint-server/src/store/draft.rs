@@ -104,6 +104,17 @@ impl Draft {
         self.marks |= WIN;
     }
 
+    /// When the item expires.
+    #[must_use]
+    pub fn exptime(&self) -> u32 {
+        self.exptime
+    }
+
+    /// Has the item expire then: a second of [`Store::now`](super::Store::now), 0 for never.
+    pub fn set_exptime(&mut self, exptime: u32) {
+        self.exptime = exptime;
+    }
+
     /// What it takes that no tenant is charged for, in bytes.
     #[must_use]
     pub fn footprint(&self) -> usize {
