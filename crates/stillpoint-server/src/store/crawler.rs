@@ -8,7 +8,7 @@ use super::{
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -48,7 +48,7 @@ impl Default for Search {
 pub struct SearchStatistics {
     /// Whether a pass is under way, or asked for.
     pub is_running: bool,
-    /// Passes that have begun.
+    /// Passes that have begun, or were asked for.
     pub passes: u64,
 }
 
@@ -61,6 +61,8 @@ pub struct Crawler {
     passes: AtomicU64,
     /// Whether a pass was asked for that has not ended.
     asked: AtomicBool,
+    /// The tenant that the pass of the next second begins with.
+    first: AtomicUsize,
 }
 
 impl Crawler {
@@ -75,7 +77,9 @@ impl Crawler {
     /// Notes that a pass is asked for. Returns false if one was already.
     pub fn ask(&self) -> bool {
         // Needs no partner: the pass itself is asked for under a lock.
-        !self.asked.swap(true, Ordering::Relaxed)
+        let is_new = !self.asked.swap(true, Ordering::Relaxed);
+        self.passes.fetch_add(is_new.into(), Ordering::Relaxed);
+        is_new
     }
 
     pub fn statistics(&self) -> SearchStatistics {
@@ -89,12 +93,27 @@ impl Crawler {
     /// Begins the pass of a second, if the search is on.
     pub fn pass(&self) -> Option<Pass<'_>> {
         let search = self.search();
-        search.on.then(|| self.begin(search, SEARCHED))
+        search.on.then(|| {
+            self.passes.fetch_add(1, Ordering::Relaxed);
+            self.begin(search, SEARCHED)
+        })
+    }
+
+    /// Has the tenants of the pass of a second begin behind the one that the last pass ended at: no
+    /// tenant that always has something keeps the search from the others.
+    pub fn take_turns<T>(&self, tenants: &mut [T]) {
+        if !tenants.is_empty() {
+            tenants.rotate_left(self.first.load(Ordering::Relaxed) % tenants.len());
+        }
+    }
+
+    /// Notes at which of those tenants a pass has ended.
+    pub fn end_at(&self, tenant: usize) {
+        self.first.fetch_add(tenant + 1, Ordering::Relaxed);
     }
 
     fn begin(&self, search: Search, bytes: u64) -> Pass<'_> {
         self.running.fetch_add(1, Ordering::Relaxed);
-        self.passes.fetch_add(1, Ordering::Relaxed);
         Pass {
             crawler: self,
             search,
@@ -103,13 +122,14 @@ impl Crawler {
     }
 }
 
-/// A pass that was asked for, over all that there is. Returns false if `rest` ended it: then it is to
-/// be called again, for what is left.
-pub fn search_all(store: &Arc<Inner>, mut rest: impl FnMut(Duration) -> bool) -> bool {
+/// A pass that was asked for, over all that had expired by `then`: so it comes to an end, however much
+/// expires meanwhile. Returns false if `rest` ended it: then it is to be called again, for what is
+/// left.
+pub fn search_all(store: &Arc<Inner>, then: u32, mut rest: impl FnMut(Duration) -> bool) -> bool {
     let crawler = &store.shared.crawler;
     let pass = crawler.begin(crawler.search(), u64::MAX);
     let mut tenants = store.all_tenants().into_iter();
-    let done = tenants.all(|tenant| pass.search(&tenant.state, &mut rest));
+    let done = tenants.all(|tenant| pass.search(&tenant.state, then, &mut rest));
     if done {
         crawler.asked.store(false, Ordering::Relaxed);
     }
@@ -124,10 +144,14 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Removes the items of a tenant that have expired. `rest` returns false if the pass is to end,
-    /// and then so does this.
-    pub fn search(&self, state: &TenantState, mut rest: impl FnMut(Duration) -> bool) -> bool {
-        let now = state.shared().now();
+    /// Removes the items of a tenant that have expired by `now`. `rest` is called after each segment,
+    /// also with no time; it returns false if the pass is to end, and then so does this.
+    pub fn search(
+        &self,
+        state: &TenantState,
+        now: u32,
+        mut rest: impl FnMut(Duration) -> bool,
+    ) -> bool {
         let space = Arc::clone(state.space.load(&read_lock()));
         space.seal_expired(now);
         let mut bytes = self.bytes;
@@ -144,7 +168,7 @@ impl Pass<'_> {
                 items = items.saturating_sub(looked);
                 let looked_at = &state.owner.events.searched;
                 looked_at.fetch_add(looked, Ordering::Relaxed);
-                goes_on = self.search.rest.is_zero() || rest(self.search.rest);
+                goes_on = rest(self.search.rest);
             }
             goes_on && bytes > 0 && items > 0
         });

@@ -192,11 +192,11 @@ impl Maintenance {
 fn run(store: &Weak<Inner>, signal: &Signal) {
     let mut pass = Instant::now() + EACH;
     let mut waits = false;
-    // A search that was asked for goes on between its rests.
-    let mut searches = false;
+    // A search that was asked for goes on between its rests: for what had expired by then.
+    let mut searches: Option<u32> = None;
     loop {
         let until = match (searches, waits) {
-            (true, _) => Instant::now(),
+            (Some(_), _) => Instant::now(),
             (_, true) => Instant::now() + SOON,
             _ => pass,
         };
@@ -204,17 +204,21 @@ fn run(store: &Weak<Inner>, signal: &Signal) {
         if asked.stop {
             return;
         }
-        searches |= asked.search;
         let Some(store) = store.upgrade() else {
-            searches = false;
+            searches = None;
             continue;
         };
+        if asked.search {
+            searches = Some(store.shared.now());
+        }
         asked.sweep.iter().for_each(sweep_asked);
         if asked.lower || waits {
             waits = lower(&store, true);
         }
-        if searches {
-            searches = !crawler::search_all(&store, |time| signal.rest(time, pass));
+        if let Some(then) = searches
+            && crawler::search_all(&store, then, |time| signal.rest(time, pass))
+        {
+            searches = None;
         }
         if Instant::now() >= pass {
             waits = run_once(&store, Some(signal));
@@ -226,19 +230,23 @@ fn run(store: &Weak<Inner>, signal: &Signal) {
 /// A pass over all tenants. The background thread, which is asked by `signal`, takes its time for
 /// limits that fall and for what has expired. Returns whether readers keep a limit from it.
 pub fn run_once(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
-    let tenants = store.all_tenants();
+    let (mut tenants, crawler) = (store.all_tenants(), &store.shared.crawler);
+    crawler.take_turns(&mut tenants);
     let mut joined = false;
-    let mut pass = store.shared.crawler.pass();
+    let mut pass = crawler.pass();
     let latest = Instant::now() + RESTED;
-    let rest = |time| signal.is_none_or(|signal| signal.rest(time, latest));
-    for tenant in &tenants {
-        tenant.state.flush_if_due(store.shared.now());
+    let rest =
+        |time: Duration| time.is_zero() || signal.is_none_or(|signal| signal.rest(time, latest));
+    for (number, tenant) in tenants.iter().enumerate() {
+        let now = store.shared.now();
+        tenant.state.flush_if_due(now);
         sweep(&tenant.state);
         if let Some(search) = &pass
-            && !search.search(&tenant.state, rest)
+            && !search.search(&tenant.state, now, rest)
         {
             // The rest in a second.
             pass = None;
+            crawler.end_at(number);
         }
         seal_idle(&tenant.state);
         compact(&tenant.state);
@@ -369,11 +377,13 @@ mod tests {
         let (short, long) = (Duration::from_millis(1), Duration::from_secs(10));
         let at = |time| Instant::now() + time;
         assert!(signal.rest(short, at(long)));
+        assert!(signal.rest(Duration::ZERO, at(long)));
         assert!(!signal.rest(long, at(short)));
         assert!(!signal.rest(Duration::MAX, at(short)));
         for ask in [Signal::lower, Signal::search] {
             ask(&signal);
             assert!(!signal.rest(long, at(2 * long)));
+            assert!(!signal.rest(Duration::ZERO, at(long)));
             // It is left to the loop to do.
             assert!(signal.wait(at(long)).is_something());
         }

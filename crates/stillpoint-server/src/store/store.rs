@@ -272,7 +272,7 @@ impl Store {
         if self.config().has_thread() {
             shared.signal.search();
         } else {
-            crawler::search_all(&self.0, |_| true);
+            crawler::search_all(&self.0, self.now(), |_| true);
         }
         true
     }
@@ -281,6 +281,20 @@ impl Store {
     #[must_use]
     pub fn search_statistics(&self) -> SearchStatistics {
         self.0.shared.crawler.statistics()
+    }
+
+    /// As [`Store::maintain`], by a thread that something else is asked of all the time.
+    #[cfg(test)]
+    pub(super) fn maintain_in_haste(&self) {
+        let signal = maintenance::Signal::default();
+        signal.lower();
+        maintenance::run_once(&self.0, Some(&signal));
+    }
+
+    /// A part of a search that was asked for then, by such a thread. Returns whether it was the last.
+    #[cfg(test)]
+    pub(super) fn search_in_haste(&self, then: u32) -> bool {
+        crawler::search_all(&self.0, then, |_| false)
     }
 
     /// Has the system seem without memory, or not.

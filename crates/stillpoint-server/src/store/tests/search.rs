@@ -73,6 +73,47 @@ fn a_pass_looks_at_no_more_than_it_may() {
     assert_eq!(tenant.statistics().expired, 990);
 }
 
+/// Without rests, too, a search that was asked for lets the thread do what else is asked for after
+/// each segment; and it ends, though more expires all the time.
+#[test]
+fn a_search_gives_way_and_ends() {
+    let (store, clock) = store_of(4 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    store_some(&tenant, clock.now() + 1);
+    clock.advance(1);
+    let then = clock.now();
+    let mut parts = 1;
+    while !store.search_in_haste(then) {
+        assert!(tenant.statistics().searched > 0);
+        parts += 1;
+        assert!(parts < 1000, "it does not end");
+        // More of it than a part looks at.
+        store_some(&tenant, clock.now() + 1);
+        clock.advance(1);
+    }
+    assert!(parts > 1);
+}
+
+#[test]
+fn tenants_take_turns_where_a_pass_does_not_come_to_all() {
+    let (store, clock) = store_of(4 << 20, true);
+    store.set_search(Search {
+        rest: Duration::from_millis(1),
+        ..Search::default()
+    });
+    let tenants = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
+    for tenant in &tenants {
+        store_some(tenant, clock.now() + 1);
+    }
+    clock.advance(1);
+    for _ in &tenants {
+        store.maintain_in_haste();
+    }
+    for tenant in &tenants {
+        assert!((1..1000).contains(&tenant.statistics().searched));
+    }
+}
+
 #[track_caller]
 fn until(what: impl Fn() -> bool) {
     let begun = Instant::now();
