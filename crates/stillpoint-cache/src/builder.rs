@@ -69,8 +69,10 @@ impl<K, V, S> Builder<K, V, S> {
     /// process's control group, version 2, and those above it), or a quarter of the machine's memory
     /// where it has no limit. That is followed: a service thread looks once a second whether the
     /// limit has changed, and evicts an eighth of the cache when the group of the least limit has met
-    /// it (`memory.events`, of whose changes the kernel tells) and is full: pages of files that are not used (`inactive_file` of
-    /// `memory.stat`) not counted, above 15/16 of it.
+    /// it (`memory.events`, of whose changes the kernel tells) and is full: pages of files that are
+    /// not used (`inactive_file` of `memory.stat`) not counted, above 15/16 of it. To be told takes two
+    /// descriptors of the process, and one of its user's inotify instances; without them it looks
+    /// once a second.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self

@@ -9,8 +9,9 @@
 //! limits is [`Cache::shrinker`](crate::Cache::shrinker)'s.)
 //!
 //! The kernel does tell of changes of `memory.events`: where they can be [watched](crate::keeper::hear)
-//! the thread looks at once, and ten times a second at most. Limits that are lowered below what is
-//! used are met, and so seen at once as well.
+//! the thread looks at once, and ten times a second at most: at those of the group whose limit is
+//! least, and of all below it, of which the kernel tells there, too. A limit of these that is lowered
+//! below what is used is met by the next charges, and so seen before the second has passed.
 
 use std::{
     fs, io,
@@ -201,7 +202,8 @@ fn machine_memory() -> Option<u64> {
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::Cache;
+    use crate::{Cache, cache::Inner, keeper::Visited, memory::Memory};
+    use std::sync::Arc;
     use stillpoint_platform::clock;
 
     /// Files of control groups.
@@ -289,6 +291,27 @@ mod tests {
         groups.write("above/memory.max", "2000");
         groups.use_memory("above", 9, 8000, 0);
         wait_for(&cache, 1000);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn events_of_another_group_are_heard_once_that_has_the_least_limit() {
+        let groups = Groups::new("another");
+        groups.use_memory("above", 7, 0, 0);
+        groups.use_memory("above/group", 100, 0, 0);
+        let mut container = Container::at(groups.0.clone(), "above/group".into());
+        container.every = 3_600_000_000_000;
+        let mut builder = Cache::<u64, u64>::builder();
+        builder.container = Some(container);
+        // One that the service thread does not know.
+        let memory = Memory::of::<u64>();
+        let cache = Cache::of(Inner::new(builder, String::new(), u64::MAX, memory));
+        let next = || Arc::clone(cache.arc()).visit().expect("it follows");
+        let soon = || clock::now() + 60_000_000_000;
+        assert!(next() > soon());
+        groups.write("above/group/memory.max", "1000");
+        assert!(next() <= clock::now(), "to hear its events");
+        assert!(next() > soon());
     }
 
     #[test]

@@ -16,9 +16,11 @@ use std::{
     any::{Any, TypeId},
     fs,
     hash::{BuildHasher, Hash},
-    sync::atomic::{AtomicU64, Ordering},
 };
-use stillpoint_platform::clock::{self, Nanos};
+use stillpoint_platform::{
+    clock::{self, Nanos},
+    sync::{AtomicU64, Ordering},
+};
 
 /// After a shrink what has left the process is measured so much later: readers leave, and frees and
 /// moves have an end by then, as a rule.
@@ -40,21 +42,52 @@ struct Shrinks {
     asked: AtomicU64,
     charged: AtomicU64,
     left: AtomicU64,
-    /// What was resident before the first of those that are to be measured; 0 for none.
-    before: AtomicU64,
-    /// When they are measured; `NEVER` while one is under way, and after each measurement.
+    /// When those are measured that have not been: [`NEVER`] while one is under way, 0 for none.
     due: AtomicU64,
+    /// What was resident before the first of these; 0 if that is not known.
+    before: AtomicU64,
 }
 
-impl Default for Shrinks {
-    fn default() -> Self {
+impl Shrinks {
+    fn new() -> Self {
+        let [asked, charged, left, due, before] = [0; 5].map(AtomicU64::new);
         Self {
-            asked: AtomicU64::new(0),
-            charged: AtomicU64::new(0),
-            left: AtomicU64::new(0),
-            before: AtomicU64::new(0),
-            due: AtomicU64::new(NEVER),
+            asked,
+            charged,
+            left,
+            due,
+            before,
         }
+    }
+
+    /// Puts off what is due: not before this one has ended.
+    fn begin(&self, resident: impl FnOnce() -> u64) {
+        if self.due.swap(NEVER, Ordering::Relaxed) == 0 {
+            self.before.store(resident(), Ordering::Relaxed);
+        }
+    }
+
+    /// Says when it is due; unless another one has ended meanwhile, and all has been measured.
+    fn end(&self, due: Nanos) {
+        let later = |old| (old != 0).then_some(due);
+        let _ = self
+            .due
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+    }
+
+    /// When those are due that have not been measured, and what was resident before them.
+    fn pending(&self) -> Option<(Nanos, u64)> {
+        let due = self.due.load(Ordering::Relaxed);
+        (due != 0).then(|| (due, self.before.load(Ordering::Relaxed)))
+    }
+
+    /// Notes that they have been measured, unless another one has begun since: then it returns when
+    /// that is due.
+    fn measured(&self, due: Nanos) -> Result<(), Nanos> {
+        let set = self
+            .due
+            .compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed);
+        set.map(|_| ())
     }
 }
 
@@ -65,29 +98,37 @@ impl Memory {
         Self {
             arena: is_bytes.then(Arena::new),
             compaction: Compaction::default(),
-            shrinks: Shrinks::default(),
+            shrinks: Shrinks::new(),
         }
     }
 
     /// Measures what has left, once that is due. Returns when it is.
     pub fn measure(&self, now: Nanos) -> Option<Nanos> {
-        let shrinks = &self.shrinks;
-        let before = shrinks.before.load(Ordering::Relaxed);
-        let due = shrinks.due.load(Ordering::Relaxed);
-        if before == 0 {
-            return None;
-        }
+        let (due, before) = self.shrinks.pending()?;
         if now < due {
             return Some(due);
         }
-        shrinks.due.store(NEVER, Ordering::Relaxed);
-        shrinks.before.store(0, Ordering::Relaxed);
-        if let Some(arena) = &self.arena {
-            arena.want_back(false);
-        }
+        self.want_back(false);
         let left = before.saturating_sub(resident().unwrap_or(before));
-        shrinks.left.fetch_add(left, Ordering::Relaxed);
-        None
+        match self.shrinks.measured(due) {
+            Ok(()) => {
+                self.shrinks.left.fetch_add(left, Ordering::Relaxed);
+                None
+            }
+            // By another thread, in tests alone.
+            Err(0) => None,
+            Err(due) => {
+                self.want_back(true);
+                Some(due)
+            }
+        }
+    }
+
+    /// See [`Arena::want_back`].
+    fn want_back(&self, is_wanted: bool) {
+        if let Some(arena) = &self.arena {
+            arena.want_back(is_wanted);
+        }
     }
 
     pub fn count(&self, all: &mut Statistics) {
@@ -144,19 +185,12 @@ where
     /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
     /// what leaves the process measured.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
-        let shrinks = &self.inner().memory.shrinks;
-        // An earlier one is measured with this one.
-        shrinks.due.store(NEVER, Ordering::Relaxed);
-        if shrinks.before.load(Ordering::Relaxed) == 0 {
-            // Where that is not known the rest is done all the same.
-            let before = resident().unwrap_or(0).max(1);
-            shrinks.before.store(before, Ordering::Relaxed);
-        }
+        let memory = &self.inner().memory;
+        let shrinks = &memory.shrinks;
+        shrinks.begin(|| resident().unwrap_or(0));
         let before = self.weighted_bytes();
-        if let Some(arena) = &self.inner().memory.arena {
-            // Until it is measured.
-            arena.want_back(true);
-        }
+        // Until it is measured.
+        memory.want_back(true);
         let result = shrink();
         self.trim();
         let charged = before.saturating_sub(self.weighted_bytes());
@@ -164,7 +198,7 @@ where
         shrinks.asked.fetch_add(asked, Ordering::Relaxed);
         shrinks.charged.fetch_add(charged, Ordering::Relaxed);
         let due = clock::now() + SETTLED;
-        shrinks.due.store(due, Ordering::Relaxed);
+        shrinks.end(due);
         if let Some(own) = self.inner().visited.get() {
             // Without memory for it, or a thread, it is measured with the next one.
             keeper::ask(own, due);
@@ -234,23 +268,42 @@ where
     }
 }
 
-#[cfg(all(test, not(stillpoint_loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Inner;
 
+    /// A cache that the service thread does not know.
+    fn unvisited<V: Send + Sync + 'static>() -> Cache<u64, V> {
+        let (name, memory) = (String::new(), Memory::of::<V>());
+        let builder = Cache::<u64, V>::builder();
+        Cache::of(Inner::new(builder, name, u64::MAX, memory))
+    }
+
+    /// Also where the one before it is still to be measured.
     #[test]
     fn a_shrink_is_not_measured_before_its_end() {
-        let cache: Cache<u64, u64> = Cache::new(1 << 20);
-        for _ in 0..2 {
-            let meanwhile = cache.shrinking(Some(0), || cache.inner().memory.measure(clock::now()));
+        let cache = unvisited::<u64>();
+        let memory = &cache.inner().memory;
+        for _ in 0..3 {
+            let meanwhile = cache.shrinking(Some(0), || memory.measure(NEVER - 1));
             assert_eq!(meanwhile, Some(NEVER));
-            let memory = &cache.inner().memory;
-            // Or by the service thread.
-            if let Some(due) = memory.measure(clock::now()) {
-                assert!(due < NEVER);
-                assert_eq!(memory.measure(due), None);
-            }
         }
+        let due = memory.measure(0).expect("it is to be measured");
+        assert!((1..NEVER).contains(&due));
+        assert_eq!((memory.measure(due), memory.measure(due)), (None, None));
+    }
+
+    /// As where there is no /proc.
+    #[test]
+    fn memory_is_wanted_for_a_while_also_where_it_cannot_be_measured() {
+        let cache = unvisited::<Bytes>();
+        let memory = &cache.inner().memory;
+        cache.shrinking(Some(0), || ());
+        memory.shrinks.before.store(0, Ordering::Relaxed);
+        assert!(cache.arena().is_wanted());
+        memory.measure(NEVER - 1);
+        assert!(!cache.arena().is_wanted());
     }
 
     /// A tenant that is told to be small, and to be large again, comes back to what it had.

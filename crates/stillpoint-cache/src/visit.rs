@@ -161,9 +161,10 @@ where
         let Some(container) = &self.inner().container else {
             return (None, false);
         };
+        let heard = container.events();
         if container.follows.load(Ordering::Relaxed) {
             // First: what changes from now on leads to another look.
-            keeper::hear(&container.events());
+            keeper::hear(&heard);
         }
         let Some(looks) = container.look() else {
             return (None, false);
@@ -186,7 +187,10 @@ where
         } else {
             false
         };
-        (Some(clock::now() + container.every), again)
+        // At once where another group has the least limit by now: that is to be heard.
+        let is_heard = container.events() == heard;
+        let pause = if is_heard { container.every } else { 0 };
+        (Some(clock::now() + pause), again)
     }
 
     /// Evicts what is above the limit, and above the goal: some batches. Returns whether there is more.

@@ -193,6 +193,12 @@ impl Arena {
         }
     }
 
+    /// What [`want_back`](Self::want_back) has said.
+    #[cfg(test)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        lock(&self.0.state).is_wanted
+    }
+
     /// Has it ask again, as what it has asked for has been lost.
     pub(crate) fn forget_asking(&self) {
         lock(&self.0.state).is_asked = false;

@@ -4,7 +4,7 @@
 //! from there as the cache has entries, and forgotten earlier where its set is full of younger ones.
 //! A ghost from the main queue takes only room that these leave. It takes eight bytes.
 
-use super::Place;
+use super::{Place, ROOM};
 use stillpoint_platform::memory;
 
 const WAYS: usize = 4;
@@ -101,10 +101,10 @@ impl Ghosts {
         self.resize(slots_for(wanted));
     }
 
-    /// Makes the table as small as so many ghosts need it, if it is larger. Of each set the youngest
-    /// stay.
+    /// Makes the table as small as so many ghosts need it, and some more, if it is larger. Of each
+    /// set the youngest stay.
     pub fn shrink(&mut self, wanted: usize) {
-        let slots = slots_for(wanted);
+        let slots = slots_for(wanted + wanted / ROOM);
         if slots < self.slots.len() {
             self.resize(slots);
         }
@@ -157,7 +157,9 @@ mod tests {
         assert_eq!(ghosts.slots.len(), 4096);
         ghosts.shrink(3000);
         assert_eq!(ghosts.slots.len(), 4096, "that is what it needs");
-        ghosts.shrink(1000);
+        ghosts.shrink(2000);
+        assert_eq!(ghosts.slots.len(), 4096, "with room for some more");
+        ghosts.shrink(960);
         assert_eq!(ghosts.slots.len(), 1024);
         let mut found = |numbers: std::ops::Range<u32>| {
             let is_there = |&number: &u32| ghosts.take(fingerprint(number), 4000).is_some();

@@ -35,6 +35,10 @@ pub const MOST: u8 = 3;
 /// for it.
 const TURNS: usize = 64;
 
+/// Tables that become smaller have room for this part more than there is: what is copied under the
+/// lock is not copied back at the next insert, and again at the next shrink.
+const ROOM: usize = 16;
+
 /// What a policy knows of entries.
 pub trait Nodes {
     type Id: Copy + Eq + Debug;

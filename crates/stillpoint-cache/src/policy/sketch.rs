@@ -5,6 +5,7 @@
 //! Halving is not done at once for all, but for sixteen counters at a time: no insert pays for the
 //! whole table.
 
+use super::ROOM;
 use stillpoint_platform::memory;
 
 /// Counters of an entry, at least. They take half a byte each.
@@ -81,10 +82,11 @@ impl Sketch {
         }
     }
 
-    /// Makes the table as small as so many entries need it, if it is much larger. Counters that become
+    /// Makes the table as small as so many entries need it, and some more, if it is larger. Counters that become
     /// one have the larger count.
     pub fn shrink(&mut self, entries: usize) {
-        let len = (entries.max(IN_WORD) * COUNTERS / IN_WORD).next_power_of_two();
+        let entries = (entries + entries / ROOM).max(IN_WORD);
+        let len = (entries * COUNTERS / IN_WORD).next_power_of_two();
         if self.words.len() <= len {
             return;
         }
@@ -138,7 +140,9 @@ mod tests {
         let before: Vec<_> = before.collect();
         sketch.shrink(4000);
         assert_eq!(sketch.words.len(), len, "that is what it needs");
-        sketch.shrink(1000);
+        sketch.shrink(2000);
+        assert_eq!(sketch.words.len(), len, "with room for some more");
+        sketch.shrink(960);
         assert_eq!(sketch.words.len(), len / 4);
         for (key, before) in (0..).zip(before) {
             assert!(sketch.get(key) >= before, "{key}");

@@ -8,7 +8,7 @@ use rustix::{
 };
 use std::{
     io,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
     path::Path,
     sync::atomic::{AtomicI32, Ordering},
 };
@@ -44,7 +44,8 @@ impl Watch {
         (descriptor != NONE).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
     }
 
-    /// Watches one more file, or that one still. Opens the watch, if it is not open.
+    /// Watches one more file, or that one still. Opens the watch, if it is not open and there is
+    /// such a file.
     ///
     /// Of threads that open it at once, one may be told that it could not.
     ///
@@ -52,16 +53,17 @@ impl Watch {
     ///
     /// If the system has no such file, or nothing to watch it by.
     pub fn add(&self, file: &Path) -> io::Result<()> {
-        if !self.is_open() {
-            let changes =
-                inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            put(&self.changes, changes)?;
-            put(&self.bell, bell)?;
+        if self.is_open() {
+            let changes = Self::get(&self.changes).ok_or(Errno::BADF)?;
+            return watch(changes, file);
         }
-        let changes = Self::get(&self.changes).ok_or(Errno::BADF)?;
-        inotify::add_watch(changes, file, inotify::WatchFlags::MODIFY)?;
-        Ok(())
+        let changes =
+            inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+        // First: for nothing to watch, no descriptors are kept.
+        watch(changes.as_fd(), file)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        put(&self.changes, changes)?;
+        put(&self.bell, bell)
     }
 
     /// Ends the wait that is under way, or else the next one. Does nothing while it is closed.
@@ -117,6 +119,11 @@ impl Watch {
     }
 }
 
+fn watch(changes: BorrowedFd<'_>, file: &Path) -> io::Result<()> {
+    inotify::add_watch(changes, file, inotify::WatchFlags::MODIFY)?;
+    Ok(())
+}
+
 /// Stores an open descriptor. Another thread may have done so before.
 fn put(to: &AtomicI32, descriptor: OwnedFd) -> io::Result<()> {
     let set = to.compare_exchange(
@@ -141,5 +148,69 @@ fn take_in(from: BorrowedFd<'_>) -> io::Result<bool> {
         Ok(_) => Ok(true),
         Err(Errno::AGAIN | Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Ends a wait that would last for ever.
+    const FOR_EVER: Nanos = Nanos::MAX;
+
+    struct File(std::path::PathBuf);
+
+    impl File {
+        fn new(name: &str) -> Self {
+            let name = format!("stillpoint-watch-{}-{name}", std::process::id());
+            let file = Self(std::env::temp_dir().join(name));
+            fs::write(&file.0, "before").unwrap();
+            file
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_there_is_ends_a_wait_once() {
+        let (watch, file) = (Watch::new(), File::new("once"));
+        watch.ring();
+        assert!(watch.wait(0, true).is_err(), "it is closed");
+        watch.add(&file.0).unwrap();
+        watch.add(&file.0).unwrap();
+        watch.ring();
+        watch.ring();
+        assert!(!watch.wait(FOR_EVER, true).unwrap());
+        assert!(!watch.wait(0, true).unwrap());
+        fs::write(&file.0, "after").unwrap();
+        assert!(!watch.wait(0, false).unwrap(), "it does not hear");
+        assert!(watch.wait(FOR_EVER, true).unwrap(), "but does not forget");
+        assert!(!watch.wait(0, true).unwrap());
+        // SAFETY: no other thread has it.
+        unsafe { watch.close() };
+        assert!(!watch.is_open());
+        watch.add(&file.0).unwrap();
+        fs::write(&file.0, "again").unwrap();
+        assert!(watch.wait(FOR_EVER, true).unwrap());
+        // SAFETY: as above.
+        unsafe { watch.close() };
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_opens_nothing() {
+        let (watch, file) = (Watch::new(), File::new("not-there"));
+        assert!(watch.add(&file.0.join("not")).is_err());
+        assert!(!watch.is_open());
+        assert!(Watch::get(&watch.changes).is_none());
+        watch.add(&file.0).unwrap();
+        assert!(watch.add(&file.0.join("not")).is_err());
+        assert!(watch.is_open(), "for the other one");
+        // SAFETY: no other thread has it.
+        unsafe { watch.close() };
     }
 }
