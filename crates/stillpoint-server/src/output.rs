@@ -88,6 +88,14 @@ impl Output {
         if memory { Ok(()) } else { Err(NoRoom::Memory) }
     }
 
+    /// As [`Output::reserve`], for a key of a `get`. Each takes room, as in memcached, also one that
+    /// is not there.
+    #[inline]
+    pub(crate) fn reserve_for_key(&mut self) -> Result<(), NoRoom> {
+        self.last = None;
+        self.reserve()
+    }
+
     /// The answers so far have been sent, or go on elsewhere: there is room for others.
     #[inline]
     pub(crate) fn make_room(&mut self) {

@@ -149,11 +149,13 @@ fn answers_that_a_threads_share_has_no_room_for_are_refused() {
         "SERVER_ERROR out of memory writing get response\r\n",
     );
     assert_eq!(admin.stat("", "response_obj_oom"), "1");
-    // What is not there, what is not answered, and what is made meanwhile take no room beside that.
+    // A key that is not there takes as much.
     client.ask(
-        format!("get {}a\r\n", "none ".repeat(20)),
-        format!("{item}END\r\n"),
+        format!("get {}a\r\n", "none ".repeat(6)),
+        "SERVER_ERROR out of memory writing get response\r\n",
     );
+    assert_eq!(admin.stat("", "response_obj_oom"), "2");
+    // What is not answered, and what is made meanwhile, takes no room beside that.
     client.ask(format!("{}mn\r\n", "mg none v q\r\n".repeat(20)), "MN\r\n");
     let made: String = (0..6)
         .map(|key| format!("mg made{key} v N30\r\n"))
@@ -168,7 +170,7 @@ fn answers_that_a_threads_share_has_no_room_for_are_refused() {
     let mut rest = Vec::new();
     let _ = std::io::Read::read_to_end(&mut client.0, &mut rest);
     assert_eq!(rest, b"");
-    assert_eq!(admin.stat("", "response_obj_oom"), "2");
+    assert_eq!(admin.stat("", "response_obj_oom"), "3");
     assert_eq!(admin.stat("", "malloc_fails"), "0");
 }
 

@@ -104,7 +104,7 @@ impl Session {
             return true;
         }
         keys.any = true;
-        match cx.out.reserve() {
+        match cx.out.reserve_for_key() {
             Ok(()) => {}
             Err(NoRoom::Memory) => {
                 self.close = Some(Close::Memory);
