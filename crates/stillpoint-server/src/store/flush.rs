@@ -20,10 +20,15 @@ impl Flush {
         }
     }
 
-    /// Has it flushed in that second.
-    pub fn later(&self, at: u32) {
-        let _flushing = lock(&self.flushing);
-        self.at.store(at, Ordering::Relaxed);
+    /// Has it flushed in that second. One that was asked for before and is due now is not lost: that
+    /// is done first, by `begin`.
+    pub fn later(&self, at: u32, now: u32, begin: impl FnOnce()) {
+        let flushing = lock(&self.flushing);
+        if is_due(self.at.load(Ordering::Relaxed), now) {
+            self.run(begin, &flushing);
+        }
+        // Release, pairs with `if_due`, as in `run`: what that has stored may not be seen any more.
+        self.at.store(at, Ordering::Release);
     }
 
     /// Flushes it by `begin`, which begins another key space, instead of later.
@@ -34,9 +39,9 @@ impl Flush {
     /// Flushes it by `begin` if it is time to.
     #[inline]
     pub fn if_due(&self, now: u32, begin: impl FnOnce()) {
-        // Acquire, pairs with `run`: after a flush the new key space is seen.
+        // Acquire, pairs with `run` and `later`: after a flush the new key space is seen.
         let at = self.at.load(Ordering::Acquire);
-        if at != 0 && at <= now {
+        if is_due(at, now) {
             self.due(at, begin);
         }
     }
@@ -56,6 +61,10 @@ impl Flush {
         // sees the new key space.
         self.at.store(0, Ordering::Release);
     }
+}
+
+fn is_due(at: u32, now: u32) -> bool {
+    at != 0 && at <= now
 }
 
 /// Whether a key space is a tenant's no longer: no reader that begins now comes to it.

@@ -376,9 +376,9 @@ impl TenantState {
         })
     }
 
-    /// Has it flushed in that second.
-    pub fn flush_later(&self, at: u32) {
-        self.flush.later(at);
+    /// Has it flushed in that second; now, if an earlier one is due.
+    pub fn flush_later(&self, at: u32, now: u32) {
+        self.flush.later(at, now, || self.begin_space());
     }
 
     /// Flushes it at once, instead of later.

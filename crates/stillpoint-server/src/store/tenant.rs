@@ -430,8 +430,8 @@ impl Tenant {
                 self.state.sweep_soon();
             }
             _ => {
-                let at = self.state.shared().now().saturating_add(delay);
-                self.state.flush_later(at);
+                let now = self.state.shared().now();
+                self.state.flush_later(now.saturating_add(delay), now);
             }
         }
     }

@@ -35,6 +35,11 @@ impl Tenant {
         self.flushed.set();
     }
 
+    /// As `TenantState::flush_later`.
+    fn later(&self, at: u32, now: u32) {
+        self.flush.later(at, now, || self.begin());
+    }
+
     fn space(&self) -> u64 {
         // Acquire, pairs with `begin`.
         self.space.load(Ordering::Acquire)
@@ -51,7 +56,7 @@ impl Tenant {
 fn loom_a_flush_that_is_due_is_done_once_and_seen_by_all() {
     model(|| {
         let tenant = Tenant::new();
-        tenant.flush.later(5);
+        tenant.later(5, 0);
         let threads = [1, 2].map(|number| {
             let tenant = Arc::clone(&tenant);
             spawn(number, move || tenant.space_at(5))
@@ -71,7 +76,7 @@ fn loom_a_flush_that_is_due_is_done_once_and_seen_by_all() {
 fn loom_a_flush_that_is_due_and_one_at_once() {
     model(|| {
         let tenant = Tenant::new();
-        tenant.flush.later(5);
+        tenant.later(5, 0);
         let other = Arc::clone(&tenant);
         let looks = spawn(1, move || other.space_at(5));
         tenant.flush.at_once(|| tenant.begin());
@@ -84,13 +89,26 @@ fn loom_a_flush_that_is_due_and_one_at_once() {
 fn loom_a_flush_for_later_beside_one_that_is_due() {
     model(|| {
         let tenant = Tenant::new();
-        tenant.flush.later(5);
+        tenant.later(5, 0);
         let other = Arc::clone(&tenant);
         let due = spawn(1, move || other.space_at(5));
-        tenant.flush.later(9);
+        tenant.later(9, 4);
         due.join().unwrap();
         let before = tenant.space();
         assert_eq!(tenant.space_at(9), before + 1, "it is lost");
+    });
+}
+
+/// What is due is done, though another one is asked for: who sees that sees the new key space.
+#[test]
+fn loom_a_flush_for_later_behind_one_that_is_due() {
+    model(|| {
+        let tenant = Tenant::new();
+        tenant.later(5, 0);
+        let other = Arc::clone(&tenant);
+        let looks = spawn(1, move || other.space_at(5));
+        tenant.later(9, 5);
+        assert_eq!(looks.join().unwrap(), 1, "before the flush");
     });
 }
 

@@ -68,6 +68,28 @@ fn a_deleted_tenant_gives_its_memory_back_and_stores_nothing() {
     assert!(again != tenant && value_of(&again, &0u32.to_le_bytes()).is_none());
 }
 
+/// Nobody has come to the tenant since it was due: the next one takes nothing back.
+#[test]
+fn a_flush_that_is_due_is_not_lost_to_one_for_later() {
+    let (store, clock) = store_of(1 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    set(&tenant, b"k", b"v").unwrap();
+    tenant.flush_all(10);
+    clock.advance(9);
+    // It is not due yet, so this one counts.
+    tenant.flush_all(10);
+    clock.advance(9);
+    assert!(value_of(&tenant, b"k").is_some());
+    clock.advance(1);
+    tenant.flush_all(100);
+    assert_eq!(value_of(&tenant, b"k"), None);
+    set(&tenant, b"k", b"v").unwrap();
+    clock.advance(99);
+    assert!(value_of(&tenant, b"k").is_some());
+    clock.advance(1);
+    assert_eq!(value_of(&tenant, b"k"), None);
+}
+
 #[test]
 fn a_flush_takes_effect_when_it_is_due_and_memory_follows() {
     let (store, clock) = store_of(1 << 20, true);
