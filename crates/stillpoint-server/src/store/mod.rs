@@ -26,9 +26,10 @@
 //!
 //! In this order: the store's tenants; the store's limit, or a tenant's; `Space::keep` (where copies
 //! go); the index's growth; a bucket (of two, that which is split before the new one); limbo and the
-//! spare memory. A stripe's open segment is locked with nothing else, and so is what is held while a
-//! tenant is flushed: the latter in sections too, so its holder waits for no reader. User code runs
-//! in the section that an item was found in; while an eviction is told, `Space::keep` is held.
+//! spare memory. A stripe's open segment is locked with nothing else. What is held while a tenant is
+//! flushed is locked in sections too; its holder waits for readers only where it is in none, more is
+//! unreclaimed than the domain's budget, and for a bounded time. User code runs in the section that an
+//! item was found in; while an eviction is told, `Space::keep` is held.
 
 mod access;
 mod ceiling;
