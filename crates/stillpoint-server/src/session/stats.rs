@@ -226,7 +226,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("uptime", shared.started.elapsed().as_secs()),
         line("time", shared.unix_now()),
         line("version", crate::VERSION),
-        // What waits for sockets here is the system's own.
+        // Sockets are waited for by epoll, without a library.
         line("libevent", "none"),
         line("pointer_size", usize::BITS),
         line("rusage_user", usage.0),

@@ -68,7 +68,7 @@ fn a_deleted_tenant_gives_its_memory_back_and_stores_nothing() {
     assert!(again != tenant && value_of(&again, &0u32.to_le_bytes()).is_none());
 }
 
-/// Nobody has come to the tenant since it was due: the next one takes nothing back.
+/// No command has come to the tenant since it was due: the next one takes nothing back.
 #[test]
 fn a_flush_that_is_due_is_not_lost_to_one_for_later() {
     let (store, clock) = store_of(1 << 20, true);
