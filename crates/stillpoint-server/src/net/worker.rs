@@ -20,10 +20,8 @@ use rustix::{
     io::Errno,
 };
 use slab::Slab;
-use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, atomic::Ordering};
+use stillpoint_platform::clock::{self, Nanos};
 
 /// The token of the thread's own eventfd.
 const WAKE: u64 = u64::MAX;
@@ -31,6 +29,18 @@ const WAKE: u64 = u64::MAX;
 const BUFFER: usize = 16 << 10;
 /// After so many bytes that were read and sent, too: an answer of a pipeline and a long value is less.
 const TURN: usize = 2 << 20;
+/// What the thread is told of while it waits for requests: once for all that has come, which it then
+/// reads to the end. To be told for as long as there is something costs a look at the socket in each
+/// wait.
+const ARRIVALS: EventFlags = EventFlags::IN
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+/// Of what it is told, what is no more than that the socket takes more.
+const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(LEFT);
+/// Of that, what nothing comes behind.
+const LEFT: EventFlags = EventFlags::RDHUP
+    .union(EventFlags::HUP)
+    .union(EventFlags::ERR);
 /// A larger output buffer is given back after use.
 const OUTPUT_KEPT: usize = 256 << 10;
 
@@ -83,7 +93,8 @@ pub(crate) struct Worker {
     /// How many are in the middle of a request, and how many may be.
     amid: usize,
     most_amid: usize,
-    started: Instant,
+    /// On the coarse clock.
+    started: Nanos,
     scanned: u32,
     /// [`TURN`].
     turn: usize,
@@ -117,7 +128,7 @@ impl Worker {
         };
         Ok(Self {
             directory: shared.directory(),
-            started: shared.started,
+            started: clock::coarse(),
             shared,
             thread,
             inbox,
@@ -166,7 +177,7 @@ impl Worker {
         for index in std::mem::take(&mut self.ready) {
             if let Some(connection) = self.connections.get_mut(index) {
                 connection.is_queued = false;
-                self.turn(index, false, now);
+                self.turn(index, now);
             }
         }
         for event in events.iter() {
@@ -183,8 +194,10 @@ impl Worker {
         Ok(())
     }
 
+    /// By a clock that costs next to nothing to read: deadlines are seconds.
     fn seconds(&self) -> u32 {
-        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+        let passed = clock::coarse().saturating_sub(self.started);
+        u32::try_from(passed / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
     fn timeout(&self) -> Option<Timespec> {
@@ -208,11 +221,18 @@ impl Worker {
         let token = event.data.u64();
         if token != WAKE {
             let index = token as usize;
-            // One that has had its turn is told of again by the next wait.
-            if let Some(connection) = self.connections.get(index)
-                && connection.turned != self.steps
-            {
-                self.turn(index, true, now);
+            let Some(connection) = self.connections.get_mut(index) else {
+                return;
+            };
+            let flags = event.flags;
+            connection.may_read |= flags.intersects(READABLE);
+            connection.has_left |= flags.intersects(LEFT);
+            if connection.turned != self.steps {
+                self.turn(index, now);
+            } else if connection.may_read && !connection.is_queued {
+                // It has had its turn.
+                connection.is_queued = true;
+                self.ready.push(index);
             }
             return;
         }
@@ -222,7 +242,7 @@ impl Worker {
             self.admit(arrival, now);
         }
         for index in self.watching.clone() {
-            self.turn(index, false, now);
+            self.turn(index, now);
         }
     }
 
@@ -241,7 +261,7 @@ impl Worker {
         let session = Session::new(access, id, card, binding, version);
         let entry = self.connections.vacant_entry();
         let token = EventData::new_u64(entry.key() as u64);
-        let added = epoll::add(&self.epoll, &fd, token, EventFlags::IN);
+        let added = epoll::add(&self.epoll, &fd, token, ARRIVALS);
         let index = entry.key();
         let mut connection = Connection::new(fd, tls, session, now);
         // A handshake has its time from the beginning, also if nothing ever comes.
@@ -256,11 +276,11 @@ impl Worker {
     }
 
     /// Gives a connection its turn.
-    fn turn(&mut self, index: usize, readable: bool, now: u32) {
+    fn turn(&mut self, index: usize, now: u32) {
         let mut connection = self.connections.remove(index);
         connection.turned = self.steps;
         let before = connection.deadline;
-        let fate = self.serve(&mut connection, index, readable, now);
+        let fate = self.serve(&mut connection, index, now);
         if fate.is_ok() {
             connection.set_deadline(now, self.shared.settings.send_timeout);
         }

@@ -1,7 +1,7 @@
 //! A connection's turn: what was kept is sent, what has come is read and executed, what is answered is
 //! sent.
 
-use super::{super::connection::Connection, BUFFER, Fate, Worker};
+use super::{super::connection::Connection, ARRIVALS, BUFFER, Fate, Worker};
 use crate::{
     output::Output,
     session::{Close, Context},
@@ -29,13 +29,7 @@ enum Fed {
 }
 
 impl Worker {
-    pub(super) fn serve(
-        &mut self,
-        connection: &mut Connection,
-        index: usize,
-        mut readable: bool,
-        now: u32,
-    ) -> Fate {
+    pub(super) fn serve(&mut self, connection: &mut Connection, index: usize, now: u32) -> Fate {
         connection.turn_left = self.turn;
         if connection.is_sending() {
             let sent = connection.send_pending().map_err(|_| Close::Normal)?;
@@ -62,7 +56,7 @@ impl Worker {
                 return Ok(());
             }
         }
-        readable |= connection.has_plaintext();
+        connection.may_read |= connection.has_plaintext();
         let (mut start, mut end) = (0, connection.input.len());
         self.buffer[..end].copy_from_slice(&connection.input);
         connection.input = Vec::new();
@@ -91,7 +85,7 @@ impl Worker {
                 }
             }
             rounds += 1;
-            if !readable || rounds > ROUNDS || connection.turn_left == 0 {
+            if !connection.may_read || rounds > ROUNDS || connection.turn_left == 0 {
                 break;
             }
             match self.read(connection, &mut start, &mut end) {
@@ -99,10 +93,13 @@ impl Worker {
                 Ok((bytes, drained)) => {
                     bump(&self.shared.threads[self.thread].bytes_read, bytes as u64);
                     connection.active = now;
-                    readable = !drained;
+                    connection.may_read = !drained;
                     fresh = true;
                 }
-                Err(Errno::AGAIN) => break,
+                Err(Errno::AGAIN) => {
+                    connection.may_read = false;
+                    break;
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::PROTO) => return Err(Close::Error),
                 Err(_) => return Err(Close::Normal),
@@ -111,7 +108,7 @@ impl Worker {
         if connection.is_sending() {
             // A handshake's answer, if nothing else.
             self.wait_for(connection, index, true)?;
-        } else if connection.has_plaintext() {
+        } else if connection.may_read || connection.has_plaintext() {
             self.go_on(connection, index);
         }
         connection
@@ -142,7 +139,7 @@ impl Worker {
             (*start, *end) = (0, 0);
             if let Some(read) = connection.read_direct() {
                 let (bytes, drained) = read?;
-                return Ok((bytes, drained && connection.tls.is_none()));
+                return Ok((bytes, drained && connection.is_told_of()));
             }
         } else if *start > 0 {
             self.buffer.copy_within(*start..*end, 0);
@@ -153,8 +150,7 @@ impl Worker {
         let room = BUFFER - *end;
         let bytes = connection.read(&mut self.buffer[*end..])?;
         *end += bytes;
-        // A record more may lie in the socket.
-        Ok((bytes, bytes < room && connection.tls.is_none()))
+        Ok((bytes, bytes < room && connection.is_told_of()))
     }
 
     fn feed(
@@ -204,7 +200,8 @@ impl Worker {
         }
         let left = *start < end || connection.session.has_more();
         Ok(match left {
-            true if spent => Fed::Yield,
+            // Also if what comes next has not been read yet.
+            _ if spent && (left || connection.may_read) => Fed::Yield,
             true if full || connection.session.has_more() => Fed::More,
             _ => Fed::All,
         })
@@ -219,7 +216,8 @@ impl Worker {
         let flags = if sending {
             EventFlags::OUT
         } else {
-            EventFlags::IN
+            // What has come meanwhile is told.
+            ARRIVALS
         };
         epoll::modify(
             &self.epoll,
