@@ -35,8 +35,8 @@ const TURN: usize = 2 << 20;
 const ARRIVALS: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// Of what it is told, what is no more than that the socket takes more.
-const READABLE: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(LEFT);
+/// Of what it is told, what says that there is something to read, if only the end.
+const READABLE: EventFlags = EventFlags::IN.union(LEFT);
 /// Of that, what nothing comes behind.
 const LEFT: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
