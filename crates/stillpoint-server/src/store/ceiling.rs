@@ -28,7 +28,8 @@ impl Ceiling {
 
     /// As it was set.
     pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::Relaxed)
+        // Acquire, pairs with `ask`: a charge after this finds the limit that was raised.
+        self.asked.load(Ordering::Acquire)
     }
 
     /// What holds now: more, while it falls.
@@ -40,9 +41,15 @@ impl Ceiling {
         self.holds() > self.asked()
     }
 
-    /// Sets it, as far as nothing has to go. By one thread at a time, as [`Ceiling::follow`].
-    pub fn ask(&self, bytes: u64) {
-        self.asked.store(bytes, Ordering::Relaxed);
+    /// Sets it. One that is higher than what holds is told to `set_max` before it shows: a store that
+    /// sees it finds room. By one thread at a time, as [`Ceiling::follow`].
+    pub fn ask(&self, bytes: u64, set_max: impl FnOnce(u64)) {
+        if bytes > self.holds() {
+            set_max(bytes);
+            self.holds.store(bytes, Ordering::Relaxed);
+        }
+        // Release, pairs with `asked`: what is higher than before holds.
+        self.asked.store(bytes, Ordering::Release);
     }
 
     /// What the usage has to come down to.

@@ -3,7 +3,7 @@
 
 use super::shared::{Owner, Shared};
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -24,7 +24,9 @@ const MOST_REST: Duration = Duration::from_millis(10);
 
 thread_local! {
     static PACE: RefCell<Option<Pace>> = const { RefCell::new(None) };
-    static FALLING: RefCell<Option<(Falling, u64)>> = const { RefCell::new(None) };
+    static FALLING: RefCell<Option<Falling>> = const { RefCell::new(None) };
+    /// How many segments the thread has evicted.
+    static GONE: Cell<u64> = const { Cell::new(0) };
 }
 
 #[derive(Debug)]
@@ -95,21 +97,24 @@ pub fn evict_for(falling: Falling, evict: impl FnOnce()) -> u64 {
             FALLING.take();
         }
     }
-    FALLING.replace(Some((falling, 0)));
+    FALLING.replace(Some(falling));
     let _end = End;
+    evicted_by(evict)
+}
+
+/// How many segments the calling thread evicts in `evict`. That is what tells whether anything can go:
+/// the usage need not fall, if other threads store.
+pub fn evicted_by(evict: impl FnOnce()) -> u64 {
+    let before = GONE.get();
     evict();
-    FALLING.take().map_or(0, |(_, gone)| gone)
+    GONE.get() - before
 }
 
 /// A segment has gone. If it was for a limit that falls, that follows at once: what other threads
 /// store does not take its place. Returns whether it was.
 pub fn note_gone() -> bool {
-    let falling = FALLING.with_borrow_mut(|falling| {
-        falling.as_mut().map(|(falling, gone)| {
-            *gone += 1;
-            falling.clone()
-        })
-    });
+    GONE.set(GONE.get() + 1);
+    let falling = FALLING.with_borrow(Clone::clone);
     falling.inspect(Falling::follow).is_some()
 }
 
@@ -118,7 +123,7 @@ pub fn note_gone() -> bool {
 pub fn is_over() -> bool {
     FALLING.with_borrow(|falling| {
         let falling = falling.as_ref();
-        falling.is_some_and(|(falling, _)| !falling.is_falling())
+        falling.is_some_and(|falling| !falling.is_falling())
     })
 }
 

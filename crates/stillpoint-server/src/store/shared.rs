@@ -8,6 +8,7 @@ use super::{
     flush::Flush,
     lists::Lists,
     maintenance::Signal,
+    pace,
     pool::Pool,
     space::Space,
 };
@@ -20,6 +21,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    thread,
 };
 use stillpoint::{Guard, Rcu, internal::can_wait, read_lock};
 use stillpoint_lru::{Charge, ChargeError, Hierarchy};
@@ -28,8 +30,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a charge that meets a limit evicts before it is refused: others take what it frees.
-const ATTEMPTS: u32 = 8;
+/// How often a charge that meets a limit finds nothing to evict before it is refused.
+const ATTEMPTS: u32 = 4;
 
 /// What a tenant's pins may come to: so much, and that part of its max and of the store's limit.
 const PINNED_MAX: u64 = 64 << 20;
@@ -103,7 +105,7 @@ impl Shared {
     /// Changes the limit. If it falls, it holds once enough has been evicted: see `fall.rs`.
     pub fn ask_limit(&self, bytes: u64) {
         let limiting = lock(&self.limiting);
-        self.ceiling.ask(bytes);
+        self.ask(bytes);
         self.follow(true, &limiting);
     }
 
@@ -111,7 +113,12 @@ impl Shared {
     /// background thread has come to it, which compacts for it.
     pub fn note_limit(&self, bytes: u64) {
         let _limiting = lock(&self.limiting);
-        self.ceiling.ask(bytes);
+        self.ask(bytes);
+    }
+
+    fn ask(&self, bytes: u64) {
+        let root = self.hierarchy.root();
+        self.ceiling.ask(bytes, |bytes| _ = root.set_max(bytes));
     }
 
     /// Has the limit that holds follow the usage.
@@ -214,7 +221,7 @@ impl Owner {
         *now = limits;
         self.memcg.set_min(limits.min);
         self.memcg.set_low(limits.low);
-        self.ceiling.ask(limits.max);
+        self.ask(limits.max);
         self.follow(true, &now);
     }
 
@@ -225,10 +232,14 @@ impl Owner {
         *now = limits;
         self.memcg.set_min(limits.min);
         self.memcg.set_low(limits.low);
-        self.ceiling.ask(limits.max);
+        self.ask(limits.max);
         if !self.ceiling.is_falling() {
             self.follow(true, &now);
         }
+    }
+
+    fn ask(&self, max: u64) {
+        self.ceiling.ask(max, |max| _ = self.memcg.set_max(max));
     }
 
     /// Has the max that holds follow the usage.
@@ -320,14 +331,15 @@ impl Owner {
                 true => &self.memcg,
                 false => self.shared.hierarchy.root(),
             };
-            let falls = own.is_falling() || total.is_falling();
-            left = match over.reclaim(wanted) {
-                // Once more: another thread may have made room.
-                0 if !falls => 0,
-                // As many rounds as it takes: what holds has followed, and brings the end nearer.
-                1.. if falls => left,
-                _ => left - 1,
-            };
+            let mut less = 0;
+            let gone = pace::evicted_by(|| less = over.reclaim(wanted));
+            // As many rounds as it takes while something goes, here or on another thread: others have
+            // stored in its place.
+            if gone == 0 && less == 0 {
+                left -= 1;
+                // Another one may hold what would go, or be about to give back its room.
+                thread::yield_now();
+            }
         }
     }
 

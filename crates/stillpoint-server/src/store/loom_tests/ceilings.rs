@@ -39,7 +39,8 @@ impl Store {
 
     fn ask(&self, bytes: u64) {
         let _limiting = lock(&self.limiting);
-        self.ceiling.ask(bytes);
+        let set_max = |bytes| self.max.store(bytes, Ordering::Relaxed);
+        self.ceiling.ask(bytes, set_max);
         self.follow(true);
     }
 
@@ -104,5 +105,21 @@ fn loom_a_limit_that_is_raised_while_it_falls() {
         );
         assert_eq!(store.max.load(Ordering::Relaxed), 90);
         assert!(store.charge(10));
+    });
+}
+
+/// A store that sees a limit that was raised is not refused by the one before.
+#[test]
+fn loom_a_limit_that_is_raised_and_a_store() {
+    model(|| {
+        let store = Store::new(40, 40);
+        let other = Arc::clone(&store);
+        let stores = spawn(1, move || {
+            if other.ceiling.asked() == 90 {
+                assert!(other.charge(10), "there is room");
+            }
+        });
+        store.ask(90);
+        stores.join().unwrap();
     });
 }

@@ -178,7 +178,10 @@ fn what_holds_is_between_the_usage_and_what_was_asked_for() {
         (0, 0, 0),
         (150, 300, 150),
     ] {
-        ceiling.ask(asked);
+        let before = ceiling.holds();
+        let mut max = None;
+        ceiling.ask(asked, |bytes| max = Some(bytes));
+        assert_eq!(max, (asked > before).then_some(asked));
         assert_eq!(ceiling.follow(usage, false, &config), holds);
         assert_eq!(ceiling.is_falling(), holds > asked);
     }

@@ -505,3 +505,23 @@ fn stores_go_on_while_the_limit_falls() {
         }
     });
 }
+
+/// Threads that take the room that others have made: each makes its own in the end.
+#[test]
+fn stores_go_on_where_others_take_the_room() {
+    let (store, _clock) = store_of(8 << 20, true);
+    let stores = if cfg!(miri) { 20 } else { 4000 };
+    thread::scope(|scope| {
+        for writer in 0..8u32 {
+            let tenant = store.tenant("").unwrap();
+            scope.spawn(move || {
+                for number in 0..stores {
+                    let key = [writer, number % 1000].map(u32::to_le_bytes).concat();
+                    tenant
+                        .set(&key, 0, 0, &[1; 10_000], Mode::Set, ANY)
+                        .unwrap();
+                }
+            });
+        }
+    });
+}
