@@ -506,7 +506,7 @@ fn stores_go_on_while_the_limit_falls() {
     });
 }
 
-/// Threads that take the room that others have made: each makes its own in the end.
+/// Threads that take the memory that others have freed: each frees enough in the end.
 #[test]
 fn stores_go_on_where_others_take_the_room() {
     let (store, _clock) = store_of(8 << 20, true);
