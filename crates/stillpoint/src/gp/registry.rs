@@ -218,7 +218,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    for _ in 0..200 {
+                    for _ in 0..if cfg!(miri) { 20 } else { 200 } {
                         let mut mine = Vec::new();
                         registry.claim_some(thread::token(), 0, Flavour::Owned, 8, |record| {
                             mine.push(record)
