@@ -152,9 +152,16 @@ impl Bucket {
         }
         let is_in = |slot: &usize| self.slot(*slot).entry_alone() == Some(entry);
         let slot = word.with_tag(tag).find(is_in)?;
+        self.take_at_once(word, slot, entry)
+    }
+
+    /// Takes an entry out of the slot in which it was seen, with that word, which is plain. Returns
+    /// whether there is none left; `None` if nothing was done.
+    #[inline]
+    pub fn take_at_once(&self, word: Word, slot: usize, entry: NonNull<Head>) -> Option<bool> {
         let locked = self.lock(word)?;
         // Another thread may have replaced it, which does not show in the word.
-        if !is_in(&slot) {
+        if self.slot(slot).entry_alone() != Some(entry) {
             return None;
         }
         mem::forget(locked);

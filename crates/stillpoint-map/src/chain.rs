@@ -37,6 +37,12 @@ impl<'g> Chain<'g> {
         }
     }
 
+    /// Whether nothing is left.
+    #[inline]
+    pub fn has_ended(&self) -> bool {
+        self.bucket.is_none()
+    }
+
     /// The next entry that `is_it` accepts.
     #[inline]
     pub fn next(

@@ -1,7 +1,6 @@
 //! The methods of `HashMap` that change it.
 
 use crate::{
-    entry::NewEntry,
     map::HashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
     store::{Inserted, Occupied, no_memory},
@@ -108,25 +107,40 @@ impl<K: Send + 'static, V: Send + 'static, S> HashMap<K, V, S> {
 }
 
 impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K, V, S> {
+    /// Puts an entry of a key with that hash in.
+    ///
+    /// # Safety
+    ///
+    /// The guard is of the map's domain.
+    #[inline(always)]
     #[track_caller]
-    fn put<'g>(
+    unsafe fn put<'g>(
         &'g self,
-        new: NewEntry<K, V>,
+        hash: u64,
+        key: K,
+        value: V,
         replace: bool,
         guard: &'g impl Section,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        self.store
-            .insert(new, replace, guard, |other, key| other == key)
+        let is_same = |other: &K, key: &K| other == key;
+        // SAFETY: the caller's promise.
+        unsafe { self.store.put(hash, key, value, replace, guard, is_same) }
     }
 
+    #[inline(always)]
     #[track_caller]
-    fn new_entry(&self, key: K, value: V, guard: &impl Section) -> NewEntry<K, V> {
+    fn hash_and_put<'g>(
+        &'g self,
+        key: K,
+        value: V,
+        replace: bool,
+        guard: &'g impl Section,
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         // Before `Hash` runs, and anything is allocated.
         self.store.check(guard);
         let hash = self.hash(&key);
-        // While it is on its way, the entry is made.
-        self.store.fetch(hash, guard);
-        self.store.new_entry(hash, key, value, guard)
+        // SAFETY: checked just now.
+        unsafe { self.put(hash, key, value, replace, guard) }
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
@@ -153,6 +167,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     }
 
     /// Inserts an entry. Returns the entry that it has replaced, if there was one with that key.
+    #[inline(always)]
     #[track_caller]
     pub(crate) fn insert_entry<'g>(
         &'g self,
@@ -160,7 +175,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
         value: V,
         guard: &'g impl Section,
     ) -> Option<(&'g K, &'g V)> {
-        let inserted = self.put(self.new_entry(key, value, guard), true, guard);
+        let inserted = self.hash_and_put(key, value, true, guard);
         let old = inserted.ok().expect("it replaces").old?;
         Some(old.get().pair())
     }
@@ -190,7 +205,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
         value: V,
         guard: &'g impl Section,
     ) -> Result<&'g V, OccupiedError<'g, V>> {
-        match self.put(self.new_entry(key, value, guard), false, guard) {
+        match self.hash_and_put(key, value, false, guard) {
             Ok(inserted) => Ok(&inserted.new.get().value),
             Err(occupied) => Err(OccupiedError {
                 current: &occupied.old.get().value,
@@ -224,7 +239,8 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
         if let Some(found) = self.find(hash, &key, guard) {
             return Err(&found.get().value);
         }
-        match self.put(self.store.new_entry(hash, key, make(), guard), false, guard) {
+        // SAFETY: checked above.
+        match unsafe { self.put(hash, key, make(), false, guard) } {
             Ok(inserted) => Ok(&inserted.new.get().value),
             Err(occupied) => Err(&occupied.old.get().value),
         }
@@ -428,7 +444,8 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                     }
                 }
                 (Operation::Insert(value), None) => {
-                    match self.put(self.store.new_entry(hash, key, value, guard), false, guard) {
+                    // SAFETY: checked above.
+                    match unsafe { self.put(hash, key, value, false, guard) } {
                         Ok(inserted) => {
                             let (key, value) = inserted.new.get().pair();
                             return Compute::Inserted(key, value);
@@ -506,14 +523,20 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
         self.store.check(guard);
         let hash = self.hash(key);
         loop {
-            let Some(found) = self.find(hash, key, guard) else {
+            // SAFETY: in the guard's section, which is of the map's domain.
+            let found = unsafe {
+                self.store
+                    .find_to_remove(hash, |other| key.equivalent(other))
+            };
+            let Some(found) = found else {
                 return Ok(None);
             };
-            let (key, value) = found.get().pair();
+            let (key, value) = found.0.get().pair();
             if !condition(key, value) {
                 return Err((key, value));
             }
-            if self.store.remove(found, guard) {
+            // SAFETY: the same.
+            if unsafe { self.store.remove_seen(found, hash, guard) } {
                 return Ok(Some((key, value)));
             }
         }

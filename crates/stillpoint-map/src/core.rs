@@ -19,7 +19,7 @@ use crate::{
     shown::Figure,
     slab::Arena,
     slot::{Head, Slot},
-    table::{FEWEST_BITS, Header, MOST_BITS, Table},
+    table::{FEWEST_BITS, Header, MOST_BITS, Seen, Table},
     word::tag,
 };
 use std::{
@@ -128,15 +128,20 @@ impl Core {
     /// Inside a section of the map's domain.
     #[inline]
     pub unsafe fn arena(&self, entry: Layout) -> Option<&Arena> {
-        // Acquire, pairs with `make_arena`: it is complete.
-        let arena = NonNull::new(self.arena.load(Ordering::Acquire));
-        match arena {
-            // SAFETY: it is there until `close_arena`.
-            Some(arena) => Some(unsafe { arena.as_ref() }),
+        match self.made_arena() {
             // SAFETY: the caller's promise.
             None if self.count.is_spread_out() => unsafe { self.make_arena(entry) },
-            None => None,
+            arena => arena,
         }
+    }
+
+    /// Where new entries are to lie, if there is such a place already.
+    #[inline]
+    pub fn made_arena(&self) -> Option<&Arena> {
+        // Acquire, pairs with `make_arena`: it is complete.
+        let arena = NonNull::new(self.arena.load(Ordering::Acquire));
+        // SAFETY: it is there until `close_arena`.
+        arena.map(|arena| unsafe { arena.as_ref() })
     }
 
     /// # Safety
@@ -282,6 +287,23 @@ impl Core {
         unsafe { self.remove_after_waiting(entry, reclaim) }
     }
 
+    /// As [`Core::remove`], of an entry with that hash that was seen there, if that takes no more than
+    /// its bucket. Returns whether the table may move since; `None` if nothing was done.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[inline]
+    pub unsafe fn remove_seen(
+        &self,
+        entry: NonNull<Head>,
+        hash: u64,
+        seen: Seen<'_>,
+    ) -> Option<bool> {
+        let empty = seen.remove_at_once(entry)?;
+        Some(self.note_removed(seen.table(), hash, empty))
+    }
+
     /// # Safety
     ///
     /// As for `remove`.
@@ -309,14 +331,17 @@ impl Core {
         fence_change();
     }
 
-    /// An entry with that hash has been taken out; its home has no other if it is `empty`.
+    /// An entry with that hash has been taken out; its home has no other if it is `empty`. Returns
+    /// whether the table may move since.
     #[inline]
-    fn note_removed(&self, table: Table<'_>, hash: u64, empty: bool) {
+    fn note_removed(&self, table: Table<'_>, hash: u64, empty: bool) -> bool {
         self.count.add(1_u64.wrapping_neg());
         fence_change();
-        if empty && is_looked_at(table.bits(), hash) {
+        let is_considered = empty && is_looked_at(table.bits(), hash);
+        if is_considered {
             self.consider_shrinking(table);
         }
+        is_considered
     }
 
     #[cold]

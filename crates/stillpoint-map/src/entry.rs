@@ -136,26 +136,40 @@ impl<K, V> NewEntry<K, V> {
     pub fn try_new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Result<Self, (K, V)> {
         // Else an entry in a box would be freed as one in a slab.
         let hash = hash & !IN_SLAB;
-        let slot = arena.and_then(Arena::allocate);
-        let (place, hash) = match slot {
-            Some(slot) => (Some(slot), hash | IN_SLAB),
-            // SAFETY: not of size 0.
-            None => (
-                NonNull::new(unsafe { try_alloc(Layout::new::<Entry<K, V>>()) }),
-                hash,
-            ),
-        };
-        let Some(place) = place else {
+        if let Some(slot) = arena.and_then(Arena::allocate) {
+            // SAFETY: of the arena, which is of this layout, just now.
+            return Ok(unsafe { Self::in_slot(slot, hash, key, value) });
+        }
+        // SAFETY: not of size 0.
+        let place = unsafe { try_alloc(Layout::new::<Entry<K, V>>()) };
+        let Some(entry) = NonNull::new(place).map(NonNull::cast) else {
             return Err((key, value));
         };
-        let (entry, head) = (place.cast(), Head { hash });
-        // SAFETY: the place is this thread's, and large enough: the arena is of this layout.
+        let head = Head { hash };
+        // SAFETY: it was allocated for one.
         unsafe { entry.write(Entry { head, key, value }) };
         assert!(
             fits(entry),
             "a map's entries lie at addresses of 48 bits: use an allocator that gives such"
         );
         Ok(Self(entry))
+    }
+
+    /// Makes an entry of a key with that hash in a slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot is of an arena for such entries, and the caller's.
+    #[inline]
+    pub unsafe fn in_slot(slot: NonNull<u8>, hash: u64, key: K, value: V) -> Self {
+        let entry = slot.cast();
+        let hash = hash | IN_SLAB;
+        let head = Head { hash };
+        // SAFETY: the caller's promise.
+        unsafe { entry.write(Entry { head, key, value }) };
+        // Regions lie where slots' addresses do.
+        debug_assert!(fits(entry));
+        Self(entry)
     }
 
     /// Its beginning.

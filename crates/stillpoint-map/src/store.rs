@@ -11,6 +11,7 @@ use crate::{
     entry::{Entry, Found},
     owned::OwnedEntries,
     reclaim::To,
+    table::Seen,
     walk::Walk,
 };
 pub use change::{Inserted, Occupied, Refused};
@@ -210,6 +211,22 @@ impl<K, V, P: Policy> Store<K, V, P> {
         unsafe { self.find_entry(hash, is_it) }
     }
 
+    /// As [`find`](Self::find); also where it is, if that is all that a removal asks.
+    ///
+    /// # Safety
+    ///
+    /// As for `look_up`.
+    #[inline(always)]
+    pub(crate) unsafe fn find_to_remove<'g>(
+        &'g self,
+        hash: u64,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<(Found<'g, K, V>, Option<Seen<'g>>)> {
+        let is_it = move |entry: &Entry<K, V>| entry.has_hash(hash) && is_it(&entry.key);
+        // SAFETY: the caller's promise.
+        unsafe { self.find_seen(hash, is_it) }
+    }
+
     /// # Safety
     ///
     /// As for `look_up`.
@@ -217,16 +234,29 @@ impl<K, V, P: Policy> Store<K, V, P> {
     unsafe fn find_entry<'g>(
         &'g self,
         hash: u64,
-        mut is_it: impl FnMut(&Entry<K, V>) -> bool,
+        is_it: impl FnMut(&Entry<K, V>) -> bool,
     ) -> Option<Found<'g, K, V>> {
+        // SAFETY: the caller's promise.
+        Some(unsafe { self.find_seen(hash, is_it) }?.0)
+    }
+
+    /// # Safety
+    ///
+    /// As for `look_up`.
+    #[inline(always)]
+    unsafe fn find_seen<'g>(
+        &'g self,
+        hash: u64,
+        mut is_it: impl FnMut(&Entry<K, V>) -> bool,
+    ) -> Option<(Found<'g, K, V>, Option<Seen<'g>>)> {
         // SAFETY: inside a section of the map's domain.
         let table = unsafe { self.core()?.table() };
-        let found = table.find(hash, move |head| {
+        let (head, seen) = table.look(hash, move |head| {
             // SAFETY: found in the caller's section, and this map's entries are of these types.
             is_it(unsafe { Found::<K, V>::of(head) }.get())
-        });
+        })?;
         // SAFETY: the same.
-        found.map(|head| unsafe { Found::of(head) })
+        Some((unsafe { Found::of(head) }, seen))
     }
 
     /// A walk over all entries.

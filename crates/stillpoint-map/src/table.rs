@@ -203,19 +203,38 @@ impl<'t> Table<'t> {
     pub fn find(
         self,
         hash: u64,
-        mut is_it: impl FnMut(NonNull<Head>) -> bool,
+        is_it: impl FnMut(NonNull<Head>) -> bool,
     ) -> Option<NonNull<Head>> {
+        Some(self.look(hash, is_it)?.0)
+    }
+
+    /// As [`Table::find`]; also where the entry is, if that is all that a removal asks.
+    #[inline(always)]
+    pub fn look(
+        self,
+        hash: u64,
+        mut is_it: impl FnMut(NonNull<Head>) -> bool,
+    ) -> Option<(NonNull<Head>, Option<Seen<'t>>)> {
         // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
         // few instructions leaves the processor space to begin the next.
         let bucket = self.home_of(hash);
         let word = bucket.word();
         if word.is_moved() {
-            return self.find_in_next(hash, is_it);
+            return Some((self.find_in_next(hash, is_it)?, None));
         }
         match find_here(bucket, word, hash, &mut is_it) {
-            Found::Entry(entry) => Some(entry),
+            Found::Entry(entry, slot) => {
+                let table = self;
+                let seen = Seen {
+                    table,
+                    bucket,
+                    word,
+                    slot,
+                };
+                Some((entry, word.is_plain().then_some(seen)))
+            }
             Found::Nothing => None,
-            Found::Link => find_behind(bucket, hash, is_it),
+            Found::Link => Some((find_behind(bucket, hash, is_it)?, None)),
         }
     }
 
@@ -234,7 +253,7 @@ impl<'t> Table<'t> {
         let (table, index, word) = self.home(hash);
         let bucket = table.at(index);
         match find_here(bucket, word, hash, &mut is_it) {
-            Found::Entry(entry) => Some(entry),
+            Found::Entry(entry, _) => Some(entry),
             Found::Nothing => None,
             Found::Link => find_behind(bucket, hash, is_it),
         }
@@ -366,9 +385,36 @@ extern "C" fn broken() -> ! {
     panic!("a bucket that has moved is in no table, or a link has gone");
 }
 
+/// Where an entry was seen: in a bucket that was all of its chain, and not locked.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'t> {
+    table: Table<'t>,
+    bucket: &'t Bucket,
+    word: Word,
+    slot: usize,
+}
+
+impl<'t> Seen<'t> {
+    #[inline]
+    pub fn table(&self) -> Table<'t> {
+        self.table
+    }
+
+    /// Takes the entry out that was seen there, if nothing else has changed in the bucket, and the
+    /// table does not move. As [`Table::remove_at_once`].
+    #[inline]
+    pub fn remove_at_once(self, entry: NonNull<Head>) -> Option<bool> {
+        if self.table.next().is_some() {
+            return None;
+        }
+        self.bucket.take_at_once(self.word, self.slot, entry)
+    }
+}
+
 /// What a look into a bucket has come to.
 enum Found {
-    Entry(NonNull<Head>),
+    /// In that slot.
+    Entry(NonNull<Head>, usize),
     /// It is not here; perhaps in the next bucket of the chain.
     Link,
     Nothing,
@@ -382,11 +428,11 @@ fn find_here(
     hash: u64,
     mut is_it: impl FnMut(NonNull<Head>) -> bool,
 ) -> Found {
-    for slot in word.with_tag(tag(hash)) {
-        let slot = bucket.slot(slot);
+    for at in word.with_tag(tag(hash)) {
+        let slot = bucket.slot(at);
         if let Some(entry) = slot.entry_alone() {
             if is_it(entry) {
-                return Found::Entry(entry);
+                return Found::Entry(entry, at);
             }
         } else if slot.is_link() {
             // The last slot became a link after the word was loaded.
@@ -410,7 +456,7 @@ fn find_behind(
     loop {
         bucket = bucket.next().unwrap_or_else(|| broken());
         match find_here(bucket, bucket.word(), hash, &mut is_it) {
-            Found::Entry(entry) => return Some(entry),
+            Found::Entry(entry, _) => return Some(entry),
             Found::Nothing => return None,
             Found::Link => {}
         }

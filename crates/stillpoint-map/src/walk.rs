@@ -10,8 +10,18 @@
 //! found there once ([`crate::bucket`]): if its slot is a link by then, it is behind the link, and
 //! else the walk does not go there, but if the word had said so.
 
-use crate::{chain::Chain, core::Core, memory::prefetch, slot::Head, table::Table, word::Word};
-use std::{marker::PhantomData, ptr::NonNull};
+use crate::{
+    chain::Chain,
+    core::Core,
+    memory::prefetch,
+    slot::Head,
+    table::Table,
+    word::{SLOTS, Word},
+};
+use std::{
+    marker::PhantomData,
+    ptr::{self, NonNull},
+};
 
 /// A walk over a map, inside a section of its domain.
 #[derive(Clone, Debug)]
@@ -87,15 +97,76 @@ impl<'g> Walk<'g> {
         // What a bucket has may have changed when the walk comes there, and may be free by then:
         // nothing but time depends on it.
         if index + FAR < table.buckets() {
-            prefetch(table.at(index + FAR));
-            let near = table.at(index + NEAR);
-            for slot in near.word().taken() {
-                if let Some(entry) = near.slot(slot).as_entry() {
-                    prefetch(entry.as_ptr());
-                }
-            }
+            fetch(table, index);
         }
         Some((table, index, word))
+    }
+
+    /// Visits homes in their order, from the next one on, as long as they are in the table where that
+    /// is, and one bucket each: as most are. Then there is nothing to ask of an entry, and no place to
+    /// keep.
+    #[inline]
+    fn visit_plain<B>(&mut self, init: B, visit: &mut impl FnMut(B, NonNull<Head>) -> B) -> B {
+        let mut folded = init;
+        let (Some(from), Some(core)) = (self.position, self.core) else {
+            return folded;
+        };
+        // SAFETY: that of `from`. If it is replaced meanwhile, all of its buckets have moved.
+        let table = unsafe { core.as_ref().table() };
+        let mut index = table.index(from);
+        // There are two buckets at least, so the first one begins behind the last.
+        if table.index(from.wrapping_sub(1)) == index {
+            return folded;
+        }
+        let buckets = table.buckets();
+        while index < buckets {
+            let bucket = table.at(index);
+            let word = bucket.word();
+            if word.is_moved() || word.has_link() {
+                break;
+            }
+            if index + FAR < buckets {
+                fetch(table, index);
+            }
+            let mut link = None;
+            for slot in word.taken() {
+                let slot = bucket.slot(slot);
+                if let Some(entry) = slot.entry_alone() {
+                    folded = visit(folded, entry);
+                } else if slot.is_link() {
+                    // The last slot became a link after the word was loaded.
+                    link = bucket.next();
+                }
+            }
+            index += 1;
+            if let Some(next) = link {
+                self.chain = Chain::new(next, next.word(), Word::taken);
+                break;
+            }
+        }
+        // The chain that is left is of the last home before this: no entry in it has a lower hash.
+        self.from = from;
+        let last = index.checked_sub(1).map_or(0, |last| table.last_hash(last));
+        self.position = if index == 0 {
+            Some(0)
+        } else {
+            last.checked_add(1)
+        };
+        folded
+    }
+}
+
+/// Fetches what a walk that is at the bucket of that number will visit. There are buckets so far ahead.
+#[inline(always)]
+fn fetch(table: Table<'_>, index: usize) {
+    prefetch(table.at(index + FAR));
+    let near = table.at(index + NEAR);
+    // All slots, as how many have an entry cannot be foretold; in place of one without, the bucket.
+    for slot in 0..SLOTS {
+        let entry = near.slot(slot).as_entry();
+        prefetch(entry.map_or(ptr::from_ref(near).cast(), |entry| {
+            entry.as_ptr().cast_const()
+        }));
     }
 }
 
@@ -130,26 +201,10 @@ impl Iterator for Walk<'_> {
             while let Some(entry) = self.next_here() {
                 folded = visit(folded, entry);
             }
-            let Some((table, index, word)) = self.next_bucket() else {
+            folded = self.visit_plain(folded, &mut visit);
+            // What is left of a home, or one that is not as most are.
+            if self.chain.has_ended() && self.step().is_none() {
                 return folded;
-            };
-            let bucket = table.at(index);
-            // There are two buckets at least, so the first one begins behind the last.
-            let is_at_start = table.index(self.from.wrapping_sub(1)) != index;
-            if word.has_link() || !is_at_start {
-                self.chain = Chain::new(bucket, word, Word::taken);
-                continue;
-            }
-            // Most homes are one bucket, of a table that does not move: there is nothing to ask of an
-            // entry, and no place to keep.
-            for slot in word.taken() {
-                let slot = bucket.slot(slot);
-                if let Some(entry) = slot.entry_alone() {
-                    folded = visit(folded, entry);
-                } else if let Some(next) = bucket.next() {
-                    // The last slot became a link after the word was loaded.
-                    self.chain = Chain::new(next, next.word(), Word::taken);
-                }
             }
         }
     }

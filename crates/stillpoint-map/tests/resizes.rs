@@ -101,6 +101,15 @@ fn reserved_table_comes_though_the_map_is_not_touched() {
     assert!((0..50).all(|key| map.pin().get(&key) == Some(&key)));
 }
 
+/// The table moves to no other one, though so many changes would end its move.
+fn assert_stays(map: &HashMap<u64, u64>, expected: usize) {
+    for _ in 0..expected {
+        map.pin().insert(u64::MAX, 0);
+        map.pin().remove(&u64::MAX);
+        assert_eq!(capacity(map), expected, "the table moves");
+    }
+}
+
 /// With a few entries for each bucket, which is no reason to shrink by itself.
 #[test]
 fn table_that_is_to_fit_is_halved_while_it_has_room() {
@@ -111,16 +120,24 @@ fn table_that_is_to_fit_is_halved_while_it_has_room() {
     });
     map.pin().reserve(2 * many as usize);
     eventually(|| capacity(&map) >= 2 * many as usize);
-    // So much that it has room in half of the table, and not in a quarter.
+    // So much that it has room in half of the table, but not a quarter of that free.
     let large = capacity(&map);
+    let tight = large as u64 * 7 / 16;
+    for key in many..tight {
+        map.pin().insert(key, key);
+    }
+    map.pin().shrink_to_fit();
+    assert_stays(&map, large);
+    // So much that it has room in half of the table, and not in a quarter.
     let stay = many.min(large as u64 * 3 / 8);
-    for key in stay..many {
+    for key in stay..tight {
         assert!(map.pin().remove(&key).is_some());
     }
     assert_eq!(capacity(&map), large);
     map.pin().shrink_to_fit();
     eventually(|| capacity(&map) == large / 2);
     map.pin().shrink_to_fit();
+    assert_stays(&map, large / 2);
     assert!((0..stay).all(|key| map.pin().get(&key) == Some(&key)));
     assert_eq!((map.len() as u64, capacity(&map)), (stay, large / 2));
 }

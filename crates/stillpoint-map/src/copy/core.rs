@@ -1,7 +1,7 @@
 //! The current table of a map, and what changes its entries.
 
 use super::{
-    bucket::{Place, Seen, tag},
+    bucket::{Locked, Place, Seen, tag},
     epochs::{Epochs, GracePeriods},
     spill::{NewSpill, Spill, Tagged},
     table::{Header, Table},
@@ -49,7 +49,15 @@ pub struct Look<'t, K, V> {
     found: Option<(Place, (K, V))>,
 }
 
-impl<K: Copy, V: Copy> Look<'_, K, V> {
+impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
+    /// Locks the bucket, if it has no spill, and its word is as it was seen: then so are its entries.
+    #[inline(always)]
+    fn lock_as_seen(&self) -> Option<Locked<'t, K, V>> {
+        let word = self.seen.word;
+        let bucket = self.table.at(self.index);
+        (word.is_plain() && bucket.lock(word)).then(|| Locked::of(bucket, word))
+    }
+
     /// The entry.
     pub fn pair(&self) -> Option<(K, V)> {
         Some(self.found?.1)
@@ -109,7 +117,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// # Safety
     ///
     /// Inside a section of the map's domain that lasts for `'t`.
+    #[inline(always)]
     pub unsafe fn look<'t>(&self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Look<'t, K, V> {
+        // SAFETY: the caller's promise.
+        unsafe { self.table() }.fetch_behind(hash);
         loop {
             // SAFETY: the caller's promise.
             let (table, index, word) = unsafe { self.table() }.home(hash);
@@ -135,7 +146,44 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// # Safety
     ///
     /// Inside the section of the look, which was for the entry's key, with this hash.
+    #[inline(always)]
     pub unsafe fn put(
+        &self,
+        hash: u64,
+        look: &Look<'_, K, V>,
+        pair: (K, V),
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Changed
+    where
+        K: Eq,
+    {
+        // Most changes ask for no more than this. The fewer instructions they are, the more of the
+        // next one's the processor begins while it waits for the bucket.
+        if let Some(mut locked) = look.lock_as_seen() {
+            let (tag, stamp) = (tag(hash), || self.epochs.stamp(world));
+            locked.clean(self.epochs.now());
+            let done = match look.found {
+                Some((Place::Slot(old), _)) => locked.update(old, tag, pair, stamp),
+                _ => locked.insert(tag, pair),
+            };
+            if let Some(left) = done {
+                let has_pending = locked.has_pending();
+                drop(locked);
+                // SAFETY: the caller's promise.
+                unsafe { self.note_put(hash, look, (left, has_pending, false), world, hash_of) };
+                return Changed::Done;
+            }
+        }
+        // SAFETY: the caller's promises.
+        unsafe { self.put_after_waiting(hash, look, pair, world, hash_of) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `put`.
+    #[inline(never)]
+    unsafe fn put_after_waiting(
         &self,
         hash: u64,
         look: &Look<'_, K, V>,
@@ -149,7 +197,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
         let place = look.found.map(|(place, _)| place);
         let mut prepared = None;
-        let (clean, has_pending, has_spilled) = loop {
+        let left = loop {
             let Some(mut locked) = table.lock_at(look.index, stamp) else {
                 return Changed::NotSame;
             };
@@ -195,6 +243,29 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 return Changed::NoMemory;
             }
         };
+        // SAFETY: the caller's promise.
+        unsafe { self.note_put(hash, look, left, world, hash_of) };
+        Changed::Done
+    }
+
+    /// An entry has been put in, or in the place of the one that was found: which clean slots are left
+    /// (a bit for each), whether others are pending, and whether the entry is behind the bucket.
+    ///
+    /// # Safety
+    ///
+    /// As for `put`.
+    #[inline(always)]
+    unsafe fn note_put(
+        &self,
+        hash: u64,
+        look: &Look<'_, K, V>,
+        (clean, has_pending, has_spilled): (u8, bool, bool),
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) where
+        K: Eq,
+    {
+        let (table, place) = (look.table, look.found.map(|(place, _)| place));
         if place.is_none() {
             self.count.add(1);
         }
@@ -215,7 +286,6 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         // SAFETY: the caller's promise.
         unsafe { self.help(world, hash_of) };
-        Changed::Done
     }
 
     /// Takes the entry out that was found.
@@ -223,7 +293,37 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// # Safety
     ///
     /// Inside the section of the look, with this hash.
+    #[inline(always)]
     pub unsafe fn take(
+        &self,
+        hash: u64,
+        look: &Look<'_, K, V>,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> Changed
+    where
+        K: Eq,
+    {
+        if let Some((Place::Slot(slot), _)) = look.found
+            && let Some(mut locked) = look.lock_as_seen()
+        {
+            locked.clean(self.epochs.now());
+            locked.empty(slot, || self.epochs.stamp(world));
+            let is_empty = locked.is_empty();
+            drop(locked);
+            // SAFETY: the caller's promise.
+            unsafe { self.note_taken(hash, look, is_empty, world, hash_of) };
+            return Changed::Done;
+        }
+        // SAFETY: the caller's promises.
+        unsafe { self.take_after_waiting(hash, look, world, hash_of) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `take`.
+    #[inline(never)]
+    unsafe fn take_after_waiting(
         &self,
         hash: u64,
         look: &Look<'_, K, V>,
@@ -270,14 +370,34 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 is_empty
             }
         };
+        // SAFETY: the caller's promise.
+        unsafe { self.note_taken(hash, look, is_empty, world, hash_of) };
+        Changed::Done
+    }
+
+    /// The entry that was found has been taken out; its bucket has no other if it `is_empty`.
+    ///
+    /// # Safety
+    ///
+    /// As for `take`.
+    #[inline(always)]
+    unsafe fn note_taken(
+        &self,
+        hash: u64,
+        look: &Look<'_, K, V>,
+        is_empty: bool,
+        world: &impl World<K, V, Cookie = C>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) where
+        K: Eq,
+    {
         self.count.add(1_u64.wrapping_neg());
         fence_change();
-        if is_empty && is_looked_at(table.bits(), hash) {
-            self.consider_shrinking(table);
+        if is_empty && is_looked_at(look.table.bits(), hash) {
+            self.consider_shrinking(look.table);
         }
         // SAFETY: the caller's promise.
         unsafe { self.help(world, hash_of) };
-        Changed::Done
     }
 }
 

@@ -269,7 +269,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::{
         copy::{epochs::GracePeriods, spill::Spill},
@@ -279,7 +279,7 @@ mod tests {
 
     /// No readers, and so no grace periods; counts how often a driver is asked for.
     #[derive(Default)]
-    struct Alone(Cell<usize>);
+    pub(in super::super) struct Alone(Cell<usize>);
 
     impl GracePeriods for Alone {
         type Cookie = ();

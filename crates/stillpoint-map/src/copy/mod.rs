@@ -25,6 +25,8 @@ mod naming;
 mod pinned;
 mod spill;
 mod table;
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests;
 #[cfg(not(stillpoint_loom))]
 mod torture;
 #[cfg(not(stillpoint_loom))]

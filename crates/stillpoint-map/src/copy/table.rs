@@ -1,7 +1,12 @@
 //! A table of buckets with their entries: as [`crate::table`], whose references are one word, too.
 
 use super::bucket::{Bucket, Locked, tag};
-use crate::{backoff::Backoff, memory::Memory, table::Units, word::Word};
+use crate::{
+    backoff::Backoff,
+    memory::{Memory, prefetch},
+    table::Units,
+    word::Word,
+};
 use std::{
     alloc::Layout,
     marker::PhantomData,
@@ -123,6 +128,15 @@ impl<'t, K, V> Table<'t, K, V> {
     pub fn at(self, index: usize) -> &'t Bucket<K, V> {
         // SAFETY: as many buckets follow the header.
         unsafe { &*self.start().add(1).cast::<Bucket<K, V>>().add(index) }
+    }
+
+    /// Fetches the second cache line of a hash's bucket, if it has one.
+    #[inline(always)]
+    pub fn fetch_behind(self, hash: u64) {
+        const LINE: usize = 64;
+        if size_of::<Bucket<K, V>>() > LINE {
+            prefetch(ptr::from_ref(self.at(self.index(hash))).wrapping_byte_add(LINE));
+        }
     }
 
     /// The last hash whose bucket is that of that number.

@@ -36,8 +36,8 @@ fn loom_walk_by_steps_and_extend() {
     walk_and_extend(By::Next);
 }
 
-/// Each of the first entries, whose values are their numbers, is visited once.
-fn assert_visits_once(core: &Core, entries: usize, by: By) {
+/// How often each of the entries, whose values are their numbers, is visited.
+fn visits(core: &Core, by: By) -> [usize; 2 * SLOTS] {
     // SAFETY: the model keeps tables and entries.
     let mut walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
     let mut visits = [0; 2 * SLOTS];
@@ -50,6 +50,12 @@ fn assert_visits_once(core: &Core, entries: usize, by: By) {
             }
         }
     }
+    visits
+}
+
+/// Each of the first entries is visited once.
+fn assert_visits_once(core: &Core, entries: usize, by: By) {
+    let visits = visits(core, by);
     assert!(
         visits[..entries].iter().all(|visits| *visits == 1),
         "{visits:?}"
@@ -120,6 +126,10 @@ fn walk_while_moving(bits: u32, to: u32, by: By) {
             move |_| assert_visits_once(&walked, 2, by),
             |_| assert_eq!(move_all(to_move), Progress::Finished),
         );
+        // The old buckets are still there, and have what they had.
+        world.remove(1);
+        world.insert(2);
+        assert_eq!(visits(&core, by)[..3], [1, 0, 1]);
     });
 }
 

@@ -163,7 +163,7 @@ impl Arena {
     }
 
     /// A slot, which is the caller's; `None` without memory, and where other threads are in the way.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&self) -> Option<NonNull<u8>> {
         let first = thread::token().get() as usize;
         let stripe = &self.stripes[first & (self.stripes.len() - 1)];

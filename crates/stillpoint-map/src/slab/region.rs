@@ -396,7 +396,7 @@ impl Owned {
     }
 
     /// A free slot, which is the caller's then.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<NonNull<u8>> {
         if let Some(position) = self.first {
             let slot = self.slot(position.offset());

@@ -24,7 +24,7 @@ impl Default for Stripe {
 
 impl Stripe {
     /// Uses it, unless another thread does.
-    #[inline]
+    #[inline(always)]
     pub fn try_with<R>(&self, work: impl FnOnce(&mut Option<Owned>) -> R) -> Option<R> {
         // Acquire, pairs with the store below: what the last thread did.
         self.locked

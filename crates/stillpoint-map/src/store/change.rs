@@ -6,6 +6,7 @@ use crate::{
     entry::{Entry, Found, NewEntry},
     memory::prefetch,
     slab::has_slots,
+    table::Seen,
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
@@ -45,6 +46,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// # Errors
     ///
     /// The entry that is there, and the new one, if that was not to replace it.
+    #[inline(never)]
     #[track_caller]
     pub fn insert<'g>(
         &'g self,
@@ -113,6 +115,68 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                 }
             }
         }
+    }
+
+    /// Makes an entry of a key with that hash, and puts it in, as [`insert`](Self::insert) does.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Safety
+    ///
+    /// The section is one of the map's domain.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) unsafe fn put<'g>(
+        &'g self,
+        hash: u64,
+        key: K,
+        value: V,
+        replace: bool,
+        section: &'g impl Section,
+        is_same: impl FnMut(&K, &K) -> bool,
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+        // Of a large map most inserts need a slot and a bucket with room, and nothing else. The fewer
+        // instructions they are, the more of the next one's the processor begins while it waits for
+        // the bucket.
+        if const { has_slots(Layout::new::<Entry<K, V>>()) }
+            && let Some(core) = self.core()
+            && let Some(arena) = core.made_arena()
+        {
+            // SAFETY: inside a section of the map's domain.
+            let table = unsafe { core.table() };
+            // While it is on its way, the entry is made.
+            prefetch(table.home_of(hash));
+            if let Some(slot) = arena.allocate() {
+                // SAFETY: of the map's arena, just now.
+                let new = unsafe { NewEntry::in_slot(slot, hash, key, value) };
+                if table.add_at_once(new.head(), new.hash()) {
+                    core.note_added();
+                    // SAFETY: it is in the map, since this section.
+                    let new = unsafe { new.publish() };
+                    return Ok(Inserted { new, old: None });
+                }
+                return self.insert(new, replace, section, is_same);
+            }
+        }
+        self.put_after_making(hash, key, value, replace, section, is_same)
+    }
+
+    #[inline(never)]
+    #[track_caller]
+    fn put_after_making<'g>(
+        &'g self,
+        hash: u64,
+        key: K,
+        value: V,
+        replace: bool,
+        section: &'g impl Section,
+        is_same: impl FnMut(&K, &K) -> bool,
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+        self.fetch(hash, section);
+        let new = self.new_entry(hash, key, value, section);
+        self.insert(new, replace, section, is_same)
     }
 
     /// Replaces `old` by an entry with an equal key and the same hash, and returns that.
@@ -191,6 +255,33 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     #[inline]
     pub fn remove<'g>(&'g self, entry: Found<'g, K, V>, section: &'g impl Section) -> bool {
         self.remove_owning(entry, 0, section)
+    }
+
+    /// As [`remove`](Self::remove), of an entry with that hash that was seen there.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section of the map's domain in which it was.
+    #[inline]
+    pub(crate) unsafe fn remove_seen<'g>(
+        &'g self,
+        (entry, seen): (Found<'g, K, V>, Option<Seen<'g>>),
+        hash: u64,
+        section: &'g impl Section,
+    ) -> bool {
+        if let Some(seen) = seen
+            && let Some(core) = self.core()
+            // SAFETY: the caller's promise.
+            && let Some(may_move) = unsafe { core.remove_seen(entry.head(), hash, seen) }
+        {
+            // SAFETY: taken out just now, by this thread.
+            unsafe { self.retire(entry.pointer(), 0) };
+            if may_move {
+                self.queue_driver();
+            }
+            return true;
+        }
+        self.remove(entry, section)
     }
 
     /// As [`remove`](Self::remove), of one that owns `heap_bytes` beside its own block.
@@ -280,7 +371,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// # Safety
     ///
     /// The calling thread has taken the entry out of the map.
-    #[inline]
+    #[inline(always)]
     unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, heap_bytes: usize) {
         if P::WAITS_FOR_READERS {
             let heap_bytes = match self.weigh {
