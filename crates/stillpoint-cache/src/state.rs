@@ -22,6 +22,7 @@ mod limits;
 mod published;
 mod tree;
 
+pub use heir::Heir;
 pub use limits::Limits;
 use limits::{For, Inserter};
 

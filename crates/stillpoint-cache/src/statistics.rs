@@ -1,10 +1,9 @@
 //! Counters of what happens in a cache, and what a user sees of them.
 
-use crossbeam_utils::CachePadded;
 use std::{
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 use stillpoint_platform::{cpu, memory, thread};
 
@@ -86,42 +85,75 @@ impl Event {
 }
 
 /// What some threads have counted: one that owns it without a read-modify-write, and others.
+/// On cache lines of its own: of a neighbour, processors may fetch a second one.
 #[derive(Debug, Default)]
-struct Counts {
+#[repr(align(128))]
+pub struct Stripe {
+    owner: Owner,
     /// Written by the owner alone.
     owned: [AtomicU64; Event::ALL.len()],
     shared: [AtomicU64; Event::ALL.len()],
-}
-
-/// Counts, and whose they are.
-#[derive(Debug, Default)]
-struct Stripe {
-    owner: Owner,
-    counts: Counts,
 }
 
 /// The token of a thread; 0 for none yet. It stays that one's when it has exited.
 #[derive(Debug, Default)]
 struct Owner(AtomicU64);
 
-/// Counters of one view. The first thread that counts has the first counts. Where a second one comes,
-/// threads get stripes of their own, so that they do not write the same cache line.
-#[derive(Debug, Default)]
+/// Where something was counted, and what has been counted there.
+#[derive(Debug)]
+pub struct Counted<'c> {
+    /// `None`: where no memory is needed.
+    pub stripe: Option<&'c Stripe>,
+    pub counted: u64,
+}
+
+/// Counters of one view. The first thread that counts makes the first stripe. Where a second one
+/// comes, all get stripes among the others, so that they do not write the same cache line, and each
+/// finds its own by as few steps.
+#[derive(Debug)]
 pub struct Counters {
-    first: CachePadded<Counts>,
-    /// Apart from what the owner writes: all threads read it.
-    owner: Owner,
-    /// How many others there are: [`stripes`], once there are. A power of two.
-    stripes: AtomicUsize,
-    /// The others; null until there are.
-    others: AtomicPtr<CachePadded<Stripe>>,
+    /// The stripes that threads use: at first the one that no thread owns, then the first one, then
+    /// the others. In the low bits of the address how many there are, less one. All threads read it,
+    /// and it is seldom written.
+    word: AtomicPtr<Stripe>,
+    /// The first stripe; null until there is one.
+    first: AtomicPtr<Stripe>,
+    /// What was counted without memory for stripes.
+    homeless: [AtomicU64; Event::ALL.len()],
 }
 
+/// In a place of its own, so that a thread that counts need not ask whether there are stripes.
+static UNOWNED: Stripe = Stripe {
+    owner: Owner(AtomicU64::new(u64::MAX)),
+    owned: [const { AtomicU64::new(0) }; Event::ALL.len()],
+    shared: [const { AtomicU64::new(0) }; Event::ALL.len()],
+};
+
+/// The low bits of the address of stripes: a power of two less one, so as many of a thread's token say
+/// which one is the thread's.
+const MASK: usize = align_of::<Stripe>() - 1;
+
+const _: () = assert!(MOST_STRIPES <= MASK + 1 && align_of::<Stripe>() == size_of::<Stripe>());
+
+/// Twice as many as processors, at least, as tokens say which one a thread has: two threads that run
+/// at a time are seldom to share one.
 fn stripes() -> usize {
-    cpu::count().next_power_of_two().clamp(2, MOST_STRIPES)
+    (2 * cpu::count())
+        .next_power_of_two()
+        .clamp(2, MOST_STRIPES)
 }
 
-impl Counts {
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            word: AtomicPtr::new((&raw const UNOWNED).cast_mut()),
+            first: AtomicPtr::new(ptr::null_mut()),
+            homeless: Default::default(),
+        }
+    }
+}
+
+impl Stripe {
     /// Counts for the owner. Returns what that has counted.
     #[inline(always)]
     fn add_owned(&self, event: Event, number: u64) -> u64 {
@@ -160,77 +192,105 @@ impl Owner {
 }
 
 impl Counters {
-    /// Returns in which counts the thread has counted, and what it, or all that share them, have
+    /// Counts, and returns in which stripe, and what the thread, or all that share the stripe, have
     /// counted there.
     #[inline(always)]
-    pub fn add(&self, event: Event, number: u64) -> (usize, u64) {
+    pub fn add(&self, event: Event, number: u64) -> Counted<'_> {
         let me = thread::token().get();
-        if self.owner.is(me) {
-            return (0, self.first.add_owned(event, number));
-        }
-        if let Some((index, stripe)) = self.stripe_of(me)
-            && stripe.owner.is(me)
-        {
-            return (index, stripe.counts.add_owned(event, number));
+        let stripe = self.stripe_of(me);
+        if stripe.owner.is(me) {
+            let counted = stripe.add_owned(event, number);
+            let stripe = Some(stripe);
+            return Counted { stripe, counted };
         }
         self.add_slowly(me, event, number)
     }
 
-    /// For a thread that owns no counts: it gets some, or shares them. Without memory for stripes it
-    /// shares the first ones.
+    /// For a thread that does not own its stripe: it gets one, or shares it.
     #[cold]
-    fn add_slowly(&self, me: u64, event: Event, number: u64) -> (usize, u64) {
-        if self.owner.becomes(me) {
-            return (0, self.first.add_owned(event, number));
-        }
-        if self.stripe_of(me).is_none() {
+    fn add_slowly(&self, me: u64, event: Event, number: u64) -> Counted<'_> {
+        if self.stripes().len() == 1 {
             self.spread_out();
         }
-        match self.stripe_of(me) {
-            Some((index, stripe)) if stripe.owner.becomes(me) => {
-                (index, stripe.counts.add_owned(event, number))
-            }
-            Some((index, stripe)) => (index, stripe.counts.add_shared(event, number)),
-            None => (0, self.first.add_shared(event, number)),
+        let stripe = self.stripe_of(me);
+        if ptr::eq(stripe, &UNOWNED) {
+            let before = self.homeless[event as usize].fetch_add(number, Ordering::Relaxed);
+            let counted = before.wrapping_add(number);
+            let stripe = None;
+            return Counted { stripe, counted };
         }
+        let counted = if stripe.owner.is(me) || stripe.owner.becomes(me) {
+            stripe.add_owned(event, number)
+        } else {
+            stripe.add_shared(event, number)
+        };
+        let stripe = Some(stripe);
+        Counted { stripe, counted }
     }
 
+    /// The stripe of a thread, which may be another thread's.
     #[inline(always)]
-    fn stripe_of(&self, me: u64) -> Option<(usize, &Stripe)> {
-        let others = self.others()?;
-        let index = me as usize & (others.len() - 1);
-        Some((1 + index, &others[index]))
+    fn stripe_of(&self, me: u64) -> &Stripe {
+        // Acquire, pairs with `publish`: the stripes are complete.
+        let word = self.word.load(Ordering::Acquire);
+        let index = me as usize & word.addr() & MASK;
+        let first = word.map_addr(|address| address & !MASK);
+        // SAFETY: as in `stripes`; the low bits say how many there are, less one.
+        unsafe { &*first.add(index) }
     }
 
-    #[inline(always)]
-    fn others(&self) -> Option<&[CachePadded<Stripe>]> {
-        // Acquire, pairs with `spread_out`: the stripes are complete, and their number is there.
-        let others = NonNull::new(self.others.load(Ordering::Acquire))?;
-        let stripes = self.stripes.load(Ordering::Relaxed);
-        // SAFETY: `spread_out` has leaked that many, which `drop` frees.
-        Some(unsafe { slice::from_raw_parts(others.as_ptr(), stripes) })
+    /// The stripes that threads use.
+    fn stripes(&self) -> &[Stripe] {
+        // Acquire, pairs with `publish`: the stripes are complete.
+        let word = self.word.load(Ordering::Acquire);
+        let first = word.map_addr(|address| address & !MASK);
+        // SAFETY: a static, or what `spread_out` has leaked, of that many. `drop` frees it.
+        unsafe { slice::from_raw_parts(first, 1 + (word.addr() & MASK)) }
     }
 
-    /// Makes the other stripes, if there is memory.
+    /// The first stripe, once there is one.
+    fn first(&self) -> Option<&Stripe> {
+        // Acquire, pairs with `spread_out`: it is complete.
+        let first = NonNull::new(self.first.load(Ordering::Acquire))?;
+        // SAFETY: `spread_out` has leaked it, and `drop` frees it.
+        Some(unsafe { first.as_ref() })
+    }
+
+    /// Makes the first stripe, or if there is that, and its owner counts no more alone, the others; if
+    /// there is memory.
     fn spread_out(&self) {
-        let number = stripes();
-        // The first thread that comes here says how many, for all that make some.
-        let said = self
-            .stripes
-            .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
-        let number = said.err().unwrap_or(number);
-        let Some(made) = memory::try_several(number, CachePadded::<Stripe>::default) else {
+        let now = self.word.load(Ordering::Relaxed);
+        let is_first = ptr::eq(now, &UNOWNED);
+        let number = if is_first { 1 } else { stripes() };
+        let Some(made) = memory::try_several(number, Stripe::default) else {
             return;
         };
-        let made = Box::into_raw(made);
-        // Release, pairs with `others`: they are complete. A lost race leaves the other thread's.
-        let set = self.others.compare_exchange(
-            ptr::null_mut(),
-            made.cast(),
-            Ordering::Release,
-            Ordering::Relaxed,
+        let made: *mut [Stripe] = Box::into_raw(made);
+        let stripes: *mut Stripe = made.cast();
+        if is_first {
+            // Release, pairs with `first`: it is complete. A lost race leaves the other thread's.
+            let set = self.first.compare_exchange(
+                ptr::null_mut(),
+                stripes,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            if set.is_err() {
+                // SAFETY: from a box just now, and no other thread knows it.
+                drop(unsafe { Box::from_raw(made) });
+                return;
+            }
+        }
+        let word = stripes.map_addr(|address| address | (number - 1));
+        // Release, pairs with `stripe_of` and `stripes`: they are complete.
+        let set = self
+            .word
+            .compare_exchange(now, word, Ordering::Release, Ordering::Relaxed);
+        debug_assert!(
+            set.is_ok() || !is_first,
+            "only this thread has set the first one"
         );
-        if set.is_err() {
+        if set.is_err() && !is_first {
             // SAFETY: from a box just now, and no other thread knows it.
             drop(unsafe { Box::from_raw(made) });
         }
@@ -247,21 +307,40 @@ impl Counters {
         self.in_stripes(event).fold(0, u64::wrapping_add)
     }
 
-    /// What each of the counts has, the first ones first.
+    /// What each stripe has, the first ones first, with what was counted in none.
     pub fn in_stripes(&self, event: Event) -> impl Iterator<Item = u64> {
-        let others = self.others().unwrap_or_default().iter();
-        let others = others.map(move |stripe| stripe.counts.get(event));
-        std::iter::once(self.first.get(event)).chain(others)
+        // Before the first one, which is there if they are.
+        let others = self.others().iter().map(move |stripe| stripe.get(event));
+        let first = self.first().map_or(0, |first| first.get(event));
+        let homeless = self.homeless[event as usize].load(Ordering::Relaxed);
+        std::iter::once(homeless.wrapping_add(first)).chain(others)
+    }
+
+    /// The number of a stripe, in the order of [`in_stripes`](Self::in_stripes).
+    pub fn number_of(&self, stripe: Option<&Stripe>) -> usize {
+        let is_it = |other: &Stripe| stripe.is_some_and(|stripe| ptr::eq(other, stripe));
+        let place = self.others().iter().position(is_it);
+        place.map_or(0, |index| 1 + index)
+    }
+
+    fn others(&self) -> &[Stripe] {
+        match self.stripes() {
+            [_] => &[],
+            others => others,
+        }
     }
 }
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        if let Some(others) = NonNull::new(*self.others.get_mut()) {
-            let stripes = *self.stripes.get_mut();
-            let others = ptr::slice_from_raw_parts_mut(others.as_ptr(), stripes);
-            // SAFETY: `spread_out` has leaked it.
-            drop(unsafe { Box::from_raw(others) });
+        let others: *const [Stripe] = self.others();
+        let first: *mut Stripe = *self.first.get_mut();
+        let first = ptr::slice_from_raw_parts_mut(first, 1);
+        for made in [first, others.cast_mut()] {
+            if !made.cast::<Stripe>().is_null() && !made.is_empty() {
+                // SAFETY: `spread_out` has leaked it.
+                drop(unsafe { Box::from_raw(made) });
+            }
         }
     }
 }
@@ -292,5 +371,41 @@ mod tests {
             assert_eq!(counted, [(rounds + 1) * threads * each, (rounds + 1) * 5]);
         }
         assert!(counters.in_stripes(Event::Hit).count() > 1);
+    }
+
+    #[test]
+    fn a_second_thread_brings_stripes_for_all() {
+        let counters = Counters::default();
+        let count = || counters.add(Event::Hit, 1);
+        assert_eq!(counters.number_of(count().stripe), 0);
+        assert_eq!(
+            (count().counted, counters.in_stripes(Event::Hit).count()),
+            (2, 1)
+        );
+        thread::scope(|scope| {
+            let other = scope.spawn(|| counters.number_of(count().stripe));
+            assert!(other.join().unwrap() > 0);
+        });
+        let mine = count();
+        assert!(counters.number_of(mine.stripe) > 0);
+        let counted: Vec<_> = counters.in_stripes(Event::Hit).collect();
+        assert_eq!(counted.len(), 1 + stripes());
+        assert_eq!((counted[0], counters.get(Event::Hit)), (2, 4));
+    }
+
+    /// As a fork leaves them, where the thread is lost that was making the first stripe.
+    #[test]
+    fn what_is_counted_in_no_stripe_is_there() {
+        let counters = Counters::default();
+        let first = Box::into_raw(Box::<Stripe>::default());
+        counters.first.store(first, Ordering::Relaxed);
+        for number in 1..4 {
+            let counted = counters.add(Event::Hit, 1);
+            assert!(counted.stripe.is_none() && counted.counted == number);
+        }
+        assert_eq!(
+            (counters.get(Event::Hit), counters.get(Event::Miss)),
+            (3, 0)
+        );
     }
 }
