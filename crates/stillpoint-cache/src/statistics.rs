@@ -84,8 +84,8 @@ impl Event {
     ];
 }
 
-/// What some threads have counted: one that owns it without a read-modify-write, and others.
-/// On cache lines of its own: of a neighbour, processors may fetch a second one.
+/// What some threads have counted: one that owns it without a read-modify-write, and others. It is
+/// on cache lines of its own: of a neighbour, processors may fetch a second one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Stripe {
@@ -102,7 +102,7 @@ struct Owner(AtomicU64);
 /// Where something was counted, and what has been counted there.
 #[derive(Debug)]
 pub struct Counted<'c> {
-    /// `None`: where no memory is needed.
+    /// `None` without memory for stripes.
     pub stripe: Option<&'c Stripe>,
     pub counted: u64,
 }
@@ -231,7 +231,7 @@ impl Counters {
     /// The stripe of a thread, which may be another thread's.
     #[inline(always)]
     fn stripe_of(&self, me: u64) -> &Stripe {
-        // Acquire, pairs with `publish`: the stripes are complete.
+        // Acquire, pairs with `spread_out`: the stripes are complete.
         let word = self.word.load(Ordering::Acquire);
         let index = me as usize & word.addr() & MASK;
         let first = word.map_addr(|address| address & !MASK);
@@ -241,7 +241,7 @@ impl Counters {
 
     /// The stripes that threads use.
     fn stripes(&self) -> &[Stripe] {
-        // Acquire, pairs with `publish`: the stripes are complete.
+        // Acquire, pairs with `spread_out`: the stripes are complete.
         let word = self.word.load(Ordering::Acquire);
         let first = word.map_addr(|address| address & !MASK);
         // SAFETY: a static, or what `spread_out` has leaked, of that many. `drop` frees it.
@@ -260,6 +260,10 @@ impl Counters {
     /// there is memory.
     fn spread_out(&self) {
         let now = self.word.load(Ordering::Relaxed);
+        if now.addr() & MASK != 0 {
+            // Another thread has made the others: those stay.
+            return;
+        }
         let is_first = ptr::eq(now, &UNOWNED);
         let number = if is_first { 1 } else { stripes() };
         let Some(made) = memory::try_several(number, Stripe::default) else {
@@ -333,13 +337,20 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        let others: *const [Stripe] = self.others();
-        let first: *mut Stripe = *self.first.get_mut();
-        let first = ptr::slice_from_raw_parts_mut(first, 1);
-        for made in [first, others.cast_mut()] {
-            if !made.cast::<Stripe>().is_null() && !made.is_empty() {
-                // SAFETY: `spread_out` has leaked it.
-                drop(unsafe { Box::from_raw(made) });
+        let word = *self.word.get_mut();
+        let others = match word.addr() & MASK {
+            0 => ptr::null_mut(),
+            _ => word.map_addr(|address| address & !MASK),
+        };
+        let made = [
+            (*self.first.get_mut(), 1),
+            (others, 1 + (word.addr() & MASK)),
+        ];
+        for (stripes, number) in made {
+            if !stripes.is_null() {
+                let stripes = ptr::slice_from_raw_parts_mut(stripes, number);
+                // SAFETY: `spread_out` has leaked it, of that many.
+                drop(unsafe { Box::from_raw(stripes) });
             }
         }
     }
@@ -388,6 +399,8 @@ mod tests {
         });
         let mine = count();
         assert!(counters.number_of(mine.stripe) > 0);
+        // As a thread does that comes when another one has just made them.
+        counters.spread_out();
         let counted: Vec<_> = counters.in_stripes(Event::Hit).collect();
         assert_eq!(counted.len(), 1 + stripes());
         assert_eq!((counted[0], counters.get(Event::Hit)), (2, 4));
