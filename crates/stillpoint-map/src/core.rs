@@ -14,6 +14,7 @@ use crate::{
     bucket::{Bucket, Locked, Place},
     count::Count,
     driving::Driving,
+    floor::Floor,
     resize::{self, Move, Progress},
     shown::Figure,
     slab::Arena,
@@ -27,7 +28,7 @@ use std::{
 };
 use stillpoint_platform::{
     barrier::fence_after_rmw,
-    sync::{AtomicPtr, AtomicU32, Ordering},
+    sync::{AtomicPtr, Ordering},
 };
 
 /// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
@@ -79,8 +80,7 @@ pub struct Core {
     /// Where entries lie, once there are many; null before.
     pub(crate) arena: AtomicPtr<Arena>,
     pub count: Count,
-    /// The bits of the smallest table that it may shrink to.
-    floor: AtomicU32,
+    floor: Floor,
     pub driving: Driving,
 }
 
@@ -89,19 +89,18 @@ impl Core {
     /// `stays`. `None` without memory.
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
         let bits = bits_for(entries)?;
-        let floor = if stays { bits } else { FEWEST_BITS };
-        let core = Self::of(Table::new(bits)?, floor);
+        let core = Self::of(Table::new(bits)?, Floor::new(bits, stays));
         core.spread_out(bits);
         Some(core)
     }
 
     /// Makes one with this table, which is its own from now on.
-    pub fn of(table: Table<'static>, floor: u32) -> Self {
+    pub fn of(table: Table<'static>, floor: Floor) -> Self {
         Self {
             table: AtomicPtr::new(table.into_word()),
             arena: AtomicPtr::new(ptr::null_mut()),
             count: Count::new(),
-            floor: AtomicU32::new(floor),
+            floor,
             driving: Driving::new(),
         }
     }
@@ -334,9 +333,20 @@ impl Core {
     #[cold]
     fn consider_shrinking(&self, table: Table<'_>) {
         let bits = table.bits();
-        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
+        if bits > self.floor.bits() && self.count.get() < table.buckets() {
             self.start_move(table, bits - 1);
         }
+    }
+
+    /// Has it shrink to half if its entries leave a quarter free there, so that it does not grow at
+    /// once. Returns whether they do.
+    fn shrink_if_fits(&self, table: Table<'_>) -> bool {
+        let (bits, count) = (table.bits(), self.count.get());
+        let fits = bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1);
+        if fits {
+            self.start_move(table, bits - 1);
+        }
+        fits
     }
 
     /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
@@ -373,8 +383,7 @@ impl Core {
             return false;
         };
         // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        if table.bits() < bits {
+        if unsafe { self.table() }.bits() < bits {
             // The table grows there in steps. Whether there is memory for the last is tried first.
             let Some(last) = Table::new(bits) else {
                 return false;
@@ -382,19 +391,15 @@ impl Core {
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { last.free_memory() };
         }
-        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
+        let before = self.floor.raise(bits);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
         if table.bits() < bits {
             self.start_move(table, table.bits() + 1);
         }
         let reserved = table.bits() >= bits || table.next().is_some();
         if !reserved {
-            // Another thread's larger floor stays.
-            let _ = self.floor.compare_exchange(
-                bits,
-                before.min(bits),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            self.floor.take_back(bits, before);
         }
         reserved
     }
@@ -415,14 +420,9 @@ impl Core {
     ///
     /// Inside a section of the map's domain.
     pub unsafe fn shrink_to_fit(&self) {
-        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
+        self.floor.remove();
         // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        let (bits, count) = (table.bits(), self.count.get());
-        // With a quarter free, so that it does not grow at once. Further down as entries go.
-        if bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1) {
-            self.start_move(table, bits - 1);
-        }
+        self.shrink_if_fits(unsafe { self.table() });
     }
 
     /// Moves a chunk, if the table moves.
@@ -461,10 +461,14 @@ impl Core {
             self.count
                 .show_move(from.bytes(), capacity(from.bits()), capacity(to.bits()));
             reclaim.table(from);
-            if to.bits() < self.floor.load(Ordering::Relaxed) {
+            let floor = self.floor.after_move();
+            if to.bits() < floor.bits() {
                 self.start_move(to, to.bits() + 1);
             }
             self.consider_growing(to);
+            if floor.fits() && !self.shrink_if_fits(to) {
+                floor.has_fitted();
+            }
             self.consider_shrinking(to);
         }
     }

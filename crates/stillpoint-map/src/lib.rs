@@ -86,6 +86,7 @@ mod driving;
 mod entries;
 #[cfg(not(stillpoint_loom))]
 mod entry;
+mod floor;
 #[cfg(not(stillpoint_loom))]
 mod iter;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]

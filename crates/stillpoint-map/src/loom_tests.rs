@@ -3,6 +3,7 @@
 use crate::{
     bucket::Locked,
     core::Core,
+    floor::Floor,
     resize::{self, Move, Progress},
     slot::{Head, Slot},
     table::Table,
@@ -18,6 +19,7 @@ use stillpoint_platform::{
 
 mod at_once;
 mod buckets;
+mod floor;
 mod moves;
 
 enum NoWait {}

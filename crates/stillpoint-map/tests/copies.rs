@@ -280,6 +280,22 @@ fn an_idle_map_gives_its_table_back() {
     assert!(is_drained, "a table is kept");
 }
 
+/// One call is enough for a table that is to be halved more than once.
+#[test]
+fn a_table_that_is_to_fit_is_halved_until_it_does() {
+    let domain = Domain::new();
+    let map = CopyMap::with_capacity_in(MANY as usize, &domain);
+    let large = map.pin().capacity();
+    // So many that they have room in an eighth, and by themselves leave the table as large as a
+    // quarter.
+    let stay = large as u64 * 3 / 32;
+    (0..stay).for_each(|key| assert_eq!(map.pin().insert(key, !key), None));
+    map.pin().shrink_to_fit();
+    settle(&domain, &map, large / 8);
+    assert_eq!(map.pin().capacity(), large / 8);
+    assert!((0..stay).all(|key| map.pin().get(&key) == Some(!key)));
+}
+
 /// Also with arrays behind its buckets.
 #[test]
 fn an_idle_map_is_dropped_while_it_is_moved() {

@@ -125,6 +125,22 @@ fn table_that_is_to_fit_is_halved_while_it_has_room() {
     assert_eq!((map.len() as u64, capacity(&map)), (stay, large / 2));
 }
 
+/// One call is enough for a table that is to be halved more than once.
+#[test]
+fn table_that_is_to_fit_is_halved_until_it_does() {
+    let map = HashMap::with_capacity(if cfg!(miri) { 300 } else { 50_000 });
+    let large = capacity(&map);
+    // So many that they have room in an eighth, and by themselves leave the table as large as a
+    // quarter.
+    let stay = large as u64 * 3 / 32;
+    (0..stay).for_each(|key| {
+        map.pin().insert(key, key);
+    });
+    map.pin().shrink_to_fit();
+    eventually(|| capacity(&map) == large / 8);
+    assert!((0..stay).all(|key| map.pin().get(&key) == Some(&key)));
+}
+
 /// The service thread alone ends the moves: nothing is called but what tells the size.
 #[test]
 fn table_of_a_map_that_was_large_is_given_back() {

@@ -49,12 +49,12 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
     );
     shared.change(|directory| {
         directory.follow(&shared.store, 1);
-        directory.users = vec![User {
+        directory.users = Arc::new([User {
             name: "u".into(),
             password: b"p".to_vec(),
             tenant: String::new(),
             admin: true,
-        }];
+        }]);
     });
     Arc::new(shared)
 }

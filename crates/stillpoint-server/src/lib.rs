@@ -37,6 +37,8 @@ mod session;
 mod shared;
 #[cfg(not(stillpoint_loom))]
 mod space;
+#[cfg(not(stillpoint_loom))]
+mod spaces;
 pub mod store;
 #[cfg(not(stillpoint_loom))]
 mod watch;

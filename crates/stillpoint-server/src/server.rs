@@ -395,7 +395,7 @@ fn apply(
         };
         let prefixes = tenants.iter().filter_map(of).flatten().collect();
         directory.set_prefixes(prefixes);
-        directory.users = users.unwrap_or_default();
+        directory.users = users.unwrap_or_default().into();
     });
     Ok(())
 }
@@ -541,7 +541,7 @@ mod tests {
             client.read_exact(&mut got).unwrap();
             assert_eq!(got, answer.as_bytes());
         }
-        shared.change(|directory| directory.users.clear());
+        shared.change(|directory| directory.users = Arc::default());
         let directory = shared.directory();
         let home = Some(&directory.spaces[""]);
         shared.watchers.tell(watch::FETCHERS, home, "x", |_| {});

@@ -2,12 +2,13 @@
 
 use crate::{
     protocol::escape,
+    spaces::Spaces,
     store::{Store, Tenant, TenantStatistics},
 };
 use constant_time_eq::constant_time_eq_n;
 use crossbeam_utils::CachePadded;
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -233,10 +234,10 @@ fn padded(secret: &[u8]) -> [u8; MAX_SECRET + 8] {
 pub(crate) struct Directory {
     /// A number that is higher after each change.
     pub(crate) version: u64,
-    pub(crate) spaces: BTreeMap<Arc<str>, Arc<Space>>,
+    pub(crate) spaces: Spaces,
     /// Prefixes of keys that have a tenant of their own in the default key space; the longest first.
-    pub(crate) prefixes: Vec<(Vec<u8>, Arc<Space>)>,
-    pub(crate) users: Vec<User>,
+    pub(crate) prefixes: Arc<[(Vec<u8>, Arc<Space>)]>,
+    pub(crate) users: Arc<[User]>,
 }
 
 impl Directory {
@@ -244,7 +245,7 @@ impl Directory {
     pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&User> {
         let (name, password) = (padded(name), padded(password));
         let mut found = None;
-        for user in &self.users {
+        for user in &*self.users {
             let named = constant_time_eq_n(&padded(user.name.as_bytes()), &name);
             if named & constant_time_eq_n(&padded(&user.password), &password) {
                 found = Some(user);
@@ -287,22 +288,37 @@ impl Directory {
 
     pub(crate) fn set_prefixes(&mut self, mut prefixes: Vec<(Vec<u8>, Arc<Space>)>) {
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        self.prefixes = prefixes;
+        self.prefixes = prefixes.into();
     }
 
     /// Adds the spaces of the tenants that `store` has and this directory has not, and removes those of deleted ones.
     pub(crate) fn follow(&mut self, store: &Store, threads: usize) {
-        let names = store.names();
-        self.spaces.retain(|name, _| names.contains(name));
-        self.prefixes
-            .retain(|(_, space)| names.contains(&space.name));
-        for name in names {
-            // One that was deleted in between is not there.
-            if let Entry::Vacant(entry) = self.spaces.entry(name)
-                && let Ok(tenant) = store.tenant(entry.key())
-            {
-                entry.insert(Arc::new(Space::new(tenant, threads)));
+        let own: Vec<_> = self
+            .spaces
+            .values()
+            .map(|space| Arc::clone(&space.name))
+            .collect();
+        for name in own.into_iter().chain(store.names()) {
+            self.follow_tenant(store, &name, threads);
+        }
+    }
+
+    /// The same, for the tenant of that name: one that was made anew has a new space.
+    pub(crate) fn follow_tenant(&mut self, store: &Store, name: &str, threads: usize) {
+        let (now, tenant) = (self.spaces.get(name), store.tenant(name).ok());
+        if now.map(|space| &space.tenant) == tenant.as_ref() {
+            return;
+        }
+        if now.is_some() {
+            self.spaces.remove(name);
+            if self.prefixes.iter().any(|(_, space)| *space.name == *name) {
+                let prefixes = self.prefixes.iter();
+                let others = prefixes.filter(|(_, space)| *space.name != *name);
+                self.prefixes = others.cloned().collect();
             }
+        }
+        if let Some(tenant) = tenant {
+            self.spaces.insert(Arc::new(Space::new(tenant, threads)));
         }
     }
 }
@@ -358,12 +374,31 @@ mod tests {
         assert_eq!(
             directory
                 .spaces
-                .keys()
-                .map(|name| &**name)
+                .values()
+                .map(|space| &*space.name)
                 .collect::<Vec<_>>(),
             ["", "a", "c"]
         );
         assert_eq!(directory.prefixes.len(), 1);
+    }
+
+    /// Between two looks at the store it was deleted, by one admin, and created by another: the space
+    /// of the one that is gone would refuse all that is stored.
+    #[test]
+    fn a_tenant_that_was_made_anew_has_a_new_space() {
+        for all in [false, true] {
+            let (store, mut directory) = directory();
+            store.delete_tenant("ab").unwrap();
+            store.create_tenant("ab").unwrap();
+            match all {
+                true => directory.follow(&store, 2),
+                false => directory.follow_tenant(&store, "ab", 2),
+            }
+            assert!(!directory.spaces["ab"].tenant.is_deleted());
+            assert_eq!(directory.spaces.len(), 3);
+            // Its prefixes went with the one that had them.
+            assert_eq!(directory.prefixes.len(), 1);
+        }
     }
 
     #[test]
@@ -375,7 +410,7 @@ mod tests {
             admin: false,
         };
         let directory = Directory {
-            users: vec![user("ann", "secret"), user("bob", "other")],
+            users: [user("ann", "secret"), user("bob", "other")].into(),
             ..Directory::default()
         };
         assert_eq!(

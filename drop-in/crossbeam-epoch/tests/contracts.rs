@@ -569,10 +569,15 @@ fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
     /// The sleeps of 50 microseconds that fit into 10 milliseconds and a rounded one, and one more.
     const MOST: u64 = 225;
     let collector = Collector::new();
-    let flood = || {
+    let flood = |is_held: &AtomicBool| {
         let handle = collector.register();
-        for n in 0..20_000 {
-            let one = Owned::new([n; 128]);
+        while !is_held.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        // Large, so that a few are past the budget: the yields before that may take as long, on a
+        // machine with much else to do.
+        for _ in 0..80 {
+            let one = Owned::new([0_u64; 32 << 10]);
             let guard = handle.pin();
             // SAFETY: nothing else knows it.
             unsafe { guard.defer_destroy(one.into_shared(&guard)) };
@@ -580,21 +585,26 @@ fn pins_do_not_sleep_for_a_guard_that_is_held_for_long() {
     };
     let waits = || collector.statistics().waits;
     let sleeps_beside_a_guard = || {
-        let before = waits();
+        let (before, is_held) = (waits(), AtomicBool::new(false));
         let holds = collector.register();
-        let held = holds.pin();
-        for _ in 0..4 {
-            thread::scope(|scope| scope.spawn(flood).join().unwrap());
-        }
-        let sleeps = waits() - before;
-        assert!(sleeps <= MOST, "{sleeps} sleeps");
-        drop(held);
+        thread::scope(|scope| {
+            let first = scope.spawn(|| flood(&is_held));
+            let held = holds.pin();
+            is_held.store(true, Ordering::Release);
+            first.join().unwrap();
+            for _ in 0..3 {
+                thread::scope(|scope| scope.spawn(|| flood(&is_held)).join().unwrap());
+            }
+            let sleeps = waits() - before;
+            assert!(sleeps <= MOST, "{sleeps} sleeps");
+            drop(held);
+        });
         wait_until(|| collector.statistics().objects_pending == 0);
-        sleeps
+        waits() - before
     };
     // The next guard is waited for anew, unless the thread has no processor before it would be.
     for _ in 0..2 {
-        assert!((0..20).any(|_| sleeps_beside_a_guard() > 0));
+        wait_until(|| sleeps_beside_a_guard() > 0);
     }
 }
 

@@ -10,10 +10,10 @@ use crate::{
     core::{LARGE, bits_for, fence_change, is_looked_at},
     count::Count,
     driving::Driving,
-    table::FEWEST_BITS,
+    floor::Floor,
 };
 use std::ptr;
-use stillpoint_platform::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// Returns whether two of these slots or fewer are left: then a bucket asks for those that are
 /// pending.
@@ -60,8 +60,7 @@ impl<K: Copy, V: Copy> Look<'_, K, V> {
 pub struct Core<K, V, C> {
     pub(super) table: AtomicPtr<Header<K, V>>,
     pub count: Count,
-    /// The bits of the smallest table that it may shrink to.
-    pub(super) floor: AtomicU32,
+    pub(super) floor: Floor,
     pub(super) epochs: Epochs<C>,
     /// The epoch that was open when the last table was replaced, for [`Epochs::is_past`].
     pub(super) replaced: AtomicU64,
@@ -73,11 +72,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// `stays`. `None` without memory.
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
         let bits = bits_for(entries)?;
-        let floor = if stays { bits } else { FEWEST_BITS };
         let core = Self {
             table: AtomicPtr::new(Table::new(bits)?.into_word()),
             count: Count::new(),
-            floor: AtomicU32::new(floor),
+            floor: Floor::new(bits, stays),
             epochs: Epochs::new(),
             replaced: AtomicU64::new(0),
             driving: Driving::new(),

@@ -41,9 +41,20 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 
     pub(super) fn consider_shrinking(&self, table: Table<'_, K, V>) {
         let bits = table.bits();
-        if bits > self.floor.load(Ordering::Relaxed) && self.count.get() < table.buckets() {
+        if bits > self.floor.bits() && self.count.get() < table.buckets() {
             self.start_move(table, bits - 1);
         }
+    }
+
+    /// Has it shrink to half if its entries leave a quarter free there, so that it does not grow at
+    /// once. Returns whether they do.
+    fn shrink_if_fits(&self, table: Table<'_, K, V>) -> bool {
+        let (bits, count) = (table.bits(), self.count.get());
+        let fits = bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1);
+        if fits {
+            self.start_move(table, bits - 1);
+        }
+        fits
     }
 
     /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
@@ -80,8 +91,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             return false;
         };
         // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        if table.bits() < bits {
+        if unsafe { self.table() }.bits() < bits {
             // The table grows there in steps. Whether there is memory for the last is tried first.
             let Some(last) = Table::<K, V>::new(bits) else {
                 return false;
@@ -89,19 +99,15 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { last.free_memory() };
         }
-        let before = self.floor.fetch_max(bits, Ordering::Relaxed);
+        let before = self.floor.raise(bits);
+        // SAFETY: the caller's promise.
+        let table = unsafe { self.table() };
         if table.bits() < bits {
             self.start_move(table, table.bits() + 1);
         }
         let reserved = table.bits() >= bits || table.next().is_some();
         if !reserved {
-            // Another thread's larger floor stays.
-            let _ = self.floor.compare_exchange(
-                bits,
-                before.min(bits),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
+            self.floor.take_back(bits, before);
         }
         reserved
     }
@@ -122,10 +128,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     ///
     /// Inside a section of the map's domain.
     pub unsafe fn shrink_to_fit(&self, world: &impl World<K, V, Cookie = C>) {
-        self.floor.store(FEWEST_BITS, Ordering::Relaxed);
+        self.floor.remove();
         // SAFETY: the caller's promise.
         unsafe {
-            self.consider_shrinking(self.table());
+            self.shrink_if_fits(self.table());
             self.have_driven(world);
         }
     }
@@ -249,10 +255,14 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             world.retire_table(from);
             self.replaced
                 .store(self.epochs.now().number(), Ordering::Relaxed);
-            if to.bits() < self.floor.load(Ordering::Relaxed) {
+            let floor = self.floor.after_move();
+            if to.bits() < floor.bits() {
                 self.start_move(to, to.bits() + 1);
             }
             self.consider_growing(to, world);
+            if floor.fits() && !self.shrink_if_fits(to) {
+                floor.has_fitted();
+            }
             self.consider_shrinking(to);
         }
     }

@@ -3,6 +3,7 @@
 
 mod changes;
 mod driver;
+mod floor;
 mod moves;
 mod slots;
 mod spilled_moves;
@@ -160,8 +161,17 @@ impl<P: Leaves> Map<P> {
     }
 
     fn of_capacity(capacity: usize, entries: impl IntoIterator<Item = u64>) -> Arc<Self> {
+        Self::of_capacity_that(capacity, false, entries)
+    }
+
+    /// With a table that is the smallest if it `stays`.
+    fn of_capacity_that(
+        capacity: usize,
+        stays: bool,
+        entries: impl IntoIterator<Item = u64>,
+    ) -> Arc<Self> {
         let map = Self {
-            core: Core::new(capacity, false).unwrap(),
+            core: Core::new(capacity, stays).unwrap(),
             periods: GracePeriods::new(),
             retired: StdMutex::default(),
             is_asked_for: AtomicBool::new(false),
@@ -230,11 +240,15 @@ impl<P: Leaves> Map<P> {
         while help() == Progress::Moved {}
     }
 
+    /// Moves a unit as changes do.
+    fn help(&self) -> Progress {
+        // SAFETY: as in `put`.
+        unsafe { self.core.help(self, &hash_of) }
+    }
+
     /// Moves units as changes do, until there are none to take.
     fn help_all(&self) {
-        // SAFETY: as in `put`.
-        let help = || unsafe { self.core.help(self, &hash_of) };
-        while help() == Progress::Moved {}
+        while self.help() == Progress::Moved {}
     }
 
     /// The move that is under way.

@@ -13,7 +13,10 @@ enum By {
 fn walk_and_extend(by: By) {
     model(move || {
         let world = full();
-        let core = Arc::new(ManuallyDrop::new(Core::of(world.table, 1)));
+        let core = Arc::new(ManuallyDrop::new(Core::of(
+            world.table,
+            Floor::new(1, false),
+        )));
         let walked = Arc::clone(&core);
         both(
             &world,
@@ -107,7 +110,10 @@ fn walk_while_moving(bits: u32, to: u32, by: By) {
     model(move || {
         let world = halves(bits);
         let to_move = world.start_move(to);
-        let core = Arc::new(ManuallyDrop::new(Core::of(world.table, 1)));
+        let core = Arc::new(ManuallyDrop::new(Core::of(
+            world.table,
+            Floor::new(1, false),
+        )));
         let walked = Arc::clone(&core);
         both(
             &world,

@@ -194,11 +194,7 @@ impl Figures {
             for (counter, value) in counters.iter_mut().zip(commands.chain(events)) {
                 *counter = value;
             }
-            now.items += figures.items;
-            now.item_bytes += figures.item_bytes;
-            now.segment_bytes += figures.segment_bytes;
-            now.index_bytes += figures.index_bytes;
-            now.pinned_bytes += figures.pinned_bytes;
+            now.add(&figures);
             let key = Arc::as_ptr(space).addr();
             if seen.tenants.remove(&key).is_none() {
                 let label = match &*space.name {
@@ -353,7 +349,7 @@ impl Collector for Figures {
         for (name, help, unit, read) in GAUGES {
             gauge(name, help, unit.as_ref(), read(&now))?;
         }
-        let store = shared.store.statistics();
+        let store = shared.store.statistics_with(now);
         let connections = totals.connections.load(Ordering::Relaxed) as u64;
         let buffers = totals.buffer_bytes.load(Ordering::Relaxed) as u64;
         gauge("stillcache_connections", "Clients", None, connections)?;
@@ -391,7 +387,7 @@ mod tests {
     use crate::{
         config::Settings,
         log::Log,
-        store::{Config, Store},
+        store::{Config, LOOKS, Store},
         watch::Watchers,
     };
 
@@ -401,17 +397,33 @@ mod tests {
         store
     }
 
-    #[test]
-    fn a_tenant_has_series_that_comes_before_the_deleted_one_is_gone() {
-        let (first, second) = (store_with_a_shop(), store_with_a_shop());
-        let shared = Arc::new(Shared::new(
-            first,
+    fn shared_with(store: Store) -> Arc<Shared> {
+        Arc::new(Shared::new(
+            store,
             Settings::default(),
             Log::new(false, 0),
             None,
             Box::new(|| {}),
             Watchers::default(),
-        ));
+        ))
+    }
+
+    /// Its figures take the locks of what it stores into.
+    #[test]
+    fn a_scrape_looks_at_each_tenant_once() {
+        let shared = shared_with(store_with_a_shop());
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let page = Page::new(&shared);
+        let (mut text, before) = (String::new(), LOOKS.get());
+        page.write(&mut text).unwrap();
+        assert_eq!(LOOKS.get() - before, 2);
+        assert!(text.contains("stillcache_tenants 2\n"), "{text}");
+    }
+
+    #[test]
+    fn a_tenant_has_series_that_comes_before_the_deleted_one_is_gone() {
+        let (first, second) = (store_with_a_shop(), store_with_a_shop());
+        let shared = shared_with(first);
         let figures = Figures {
             shared: Arc::clone(&shared),
             exporter: Exporter::new(),

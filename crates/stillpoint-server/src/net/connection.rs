@@ -38,6 +38,10 @@ pub(crate) struct Connection {
     pub(crate) active: u32,
     /// Whether the thread waits until the socket takes more, instead of until it has more.
     pub(crate) waits_to_send: bool,
+    /// Whether the socket may have something to read that the thread is not told of again.
+    pub(crate) may_read: bool,
+    /// Whether the client sends no more: what the socket has ends with that.
+    pub(crate) has_left: bool,
     /// [`Session::finished`] when the deadline was set.
     finished: u32,
     /// Whether the deadline is that of its handshake.
@@ -142,6 +146,8 @@ impl Connection {
             deadline: 0,
             active: now,
             waits_to_send: false,
+            may_read: false,
+            has_left: false,
             finished: 0,
             charged: Charged::default(),
             is_counted: false,
@@ -214,6 +220,12 @@ impl Connection {
     /// Whether there is something to read, of which the socket says nothing.
     pub(crate) fn has_plaintext(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_plaintext())
+    }
+
+    /// Whether the thread is told of what comes once less was read than there was room for. Not of a
+    /// record more that lies in the socket, nor of the end.
+    pub(crate) fn is_told_of(&self) -> bool {
+        self.tls.is_none() && !self.has_left
     }
 
     /// Keeps what has not been consumed. Fails without memory.

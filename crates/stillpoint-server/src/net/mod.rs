@@ -3,7 +3,8 @@
 //! | file | what it has |
 //! |---|---|
 //! | `listen` | sockets that are listened on, and the thread that accepts |
-//! | `worker` | a thread that serves its connections |
+//! | `worker` | a thread that serves its connections: which of them has its turn |
+//! | `worker/serve` | a turn |
 //! | `connection` | a connection: what of it waits between events |
 //! | `tls` | TLS; `no_tls` stands for it in a build without |
 //! | `wake` | an eventfd |

@@ -1,10 +1,13 @@
-//! A thread that serves its connections.
+//! A thread that serves its connections: which of them has its turn, who comes and who goes. What a
+//! turn is, is in `serve`.
+
+mod serve;
 
 use super::{connection::Connection, tls, wake::Waker};
 use crate::{
     output::{Output, ROOM},
-    session::{Access, Close, Context, Session},
-    shared::{Card, Shared, bump, lock},
+    session::{Access, Close, Session},
+    shared::{Card, Shared, lock},
     space::Directory,
     watch,
 };
@@ -17,19 +20,27 @@ use rustix::{
     io::Errno,
 };
 use slab::Slab;
-use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
-    time::Instant,
-};
+use std::sync::{Arc, Mutex, atomic::Ordering};
+use stillpoint_platform::clock::{self, Nanos};
 
 /// The token of the thread's own eventfd.
 const WAKE: u64 = u64::MAX;
 /// What is read at once; what arrives beyond it waits in the socket.
 const BUFFER: usize = 16 << 10;
-/// After so many rounds of reading and sending, other connections have their turn.
-const ROUNDS: u32 = 16;
 /// After so many bytes that were read and sent, too: an answer of a pipeline and a long value is less.
 const TURN: usize = 2 << 20;
+/// What the thread is told of while it waits for requests: once for all that has come, which it then
+/// reads to the end. To be told for as long as there is something costs a look at the socket in each
+/// wait.
+const ARRIVALS: EventFlags = EventFlags::IN
+    .union(EventFlags::RDHUP)
+    .union(EventFlags::ET);
+/// Of what it is told, what says that there is something to read, if only the end.
+const READABLE: EventFlags = EventFlags::IN.union(LEFT);
+/// Of that, what nothing comes behind.
+const LEFT: EventFlags = EventFlags::RDHUP
+    .union(EventFlags::HUP)
+    .union(EventFlags::ERR);
 /// A larger output buffer is given back after use.
 const OUTPUT_KEPT: usize = 256 << 10;
 
@@ -82,7 +93,8 @@ pub(crate) struct Worker {
     /// How many are in the middle of a request, and how many may be.
     amid: usize,
     most_amid: usize,
-    started: Instant,
+    /// On the coarse clock.
+    started: Nanos,
     scanned: u32,
     /// [`TURN`].
     turn: usize,
@@ -116,7 +128,7 @@ impl Worker {
         };
         Ok(Self {
             directory: shared.directory(),
-            started: shared.started,
+            started: clock::coarse(),
             shared,
             thread,
             inbox,
@@ -165,7 +177,7 @@ impl Worker {
         for index in std::mem::take(&mut self.ready) {
             if let Some(connection) = self.connections.get_mut(index) {
                 connection.is_queued = false;
-                self.turn(index, false, now);
+                self.turn(index, now);
             }
         }
         for event in events.iter() {
@@ -182,8 +194,10 @@ impl Worker {
         Ok(())
     }
 
+    /// By a clock that costs next to nothing to read: deadlines are seconds.
     fn seconds(&self) -> u32 {
-        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+        let passed = clock::coarse().saturating_sub(self.started);
+        u32::try_from(passed / 1_000_000_000).unwrap_or(u32::MAX)
     }
 
     fn timeout(&self) -> Option<Timespec> {
@@ -207,11 +221,18 @@ impl Worker {
         let token = event.data.u64();
         if token != WAKE {
             let index = token as usize;
-            // One that has had its turn is told of again by the next wait.
-            if let Some(connection) = self.connections.get(index)
-                && connection.turned != self.steps
-            {
-                self.turn(index, true, now);
+            let Some(connection) = self.connections.get_mut(index) else {
+                return;
+            };
+            let flags = event.flags;
+            connection.may_read |= flags.intersects(READABLE);
+            connection.has_left |= flags.intersects(LEFT);
+            if connection.turned != self.steps {
+                self.turn(index, now);
+            } else if connection.may_read && !connection.is_queued {
+                // It has had its turn.
+                connection.is_queued = true;
+                self.ready.push(index);
             }
             return;
         }
@@ -221,7 +242,7 @@ impl Worker {
             self.admit(arrival, now);
         }
         for index in self.watching.clone() {
-            self.turn(index, false, now);
+            self.turn(index, now);
         }
     }
 
@@ -240,7 +261,7 @@ impl Worker {
         let session = Session::new(access, id, card, binding, version);
         let entry = self.connections.vacant_entry();
         let token = EventData::new_u64(entry.key() as u64);
-        let added = epoll::add(&self.epoll, &fd, token, EventFlags::IN);
+        let added = epoll::add(&self.epoll, &fd, token, ARRIVALS);
         let index = entry.key();
         let mut connection = Connection::new(fd, tls, session, now);
         // A handshake has its time from the beginning, also if nothing ever comes.
@@ -255,11 +276,11 @@ impl Worker {
     }
 
     /// Gives a connection its turn.
-    fn turn(&mut self, index: usize, readable: bool, now: u32) {
+    fn turn(&mut self, index: usize, now: u32) {
         let mut connection = self.connections.remove(index);
         connection.turned = self.steps;
         let before = connection.deadline;
-        let fate = self.serve(&mut connection, index, readable, now);
+        let fate = self.serve(&mut connection, index, now);
         if fate.is_ok() {
             connection.set_deadline(now, self.shared.settings.send_timeout);
         }
@@ -299,228 +320,6 @@ impl Worker {
             return Err(Close::Memory);
         }
         Ok(())
-    }
-
-    fn serve(
-        &mut self,
-        connection: &mut Connection,
-        index: usize,
-        mut readable: bool,
-        now: u32,
-    ) -> Fate {
-        connection.turn_left = self.turn;
-        if connection.is_sending() {
-            let sent = connection.send_pending().map_err(|_| Close::Normal)?;
-            bump(&self.shared.threads[self.thread].bytes_written, sent as u64);
-            if connection.is_sending() {
-                return Ok(());
-            }
-            connection.pending = Output::default();
-            connection.deadline = 0;
-            connection.charge(&self.shared)?;
-            self.wait_for(connection, index, false)?;
-            if let Some(reason) = connection.session.close {
-                return Err(reason);
-            }
-            connection.resume = true;
-        }
-        connection.session.follow(&self.directory);
-        if let Some(reason) = connection.session.close {
-            return Err(reason);
-        }
-        if connection.session.watcher().is_some() {
-            self.send_log(connection, index)?;
-            if connection.is_sending() {
-                return Ok(());
-            }
-        }
-        readable |= connection.has_plaintext();
-        let (mut start, mut end) = (0, connection.input.len());
-        self.buffer[..end].copy_from_slice(&connection.input);
-        connection.input = Vec::new();
-        let mut fresh = std::mem::take(&mut connection.resume);
-        let mut rounds = 0;
-        loop {
-            if fresh {
-                let fed = self.feed(connection, &mut start, end, index);
-                match fed {
-                    Ok(Fed::All) => {}
-                    Ok(Fed::More) if rounds < ROUNDS && connection.turn_left > 0 => {
-                        rounds += 1;
-                        continue;
-                    }
-                    Ok(Fed::More | Fed::Yield) => {
-                        bump(&self.shared.threads[self.thread].yields, 1);
-                        connection.resume = true;
-                        self.go_on(connection, index);
-                        break;
-                    }
-                    Ok(Fed::Stuck) => {
-                        connection.resume = true;
-                        break;
-                    }
-                    Err(reason) => return Err(reason),
-                }
-            }
-            rounds += 1;
-            if !readable || rounds > ROUNDS || connection.turn_left == 0 {
-                break;
-            }
-            match self.read(connection, &mut start, &mut end) {
-                Ok((0, _)) => return Err(Close::Normal),
-                Ok((bytes, drained)) => {
-                    bump(&self.shared.threads[self.thread].bytes_read, bytes as u64);
-                    connection.active = now;
-                    readable = !drained;
-                    fresh = true;
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => {}
-                Err(Errno::PROTO) => return Err(Close::Error),
-                Err(_) => return Err(Close::Normal),
-            }
-        }
-        if connection.is_sending() {
-            // A handshake's answer, if nothing else.
-            self.wait_for(connection, index, true)?;
-        } else if connection.has_plaintext() {
-            self.go_on(connection, index);
-        }
-        connection
-            .session
-            .card
-            .state
-            .store(connection.session.state(), Ordering::Relaxed);
-        connection.keep_input(&self.buffer[start..end])?;
-        connection.charge(&self.shared)
-    }
-
-    /// Has a connection go on in the next step, without an event.
-    fn go_on(&mut self, connection: &mut Connection, index: usize) {
-        if !connection.is_queued {
-            connection.is_queued = true;
-            self.ready.push(index);
-        }
-    }
-
-    /// Reads what has arrived: into a long value directly, or behind what is in the buffer. Returns how much, and whether that was all.
-    fn read(
-        &mut self,
-        connection: &mut Connection,
-        start: &mut usize,
-        end: &mut usize,
-    ) -> Result<(usize, bool), Errno> {
-        if start == end {
-            (*start, *end) = (0, 0);
-            if let Some(read) = connection.read_direct() {
-                let (bytes, drained) = read?;
-                return Ok((bytes, drained && connection.tls.is_none()));
-            }
-        } else if *start > 0 {
-            self.buffer.copy_within(*start..*end, 0);
-            (*start, *end) = (0, *end - *start);
-        }
-        // A request that fills the buffer and is none would have been refused.
-        debug_assert!(*end < BUFFER);
-        let room = BUFFER - *end;
-        let bytes = connection.read(&mut self.buffer[*end..])?;
-        *end += bytes;
-        // A record more may lie in the socket.
-        Ok((bytes, bytes < room && connection.tls.is_none()))
-    }
-
-    fn feed(
-        &mut self,
-        connection: &mut Connection,
-        start: &mut usize,
-        end: usize,
-        index: usize,
-    ) -> Result<Fed, Close> {
-        let session = &mut connection.session;
-        self.out.make_room();
-        let now = self.shared.store.now();
-        let limit = match self.shared.settings.requests_per_event {
-            0 => u32::MAX,
-            limit => limit,
-        };
-        let mut cx = Context {
-            shared: &self.shared,
-            directory: &self.directory,
-            thread: self.thread,
-            now,
-            budget: limit,
-            out: &mut self.out,
-            wake: &self.wake,
-        };
-        *start += session.feed(&self.buffer[*start..end], &mut cx);
-        let spent = cx.budget == 0;
-        session.card.last.store(now, Ordering::Relaxed);
-        let full = self.out.is_full();
-        if !self.out.is_empty() {
-            let sent = connection.send(&mut self.out);
-            let Ok(sent) = sent else {
-                self.out.clear();
-                return Err(Close::Normal);
-            };
-            bump(&self.shared.threads[self.thread].bytes_written, sent as u64);
-            if !self.out.is_empty() || connection.is_stuck() {
-                let kept = connection.keep_output(&mut self.out);
-                self.out.clear();
-                kept?;
-                self.wait_for(connection, index, true)?;
-                return Ok(Fed::Stuck);
-            }
-        }
-        if let Some(reason) = connection.session.close {
-            return Err(reason);
-        }
-        let left = *start < end || connection.session.has_more();
-        Ok(match left {
-            true if spent => Fed::Yield,
-            true if full || connection.session.has_more() => Fed::More,
-            _ => Fed::All,
-        })
-    }
-
-    /// Has the thread wait until the socket takes more, or until it has more.
-    fn wait_for(&self, connection: &mut Connection, index: usize, sending: bool) -> Fate {
-        if connection.waits_to_send == sending {
-            return Ok(());
-        }
-        connection.waits_to_send = sending;
-        let flags = if sending {
-            EventFlags::OUT
-        } else {
-            EventFlags::IN
-        };
-        epoll::modify(
-            &self.epoll,
-            &connection.fd,
-            EventData::new_u64(index as u64),
-            flags,
-        )
-        .map_err(|_| Close::Memory)
-    }
-
-    fn send_log(&mut self, connection: &mut Connection, index: usize) -> Fate {
-        let Some(watcher) = connection.session.watcher() else {
-            return Ok(());
-        };
-        // What another connection may have left.
-        self.out.clear();
-        watcher.take(&mut self.out.bytes);
-        if self.out.is_empty() {
-            return Ok(());
-        }
-        let sent = connection.send(&mut self.out);
-        let left = !self.out.is_empty() || connection.is_stuck();
-        if left && sent.is_ok() {
-            connection.keep_output(&mut self.out)?;
-            self.wait_for(connection, index, true)?;
-        }
-        self.out.clear();
-        sent.map_err(|_| Close::Normal)?;
-        connection.charge(&self.shared)
     }
 
     /// Closes connections whose time is over.
@@ -609,18 +408,6 @@ impl Worker {
             },
         );
     }
-}
-
-/// What feeding a session came to.
-enum Fed {
-    /// It needs more input.
-    All,
-    /// The output was full, and has been sent.
-    More,
-    /// Other connections have their turn.
-    Yield,
-    /// The socket does not take more, or not in this turn: then the next wait returns at once.
-    Stuck,
 }
 
 impl Drop for Worker {

@@ -138,11 +138,57 @@ fn a_pipeline_is_queued_once() {
     // Nor if another thread wakes it while it waits.
     client.write_all(&b"mn\r\n".repeat(20)).unwrap();
     stepped.step();
-    stepped.worker.turn(0, false, 0);
+    stepped.worker.turn(0, 0);
     assert_eq!(stepped.worker.ready.len(), 1);
     // Nothing is left of it.
     while !stepped.worker.ready.is_empty() {
         stepped.step();
     }
     assert_eq!(arrived(&mut client), b"MN\r\n".repeat(20));
+}
+
+/// What it has sent and its end come together, and are told of once.
+#[test]
+fn one_that_sends_and_leaves_is_answered_and_closed() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut stepped = Stepped::new(&shared);
+    let mut client = stepped.client();
+    client.write_all(b"mn\r\n").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    stepped.step();
+    assert_eq!(stepped.worker.connections.len(), 0);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"MN\r\n");
+    // Between two turns, or with bytes of a request that is none yet.
+    let mut client = stepped.client();
+    client.write_all(b"get k").unwrap();
+    stepped.step();
+    assert_eq!(stepped.worker.connections.len(), 1);
+    drop(client);
+    stepped.step();
+    assert_eq!(stepped.worker.connections.len(), 0);
+}
+
+/// More comes while it goes on without an event: it is told of in the step of that turn, and not
+/// again.
+#[test]
+fn what_comes_in_a_turn_is_read_in_the_next() {
+    let shared = fuzz::new_shared(|settings| settings.requests_per_event = 5);
+    let mut stepped = Stepped::new(&shared);
+    let mut client = stepped.client();
+    client.write_all(&b"mn\r\n".repeat(10)).unwrap();
+    stepped.step();
+    client.write_all(b"version\r\n").unwrap();
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        // The next wait returns at once, or there is nothing left to wait for.
+        if stepped.worker.ready.is_empty() {
+            break;
+        }
+        stepped.step();
+        answers.extend(arrived(&mut client));
+    }
+    assert!(answers.starts_with(&b"MN\r\n".repeat(10)));
+    assert!(answers.ends_with(b"\r\n") && answers[40..].starts_with(b"VERSION"));
 }

@@ -55,6 +55,8 @@ impl Session {
         let now = cx.now;
         let mark = cx.out.mark();
         let mut created = false;
+        // The CAS value of what is made here in the second of a flush that takes it.
+        let mut flushed = None;
         let mut again = true;
         // An item that another client has made in between is found in the second round.
         let found = loop {
@@ -81,7 +83,12 @@ impl Session {
                 Err(refused) => Err(refused.into()),
             };
             match stored {
-                Ok(_) => created = true,
+                Ok(cas) => {
+                    created = true;
+                    if cx.stored_deadline(space, deadline) != deadline {
+                        flushed = Some(cas);
+                    }
+                }
                 Err(Outcome::NotStored) if std::mem::take(&mut again) => {}
                 // It is stored and deleted time and again: of these moments one without it is as good as another.
                 Err(Outcome::NotStored) => break None,
@@ -100,6 +107,10 @@ impl Session {
             (Some(true), Some(deadline)) => text::refused(&space.tenant.touch(key, deadline)),
             _ => None,
         };
+        if flushed.is_some() {
+            // Shown it was; those that ask next do not find it, but for what has been stored since.
+            let _ = space.tenant.delete(key, flushed);
+        }
         space.details.get(key, found.is_some() && !created);
         if cx.shared.watchers.want(watch::FETCHERS) {
             self.tell_get(space, key, found.is_some().then_some(0), cx);

@@ -8,11 +8,13 @@
 //! | `meta` | meta commands |
 //! | `binary` | the binary protocol |
 //! | `login` | authentication |
+//! | `follow` | what becomes of it when tenants or users change |
 //! | `operator` | `watch`, dumps, tenants, limits |
 //! | `stats` | `stats` |
 
 mod binary;
 mod body;
+mod follow;
 mod login;
 mod meta;
 mod operator;
@@ -23,7 +25,7 @@ use crate::{
     config::Binding,
     output::{NoRoom, Output},
     protocol::{self, expiry, text::Token},
-    shared::{Card, Shared, lock},
+    shared::{Card, Shared},
     space::{Count, Directory, Space},
     store::Cursor,
     watch::{self, Watcher},
@@ -380,53 +382,6 @@ impl Session {
         }
     }
 
-    /// Looks up its tenant again after a change: a user that is gone has to leave, and a tenant that was deleted has no items. Before anything is sent or executed.
-    pub(crate) fn follow(&mut self, directory: &Directory) {
-        if self.version == directory.version {
-            return;
-        }
-        self.version = directory.version;
-        if let Some(name) = &self.access.user {
-            let Some(user) = directory.users.iter().find(|user| user.name == *name) else {
-                self.close = Some(Close::Shutdown);
-                return;
-            };
-            self.access.admin = user.admin;
-            if let Some(space) = directory.spaces.get(user.tenant.as_str()) {
-                self.access.home = Arc::clone(space);
-            }
-        } else if let Some(space) = directory.spaces.get(&self.access.home.name) {
-            self.access.home = Arc::clone(space);
-        }
-        *lock(&self.card.tenant) = Arc::clone(&self.access.home.name);
-        let reaches = |space: &Arc<Space>| {
-            let mut own = directory.reach(&self.access.home);
-            own.any(|own| Arc::ptr_eq(own, space))
-        };
-        match &mut self.state {
-            State::Dump { spaces, cursor } => {
-                let before = spaces.last().map(Arc::as_ptr);
-                spaces.retain(reaches);
-                if spaces.last().map(Arc::as_ptr) != before {
-                    *cursor = Cursor::default();
-                }
-            }
-            // It would be stored where the client may not write any longer. (Of a tenant that was
-            // deleted, the store says so.)
-            State::Body(body) if !reaches(body.space()) => {
-                let there = directory.spaces.get(&body.space().name);
-                if there.is_some_and(|there| Arc::ptr_eq(there, body.space())) {
-                    self.close = Some(Close::Shutdown);
-                }
-            }
-            State::Watch(watcher) => {
-                let watcher = Arc::clone(watcher);
-                watcher.see(self.watched(directory));
-            }
-            _ => {}
-        }
-    }
-
     /// Tells those that watch that an item was asked for.
     fn tell_get(&self, space: &Arc<Space>, key: &[u8], size: Option<usize>, cx: &Context<'_>) {
         cx.shared
@@ -463,163 +418,4 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
 type Word<'a> = Token<'a>;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{fuzz, space::User};
-
-    /// What is answered, and what is left of the turn.
-    fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, u32) {
-        turn_at(session, shared, bytes, shared.store.now())
-    }
-
-    fn turn_at(session: &mut Session, shared: &Shared, bytes: &[u8], now: u32) -> (Vec<u8>, u32) {
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
-        let mut out = Output::default();
-        let mut cx = Context {
-            shared,
-            directory: &shared.directory(),
-            thread: 0,
-            now,
-            budget: 1000,
-            out: &mut out,
-            wake: &wake,
-        };
-        session.feed(bytes, &mut cx);
-        let left = cx.budget;
-        (out.bytes, left)
-    }
-
-    fn feed(session: &mut Session, shared: &Shared, bytes: &[u8]) -> Vec<u8> {
-        turn(session, shared, bytes).0
-    }
-
-    #[test]
-    fn a_long_dump_gives_others_their_turns() {
-        let shared = fuzz::new_shared(|_| {});
-        let mut session = fuzz::new_session(&shared.directory(), false, true);
-        for key in 0..5000 {
-            let request = format!("set {key} 0 0 1\r\nx\r\n");
-            feed(&mut session, &shared, request.as_bytes());
-        }
-        let mut request = &b"lru_crawler metadump all\r\n"[..];
-        let (mut lines, mut turns) = (0, 0);
-        loop {
-            let (bytes, left) = turn(&mut session, &shared, std::mem::take(&mut request));
-            lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
-            turns += 1;
-            if !session.has_more() {
-                break;
-            }
-            assert_eq!(left, 0);
-        }
-        assert_eq!(lines, 5000 + 1);
-        assert!(turns >= 4);
-    }
-
-    /// A dump that has begun, and a value that has not come whole, are about a tenant that is not
-    /// the user's any longer.
-    #[test]
-    fn one_in_the_middle_of_something_loses_what_its_user_loses() {
-        let shared = fuzz::new_shared(|_| {});
-        for name in ["a", "b"] {
-            shared.store.create_tenant(name).unwrap();
-        }
-        shared.change(|directory| directory.follow(&shared.store, 1));
-        let belongs = |tenant: &str| {
-            let user = |user: &mut User| (user.tenant, user.admin) = (tenant.into(), false);
-            shared.change(|directory| directory.users.iter_mut().for_each(user));
-        };
-        let login = || {
-            let mut session = fuzz::new_session(&shared.directory(), false, false);
-            let answer = feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n");
-            assert_eq!(answer, b"STORED\r\n");
-            session
-        };
-        belongs("a");
-        let mut dumps = login();
-        for key in 0..5000 {
-            let request = format!("set {key} 0 0 1\r\nx\r\n");
-            feed(&mut dumps, &shared, request.as_bytes());
-        }
-        let first = feed(&mut dumps, &shared, b"lru_crawler metadump all\r\n");
-        assert!(first.starts_with(b"key=") && dumps.has_more());
-        let mut stores = login();
-        feed(&mut stores, &shared, b"set late 0 0 10\r\n01234");
-        let mut other = login();
-        feed(&mut other, &shared, b"set own 0 0 10\r\n01234");
-        // A change that is not about them.
-        shared.store.create_tenant("c").unwrap();
-        shared.change(|directory| directory.follow(&shared.store, 1));
-        let answer = feed(&mut other, &shared, b"56789\r\n");
-        assert_eq!(answer, b"STORED\r\n");
-        assert!(feed(&mut dumps, &shared, b"").starts_with(b"key="));
-        belongs("b");
-        assert_eq!(feed(&mut dumps, &shared, b""), b"END\r\n");
-        assert_eq!(feed(&mut stores, &shared, b"56789\r\n"), b"");
-        assert_eq!(stores.close, Some(Close::Shutdown));
-        let a = &shared.directory().spaces["a"];
-        assert_eq!(a.tenant.peek(b"late", |_| ()), None);
-        assert_eq!(a.tenant.peek(b"own", |_| ()), Some(()));
-    }
-
-    /// Without CAS values a flush takes what is stored in its second: when a value began to come does
-    /// not matter.
-    #[test]
-    fn a_value_is_stored_when_it_has_come_whole() {
-        let shared = fuzz::new_shared(|settings| settings.cas = false);
-        let new = || fuzz::new_session(&shared.directory(), false, true);
-        let (mut before, mut after, mut flushes) = (new(), new(), new());
-        let now = shared.store.now();
-        let long = "x".repeat(50_000);
-        for len in [5, long.len()] {
-            let value = &long[..len];
-            let head = |key| format!("set {key} 0 0 {len}\r\n");
-            let end = format!("{value}\r\n");
-            let at = |session: &mut Session, bytes: &str, now| {
-                turn_at(session, &shared, bytes.as_bytes(), now).0
-            };
-            assert_eq!(at(&mut before, &head("before"), now), b"");
-            assert_eq!(at(&mut flushes, "flush_all\r\n", now), b"OK\r\n");
-            assert_eq!(at(&mut after, &head("after"), now), b"");
-            assert_eq!(at(&mut before, &end, now), b"STORED\r\n");
-            assert_eq!(at(&mut after, &end, now + 1), b"STORED\r\n");
-            let there = |key: &str| {
-                let space = &shared.directory().spaces[""];
-                space.tenant.peek(key.as_bytes(), |item| item.value().len())
-            };
-            assert_eq!((there("before"), there("after")), (None, Some(len)));
-        }
-    }
-
-    #[test]
-    fn one_that_watches_loses_what_its_user_loses() {
-        let shared = fuzz::new_shared(|_| {});
-        let mut session = fuzz::new_session(&shared.directory(), false, false);
-        assert_eq!(
-            feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n"),
-            b"STORED\r\n"
-        );
-        assert_eq!(feed(&mut session, &shared, b"watch\r\n"), b"OK\r\n");
-        let watcher = Arc::clone(session.watcher().unwrap());
-        let taken = || {
-            let mut lines = Vec::new();
-            watcher.take(&mut lines);
-            String::from_utf8(lines).unwrap()
-        };
-        let tell = || {
-            shared
-                .watchers
-                .tell(watch::FETCHERS, None, "x", |line| line.push(b'x'));
-        };
-        tell();
-        assert!(taken().ends_with(" gid=1 type=x x\n"));
-        tell();
-        shared.change(|directory| directory.users[0].admin = false);
-        session.follow(&shared.directory());
-        tell();
-        assert_eq!(taken(), "");
-        shared.change(|directory| directory.users.clear());
-        session.follow(&shared.directory());
-        assert_eq!(session.close, Some(Close::Shutdown));
-    }
-}
+mod tests;

@@ -131,17 +131,16 @@ impl Session {
 
     /// Changes how expired items are searched for. What is as it was anyway needs no right.
     fn set_search(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut Search)) {
-        let store = &cx.shared.store;
-        let now = store.search();
-        let mut wanted = now;
-        change(&mut wanted);
-        if wanted != now {
-            if !self.access.admin {
-                return cx.out.line(NOT_ADMIN);
+        let is_allowed = cx.shared.store.change_search(|search| {
+            let mut wanted = *search;
+            change(&mut wanted);
+            let is_allowed = self.access.admin || wanted == *search;
+            if is_allowed {
+                *search = wanted;
             }
-            store.set_search(wanted);
-        }
-        cx.out.line("OK");
+            is_allowed
+        });
+        cx.out.line(if is_allowed { "OK" } else { NOT_ADMIN });
     }
 
     /// Appends some lines of a dump.
@@ -317,7 +316,7 @@ fn create(name: &str, words: &[&[u8]], cx: &mut Context<'_>) -> Result<(), Strin
         .create_tenant(name)
         .map_err(|error| format!("SERVER_ERROR {error}"))?;
     tenant.request_limits(wanted);
-    follow(cx);
+    follow(name, cx);
     Ok(())
 }
 
@@ -338,15 +337,15 @@ fn delete(name: &str, cx: &mut Context<'_>) -> Result<(), String> {
         .store
         .delete_tenant(name)
         .map_err(|error| format!("SERVER_ERROR {error}"))?;
-    follow(cx);
+    follow(name, cx);
     Ok(())
 }
 
-/// Has the directory follow the store's tenants.
-fn follow(cx: &mut Context<'_>) {
+/// Has the directory follow what the store has of that name.
+fn follow(name: &str, cx: &mut Context<'_>) {
     let (store, threads) = (&cx.shared.store, cx.shared.settings.threads);
     cx.shared
-        .change(|directory: &mut Directory| directory.follow(store, threads));
+        .change(|directory: &mut Directory| directory.follow_tenant(store, name, threads));
 }
 
 fn list(cx: &mut Context<'_>) {

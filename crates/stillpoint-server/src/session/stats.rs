@@ -330,8 +330,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         ]);
     }
     if session.access.admin {
-        // Looks at all tenants.
-        let store = shared.store.statistics();
+        let store = shared.store.statistics_with(figures);
         lines.extend([
             line("tenants", store.tenants),
             line("limbo_bytes", store.limbo_bytes),

@@ -70,8 +70,9 @@ impl Crawler {
         *lock(&self.search)
     }
 
-    pub fn set(&self, search: Search) {
-        *lock(&self.search) = search;
+    /// Changes it by `change`, in which no other thread changes it.
+    pub fn change<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
+        change(&mut lock(&self.search))
     }
 
     /// Notes that a pass is asked for. Returns false if one was already.

@@ -239,7 +239,7 @@ pub fn run_once(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
         |time: Duration| time.is_zero() || signal.is_none_or(|signal| signal.rest(time, latest));
     for (number, tenant) in tenants.iter().enumerate() {
         let now = store.shared.now();
-        tenant.state.flush_if_due(now);
+        tenant.state.flush_if_due(now, &read_lock());
         sweep(&tenant.state);
         if let Some(search) = &pass
             && !search.search(&tenant.state, now, rest)

@@ -27,9 +27,8 @@
 //! In this order: the store's tenants; the store's limit, or a tenant's; `Space::keep` (where copies
 //! go); the index's growth; a bucket (of two, that which is split before the new one); limbo and the
 //! spare memory. A stripe's open segment is locked with nothing else. What is held while a tenant is
-//! flushed is locked in sections too; its holder waits for readers only where it is in none, more is
-//! unreclaimed than the domain's budget, and for a bounded time. User code runs in the section that an
-//! item was found in; while an eviction is told, `Space::keep` is held.
+//! flushed is locked in sections only: so its holder waits for no reader. User code runs in the section
+//! that an item was found in; while an eviction is told, `Space::keep` is held.
 
 mod access;
 mod ceiling;
@@ -100,6 +99,9 @@ pub use {
     store::Store,
     tenant::Tenant,
 };
+
+#[cfg(all(test, feature = "metrics", not(stillpoint_loom)))]
+pub(crate) use tenant::LOOKS;
 
 #[cfg(all(test, stillpoint_loom))]
 mod loom_tests;

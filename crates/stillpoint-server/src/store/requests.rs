@@ -136,7 +136,8 @@ pub struct TenantStatistics {
 }
 
 impl TenantStatistics {
-    pub(super) fn add(&mut self, other: &Self) {
+    /// Adds another tenant's.
+    pub fn add(&mut self, other: &Self) {
         self.items += other.items;
         self.item_bytes += other.item_bytes;
         self.segment_bytes += other.segment_bytes;

@@ -378,12 +378,23 @@ impl TenantState {
 
     /// Has it flushed in that second; now, if an earlier one is due.
     pub fn flush_later(&self, at: u32, now: u32) {
-        self.flush.later(at, now, || self.begin_space());
+        self.flushing(|begin| self.flush.later(at, now, begin));
     }
 
     /// Flushes it at once, instead of later.
     pub fn flush(&self) {
-        self.flush.at_once(|| self.begin_space());
+        self.flushing(|begin| self.flush.at_once(begin));
+    }
+
+    /// Runs `flush` in a section: readers wait for the lock that it holds, so what it retires waits
+    /// for none of them, also if too much is unreclaimed.
+    fn flushing(&self, flush: impl FnOnce(&mut dyn FnMut())) {
+        let mut gone = None;
+        let section = read_lock();
+        flush(&mut || gone = self.begin_space(&section));
+        drop(section);
+        // Behind the section and the lock: it may have much to free.
+        drop(gone);
     }
 
     /// Has the background thread free what was flushed. Returns whether it will.
@@ -393,7 +404,8 @@ impl TenantState {
     }
 
     /// Begins another key space. What was in the old one is freed later: see `maintenance.rs`.
-    fn begin_space(&self) {
+    /// Returns that which was flushed before.
+    fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<Space>> {
         let new = Space::new(Arc::clone(&self.owner));
         let old = self.space.swap(new);
         old.flushed.set();
@@ -403,7 +415,7 @@ impl TenantState {
         let before = lock(&self.last).replace(Arc::clone(&old));
         // needs no partner: a miss more or less is counted.
         self.has_last.store(true, Ordering::Relaxed);
-        drop(before);
+        before
     }
 
     /// Before what was flushed is freed: it is looked at no longer.
@@ -442,7 +454,7 @@ impl TenantState {
 
     /// Flushes if it is time to.
     #[inline]
-    pub fn flush_if_due(&self, now: u32) {
-        self.flush.if_due(now, || self.begin_space());
+    pub fn flush_if_due(&self, now: u32, section: &Guard<'_>) {
+        self.flush.if_due(now, || drop(self.begin_space(section)));
     }
 }

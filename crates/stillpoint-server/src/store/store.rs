@@ -258,7 +258,13 @@ impl Store {
 
     /// Changes how expired items are searched for, from the next pass on.
     pub fn set_search(&self, search: Search) {
-        self.0.shared.crawler.set(search);
+        self.change_search(|now| *now = search);
+    }
+
+    /// As [`Store::set_search`], of what it is now: `change` is called under a lock, so nothing that
+    /// another thread changes is lost. It must not use the store.
+    pub fn change_search<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
+        self.0.shared.crawler.change(change)
     }
 
     /// Has the background thread search all items for expired ones, also if it does not each
@@ -310,17 +316,22 @@ impl Store {
     /// The figures. Looks at all tenants.
     #[must_use]
     pub fn statistics(&self) -> StoreStatistics {
-        let tenants = self.0.all_tenants();
         let mut all = TenantStatistics::default();
-        for tenant in &tenants {
+        for tenant in &self.0.all_tenants() {
             all.add(&tenant.statistics());
         }
+        self.statistics_with(all)
+    }
+
+    /// The same, for one that has looked at all tenants already and added their figures up.
+    #[must_use]
+    pub fn statistics_with(&self, all: TenantStatistics) -> StoreStatistics {
         StoreStatistics {
             limit: self.limit(),
             segment_bytes: self.0.shared.hierarchy.root().usage(),
             limbo_bytes: self.0.shared.pool.limbo_bytes(),
             spare_bytes: self.0.shared.pool.spare_bytes(),
-            tenants: tenants.len() as u64,
+            tenants: lock(&self.0.tenants).len() as u64,
             all,
         }
     }

@@ -39,6 +39,12 @@ pub struct Tenant {
     pub(super) state: Arc<TenantState>,
 }
 
+#[cfg(all(test, feature = "metrics"))]
+thread_local! {
+    /// How often the calling thread has asked for a tenant's figures.
+    pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 pub(super) fn check_key(key: &[u8]) -> Result<(), Refused> {
     match key.len() {
         1..=KEY_MAX => Ok(()),
@@ -471,6 +477,8 @@ impl Tenant {
     /// The figures.
     #[must_use]
     pub fn statistics(&self) -> TenantStatistics {
+        #[cfg(all(test, feature = "metrics"))]
+        LOOKS.set(LOOKS.get() + 1);
         // Not in a section while it takes locks: what holds them may wait for readers.
         let space = {
             let section = read_lock();

@@ -191,7 +191,7 @@ impl TenantState {
     /// The present key space.
     #[inline]
     pub fn space<'g>(&self, now: u32, section: &'g Guard<'_>) -> &'g Arc<Space> {
-        self.flush_if_due(now);
+        self.flush_if_due(now, section);
         self.space.load(section)
     }
 

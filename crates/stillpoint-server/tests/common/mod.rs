@@ -5,7 +5,7 @@
 pub mod tls;
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::SocketAddr,
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -116,6 +116,8 @@ impl Client {
         let mut have = 0;
         while have < got.len() {
             match self.0.read(&mut got[have..]) {
+                // A process that is stopped and continued.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Ok(0) | Err(_) => break,
                 Ok(bytes) => have += bytes,
             }
@@ -191,7 +193,7 @@ impl Client {
             Ok(_) => {}
             Err(error) => assert_eq!(
                 error.kind(),
-                std::io::ErrorKind::ConnectionReset,
+                ErrorKind::ConnectionReset,
                 "the connection stays open"
             ),
         }

@@ -40,7 +40,7 @@ impl<'a> Chaos<'a> {
         while !self.world.is_stopping() {
             match self.random.below(12) {
                 0 => {
-                    let limit = 8 + self.random.below(24);
+                    let limit = 8 + self.random.below(16);
                     self.ask(&mut admin, &format!("cache_memlimit {limit}"), "OK");
                 }
                 1 => {
@@ -164,7 +164,8 @@ fn figures(admin: &mut Connection, command: &str) -> Vec<String> {
 }
 
 /// When all clients have gone, nothing is left of them, and what is listed is what is counted.
-pub fn check_rest(world: &World) {
+/// Returns how many items were evicted, and how many stores refused.
+pub fn check_rest(world: &World) -> (u64, u64) {
     let mut admin = Connection::open(&world.admin).unwrap();
     let mut stats = Vec::new();
     for _ in 0..6000 {
@@ -190,6 +191,8 @@ pub fn check_rest(world: &World) {
     ] {
         assert_eq!(value(name), expected, "{name}");
     }
+    let count = |name: &str| value(name).parse::<u64>().unwrap();
+    let counts = (count("evictions"), count("store_no_memory"));
     println!(
         "torture: {} evictions, {} stores refused, {} slow clients, {} without a buffer, accepting has paused {} times",
         value("evictions"),
@@ -208,4 +211,5 @@ pub fn check_rest(world: &World) {
         client.send(b"get last\r\n").unwrap();
         assert_eq!(client.line().unwrap(), "VALUE last 0 4");
     }
+    counts
 }

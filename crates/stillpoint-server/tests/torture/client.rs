@@ -17,7 +17,8 @@ use std::{
     time::Duration,
 };
 
-const KEYS: u64 = 120;
+/// So many that what a client's keys would take is more than all may: most of the time the server evicts.
+const KEYS: u64 = 400;
 const SHARED: u64 = 4;
 /// Commands that are sent at once, at most.
 const BATCH: u64 = 24;
@@ -97,7 +98,7 @@ impl Client {
             };
             let done = match self.random.below(20) {
                 0 => self.shared(open),
-                1 if self.random.one_in(20) => self.flush(open),
+                1 if self.random.one_in(60) => self.flush(open),
                 _ => self.batch(open),
             };
             if done.is_err() {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `STILLCACHE_TORTURE_SECONDS` | how long; 4 |
 //! | `STILLCACHE_TORTURE_SEED` | what is random follows from it, but for the order in which threads run |
+//! | `STILLCACHE_TORTURE_EVICT` | `yes` or `no`: whether the server evicts, or refuses (`-M`); by the seed, three times of four |
 //! | `STILLCACHE_TORTURE_RSS` | a file for the memory that the program has each second. It fails if the last quarter has 5 % more than the second |
 //!
 //! `scripts/soak --server` runs it for hours.
@@ -68,15 +69,42 @@ fn memory_that_grows_is_seen() {
     assert!(std::panic::catch_unwind(|| check_memory(&grows)).is_err());
 }
 
+/// Whether a program that evicts did so most of the time where there was no room, and one that does not refused.
+fn check_evictions(evicts: bool, commands: u64, evicted: u64, refused: u64) {
+    let (wanted, other) = if evicts {
+        (evicted, refused)
+    } else {
+        (refused, evicted)
+    };
+    assert!(
+        wanted * 100 > commands && wanted > other * 10,
+        "{evicted} evictions and {refused} stores refused by {commands} commands: that does not check eviction"
+    );
+}
+
+#[test]
+fn a_run_that_hardly_evicts_is_seen() {
+    check_evictions(true, 10_000, 101, 10);
+    check_evictions(false, 10_000, 0, 101);
+    for (evicts, evicted, refused) in [(true, 100, 0), (true, 1000, 100), (false, 1000, 100)] {
+        let check = || check_evictions(evicts, 10_000, evicted, refused);
+        assert!(std::panic::catch_unwind(check).is_err());
+    }
+}
+
 /// Says how to repeat a run when it fails.
-struct Repeat(u64, u64);
+struct Repeat(u64, u64, Option<String>);
 
 impl Drop for Repeat {
     fn drop(&mut self) {
         if thread::panicking() {
             eprintln!(
-                "torture: FAILURE: to repeat it: STILLCACHE_TORTURE_SEED={} STILLCACHE_TORTURE_SECONDS={} cargo test -p stillpoint-server --locked --test torture",
-                self.0, self.1
+                "torture: FAILURE: to repeat it: STILLCACHE_TORTURE_SEED={} STILLCACHE_TORTURE_SECONDS={} {}cargo test -p stillpoint-server --locked --test torture",
+                self.0,
+                self.1,
+                self.2.as_ref().map_or(String::new(), |evicts| format!(
+                    "STILLCACHE_TORTURE_EVICT={evicts} "
+                ))
             );
         }
     }
@@ -88,9 +116,14 @@ fn clients_find_what_they_stored_or_nothing() {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let seed = number("SEED", now.subsec_nanos().into());
     println!("torture: seed {seed}, {seconds} s");
-    let _repeat = Repeat(seed, seconds);
+    let _repeat = Repeat(seed, seconds, variable("EVICT"));
     let mut random = Random::new(seed);
-    let program = Program::start(&mut random);
+    let evicts = variable("EVICT").map(|text| match &*text {
+        "yes" => true,
+        "no" => false,
+        _ => panic!("STILLCACHE_TORTURE_EVICT: '{text}' is neither yes nor no"),
+    });
+    let program = Program::start(&mut random, evicts);
     let world = Arc::new(World::new(&program));
     let mut samples = Vec::new();
     let hits = thread::scope(|scope| {
@@ -124,6 +157,7 @@ fn clients_find_what_they_stored_or_nothing() {
         hits * 20 > commands,
         "{hits} hits of {commands} commands: that checks nothing"
     );
-    chaos::check_rest(&world);
+    let (evicted, refused) = chaos::check_rest(&world);
+    check_evictions(program.evicts, commands, evicted, refused);
     program.end();
 }

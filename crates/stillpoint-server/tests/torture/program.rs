@@ -21,11 +21,13 @@ pub struct Program {
     pub sockets: [PathBuf; 5],
     /// Whether clients move its clock.
     pub moves_clock: bool,
+    /// Whether it evicts, and does not refuse.
+    pub evicts: bool,
 }
 
 impl Program {
     /// Starts it, in a folder of its own.
-    pub fn start(random: &mut Random) -> Self {
+    pub fn start(random: &mut Random, evicts: Option<bool>) -> Self {
         let name = format!("stillcache-torture-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&folder);
@@ -38,9 +40,11 @@ impl Program {
         });
         let admin = socket("admin");
         let moves_clock = random.one_in(2);
+        let by_seed = !random.one_in(4);
+        let evicts = evicts.unwrap_or(by_seed);
         let mut file = format!(
             "memory-limit = \"16m\"\nthreads = 2\nevict = {}\nconn-limit = 400\nbuffer-limit = \"256k\"\nmax-item-size = \"512k\"\nsend-timeout = 2\n",
-            !random.one_in(4)
+            evicts
         );
         let mut listen = |path: &PathBuf, rest: &str| {
             let path = path.display();
@@ -88,6 +92,7 @@ impl Program {
             admin,
             sockets,
             moves_clock,
+            evicts,
         };
         for _ in 0..6000 {
             if program.log.lock().unwrap().contains("threads\n") {

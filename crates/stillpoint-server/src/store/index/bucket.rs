@@ -146,6 +146,7 @@ impl Bucket {
     pub fn lock<'a>(&'a self, lines: &'a AtomicU64) -> Locked<'a> {
         let mut spins = 0;
         loop {
+            self.watch.note_read();
             let head = self.head.load(Ordering::Relaxed);
             if head & LOCKED == 0 {
                 // Acquire, pairs with `drop`: what the last holder has stored is seen.

@@ -114,6 +114,7 @@ impl Index {
         let part = number.ilog2();
         // The number is from `buckets` or from a depth, which were stored behind it.
         let start = self.parts[part as usize].load(Ordering::Relaxed);
+        assert!(!cfg!(stillpoint_loom) || !start.is_null(), "no bucket");
         // SAFETY: numbers that are in use have a part, of 2^part lines, which stays until readers
         // that may have come to it have left.
         unsafe { &*start.add((number - (1 << part)) as usize) }

@@ -212,8 +212,9 @@ impl Index {
             }
         }
         to.set_depth(level);
-        // Release, pairs with `find` and `lock`.
-        self.buckets.store(last, Ordering::Release);
+        // Relaxed, needs no partner: since the last split a grace period has ended, so a section in which
+        // this is seen began after the buckets below it were made. What was moved is found by depths.
+        self.buckets.store(last, Ordering::Relaxed);
         // Who still comes here goes back, and what it found before was there.
         from.set_depth(level);
         for slot in from.slots() {

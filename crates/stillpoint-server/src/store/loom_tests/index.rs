@@ -12,7 +12,7 @@ use stillpoint_platform::sync::Arc;
 
 impl World {
     /// Of one segment, all items of which are in the index; values are numbers from 1 on.
-    fn full(hashes: &[u64]) -> Self {
+    pub fn full(hashes: &[u64]) -> Self {
         be(0);
         let numbered = hashes.iter().zip(1..);
         let items: Vec<_> = numbered.map(|(&hash, value)| (hash, 0, value)).collect();
@@ -26,7 +26,7 @@ impl World {
     }
 
     /// Splits one bucket, if readers of a join have left.
-    fn grow(&self) {
+    pub fn grow(&self) {
         self.index.grow(u64::MAX, &read_lock(), self.hash_of());
     }
 
@@ -52,8 +52,8 @@ impl World {
 }
 
 /// Bucket 0 of two, bucket 1 of two.
-const LOW: u64 = 0;
-const HIGH: u64 = 1;
+pub const LOW: u64 = 0;
+pub const HIGH: u64 = 1;
 
 #[test]
 fn loom_a_reader_and_an_insert() {
@@ -144,6 +144,34 @@ fn loom_a_reader_and_the_split_of_its_bucket() {
     reader_and_split(&HASHES, 1);
 }
 
+/// One that finds nothing goes to the new bucket, which it must see made.
+#[test]
+fn loom_a_reader_of_nothing_and_the_split_of_its_bucket() {
+    model(|| {
+        let world = Arc::new(World::full(&[hash(LOW, 1)]));
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(hash(HIGH, 2)));
+        world.grow();
+        assert_eq!(reader.join().unwrap(), None);
+    });
+}
+
+/// A reader that learns of the number of buckets from a join comes to one that an earlier split has
+/// made.
+#[test]
+fn loom_a_reader_and_a_join_behind_two_splits() {
+    model_of(2, || {
+        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+        let world = Arc::new(World::full(&hashes));
+        let other = Arc::clone(&world);
+        let reader = spawn(1, move || other.get(hashes[1]));
+        world.grow();
+        world.grow();
+        world.index.shrink(2, &read_lock(), world.hash_of());
+        assert_eq!(reader.join().unwrap(), Some(2));
+    });
+}
+
 /// The moved one lies in a line, which goes.
 #[test]
 fn loom_a_reader_and_a_split_that_unlinks_a_line() {
@@ -193,6 +221,39 @@ fn loom_a_reader_and_a_join() {
 #[should_panic(expected = "Causality violation")]
 fn loom_memory_of_buckets_that_is_given_back_under_readers_is_caught() {
     without_waiting(|| reader_and_join(HIGH));
+}
+
+/// A writer that is on its way to the bucket whose memory is given back: it finds the item where that
+/// has gone to.
+fn writer_and_release() {
+    model(|| {
+        be(0);
+        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+        let world = World::full(&hashes);
+        world.grow();
+        let world = Arc::new(world);
+        let other = Arc::clone(&world);
+        let writer = spawn(1, move || {
+            let section = read_lock();
+            let bucket = other.index.lock(hashes[1], &section);
+            let found = other.find_locked(&bucket, hashes[1]);
+            found.map(|(_, word)| World::value(other.at(word)))
+        });
+        world.shrink();
+        world.index.release();
+        assert_eq!(writer.join().unwrap(), Some(2));
+    });
+}
+
+#[test]
+fn loom_a_writer_and_memory_that_a_join_gives_back() {
+    writer_and_release();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_memory_of_buckets_that_is_given_back_under_writers_is_caught() {
+    without_waiting(writer_and_release);
 }
 
 #[test]

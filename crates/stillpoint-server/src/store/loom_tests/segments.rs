@@ -1,8 +1,10 @@
 //! Segments: published in, sealed, emptied, taken away once, freed when readers and pins have left.
 
 use super::{
-    be, model, model_of, spawn,
-    world::{Retired, SIZE, SegmentRef, World},
+    be,
+    index::{HIGH, LOW},
+    model, model_of, spawn,
+    world::{Retired, SIZE, SegmentRef, World, hash},
 };
 use crate::store::{
     class::SEGMENT_HEADER,
@@ -75,6 +77,88 @@ fn loom_a_reader_and_two_threads_that_empty_a_segment() {
         remover.join().unwrap();
         reader.join().unwrap();
         assert_eq!((world.taken(), world.dead()), (1, 0));
+    });
+}
+
+/// Two items of a segment, in two buckets: no lock orders the threads that take them out.
+fn in_two_buckets() -> World {
+    let world = World::full(&[hash(LOW, 1), hash(HIGH, 2)]);
+    world.grow();
+    world.seal(0);
+    world
+}
+
+/// The thread that takes the last item out frees the segment, though another one has emptied the slot
+/// that a reader looks at.
+#[test]
+fn loom_a_reader_and_two_threads_that_empty_a_segment_in_two_buckets() {
+    // Three: the thread that empties the slot, that which frees, the reader.
+    model_of(3, || {
+        let world = Arc::new(in_two_buckets());
+        let (reads, removes) = (Arc::clone(&world), Arc::clone(&world));
+        let reader = spawn(1, move || reads.get(hash(LOW, 1)));
+        let remover = spawn(2, move || {
+            let retired = removes.remove(hash(HIGH, 2));
+            removes.release(retired);
+        });
+        let retired = world.remove(hash(LOW, 1));
+        world.release(retired);
+        remover.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!((world.taken(), world.dead()), (1, 0));
+    });
+}
+
+/// A thread takes one item out, has no memory for the other, and leaves the segment to the thread
+/// that deletes that.
+#[test]
+fn loom_a_reader_and_the_last_item_of_a_partly_emptied_segment() {
+    model_of(2, || {
+        let world = Arc::new(in_two_buckets());
+        let (reads, evicts) = (Arc::clone(&world), Arc::clone(&world));
+        let reader = spawn(1, move || reads.get(hash(LOW, 1)));
+        let segment = world.segment(0);
+        let evictor = spawn(2, move || {
+            let retired = evicts.evacuate_partly(&segment, 0, 0);
+            drop(segment);
+            evicts.release(retired);
+        });
+        let retired = world.remove(hash(HIGH, 2));
+        world.release(retired);
+        evictor.join().unwrap();
+        reader.join().unwrap();
+        // It may have been deleted before, so that nothing was left.
+        assert_eq!((world.taken(), world.dead()), (1, 0));
+    });
+}
+
+/// The same, where another thread takes the rest out.
+#[test]
+fn loom_a_partly_emptied_segment_and_the_thread_that_takes_the_rest() {
+    model_of(2, || {
+        let world = Arc::new(in_two_buckets());
+        let (reads, evicts) = (Arc::clone(&world), Arc::clone(&world));
+        let reader = spawn(1, move || reads.get(hash(LOW, 1)));
+        let segment = world.segment(0);
+        let evictor = spawn(2, move || {
+            let retired = evicts.evacuate_partly(&segment, 0, 0);
+            assert!(retired.is_none(), "one is left");
+        });
+        let retired = world.evacuate(0, &[(0, None), (1, None)]);
+        let is_done = retired.is_some();
+        world.release(retired);
+        evictor.join().unwrap();
+        reader.join().unwrap();
+        match is_done {
+            true => {
+                assert_eq!((world.taken(), world.dead()), (1, 0));
+                assert_eq!(world.get(hash(HIGH, 2)), None);
+            }
+            false => {
+                assert_eq!((world.taken(), world.dead()), (0, SIZE as i64));
+                assert_eq!(world.get(hash(HIGH, 2)), Some(2));
+            }
+        }
     });
 }
 

@@ -317,30 +317,44 @@ impl World {
         }
         assert!(from.stage.end() > SEGMENT_HEADER, "its items are known");
         for &(item, copy) in items {
-            let section = read_lock();
-            let (old, word) = (&self.items[item], self.word(item));
-            // As `item_at` does.
-            let value = Self::value(old);
-            let mut bucket = self.index.lock(old.hash, &section);
-            let Some((slot, _)) = bucket.find(old.hash, |found| found == word) else {
-                continue;
-            };
-            match copy {
-                Some(copy) => {
-                    self.write(copy, value);
-                    self.copy_words(old, copy);
-                    bucket.put(slot, self.word(copy));
-                }
-                None => {
-                    bucket.clear(slot);
-                    bucket.trim();
-                }
-            }
-            drop(bucket);
-            let last = from.stage.remove(SIZE, |dead| self.note_dead(dead));
-            assert!(!last, "it is leaving already");
+            self.take_out(&from, item, copy);
         }
         Some(self.take_away(segment))
+    }
+
+    /// The same for one item, without memory for a copy of the next.
+    pub fn evacuate_partly(&self, segment: &SegmentRef, item: usize, number: usize) -> Retired {
+        let note = |dead| self.note_dead(dead);
+        if !segment.stage.leave(note) {
+            return None;
+        }
+        self.take_out(segment, item, None);
+        segment.stage.stay(note).then(|| self.take_away(number))
+    }
+
+    fn take_out(&self, from: &Segment, item: usize, copy: Option<usize>) {
+        let section = read_lock();
+        let (old, word) = (&self.items[item], self.word(item));
+        // As `item_at` does.
+        let value = Self::value(old);
+        let mut bucket = self.index.lock(old.hash, &section);
+        let Some((slot, _)) = bucket.find(old.hash, |found| found == word) else {
+            return;
+        };
+        match copy {
+            Some(copy) => {
+                self.write(copy, value);
+                self.copy_words(old, copy);
+                bucket.put(slot, self.word(copy));
+            }
+            None => {
+                bucket.clear(slot);
+                bucket.trim();
+            }
+        }
+        drop(bucket);
+        let last = from.stage.remove(SIZE, |dead| self.note_dead(dead));
+        assert!(!last, "it is leaving already");
     }
 
     fn copy_words(&self, old: &Item, copy: usize) {

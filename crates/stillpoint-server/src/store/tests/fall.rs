@@ -184,23 +184,26 @@ fn what_holds_is_between_the_usage_and_what_was_asked_for() {
     }
 }
 
-/// A limit that is raised in the middle of its fall: what is under way ends with the segment that it
-/// is at.
+/// A limit that is raised in the middle of its fall, by the thread that asked for it: what the
+/// background has under way ends with the segment that it is at.
 #[test]
 fn a_fall_ends_where_the_limit_is_raised() {
-    // What is told of evictions sees the store once it is filled.
-    let raised: Arc<Mutex<Option<Store>>> = Arc::default();
+    let (begun, begins) = mpsc::channel();
+    let (raise, raised) = mpsc::channel::<()>();
     let evicted = Arc::new(AtomicU64::new(0));
-    let (store_of_hook, count) = (Arc::clone(&raised), Arc::clone(&evicted));
-    let hook = OnEvict::new(move |evicted| {
-        if let Some(store) = &*store_of_hook.lock().unwrap() {
-            store.set_limit(LIMIT);
-            count.fetch_add(evicted.key.len() as u64, Ordering::Relaxed);
+    let (count, raised) = (Arc::clone(&evicted), Mutex::new(raised));
+    let lowered = Arc::new(AtomicBool::new(false));
+    let is_lowered = Arc::clone(&lowered);
+    let hook = OnEvict::new(move |_| {
+        // (While the store is filled, some are evicted too.)
+        if is_lowered.load(Ordering::Relaxed) && count.fetch_add(1, Ordering::Relaxed) == 0 {
+            begun.send(()).unwrap();
+            // An error: the test has failed.
+            let _ = raised.lock().unwrap().recv();
         }
     });
     let config = Config {
         limit: LIMIT,
-        clock: Clock::Manual(ManualClock::new()),
         on_evict: Some(hook),
         ..Config::default()
     };
@@ -208,10 +211,17 @@ fn a_fall_ends_where_the_limit_is_raised() {
     let tenant = store.tenant("").unwrap();
     fill(&tenant);
     let before = store.statistics();
-    *raised.lock().unwrap() = Some(store.clone());
-    store.set_limit(LIMIT / 8);
-    raised.lock().unwrap().take();
+    lowered.store(true, Ordering::Relaxed);
+    store.request_limit(LIMIT / 8);
+    begins.recv().unwrap();
+    store.request_limit(LIMIT);
+    raise.send(()).unwrap();
     assert_eq!(store.limit(), LIMIT);
+    // What is asked for now is done behind the fall.
+    assert!(store.request_search());
+    while store.search_statistics().is_running {
+        thread::yield_now();
+    }
     let gone = before.all.items - store.statistics().all.items;
     // A segment's items, of which one is never more than that part of all that a tenant uses.
     assert!(evicted.load(Ordering::Relaxed) > 0 && gone > 0);

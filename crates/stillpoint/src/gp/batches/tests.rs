@@ -64,7 +64,7 @@ fn many_that_wait_are_given_out_in_order_and_leave_no_room_behind() {
     let batches = batches();
     let old = reader(&batches);
     old.lock();
-    let count = if cfg!(miri) { 100 } else { 5000 };
+    let count = if cfg!(miri) { ROOM as i32 + 6 } else { 5000 };
     for n in 0..count {
         batches.push(n);
         assert!(due(&batches, n % 3 == 0).is_empty());

@@ -330,7 +330,7 @@ mod tests {
         #[test]
         fn a_heap_gives_the_least_first(
             base in prop_oneof![Just(0_u64.wrapping_sub(20)), any::<u64>()],
-            steps in prop::collection::vec((0..3, 0..40_u64), 0..200),
+            steps in prop::collection::vec((0..3, 0..40_u64), 0..if cfg!(miri) { 40 } else { 200 }),
         ) {
             let (wakers, mut model) = (Wakers::new(), Vec::<(u64, Place)>::new());
             for (what, number) in steps {
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_heap_gives_its_memory_back() {
-        const FUTURES: u64 = if cfg!(miri) { 500 } else { 10_000 };
+        const FUTURES: u64 = if cfg!(miri) { 200 } else { 10_000 };
         let wakers = Wakers::new();
         let mut places: Vec<_> = (0..FUTURES).map(|_| Place::default()).collect();
         for (number, place) in (0..FUTURES).rev().zip(&places) {

@@ -1,0 +1,95 @@
+//! A move ends while another thread reserves room, or gives it up.
+
+use super::*;
+use crate::{bucket::Bucket, core::Reclaim};
+use std::sync::Mutex as StdMutex;
+
+/// An empty map whose table moves, but for the last unit, to one of so many bits, and the tables that
+/// it has left.
+struct Moving {
+    core: ManuallyDrop<Core>,
+    retired: StdMutex<Vec<Table<'static>>>,
+}
+
+// SAFETY: a table is freed when the model's threads have ended.
+unsafe impl Send for Moving {}
+// SAFETY: the same.
+unsafe impl Sync for Moving {}
+
+impl Reclaim for Moving {
+    fn bucket(&self, _: NonNull<Bucket>) {
+        unreachable!("there are no chains");
+    }
+
+    fn table(&self, table: Table<'_>) {
+        // SAFETY: used once more, when the model's threads have ended.
+        let table = unsafe { table.forget_lifetime() };
+        self.retired.lock().unwrap().push(table);
+    }
+}
+
+impl Moving {
+    fn new(from: u32, to: u32, floor: Floor) -> Arc<Self> {
+        let table = Table::new(from).unwrap();
+        assert!(table.set_next(Table::new(to).unwrap()));
+        let map = Self {
+            core: ManuallyDrop::new(Core::of(table, floor)),
+            retired: StdMutex::default(),
+        };
+        let units = 1 << from.min(to);
+        (1..units).for_each(|_| assert_eq!(map.help(), Progress::Moved));
+        Arc::new(map)
+    }
+
+    fn help(&self) -> Progress {
+        // SAFETY: the model frees nothing before its end.
+        unsafe { self.core.help(self) }
+    }
+
+    /// Ends the move, and those that follow from it, while `other` runs.
+    fn move_beside(this: &Arc<Self>, other: impl FnOnce(&Core) + Send + 'static) {
+        let theirs = Arc::clone(this);
+        let thread = thread::spawn(move || other(&theirs.core));
+        this.help();
+        thread.join().unwrap();
+        while this.help() != Progress::NothingToTake {}
+    }
+
+    fn capacity(&self) -> usize {
+        // SAFETY: as in `help`.
+        unsafe { self.core.capacity() }
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        // SAFETY: the model's threads have ended.
+        unsafe {
+            let retired = self.retired.get_mut().unwrap().drain(..);
+            retired.for_each(|table| table.free_memory());
+            ManuallyDrop::drop(&mut self.core);
+        }
+    }
+}
+
+/// What was reserved comes, also if a move to a smaller table ends meanwhile.
+#[test]
+fn loom_reserve_while_a_shrink_ends() {
+    model(|| {
+        let map = Moving::new(2, 1, Floor::new(1, false));
+        // SAFETY: as in `Moving::help`.
+        Moving::move_beside(&map, |core| assert!(unsafe { core.reserve(11) }));
+        assert!(map.capacity() >= 11, "it was reserved");
+    });
+}
+
+/// A table that is to fit shrinks, also if a move to a larger one ends meanwhile.
+#[test]
+fn loom_shrink_to_fit_while_a_growth_ends() {
+    model(|| {
+        let map = Moving::new(1, 2, Floor::new(2, true));
+        // SAFETY: as in `Moving::help`.
+        Moving::move_beside(&map, |core| unsafe { core.shrink_to_fit() });
+        assert_eq!(map.capacity(), 10, "it is to fit");
+    });
+}

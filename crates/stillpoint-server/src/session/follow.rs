@@ -1,0 +1,58 @@
+//! What becomes of a session when tenants or users change.
+
+use super::{Close, Session, State};
+use crate::{
+    shared::lock,
+    space::{Directory, Space},
+    store::Cursor,
+};
+use std::sync::Arc;
+
+impl Session {
+    /// Looks up its tenant again after a change: a user that is gone has to leave, and a tenant that was deleted has no items. Before anything is sent or executed.
+    pub(crate) fn follow(&mut self, directory: &Directory) {
+        if self.version == directory.version {
+            return;
+        }
+        self.version = directory.version;
+        if let Some(name) = &self.access.user {
+            let Some(user) = directory.users.iter().find(|user| user.name == *name) else {
+                self.close = Some(Close::Shutdown);
+                return;
+            };
+            self.access.admin = user.admin;
+            if let Some(space) = directory.spaces.get(user.tenant.as_str()) {
+                self.access.home = Arc::clone(space);
+            }
+        } else if let Some(space) = directory.spaces.get(&self.access.home.name) {
+            self.access.home = Arc::clone(space);
+        }
+        *lock(&self.card.tenant) = Arc::clone(&self.access.home.name);
+        let reaches = |space: &Arc<Space>| {
+            let mut own = directory.reach(&self.access.home);
+            own.any(|own| Arc::ptr_eq(own, space))
+        };
+        match &mut self.state {
+            State::Dump { spaces, cursor } => {
+                let before = spaces.last().map(Arc::as_ptr);
+                spaces.retain(reaches);
+                if spaces.last().map(Arc::as_ptr) != before {
+                    *cursor = Cursor::default();
+                }
+            }
+            // It would be stored where the client may not write any longer. (Of a tenant that was
+            // deleted, the store says so.)
+            State::Body(body) if !reaches(body.space()) => {
+                let there = directory.spaces.get(&body.space().name);
+                if there.is_some_and(|there| Arc::ptr_eq(there, body.space())) {
+                    self.close = Some(Close::Shutdown);
+                }
+            }
+            State::Watch(watcher) => {
+                let watcher = Arc::clone(watcher);
+                watcher.see(self.watched(directory));
+            }
+            _ => {}
+        }
+    }
+}
