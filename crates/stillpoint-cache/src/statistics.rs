@@ -3,9 +3,15 @@
 use std::{
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
-use stillpoint_platform::{cpu, memory, thread};
+use stillpoint_platform::{
+    cpu, memory,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+    thread,
+};
+
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 
 /// What has happened in a cache, or through one view of it, and what is there now.
 ///
@@ -122,17 +128,34 @@ pub struct Counters {
     homeless: [AtomicU64; Event::ALL.len()],
 }
 
-/// In a place of its own, so that a thread that counts need not ask whether there are stripes.
-static UNOWNED: Stripe = Stripe {
-    owner: Owner(AtomicU64::new(u64::MAX)),
-    owned: [const { AtomicU64::new(0) }; Event::ALL.len()],
-    shared: [const { AtomicU64::new(0) }; Event::ALL.len()],
-};
+/// The stripe that no thread owns, or writes: so a thread that counts need not ask whether there are
+/// stripes.
+#[cfg(not(stillpoint_loom))]
+fn unowned() -> &'static Stripe {
+    static UNOWNED: Stripe = Stripe {
+        owner: Owner(AtomicU64::new(u64::MAX)),
+        owned: [const { AtomicU64::new(0) }; Event::ALL.len()],
+        shared: [const { AtomicU64::new(0) }; Event::ALL.len()],
+    };
+    &UNOWNED
+}
+
+#[cfg(stillpoint_loom)]
+fn unowned() -> &'static Stripe {
+    stillpoint_platform::model::lazy_static! {
+        static ref UNOWNED: Stripe = Stripe {
+            owner: Owner(AtomicU64::new(u64::MAX)),
+            ..Stripe::default()
+        };
+    }
+    &*UNOWNED
+}
 
 /// The low bits of the address of stripes: a power of two less one, so as many of a thread's token say
 /// which one is the thread's.
 const MASK: usize = align_of::<Stripe>() - 1;
 
+#[cfg(not(stillpoint_loom))]
 const _: () = assert!(MOST_STRIPES <= MASK + 1 && align_of::<Stripe>() == size_of::<Stripe>());
 
 /// Twice as many as processors, at least, as tokens say which one a thread has: two threads that run
@@ -146,7 +169,7 @@ fn stripes() -> usize {
 impl Default for Counters {
     fn default() -> Self {
         Self {
-            word: AtomicPtr::new((&raw const UNOWNED).cast_mut()),
+            word: AtomicPtr::new(ptr::from_ref(unowned()).cast_mut()),
             first: AtomicPtr::new(ptr::null_mut()),
             homeless: Default::default(),
         }
@@ -196,7 +219,12 @@ impl Counters {
     /// counted there.
     #[inline(always)]
     pub fn add(&self, event: Event, number: u64) -> Counted<'_> {
-        let me = thread::token().get();
+        self.add_as(thread::token().get(), event, number)
+    }
+
+    /// As the thread with that token does.
+    #[inline(always)]
+    fn add_as(&self, me: u64, event: Event, number: u64) -> Counted<'_> {
         let stripe = self.stripe_of(me);
         if stripe.owner.is(me) {
             let counted = stripe.add_owned(event, number);
@@ -213,7 +241,7 @@ impl Counters {
             self.spread_out();
         }
         let stripe = self.stripe_of(me);
-        if ptr::eq(stripe, &UNOWNED) {
+        if ptr::eq(stripe, unowned()) {
             let before = self.homeless[event as usize].fetch_add(number, Ordering::Relaxed);
             let counted = before.wrapping_add(number);
             let stripe = None;
@@ -256,48 +284,53 @@ impl Counters {
         Some(unsafe { first.as_ref() })
     }
 
-    /// Makes the first stripe, or if there is that, and its owner counts no more alone, the others; if
-    /// there is memory.
+    /// Has threads use the first stripe, or if they do, and its owner counts no more alone, the others;
+    /// if there is memory.
     fn spread_out(&self) {
         let now = self.word.load(Ordering::Relaxed);
-        if now.addr() & MASK != 0 {
+        let word = if ptr::eq(now, unowned()) {
+            self.first_or_made().map(NonNull::as_ptr)
+        } else if now.addr() & MASK == 0 {
+            make(stripes())
+        } else {
             // Another thread has made the others: those stay.
             return;
-        }
-        let is_first = ptr::eq(now, &UNOWNED);
-        let number = if is_first { 1 } else { stripes() };
-        let Some(made) = memory::try_several(number, Stripe::default) else {
+        };
+        let Some(word) = word else {
             return;
         };
-        let made: *mut [Stripe] = Box::into_raw(made);
-        let stripes: *mut Stripe = made.cast();
-        if is_first {
-            // Release, pairs with `first`: it is complete. A lost race leaves the other thread's.
-            let set = self.first.compare_exchange(
-                ptr::null_mut(),
-                stripes,
-                Ordering::Release,
-                Ordering::Relaxed,
-            );
-            if set.is_err() {
-                // SAFETY: from a box just now, and no other thread knows it.
-                drop(unsafe { Box::from_raw(made) });
-                return;
-            }
-        }
-        let word = stripes.map_addr(|address| address | (number - 1));
-        // Release, pairs with `stripe_of` and `stripes`: they are complete.
+        // Release, pairs with `stripe_of` and `stripes`: they are complete. A lost race leaves the
+        // other thread's.
         let set = self
             .word
             .compare_exchange(now, word, Ordering::Release, Ordering::Relaxed);
-        debug_assert!(
-            set.is_ok() || !is_first,
-            "only this thread has set the first one"
-        );
-        if set.is_err() && !is_first {
-            // SAFETY: from a box just now, and no other thread knows it.
-            drop(unsafe { Box::from_raw(made) });
+        if set.is_err() && word.addr() & MASK != 0 {
+            // SAFETY: made just now, and no other thread knows it.
+            unsafe { free(word) };
         }
+    }
+
+    /// The first stripe, which may be another thread's that has not said so yet, or is lost in a fork.
+    fn first_or_made(&self) -> Option<NonNull<Stripe>> {
+        if let Some(first) = self.first() {
+            return Some(first.into());
+        }
+        let made = make(1)?;
+        // Release, pairs with `first`: it is complete. Acquire: so is the faster thread's.
+        let set = self.first.compare_exchange(
+            ptr::null_mut(),
+            made,
+            Ordering::Release,
+            Ordering::Acquire,
+        );
+        NonNull::new(match set {
+            Ok(_) => made,
+            Err(faster) => {
+                // SAFETY: made just now, and no other thread knows it.
+                unsafe { free(made) };
+                faster
+            }
+        })
     }
 
     /// Counts what another one has counted.
@@ -337,23 +370,35 @@ impl Counters {
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        let word = *self.word.get_mut();
-        let others = match word.addr() & MASK {
-            0 => ptr::null_mut(),
-            _ => word.map_addr(|address| address & !MASK),
-        };
-        let made = [
-            (*self.first.get_mut(), 1),
-            (others, 1 + (word.addr() & MASK)),
-        ];
-        for (stripes, number) in made {
-            if !stripes.is_null() {
-                let stripes = ptr::slice_from_raw_parts_mut(stripes, number);
-                // SAFETY: `spread_out` has leaked it, of that many.
-                drop(unsafe { Box::from_raw(stripes) });
-            }
+        // No other thread uses them.
+        let word = self.word.load(Ordering::Relaxed);
+        let first = self.first.load(Ordering::Relaxed);
+        if word.addr() & MASK != 0 {
+            // SAFETY: `spread_out` has leaked them.
+            unsafe { free(word) };
+        }
+        if !first.is_null() {
+            // SAFETY: `first_or_made` has leaked it.
+            unsafe { free(first) };
         }
     }
+}
+
+/// Leaks so many stripes. Returns their word; `None` without memory.
+fn make(number: usize) -> Option<*mut Stripe> {
+    let made = memory::try_several(number, Stripe::default)?;
+    let first: *mut Stripe = Box::into_raw(made).cast();
+    Some(first.map_addr(|address| address | (number - 1)))
+}
+
+/// # Safety
+///
+/// The word is of [`make`], and no thread uses the stripes any more.
+unsafe fn free(word: *mut Stripe) {
+    let first = word.map_addr(|address| address & !MASK);
+    let stripes = ptr::slice_from_raw_parts_mut(first, 1 + (word.addr() & MASK));
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(stripes) });
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -408,13 +453,14 @@ mod tests {
 
     /// As a fork leaves them, where the thread is lost that was making the first stripe.
     #[test]
-    fn what_is_counted_in_no_stripe_is_there() {
+    fn a_first_stripe_of_a_thread_that_is_lost_is_used() {
         let counters = Counters::default();
-        let first = Box::into_raw(Box::<Stripe>::default());
+        let first = make(1).unwrap();
         counters.first.store(first, Ordering::Relaxed);
         for number in 1..4 {
             let counted = counters.add(Event::Hit, 1);
-            assert!(counted.stripe.is_none() && counted.counted == number);
+            assert!(ptr::eq(counted.stripe.unwrap(), first));
+            assert_eq!(counted.counted, number);
         }
         assert_eq!(
             (counters.get(Event::Hit), counters.get(Event::Miss)),
