@@ -11,7 +11,7 @@ use crate::{
     listener::{Listener, Notes},
     load::Flights,
     memory::Memory,
-    node::{Id, Locked, NEVER, Node},
+    node::{Id, Locked, Meta, NEVER, Node},
     state::State,
     statistics::{Event, Statistics},
     tenant::Handle,
@@ -26,7 +26,7 @@ use std::{
 use stillpoint::Guard;
 use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
-    internal::{Found, Store, spread},
+    internal::{Found, Store, mix, spread},
 };
 use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 
@@ -191,8 +191,26 @@ impl<K, V, S> Inner<K, V, S> {
     /// Whether an entry is there no longer, as its time is over.
     #[inline(always)]
     pub fn has_expired(&self, entry: Found<'_, K, Node<V>>) -> bool {
-        let expires = entry.get().value.meta.expires.load(Ordering::Relaxed);
+        self.is_over(&entry.get().value.meta)
+    }
+
+    fn is_over(&self, meta: &Meta) -> bool {
+        let expires = meta.expires.load(Ordering::Relaxed);
         expires != NEVER && self.clock.is_over(expires)
+    }
+
+    /// Notes that an entry was found that expires, unless it has expired. Returns whether it is
+    /// there.
+    #[inline(never)]
+    fn mark_expiring(&self, meta: &Meta) -> bool {
+        let is_there = !self.is_over(meta);
+        if is_there {
+            meta.mark();
+            if let Some(idle) = self.expiry.idle {
+                meta.touch(self.clock.now(), idle);
+            }
+        }
+        is_there
     }
 }
 
@@ -283,6 +301,13 @@ where
         spread(self.inner.hasher.hash_one(key))
     }
 
+    /// Begins a section of the domain that all caches are in, the global one.
+    #[inline(always)]
+    fn read_lock(&self) -> Guard<'static> {
+        // Not the store's, which has to look which domain it is.
+        stillpoint::read_lock()
+    }
+
     #[inline(always)]
     pub(crate) fn find<'g, Q>(
         &'g self,
@@ -298,25 +323,52 @@ where
             .find(hash, guard, |other| key.equivalent(other))
     }
 
-    /// The entry, unless it has expired; counts and marks it.
+    /// As [`find`](Self::find), for what only reads the entry: a hit looks at nothing that it need
+    /// not.
+    ///
+    /// # Safety
+    ///
+    /// The guard is one of [`read_lock`](Self::read_lock).
     #[inline(always)]
-    fn look_up<'g, Q>(&'g self, key: &Q, guard: &'g Guard<'_>) -> Option<Found<'g, K, Node<V>>>
+    unsafe fn find_to_read<'g, Q>(
+        &'g self,
+        key: &Q,
+        _guard: &'g Guard<'static>,
+    ) -> Option<Found<'g, K, Node<V>>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let found = self
-            .find(key, guard)
-            .filter(|&found| !self.inner.has_expired(found));
-        let Some(found) = found else {
-            self.handle.count(Event::Miss, 1);
+        let hash = mix(self.inner.hasher.hash_one(key));
+        let store = &self.inner.store;
+        // SAFETY: the store is of the global domain, of which the guard is, which lasts for `'g`.
+        unsafe { store.look_up(hash, |other| key.equivalent(other)) }
+    }
+
+    /// The entry, unless it has expired; counts and marks it.
+    ///
+    /// # Safety
+    ///
+    /// The guard is one of [`read_lock`](Self::read_lock).
+    #[inline(always)]
+    unsafe fn look_up<'g, Q>(
+        &'g self,
+        key: &Q,
+        guard: &'g Guard<'static>,
+    ) -> Option<Found<'g, K, Node<V>>>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        // SAFETY: the caller's promise.
+        let found = unsafe { self.find_to_read(key, guard) };
+        let is_there = |found: &Found<'_, K, Node<V>>| {
+            let meta = &found.get().value.meta;
+            meta.mark_lasting() || self.inner.mark_expiring(meta)
+        };
+        let Some(found) = found.filter(is_there) else {
+            self.handle.count_miss();
             return None;
         };
         self.handle.count(Event::Hit, 1);
-        let meta = &found.get().value.meta;
-        meta.mark();
-        if let Some(idle) = self.inner.expiry.idle {
-            meta.touch(self.inner.clock.now(), idle);
-        }
         Some(found)
     }
 
@@ -330,8 +382,10 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let guard = self.inner.store.read_lock();
-        Some(self.look_up(key, &guard)?.get().value.value.clone())
+        let guard = self.read_lock();
+        // SAFETY: the guard is that.
+        let found = unsafe { self.look_up(key, &guard) }?;
+        Some(found.get().value.value.clone())
     }
 
     /// Returns a reference to the value of a key, which stays good while other threads evict or
@@ -341,8 +395,9 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let guard = self.inner.store.read_lock();
-        let id = Id::of(self.look_up(key, &guard)?);
+        let guard = self.read_lock();
+        // SAFETY: the guard is that.
+        let id = Id::of(unsafe { self.look_up(key, &guard) }?);
         Some(Ref {
             id,
             _guard: guard,
@@ -356,8 +411,9 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let guard = self.inner.store.read_lock();
-        let found = self.find(key, &guard)?;
+        let guard = self.read_lock();
+        // SAFETY: the guard is that.
+        let found = unsafe { self.find_to_read(key, &guard) }?;
         (!self.inner.has_expired(found)).then(|| found.get().value.value.clone())
     }
 
@@ -366,8 +422,9 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let guard = self.inner.store.read_lock();
-        self.find(key, &guard)
+        let guard = self.read_lock();
+        // SAFETY: the guard is that.
+        unsafe { self.find_to_read(key, &guard) }
             .is_some_and(|found| !self.inner.has_expired(found))
     }
 

@@ -76,12 +76,7 @@ fn keeper() -> &'static Keeper {
 
 #[cold]
 fn make() -> &'static Keeper {
-    let made = Box::into_raw(Box::new(Keeper {
-        place: AtForkHandle::reserve(),
-        tasks: Mutex::new(Tasks::new()),
-        wake: EventCount::new(),
-        watch: Watch::new(),
-    }));
+    let made = Box::into_raw(Box::new(Keeper::new()));
     // Before any thread finds it: so no child of a fork has it without being reset.
     // SAFETY: once; complete, and it stays where it is. Where it does not, its place is dropped first.
     unsafe { (*made).place.occupy(&*made) };
@@ -164,6 +159,15 @@ pub fn hear(file: &Path) {
 }
 
 impl Keeper {
+    fn new() -> Self {
+        Self {
+            place: AtForkHandle::reserve(),
+            tasks: Mutex::new(Tasks::new()),
+            wake: EventCount::new(),
+            watch: Watch::new(),
+        }
+    }
+
     /// Has the thread look at what is to be done.
     fn wake_up(&self, tasks: MutexGuard<'_, Tasks>) {
         self.watch.ring();
@@ -302,5 +306,18 @@ mod tests {
             assert!(clock::now() < end, "no second visit");
             std::thread::yield_now();
         }
+    }
+
+    /// What it reads of the parent's descriptors, the parent would not hear.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_child_of_a_fork_has_no_watch() {
+        let keeper = Keeper::new();
+        keeper.watch.add(Path::new("/proc/self/stat")).unwrap();
+        assert!(keeper.watch.is_open());
+        // What the handler does in a child.
+        // SAFETY: no other thread has it.
+        unsafe { keeper.reset_in_child() };
+        assert!(!keeper.watch.is_open());
     }
 }

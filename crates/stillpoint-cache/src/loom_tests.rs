@@ -105,7 +105,11 @@ impl<P: Policy> World<P> {
     fn get(&self, thread: u64) {
         let section = self.sections.enter(thread);
         if self.find() {
-            self.entry().meta.mark();
+            let meta = &self.entry().meta;
+            let _ = meta.mark_lasting() || {
+                meta.mark();
+                true
+            };
             // SAFETY: whether it has not been freed is what loom checks.
             self.entry()
                 .value

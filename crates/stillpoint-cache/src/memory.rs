@@ -19,6 +19,7 @@ use std::{
 };
 use stillpoint_platform::{
     clock::{self, Nanos},
+    fork::process,
     sync::{AtomicU64, Ordering},
 };
 
@@ -35,59 +36,125 @@ pub struct Memory {
     shrinks: Shrinks,
 }
 
-/// What came of shrinking. Relaxed throughout: they are counts, and `due` is a time of a shrink that
-/// has ended, whatever else is seen.
+/// What came of shrinking. Relaxed throughout: they are counts, and `state` is one word.
 #[derive(Debug)]
 struct Shrinks {
     asked: AtomicU64,
     charged: AtomicU64,
     left: AtomicU64,
-    /// When those are measured that have not been: [`NEVER`] while one is under way, 0 for none.
-    due: AtomicU64,
-    /// What was resident before the first of these; 0 if that is not known.
+    /// A [`ShrinkState`].
+    state: AtomicU64,
+    /// What was resident before the first of those that have not been measured; 0 if that is not
+    /// known.
     before: AtomicU64,
+}
+
+/// How many shrinks are under way, and when those are measured that have not been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ShrinkState {
+    /// In [`UNITS`], 0 for none.
+    due: u64,
+    under_way: u64,
+}
+
+/// Nanoseconds of a unit of the time when a measurement is due, as a power of two: 1 ms.
+const UNITS: u32 = 20;
+
+/// The bits of a number of shrinks: more threads do not shrink one cache at a time.
+const COUNT_BITS: u32 = 16;
+
+/// The bits that say in which process they are under way: not in the child of a fork, where the
+/// threads are lost.
+const PROCESS_BITS: u32 = 4;
+
+impl ShrinkState {
+    fn process() -> u64 {
+        process().generation() & ((1 << PROCESS_BITS) - 1)
+    }
+
+    fn of(word: u64) -> Self {
+        let is_here = word & ((1 << PROCESS_BITS) - 1) == Self::process();
+        let under_way = word >> PROCESS_BITS & ((1 << COUNT_BITS) - 1);
+        Self {
+            due: word >> (PROCESS_BITS + COUNT_BITS),
+            under_way: if is_here { under_way } else { 0 },
+        }
+    }
+
+    fn word(self) -> u64 {
+        (self.due << COUNT_BITS | self.under_way) << PROCESS_BITS | Self::process()
+    }
+
+    /// When it is due; [`NEVER`] while some are under way, `None` if there is nothing to measure.
+    fn due(self) -> Option<Nanos> {
+        match self {
+            Self { under_way: 1.., .. } => Some(NEVER),
+            Self { due: 0, .. } => None,
+            Self { due, .. } => Some(due << UNITS),
+        }
+    }
 }
 
 impl Shrinks {
     fn new() -> Self {
-        let [asked, charged, left, due, before] = [0; 5].map(AtomicU64::new);
+        let [asked, charged, left, state, before] = [0; 5].map(AtomicU64::new);
         Self {
             asked,
             charged,
             left,
-            due,
+            state,
             before,
         }
     }
 
+    /// Returns what it was before.
+    fn change(&self, change: impl Fn(ShrinkState) -> ShrinkState) -> ShrinkState {
+        let changed = |word| Some(change(ShrinkState::of(word)).word());
+        let set = self
+            .state
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed);
+        ShrinkState::of(set.unwrap_or_else(|word| word))
+    }
+
     /// Puts off what is due: not before this one has ended.
     fn begin(&self, resident: impl FnOnce() -> u64) {
-        if self.due.swap(NEVER, Ordering::Relaxed) == 0 {
+        let before = self.change(|state| ShrinkState {
+            under_way: state.under_way + 1,
+            ..state
+        });
+        if before.due().is_none() {
             self.before.store(resident(), Ordering::Relaxed);
         }
     }
 
-    /// Says when it is due; unless another one has ended meanwhile, and all has been measured.
+    /// Says when it is due: not before then, nor before the last of those under way has ended.
     fn end(&self, due: Nanos) {
-        let later = |old| (old != 0).then_some(due);
-        let _ = self
-            .due
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        let due = (due >> UNITS) + 1;
+        self.change(|state| ShrinkState {
+            due: state.due.max(due),
+            under_way: state.under_way.saturating_sub(1),
+        });
     }
 
     /// When those are due that have not been measured, and what was resident before them.
     fn pending(&self) -> Option<(Nanos, u64)> {
-        let due = self.due.load(Ordering::Relaxed);
-        (due != 0).then(|| (due, self.before.load(Ordering::Relaxed)))
+        let state = ShrinkState::of(self.state.load(Ordering::Relaxed));
+        Some((state.due()?, self.before.load(Ordering::Relaxed)))
     }
 
-    /// Notes that they have been measured, unless another one has begun since: then it returns when
-    /// that is due.
-    fn measured(&self, due: Nanos) -> Result<(), Nanos> {
-        let set = self
-            .due
-            .compare_exchange(due, 0, Ordering::Relaxed, Ordering::Relaxed);
-        set.map(|_| ())
+    /// Notes that what was due then has been measured, unless that is not due any more: then it
+    /// returns when another one is, if there is one.
+    fn measured(&self, due: Nanos) -> Result<(), Option<Nanos>> {
+        let is_it = |state: ShrinkState| state.due() == Some(due);
+        let before = self.change(|state| match is_it(state) {
+            true => ShrinkState { due: 0, ..state },
+            false => state,
+        });
+        if is_it(before) {
+            Ok(())
+        } else {
+            Err(before.due())
+        }
     }
 }
 
@@ -115,11 +182,9 @@ impl Memory {
                 self.shrinks.left.fetch_add(left, Ordering::Relaxed);
                 None
             }
-            // By another thread, in tests alone.
-            Err(0) => None,
-            Err(due) => {
-                self.want_back(true);
-                Some(due)
+            Err(next) => {
+                self.want_back(next.is_some());
+                next
             }
         }
     }
@@ -292,6 +357,34 @@ mod tests {
         let due = memory.measure(0).expect("it is to be measured");
         assert!((1..NEVER).contains(&due));
         assert_eq!((memory.measure(due), memory.measure(due)), (None, None));
+    }
+
+    /// Two that overlap: the one that ends first says no time.
+    #[test]
+    fn shrinks_are_measured_after_the_last_of_them() {
+        let cache = unvisited::<u64>();
+        let memory = &cache.inner().memory;
+        cache.shrinking(Some(0), || {
+            cache.shrinking(Some(0), || ());
+            assert_eq!(memory.measure(NEVER - 1), Some(NEVER), "one is under way");
+        });
+        let due = memory.measure(0).expect("it is to be measured");
+        assert!(due < NEVER);
+        assert_eq!(memory.measure(due), None);
+        assert_eq!(cache.statistics().shrink_asked_bytes, 0);
+    }
+
+    /// A thread that a fork loses ends no shrink.
+    #[test]
+    fn what_is_under_way_in_the_parent_is_not_in_the_child() {
+        let state = ShrinkState {
+            due: 5,
+            under_way: 2,
+        };
+        assert_eq!(ShrinkState::of(state.word()), state);
+        assert_eq!(state.due(), Some(NEVER));
+        let other = ShrinkState::of(state.word() ^ 1);
+        assert_eq!((other.under_way, other.due()), (0, Some(5 << UNITS)));
     }
 
     /// As where there is no /proc.

@@ -58,19 +58,26 @@ pub struct Guarded {
 
 /// What the cache knows of an entry beside key and value. What readers need comes first, behind the
 /// value, and what the lock guards last: so a hit touches fewer cache lines, and more seldom one that
-/// inserts write.
+/// inserts write. A hit of an entry that does not expire reads the first byte alone.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Meta {
-    /// When it expires, in nanoseconds of the monotonic clock; `u64::MAX` for never.
-    pub expires: AtomicU64,
+    /// The frequency, and [`EXPIRES`].
+    marks: AtomicU8,
     /// The tick, as [`TICK`] has it, after which no use makes it last longer: its low bits, since
     /// that is less than [`LONGEST`] ahead while the entry lasts. `u32::MAX` for none.
     latest: u32,
-    frequency: AtomicU8,
+    /// When it expires, in nanoseconds of the monotonic clock; `u64::MAX` for never.
+    pub expires: AtomicU64,
     pub weight: u64,
     guarded: UnsafeCell<Guarded>,
 }
+
+/// The bit of the marks that says that the entry expires, which does not change.
+const EXPIRES: u8 = 1 << 7;
+
+/// The marks of an entry that never expires, and of which no use is noted any more.
+const SETTLED: u8 = MOST;
 
 /// With the map's head, an entry takes 64 bytes beside key and value, as [`crate::Cache`] says.
 #[cfg(all(target_pointer_width = "64", not(stillpoint_loom)))]
@@ -130,7 +137,7 @@ impl Meta {
                 NEVER => u32::MAX,
                 at => ((at >> TICK) as u32).min(u32::MAX - 1),
             },
-            frequency: AtomicU8::new(0),
+            marks: AtomicU8::new(if expires == NEVER { 0 } else { EXPIRES }),
             weight,
             guarded: UnsafeCell::new(Guarded {
                 links: Links::NONE,
@@ -145,14 +152,42 @@ impl Meta {
         }
     }
 
-    /// Notes that the entry was found. Writes nothing once it is noted often enough.
+    /// Notes that an entry was found that never expires; of one that does it notes nothing, and
+    /// returns false. Writes nothing once it is noted often enough.
     #[inline(always)]
-    pub fn mark(&self) {
-        let frequency = self.frequency.load(Ordering::Relaxed);
-        if frequency < MOST {
-            // A lost increment is a hit that is not noted.
-            self.frequency.store(frequency + 1, Ordering::Relaxed);
+    pub fn mark_lasting(&self) -> bool {
+        let marks = self.marks.load(Ordering::Relaxed);
+        if marks == SETTLED {
+            return true;
         }
+        let lasts = marks & EXPIRES == 0;
+        if lasts {
+            self.set_marks(marks + 1);
+        }
+        lasts
+    }
+
+    /// Notes that an entry was found that expires.
+    pub fn mark(&self) {
+        let marks = self.marks.load(Ordering::Relaxed);
+        if marks & !EXPIRES < MOST {
+            self.set_marks(marks + 1);
+        }
+    }
+
+    /// A lost increment is a hit that is not noted.
+    #[inline(always)]
+    fn set_marks(&self, marks: u8) {
+        self.marks.store(marks, Ordering::Relaxed);
+    }
+
+    fn frequency(&self) -> u8 {
+        self.marks.load(Ordering::Relaxed) & !EXPIRES
+    }
+
+    fn set_frequency(&self, frequency: u8) {
+        let marks = self.marks.load(Ordering::Relaxed);
+        self.set_marks(marks & EXPIRES | frequency);
     }
 
     /// Notes a use at `now`, after which the entry lasts for `idle` nanoseconds. Writes once in a
@@ -268,13 +303,11 @@ impl Nodes for Locked {
 
     fn frequency(&self, id: Id) -> u8 {
         // SAFETY: the contract of `assume`.
-        unsafe { id.meta() }.frequency.load(Ordering::Relaxed)
+        unsafe { id.meta() }.frequency()
     }
 
     fn set_frequency(&mut self, id: Id, frequency: u8) {
         // SAFETY: the contract of `assume`.
-        unsafe { id.meta() }
-            .frequency
-            .store(frequency, Ordering::Relaxed);
+        unsafe { id.meta() }.set_frequency(frequency);
     }
 }

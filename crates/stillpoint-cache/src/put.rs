@@ -5,8 +5,8 @@ use crate::{
     cache::Cache,
     cause::{Cause, InsertError},
     listener::Notes,
-    node::{Id, LONGEST, Meta, NEVER, Node, Stage},
-    state::{Claimed, Room},
+    node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage},
+    state::{Claimed, Heir, Room, State},
     statistics::Event,
 };
 use std::{
@@ -16,9 +16,10 @@ use std::{
 };
 use stillpoint::Guard;
 use stillpoint_map::internal::{Entry, Found, NewEntry, Refused};
-use stillpoint_platform::clock::nanos;
+use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
 /// An entry that is in the map.
+#[derive(Clone, Copy)]
 struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// What it has replaced there, and why: still in its queue, and to be retired.
@@ -188,8 +189,8 @@ where
         }
     }
 
-    /// Makes room for an entry that is in the map, and links it, in place of the one that it has
-    /// replaced, which it retires.
+    /// Links an entry that is in the map: in place of the one that it has replaced, which it retires,
+    /// or where it makes room.
     fn link(
         &self,
         published: Published<'_, K, V>,
@@ -198,71 +199,121 @@ where
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<(), InsertError> {
+        let Published { new, old } = published;
+        let (mut state, mut locked) = self.inner().lock(guard);
+        let heir = match old {
+            Some((old, cause)) => {
+                state.replace(&mut locked, [Id::of(old), Id::of(new)], cause, expires)
+            }
+            None => Heir::default(),
+        };
+        if !heir.is_linked {
+            let held = (state, locked);
+            return self.link_in_room(published, held, heir, [weight, expires], guard, notes);
+        }
+        let has_timers = self.unlock(state, expires, old);
+        self.note_replaced(old, heir, notes);
+        if has_timers {
+            self.expire(guard, notes);
+        }
+        Ok(())
+    }
+
+    /// Makes room for an entry that is in the map, and links it. `held` is the lock.
+    #[inline(never)]
+    fn link_in_room(
+        &self,
+        published: Published<'_, K, V>,
+        held: (MutexGuard<'_, State>, Locked),
+        heir: Heir,
+        [weight, expires]: [u64; 2],
+        guard: &Guard<'_>,
+        notes: &mut Notes<'_, K, V>,
+    ) -> Result<(), InsertError> {
         let Published { new, mut old } = published;
         let (inner, id) = (self.inner(), Id::of(new));
-        let (mut claimed, mut owner, mut standing) = (Claimed::default(), None, None);
+        let (mut claimed, mut owner, mut held) = (Claimed::default(), None, Some(held));
         loop {
-            let (mut state, mut locked) = inner.lock(guard);
+            let is_first = held.is_some();
+            let (mut state, mut locked) = held.take().unwrap_or_else(|| inner.lock(guard));
             let handle = owner.as_ref().unwrap_or(self.handle());
-            let mut number = handle.number(state.generation);
-            let (mut is_linked, mut has_claimed) = (false, false);
-            if let Some((old, cause)) = old {
-                let heir = state.replace(&mut locked, [Id::of(old), id], cause, expires);
-                number = heir.tenant.unwrap_or(number);
-                standing = heir.standing;
-                (is_linked, has_claimed) = (heir.is_linked, heir.has_claimed);
-            }
+            let own = || handle.number(state.generation);
+            // A number is of one hold of the lock.
+            let number = heir.tenant.filter(|_| is_first).unwrap_or_else(own);
             let wanted = match locked.of(id).stage {
                 Stage::New => Some(weight),
                 // The child of a fork has linked it, with all that it has found in the map.
-                Stage::Linked if !is_linked => Some(0),
-                // In the old one's place; or taken out meanwhile.
-                Stage::Linked | Stage::Claimed => None,
+                Stage::Linked => Some(0),
+                // Taken out meanwhile.
+                Stage::Claimed => None,
             };
             let made = wanted.map_or(Ok(Room::Made), |wanted| {
-                state
-                    .make_room(&mut locked, number, wanted, &mut claimed)
-                    .map_err(|no_room| state.refusal(no_room, weight))
+                state.make_room(&mut locked, number, wanted, &mut claimed)
             });
-            match &made {
-                Ok(Room::Made) if is_linked => {}
-                Ok(Room::Made) => state.link(&mut locked, id, number, expires, standing),
+            let mut refused = None;
+            match made {
+                Ok(Room::Made) => state.link(&mut locked, id, number, expires, heir.standing),
                 // A handle: the number may be another tenant's by then.
                 Ok(Room::Again) => owner = Some(Arc::clone(&state.tenant(number).handle)),
-                Err(_) => {
+                Err(no_room) => {
+                    refused = Some(state.refusal(no_room, weight));
                     state.claim(&mut locked, id, None);
                 }
             }
-            let timers = state.has_timers();
-            let visit = inner.next_visit(&state, expires);
-            drop(state);
             let old = old.take();
-            if let Some((old, _)) = old {
-                // SAFETY: this thread has taken it out, and no queue has it from now on.
-                unsafe { inner.store.retire_swapped(old, owned(old)) };
-            }
-            if let Some(at) = visit {
-                inner.ask_for_visit(at);
-            }
-            if made.is_err() {
+            let has_timers = self.unlock(state, expires, old);
+            if refused.is_some() {
                 // Before user code runs: what is refused is not to be found.
                 self.remove_from_map(new, guard);
             }
             self.take_out(&mut claimed, Cause::Evicted, guard, notes);
-            // Its clone is user code, too.
-            if let Some((old, cause)) = old.filter(|_| has_claimed) {
-                notes.add(old, cause);
+            self.note_replaced(old, heir, notes);
+            if let Some(refused) = refused {
+                return Err(refused);
             }
-            match made {
-                Ok(Room::Made) => {
-                    if timers {
-                        self.expire(guard, notes);
-                    }
-                    return Ok(());
+            if made == Ok(Room::Made) {
+                if has_timers {
+                    self.expire(guard, notes);
                 }
-                Ok(Room::Again) => {}
-                Err(refused) => return Err(refused),
+                return Ok(());
             }
+        }
+    }
+
+    /// Releases the lock, retires what an entry has replaced, which no queue has from now on, and asks
+    /// for the service thread, if it is to come. Returns whether there are timers.
+    #[inline]
+    fn unlock(
+        &self,
+        state: MutexGuard<'_, State>,
+        expires: u64,
+        old: Option<(Found<'_, K, Node<V>>, Cause)>,
+    ) -> bool {
+        let inner = self.inner();
+        let has_timers = state.has_timers();
+        let visit = inner.next_visit(&state, expires);
+        drop(state);
+        if let Some((old, _)) = old {
+            // SAFETY: this thread has taken it out, and no queue has it from now on.
+            unsafe { inner.store.retire_swapped(old, owned(old)) };
+        }
+        if let Some(at) = visit {
+            inner.ask_for_visit(at);
+        }
+        has_timers
+    }
+
+    /// Notes what an entry has replaced, if it was claimed for that.
+    #[inline]
+    fn note_replaced(
+        &self,
+        old: Option<(Found<'_, K, Node<V>>, Cause)>,
+        heir: Heir,
+        notes: &mut Notes<'_, K, V>,
+    ) {
+        // Its clone is user code, too.
+        if let Some((old, cause)) = old.filter(|_| heir.has_claimed) {
+            notes.add(old, cause);
         }
     }
 

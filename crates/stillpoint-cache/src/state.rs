@@ -22,6 +22,11 @@ mod limits;
 mod published;
 mod tree;
 
+#[cfg_attr(
+    stillpoint_loom,
+    allow(unused_imports, reason = "of inserts, which are left out")
+)]
+pub use heir::Heir;
 pub use limits::Limits;
 use limits::{For, Inserter};
 

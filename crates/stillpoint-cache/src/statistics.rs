@@ -1,12 +1,17 @@
 //! Counters of what happens in a cache, and what a user sees of them.
 
-use crossbeam_utils::CachePadded;
 use std::{
     ptr::{self, NonNull},
     slice,
-    sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
 };
-use stillpoint_platform::{cpu, memory, thread};
+use stillpoint_platform::{
+    cpu, memory,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+    thread,
+};
+
+#[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
+mod loom_tests;
 
 /// What has happened in a cache, or through one view of it, and what is there now.
 ///
@@ -85,43 +90,93 @@ impl Event {
     ];
 }
 
-/// What some threads have counted: one that owns it without a read-modify-write, and others.
+/// What some threads have counted: one that owns it without a read-modify-write, and others. It is
+/// on cache lines of its own: of a neighbour, processors may fetch a second one.
 #[derive(Debug, Default)]
-struct Counts {
+#[repr(align(128))]
+pub struct Stripe {
+    owner: Owner,
     /// Written by the owner alone.
     owned: [AtomicU64; Event::ALL.len()],
     shared: [AtomicU64; Event::ALL.len()],
-}
-
-/// Counts, and whose they are.
-#[derive(Debug, Default)]
-struct Stripe {
-    owner: Owner,
-    counts: Counts,
 }
 
 /// The token of a thread; 0 for none yet. It stays that one's when it has exited.
 #[derive(Debug, Default)]
 struct Owner(AtomicU64);
 
-/// Counters of one view. The first thread that counts has the first counts. Where a second one comes,
-/// threads get stripes of their own, so that they do not write the same cache line.
-#[derive(Debug, Default)]
+/// Where something was counted, and what has been counted there.
+#[derive(Debug)]
+pub struct Counted<'c> {
+    /// `None` without memory for stripes.
+    pub stripe: Option<&'c Stripe>,
+    pub counted: u64,
+}
+
+/// Counters of one view. The first thread that counts makes the first stripe. Where a second one
+/// comes, all get stripes among the others, so that they do not write the same cache line, and each
+/// finds its own by as few steps.
+#[derive(Debug)]
 pub struct Counters {
-    first: CachePadded<Counts>,
-    /// Apart from what the owner writes: all threads read it.
-    owner: Owner,
-    /// How many others there are: [`stripes`], once there are. A power of two.
-    stripes: AtomicUsize,
-    /// The others; null until there are.
-    others: AtomicPtr<CachePadded<Stripe>>,
+    /// The stripes that threads use: at first the one that no thread owns, then the first one, then
+    /// the others. In the low bits of the address how many there are, less one. All threads read it,
+    /// and it is seldom written.
+    word: AtomicPtr<Stripe>,
+    /// The first stripe; null until there is one.
+    first: AtomicPtr<Stripe>,
+    /// What was counted without memory for stripes.
+    homeless: [AtomicU64; Event::ALL.len()],
 }
 
+/// The stripe that no thread owns, or writes: so a thread that counts need not ask whether there are
+/// stripes.
+#[cfg(not(stillpoint_loom))]
+fn unowned() -> &'static Stripe {
+    static UNOWNED: Stripe = Stripe {
+        owner: Owner(AtomicU64::new(u64::MAX)),
+        owned: [const { AtomicU64::new(0) }; Event::ALL.len()],
+        shared: [const { AtomicU64::new(0) }; Event::ALL.len()],
+    };
+    &UNOWNED
+}
+
+#[cfg(stillpoint_loom)]
+fn unowned() -> &'static Stripe {
+    stillpoint_platform::model::lazy_static! {
+        static ref UNOWNED: Stripe = Stripe {
+            owner: Owner(AtomicU64::new(u64::MAX)),
+            ..Stripe::default()
+        };
+    }
+    &*UNOWNED
+}
+
+/// The low bits of the address of stripes: a power of two less one, so as many of a thread's token say
+/// which one is the thread's.
+const MASK: usize = align_of::<Stripe>() - 1;
+
+#[cfg(not(stillpoint_loom))]
+const _: () = assert!(MOST_STRIPES <= MASK + 1 && align_of::<Stripe>() == size_of::<Stripe>());
+
+/// Twice as many as processors, at least, as tokens say which one a thread has: two threads that run
+/// at a time are seldom to share one.
 fn stripes() -> usize {
-    cpu::count().next_power_of_two().clamp(2, MOST_STRIPES)
+    (2 * cpu::count())
+        .next_power_of_two()
+        .clamp(2, MOST_STRIPES)
 }
 
-impl Counts {
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            word: AtomicPtr::new(ptr::from_ref(unowned()).cast_mut()),
+            first: AtomicPtr::new(ptr::null_mut()),
+            homeless: Default::default(),
+        }
+    }
+}
+
+impl Stripe {
     /// Counts for the owner. Returns what that has counted.
     #[inline(always)]
     fn add_owned(&self, event: Event, number: u64) -> u64 {
@@ -160,80 +215,122 @@ impl Owner {
 }
 
 impl Counters {
-    /// Returns in which counts the thread has counted, and what it, or all that share them, have
+    /// Counts, and returns in which stripe, and what the thread, or all that share the stripe, have
     /// counted there.
     #[inline(always)]
-    pub fn add(&self, event: Event, number: u64) -> (usize, u64) {
-        let me = thread::token().get();
-        if self.owner.is(me) {
-            return (0, self.first.add_owned(event, number));
-        }
-        if let Some((index, stripe)) = self.stripe_of(me)
-            && stripe.owner.is(me)
-        {
-            return (index, stripe.counts.add_owned(event, number));
+    pub fn add(&self, event: Event, number: u64) -> Counted<'_> {
+        self.add_as(thread::token().get(), event, number)
+    }
+
+    /// As the thread with that token does.
+    #[inline(always)]
+    fn add_as(&self, me: u64, event: Event, number: u64) -> Counted<'_> {
+        let stripe = self.stripe_of(me);
+        if stripe.owner.is(me) {
+            let counted = stripe.add_owned(event, number);
+            let stripe = Some(stripe);
+            return Counted { stripe, counted };
         }
         self.add_slowly(me, event, number)
     }
 
-    /// For a thread that owns no counts: it gets some, or shares them. Without memory for stripes it
-    /// shares the first ones.
+    /// For a thread that does not own its stripe: it gets one, or shares it.
     #[cold]
-    fn add_slowly(&self, me: u64, event: Event, number: u64) -> (usize, u64) {
-        if self.owner.becomes(me) {
-            return (0, self.first.add_owned(event, number));
-        }
-        if self.stripe_of(me).is_none() {
+    fn add_slowly(&self, me: u64, event: Event, number: u64) -> Counted<'_> {
+        if self.stripes().len() == 1 {
             self.spread_out();
         }
-        match self.stripe_of(me) {
-            Some((index, stripe)) if stripe.owner.becomes(me) => {
-                (index, stripe.counts.add_owned(event, number))
-            }
-            Some((index, stripe)) => (index, stripe.counts.add_shared(event, number)),
-            None => (0, self.first.add_shared(event, number)),
+        let stripe = self.stripe_of(me);
+        if ptr::eq(stripe, unowned()) {
+            let before = self.homeless[event as usize].fetch_add(number, Ordering::Relaxed);
+            let counted = before.wrapping_add(number);
+            let stripe = None;
+            return Counted { stripe, counted };
         }
+        let counted = if stripe.owner.is(me) || stripe.owner.becomes(me) {
+            stripe.add_owned(event, number)
+        } else {
+            stripe.add_shared(event, number)
+        };
+        let stripe = Some(stripe);
+        Counted { stripe, counted }
     }
 
+    /// The stripe of a thread, which may be another thread's.
     #[inline(always)]
-    fn stripe_of(&self, me: u64) -> Option<(usize, &Stripe)> {
-        let others = self.others()?;
-        let index = me as usize & (others.len() - 1);
-        Some((1 + index, &others[index]))
+    fn stripe_of(&self, me: u64) -> &Stripe {
+        // Acquire, pairs with `spread_out`: the stripes are complete.
+        let word = self.word.load(Ordering::Acquire);
+        let index = me as usize & word.addr() & MASK;
+        let first = word.map_addr(|address| address & !MASK);
+        // SAFETY: as in `stripes`; the low bits say how many there are, less one.
+        unsafe { &*first.add(index) }
     }
 
-    #[inline(always)]
-    fn others(&self) -> Option<&[CachePadded<Stripe>]> {
-        // Acquire, pairs with `spread_out`: the stripes are complete, and their number is there.
-        let others = NonNull::new(self.others.load(Ordering::Acquire))?;
-        let stripes = self.stripes.load(Ordering::Relaxed);
-        // SAFETY: `spread_out` has leaked that many, which `drop` frees.
-        Some(unsafe { slice::from_raw_parts(others.as_ptr(), stripes) })
+    /// The stripes that threads use.
+    fn stripes(&self) -> &[Stripe] {
+        // Acquire, pairs with `spread_out`: the stripes are complete.
+        let word = self.word.load(Ordering::Acquire);
+        let first = word.map_addr(|address| address & !MASK);
+        // SAFETY: a static, or what `spread_out` has leaked, of that many. `drop` frees it.
+        unsafe { slice::from_raw_parts(first, 1 + (word.addr() & MASK)) }
     }
 
-    /// Makes the other stripes, if there is memory.
+    /// The first stripe, once there is one.
+    fn first(&self) -> Option<&Stripe> {
+        // Acquire, pairs with `spread_out`: it is complete.
+        let first = NonNull::new(self.first.load(Ordering::Acquire))?;
+        // SAFETY: `spread_out` has leaked it, and `drop` frees it.
+        Some(unsafe { first.as_ref() })
+    }
+
+    /// Has threads use the first stripe, or if they do, and its owner counts no more alone, the others;
+    /// if there is memory.
     fn spread_out(&self) {
-        let number = stripes();
-        // The first thread that comes here says how many, for all that make some.
-        let said = self
-            .stripes
-            .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
-        let number = said.err().unwrap_or(number);
-        let Some(made) = memory::try_several(number, CachePadded::<Stripe>::default) else {
+        let now = self.word.load(Ordering::Relaxed);
+        let word = if ptr::eq(now, unowned()) {
+            self.first_or_made().map(NonNull::as_ptr)
+        } else if now.addr() & MASK == 0 {
+            make(stripes())
+        } else {
+            // Another thread has made the others: those stay.
             return;
         };
-        let made = Box::into_raw(made);
-        // Release, pairs with `others`: they are complete. A lost race leaves the other thread's.
-        let set = self.others.compare_exchange(
-            ptr::null_mut(),
-            made.cast(),
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        if set.is_err() {
-            // SAFETY: from a box just now, and no other thread knows it.
-            drop(unsafe { Box::from_raw(made) });
+        let Some(word) = word else {
+            return;
+        };
+        // Release, pairs with `stripe_of` and `stripes`: they are complete. A lost race leaves the
+        // other thread's.
+        let set = self
+            .word
+            .compare_exchange(now, word, Ordering::Release, Ordering::Relaxed);
+        if set.is_err() && word.addr() & MASK != 0 {
+            // SAFETY: made just now, and no other thread knows it.
+            unsafe { free(word) };
         }
+    }
+
+    /// The first stripe, which may be another thread's that has not said so yet, or is lost in a fork.
+    fn first_or_made(&self) -> Option<NonNull<Stripe>> {
+        if let Some(first) = self.first() {
+            return Some(first.into());
+        }
+        let made = make(1)?;
+        // Release, pairs with `first`: it is complete. Acquire: so is the faster thread's.
+        let set = self.first.compare_exchange(
+            ptr::null_mut(),
+            made,
+            Ordering::Release,
+            Ordering::Acquire,
+        );
+        NonNull::new(match set {
+            Ok(_) => made,
+            Err(faster) => {
+                // SAFETY: made just now, and no other thread knows it.
+                unsafe { free(made) };
+                faster
+            }
+        })
     }
 
     /// Counts what another one has counted.
@@ -247,23 +344,61 @@ impl Counters {
         self.in_stripes(event).fold(0, u64::wrapping_add)
     }
 
-    /// What each of the counts has, the first ones first.
+    /// What each stripe has, the first ones first, with what was counted in none.
     pub fn in_stripes(&self, event: Event) -> impl Iterator<Item = u64> {
-        let others = self.others().unwrap_or_default().iter();
-        let others = others.map(move |stripe| stripe.counts.get(event));
-        std::iter::once(self.first.get(event)).chain(others)
+        // Before the first one, which is there if they are.
+        let others = self.others().iter().map(move |stripe| stripe.get(event));
+        let first = self.first().map_or(0, |first| first.get(event));
+        let homeless = self.homeless[event as usize].load(Ordering::Relaxed);
+        std::iter::once(homeless.wrapping_add(first)).chain(others)
+    }
+
+    /// The number of a stripe, in the order of [`in_stripes`](Self::in_stripes).
+    pub fn number_of(&self, stripe: Option<&Stripe>) -> usize {
+        let is_it = |other: &Stripe| stripe.is_some_and(|stripe| ptr::eq(other, stripe));
+        let place = self.others().iter().position(is_it);
+        place.map_or(0, |index| 1 + index)
+    }
+
+    fn others(&self) -> &[Stripe] {
+        match self.stripes() {
+            [_] => &[],
+            others => others,
+        }
     }
 }
 
 impl Drop for Counters {
     fn drop(&mut self) {
-        if let Some(others) = NonNull::new(*self.others.get_mut()) {
-            let stripes = *self.stripes.get_mut();
-            let others = ptr::slice_from_raw_parts_mut(others.as_ptr(), stripes);
-            // SAFETY: `spread_out` has leaked it.
-            drop(unsafe { Box::from_raw(others) });
+        // No other thread uses them.
+        let word = self.word.load(Ordering::Relaxed);
+        let first = self.first.load(Ordering::Relaxed);
+        if word.addr() & MASK != 0 {
+            // SAFETY: `spread_out` has leaked them.
+            unsafe { free(word) };
+        }
+        if !first.is_null() {
+            // SAFETY: `first_or_made` has leaked it.
+            unsafe { free(first) };
         }
     }
+}
+
+/// Leaks so many stripes. Returns their word; `None` without memory.
+fn make(number: usize) -> Option<*mut Stripe> {
+    let made = memory::try_several(number, Stripe::default)?;
+    let first: *mut Stripe = Box::into_raw(made).cast();
+    Some(first.map_addr(|address| address | (number - 1)))
+}
+
+/// # Safety
+///
+/// The word is of [`make`], and no thread uses the stripes any more.
+unsafe fn free(word: *mut Stripe) {
+    let first = word.map_addr(|address| address & !MASK);
+    let stripes = ptr::slice_from_raw_parts_mut(first, 1 + (word.addr() & MASK));
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(stripes) });
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -292,5 +427,44 @@ mod tests {
             assert_eq!(counted, [(rounds + 1) * threads * each, (rounds + 1) * 5]);
         }
         assert!(counters.in_stripes(Event::Hit).count() > 1);
+    }
+
+    #[test]
+    fn a_second_thread_brings_stripes_for_all() {
+        let counters = Counters::default();
+        let count = || counters.add(Event::Hit, 1);
+        assert_eq!(counters.number_of(count().stripe), 0);
+        assert_eq!(
+            (count().counted, counters.in_stripes(Event::Hit).count()),
+            (2, 1)
+        );
+        thread::scope(|scope| {
+            let other = scope.spawn(|| counters.number_of(count().stripe));
+            assert!(other.join().unwrap() > 0);
+        });
+        let mine = count();
+        assert!(counters.number_of(mine.stripe) > 0);
+        // As a thread does that comes when another one has just made them.
+        counters.spread_out();
+        let counted: Vec<_> = counters.in_stripes(Event::Hit).collect();
+        assert_eq!(counted.len(), 1 + stripes());
+        assert_eq!((counted[0], counters.get(Event::Hit)), (2, 4));
+    }
+
+    /// As a fork leaves them, where the thread is lost that was making the first stripe.
+    #[test]
+    fn a_first_stripe_of_a_thread_that_is_lost_is_used() {
+        let counters = Counters::default();
+        let first = make(1).unwrap();
+        counters.first.store(first, Ordering::Relaxed);
+        for number in 1..4 {
+            let counted = counters.add(Event::Hit, 1);
+            assert!(ptr::eq(counted.stripe.unwrap(), first));
+            assert_eq!(counted.counted, number);
+        }
+        assert_eq!(
+            (counters.get(Event::Hit), counters.get(Event::Miss)),
+            (3, 0)
+        );
     }
 }

@@ -4,7 +4,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    ptr,
+    ptr, thread,
     time::Duration,
 };
 use stillpoint_cache::{Cache, InsertError};
@@ -128,4 +128,33 @@ fn cache_without_memory_goes_on() {
         assert!(!cache.contains_key(&key), "{removed}");
     }
     assert_eq!((cache.entry_count(), cache.weighted_bytes()), (0, 0));
+}
+
+/// Of the first thread, which has no counts of its own then, and of a second one, which shares them.
+#[test]
+fn what_is_counted_without_memory_is_there() {
+    let cache = cache();
+    // With so many allocations before there is no memory.
+    let miss = |allocations, times| {
+        let missed = || (0..times).all(|_| cache.get(&7).is_none());
+        refusing(allocations, usize::MAX, missed)
+    };
+    let (missed, refused) = miss(0, 3);
+    assert!(missed && refused >= 3, "{refused} refused");
+    assert_eq!((cache.statistics().misses, cache.statistics().hits), (3, 0));
+    // One is all that it takes.
+    let (_, refused) = miss(1, 3);
+    assert_eq!((cache.statistics().misses, refused), (6, 0));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            // The thread's own, of the domain.
+            assert!(!cache.contains_key(&7));
+            miss(0, 4)
+        });
+        let (missed, refused) = other.join().unwrap();
+        assert!(missed && refused >= 4, "{refused} refused");
+    });
+    assert_eq!(cache.statistics().misses, 10);
+    assert_eq!(cache.get(&7), None);
+    assert_eq!(cache.statistics().misses, 11);
 }

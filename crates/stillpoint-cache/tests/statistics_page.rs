@@ -144,6 +144,27 @@ fn caches_are_in_the_page_while_they_exist() {
     assert!(names().is_empty());
 }
 
+/// The first thread has other counts since there is a second one: those that it had are not lost.
+#[test]
+fn hits_before_there_were_other_threads_are_in_the_page() {
+    if !is_apart("hits_before_there_were_other_threads_are_in_the_page") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let cache = build("alone");
+    cache.insert(1, 1);
+    let hit = || assert_eq!(cache.get(&1), Some(1));
+    (0..10).for_each(|_| hit());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            hit();
+            assert_eq!(cache.get(&u64::MAX), None);
+        });
+    });
+    assert_same("alone", &cache);
+    assert_eq!(cache.statistics().hits, 11);
+}
+
 #[test]
 fn what_expires_unasked_is_in_the_page() {
     if !is_apart("what_expires_unasked_is_in_the_page") {

@@ -173,7 +173,7 @@ pub mod internal {
         entry::{Entry, Found, NewEntry},
         nodes::{Exhausted, Node, NodeIter, Nodes},
         slab::memory::{Memory as Region, REGION},
-        slot::spread,
+        slot::{mix, spread},
         store::{Policy, Refused, Sound, Store},
     };
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// What a new entry has of the one that it has replaced in the map.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Heir {
     /// Whose it is; `None` if the old one was no tenant's.
     pub tenant: Option<u32>,

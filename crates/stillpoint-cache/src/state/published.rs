@@ -6,7 +6,7 @@
 
 use super::{Cause, Events, State, Tenant};
 use crate::{
-    statistics::{Event, STRIPES},
+    statistics::{Event, STRIPES, Stripe},
     tenant::Handle,
 };
 use std::fmt;
@@ -110,18 +110,27 @@ impl Handle {
     /// until a miss.
     #[inline(always)]
     pub fn count(&self, event: Event, times: u64) {
-        let (stripe, counted) = self.counters.add(event, times);
-        let is_hit = matches!(event, Event::Hit);
-        if (!is_hit || counted.is_multiple_of(HITS)) && self.published.tap().is_open() {
-            self.copy(event, stripe);
+        let counted = self.counters.add(event, times);
+        let is_due = !matches!(event, Event::Hit) || counted.counted.is_multiple_of(HITS);
+        if is_due && self.published.tap().is_open() {
+            self.copy(event, counted.stripe);
         }
     }
 
+    /// A look-up has found nothing. Out of line: a hit, beside it, is to be of few instructions.
+    #[inline(never)]
+    pub fn count_miss(&self) {
+        self.count(Event::Miss, 1);
+    }
+
     #[cold]
-    fn copy(&self, event: Event, stripe: usize) {
+    fn copy(&self, event: Event, stripe: Option<&Stripe>) {
+        let stripe = self.counters.number_of(stripe);
         self.raise(event, stripe);
         if matches!(event, Event::Miss) {
             self.raise(Event::Hit, stripe);
+            // Its owner has another one since there were several threads.
+            self.raise(Event::Hit, 0);
         }
     }
 

@@ -10,15 +10,20 @@ use std::{
 /// The calling thread's token. Works in thread-local destructors.
 #[inline]
 pub fn token() -> Token {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     // Without a destructor, so that it outlives every destructor of the thread.
     thread_local!(static TOKEN: Cell<Option<Token>> = const { Cell::new(None) });
     TOKEN.get().unwrap_or_else(|| {
-        let token =
-            Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"));
+        let token = new_token();
         TOKEN.set(Some(token));
         token
     })
+}
+
+/// Out of line: callers are to be of few instructions.
+#[cold]
+fn new_token() -> Token {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Token(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)).expect("2^64 threads"))
 }
 
 /// A thread-local variable that begins as a constant: std's at their cheapest; the checker's in the

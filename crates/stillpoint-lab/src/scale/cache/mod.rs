@@ -7,7 +7,7 @@
 //! | scenarios | figures | |
 //! |---|---|---|
 //! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
-//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p6 with Stillpoint only, as it takes long, and `hit_ratio_one` of one client with the requests in the same order |
+//! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p3 and p6 with Stillpoint only, as they take long, and `hit_ratio_one` of one client with the requests in the same order |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
 //! | `isolation`, `isolation-static` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
 //! | `mix`, `mix-static` | `hit_ratio` | [`mix`]: 53 tenants as Twitter's caches are |
