@@ -5,7 +5,7 @@ use super::{
     world::{World, hash},
 };
 use crate::store::{
-    rcu::{global, read_lock, without_waiting},
+    rcu::{global, lines_freed, read_lock, without_waiting},
     word::Word,
 };
 use std::cell::Cell;
@@ -30,6 +30,7 @@ impl World {
     pub fn grow(&self) {
         settle();
         self.index.grow(u64::MAX, &read_lock(), self.hash_of());
+        global().reclaim();
     }
 
     /// Joins one, if readers of a split have left.
@@ -37,6 +38,7 @@ impl World {
         settle();
         let is_joined = self.index.shrink(1, &read_lock(), self.hash_of());
         JOINS.set(JOINS.get() + u64::from(is_joined));
+        global().reclaim();
     }
 
     fn walked(&self) -> Vec<u64> {
@@ -70,6 +72,13 @@ fn that_join(models: impl FnOnce()) {
     let before = JOINS.get();
     models();
     assert!(JOINS.get() > before, "no bucket was joined");
+}
+
+/// The same, of a line that is freed.
+fn that_free(models: impl FnOnce()) {
+    let before = lines_freed();
+    models();
+    assert!(lines_freed() > before, "no line was freed");
 }
 
 /// Bucket 0 of two, bucket 1 of two.
@@ -199,7 +208,7 @@ fn loom_a_reader_and_a_join_behind_two_splits() {
 #[test]
 fn loom_a_reader_and_a_split_that_unlinks_a_line() {
     const HASHES: [u64; 3] = [LOW | 1 << 48, LOW | 2 << 48, HIGH | 3 << 48];
-    reader_and_split(&HASHES, 2);
+    that_free(|| reader_and_split(&HASHES, 2));
 }
 
 /// They have come to the bucket before there was another, or after.
@@ -334,6 +343,7 @@ fn reader_and_trim() {
         let other = Arc::clone(&world);
         let reader = spawn(1, move || (other.get(hashes[2]), other.get(hashes[1])));
         assert!(world.remove(hashes[2]).is_none());
+        global().reclaim();
         let (third, second) = reader.join().unwrap();
         assert!(matches!(third, None | Some(3)));
         assert_eq!(second, Some(2));
@@ -342,7 +352,7 @@ fn reader_and_trim() {
 
 #[test]
 fn loom_a_reader_and_a_line_that_is_unlinked() {
-    reader_and_trim();
+    that_free(reader_and_trim);
 }
 
 #[test]
