@@ -38,8 +38,8 @@ const ARRIVALS: EventFlags = EventFlags::IN
     .union(EventFlags::ET);
 /// Of what it is told, what says that there is something to read, if only the end.
 const READABLE: EventFlags = EventFlags::IN.union(MARKED);
-/// Of that, what a read ends before though there is more: the end, or a byte out of band, which
-/// nobody reads.
+/// Of that, what a read ends before though there is more: the end, or a byte out of band, which is
+/// never read.
 const MARKED: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR)
