@@ -40,8 +40,9 @@ pub(crate) struct Connection {
     pub(crate) waits_to_send: bool,
     /// Whether the socket may have something to read that the thread is not told of again.
     pub(crate) may_read: bool,
-    /// Whether the client sends no more: what the socket has ends with that.
-    pub(crate) has_left: bool,
+    /// Whether there may be something in what the socket has that a read ends before: that the client
+    /// sends no more, or a byte out of band.
+    pub(crate) is_marked: bool,
     /// [`Session::finished`] when the deadline was set.
     finished: u32,
     /// Whether the deadline is that of its handshake.
@@ -147,7 +148,7 @@ impl Connection {
             active: now,
             waits_to_send: false,
             may_read: false,
-            has_left: false,
+            is_marked: false,
             finished: 0,
             charged: Charged::default(),
             is_counted: false,
@@ -223,9 +224,11 @@ impl Connection {
     }
 
     /// Whether the thread is told of what comes once less was read than there was room for. Not of a
-    /// record more that lies in the socket, nor of the end.
+    /// record more that lies in the socket, nor of what is behind a mark. (Nor of what comes behind
+    /// descriptors that a client passes, which no client of this protocol does: that waits until it
+    /// sends more.)
     pub(crate) fn is_told_of(&self) -> bool {
-        self.tls.is_none() && !self.has_left
+        self.tls.is_none() && !self.is_marked
     }
 
     /// Keeps what has not been consumed. Fails without memory.

@@ -209,8 +209,9 @@ impl Stream {
         })
     }
 
-    /// Reads what the client has said, decrypted; 0: it has gone. [`Errno::PROTO`]: what came is no
-    /// TLS that is spoken here, and the client has been told so if its socket took that.
+    /// Reads what the client has said, decrypted; 0: it has gone. [`Errno::AGAIN`]: the socket has no
+    /// more. [`Errno::INTR`]: it may have, but others have their turn. [`Errno::PROTO`]: what came is
+    /// no TLS that is spoken here, and the client has been told so if its socket took that.
     pub(crate) fn read(&mut self, fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
         for _ in 0..READS {
             if self.plaintext > 0 {
@@ -248,8 +249,8 @@ impl Stream {
                 return Err(Errno::PROTO);
             }
         }
-        // The next wait returns at once, if there is more.
-        Err(Errno::AGAIN)
+        // What is left in the socket is not told of again.
+        Err(Errno::INTR)
     }
 
     /// Sends what has been encrypted, as far as the socket takes it.
@@ -341,7 +342,7 @@ mod tests {
         net::connection::Connection,
         session::{Context, Session},
     };
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
     use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
     use std::os::unix::net::UnixStream;
 
@@ -349,31 +350,49 @@ mod tests {
 
     /// A client that has not begun its handshake, and the server's end of the socket.
     fn pair() -> (Client, OwnedFd, Box<Stream>) {
+        pair_with(0)
+    }
+
+    /// The same; the client shows so many certificates, if any.
+    fn pair_with(shown: usize) -> (Client, OwnedFd, Box<Stream>) {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let provider = Arc::new(ring::default_provider());
-        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let private = || PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().clone()).unwrap();
+        let roots = Arc::new(roots);
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-            )
+            .unwrap();
+        let builder = match shown {
+            0 => builder.with_no_client_auth(),
+            _ => {
+                let roots = Arc::clone(&roots);
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider));
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let config = builder
+            .with_single_cert(vec![certificate.der().clone()], private())
             .unwrap();
         let certificate_of_server = Certificate {
             config: Arc::new(config),
-            handshake: SILENT,
+            handshake: if shown == 0 { SILENT } else { HANDSHAKE },
             unsent: 16 << 10,
         };
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate.der().clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(provider)
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+            .with_root_certificates(roots);
+        let config = match shown {
+            0 => builder.with_no_client_auth(),
+            shown => builder
+                .with_client_auth_cert(vec![certificate.der().clone(); shown], private())
+                .unwrap(),
+        };
         let name = ServerName::try_from("localhost").unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
         let (ours, theirs) = socketpair(
@@ -437,6 +456,41 @@ mod tests {
                 .to_string()
                 .contains("nothing in it")
         );
+    }
+
+    /// The thread is told once of what has come: here a long chain of certificates and a value, in
+    /// many reads that give nothing.
+    #[test]
+    fn a_socket_that_has_more_is_not_said_to_be_empty() {
+        // Up to more than may come in a handshake.
+        for shown in (100..).step_by(3) {
+            let (mut client, fd, mut stream) = pair_with(shown);
+            client.conn.set_buffer_limit(None);
+            sockopt::set_socket_send_buffer_size(&client.sock, 1 << 20).unwrap();
+            client.conn.write_tls(&mut client.sock).unwrap();
+            assert_eq!(stream.read(&fd, &mut [0; 100]), Err(Errno::AGAIN));
+            client.conn.read_tls(&mut client.sock).unwrap();
+            client.conn.process_new_packets().unwrap();
+            client.conn.writer().write_all(&[b'x'; 16_000]).unwrap();
+            // All of it is there before the server reads.
+            client.sock.set_nonblocking(true).unwrap();
+            while client.conn.wants_write() {
+                client.conn.write_tls(&mut client.sock).unwrap();
+            }
+            let error = loop {
+                match stream.read(&fd, &mut [0; 16 << 10]) {
+                    Ok(0) => panic!("the client has not gone"),
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => break error,
+                }
+            };
+            if error == Errno::PROTO {
+                assert!(shown > 110, "{shown}");
+                break;
+            }
+            assert_eq!(error, Errno::AGAIN);
+            assert_eq!(receive(&fd, &mut [0]), Err(Errno::AGAIN), "{shown}");
+        }
     }
 
     /// A client finishes its handshake and announces a value at once: that has the time that it would have over a plain connection.

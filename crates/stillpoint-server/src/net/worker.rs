@@ -33,14 +33,17 @@ const TURN: usize = 2 << 20;
 /// reads to the end. To be told for as long as there is something costs a look at the socket in each
 /// wait.
 const ARRIVALS: EventFlags = EventFlags::IN
+    .union(EventFlags::PRI)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
 /// Of what it is told, what says that there is something to read, if only the end.
-const READABLE: EventFlags = EventFlags::IN.union(LEFT);
-/// Of that, what nothing comes behind.
-const LEFT: EventFlags = EventFlags::RDHUP
+const READABLE: EventFlags = EventFlags::IN.union(MARKED);
+/// Of that, what a read ends before though there is more: the end, or a byte out of band, which is
+/// never read.
+const MARKED: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
-    .union(EventFlags::ERR);
+    .union(EventFlags::ERR)
+    .union(EventFlags::PRI);
 /// A larger output buffer is given back after use.
 const OUTPUT_KEPT: usize = 256 << 10;
 
@@ -226,7 +229,7 @@ impl Worker {
             };
             let flags = event.flags;
             connection.may_read |= flags.intersects(READABLE);
-            connection.has_left |= flags.intersects(LEFT);
+            connection.is_marked |= flags.intersects(MARKED);
             if connection.turned != self.steps {
                 self.turn(index, now);
             } else if connection.may_read && !connection.is_queued {

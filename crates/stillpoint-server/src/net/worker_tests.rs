@@ -5,8 +5,13 @@ use crate::{
     fuzz,
     store::{Condition, Mode},
 };
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::{SendFlags, send},
+};
 use std::{
     io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::net::UnixStream,
 };
 
@@ -33,17 +38,31 @@ impl Stepped {
     fn client(&mut self) -> UnixStream {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
+        self.admit(server.into());
+        client
+    }
+
+    fn admit(&mut self, fd: OwnedFd) {
         let directory = self.worker.shared.directory();
         let session = fuzz::new_session(&directory, false, true);
         let arrival = Arrival {
-            fd: server.into(),
+            fd,
             tls: None,
             access: session.access,
             card: session.card,
             version: directory.version,
         };
         self.worker.admit(arrival, 0);
-        client
+    }
+
+    /// Whether a step would have something to do, soon at least.
+    fn is_due(&self) -> bool {
+        let mut epoll = [PollFd::new(&self.worker.epoll, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: 5,
+            tv_nsec: 0,
+        };
+        !self.worker.ready.is_empty() || poll(&mut epoll, Some(&timeout)).unwrap() > 0
     }
 
     fn step(&mut self) {
@@ -191,4 +210,33 @@ fn what_comes_in_a_turn_is_read_in_the_next() {
     }
     assert!(answers.starts_with(&b"MN\r\n".repeat(10)));
     assert!(answers.ends_with(b"\r\n") && answers[40..].starts_with(b"VERSION"));
+}
+
+/// A read ends before a byte out of band, though there is more behind it, which came at once.
+#[test]
+fn what_comes_behind_a_byte_out_of_band_is_answered() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut stepped = Stepped::new(&shared);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    stepped.admit(listener.accept().unwrap().0.into());
+    let pieces = [
+        (b"mn\r\n".as_slice(), SendFlags::empty()),
+        (b"!", SendFlags::OOB),
+        (b"mn\r\n", SendFlags::empty()),
+    ];
+    for (piece, flags) in pieces {
+        send(&client, piece, flags).unwrap();
+    }
+    client.set_nonblocking(true).unwrap();
+    let mut answers = Vec::new();
+    while answers.len() < 2 * b"MN\r\n".len() {
+        assert!(stepped.is_due(), "{answers:?}, and nothing is told of");
+        stepped.step();
+        let mut bytes = [0; 100];
+        if let Ok(got) = client.read(&mut bytes) {
+            answers.extend_from_slice(&bytes[..got]);
+        }
+    }
+    assert_eq!(answers, b"MN\r\nMN\r\n");
 }

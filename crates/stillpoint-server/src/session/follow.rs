@@ -21,8 +21,15 @@ impl Session {
                 return;
             };
             self.access.admin = user.admin;
-            if let Some(space) = directory.spaces.get(user.tenant.as_str()) {
-                self.access.home = Arc::clone(space);
+            match directory.spaces.get(user.tenant.as_str()) {
+                Some(space) => self.access.home = Arc::clone(space),
+                // It could not log in either, and does not keep what it had before it was given
+                // that tenant.
+                None if *self.access.home.name != *user.tenant => {
+                    self.close = Some(Close::Shutdown);
+                    return;
+                }
+                None => {}
             }
         } else if let Some(space) = directory.spaces.get(&self.access.home.name) {
             self.access.home = Arc::clone(space);

@@ -107,6 +107,31 @@ fn one_in_the_middle_of_something_loses_what_its_user_loses() {
     assert_eq!(a.tenant.peek(b"own", |_| ()), Some(()));
 }
 
+/// A user is given another tenant, which an admin deletes before the session has followed.
+#[test]
+fn one_whose_new_tenant_is_gone_does_not_keep_the_old_one() {
+    let shared = fuzz::new_shared(|_| {});
+    let follow = || shared.change(|directory| directory.follow(&shared.store, 1));
+    for name in ["a", "b"] {
+        shared.store.create_tenant(name).unwrap();
+    }
+    follow();
+    let belongs = |tenant: &str| change_users(&shared, |user| user.tenant = tenant.into());
+    belongs("a");
+    let mut session = fuzz::new_session(&shared.directory(), false, false);
+    let answers = feed(
+        &mut session,
+        &shared,
+        b"set k 0 0 3\r\nu p\r\nset k 0 0 1\r\nx\r\n",
+    );
+    assert_eq!(answers, b"STORED\r\nSTORED\r\n");
+    belongs("b");
+    shared.store.delete_tenant("b").unwrap();
+    follow();
+    assert_eq!(feed(&mut session, &shared, b"get k\r\n"), b"");
+    assert_eq!(session.close, Some(Close::Shutdown));
+}
+
 /// Without CAS values a flush takes what is stored in its second: when a value began to come does
 /// not matter.
 #[test]

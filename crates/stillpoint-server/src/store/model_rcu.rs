@@ -1,6 +1,7 @@
 //! Sections and grace periods of a model: as `rcu.rs`, with an engine of the model's own.
 
-use std::{cell::Cell, mem::ManuallyDrop, ptr::NonNull};
+use super::index::Line;
+use std::{cell::Cell, mem::ManuallyDrop, ptr::NonNull, sync::Mutex};
 pub use stillpoint::internal::{Cookie, Reader as Guard};
 use stillpoint::internal::{GracePeriods, Sound};
 use stillpoint_platform::{
@@ -9,7 +10,7 @@ use stillpoint_platform::{
 };
 
 lazy_static! {
-    static ref DOMAIN: Domain = Domain(ManuallyDrop::new(GracePeriods::new()));
+    static ref DOMAIN: Domain = Domain(ManuallyDrop::new(GracePeriods::new()), Mutex::default());
 }
 
 thread_local! {
@@ -20,9 +21,23 @@ std::thread_local! {
     /// Whether what is freed waits for no reader. Of the thread that runs the model, so of all its
     /// threads.
     static WAITS: Cell<bool> = const { Cell::new(true) };
+
+    /// How many lines were freed, in all executions of the models that this thread has run.
+    static FREED: Cell<u64> = const { Cell::new(0) };
 }
 
-pub struct Domain(ManuallyDrop<GracePeriods<Sound>>);
+/// How many lines were freed.
+pub fn lines_freed() -> u64 {
+    FREED.get()
+}
+
+/// The engine, and lines that wait for readers.
+pub struct Domain(ManuallyDrop<GracePeriods<Sound>>, Mutex<Vec<Retired>>);
+
+struct Retired(Cookie, NonNull<Line>);
+
+// SAFETY: it was unlinked; who frees it has it alone.
+unsafe impl Send for Retired {}
 
 impl Drop for Domain {
     fn drop(&mut self) {
@@ -76,15 +91,29 @@ impl Domain {
         !WAITS.get() || self.0.try_complete(cookie, number())
     }
 
-    /// Frees it if no reader is left. Otherwise it stays: the model is over before it would go.
+    /// Has it freed by [`Domain::reclaim`]: its caller is in a section, which it would wait for.
     ///
     /// # Safety
     ///
     /// As of the domain's.
-    pub unsafe fn retire(&self, line: NonNull<super::index::Line>) {
-        if self.poll(self.get_state()) {
-            // SAFETY: what has been freed stays, so that loom sees who comes to it.
-            unsafe { line.as_ref() }.note_free();
+    pub unsafe fn retire(&self, line: NonNull<Line>) {
+        let retired = Retired(self.get_state(), line);
+        self.1.lock().unwrap().push(retired);
+        if !WAITS.get() {
+            self.reclaim();
+        }
+    }
+
+    /// Frees what was retired and no reader may be at any more. Not in a section.
+    pub fn reclaim(&self) {
+        let retired = std::mem::take(&mut *self.1.lock().unwrap());
+        for Retired(cookie, line) in retired {
+            // Else it stays: the model is over before it would go.
+            if self.poll(cookie) {
+                FREED.set(FREED.get() + 1);
+                // SAFETY: what has been freed stays, so that loom sees who comes to it.
+                unsafe { line.as_ref() }.note_free();
+            }
         }
     }
 }

@@ -212,9 +212,9 @@ impl Index {
             }
         }
         to.set_depth(level);
-        // Relaxed, needs no partner: since the last split a grace period has ended, so a section in which
-        // this is seen began after the buckets below it were made. What was moved is found by depths.
-        self.buckets.store(last, Ordering::Relaxed);
+        // Release, pairs with `first_bucket`: who goes to that bucket at once finds there what was moved.
+        // Its depth alone would not send a reader on that has passed the slots before.
+        self.buckets.store(last, Ordering::Release);
         // Who still comes here goes back, and what it found before was there.
         from.set_depth(level);
         for slot in from.slots() {

@@ -5,9 +5,10 @@ use super::{
     world::{World, hash},
 };
 use crate::store::{
-    rcu::{read_lock, without_waiting},
+    rcu::{global, lines_freed, read_lock, without_waiting},
     word::Word,
 };
+use std::cell::Cell;
 use stillpoint_platform::sync::Arc;
 
 impl World {
@@ -27,12 +28,17 @@ impl World {
 
     /// Splits one bucket, if readers of a join have left.
     pub fn grow(&self) {
+        settle();
         self.index.grow(u64::MAX, &read_lock(), self.hash_of());
+        global().reclaim();
     }
 
     /// Joins one, if readers of a split have left.
     fn shrink(&self) {
-        self.index.shrink(1, &read_lock(), self.hash_of());
+        settle();
+        let is_joined = self.index.shrink(1, &read_lock(), self.hash_of());
+        JOINS.set(JOINS.get() + u64::from(is_joined));
+        global().reclaim();
     }
 
     fn walked(&self) -> Vec<u64> {
@@ -49,6 +55,30 @@ impl World {
             }
         }
     }
+}
+
+std::thread_local! {
+    /// How many joins there were, in all executions of the models that this thread has run.
+    static JOINS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Ends a grace period if no reader is left. Not in a section, which would wait for itself.
+fn settle() {
+    global().poll(global().get_state());
+}
+
+/// Runs models in some execution of which a bucket is joined: without that they show nothing.
+fn that_join(models: impl FnOnce()) {
+    let before = JOINS.get();
+    models();
+    assert!(JOINS.get() > before, "no bucket was joined");
+}
+
+/// The same, of a line that is freed.
+fn that_free(models: impl FnOnce()) {
+    let before = lines_freed();
+    models();
+    assert!(lines_freed() > before, "no line was freed");
 }
 
 /// Bucket 0 of two, bucket 1 of two.
@@ -160,15 +190,17 @@ fn loom_a_reader_of_nothing_and_the_split_of_its_bucket() {
 /// made.
 #[test]
 fn loom_a_reader_and_a_join_behind_two_splits() {
-    model_of(2, || {
-        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-        let world = Arc::new(World::full(&hashes));
-        let other = Arc::clone(&world);
-        let reader = spawn(1, move || other.get(hashes[1]));
-        world.grow();
-        world.grow();
-        world.index.shrink(2, &read_lock(), world.hash_of());
-        assert_eq!(reader.join().unwrap(), Some(2));
+    that_join(|| {
+        model_of(2, || {
+            let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+            let world = Arc::new(World::full(&hashes));
+            let other = Arc::clone(&world);
+            let reader = spawn(1, move || other.get(hashes[1]));
+            world.grow();
+            world.grow();
+            world.shrink();
+            assert_eq!(reader.join().unwrap(), Some(2));
+        });
     });
 }
 
@@ -176,7 +208,7 @@ fn loom_a_reader_and_a_join_behind_two_splits() {
 #[test]
 fn loom_a_reader_and_a_split_that_unlinks_a_line() {
     const HASHES: [u64; 3] = [LOW | 1 << 48, LOW | 2 << 48, HIGH | 3 << 48];
-    reader_and_split(&HASHES, 2);
+    that_free(|| reader_and_split(&HASHES, 2));
 }
 
 /// They have come to the bucket before there was another, or after.
@@ -213,8 +245,8 @@ fn reader_and_join(wanted: u64) {
 
 #[test]
 fn loom_a_reader_and_a_join() {
-    reader_and_join(LOW);
-    reader_and_join(HIGH);
+    that_join(|| reader_and_join(LOW));
+    that_join(|| reader_and_join(HIGH));
 }
 
 #[test]
@@ -247,7 +279,7 @@ fn writer_and_release() {
 
 #[test]
 fn loom_a_writer_and_memory_that_a_join_gives_back() {
-    writer_and_release();
+    that_join(writer_and_release);
 }
 
 #[test]
@@ -258,19 +290,21 @@ fn loom_memory_of_buckets_that_is_given_back_under_writers_is_caught() {
 
 #[test]
 fn loom_a_writer_and_a_join() {
-    model(|| {
-        let (low, high) = (hash(LOW, 1), hash(HIGH, 2));
-        be(0);
-        let world = World::new(1, &[(low, 0, 1), (high, 0, 2)]);
-        world.insert(0);
-        world.grow();
-        let world = Arc::new(world);
-        let other = Arc::clone(&world);
-        let writer = spawn(1, move || other.insert(1));
-        world.shrink();
-        writer.join().unwrap();
-        assert_eq!((world.get(low), world.get(high)), (Some(1), Some(2)));
-        assert_eq!(world.walked(), [low, high]);
+    that_join(|| {
+        model(|| {
+            let (low, high) = (hash(LOW, 1), hash(HIGH, 2));
+            be(0);
+            let world = World::new(1, &[(low, 0, 1), (high, 0, 2)]);
+            world.insert(0);
+            world.grow();
+            let world = Arc::new(world);
+            let other = Arc::clone(&world);
+            let writer = spawn(1, move || other.insert(1));
+            world.shrink();
+            writer.join().unwrap();
+            assert_eq!((world.get(low), world.get(high)), (Some(1), Some(2)));
+            assert_eq!(world.walked(), [low, high]);
+        });
     });
 }
 
@@ -293,7 +327,7 @@ fn reader_and_both() {
 
 #[test]
 fn loom_a_reader_a_split_and_a_join() {
-    reader_and_both();
+    that_join(reader_and_both);
 }
 
 #[test]
@@ -309,6 +343,7 @@ fn reader_and_trim() {
         let other = Arc::clone(&world);
         let reader = spawn(1, move || (other.get(hashes[2]), other.get(hashes[1])));
         assert!(world.remove(hashes[2]).is_none());
+        global().reclaim();
         let (third, second) = reader.join().unwrap();
         assert!(matches!(third, None | Some(3)));
         assert_eq!(second, Some(2));
@@ -317,7 +352,7 @@ fn reader_and_trim() {
 
 #[test]
 fn loom_a_reader_and_a_line_that_is_unlinked() {
-    reader_and_trim();
+    that_free(reader_and_trim);
 }
 
 #[test]
@@ -340,30 +375,34 @@ fn loom_a_walk_and_a_split() {
 
 #[test]
 fn loom_a_walk_and_a_join() {
-    model_of(2, || {
-        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-        let world = World::full(&hashes);
-        world.grow();
-        let world = Arc::new(world);
-        let other = Arc::clone(&world);
-        let walk = spawn(1, move || other.walked());
-        world.shrink();
-        assert_eq!(walk.join().unwrap(), hashes);
+    that_join(|| {
+        model_of(2, || {
+            let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+            let world = World::full(&hashes);
+            world.grow();
+            let world = Arc::new(world);
+            let other = Arc::clone(&world);
+            let walk = spawn(1, move || other.walked());
+            world.shrink();
+            assert_eq!(walk.join().unwrap(), hashes);
+        });
     });
 }
 
 /// Two threads that would both change the number of buckets: one does.
 #[test]
 fn loom_a_split_and_a_join_of_two_threads() {
-    model_of(2, || {
-        let hashes = [hash(LOW, 1), hash(HIGH, 2)];
-        let world = World::full(&hashes);
-        world.grow();
-        let world = Arc::new(world);
-        let other = Arc::clone(&world);
-        let grows = spawn(1, move || other.grow());
-        world.shrink();
-        grows.join().unwrap();
-        assert_eq!(world.walked(), hashes);
+    that_join(|| {
+        model_of(2, || {
+            let hashes = [hash(LOW, 1), hash(HIGH, 2)];
+            let world = World::full(&hashes);
+            world.grow();
+            let world = Arc::new(world);
+            let other = Arc::clone(&world);
+            let grows = spawn(1, move || other.grow());
+            world.shrink();
+            grows.join().unwrap();
+            assert_eq!(world.walked(), hashes);
+        });
     });
 }
