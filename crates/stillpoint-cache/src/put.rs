@@ -19,7 +19,6 @@ use stillpoint_map::internal::{Entry, Found, NewEntry, Refused};
 use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
 /// An entry that is in the map.
-#[derive(Clone, Copy)]
 struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// What it has replaced there, and why: still in its queue, and to be retired.

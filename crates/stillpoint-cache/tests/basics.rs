@@ -226,3 +226,63 @@ fn each_value_is_dropped_once() {
     stillpoint::global().kvfree_barrier();
     assert_eq!(drops.load(Ordering::Relaxed), 1000);
 }
+
+/// Whatever the queues note of its uses: where it is passed over, moves to the main queue, or has
+/// turns there.
+#[test]
+fn an_entry_expires_however_often_it_is_passed_over() {
+    let mut passed_over = 0;
+    for (uses, inserts) in (0..5).flat_map(|uses| (0..40).map(move |inserts| (uses, inserts))) {
+        let clock = ManualClock::default();
+        let cache = Cache::builder()
+            .max_bytes(10)
+            .weigher(|_: &u64, _: &u64| 1)
+            .time_to_live(Duration::from_secs(10))
+            .clock(clock.clone())
+            .build();
+        (0..10).for_each(|key| cache.insert(key, key));
+        let hits = |keys: u64| (0..keys).filter(|key| cache.get(key).is_some()).count();
+        (0..uses).for_each(|_| assert_eq!(hits(10), 10));
+        (10..10 + inserts).for_each(|key| cache.insert(key, key));
+        if inserts > 10 {
+            passed_over += (0..10).filter(|key| cache.contains_key(key)).count();
+        }
+        (0..uses).for_each(|_| assert_eq!(hits(50), 10));
+        clock.advance(Duration::from_secs(10));
+        assert_eq!(hits(50), 0, "{uses} uses, {inserts} inserts");
+    }
+    assert!(passed_over > 0);
+}
+
+/// What replaces another one has the uses of that, but a time of its own. It takes the place if it is
+/// no heavier.
+#[test]
+fn an_entry_that_replaces_another_one_expires_if_it_does_itself() {
+    let expires = [false, true];
+    let both = expires.map(|old| expires.map(|new| (old, new)));
+    for ((old_expires, new_expires), uses) in both
+        .into_iter()
+        .flatten()
+        .flat_map(|both| (0..5).map(move |uses| (both, uses)))
+    {
+        for weight in 1..4 {
+            let clock = ManualClock::default();
+            let cache = Cache::builder()
+                .max_bytes(10)
+                .weigher(|_: &u64, weight: &u64| *weight)
+                .clock(clock.clone())
+                .build();
+            let insert = |weight, expires| match expires {
+                true => cache.insert_with_ttl(1, weight, Duration::from_secs(10)),
+                false => cache.insert(1, weight),
+            };
+            insert(2, old_expires);
+            (0..uses).for_each(|_| assert_eq!(cache.get(&1), Some(2)));
+            insert(weight, new_expires);
+            (0..uses).for_each(|_| assert_eq!(cache.get(&1), Some(weight)));
+            clock.advance(Duration::from_secs(10));
+            let there = (!new_expires).then_some(weight);
+            assert_eq!(cache.get(&1), there, "{old_expires}, {uses}, {weight}");
+        }
+    }
+}
