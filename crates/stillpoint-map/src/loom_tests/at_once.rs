@@ -180,23 +180,27 @@ fn loom_an_entry_is_replaced_or_removed() {
     });
 }
 
+/// Takes an entry out where it was seen. Returns whether that was done.
+fn remove_seen(world: &World, index: usize) -> bool {
+    let removed = see(world, index).and_then(|seen| seen.remove_at_once(world.entry(index)));
+    removed.is_some()
+}
+
 /// What was seen in a bucket is taken out of that, and nothing else: not what another thread has put
-/// there since, with a word that is as it was.
+/// there since, with a word that is as it was; nor while another thread has the lock. That one begins,
+/// as in `loom_a_slot_is_empty_before_it_is_filled_at_once`.
 #[test]
 fn loom_what_was_seen_is_removed_and_nothing_else() {
     model(|| {
         let world = two_of_one_key();
         world.insert(0);
         let theirs = Arc::clone(&world);
-        let other = thread::spawn(move || {
-            let removed = theirs.remove_at_once(0).is_some();
-            (removed, removed && theirs.add_at_once(1))
-        });
-        let seen = see(&world, 0);
-        let removed = seen.and_then(|seen| seen.remove_at_once(world.entry(0)));
-        let (removed_there, added) = other.join().unwrap();
-        assert!(removed.is_none() || !removed_there, "both have it");
-        let left = match (removed.is_some() || removed_there, added) {
+        let other = thread::spawn(move || remove_seen(&theirs, 0));
+        let removed = world.remove_at_once(0).is_some();
+        let added = removed && world.add_at_once(1);
+        let removed_there = other.join().unwrap();
+        assert!(!(removed && removed_there), "both have it");
+        let left = match (removed || removed_there, added) {
             (_, true) => Some(2),
             (true, false) => None,
             (false, false) => Some(1),
@@ -217,8 +221,7 @@ fn loom_what_was_seen_has_moved() {
                 move_all(world.start_move(2));
             },
             |world| {
-                let removed = see(world, 0).and_then(|seen| seen.remove_at_once(world.entry(0)));
-                if removed.is_none() {
+                if !remove_seen(world, 0) {
                     world.remove(0);
                 }
             },
