@@ -367,6 +367,7 @@ mod tests {
     const A_SECOND: u64 = 1_000_000_000;
 
     #[test]
+    #[cfg_attr(miri, ignore = "it is about waits, and fills many pages for them")]
     fn a_heavy_object_past_the_budget_is_waited_for_longest() {
         held_up_by_weight(|domain| {
             const HEAVY: usize = BUDGET / 20;
@@ -396,11 +397,13 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it is about waits, and fills many pages for them")]
     fn a_very_heavy_object_holds_back_its_like_only() {
         very_heavy_ones_hold_back_their_like_only(retire_heavy, 1 << 40);
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it is about waits, and fills many pages for them")]
     fn a_very_heavy_block_holds_back_its_like_only() {
         very_heavy_ones_hold_back_their_like_only(retire_block, 3 * BUDGET);
     }
@@ -546,6 +549,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it is about waits, and fills many pages for them")]
     fn pages_filled_in_sections_are_waited_for_as_long() {
         held_up(|domain| {
             retire_some(domain, SLOTS);
