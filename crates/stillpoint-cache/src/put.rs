@@ -207,10 +207,13 @@ where
             None => Heir::default(),
         };
         if !heir.is_linked {
-            let held = (state, locked);
-            return self.link_in_room(published, held, heir, [weight, expires], guard, notes);
+            let mut held = Some((state, locked));
+            let at = [weight, expires];
+            return self.link_in_room(published, &mut held, heir, at, guard, notes);
         }
-        let has_timers = self.unlock(state, expires, old);
+        let (has_timers, visit) = self.outlook(&state, expires);
+        drop(state);
+        self.retire_replaced(old, visit);
         self.note_replaced(old, heir, notes);
         if has_timers {
             self.expire(guard, notes);
@@ -218,12 +221,14 @@ where
         Ok(())
     }
 
-    /// Makes room for an entry that is in the map, and links it. `held` is the lock.
+    /// Makes room for an entry that is in the map, and links it. `held` is the lock: behind a reference,
+    /// as what is passed by value counts as borrowed until this returns, and user code that runs here
+    /// may fork, which makes the lock anew.
     #[inline(never)]
     fn link_in_room(
         &self,
         published: Published<'_, K, V>,
-        held: (MutexGuard<'_, State>, Locked),
+        held: &mut Option<(MutexGuard<'_, State>, Locked)>,
         heir: Heir,
         [weight, expires]: [u64; 2],
         guard: &Guard<'_>,
@@ -231,7 +236,7 @@ where
     ) -> Result<(), InsertError> {
         let Published { new, mut old } = published;
         let (inner, id) = (self.inner(), Id::of(new));
-        let (mut claimed, mut owner, mut held) = (Claimed::default(), None, Some(held));
+        let (mut claimed, mut owner) = (Claimed::default(), None);
         loop {
             let is_first = held.is_some();
             let (mut state, mut locked) = held.take().unwrap_or_else(|| inner.lock(guard));
@@ -260,7 +265,9 @@ where
                 }
             }
             let old = old.take();
-            let has_timers = self.unlock(state, expires, old);
+            let (has_timers, visit) = self.outlook(&state, expires);
+            drop(state);
+            self.retire_replaced(old, visit);
             if refused.is_some() {
                 // Before user code runs: what is refused is not to be found.
                 self.remove_from_map(new, guard);
@@ -279,19 +286,17 @@ where
         }
     }
 
-    /// Releases the lock, retires what an entry has replaced, which no queue has from now on, and asks
-    /// for the service thread, if it is to come. Returns whether there are timers.
+    /// Whether there are timers, and when the service thread is to come, if it is.
     #[inline]
-    fn unlock(
-        &self,
-        state: MutexGuard<'_, State>,
-        expires: u64,
-        old: Option<(Found<'_, K, Node<V>>, Cause)>,
-    ) -> bool {
+    fn outlook(&self, state: &State, expires: u64) -> (bool, Option<u64>) {
+        (state.has_timers(), self.inner().next_visit(state, expires))
+    }
+
+    /// Retires what an entry has replaced, which no queue has from now on, and asks for the service
+    /// thread. Once the lock has been released.
+    #[inline]
+    fn retire_replaced(&self, old: Option<(Found<'_, K, Node<V>>, Cause)>, visit: Option<u64>) {
         let inner = self.inner();
-        let has_timers = state.has_timers();
-        let visit = inner.next_visit(&state, expires);
-        drop(state);
         if let Some((old, _)) = old {
             // SAFETY: this thread has taken it out, and no queue has it from now on.
             unsafe { inner.store.retire_swapped(old, owned(old)) };
@@ -299,7 +304,6 @@ where
         if let Some(at) = visit {
             inner.ask_for_visit(at);
         }
-        has_timers
     }
 
     /// Notes what an entry has replaced, if it was claimed for that.
