@@ -148,7 +148,7 @@ fn unowned() -> &'static Stripe {
             ..Stripe::default()
         };
     }
-    &*UNOWNED
+    &UNOWNED
 }
 
 /// The low bits of the address of stripes: a power of two less one, so as many of a thread's token say
