@@ -408,7 +408,7 @@ mod tests {
         cache.set_max_bytes(many * weight);
         (0..2 * many).for_each(|key| cache.insert(key, key));
         let before = cache.statistics();
-        assert_eq!((before.entries, before.ghost_hits), (many, 0));
+        assert_eq!(before.entries, many);
         cache.set_max_bytes(many / 8 * weight);
         assert_eq!(cache.entry_count(), many / 8);
         cache.set_max_bytes(many * weight);
@@ -416,7 +416,8 @@ mod tests {
             .filter(|key| !cache.contains_key(key))
             .take(many as usize * 2)
             .for_each(|key| cache.insert(key, key));
-        let ghosts = cache.statistics().ghost_hits;
+        // There may be some before: two keys of which the fingerprints are equal.
+        let ghosts = cache.statistics().ghost_hits - before.ghost_hits;
         assert!(ghosts > many / 2, "{ghosts}");
     }
 }
