@@ -43,6 +43,8 @@ mod space;
 mod spaces;
 pub mod store;
 #[cfg(not(stillpoint_loom))]
+mod users;
+#[cfg(not(stillpoint_loom))]
 mod watch;
 
 /// What clients are told: the release of memcached whose protocol is spoken, and our own.

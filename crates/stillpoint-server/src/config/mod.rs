@@ -9,8 +9,8 @@
 pub mod file;
 pub mod flags;
 
-pub use crate::space::User;
 pub use crate::store::{Limits, Search};
+pub use crate::users::User;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Where a server listens.
