@@ -6,8 +6,9 @@ use crate::{
     output::Output,
     session::{Access, Context, Session},
     shared::{Card, Shared},
-    space::{Directory, User},
+    space::Directory,
     store::{Config, Store},
+    users::{User, Users},
     watch::Watchers,
 };
 use std::{
@@ -49,7 +50,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
     );
     shared.change(|directory| {
         directory.follow(&shared.store, 1);
-        directory.users = Arc::new([User {
+        directory.users = Users::from(vec![User {
             name: "u".into(),
             password: b"p".to_vec(),
             tenant: String::new(),

@@ -26,6 +26,8 @@ mod net;
 #[cfg(not(stillpoint_loom))]
 mod output;
 #[cfg(not(stillpoint_loom))]
+mod privileges;
+#[cfg(not(stillpoint_loom))]
 mod process;
 #[cfg(not(stillpoint_loom))]
 pub mod protocol;
@@ -40,6 +42,8 @@ mod space;
 #[cfg(not(stillpoint_loom))]
 mod spaces;
 pub mod store;
+#[cfg(not(stillpoint_loom))]
+mod users;
 #[cfg(not(stillpoint_loom))]
 mod watch;
 

@@ -3,6 +3,7 @@
 use crate::{
     config::Settings,
     log::Log,
+    privileges::drop_privileges,
     server::{Server, Signals},
 };
 use rustix::fd::OwnedFd;
@@ -28,10 +29,17 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
     publish(&settings);
     let signals = Signals::block()?;
     let (pid_file, limit) = (settings.pid_file.clone(), settings.limit);
+    let drops = settings.drop_privileges;
     let server = Server::start_with(settings, inherited)?;
     if let Some(path) = &pid_file {
         std::fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
+    }
+    if drops {
+        // All that listens is open, and all threads have started, which the filter is put over.
+        drop_privileges().map_err(|error| {
+            io::Error::new(error.kind(), format!("-o drop_privileges: {error}"))
         })?;
     }
     server.shared.log.note(format_args!(

@@ -12,8 +12,9 @@ use crate::{
         worker::{Inbox, Worker},
     },
     shared::Shared,
-    space::{Directory, User},
+    space::Directory,
     store::{self, Clock, ManualClock, OnEvict, Store, TenantError},
+    users::User,
     watch::Watchers,
 };
 use rustix::fd::{AsFd, OwnedFd};
@@ -442,7 +443,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::flags::Flags;
+    use crate::{config::flags::Flags, users::Users};
     use clap::Parser;
     use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -476,13 +477,13 @@ mod tests {
         fs::write(&passwords, "u:p\nv:q\n").unwrap();
         server.reloaded().unwrap();
         assert_eq!(server.shared.store.limit(), 16 << 20);
-        assert_eq!(server.shared.directory().users.len(), 2);
+        assert_eq!(server.shared.directory().users.all().len(), 2);
         // What fails changes nothing, the limit neither.
         server.shared.store.set_limit(20 << 20);
         fs::write(&passwords, "wrong\n").unwrap();
         assert!(server.reloaded().unwrap_err().contains("line 1"));
         assert_eq!(server.shared.store.limit(), 20 << 20);
-        assert_eq!(server.shared.directory().users.len(), 2);
+        assert_eq!(server.shared.directory().users.all().len(), 2);
         fs::write(&passwords, "u:p\n").unwrap();
         drop(server);
         let server = start("");
@@ -541,7 +542,7 @@ mod tests {
             client.read_exact(&mut got).unwrap();
             assert_eq!(got, answer.as_bytes());
         }
-        shared.change(|directory| directory.users = Arc::default());
+        shared.change(|directory| directory.users = Users::default());
         let directory = shared.directory();
         let home = Some(&directory.spaces[""]);
         shared.watchers.tell(watch::FETCHERS, home, "x", |_| {});

@@ -1,11 +1,11 @@
-//! Key spaces: which tenant a client's keys belong to, who may come in, and what was counted.
+//! Key spaces: which tenant a client's keys belong to, and what was counted.
 
 use crate::{
     protocol::escape,
     spaces::Spaces,
     store::{Store, Tenant, TenantStatistics},
+    users::Users,
 };
-use constant_time_eq::constant_time_eq_n;
 use crossbeam_utils::CachePadded;
 use std::{
     collections::BTreeMap,
@@ -197,38 +197,6 @@ impl Details {
     }
 }
 
-/// A user who may come in.
-#[derive(Clone, PartialEq, Eq)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// The password.
-    pub password: Vec<u8>,
-    /// The tenant whose keys the user works on; empty for the default one.
-    pub tenant: String,
-    /// Whether the user may change tenants and limits.
-    pub admin: bool,
-}
-
-impl std::fmt::Debug for User {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Without the password, which would come into logs.
-        write!(f, "User({:?}, tenant {:?})", self.name, self.tenant)
-    }
-}
-
-/// The most bytes of a name or password; a client cannot send more.
-pub(crate) const MAX_SECRET: usize = 1024;
-
-/// A name or password with its length, in memory that is the same for all.
-fn padded(secret: &[u8]) -> [u8; MAX_SECRET + 8] {
-    let mut all = [0; MAX_SECRET + 8];
-    let kept = secret.len().min(MAX_SECRET);
-    all[..kept].copy_from_slice(&secret[..kept]);
-    all[MAX_SECRET..].copy_from_slice(&(secret.len() as u64).to_ne_bytes());
-    all
-}
-
 /// All tenants and users at one moment. A change makes a new one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Directory {
@@ -237,23 +205,10 @@ pub(crate) struct Directory {
     pub(crate) spaces: Spaces,
     /// Prefixes of keys that have a tenant of their own in the default key space; the longest first.
     pub(crate) prefixes: Arc<[(Vec<u8>, Arc<Space>)]>,
-    pub(crate) users: Arc<[User]>,
+    pub(crate) users: Users,
 }
 
 impl Directory {
-    /// The user of that name and password. Takes as long for a wrong one, whatever is wrong with it: its length too.
-    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&User> {
-        let (name, password) = (padded(name), padded(password));
-        let mut found = None;
-        for user in &*self.users {
-            let named = constant_time_eq_n(&padded(user.name.as_bytes()), &name);
-            if named & constant_time_eq_n(&padded(&user.password), &password) {
-                found = Some(user);
-            }
-        }
-        found
-    }
-
     /// The space of `key` for a client at home in `home`.
     #[inline]
     pub(crate) fn route<'a>(&'a self, home: &'a Arc<Space>, key: &[u8]) -> &'a Arc<Space> {
@@ -399,40 +354,6 @@ mod tests {
             // Its prefixes went with the one that had them.
             assert_eq!(directory.prefixes.len(), 1);
         }
-    }
-
-    #[test]
-    fn users_come_in_with_their_own_password() {
-        let user = |name: &str, password: &str| User {
-            name: name.into(),
-            password: password.into(),
-            tenant: String::new(),
-            admin: false,
-        };
-        let directory = Directory {
-            users: [user("ann", "secret"), user("bob", "other")].into(),
-            ..Directory::default()
-        };
-        assert_eq!(
-            directory.authenticate(b"bob", b"other").unwrap().name,
-            "bob"
-        );
-        for (name, password) in [
-            ("ann", "other"),
-            ("bob", "other\0"),
-            ("bob", "othe"),
-            ("bob", "other!"),
-            ("", ""),
-            ("carl", "secret"),
-        ] {
-            assert!(
-                directory
-                    .authenticate(name.as_bytes(), password.as_bytes())
-                    .is_none(),
-                "{name} {password}"
-            );
-        }
-        assert!(!format!("{directory:?}").contains("secret"));
     }
 
     #[test]

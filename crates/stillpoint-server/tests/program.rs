@@ -8,6 +8,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
+    os::unix::process::ExitStatusExt,
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -247,4 +248,43 @@ fn a_lower_limit_gives_memory_back() {
     let stats: Vec<_> = client.lines().map(Result::unwrap).collect();
     assert!(stats.contains(&"STAT evictions 0".to_owned()), "{stats:?}");
     program.end();
+}
+
+/// With that option it serves, reloads and ends, and no client can make it do anything else.
+#[test]
+fn without_privileges_it_serves_and_starts_no_program() {
+    let path = common::socket_path("dropped.toml");
+    fs::write(&path, "[[tenant]]\nname = \"first\"\n").unwrap();
+    let config = path.to_str().unwrap();
+    let ask = |program: &Program, lines: &str| {
+        let mut client = BufReader::new(TcpStream::connect(program.address()).unwrap());
+        client.get_mut().write_all(lines.as_bytes()).unwrap();
+        let answers = client.lines().map_while(Result::ok);
+        answers.collect::<Vec<_>>().join("\n")
+    };
+    let arguments = ["-o", "admin,debug", "--config", config];
+    // Without the option, it is possible, and an answer.
+    let other = Program::start(&arguments);
+    let all = "misbehave\r\nmisbehave socket\r\nquit\r\n";
+    assert_eq!(ask(&other, all), "ERROR\nERROR");
+    other.end();
+    let start = || {
+        let program = Program::start(&[&arguments[..], &["-o", "drop_privileges"]].concat());
+        let stored = "set k 0 0 1\r\nv\r\nget k\r\nquit\r\n";
+        assert_eq!(ask(&program, stored), "STORED\nVALUE k 0 1\nv\nEND");
+        program
+    };
+    let program = start();
+    // What needs files, threads and a new tenant goes on.
+    fs::write(&path, "[[tenant]]\nname = \"second\"\n").unwrap();
+    program.signal(Signal::HUP);
+    until(|| program.count("stillcache: reloaded\n") == 1);
+    assert!(ask(&program, "tenant list\r\nquit\r\n").contains("TENANT second "));
+    program.end();
+    let mut program = start();
+    assert_eq!(ask(&program, "misbehave socket\r\nquit\r\n"), "OK");
+    assert_eq!(ask(&program, "misbehave\r\nquit\r\n"), "");
+    let ended = program.child.wait().unwrap();
+    assert_eq!(ended.signal(), Some(libc::SIGSYS));
+    fs::remove_file(&path).unwrap();
 }

@@ -3,9 +3,10 @@
 use super::{
     Address, ClientCertificates, Listener, Settings, Tenant, Tls, flags::resolve, parse_bytes,
 };
-use crate::{space::User, store::Limits};
+use crate::{store::Limits, users::User};
 use serde::Deserialize;
 use std::{
+    collections::{HashMap, HashSet},
     fs,
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
@@ -285,7 +286,11 @@ pub fn read_users(settings: &mut Settings) -> Result<(), String> {
 }
 
 fn join(text: &[u8], mut users: Vec<User>) -> Result<Vec<User>, String> {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for (at, user) in users.iter().enumerate() {
+        known.entry(user.name.clone()).or_insert(at);
+    }
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -297,16 +302,15 @@ fn join(text: &[u8], mut users: Vec<User>) -> Result<Vec<User>, String> {
             .filter(|&at| at > 0 && at + 1 < line.len())
             .ok_or_else(wrong)?;
         let name = std::str::from_utf8(&line[..colon]).map_err(|_| wrong())?;
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             return Err(format!(
                 "line {}: {name} has a password already",
                 number + 1
             ));
         }
-        seen.push(name);
         let password = line[colon + 1..].to_vec();
-        match users.iter_mut().find(|user| user.name == name) {
-            Some(user) => user.password = password,
+        match known.get(name) {
+            Some(&at) => users[at].password = password,
             None => users.push(User {
                 name: name.into(),
                 password,

@@ -96,7 +96,7 @@ pub struct Flags {
     #[arg(long)]
     pub config: Option<PathBuf>,
     /// Options: idle_timeout=SECONDS, send_timeout=SECONDS, read_buf_mem_limit=MIB, lru_crawler, no_lru_crawler (also no_modern),
-    /// lru_crawler_sleep=MICROSECONDS, lru_crawler_tocrawl=ITEMS; for -Z ssl_chain_cert=FILE, ssl_key=FILE,
+    /// lru_crawler_sleep=MICROSECONDS, lru_crawler_tocrawl=ITEMS, drop_privileges (seccomp; no_drop_privileges: the default); for -Z ssl_chain_cert=FILE, ssl_key=FILE,
     /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=2 or 3 (TLS 1.2, 1.3), ssl_session_cache, ssl_wbuf_size=KIB; memcached's for slabs and lists are ignored
     #[arg(short = 'o', long = "extended", value_delimiter = ',')]
     pub options: Vec<String>,
@@ -117,7 +117,6 @@ const IGNORED: &[&str] = &[
     "tail_repair_time",
     "no_hashexpand",
     "relaxed_privileges",
-    "no_drop_privileges",
     "inline_ascii_resp",
     "no_inline_ascii_resp",
     "temporary_ttl",
@@ -236,6 +235,8 @@ impl Flags {
             "idle_timeout" => settings.idle_timeout = seconds()?,
             "send_timeout" => settings.send_timeout = seconds()?,
             _ if name.starts_with("ssl_") => ssl(name, value, settings)?,
+            "drop_privileges" => settings.drop_privileges = true,
+            "no_drop_privileges" => settings.drop_privileges = false,
             // For tests; not in the help.
             "admin" => settings.admin_clients = true,
             "debug" => settings.debug = true,
@@ -440,6 +441,10 @@ mod tests {
         };
         assert_eq!((some.search, some.reserved_max), (search, 3 << 20));
         assert!(!settings("-o no_lru_crawler").unwrap().0.search.on);
+        assert!(!none.drop_privileges);
+        assert!(settings("-o drop_privileges").unwrap().0.drop_privileges);
+        let line = "-o drop_privileges,no_drop_privileges";
+        assert!(!settings(line).unwrap().0.drop_privileges);
         let (two, _) = settings("-l 127.0.0.1:5,[::1] -p 6").unwrap();
         let addresses: Vec<_> = two
             .listeners

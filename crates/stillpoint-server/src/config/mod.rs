@@ -9,8 +9,8 @@
 pub mod file;
 pub mod flags;
 
-pub use crate::space::User;
 pub use crate::store::{Limits, Search};
+pub use crate::users::User;
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Where a server listens.
@@ -206,6 +206,9 @@ pub struct Settings {
     pub daemon: bool,
     /// The user that it becomes, if it is root.
     pub user: Option<String>,
+    /// Whether the process gives up, once it listens, what it needs no more: other programs,
+    /// processes and connections.
+    pub drop_privileges: bool,
 }
 
 impl Default for Settings {
@@ -245,6 +248,7 @@ impl Default for Settings {
             pid_file: None,
             daemon: false,
             user: None,
+            drop_privileges: false,
         }
     }
 }

@@ -16,7 +16,7 @@ impl Session {
         }
         self.version = directory.version;
         if let Some(name) = &self.access.user {
-            let Some(user) = directory.users.iter().find(|user| user.name == *name) else {
+            let Some(user) = directory.users.get(name) else {
                 self.close = Some(Close::Shutdown);
                 return;
             };

@@ -4,7 +4,7 @@ use super::{Close, Context, Session, State};
 use crate::{
     protocol::{number::parse_u32, text::Words},
     shared::{bump, lock},
-    space::MAX_SECRET,
+    users::MAX_SECRET,
 };
 use std::sync::Arc;
 
@@ -42,10 +42,14 @@ impl Session {
             return;
         };
         bump(&thread.auth, 1);
-        let found = cx.directory.authenticate(name, password).and_then(|user| {
-            let space = cx.directory.spaces.get(user.tenant.as_str())?;
-            Some((user, space))
-        });
+        let found = cx
+            .directory
+            .users
+            .authenticate(name, password)
+            .and_then(|user| {
+                let space = cx.directory.spaces.get(user.tenant.as_str())?;
+                Some((user, space))
+            });
         let Some((user, space)) = found else {
             bump(&thread.auth_errors, 1);
             cx.out.line("CLIENT_ERROR authentication failure");

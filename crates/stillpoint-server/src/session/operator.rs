@@ -4,6 +4,7 @@ use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
     config::flags::MAX_REST_US,
     net::tls::Certificate,
+    privileges::misbehave,
     protocol::{
         escape,
         number::{parse_i32, parse_u32, push_u64},
@@ -32,6 +33,7 @@ impl Session {
             Operator::Crawler => self.crawler(words, cx),
             Operator::Tenant => self.tenant(words, cx),
             Operator::DebugTime => self.debug_time(words, cx),
+            Operator::Misbehave => self.misbehave(words, cx),
             Operator::Slabs if words.at(1) == b"automove" && parse_u32(words.at(2)).is_none() => {
                 cx.out.line(BAD_FORMAT.line)
             }
@@ -230,6 +232,17 @@ impl Session {
         clock.advance(seconds);
         cx.now = clock.now();
         cx.out.line("OK");
+    }
+
+    /// `misbehave`: does what `-o drop_privileges` is against, in servers for tests.
+    fn misbehave(&self, words: &Words<'_>, cx: &mut Context<'_>) {
+        let line = match (&cx.shared.debug_clock, self.access.admin) {
+            (None, _) => "ERROR",
+            (_, false) => NOT_ADMIN,
+            _ if misbehave(words.at(1) == b"socket") => "ERROR",
+            _ => "OK",
+        };
+        cx.out.line(line);
     }
 
     /// `tenant list`, `create`, `set`, `delete`.

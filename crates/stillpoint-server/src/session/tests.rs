@@ -1,7 +1,11 @@
 //! Sessions without sockets.
 
 use super::*;
-use crate::{fuzz, space::User, store::Search};
+use crate::{
+    fuzz,
+    store::Search,
+    users::{User, Users},
+};
 
 /// What is answered, and what is left of the turn.
 fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, u32) {
@@ -31,7 +35,7 @@ fn feed(session: &mut Session, shared: &Shared, bytes: &[u8]) -> Vec<u8> {
 
 fn change_users(shared: &Shared, change: impl Fn(&mut User)) {
     shared.change(|directory| {
-        let mut users = directory.users.to_vec();
+        let mut users = directory.users.all().to_vec();
         users.iter_mut().for_each(change);
         directory.users = users.into();
     });
@@ -232,7 +236,7 @@ fn one_that_watches_loses_what_its_user_loses() {
     session.follow(&shared.directory());
     tell();
     assert_eq!(taken(), "");
-    shared.change(|directory| directory.users = Arc::default());
+    shared.change(|directory| directory.users = Users::default());
     session.follow(&shared.directory());
     assert_eq!(session.close, Some(Close::Shutdown));
 }

@@ -166,7 +166,8 @@ pub struct StoreStatistics {
     pub limit: u64,
     /// What they take.
     pub segment_bytes: u64,
-    /// Memory of evicted and freed segments that readers may still be in, in bytes.
+    /// Memory of evicted and freed segments, and of key spaces that were flushed, that readers may
+    /// still be in, in bytes.
     pub limbo_bytes: u64,
     /// Free memory that is kept for new segments, in bytes.
     pub spare_bytes: u64,

@@ -40,6 +40,10 @@ const PINNED_PART: u64 = 8;
 /// The part of the limit that all pins may come to.
 const PINNED_ALL: u64 = 2;
 
+/// What key spaces that were flushed may take, in bytes, until readers have left them: beside what
+/// is charged, and what is in limbo. Then a flush removes items one by one.
+const FLUSHED_MAX: u64 = 1 << 20;
+
 /// What all tenants of a store share.
 #[derive(Debug)]
 pub struct Shared {
@@ -57,6 +61,8 @@ pub struct Shared {
     pub crawler: Crawler,
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
+    /// Bytes of key spaces that were flushed and are not freed. Relaxed, needs no partner: a sum.
+    flushed_bytes: AtomicU64,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
     /// with the same name, has higher ones.
     last_cas: AtomicU64,
@@ -76,6 +82,7 @@ impl Shared {
             signal: Arc::default(),
             crawler: Crawler::default(),
             pinned: AtomicU64::new(0),
+            flushed_bytes: AtomicU64::new(0),
             last_cas: AtomicU64::new(0),
             hierarchy,
             lists: Arc::new(lists),
@@ -96,6 +103,24 @@ impl Shared {
     #[inline]
     pub fn now(&self) -> u32 {
         self.config.clock.now()
+    }
+
+    /// Memory that readers may still be in, in bytes.
+    pub fn unreclaimed(&self) -> u64 {
+        self.pool.limbo_bytes() + self.flushed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether key spaces that were flushed take so much that no further one may.
+    pub fn has_flushed_much(&self) -> bool {
+        self.flushed_bytes.load(Ordering::Relaxed) >= FLUSHED_MAX
+    }
+
+    pub fn add_flushed(&self, bytes: u64) {
+        self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn free_flushed(&self, bytes: u64) {
+        self.flushed_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub fn limit(&self) -> u64 {
@@ -398,12 +423,26 @@ impl TenantState {
         self.flushing(|begin| self.flush.at_once(begin));
     }
 
+    /// The same for a tenant that has been deleted: a store that is under way finds another key
+    /// space, and sees that there.
+    pub fn flush_deleted(&self) {
+        let shared = &self.owner.shared;
+        if shared.has_flushed_much() {
+            shared.pool.wait_until_left();
+        }
+        let mut gone = None;
+        let section = read_lock();
+        self.flush.at_once(|| gone = self.begin_space(&section));
+        drop(section);
+        drop(gone);
+    }
+
     /// Runs `flush` in a section: readers wait for the lock that it holds, so what it retires waits
     /// for none of them, also if too much is unreclaimed.
     fn flushing(&self, flush: impl FnOnce(&mut dyn FnMut())) {
         let mut gone = None;
         let section = read_lock();
-        flush(&mut || gone = self.begin_space(&section));
+        flush(&mut || gone = self.empty_space(&section));
         drop(section);
         // Behind the section and the lock: it may have much to free.
         drop(gone);
@@ -415,12 +454,25 @@ impl TenantState {
         shared.config.has_thread() && shared.signal.sweep(self)
     }
 
+    /// Begins another key space, unless too much is unreclaimed of those that were flushed before:
+    /// then the items of the present one are removed. Returns that which was flushed before.
+    fn empty_space(&self, section: &Guard<'_>) -> Option<Arc<Space>> {
+        let owner = &self.owner;
+        if !owner.shared.has_flushed_much() {
+            return self.begin_space(section);
+        }
+        let removed = self.space.load(section).clear(section);
+        owner.events.flushed.fetch_add(removed, Ordering::Relaxed);
+        None
+    }
+
     /// Begins another key space. What was in the old one is freed later: see `maintenance.rs`.
     /// Returns that which was flushed before.
     fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<Space>> {
         let new = Space::new(Arc::clone(&self.owner));
         let old = self.space.swap(new);
         old.flushed.set();
+        old.note_flushed();
         let (counts, events) = (old.counts(), &self.owner.events);
         events.stored.fetch_add(counts.stored, Ordering::Relaxed);
         events.flushed.fetch_add(counts.items, Ordering::Relaxed);
@@ -467,6 +519,6 @@ impl TenantState {
     /// Flushes if it is time to.
     #[inline]
     pub fn flush_if_due(&self, now: u32, section: &Guard<'_>) {
-        self.flush.if_due(now, || drop(self.begin_space(section)));
+        self.flush.if_due(now, || drop(self.empty_space(section)));
     }
 }

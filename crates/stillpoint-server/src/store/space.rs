@@ -16,6 +16,7 @@ use super::{
 use crossbeam_utils::CachePadded;
 use std::{
     cell::Cell,
+    mem,
     sync::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
@@ -47,6 +48,8 @@ pub struct Space {
     /// Relaxed, needs no partner: what is freed after it is set waits, in limbo, for the sections of
     /// readers that have seen it unset.
     pub is_leaving: AtomicBool,
+    /// What is counted for it among the flushed ones.
+    flushed_bytes: AtomicU64,
 }
 
 /// Where some threads write, and their counts. So writers seldom meet.
@@ -212,6 +215,7 @@ impl Space {
             stubborn: AtomicUsize::new(0),
             flushed: Flushed::new(),
             is_leaving: AtomicBool::new(false),
+            flushed_bytes: AtomicU64::new(0),
         })
     }
 
@@ -232,6 +236,15 @@ impl Space {
         std::iter::once(&self.first)
             .chain(rest)
             .map(|stripe| &**stripe)
+    }
+
+    /// It was flushed: what it takes and is not charged counts as unreclaimed until it is freed. (What
+    /// is charged is, too, and stays so.)
+    pub fn note_flushed(&self) {
+        let stripes = self.stripes().count() * mem::size_of::<CachePadded<Stripe>>();
+        let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.index.bytes_of_lines();
+        self.flushed_bytes.store(bytes, Ordering::Relaxed);
+        self.owner.shared.add_flushed(bytes);
     }
 
     pub fn counts(&self) -> Counts {
@@ -428,6 +441,8 @@ impl Space {
 
 impl Drop for Space {
     fn drop(&mut self) {
+        let bytes = *self.flushed_bytes.get_mut();
+        self.owner.shared.free_flushed(bytes);
         // What is open goes with it: no list keeps that.
         for open in self.all_open() {
             if let Some(open) = &*lock(open) {

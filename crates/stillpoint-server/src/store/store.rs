@@ -155,7 +155,7 @@ impl Store {
             state.owner.delete();
             state
         };
-        state.flush();
+        state.flush_deleted();
         if !state.sweep_soon() {
             maintenance::remove(&state);
         }
@@ -329,7 +329,7 @@ impl Store {
         StoreStatistics {
             limit: self.limit(),
             segment_bytes: self.0.shared.hierarchy.root().usage(),
-            limbo_bytes: self.0.shared.pool.limbo_bytes(),
+            limbo_bytes: self.0.shared.unreclaimed(),
             spare_bytes: self.0.shared.pool.spare_bytes(),
             tenants: lock(&self.0.tenants).len() as u64,
             all,

@@ -185,6 +185,30 @@ impl Space {
         // SAFETY: the caller's section, in which it was found, and removed by this thread.
         unsafe { self.bury(found.word, size) };
     }
+
+    /// Removes all items that are there when it begins, one by one, and of those that come meanwhile
+    /// some. Returns how many.
+    pub fn clear(&self, section: &Guard<'_>) -> u64 {
+        let (mut cursor, mut removed, mut words) = (0, 0, Vec::new());
+        // SAFETY: in the index in this section.
+        let found = |word: Word| unsafe { Found::of(word) };
+        let hash_of = |word| self.owner.shared.hash(found(word).item.key());
+        loop {
+            let more = self.index.walk(&mut cursor, &mut words, section, hash_of);
+            for &(word, hash) in &words {
+                let bucket = self.index.lock(hash, section);
+                let key = found(word).item.key();
+                // It may be another one by now, or none.
+                if let Some((slot, found)) = Self::find_locked(&bucket, hash, key) {
+                    self.remove(bucket, slot, found);
+                    removed += 1;
+                }
+            }
+            if !more {
+                return removed;
+            }
+        }
+    }
 }
 
 impl TenantState {

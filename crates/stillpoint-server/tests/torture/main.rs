@@ -11,6 +11,7 @@
 //! `scripts/soak --server` runs it for hours.
 
 mod chaos;
+mod churn;
 mod client;
 mod command;
 mod connection;
@@ -132,6 +133,10 @@ fn clients_find_what_they_stored_or_nothing() {
             .into_iter()
             .map(|mut client| scope.spawn(move || client.run()))
             .collect();
+        let churn = churn::ROLES.map(|role| {
+            let (world, random) = (&world, random.fork());
+            scope.spawn(move || churn::run(role, world, random))
+        });
         let mut chaos = chaos::Chaos::new(Arc::clone(&world), &program, random.fork());
         let chaos = scope.spawn(move || chaos.run());
         let until = Instant::now() + Duration::from_secs(seconds);
@@ -143,6 +148,7 @@ fn clients_find_what_they_stored_or_nothing() {
         chaos.join().unwrap();
         clients
             .into_iter()
+            .chain(churn)
             .map(|client| client.join().unwrap())
             .sum::<u64>()
     });

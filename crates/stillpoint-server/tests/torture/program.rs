@@ -19,6 +19,8 @@ pub struct Program {
     folder: PathBuf,
     pub admin: PathBuf,
     pub sockets: [PathBuf; 5],
+    /// Of a small tenant.
+    pub churn: PathBuf,
     /// Whether clients move its clock.
     pub moves_clock: bool,
     /// Whether it evicts, and does not refuse.
@@ -38,7 +40,7 @@ impl Program {
             "" | "prefixed" => socket("default"),
             name => socket(name),
         });
-        let admin = socket("admin");
+        let (admin, churn) = (socket("admin"), socket("churn"));
         let moves_clock = random.one_in(2);
         let by_seed = !random.one_in(4);
         let evicts = evicts.unwrap_or(by_seed);
@@ -52,12 +54,14 @@ impl Program {
         };
         listen(&sockets[0], "");
         listen(&admin, "admin = true");
+        listen(&churn, "tenant = \"churn\"");
         for (name, path) in TENANTS[1..4].iter().zip(&sockets[1..]) {
             listen(path, &format!("tenant = \"{name}\""));
         }
         for name in &TENANTS[1..4] {
             write!(file, "[[tenant]]\nname = \"{name}\"\nmin = \"1m\"\n").unwrap();
         }
+        file += "[[tenant]]\nname = \"churn\"\nmin = \"128k\"\nmax = \"128k\"\n";
         file += "[[tenant]]\nname = \"prefixed\"\nprefix = [\"p:\"]\nmax = \"4m\"\n";
         fs::write(folder.join("stillcache.toml"), file).unwrap();
         let mut child = Command::new(
@@ -91,6 +95,7 @@ impl Program {
             folder,
             admin,
             sockets,
+            churn,
             moves_clock,
             evicts,
         };

@@ -71,6 +71,7 @@ pub struct Before {
 pub struct World {
     pub admin: PathBuf,
     pub sockets: [PathBuf; 5],
+    pub churn: PathBuf,
     pub commands: AtomicU64,
     pub wipes: [Wipes; 5],
     /// CAS values with which a shared key was changed, each of which can be that of one change only.
@@ -86,6 +87,7 @@ impl World {
         Self {
             admin: program.admin.clone(),
             sockets: program.sockets.clone(),
+            churn: program.churn.clone(),
             commands: AtomicU64::new(0),
             wipes: Default::default(),
             spent: Mutex::default(),

@@ -2,6 +2,7 @@
 
 mod commands;
 mod fall;
+mod flushes;
 mod limits;
 mod model;
 mod search;

@@ -1,0 +1,138 @@
+//! Flushes beside a reader that does not leave.
+
+use super::*;
+use std::{sync::Barrier, thread};
+
+/// Large, so that no store waits for that reader because much is in limbo: tests beside these would
+/// wait longer, too.
+const LIMIT: u64 = 512 << 20;
+
+/// Runs `f` while another thread is in a section.
+fn beside_reader<R>(f: impl FnOnce() -> R) -> R {
+    let (inside, done) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _section = read_lock();
+            inside.wait();
+            done.wait();
+        });
+        inside.wait();
+        // Also if `f` panics: the reader is waited for.
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        done.wait();
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Flushes until key spaces are not begun any more.
+fn flush_much(tenant: &Tenant) {
+    while !tenant.state.shared().has_flushed_much() {
+        tenant.flush_all(0);
+    }
+}
+
+/// What flushed key spaces take, and one more of a few KiB.
+const BOUND: u64 = (1 << 20) + (8 << 10);
+
+#[test]
+fn flushes_in_a_loop_take_a_bounded_amount() {
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.create_tenant("flushed").unwrap();
+    let shared = tenant.state.shared();
+    let spaces = || shared.unreclaimed() - shared.pool.limbo_bytes();
+    beside_reader(|| {
+        for number in 0..1_500u32 {
+            let key = number.to_le_bytes();
+            set(&tenant, &key, b"v").unwrap();
+            assert!(tenant.get(&key, |_| ()).is_some());
+            tenant.flush_all(0);
+            assert!(tenant.get(&key, |_| ()).is_none());
+        }
+        assert_eq!(tenant.statistics().items, 0);
+        assert_eq!(tenant.statistics().flushed, 1_500);
+        assert!(spaces() <= BOUND, "{}", spaces());
+        assert!(store.statistics().limbo_bytes >= spaces());
+    });
+    // Once it has left, they are freed, and a flush begins a key space again.
+    rest(&store);
+    stillpoint::kvfree_barrier();
+    assert_eq!(spaces(), 0);
+    let before = tenant.space();
+    tenant.flush_all(0);
+    assert!(!Arc::ptr_eq(&before, &tenant.space()));
+}
+
+/// However many items there are, beside a table that grows and shrinks; of one tenant alone.
+#[test]
+fn what_is_removed_one_by_one_is_all_there_was() {
+    let (store, clock) = store_of(LIMIT, true);
+    let (tenant, other) = (
+        store.create_tenant("flushed").unwrap(),
+        store.tenant("").unwrap(),
+    );
+    let key = |number: u64| number.to_le_bytes();
+    let fill = |from: u64| {
+        for number in from..from + 2_000 {
+            set(&tenant, &key(number), &pattern(number, 0, 40)).unwrap();
+        }
+    };
+    set(&other, b"other's", b"v").unwrap();
+    beside_reader(|| {
+        flush_much(&tenant);
+        let space = tenant.space();
+        fill(0);
+        let pin = tenant.get(&key(7), |item| item.pin()).flatten();
+        tenant.flush_all(0);
+        assert_eq!(tenant.statistics().items, 0);
+        assert!((0..2_000).all(|number| tenant.get(&key(number), |_| ()).is_none()));
+        assert_eq!(pin.expect("it is pinned")[..], pattern(7, 0, 40));
+        // One that is due does the same.
+        fill(10_000);
+        tenant.flush_all(1);
+        assert_eq!(tenant.statistics().items, 2_000);
+        clock.advance(1);
+        assert_eq!(value_of(&tenant, &key(10_000)), None);
+        assert_eq!(tenant.statistics().items, 0);
+        assert!(Arc::ptr_eq(&space, &tenant.space()), "it is the same one");
+        // A tenant that is deleted stores nothing more, whatever is unreclaimed.
+        fill(20_000);
+        store.delete_tenant("flushed").unwrap();
+        assert!(!Arc::ptr_eq(&space, &tenant.space()));
+        assert!(set(&tenant, b"k", b"v").is_err());
+    });
+    assert_eq!(value_of(&other, b"other's").as_deref(), Some(&b"v"[..]));
+    rest(&store);
+    check_dead(&other);
+}
+
+/// Threads that store, read and flush: what was there before a flush is not found behind it.
+#[test]
+fn items_are_removed_beside_writers() {
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.create_tenant("flushed").unwrap();
+    beside_reader(|| {
+        flush_much(&tenant);
+        thread::scope(|scope| {
+            for thread in 0..2u64 {
+                let tenant = &tenant;
+                scope.spawn(move || {
+                    for round in 0..10u64 {
+                        for number in 0..200 {
+                            let key = [thread, number].map(u64::to_le_bytes).concat();
+                            set(tenant, &key, &round.to_le_bytes()).unwrap();
+                        }
+                        tenant.flush_all(0);
+                        for number in 0..200 {
+                            let key = [thread, number].map(u64::to_le_bytes).concat();
+                            assert_eq!(value_of(tenant, &key), None, "{round}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(tenant.statistics().items, 0);
+        assert_eq!(tenant.statistics().item_bytes, 0);
+    });
+    rest(&store);
+    check_dead(&tenant);
+}

@@ -1,0 +1,138 @@
+//! Who may come in.
+
+use constant_time_eq::constant_time_eq_n;
+use std::{cmp::Ordering, sync::Arc};
+
+/// A user who may come in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// The password.
+    pub password: Vec<u8>,
+    /// The tenant whose keys the user works on; empty for the default one.
+    pub tenant: String,
+    /// Whether the user may change tenants and limits.
+    pub admin: bool,
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Without the password, which would come into logs.
+        write!(f, "User({:?}, tenant {:?})", self.name, self.tenant)
+    }
+}
+
+impl User {
+    fn compare(&self, name: &str) -> Ordering {
+        #[cfg(test)]
+        tests::COMPARED.set(tests::COMPARED.get() + 1);
+        (*self.name).cmp(name)
+    }
+}
+
+/// The most bytes of a name or password; a client cannot send more.
+pub(crate) const MAX_SECRET: usize = 1024;
+
+/// A name or password with its length, in memory that is the same for all.
+fn padded(secret: &[u8]) -> [u8; MAX_SECRET + 8] {
+    let mut all = [0; MAX_SECRET + 8];
+    let kept = secret.len().min(MAX_SECRET);
+    all[..kept].copy_from_slice(&secret[..kept]);
+    all[MAX_SECRET..].copy_from_slice(&(secret.len() as u64).to_ne_bytes());
+    all
+}
+
+/// All users at one moment, in the order of their names.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Users(Arc<[User]>);
+
+impl From<Vec<User>> for Users {
+    fn from(mut users: Vec<User>) -> Self {
+        users.sort_by(|one, other| one.name.cmp(&other.name));
+        Self(users.into())
+    }
+}
+
+impl Users {
+    /// The user of that name, who has come in already: each session looks for its own after each
+    /// change of tenants.
+    pub(crate) fn get(&self, name: &str) -> Option<&User> {
+        let at = self.0.binary_search_by(|user| user.compare(name)).ok()?;
+        Some(&self.0[at])
+    }
+
+    /// The user of that name and password. Takes as long for a wrong one, whatever is wrong with it:
+    /// its length too. So it looks at all.
+    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&User> {
+        let (name, password) = (padded(name), padded(password));
+        let mut found = None;
+        for user in &*self.0 {
+            let named = constant_time_eq_n(&padded(user.name.as_bytes()), &name);
+            if named & constant_time_eq_n(&padded(&user.password), &password) {
+                found = Some(user);
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How often names were compared by the calling thread.
+        pub(super) static COMPARED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    impl Users {
+        pub(crate) fn all(&self) -> &[User] {
+            &self.0
+        }
+    }
+
+    fn user(name: &str, password: &str) -> User {
+        User {
+            name: name.into(),
+            password: password.into(),
+            tenant: String::new(),
+            admin: false,
+        }
+    }
+
+    #[test]
+    fn users_come_in_with_their_own_password() {
+        let users = Users::from(vec![user("bob", "other"), user("ann", "secret")]);
+        let found = users.authenticate(b"bob", b"other");
+        assert_eq!(found.unwrap().name, "bob");
+        for (name, password) in [
+            ("ann", "other"),
+            ("bob", "other\0"),
+            ("bob", "othe"),
+            ("bob", "other!"),
+            ("", ""),
+            ("carl", "secret"),
+        ] {
+            let found = users.authenticate(name.as_bytes(), password.as_bytes());
+            assert!(found.is_none(), "{name} {password}");
+        }
+        assert!(!format!("{users:?}").contains("secret"));
+    }
+
+    /// However many there are: ten thousand sessions look after each change.
+    #[test]
+    fn a_user_is_found_among_many_by_few_comparisons() {
+        let name = |number: u32| format!("user{}", number.wrapping_mul(0x9e37_79b1));
+        let users: Vec<_> = (0..4096).map(|number| user(&name(number), "p")).collect();
+        let users = Users::from(users);
+        for number in 0..4096 {
+            COMPARED.set(0);
+            let found = users.get(&name(number)).expect("there is such a user");
+            assert_eq!(found.name, name(number));
+            assert!((1..=13).contains(&COMPARED.get()), "{}", COMPARED.get());
+        }
+        assert!(users.get("user").is_none() && Users::default().get("u").is_none());
+    }
+}
