@@ -72,7 +72,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// it (`memory.events`, of whose changes the kernel tells) and is full: pages of files that are
     /// not used (`inactive_file` of `memory.stat`) not counted, above 15/16 of it. To be told takes two
     /// descriptors of the process, and one of its user's inotify instances; without them it looks
-    /// once a second.
+    /// once a second. One of the descriptors stays when no cache follows its container any more.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);
         self

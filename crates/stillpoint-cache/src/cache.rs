@@ -444,6 +444,7 @@ where
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.with_present(|state, number| {
+            state.settle(number);
             let mut all = Statistics {
                 bytes: state.tenant(number).usage,
                 pinned_bytes: state.tenant(number).pinned_bytes,

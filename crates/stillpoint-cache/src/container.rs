@@ -8,7 +8,7 @@
 //! all the time, and only loses pages of files that are not used. Pressure that builds up below the
 //! limits is [`Cache::shrinker`](crate::Cache::shrinker)'s.)
 //!
-//! The kernel does tell of changes of `memory.events`: where they can be [watched](crate::keeper::hear)
+//! The kernel does tell of changes of `memory.events`: where they can be [watched](crate::ears::Ears)
 //! the thread looks at once, and ten times a second at most: at those of the group whose limit is
 //! least, and of all below it, of which the kernel tells there, too. A limit of these that is lowered
 //! below what is used is met by the next charges, and so seen before the second has passed.
@@ -202,9 +202,9 @@ fn machine_memory() -> Option<u64> {
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, cache::Inner, keeper::Visited, memory::Memory};
+    use crate::{Cache, cache::Inner, ears::Ears, keeper::Visited, memory::Memory};
     use std::sync::Arc;
-    use stillpoint_platform::clock;
+    use stillpoint_platform::{clock, watch::Watch};
 
     /// Files of control groups.
     struct Groups(PathBuf);
@@ -219,8 +219,16 @@ mod tests {
             groups
         }
 
+        /// At once, as the kernel changes its files: none is seen empty. Of what is watched there is
+        /// more to come then, but it stays the same file.
         fn write(&self, file: &str, text: &str) {
-            fs::write(self.0.join(file), text).unwrap();
+            let file = self.0.join(file);
+            if file.ends_with(EVENTS) {
+                return fs::write(file, text).unwrap();
+            }
+            let whole = file.with_extension("whole");
+            fs::write(&whole, text).unwrap();
+            fs::rename(whole, file).unwrap();
         }
 
         /// Met so often, with so much used, and so much of that by unused pages of files.
@@ -293,6 +301,27 @@ mod tests {
         wait_for(&cache, 1000);
     }
 
+    /// The service thread waits for files, and for what is asked of it.
+    #[test]
+    fn what_is_asked_for_is_done_while_files_are_watched() {
+        let groups = Groups::new("asked");
+        groups.use_memory("above", 7, 8000, 0);
+        let mut container = Container::at(groups.0.clone(), "above/group".into());
+        container.every = 3_600_000_000_000;
+        let mut builder = Cache::builder().weigher(|_, _| 1);
+        builder.container = Some(container);
+        let (follower, other) = (builder.build(), Cache::new(1 << 20));
+        for number in 1..=2 {
+            other.insert_with_ttl(number, 0, std::time::Duration::from_millis(20));
+            let end = clock::now() + 60_000_000_000;
+            while other.statistics().expired < number {
+                assert!(clock::now() < end, "it waits for files alone");
+                std::thread::yield_now();
+            }
+        }
+        drop::<Cache<u64, u64>>(follower);
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn events_of_another_group_are_heard_once_that_has_the_least_limit() {
@@ -306,12 +335,32 @@ mod tests {
         // One that the service thread does not know.
         let memory = Memory::of::<u64>();
         let cache = Cache::of(Inner::new(builder, String::new(), u64::MAX, memory));
-        let next = || Arc::clone(cache.arc()).visit().expect("it follows");
+        let watch = Watch::new();
+        // SAFETY: no other thread has it.
+        let mut ears = unsafe { Ears::new(&watch) };
+        let own: Arc<dyn Visited> = Arc::clone(cache.arc()) as _;
+        let own = Arc::downgrade(&own);
+        let mut next = || {
+            let next = Arc::clone(cache.arc()).visit(&mut ears);
+            ears.end_visit(&own);
+            next.expect("it follows")
+        };
         let soon = || clock::now() + 60_000_000_000;
         assert!(next() > soon());
         groups.write("above/group/memory.max", "1000");
         assert!(next() <= clock::now(), "to hear its events");
         assert!(next() > soon());
+        groups.write("above/group/memory.events", "max 101");
+        assert!(watch.wait(u64::MAX, true).unwrap());
+        while watch.wait(0, true).unwrap() {}
+        groups.write("above/memory.events", "max 8");
+        assert!(!watch.wait(0, true).unwrap(), "no one follows that");
+        // The last follower of a file ends the watch: it has a limit of its own.
+        cache.set_max_bytes(500);
+        assert!(watch.bell().is_some());
+        assert_eq!(Arc::clone(cache.arc()).visit(&mut ears), None);
+        ears.end_visit(&own);
+        assert!(watch.bell().is_none());
     }
 
     #[test]

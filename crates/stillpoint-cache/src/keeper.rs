@@ -7,11 +7,12 @@
 //! the end of the visit, on this thread). It starts when the first visit is asked for, and ends
 //! when it has had nothing to do for a while.
 //!
-//! Where files are [watched](hear) it waits for these as well, by other means than otherwise: what
-//! asks for visits does both that wake it.
+//! Where files are [watched](Ears) it waits for these as well, by other means than otherwise: what
+//! asks for visits rings the bell of these then. What the thread does with files, and that ring, are
+//! system calls: none is under the lock.
 
+use crate::ears::Ears;
 use std::{
-    path::Path,
     ptr,
     sync::{
         Arc, Weak,
@@ -25,7 +26,7 @@ use stillpoint_platform::{
     memory::refusable,
     sync::{Mutex, MutexGuard, lock},
     thread, user_code,
-    watch::Watch,
+    watch::{Bell, Watch},
 };
 
 /// From one visit of a cache to the next, where it has not asked for an earlier one.
@@ -37,7 +38,7 @@ const LINGER: Nanos = 10_000_000_000;
 /// What is visited.
 pub trait Visited: Send + Sync {
     /// Does what is due. Returns when to be visited again; `None` for not before it asks.
-    fn visit(self: Arc<Self>) -> Option<Nanos>;
+    fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos>;
 
     /// There was no memory to note the next visit: it has to ask again.
     fn is_forgotten(&self);
@@ -49,6 +50,8 @@ struct Tasks {
     is_running: bool,
     /// Before that no start is tried again: the last one has failed.
     starts: Nanos,
+    /// What wakes the thread where it waits for files. In a child of a fork there is none.
+    bell: Option<Bell>,
 }
 
 struct Keeper {
@@ -56,8 +59,7 @@ struct Keeper {
     place: AtForkHandle,
     tasks: Mutex<Tasks>,
     wake: EventCount,
-    /// What the thread waits by while files are watched: see [`hear`]. Opened and closed under the
-    /// lock of `tasks`, and rung there.
+    /// What the thread waits by while files are watched: its own.
     watch: Watch,
 }
 
@@ -100,6 +102,7 @@ impl Tasks {
             visits: Vec::new(),
             is_running: false,
             starts: 0,
+            bell: None,
         }
     }
 
@@ -150,14 +153,6 @@ pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
     is_running
 }
 
-/// Has all visits made at once when a file changes, from now on; of the service thread, in a visit.
-/// Without that, as where the system has nothing to watch files by, the caller has to look.
-pub fn hear(file: &Path) {
-    let keeper = keeper();
-    let _tasks = lock(&keeper.tasks);
-    let _ = keeper.watch.add(file);
-}
-
 impl Keeper {
     fn new() -> Self {
         Self {
@@ -170,21 +165,23 @@ impl Keeper {
 
     /// Has the thread look at what is to be done.
     fn wake_up(&self, tasks: MutexGuard<'_, Tasks>) {
-        self.watch.ring();
+        let bell = tasks.bell;
         drop(tasks);
+        if let Some(bell) = bell {
+            // SAFETY: of the thread of this process: a child of a fork forgets it.
+            unsafe { bell.ring() };
+        }
         self.wake.signal();
     }
 
-    /// Waits for changes of files; of the thread itself, which alone opens the watch and closes it.
-    fn listen(&self, until: Nanos, heard: &mut Option<Nanos>) {
+    /// Waits for changes of files.
+    fn listen(&self, ears: &mut Ears<'_>, until: Nanos, heard: &mut Option<Nanos>) {
         // A group that is full changes its file all the time, and what has been done needs time.
         let deaf = heard.map_or(0, |heard| heard + GAP);
         let hears = clock::now() >= deaf;
         let until = if hears { until } else { until.min(deaf) };
-        let Ok(changed) = self.watch.wait(until, hears) else {
-            let _tasks = lock(&self.tasks);
-            // SAFETY: this thread is the one that waits; others use it under the lock.
-            unsafe { self.watch.close() };
+        let Ok(changed) = ears.wait(until, hears) else {
+            ears.close();
             return;
         };
         if changed {
@@ -199,26 +196,33 @@ impl Keeper {
 
     fn run(&self) {
         let (mut idle_since, mut heard) = (clock::now(), None);
+        // SAFETY: this is the thread of the process, and where it is that no longer, as user code has
+        // forked, the other one's are another process's.
+        let mut ears = unsafe { Ears::new(&self.watch) };
         loop {
             let waiter = self.wake.prepare();
             let now = clock::now();
             let mut tasks = lock(&self.tasks);
+            tasks.bell = ears.bell();
+            let hears_files = tasks.bell.is_some();
             match tasks.take(now) {
                 Ok(what) => {
                     drop(tasks);
                     waiter.leave();
-                    if !self.visit(&what) {
+                    if !self.visit(&what, &mut ears) {
                         return;
                     }
                     idle_since = clock::now();
                 }
                 Err(Nanos::MAX) if now >= idle_since + LINGER => {
-                    tasks.is_running = false;
-                    // SAFETY: this thread does not wait, and others use it under the lock.
-                    unsafe { self.watch.close() };
+                    tasks.is_running = hears_files;
                     drop(tasks);
                     waiter.leave();
-                    return;
+                    if !hears_files {
+                        return;
+                    }
+                    // While there is no other thread of these tasks. Then what was asked meanwhile.
+                    ears.close();
                 }
                 Err(next) => {
                     drop(tasks);
@@ -227,9 +231,9 @@ impl Keeper {
                     } else {
                         next
                     };
-                    if self.watch.is_open() {
+                    if hears_files {
                         waiter.leave();
-                        self.listen(until, &mut heard);
+                        self.listen(&mut ears, until, &mut heard);
                     } else {
                         waiter.sleep(Some(until));
                     }
@@ -239,11 +243,12 @@ impl Keeper {
     }
 
     /// Returns false if this is no longer the thread of its process: user code has forked.
-    fn visit(&self, what: &Weak<dyn Visited>) -> bool {
+    fn visit(&self, what: &Weak<dyn Visited>, ears: &mut Ears<'_>) -> bool {
         let before = process();
         // User code runs in it, which is contained call by call; whatever else panics must not end
         // the thread.
-        let visited = user_code::contained(|| what.upgrade().and_then(Visited::visit));
+        let visited = user_code::contained(|| what.upgrade().and_then(|it| it.visit(ears)));
+        ears.end_visit(what);
         let next = visited.unwrap_or_else(|| Some(clock::now() + GAP));
         let is_noted = next.is_none_or(|next| lock(&self.tasks).add(next, what));
         if !is_noted {
@@ -272,20 +277,20 @@ impl ForkReset for Keeper {
         self.wake.reset_in_child();
         // The parent's descriptors: what is read of them here would be lost there.
         // SAFETY: the child has one thread, which is here.
-        unsafe { self.watch.close() };
+        unsafe { self.watch.reset_in_child() };
     }
 }
 
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicUsize;
+    use std::{path::Path, sync::atomic::AtomicUsize};
 
     #[derive(Default)]
     struct Panics(AtomicUsize);
 
     impl Visited for Panics {
-        fn visit(self: Arc<Self>) -> Option<Nanos> {
+        fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
             match self.0.fetch_add(1, Ordering::Relaxed) {
                 // Without a message.
                 0 => std::panic::resume_unwind(Box::new("in a visit")),
@@ -314,10 +319,11 @@ mod tests {
     fn the_child_of_a_fork_has_no_watch() {
         let keeper = Keeper::new();
         keeper.watch.add(Path::new("/proc/self/stat")).unwrap();
-        assert!(keeper.watch.is_open());
+        lock(&keeper.tasks).bell = keeper.watch.bell();
+        assert!(lock(&keeper.tasks).bell.is_some());
         // What the handler does in a child.
         // SAFETY: no other thread has it.
         unsafe { keeper.reset_in_child() };
-        assert!(!keeper.watch.is_open());
+        assert!(keeper.watch.bell().is_none() && lock(&keeper.tasks).bell.is_none());
     }
 }

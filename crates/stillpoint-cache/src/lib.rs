@@ -26,6 +26,8 @@ mod compact;
 #[cfg(not(stillpoint_loom))]
 mod container;
 #[cfg(not(stillpoint_loom))]
+mod ears;
+#[cfg(not(stillpoint_loom))]
 mod fork;
 #[cfg(not(stillpoint_loom))]
 mod iter;

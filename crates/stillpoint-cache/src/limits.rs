@@ -44,8 +44,9 @@ where
     ///
     /// Through views of a deleted tenant, inserts and reads go to the one above. Limits that are set
     /// through them, [`invalidate_all`](Self::invalidate_all),
-    /// [`invalidate_entries_if`](Self::invalidate_entries_if) and shrinkers do nothing. Look-ups, loads
-    /// and refusals through them are in no [statistics](Self::statistics).
+    /// [`invalidate_entries_if`](Self::invalidate_entries_if) and shrinkers do nothing. What the tenant
+    /// has counted, and what is looked up, loaded and refused through its views from then on, is in the
+    /// [statistics](Self::statistics) of the one above.
     pub fn delete(&self) -> bool {
         let doomed = self.with_own(State::begin_delete).flatten();
         doomed.map(|doomed| self.end_delete(doomed)).is_some()

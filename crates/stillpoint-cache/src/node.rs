@@ -22,9 +22,13 @@
 use crate::policy::{Links, MOST, Nodes, Place};
 #[cfg(not(stillpoint_loom))]
 use std::mem::offset_of;
-use std::{cell::UnsafeCell, ptr::NonNull};
+use std::{
+    cell::UnsafeCell,
+    ptr::{self, NonNull},
+    sync::atomic::AtomicPtr,
+};
 #[cfg(not(stillpoint_loom))]
-use stillpoint_map::internal::{Entry, Found};
+use stillpoint_map::internal::{Entry, Found, prefetch};
 use stillpoint_platform::sync::{AtomicU8, AtomicU64, Ordering};
 
 /// What becomes of an entry in its life.
@@ -41,7 +45,6 @@ pub enum Stage {
 /// What the lock of the queues guards.
 #[derive(Debug)]
 pub struct Guarded {
-    links: Links<Id>,
     place: Place,
     pub stage: Stage,
     /// Whether it is never to be evicted: a pinned one is in its tenant's queue of these.
@@ -70,7 +73,29 @@ pub struct Meta {
     /// When it expires, in nanoseconds of the monotonic clock; `u64::MAX` for never.
     pub expires: AtomicU64,
     pub weight: u64,
+    neighbours: Neighbours,
     guarded: UnsafeCell<Guarded>,
+}
+
+/// What is before and behind an entry in its queue. Changed under the lock of the queues alone; a
+/// thread that is about to take it reads them before, to [fetch](Id::fetch_neighbours) these, and for
+/// nothing else: by then they may be others, or freed. So all of it is Relaxed, and the atomics are
+/// std's, of which models know nothing.
+#[derive(Debug)]
+struct Neighbours {
+    prev: AtomicPtr<Meta>,
+    next: AtomicPtr<Meta>,
+}
+
+impl Neighbours {
+    fn get(of: &AtomicPtr<Meta>) -> Option<Id> {
+        NonNull::new(of.load(Ordering::Relaxed)).map(Id)
+    }
+
+    fn set(of: &AtomicPtr<Meta>, id: Option<Id>) {
+        let to = id.map_or(ptr::null_mut(), |id| id.0.as_ptr());
+        of.store(to, Ordering::Relaxed);
+    }
 }
 
 /// The bit of the marks that says that the entry expires, which does not change.
@@ -85,8 +110,6 @@ const _: () = assert!(size_of::<Meta>() == 56);
 
 // SAFETY: the cell is used under the lock of the queues alone.
 unsafe impl Sync for Meta {}
-// SAFETY: as for `Sync`; the pointers in it are used under that lock alone.
-unsafe impl Send for Meta {}
 
 /// Nanoseconds of a tick, as a power of two: 16.8 ms.
 pub const TICK: u32 = 24;
@@ -123,13 +146,14 @@ impl Guarded {
 
     /// As if it had just been made: the queues that had it are lost.
     pub fn forget(&mut self) {
-        (self.links, self.place) = (Links::NONE, Place::None);
-        (self.stage, self.timer, self.tenant) = (Stage::New, NO_TIMER, 0);
+        (self.place, self.stage) = (Place::None, Stage::New);
+        (self.timer, self.tenant) = (NO_TIMER, 0);
     }
 }
 
 impl Meta {
     /// `latest` is when it expires however much it is used; `expires`, unless it is used.
+    #[inline]
     pub fn new(weight: u64, fingerprint: u32, expires: u64, latest: u64, pinned: bool) -> Self {
         Self {
             expires: AtomicU64::new(expires),
@@ -139,8 +163,11 @@ impl Meta {
             },
             marks: AtomicU8::new(if expires == NEVER { 0 } else { EXPIRES }),
             weight,
+            neighbours: Neighbours {
+                prev: AtomicPtr::default(),
+                next: AtomicPtr::default(),
+            },
             guarded: UnsafeCell::new(Guarded {
-                links: Links::NONE,
                 place: Place::None,
                 stage: Stage::New,
                 pinned,
@@ -271,6 +298,23 @@ impl Id {
         unsafe { Found::of(entry.cast()) }
     }
 
+    /// Fetches what the entry's neighbours in its queue change when another one takes its place: while
+    /// the caller waits for the lock, and not while others wait for it.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is in a section that keeps the entry.
+    #[cfg(not(stillpoint_loom))]
+    #[inline]
+    pub unsafe fn fetch_neighbours(self) {
+        // SAFETY: the caller's promise.
+        let Neighbours { prev, next } = unsafe { &self.meta().neighbours };
+        for neighbour in [prev, next] {
+            let there = neighbour.load(Ordering::Relaxed);
+            prefetch(there.wrapping_byte_add(offset_of!(Meta, neighbours)));
+        }
+    }
+
     /// # Safety
     ///
     /// The entry is kept by a section that lasts for `'g`, or is in a queue whose lock is held.
@@ -283,8 +327,21 @@ impl Id {
 impl Nodes for Locked {
     type Id = Id;
 
-    fn links(&mut self, id: Id) -> &mut Links<Id> {
-        &mut self.of(id).links
+    fn links(&self, id: Id) -> Links<Id> {
+        // SAFETY: the contract of `assume`.
+        let Neighbours { prev, next } = unsafe { &id.meta().neighbours };
+        let [prev, next] = [prev, next].map(Neighbours::get);
+        Links { prev, next }
+    }
+
+    fn set_prev(&mut self, id: Id, prev: Option<Id>) {
+        // SAFETY: the contract of `assume`.
+        Neighbours::set(unsafe { &id.meta().neighbours.prev }, prev);
+    }
+
+    fn set_next(&mut self, id: Id, next: Option<Id>) {
+        // SAFETY: the contract of `assume`.
+        Neighbours::set(unsafe { &id.meta().neighbours.next }, next);
     }
 
     fn place(&mut self, id: Id) -> &mut Place {

@@ -98,13 +98,15 @@ where
         let (expires, latest) = self.lifetime(&key, &value, ttl);
         let pinned = inner.is_pinned.as_ref().is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
+        // Told after the section: declared before it.
+        let mut notes = inner.notes();
+        let guard = inner.store.read_lock();
+        // Most inserts replace, and a look costs less than to find the place taken.
+        let there = inner.store.find(hash, &guard, |other| *other == key);
         let node = Node {
             meta: Meta::new(weight, hash as u32, expires, latest, pinned),
             value,
         };
-        // Told after the section: declared before it.
-        let mut notes = inner.notes();
-        let guard = inner.store.read_lock();
         let new = match inner.store.try_new_entry(hash, key, node, &guard) {
             Ok(new) => new,
             Err(unused) => {
@@ -114,7 +116,7 @@ where
                 return self.refuse(InsertError::NoMemory { weight });
             }
         };
-        let published = match self.publish(new, over, &guard) {
+        let published = match self.publish(new, there, over, &guard) {
             Ok(published) => published,
             Err(unpublished) => {
                 drop(guard);
@@ -152,23 +154,28 @@ where
         (at(live).min(at(expiry.idle)), at(live))
     }
 
-    /// Puts an entry into the map, in place of the one with its key. Gives it back if it may not
-    /// replace that.
+    /// Puts an entry into the map, in place of the one with its key: the one that was seen `there`, if
+    /// that is there still. Gives it back if it may not replace that.
     fn publish<'g>(
         &'g self,
         mut new: NewEntry<K, Node<V>>,
+        mut there: Option<Found<'g, K, Node<V>>>,
         over: Over,
         guard: &'g Guard<'_>,
     ) -> Result<Published<'g, K, V>, Unpublished<K, V>> {
         let store = &self.inner().store;
         loop {
-            let (old, refused) = match store.try_insert(new, false, guard, |a, b| a == b) {
-                Ok(inserted) => {
-                    let (new, old) = (inserted.new, None);
-                    return Ok(Published { new, old });
+            let (old, refused) = if let Some(old) = there.take() {
+                (old, new)
+            } else {
+                match store.try_insert(new, false, guard, |a, b| a == b) {
+                    Ok(inserted) => {
+                        let (new, old) = (inserted.new, None);
+                        return Ok(Published { new, old });
+                    }
+                    Err(Refused::Occupied(occupied)) => (occupied.old, occupied.new),
+                    Err(Refused::NoMemory(new)) => return Err(Unpublished::NoMemory(new)),
                 }
-                Err(Refused::Occupied(occupied)) => (occupied.old, occupied.new),
-                Err(Refused::NoMemory(new)) => return Err(Unpublished::NoMemory(new)),
             };
             let cause = if self.inner().has_expired(old) {
                 Cause::Expired
@@ -199,6 +206,10 @@ where
         notes: &mut Notes<'_, K, V>,
     ) -> Result<(), InsertError> {
         let Published { new, old } = published;
+        if let Some((old, _)) = old {
+            // SAFETY: it was found in the section.
+            unsafe { Id::of(old).fetch_neighbours() };
+        }
         let (mut state, mut locked) = self.inner().lock(guard);
         let heir = match old {
             Some((old, cause)) => {
@@ -401,7 +412,37 @@ mod tests {
         };
         let store = &cache.inner().store;
         let new = store.new_entry(cache.hash(&key), key, node, guard);
-        cache.publish(new, Over::Any, guard)
+        cache.publish(new, None, Over::Any, guard)
+    }
+
+    /// It was seen before the section of the insert had an entry to put there.
+    #[test]
+    fn what_has_gone_since_it_was_seen_is_not_replaced() {
+        for comes_again in [false, true] {
+            let cache: Cache<u64, u64> = Cache::builder().max_bytes(3).weigher(|_, _| 1).build();
+            cache.insert(9, 0);
+            let guard = cache.inner().store.read_lock();
+            let seen = cache.find(&9, &guard);
+            assert!(seen.is_some() && cache.invalidate(&9));
+            if comes_again {
+                cache.insert(9, 1);
+            }
+            let meta = Meta::new(1, 9, NEVER, NEVER, false);
+            let node = Node { value: 2, meta };
+            let new = cache
+                .inner()
+                .store
+                .new_entry(cache.hash(&9), 9, node, &guard);
+            let Ok(published) = cache.publish(new, seen, Over::Any, &guard) else {
+                panic!("it replaces any");
+            };
+            let replaced = published.old.map(|(old, _)| old.get().value.value);
+            assert_eq!(replaced, comes_again.then_some(1));
+            let mut notes = cache.inner().notes();
+            let linked = cache.link(published, 1, NEVER, &guard, &mut notes);
+            assert!(linked.is_ok());
+            assert_eq!((cache.get(&9), cache.entry_count()), (Some(2), 1));
+        }
     }
 
     /// What a thread does to one key, in its order.

@@ -17,11 +17,13 @@ use std::{
 };
 
 mod account;
+mod delete;
 mod heir;
 mod limits;
 mod published;
 mod tree;
 
+pub use delete::Doomed;
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
@@ -66,14 +68,6 @@ impl Claimed {
     }
 }
 
-/// A tenant whose deletion has begun: the thread that has begun it ends it.
-#[derive(Debug, Clone, Copy)]
-pub struct Doomed {
-    number: u32,
-    /// Of the state that has it.
-    generation: u64,
-}
-
 /// What has happened to the entries of one tenant.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Events {
@@ -88,6 +82,8 @@ pub struct Events {
 #[derive(Debug)]
 pub struct Tenant {
     pub handle: Arc<Handle>,
+    /// Deleted tenants that it has succeeded, whose views are its own by now.
+    departed: delete::Departed,
     /// Where it is in the tree.
     place: tree::Place,
     pub policy: Policy<Id>,
@@ -231,48 +227,6 @@ impl State {
         self.names.insert(key, number);
         self.tenant(number).publish();
         handle
-    }
-
-    /// Begins to delete a tenant without children: its views are views of the one above from now
-    /// on, and nothing is promised to it. `None` if it has children, or is the root.
-    pub fn begin_delete(&mut self, number: u32) -> Option<Doomed> {
-        let tenant = self.tenant(number);
-        let place = tenant.place;
-        let parent = place.parent.filter(|_| !place.has_children())?;
-        let handle = Arc::clone(&tenant.handle);
-        self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
-        handle.deleted.store(true, Ordering::Relaxed);
-        handle.published.end();
-        self.names.remove(&(parent, Arc::clone(&handle.name)));
-        Some(Doomed {
-            number,
-            generation: self.generation,
-        })
-    }
-
-    /// Claims what a tenant has left whose deletion has begun. Once that is nothing, ends the
-    /// deletion, and returns false.
-    pub fn drain(&mut self, locked: &mut Locked, doomed: Doomed, claimed: &mut Claimed) -> bool {
-        let Doomed { number, generation } = doomed;
-        // Of a state that a fork has lost.
-        if generation != self.generation {
-            return false;
-        }
-        if self.claim_all(locked, number, claimed) {
-            return true;
-        }
-        // Inserts may have chosen it since its deletion began.
-        self.forget_victims(number);
-        let parent = self.tenant(number).place.parent;
-        self.unhang(number);
-        let tenant = self.tenants[number as usize].take().expect("it is there");
-        let above = self.tenant_mut(parent.expect("it is not the root"));
-        above.events.add(tenant.events);
-        above.handle.counters.absorb(&tenant.handle.counters);
-        above.show_all();
-        self.high.retain(|&other| other != number);
-        self.free.push(number);
-        false
     }
 
     /// Links an entry of a state that is lost, as the root's.
@@ -491,18 +445,6 @@ impl State {
         true
     }
 
-    /// Claims entries of one tenant, for any reason. Returns false once it has none.
-    pub fn claim_all(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
-        while !claimed.is_full() {
-            let Some(id) = self.tenant(number).any() else {
-                return false;
-            };
-            self.claim(locked, id, Some(Cause::Removed));
-            claimed.push(id);
-        }
-        true
-    }
-
     /// When the wheel is to be looked at next; `None` if it has nothing.
     pub fn next_due(&self) -> Option<u64> {
         Some(self.wheel.next_due()? << TICK)
@@ -528,6 +470,7 @@ impl Tenant {
     fn new(handle: Arc<Handle>) -> Self {
         Self {
             handle,
+            departed: Default::default(),
             place: tree::Place::default(),
             policy: Policy::new(),
             pinned: Queue::new(),

@@ -333,13 +333,6 @@ impl Counters {
         })
     }
 
-    /// Counts what another one has counted.
-    pub fn absorb(&self, other: &Self) {
-        for event in Event::ALL {
-            self.add(event, other.get(event));
-        }
-    }
-
     pub fn get(&self, event: Event) -> u64 {
         self.in_stripes(event).fold(0, u64::wrapping_add)
     }

@@ -6,6 +6,7 @@ use crate::{
     clock::Clock,
     compact::PAUSE,
     container::Container,
+    ears::Ears,
     fork::LOST,
     keeper::{self, GAP, Visited},
     node::NEVER,
@@ -67,9 +68,9 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn visit(self: Arc<Self>) -> Option<Nanos> {
+    fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos> {
         let handle = Arc::clone(&self.shared.root);
-        Cache::of_parts(self, handle).tend()
+        Cache::of_parts(self, handle).tend(ears)
     }
 
     fn is_forgotten(&self) {
@@ -112,7 +113,7 @@ where
     }
 
     /// Does what is due. Returns when to do so again.
-    fn tend(&self) -> Option<Nanos> {
+    fn tend(&self, ears: &mut Ears<'_>) -> Option<Nanos> {
         let inner = self.inner();
         // What is asked for from now on comes before the end of this, or leads to another visit.
         self.with_state(|_| inner.shared.visit.store(NEVER, Ordering::Relaxed));
@@ -130,7 +131,7 @@ where
             |state, locked, claimed| state.reclaim_high(locked, claimed),
             Cause::Evicted,
         );
-        let (looks, more) = self.follow_container();
+        let (looks, more) = self.follow_container(ears);
         again |= more;
         let compact = self.compact();
         let now = clock::now();
@@ -157,14 +158,14 @@ where
 
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns
     /// when to look again, and whether there is more to evict.
-    fn follow_container(&self) -> (Option<Nanos>, bool) {
+    fn follow_container(&self, ears: &mut Ears<'_>) -> (Option<Nanos>, bool) {
         let Some(container) = &self.inner().container else {
             return (None, false);
         };
         let heard = container.events();
         if container.follows.load(Ordering::Relaxed) {
             // First: what changes from now on leads to another look.
-            keeper::hear(&heard);
+            ears.hear(&heard);
         }
         let Some(looks) = container.look() else {
             return (None, false);

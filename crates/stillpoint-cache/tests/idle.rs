@@ -249,6 +249,41 @@ fn a_cache_without_a_limit_follows_its_container() {
     assert_eq!(cache.max_bytes(), 500_000);
 }
 
+/// Whether the process watches the file, as the kernel says.
+#[cfg(target_os = "linux")]
+fn is_watched(file: &std::path::Path) -> bool {
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(file).unwrap());
+    let inode = format!(" ino:{inode:x} ");
+    let all = fs::read_dir("/proc/self/fdinfo").unwrap();
+    let mut all = all.map(|one| fs::read_to_string(one.unwrap().path()).unwrap_or_default());
+    all.any(|info| {
+        let mut lines = info.lines();
+        lines.any(|line| line.starts_with("inotify ") && line.contains(&inode))
+    })
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_is_watched_while_a_cache_follows_it() {
+    let group = Group::new("watched");
+    let events = group.0.join("above/memory.events");
+    let (dropped, own_limit) = (group.cache(), group.cache());
+    eventually(|| is_watched(&events));
+    // The one goes on as long as the other.
+    drop(dropped);
+    let other = Group::new("other");
+    let cache = other.cache();
+    eventually(|| is_watched(&other.0.join("above/memory.events")));
+    assert!(is_watched(&events));
+    own_limit.set_max_bytes(1000);
+    eventually(|| !is_watched(&events));
+    // A new follower has it watched again.
+    let again = group.cache();
+    eventually(|| is_watched(&events));
+    drop((again, cache));
+    eventually(|| !is_watched(&events));
+}
+
 #[test]
 fn a_container_that_meets_its_limits_shrinks_the_cache_by_a_part_and_spares_minima() {
     let group = Group::new("events");

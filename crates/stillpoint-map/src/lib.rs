@@ -171,6 +171,7 @@ pub mod internal {
     pub use crate::{
         entries::Entries,
         entry::{Entry, Found, NewEntry},
+        memory::prefetch,
         nodes::{Exhausted, Node, NodeIter, Nodes},
         slab::memory::{Memory as Region, REGION},
         slot::{mix, spread},

@@ -10,6 +10,6 @@ mod linux;
 mod none;
 
 #[cfg(all(target_os = "linux", not(miri)))]
-pub use linux::Watch;
+pub use linux::{Bell, Watch, Watched};
 #[cfg(not(all(target_os = "linux", not(miri))))]
-pub use none::Watch;
+pub use none::{Bell, Watch, Watched};

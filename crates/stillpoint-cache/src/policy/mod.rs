@@ -43,7 +43,14 @@ const ROOM: usize = 16;
 pub trait Nodes {
     type Id: Copy + Eq + Debug;
 
-    fn links(&mut self, id: Self::Id) -> &mut Links<Self::Id>;
+    /// Where an entry is in its queue; of one that is in none, anything.
+    fn links(&self, id: Self::Id) -> Links<Self::Id>;
+    fn set_prev(&mut self, id: Self::Id, prev: Option<Self::Id>);
+    fn set_next(&mut self, id: Self::Id, next: Option<Self::Id>);
+    fn set_links(&mut self, id: Self::Id, links: Links<Self::Id>) {
+        self.set_prev(id, links.prev);
+        self.set_next(id, links.next);
+    }
     /// In which queue an entry is. Belongs to the policy.
     fn place(&mut self, id: Self::Id) -> &mut Place;
     fn weight(&self, id: Self::Id) -> u64;

@@ -27,11 +27,24 @@ struct Node {
     frequency: u8,
 }
 
+const UNLINKED: Links<usize> = Links {
+    prev: None,
+    next: None,
+};
+
 impl Nodes for Arena {
     type Id = usize;
 
-    fn links(&mut self, id: usize) -> &mut Links<usize> {
-        &mut self.nodes[id].links
+    fn links(&self, id: usize) -> Links<usize> {
+        self.nodes[id].links
+    }
+
+    fn set_prev(&mut self, id: usize, prev: Option<usize>) {
+        self.nodes[id].links.prev = prev;
+    }
+
+    fn set_next(&mut self, id: usize, next: Option<usize>) {
+        self.nodes[id].links.next = next;
     }
 
     fn place(&mut self, id: usize) -> &mut Place {
@@ -238,7 +251,7 @@ fn compare(capacity: u64, requests: impl IntoIterator<Item = (u32, u64, Step)>) 
         }
         let new = arena.nodes.len();
         arena.nodes.push(Node {
-            links: Links::NONE,
+            links: UNLINKED,
             place: Place::None,
             weight,
             key,
@@ -358,7 +371,7 @@ fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
     let entries = 1000;
     for key in 0..entries {
         arena.nodes.push(Node {
-            links: Links::NONE,
+            links: UNLINKED,
             place: Place::None,
             weight: 1,
             key,
@@ -383,7 +396,7 @@ fn of_those_that_were_all_used_the_one_goes_that_was_used_least() {
     let (mut policy, mut arena) = (Policy::new(), Arena::default());
     for key in 0..200 {
         arena.nodes.push(Node {
-            links: Links::NONE,
+            links: UNLINKED,
             place: Place::None,
             weight: 1,
             key,
@@ -447,7 +460,7 @@ fn a_loop_and_a_scan_leave_what_is_used() {
             }
             let id = arena.nodes.len();
             arena.nodes.push(Node {
-                links: Links::NONE,
+                links: UNLINKED,
                 place: Place::None,
                 weight: 1,
                 key,

@@ -5,15 +5,8 @@ use super::Nodes;
 /// Where an entry is in its queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Links<I> {
-    prev: Option<I>,
-    next: Option<I>,
-}
-
-impl<I> Links<I> {
-    pub const NONE: Self = Self {
-        prev: None,
-        next: None,
-    };
+    pub prev: Option<I>,
+    pub next: Option<I>,
 }
 
 /// Entries from the newest to the oldest.
@@ -49,12 +42,10 @@ impl<I: Copy> Queue<I> {
 
     /// Adds an entry that is in no queue, as the newest.
     pub fn push(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
-        *nodes.links(id) = Links {
-            prev: None,
-            next: self.newest,
-        };
-        match self.newest.replace(id) {
-            Some(second) => nodes.links(second).prev = Some(id),
+        let next = self.newest.replace(id);
+        nodes.set_links(id, Links { prev: None, next });
+        match next {
+            Some(second) => nodes.set_prev(second, Some(id)),
             None => self.oldest = Some(id),
         }
         self.entries += 1;
@@ -63,14 +54,14 @@ impl<I: Copy> Queue<I> {
 
     /// Puts an entry that is in no queue where one of this queue is, which is taken out.
     pub fn replace(&mut self, nodes: &mut impl Nodes<Id = I>, old: I, new: I) {
-        let links = std::mem::replace(nodes.links(old), Links::NONE);
-        *nodes.links(new) = links;
+        let links = nodes.links(old);
+        nodes.set_links(new, links);
         match links.prev {
-            Some(prev) => nodes.links(prev).next = Some(new),
+            Some(prev) => nodes.set_next(prev, Some(new)),
             None => self.newest = Some(new),
         }
         match links.next {
-            Some(next) => nodes.links(next).prev = Some(new),
+            Some(next) => nodes.set_prev(next, Some(new)),
             None => self.oldest = Some(new),
         }
         let weights = [old, new].map(|id| nodes.weight(id));
@@ -81,13 +72,13 @@ impl<I: Copy> Queue<I> {
 
     /// Takes out an entry of this queue.
     pub fn remove(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
-        let Links { prev, next } = std::mem::replace(nodes.links(id), Links::NONE);
+        let Links { prev, next } = nodes.links(id);
         match prev {
-            Some(prev) => nodes.links(prev).next = next,
+            Some(prev) => nodes.set_next(prev, next),
             None => self.newest = next,
         }
         match next {
-            Some(next) => nodes.links(next).prev = prev,
+            Some(next) => nodes.set_prev(next, prev),
             None => self.oldest = prev,
         }
         self.entries -= 1;

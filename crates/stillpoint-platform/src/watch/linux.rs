@@ -8,7 +8,7 @@ use rustix::{
 };
 use std::{
     io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
     path::Path,
     sync::atomic::{AtomicI32, Ordering},
 };
@@ -16,11 +16,35 @@ use std::{
 /// No descriptor.
 const NONE: RawFd = -1;
 
-/// Descriptors, once it is open. Relaxed throughout: who uses them is told by what guards the watch.
+/// Descriptors, once it is open. One thread at a time uses it, so Relaxed throughout; others have
+/// its [`Bell`].
 #[derive(Debug)]
 pub struct Watch {
     changes: AtomicI32,
+    /// Stays open when the watch is closed: so a thread that rings needs no lock for that.
     bell: AtomicI32,
+}
+
+/// Ends waits of a watch, of whatever thread.
+#[derive(Debug, Clone, Copy)]
+pub struct Bell(RawFd);
+
+/// A file that is watched. Another path of the same file is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Watched(i32);
+
+impl Bell {
+    /// Ends the wait that is under way, or else the next one.
+    ///
+    /// # Safety
+    ///
+    /// In the process that has opened the watch.
+    pub unsafe fn ring(self) {
+        // SAFETY: in that process it is never closed.
+        let bell = unsafe { BorrowedFd::borrow_raw(self.0) };
+        // Refused only if it has been rung 2^64 times: then it is heard as well.
+        let _ = write(bell, &1_u64.to_ne_bytes());
+    }
 }
 
 impl Watch {
@@ -33,44 +57,47 @@ impl Watch {
         }
     }
 
-    /// Whether files can be watched, and the bell be rung.
-    pub fn is_open(&self) -> bool {
-        self.bell.load(Ordering::Relaxed) != NONE
+    /// Its bell, while files can be watched.
+    pub fn bell(&self) -> Option<Bell> {
+        let is_open = self.changes.load(Ordering::Relaxed) != NONE;
+        is_open.then(|| Bell(self.bell.load(Ordering::Relaxed)))
     }
 
-    fn get(of: &AtomicI32) -> Option<BorrowedFd<'_>> {
-        let descriptor = of.load(Ordering::Relaxed);
-        // SAFETY: open until `close`, whose caller promises that no other call is under way.
-        (descriptor != NONE).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) })
+    fn get(of: &AtomicI32) -> io::Result<BorrowedFd<'_>> {
+        match of.load(Ordering::Relaxed) {
+            NONE => Err(Errno::BADF.into()),
+            // SAFETY: open until `close`, whose caller promises that no other call is under way.
+            descriptor => Ok(unsafe { BorrowedFd::borrow_raw(descriptor) }),
+        }
     }
 
     /// Watches one more file, or that one still. Opens the watch, if it is not open and there is
     /// such a file.
     ///
-    /// Of threads that open it at once, one may be told that it could not.
-    ///
     /// # Errors
     ///
     /// If the system has no such file, or nothing to watch it by.
-    pub fn add(&self, file: &Path) -> io::Result<()> {
-        if self.is_open() {
-            let changes = Self::get(&self.changes).ok_or(Errno::BADF)?;
+    pub fn add(&self, file: &Path) -> io::Result<Watched> {
+        if let Ok(changes) = Self::get(&self.changes) {
             return watch(changes, file);
         }
         let changes =
             inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         // First: for nothing to watch, no descriptors are kept.
-        watch(changes.as_fd(), file)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        put(&self.changes, changes)?;
-        put(&self.bell, bell)
+        let watched = watch(changes.as_fd(), file)?;
+        if Self::get(&self.bell).is_err() {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            put(&self.bell, bell);
+        }
+        put(&self.changes, changes);
+        Ok(watched)
     }
 
-    /// Ends the wait that is under way, or else the next one. Does nothing while it is closed.
-    pub fn ring(&self) {
-        if let Some(bell) = Self::get(&self.bell) {
-            // Refused only if it has been rung 2^64 times: then it is heard as well.
-            let _ = write(bell, &1_u64.to_ne_bytes());
+    /// Watches a file no longer.
+    pub fn remove(&self, watched: Watched) {
+        if let Ok(changes) = Self::get(&self.changes) {
+            // Refused if the file is gone: then the system has done so itself.
+            let _ = inotify::remove_watch(changes, watched.0);
         }
     }
 
@@ -81,8 +108,8 @@ impl Watch {
     ///
     /// If it is closed, or the system refuses to wait.
     pub fn wait(&self, until: Nanos, hears: bool) -> io::Result<bool> {
-        let bell = Self::get(&self.bell).ok_or(Errno::BADF)?;
-        let changes = Self::get(&self.changes).ok_or(Errno::BADF)?;
+        let bell = Self::get(&self.bell)?;
+        let changes = Self::get(&self.changes)?;
         let left = until.saturating_sub(clock::now());
         let left = Timespec {
             tv_sec: (left / 1_000_000_000).cast_signed(),
@@ -103,41 +130,43 @@ impl Watch {
         if hears { take_in(changes) } else { Ok(false) }
     }
 
-    /// Closes it: what was watched is not any more.
+    /// Closes it: what was watched is not any more. The bell stays.
     ///
     /// # Safety
     ///
-    /// No other call is under way, or begins before this has ended; in this process.
+    /// No other call is under way, or begins before this has ended, but of bells; in this process.
     pub unsafe fn close(&self) {
-        for of in [&self.bell, &self.changes] {
-            let descriptor = of.swap(NONE, Ordering::Relaxed);
-            if descriptor != NONE {
-                // SAFETY: `put` has given it up, and no call uses it.
-                drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
-            }
-        }
+        close(&self.changes);
+    }
+
+    /// Closes it in the child of a fork, with its bell. Both are the parent's.
+    ///
+    /// # Safety
+    ///
+    /// In the child, before it has another thread.
+    pub unsafe fn reset_in_child(&self) {
+        close(&self.changes);
+        close(&self.bell);
     }
 }
 
-fn watch(changes: BorrowedFd<'_>, file: &Path) -> io::Result<()> {
-    inotify::add_watch(changes, file, inotify::WatchFlags::MODIFY)?;
-    Ok(())
+/// Closes a descriptor, if there is one, that no call uses.
+fn close(of: &AtomicI32) {
+    let descriptor = of.swap(NONE, Ordering::Relaxed);
+    if descriptor != NONE {
+        // SAFETY: `put` has given it up, and no call uses it.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    }
 }
 
-/// Stores an open descriptor. Another thread may have done so before.
-fn put(to: &AtomicI32, descriptor: OwnedFd) -> io::Result<()> {
-    let set = to.compare_exchange(
-        NONE,
-        descriptor.as_raw_fd(),
-        Ordering::Relaxed,
-        Ordering::Relaxed,
-    );
-    if set.is_err() {
-        return Err(Errno::AGAIN.into());
-    }
-    // From now on the watch's.
-    let _ = descriptor.into_raw_fd();
-    Ok(())
+fn watch(changes: BorrowedFd<'_>, file: &Path) -> io::Result<Watched> {
+    let number = inotify::add_watch(changes, file, inotify::WatchFlags::MODIFY)?;
+    Ok(Watched(number))
+}
+
+/// Stores an open descriptor, which is the watch's from then on.
+fn put(to: &AtomicI32, descriptor: OwnedFd) {
+    to.store(descriptor.into_raw_fd(), Ordering::Relaxed);
 }
 
 /// Reads and drops what there is. Returns whether there was anything.
@@ -176,41 +205,74 @@ mod tests {
         }
     }
 
+    fn ring(watch: &Watch) {
+        let bell = watch.bell().expect("it is open");
+        // SAFETY: in this process.
+        unsafe { bell.ring() };
+    }
+
     #[test]
     fn what_there_is_ends_a_wait_once() {
         let (watch, file) = (Watch::new(), File::new("once"));
-        watch.ring();
         assert!(watch.wait(0, true).is_err(), "it is closed");
         watch.add(&file.0).unwrap();
         watch.add(&file.0).unwrap();
-        watch.ring();
-        watch.ring();
+        ring(&watch);
+        ring(&watch);
         assert!(!watch.wait(FOR_EVER, true).unwrap());
         assert!(!watch.wait(0, true).unwrap());
         fs::write(&file.0, "after").unwrap();
         assert!(!watch.wait(0, false).unwrap(), "it does not hear");
         assert!(watch.wait(FOR_EVER, true).unwrap(), "but does not forget");
         assert!(!watch.wait(0, true).unwrap());
+        let bell = watch.bell().unwrap();
         // SAFETY: no other thread has it.
         unsafe { watch.close() };
-        assert!(!watch.is_open());
+        assert!(watch.bell().is_none() && watch.wait(0, true).is_err());
+        // SAFETY: in this process. As of a thread that has not heard of the end.
+        unsafe { bell.ring() };
         watch.add(&file.0).unwrap();
+        assert!(!watch.wait(FOR_EVER, true).unwrap());
         fs::write(&file.0, "again").unwrap();
         assert!(watch.wait(FOR_EVER, true).unwrap());
         // SAFETY: as above.
-        unsafe { watch.close() };
+        unsafe { watch.reset_in_child() };
     }
 
+    /// The file first, and then what is kept: no descriptor is, for a file that is not there.
     #[test]
     fn a_file_that_is_not_there_opens_nothing() {
         let (watch, file) = (Watch::new(), File::new("not-there"));
         assert!(watch.add(&file.0.join("not")).is_err());
-        assert!(!watch.is_open());
-        assert!(Watch::get(&watch.changes).is_none());
+        assert!(watch.bell().is_none());
+        for kept in [&watch.changes, &watch.bell] {
+            assert!(Watch::get(kept).is_err());
+        }
         watch.add(&file.0).unwrap();
         assert!(watch.add(&file.0.join("not")).is_err());
-        assert!(watch.is_open(), "for the other one");
+        assert!(watch.bell().is_some(), "for the other one");
         // SAFETY: no other thread has it.
-        unsafe { watch.close() };
+        unsafe { watch.reset_in_child() };
+        assert!(Watch::get(&watch.bell).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_watched_no_longer_ends_no_wait() {
+        let watch = Watch::new();
+        let files = ["one", "other"].map(File::new);
+        let [one, other] = files.each_ref().map(|file| watch.add(&file.0).unwrap());
+        assert_eq!(
+            (watch.add(&files[0].0).unwrap(), one == other),
+            (one, false)
+        );
+        watch.remove(one);
+        // Which tells of that, once.
+        assert!(watch.wait(FOR_EVER, true).unwrap());
+        fs::write(&files[0].0, "after").unwrap();
+        assert!(!watch.wait(0, true).unwrap());
+        fs::write(&files[1].0, "after").unwrap();
+        assert!(watch.wait(FOR_EVER, true).unwrap());
+        // SAFETY: no other thread has it.
+        unsafe { watch.reset_in_child() };
     }
 }

@@ -7,6 +7,25 @@ use std::{io, path::Path};
 #[derive(Debug)]
 pub struct Watch(());
 
+/// There is none.
+#[derive(Debug, Clone, Copy)]
+pub enum Bell {}
+
+/// There is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {}
+
+impl Bell {
+    /// Is never called.
+    ///
+    /// # Safety
+    ///
+    /// None is needed.
+    pub unsafe fn ring(self) {
+        match self {}
+    }
+}
+
 impl Watch {
     /// One that is closed.
     #[expect(clippy::new_without_default, reason = "it has no use by itself")]
@@ -14,9 +33,9 @@ impl Watch {
         Self(())
     }
 
-    /// False.
-    pub fn is_open(&self) -> bool {
-        false
+    /// None.
+    pub fn bell(&self) -> Option<Bell> {
+        None
     }
 
     /// Refuses.
@@ -24,12 +43,14 @@ impl Watch {
     /// # Errors
     ///
     /// Always.
-    pub fn add(&self, _: &Path) -> io::Result<()> {
+    pub fn add(&self, _: &Path) -> io::Result<Watched> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Does nothing.
-    pub fn ring(&self) {}
+    /// Is never called.
+    pub fn remove(&self, watched: Watched) {
+        match watched {}
+    }
 
     /// Refuses.
     ///
@@ -46,4 +67,11 @@ impl Watch {
     ///
     /// None is needed.
     pub unsafe fn close(&self) {}
+
+    /// Does nothing.
+    ///
+    /// # Safety
+    ///
+    /// None is needed.
+    pub unsafe fn reset_in_child(&self) {}
 }

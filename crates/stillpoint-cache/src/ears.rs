@@ -1,0 +1,243 @@
+//! The files whose changes the [service thread](crate::keeper) hears, and for which of the visited.
+//!
+//! They are the thread's own: it alone watches, waits and ends that, so none of it takes a lock, and
+//! no file that one of the visited begins to follow meets the end of the watch. Each visit says which
+//! file it follows until the next one; what no visit follows is watched no longer.
+
+use crate::keeper::Visited;
+use std::{io, path::Path, sync::Weak};
+use stillpoint_platform::{
+    clock::Nanos,
+    fork::{Process, process},
+    memory::refusable,
+    watch::{Bell, Watch, Watched},
+};
+
+/// What one thread hears.
+pub struct Ears<'w> {
+    watch: &'w Watch,
+    /// Whose descriptors these are. In a child of a fork, in which the thread goes on, they are another
+    /// thread's.
+    process: Process,
+    followed: Vec<Followed>,
+    /// What the visit that is under way follows.
+    heard: Option<Watched>,
+}
+
+/// A file that is watched for what is visited.
+struct Followed {
+    by: Weak<dyn Visited>,
+    what: Watched,
+}
+
+impl<'w> Ears<'w> {
+    /// # Safety
+    ///
+    /// No other thread of this process has the watch, or gets it while this is used.
+    pub unsafe fn new(watch: &'w Watch) -> Self {
+        Self {
+            watch,
+            process: process(),
+            followed: Vec::new(),
+            heard: None,
+        }
+    }
+
+    /// Has all visits made at once when that file changes, from now on, until a visit of the same ends
+    /// without this. One file for each visit. Where the system has nothing to watch files by, the caller has to look.
+    pub fn hear(&mut self, file: &Path) {
+        if self.is_own() {
+            self.heard = self.watch.add(file).ok();
+        }
+    }
+
+    fn is_own(&self) -> bool {
+        process() == self.process
+    }
+
+    /// A visit has ended: what it does not follow any more is watched no longer.
+    pub fn end_visit(&mut self, of: &Weak<dyn Visited>) {
+        if !self.is_own() {
+            // The handler has closed the parent's.
+            (self.process, self.heard) = (process(), None);
+            self.followed.clear();
+            return;
+        }
+        let heard = self.heard.take();
+        let is_it = |other: &Followed| other.by.as_ptr().cast::<()>() == of.as_ptr().cast();
+        let before = self.followed.iter().position(is_it);
+        let before = before.map(|index| self.followed.swap_remove(index).what);
+        if let Some(what) = heard
+            && refusable(|| self.followed.try_reserve(1)).is_ok()
+        {
+            let by = Weak::clone(of);
+            self.followed.push(Followed { by, what });
+        }
+        // After that: what is followed by another one now stays.
+        [before, heard]
+            .into_iter()
+            .flatten()
+            .for_each(|what| self.end(what));
+        self.end_dropped();
+    }
+
+    /// Ends what is followed by those that were dropped, whose visits may never come.
+    fn end_dropped(&mut self) {
+        let is_dropped = |other: &Followed| other.by.strong_count() == 0;
+        while let Some(index) = self.followed.iter().position(is_dropped) {
+            let what = self.followed.swap_remove(index).what;
+            self.end(what);
+        }
+    }
+
+    /// Ends a file, and the watch with the last one, unless it is followed still.
+    fn end(&mut self, what: Watched) {
+        if self.followed.is_empty() {
+            self.close();
+        } else if self.followed.iter().all(|other| other.what != what) {
+            self.watch.remove(what);
+        }
+    }
+
+    /// What ends the waits for files; `None` if there are none to wait for.
+    pub fn bell(&self) -> Option<Bell> {
+        self.watch.bell().filter(|_| self.is_own())
+    }
+
+    /// As [`Watch::wait`].
+    pub fn wait(&self, until: Nanos, hears: bool) -> io::Result<bool> {
+        self.watch.wait(until, hears)
+    }
+
+    /// Hears nothing any more.
+    pub fn close(&mut self) {
+        self.followed.clear();
+        // SAFETY: the promise of `new`: no other thread has it.
+        unsafe { self.watch.close() };
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+    use std::{fs, path::PathBuf, sync::Arc};
+
+    struct Follows;
+
+    impl Visited for Follows {
+        fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
+            None
+        }
+
+        fn is_forgotten(&self) {}
+    }
+
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str) -> Self {
+            let name = format!("stillpoint-ears-{}-{name}", std::process::id());
+            let file = Self(std::env::temp_dir().join(name));
+            fs::write(&file.0, "before").unwrap();
+            file
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    fn weak(of: &Arc<Follows>) -> Weak<dyn Visited> {
+        Arc::downgrade(&(Arc::clone(of) as Arc<dyn Visited>))
+    }
+
+    /// Whether changes of each file are heard.
+    fn heard(ears: &Ears<'_>, files: &[File; 2]) -> [bool; 2] {
+        files.each_ref().map(|file| {
+            // What there was before, as of files that are watched no longer.
+            while ears.wait(0, true).is_ok_and(|heard| heard) {}
+            fs::write(&file.0, "after").unwrap();
+            ears.wait(0, true).is_ok_and(|heard| heard)
+        })
+    }
+
+    #[test]
+    fn what_no_visit_follows_is_watched_no_longer() {
+        let watch = Watch::new();
+        // SAFETY: no other thread has it.
+        let mut ears = unsafe { Ears::new(&watch) };
+        let files = ["one", "other"].map(File::new);
+        let [a, b, c] = [(); 3].map(|()| Arc::new(Follows));
+        let visit = |ears: &mut Ears<'_>, of: &Weak<dyn Visited>, hears: Option<&File>| {
+            if let Some(file) = hears {
+                ears.hear(&file.0);
+            }
+            ears.end_visit(of);
+        };
+        visit(&mut ears, &weak(&a), None);
+        assert!(ears.bell().is_none(), "for nothing");
+        visit(&mut ears, &weak(&a), Some(&files[0]));
+        visit(&mut ears, &weak(&b), Some(&files[0]));
+        visit(&mut ears, &weak(&c), None);
+        assert_eq!(heard(&ears, &files), [true, false]);
+        // Another file, while the first is another one's.
+        visit(&mut ears, &weak(&a), Some(&files[1]));
+        assert_eq!(heard(&ears, &files), [true, true]);
+        visit(&mut ears, &weak(&b), None);
+        assert_eq!(heard(&ears, &files), [false, true]);
+        // The last one gives way to a new one, which follows the same file.
+        visit(&mut ears, &weak(&b), Some(&files[1]));
+        visit(&mut ears, &weak(&a), None);
+        assert_eq!(heard(&ears, &files), [false, true]);
+        // It was dropped, and the next visit is of another one.
+        drop(b);
+        visit(&mut ears, &weak(&c), None);
+        assert!(ears.bell().is_none());
+        visit(&mut ears, &weak(&c), Some(&files[0]));
+        assert_eq!(heard(&ears, &files), [true, false]);
+        // Gone, and so followed no longer.
+        visit(&mut ears, &weak(&c), Some(&File(files[0].0.join("not"))));
+        assert!(ears.bell().is_none());
+    }
+
+    /// User code has forked in a visit: another thread of the child may have the watch by then.
+    #[test]
+    fn in_a_child_the_visit_that_was_under_way_hears_nothing() {
+        // So that this process sees forks.
+        let _cache = crate::Cache::<u64, u64>::new(1);
+        let (watch, file) = (Watch::new(), File::new("child"));
+        // SAFETY: no other thread has it.
+        let mut ears = unsafe { Ears::new(&watch) };
+        let follows = Arc::new(Follows);
+        let what = weak(&follows);
+        ears.hear(&file.0);
+        ears.end_visit(&what);
+        ears.hear(&file.0);
+        // SAFETY: the child makes system calls, and ends.
+        match unsafe { libc::fork() } {
+            -1 => panic!("no fork"),
+            0 => {
+                // SAFETY: as the handler does, to that of the process.
+                unsafe { watch.reset_in_child() };
+                ears.hear(&file.0);
+                let is_deaf = watch.bell().is_none() && ears.bell().is_none();
+                ears.end_visit(&what);
+                let has_forgotten = ears.followed.is_empty();
+                ears.hear(&file.0);
+                ears.end_visit(&what);
+                let hears = ears.bell().is_some() && ears.followed.len() == 1;
+                // SAFETY: it ends the child without destructors.
+                unsafe { libc::_exit(i32::from(!(is_deaf && has_forgotten && hears))) };
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: a child of ours, and a place for its status.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+                assert_eq!(status, 0);
+            }
+        }
+        ears.close();
+    }
+}

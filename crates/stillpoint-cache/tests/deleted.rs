@@ -1,0 +1,87 @@
+//! What happens through views of tenants that have been deleted is in the statistics of the one above.
+
+use stillpoint_cache::{Cache, Statistics};
+
+fn cache() -> Cache<u64, u64> {
+    Cache::builder().max_bytes(100).weigher(|_, &v| v).build()
+}
+
+/// Two hits, a miss, a load, one that fails, and a refusal: six look-ups miss less one.
+fn use_it(view: &Cache<u64, u64>) {
+    view.insert(1, 1);
+    assert_eq!((view.get(&1), view.get(&1)), (Some(1), Some(1)));
+    assert_eq!(view.get(&2), None);
+    assert_eq!(view.get_with(3, || 1), 1);
+    assert!(view.try_get_with(4, || Err::<u64, _>("no")).is_err());
+    assert!(view.try_insert(5, 101).is_err());
+    assert!(view.invalidate(&1) && view.invalidate(&3));
+}
+
+/// What is counted in handles.
+fn counts(of: &Statistics) -> [u64; 5] {
+    [of.hits, of.misses, of.loads, of.load_failures, of.refused]
+}
+
+#[test]
+fn what_views_of_a_deleted_tenant_do_is_counted_above() {
+    let cache = cache();
+    use_it(&cache);
+    let once = counts(&cache.statistics());
+    assert!(once.iter().all(|&count| count > 0), "{once:?}");
+    let times = |number| once.map(|count| count * number);
+    let above = cache.tenant("above");
+    let (deleted, other) = (above.tenant("deleted"), above.tenant("other"));
+    use_it(&deleted);
+    assert!(deleted.delete());
+    assert_eq!(counts(&above.statistics()), times(1));
+    use_it(&deleted);
+    use_it(&deleted.clone());
+    for view in [&above, &deleted] {
+        assert_eq!(counts(&view.statistics()), times(3));
+        assert_eq!(counts(&view.statistics()), times(3), "counted once");
+    }
+    assert_eq!(counts(&other.statistics()), times(0));
+    assert_eq!(counts(&cache.statistics()), times(4));
+    // The one above goes as well, with what it has not been asked for since.
+    use_it(&deleted);
+    assert!(other.delete() && above.delete());
+    use_it(&deleted);
+    use_it(&above);
+    assert_eq!(counts(&cache.statistics()), times(7));
+    let again = cache.tenant("above");
+    use_it(&deleted);
+    assert_eq!(counts(&again.statistics()), times(0));
+    // What the last view has counted stays when it goes.
+    drop((deleted, above, other));
+    assert_eq!(counts(&cache.statistics()), times(8));
+    assert_eq!(counts(&cache.statistics()), times(8));
+}
+
+/// Threads look up through views whose tenant another one deletes.
+#[test]
+fn no_look_up_is_lost_while_tenants_are_deleted() {
+    let (cache, threads, each) = (cache(), 3, 2000);
+    std::thread::scope(|scope| {
+        let look_up = |thread| {
+            let cache = &cache;
+            move || {
+                for number in 0..each {
+                    let view = cache.tenant(&format!("{}", number % 5));
+                    assert_eq!(view.get(&thread), None);
+                    view.delete();
+                    assert_eq!(view.get(&thread), None);
+                }
+            }
+        };
+        let all: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(look_up(thread)))
+            .collect();
+        let mut before = 0;
+        while !all.iter().all(|thread| thread.is_finished()) {
+            let now = cache.statistics().misses;
+            assert!(before <= now && now <= 2 * threads * each);
+            before = now;
+        }
+    });
+    assert_eq!(cache.statistics().misses, 2 * threads * each);
+}
