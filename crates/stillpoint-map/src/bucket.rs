@@ -12,6 +12,9 @@
 //! * The key stays in its slot, and the slot keeps its tag, with one exception: the last slot's
 //!   entry is in the next bucket, complete and with its tag, before the slot becomes the link. So a
 //!   reader that finds a link where it expected an entry goes on there.
+//! * A bucket that has left the chain, and is retired then, had no entry. A reader that has a link from
+//!   before finds the bucket; one that finds no link, or an entry in its place, is through: what is
+//!   there came after the word.
 //! * A key that comes back after it was removed may be in another slot, and a reader may miss it
 //!   there; but then there was an instant, while it was reading, without the key.
 //!
@@ -20,7 +23,8 @@
 //! Under the lock: an insert gives an empty slot the tag, and then the entry; an update replaces
 //! the entry; a removal empties the slot, and then takes the tag away. So a slot without a tag is
 //! empty, and the store of the slot is where each of the three takes effect: a reader that still
-//! has a tag from an earlier entry sees no new entry before others can. Where the bucket is all of
+//! has a tag from an earlier entry sees no new entry before others can. A removal that leaves the end
+//! of the chain empty cuts it off. Where the bucket is all of
 //! its chain, the exchange that takes the lock also sets the tag ([`Bucket::add_at_once`]), and the
 //! store that gives it back takes the tag away ([`Bucket::remove_at_once`]). No user code runs and
 //! nothing is allocated meanwhile, so a lock is held for nanoseconds, unless the thread is
@@ -28,7 +32,7 @@
 //!
 //! If a fork removes a thread that holds the lock, the child finds the chain in the middle of one of
 //! these, and [`Locked::repair`] ends it: an entry that is not in its slot yet, or no more, was not
-//! inserted, or has been removed.
+//! inserted, or has been removed. A bucket that was cut off just then is the thread's, and lost with it.
 
 use crate::{
     slot::{Head, Slot},
@@ -187,13 +191,19 @@ impl Bucket {
     #[inline(always)]
     pub fn next(&self) -> Option<&Bucket> {
         let link = self.slot(SLOTS - 1).as_link()?;
-        // SAFETY: buckets of a chain stay until its table is retired, or the chain's move is.
+        // SAFETY: a bucket of a chain is retired after it has left that, or the chain has moved. The
+        // caller is inside a section, or has the lock.
         Some(unsafe { link.as_ref() })
     }
 
     /// The buckets behind this one, as they were allocated.
     pub fn links(&self) -> impl Iterator<Item = NonNull<Self>> {
-        iter::successors(self.slot(SLOTS - 1).as_link(), |link| {
+        Self::from_link(self.slot(SLOTS - 1).as_link())
+    }
+
+    /// A bucket that is or was in a chain, and those behind it, as they were allocated.
+    pub fn from_link(first: Option<NonNull<Self>>) -> impl Iterator<Item = NonNull<Self>> {
+        iter::successors(first, |link| {
             // SAFETY: as in `next`.
             unsafe { link.as_ref() }.slot(SLOTS - 1).as_link()
         })
@@ -326,11 +336,29 @@ impl<'t> Locked<'t> {
         place.bucket.set_slot(place.slot, slot);
     }
 
-    /// Takes an entry out.
+    /// Takes an entry out. Returns the first of the buckets that have left the chain with it, if there
+    /// are such ([`Bucket::from_link`]): the caller retires them.
     #[inline]
-    pub fn clear(&mut self, place: Place<'t>) {
+    pub fn clear(&mut self, place: Place<'t>) -> Option<NonNull<Bucket>> {
         place.bucket.set_slot(place.slot, Slot::NONE);
         self.set_word(place.bucket, self.word(place.bucket).without(place.slot));
+        if place.is_in(self.home) {
+            None
+        } else {
+            self.cut()
+        }
+    }
+
+    /// Cuts off the buckets without entries that end the chain. They still have their links, for readers
+    /// that have come there.
+    fn cut(&mut self) -> Option<NonNull<Bucket>> {
+        let has_entries = |bucket: &&Bucket| !self.word(bucket).is_empty();
+        let last = self.home.chain().filter(has_entries).last();
+        let last = last.unwrap_or(self.home);
+        let left = last.slot(SLOTS - 1).as_link()?;
+        last.set_slot(SLOTS - 1, Slot::NONE);
+        self.set_word(last, self.word(last).unlinked());
+        Some(left)
     }
 
     /// Adds an empty bucket to a chain that is full: the last entry moves into it.
@@ -354,9 +382,11 @@ impl<'t> Locked<'t> {
     pub fn repair(&mut self) {
         for bucket in self.home.chain() {
             let mut word = self.word(bucket);
-            if bucket.next().is_some() {
-                word = word.linked();
-            }
+            word = if bucket.next().is_some() {
+                word.linked()
+            } else {
+                word.unlinked()
+            };
             for slot in word.taken() {
                 if bucket.slot(slot).as_entry().is_none() {
                     word = word.without(slot);
@@ -378,5 +408,80 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         self.home.set_word(self.word.unlocked());
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::resize::spare;
+
+    const TAG: u8 = 9;
+
+    /// A home, and so many entries in its chain, in their order.
+    fn filled(heads: &mut [Head]) -> Box<Bucket> {
+        let home = spare().expect("memory");
+        for head in heads {
+            let mut locked = home.lock(home.word()).expect("no other thread");
+            if locked.free().is_none() {
+                locked.extend(spare().expect("memory"));
+            }
+            let place = locked.free().expect("it was extended");
+            locked.fill(place, Slot::entry(NonNull::from(head), 0, 1), TAG);
+        }
+        home
+    }
+
+    fn heads() -> [Head; 19] {
+        std::array::from_fn(|_| Head { hash: 0 })
+    }
+
+    /// Takes entries out, and returns how many buckets have left the chain.
+    fn remove(home: &Bucket, heads: &mut [Head]) -> usize {
+        let each = heads.iter_mut().map(|head| {
+            let head = NonNull::from(head);
+            let mut locked = home.lock(home.word()).expect("no other thread");
+            let place = locked.find(TAG, |entry| entry == head);
+            let left = locked.clear(place.expect("it is in the chain"));
+            let left: Vec<_> = Bucket::from_link(left).collect();
+            // SAFETY: boxes, which no other thread knows.
+            let freed = |bucket: &NonNull<Bucket>| drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+            left.iter().for_each(freed);
+            left.len()
+        });
+        each.sum()
+    }
+
+    #[test]
+    fn empty_buckets_that_end_a_chain_leave_it() {
+        let mut heads = heads();
+        let home = filled(&mut heads);
+        assert_eq!(home.chain().count(), 3);
+        // Of the second bucket, of which the first entry was the home's last; then of the third, but
+        // one; of the home; and the last.
+        assert_eq!(remove(&home, &mut heads[6..12]), 0);
+        assert_eq!(remove(&home, &mut heads[13..]), 0);
+        assert_eq!(remove(&home, &mut heads[..6]), 0);
+        assert_eq!(home.chain().count(), 3);
+        assert_eq!(remove(&home, &mut heads[12..13]), 2);
+        assert_eq!(home.word(), Word::EMPTY);
+        assert_eq!(home.slot(SLOTS - 1), Slot::NONE);
+    }
+
+    /// A bucket is cut off when the thread goes, and the word does not say so yet.
+    #[test]
+    fn a_cut_is_repaired() {
+        let mut heads = heads();
+        let home = filled(&mut heads[..8]);
+        let link = home.slot(SLOTS - 1).as_link().expect("it has one");
+        home.set_slot(SLOTS - 1, Slot::NONE);
+        let mut locked = home.lock(home.word()).expect("no other thread");
+        assert!(locked.word.has_link());
+        locked.repair();
+        assert_eq!(locked.free().map(|place| place.slot), Some(SLOTS - 1));
+        drop(locked);
+        assert!(home.word().is_plain());
+        // SAFETY: a box, which no other thread knows.
+        drop(unsafe { Box::from_raw(link.as_ptr()) });
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     bucket::{Bucket, Locked, Place},
     count::Count,
     driving::Driving,
-    floor::Floor,
+    floor::{Floor, Raise, State},
     resize::{self, Move, Progress},
     shown::Figure,
     slab::Arena,
@@ -315,10 +315,15 @@ impl Core {
         let Some(place) = place_of(&locked, entry, hash) else {
             return false;
         };
-        locked.clear(place);
+        let left = locked.clear(place);
         let empty = locked.is_home_empty();
         drop(locked);
         self.note_removed(table, hash, empty);
+        for bucket in Bucket::from_link(left) {
+            let extended = &table.header().units.extended;
+            extended.fetch_sub(1, Ordering::Relaxed);
+            reclaim.bucket(bucket);
+        }
         // SAFETY: the caller's promise.
         unsafe { self.help(reclaim) };
         true
@@ -347,10 +352,12 @@ impl Core {
     #[cold]
     fn consider_growing(&self, table: Table<'_>) {
         let bits = table.bits();
-        let extended = table.header().units.extended.load(Ordering::Relaxed);
+        let extended = &table.header().units.extended;
+        // Of buckets that the move here has made, more may have gone than others have come.
+        let extended = extended.load(Ordering::Relaxed).cast_signed();
         if bits < MOST_BITS && self.count.get() > capacity(bits) {
             self.start_move(table, bits + 1);
-        } else if extended > table.buckets() as u64 / 2 + FEW_LINKS {
+        } else if extended > (table.buckets() as u64 / 2 + FEW_LINKS).cast_signed() {
             self.start_move(table, bits);
         }
     }
@@ -358,17 +365,17 @@ impl Core {
     #[cold]
     fn consider_shrinking(&self, table: Table<'_>) {
         let bits = table.bits();
-        if bits > self.floor.bits() && self.count.get() < table.buckets() {
+        if bits > self.floor.state().bits() && self.count.get() < table.buckets() {
             self.start_move(table, bits - 1);
         }
     }
 
     /// Has it shrink to half if its entries leave a quarter free there, so that it does not grow at
-    /// once. Returns whether they do.
-    fn shrink_if_fits(&self, table: Table<'_>) -> bool {
+    /// once, and the floor lets it. Returns whether they do.
+    fn shrink_if_fits(&self, table: Table<'_>, floor: State) -> bool {
         let (bits, count) = (table.bits(), self.count.get());
         let fits = bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1);
-        if fits {
+        if fits && bits > floor.bits() {
             self.start_move(table, bits - 1);
         }
         fits
@@ -416,7 +423,7 @@ impl Core {
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { last.free_memory() };
         }
-        let before = self.floor.raise(bits);
+        let raise = self.floor.raise(bits);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
         if table.bits() < bits {
@@ -424,9 +431,32 @@ impl Core {
         }
         let reserved = table.bits() >= bits || table.next().is_some();
         if !reserved {
-            self.floor.take_back(bits, before);
+            // SAFETY: the caller's promise.
+            unsafe { self.take_back(raise) };
         }
         reserved
+    }
+
+    #[cfg(all(test, stillpoint_loom))]
+    pub(crate) fn floor(&self) -> &Floor {
+        &self.floor
+    }
+
+    /// Takes a raise of the floor back. A move that has ended meanwhile may have left the table larger
+    /// for it than it is to be.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn take_back(&self, raise: Raise) {
+        if self.floor.take_back(raise) {
+            // SAFETY: the caller's promise.
+            let (floor, table) = (self.floor.state(), unsafe { self.table() });
+            if floor.fits() {
+                self.shrink_if_fits(table, floor);
+            }
+            self.consider_shrinking(table);
+        }
     }
 
     /// How many entries it has before its table grows.
@@ -447,7 +477,7 @@ impl Core {
     pub unsafe fn shrink_to_fit(&self) {
         self.floor.remove();
         // SAFETY: the caller's promise.
-        self.shrink_if_fits(unsafe { self.table() });
+        self.shrink_if_fits(unsafe { self.table() }, self.floor.state());
     }
 
     /// Moves a chunk, if the table moves.
@@ -491,8 +521,8 @@ impl Core {
                 self.start_move(to, to.bits() + 1);
             }
             self.consider_growing(to);
-            if floor.fits() && !self.shrink_if_fits(to) {
-                floor.has_fitted();
+            if floor.fits() && !self.shrink_if_fits(to, floor) {
+                self.floor.has_fitted(floor);
             }
             self.consider_shrinking(to);
         }

@@ -1,7 +1,7 @@
 //! Model-checked tests of buckets, tables and moves, with grace periods under them.
 
 use crate::{
-    bucket::Locked,
+    bucket::{Bucket, Locked},
     core::Core,
     floor::Floor,
     resize::{self, Move, Progress},
@@ -10,7 +10,7 @@ use crate::{
     walk::Walk,
     word::{SLOTS, tag},
 };
-use std::{mem::ManuallyDrop, ptr::NonNull};
+use std::{mem::ManuallyDrop, ptr::NonNull, sync::Mutex as StdMutex};
 use stillpoint::internal::{GracePeriods, Policy, Sound};
 use stillpoint_platform::{
     model::{self as loom, thread},
@@ -20,6 +20,7 @@ use stillpoint_platform::{
 mod at_once;
 mod buckets;
 mod floor;
+mod links;
 mod moves;
 
 enum NoWait {}
@@ -73,6 +74,8 @@ const KEY: u64 = 9;
 struct World {
     table: Table<'static>,
     entries: Vec<Box<Entry>>,
+    /// Buckets that have left their chains.
+    left: StdMutex<Vec<NonNull<Bucket>>>,
 }
 
 // SAFETY: loom checks each access to an entry; the rest is atomics.
@@ -87,7 +90,12 @@ impl World {
 
     fn of_bits(bits: u32, entries: Vec<Box<Entry>>) -> Arc<Self> {
         let table = Table::new(bits).unwrap();
-        Arc::new(Self { table, entries })
+        let left = StdMutex::default();
+        Arc::new(Self {
+            table,
+            entries,
+            left,
+        })
     }
 
     fn entry(&self, index: usize) -> NonNull<Head> {
@@ -126,7 +134,9 @@ impl World {
     fn remove(&self, index: usize) {
         let (_, mut locked) = self.table.lock(self.hash(index));
         let place = locked.find(tag(self.hash(index)), |_| true).unwrap();
-        locked.clear(place);
+        let left = locked.clear(place);
+        drop(locked);
+        self.left.lock().unwrap().extend(Bucket::from_link(left));
     }
 
     fn replace(&self, old: usize, new: usize) {
@@ -154,8 +164,11 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // SAFETY: the model's threads have ended.
+        // SAFETY: the model's threads have ended; buckets are boxes.
         unsafe {
+            for bucket in self.left.get_mut().unwrap().drain(..) {
+                drop(Box::from_raw(bucket.as_ptr()));
+            }
             if let Some(next) = self.table.next() {
                 next.free();
             }

@@ -15,7 +15,8 @@ impl To<'_> {
 
 impl Reclaim for To<'_> {
     fn bucket(&self, bucket: NonNull<Bucket>) {
-        // SAFETY: made of a box; its home has moved, so that no reader from now on finds it.
+        // SAFETY: made of a box; it has left its chain, or that has moved, so that no reader from now on
+        // finds it.
         unsafe {
             self.domain()
                 .retire_sized(bucket.cast(), Layout::new::<Bucket>())

@@ -34,8 +34,8 @@ pub struct Header {
 }
 
 /// Which units of the move threads have taken, and which they are done with ([`crate::resize`]); and
-/// by how many buckets chains have grown in the table. On a cache line that is touched for these
-/// alone.
+/// by how many buckets chains have grown in the table, less those that have left them. On a cache line
+/// that is touched for these alone.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Units {
@@ -378,11 +378,11 @@ impl<'t> Table<'t> {
     }
 }
 
-/// A table is not as its invariants say: what has moved is in the next table, and a link stays one.
-/// It ends the process, and does not unwind: so a look-up keeps nothing for that.
+/// A table is not as its invariants say: what has moved is in the next table. It ends the process, and
+/// does not unwind: so a look-up keeps nothing for that.
 #[cold]
 extern "C" fn broken() -> ! {
-    panic!("a bucket that has moved is in no table, or a link has gone");
+    panic!("a bucket that has moved is in no table");
 }
 
 /// Where an entry was seen: in a bucket that was all of its chain, and not locked.
@@ -454,7 +454,8 @@ fn find_behind(
     mut is_it: impl FnMut(NonNull<Head>) -> bool,
 ) -> Option<NonNull<Head>> {
     loop {
-        bucket = bucket.next().unwrap_or_else(|| broken());
+        // The buckets that were behind may have gone, with their last entry.
+        bucket = bucket.next()?;
         match find_here(bucket, bucket.word(), hash, &mut is_it) {
             Found::Entry(entry, _) => return Some(entry),
             Found::Nothing => return None,

@@ -129,6 +129,12 @@ impl Word {
         Self(self.without(SLOTS - 1).0 | LINK)
     }
 
+    /// There is no next bucket any more; the last slot is empty, or has an entry.
+    #[must_use]
+    pub fn unlinked(self) -> Self {
+        Self(self.0 & !LINK)
+    }
+
     /// There are entries behind the bucket; the last slot stays one.
     #[must_use]
     pub fn spilled(self) -> Self {

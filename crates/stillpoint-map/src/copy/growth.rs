@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     core::{FEW_LINKS, SLICE, bits_for, capacity},
+    floor::{Raise, State},
     resize::Progress,
     shown::Figure,
     table::{FEWEST_BITS, MOST_BITS},
@@ -41,17 +42,17 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 
     pub(super) fn consider_shrinking(&self, table: Table<'_, K, V>) {
         let bits = table.bits();
-        if bits > self.floor.bits() && self.count.get() < table.buckets() {
+        if bits > self.floor.state().bits() && self.count.get() < table.buckets() {
             self.start_move(table, bits - 1);
         }
     }
 
     /// Has it shrink to half if its entries leave a quarter free there, so that it does not grow at
-    /// once. Returns whether they do.
-    fn shrink_if_fits(&self, table: Table<'_, K, V>) -> bool {
+    /// once, and the floor lets it. Returns whether they do.
+    fn shrink_if_fits(&self, table: Table<'_, K, V>, floor: State) -> bool {
         let (bits, count) = (table.bits(), self.count.get());
         let fits = bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1);
-        if fits {
+        if fits && bits > floor.bits() {
             self.start_move(table, bits - 1);
         }
         fits
@@ -99,7 +100,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { last.free_memory() };
         }
-        let before = self.floor.raise(bits);
+        let raise = self.floor.raise(bits);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
         if table.bits() < bits {
@@ -107,9 +108,27 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         let reserved = table.bits() >= bits || table.next().is_some();
         if !reserved {
-            self.floor.take_back(bits, before);
+            // SAFETY: the caller's promise.
+            unsafe { self.take_back(raise) };
         }
         reserved
+    }
+
+    /// Takes a raise of the floor back. A move that has ended meanwhile may have left the table larger
+    /// for it than it is to be: then the next change moves it, or has it driven.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    pub unsafe fn take_back(&self, raise: Raise) {
+        if self.floor.take_back(raise) {
+            // SAFETY: the caller's promise.
+            let (floor, table) = (self.floor.state(), unsafe { self.table() });
+            if floor.fits() {
+                self.shrink_if_fits(table, floor);
+            }
+            self.consider_shrinking(table);
+        }
     }
 
     /// How many entries it has before its table grows.
@@ -131,7 +150,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         self.floor.remove();
         // SAFETY: the caller's promise.
         unsafe {
-            self.shrink_if_fits(self.table());
+            self.shrink_if_fits(self.table(), self.floor.state());
             self.have_driven(world);
         }
     }
@@ -260,8 +279,8 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 self.start_move(to, to.bits() + 1);
             }
             self.consider_growing(to, world);
-            if floor.fits() && !self.shrink_if_fits(to) {
-                floor.has_fitted();
+            if floor.fits() && !self.shrink_if_fits(to, floor) {
+                self.floor.has_fitted(floor);
             }
             self.consider_shrinking(to);
         }
@@ -306,6 +325,26 @@ pub(super) mod tests {
 
         fn drive_later(&self) {
             self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// A table that is to fit does so after a raise of the floor that is taken back.
+    #[test]
+    fn a_raise_that_is_taken_back_leaves_the_table_to_fit() {
+        let world = Alone::default();
+        let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
+        // So many that the table would not shrink to the smallest by itself.
+        (0..6).for_each(|_| core.count.add(1));
+        // SAFETY: there are no readers; the callback's part is played here.
+        unsafe {
+            core.shrink_to_fit(&world);
+            let raise = core.floor.raise(3);
+            while core.drive(&world) {}
+            assert_eq!(core.capacity(), capacity(3));
+            core.take_back(raise);
+            while core.drive(&world) {}
+            assert_eq!(core.capacity(), capacity(FEWEST_BITS));
+            core.free_tables();
         }
     }
 

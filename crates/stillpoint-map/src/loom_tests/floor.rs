@@ -1,8 +1,7 @@
 //! A move ends while another thread reserves room, or gives it up.
 
 use super::*;
-use crate::{bucket::Bucket, core::Reclaim};
-use std::sync::Mutex as StdMutex;
+use crate::core::Reclaim;
 
 /// An empty map whose table moves, but for the last unit, to one of so many bits, and the tables that
 /// it has left.
@@ -91,5 +90,83 @@ fn loom_shrink_to_fit_while_a_growth_ends() {
         // SAFETY: as in `Moving::help`.
         Moving::move_beside(&map, |core| unsafe { core.shrink_to_fit() });
         assert_eq!(map.capacity(), 10, "it is to fit");
+    });
+}
+
+/// So many entries, and the table is to shrink, but their number forbids it.
+fn as_small_as_can_be(from: u32, to: u32, entries: usize) -> Arc<Moving> {
+    let floor = Floor::new(1, false);
+    floor.remove();
+    let map = Moving::new(from, to, floor);
+    (0..entries).for_each(|_| map.core.count.add(1));
+    map
+}
+
+/// With so few entries the table shrinks by two steps if it is to fit; by itself only by one.
+const FEW: usize = 6;
+
+fn remove_entries(core: &Core, count: usize) {
+    (0..count).for_each(|_| core.count.add(1_u64.wrapping_neg()));
+}
+
+/// A table that is to fit once more, after entries were removed, shrinks all the way, also if a move
+/// has come to its end meanwhile because they were too many.
+#[test]
+fn loom_shrink_to_fit_while_a_table_has_fitted() {
+    model(|| {
+        let map = as_small_as_can_be(2, 3, 16);
+        Moving::move_beside(&map, |core| {
+            remove_entries(core, 16 - FEW);
+            // SAFETY: as in `Moving::help`.
+            unsafe { core.shrink_to_fit() };
+        });
+        assert_eq!(map.capacity(), 10, "it is to fit");
+    });
+}
+
+/// A table that is to fit shrinks all the way, also if room is reserved meanwhile, and that fails.
+#[test]
+fn loom_a_reserve_that_fails_while_a_table_is_to_fit() {
+    // To the table that the move ends with, or to a larger one.
+    for bits in [2, 4] {
+        model(move || {
+            let map = as_small_as_can_be(3, 2, FEW);
+            Moving::move_beside(&map, move |core| {
+                let raise = core.floor().raise(bits);
+                // SAFETY: as in `Moving::help`.
+                unsafe { core.take_back(raise) };
+            });
+            assert_eq!(map.capacity(), 10, "it is to fit");
+        });
+    }
+}
+
+/// What was reserved stays, also if the table is to fit.
+#[test]
+fn loom_reserve_while_a_table_is_to_fit() {
+    model(|| {
+        let map = as_small_as_can_be(4, 3, 0);
+        // SAFETY: as in `Moving::help`.
+        Moving::move_beside(&map, |core| assert!(unsafe { core.reserve(21) }));
+        assert!(map.capacity() >= 21, "it was reserved");
+    });
+}
+
+/// What one thread has reserved stays, also if another one fails with as much.
+#[test]
+fn loom_a_reserve_beside_one_that_fails() {
+    model(|| {
+        let map = Moving::new(2, 1, Floor::new(1, false));
+        let theirs = Arc::clone(&map);
+        let thread = thread::spawn(move || {
+            let raise = theirs.core.floor().raise(2);
+            // SAFETY: as in `Moving::help`.
+            unsafe { theirs.core.take_back(raise) };
+        });
+        // SAFETY: the same.
+        assert!(unsafe { map.core.reserve(11) });
+        thread.join().unwrap();
+        while map.help() != Progress::NothingToTake {}
+        assert!(map.capacity() >= 11, "it was reserved");
     });
 }
