@@ -4,6 +4,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -105,48 +108,126 @@ impl fmt::Display for Failure {
 
 /// Measures every case by `measure` in as many rounds as it has, from the first on; a failed round
 /// is told, and costs no other its sample. An interrupted run ends with what it has.
+///
+/// What is `untimed` comes behind the others of its round, as many at a time as there are processors.
 pub fn rounds(
     cases: Vec<(Case, u32)>,
     common: &Common,
-    measure: impl Fn(&Case, Duration) -> Result<Sample>,
+    untimed: impl Fn(&Case) -> bool,
+    measure: impl Fn(&Case, Duration) -> Result<Sample> + Sync,
 ) -> (Vec<Measured>, Vec<Failure>) {
     let timeout = Duration::from_secs(common.timeout_s);
     let mut random = fastrand::Rng::with_seed(common.seed());
-    let all: Vec<u32> = cases.iter().map(|&(_, rounds)| rounds).collect();
+    let (cases, all): (Vec<Case>, Vec<u32>) = cases.into_iter().unzip();
     let mut order: Vec<usize> = (0..cases.len()).collect();
-    let mut measured: Vec<Measured> = cases
-        .into_iter()
-        .map(|(case, _)| Measured {
-            case,
-            samples: Vec::new(),
-        })
-        .collect();
+    let mut samples = vec![Vec::new(); cases.len()];
     let mut failures = Vec::new();
+    let processors = thread::available_parallelism().map_or(1, usize::from);
 
     let progress = Progress::new(all.iter().map(|&rounds| rounds as usize).sum());
-    'run: for round in 0..common.rounds {
+    for round in 0..common.rounds {
         random.shuffle(&mut order);
-        for &index in order.iter().filter(|&&index| round < all[index]) {
-            let Measured { case, samples } = &mut measured[index];
-            let what = format!("round {}: {case}", round + 1);
-            progress.begin(&what);
-            let outcome = measure(case, timeout);
-            // A Ctrl-C goes to the child, too, whose end is no failure then.
-            if interrupt::received().is_some() {
-                samples.extend(outcome);
-                break 'run;
-            }
+        let what = |index: usize| format!("round {}: {}", round + 1, cases[index]);
+        let mut note = |index: usize, outcome: Result<Sample>| {
             match outcome {
-                Ok(sample) => samples.push(sample),
+                Ok(sample) => samples[index].push(sample),
+                // A Ctrl-C goes to the child, too, whose end is no failure then.
+                Err(_) if interrupt::received().is_some() => return,
                 Err(error) => failures.push(Failure {
-                    case: case.clone(),
+                    case: cases[index].clone(),
                     round,
                     error,
                 }),
             }
-            progress.end(&what);
+            progress.end(&what(index));
+        };
+        let due = order.iter().copied().filter(|&index| round < all[index]);
+        let (together, alone): (Vec<usize>, Vec<usize>) =
+            due.partition(|&index| untimed(&cases[index]));
+        for (due, most) in [(alone, 1), (together, processors)] {
+            let begin = |&index: &usize| progress.begin(&what(index));
+            some_at_a_time(
+                &due,
+                most,
+                begin,
+                |index| measure(&cases[index], timeout),
+                &mut note,
+            );
+        }
+        if interrupt::received().is_some() {
+            break;
         }
     }
     progress.finish();
-    (measured, failures)
+    let measured = cases.into_iter().zip(samples);
+    let measured = measured.map(|(case, samples)| Measured { case, samples });
+    (measured.collect(), failures)
+}
+
+/// Does `work` on each of `due`, on so many threads at a time, until the run is interrupted. This
+/// thread tells what one of them begins, and notes what comes of it.
+fn some_at_a_time<T: Send>(
+    due: &[usize],
+    most: usize,
+    begin: impl Fn(&usize),
+    work: impl Fn(usize) -> T + Sync,
+    mut note: impl FnMut(usize, T),
+) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..most.min(due.len()) {
+            let (sender, next, work) = (sender.clone(), &next, &work);
+            scope.spawn(move || {
+                while interrupt::received().is_none()
+                    // Relaxed: each is taken once, and they do not change.
+                    && let Some(&index) = due.get(next.fetch_add(1, Ordering::Relaxed))
+                    && sender.send((index, None)).is_ok()
+                {
+                    let _ = sender.send((index, Some(work(index))));
+                }
+            });
+        }
+        drop(sender);
+        for (index, outcome) in receiver {
+            match outcome {
+                None => begin(&index),
+                Some(outcome) => note(index, outcome),
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn as_many_as_are_asked_for_are_at_work_at_a_time() {
+        for most in [1, 2] {
+            let (barrier, at_work) = (Barrier::new(most), AtomicUsize::new(0));
+            let work = |index: usize| {
+                assert!(at_work.fetch_add(1, Ordering::Relaxed) < most);
+                barrier.wait();
+                at_work.fetch_sub(1, Ordering::Relaxed);
+                // The next ones begin when all of these have ended.
+                barrier.wait();
+                10 * index
+            };
+            let mut noted = Vec::new();
+            some_at_a_time(
+                &[3, 1, 0, 2],
+                most,
+                |_| {},
+                work,
+                |index, outcome| {
+                    noted.push((index, outcome));
+                },
+            );
+            noted.sort_unstable();
+            assert_eq!(noted, [(0, 0), (1, 10), (2, 20), (3, 30)]);
+        }
+    }
 }

@@ -44,6 +44,11 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// The scenarios of which one round is enough, unless they are named.
     const ONE_ROUND: &'static [&'static str] = &[];
 
+    /// Whether no figure of a scenario depends on what else runs: several are measured at a time.
+    fn is_untimed(_scenario: &str) -> bool {
+        false
+    }
+
     /// The figures, the one that the experiment is about first.
     const METRICS: &'static [Metric];
 
@@ -353,7 +358,8 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let measure = |case: &Case, timeout| child::measure(&request::<W>(case, &params), timeout);
     interrupt::catch();
     let watch = Watch::start();
-    let (measured, failures) = run::rounds(cases, common, measure);
+    let untimed = |case: &Case| case.scenario.as_deref().is_some_and(W::is_untimed);
+    let (measured, failures) = run::rounds(cases, common, untimed, measure);
     let interrupted = interrupt::received();
 
     let rows = measured

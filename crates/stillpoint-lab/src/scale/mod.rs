@@ -48,7 +48,8 @@ pub struct Options {
 enum Experiment {
     /// Read and write caches that threads share, and replay traces on them: time, hits, memory, and
     /// what a neighbour costs a tenant. The scenarios with -n run only if they are named; all but
-    /// read and mixed run in one round, unless they are named
+    /// read and mixed run in one round, unless they are named. What one thread replays (traces without
+    /// -6, and mix) is measured behind that, on all processors at once
     Cache(Selection<cache::Work>),
     /// Pin, defer and use what stands on crossbeam-epoch, with the drop-in package and with the
     /// original

@@ -160,6 +160,12 @@ impl super::Work for Work {
         },
     ];
 
+    /// Where one thread asks, what it finds takes no account of time.
+    fn is_untimed(scenario: &str) -> bool {
+        replay::Plan::of(scenario).is_some_and(|plan| plan.is_of_one())
+            || matches!(scenario, "mix" | "mix-static")
+    }
+
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
         if scenario == "cgroup" && !cgroup::is_possible() {
             return Some("no control group with a limit of memory can be made");
@@ -253,5 +259,28 @@ fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
             .map(|(name, figure)| (name.to_owned(), figure))
             .collect::<Metrics>(),
         curve: Curve::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Work as _;
+    use super::*;
+
+    #[test]
+    fn what_one_thread_replays_is_measured_beside_others() {
+        let (untimed, timed): (Vec<&str>, Vec<&str>) = SCENARIOS
+            .iter()
+            .partition(|scenario| Work::is_untimed(scenario));
+        assert_eq!(untimed.len(), 9 + 2);
+        for of_threads in [
+            "read-1",
+            "mixed-2",
+            "oltp-1000-6",
+            "p6-20000-6",
+            "isolation",
+        ] {
+            assert!(timed.contains(&of_threads), "{of_threads}");
+        }
     }
 }

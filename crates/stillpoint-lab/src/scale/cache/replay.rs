@@ -47,6 +47,11 @@ impl Plan {
         })
     }
 
+    /// Returns whether one client makes all requests.
+    pub fn is_of_one(&self) -> bool {
+        self.clients == 1
+    }
+
     /// Returns whether it takes longer than the others, so that only the library's cache does it.
     pub fn is_long(&self) -> bool {
         self.trace != "oltp" && self.clients > 1
@@ -67,7 +72,7 @@ pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
         .with_context(|| format!("{} has no {}", folder.display(), plan.trace))?;
     let trace = Trace::read(&file)?.divided(work.divide);
     let cache: &C = super::leak(C::with_entries(plan.entries));
-    if plan.clients == 1 {
+    if plan.is_of_one() {
         let counted = replay(cache, trace.blocks());
         return Ok(super::sample([("hit_ratio", counted.ratio())]));
     }
