@@ -87,6 +87,7 @@ mod entries;
 #[cfg(not(stillpoint_loom))]
 mod entry;
 mod floor;
+mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]

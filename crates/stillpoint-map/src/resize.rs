@@ -3,7 +3,7 @@
 //! A *unit* is a bucket of the smaller table and the two buckets of the larger one that it
 //! corresponds to; or a bucket of each, if a table moves to another one of its size, because its
 //! chains have become long. Writers take units in chunks, one chunk with each insert or removal, and so does
-//! the domain's service thread ([`crate::core`]). A thread moves a unit under the locks of the old
+//! the domain's service thread ([`crate::growth`]). A thread moves a unit under the locks of the old
 //! buckets: it fills the new ones, which no other thread knows, and then marks the old ones. So at
 //! each instant every key has one home: until the mark, and in the old bucket for readers that were
 //! there before it; and the new one from then on. No thread waits for another thread's unit, but

@@ -1,9 +1,12 @@
 //! The binary protocol, over a socket.
 
 mod common;
-use common::{Client, start};
+use common::{Client, listener, socket_path, start};
 use std::io::Read;
-use stillpoint_server::config::Settings;
+use stillpoint_server::{
+    config::{Settings, Tenant},
+    store::Limits,
+};
 
 fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8], cas: u64) -> Vec<u8> {
     let body = (extras.len() + key.len() + value.len()) as u32;
@@ -172,4 +175,68 @@ fn lengths_that_lie_end_the_connection() {
         }
     }
     server.client().ask("mn\r\n", "MN\r\n");
+}
+
+/// The client of one tenant's socket asks for what is another's, or all's.
+#[test]
+fn a_client_without_rights_is_told_of_its_own_tenant_alone() {
+    let own = socket_path("own");
+    let tenant = |name: &str| Tenant {
+        name: name.into(),
+        prefixes: Vec::new(),
+        limits: Limits::default(),
+    };
+    let server = start(Settings {
+        tenants: vec![tenant("a"), tenant("b")],
+        listeners: vec![listener(own.clone(), "a", false)],
+        ..Settings::default()
+    });
+    let (mut client, mut default) = (Client::connect(&own), server.client());
+    default.ask("set k 0 0 1\r\nd\r\n", "STORED\r\n");
+    let stat = |client: &mut Client, group: &str| {
+        client.send(request(0x10, &[], group.as_bytes(), &[], 0));
+        let mut lines = Vec::new();
+        loop {
+            let (_, status, body, _) = response(client);
+            if status != 0 {
+                return Err(status);
+            }
+            if body.is_empty() {
+                return Ok(lines);
+            }
+            lines.push(String::from_utf8(body).unwrap());
+        }
+    };
+    for group in [
+        "tenant b",
+        "tenant -",
+        "tenant",
+        "detail on",
+        "detail off",
+        "none",
+    ] {
+        let told = stat(&mut client, group);
+        match group {
+            "tenant" => assert!(told.unwrap().contains(&"tenanta".to_owned())),
+            _ => assert_eq!(told, Err(1), "{group}"),
+        }
+    }
+    let has = |lines: &[String], name: &str| lines.iter().any(|line| line.starts_with(name));
+    let general = stat(&mut client, "").unwrap();
+    assert!(has(&general, "curr_items0") && !has(&general, "total_connections"));
+    let conns = stat(&mut client, "conns").unwrap();
+    let addresses = conns.iter().filter(|line| line.contains(":listen_addr"));
+    assert_eq!(addresses.count(), 1, "{conns:?}");
+    // A flush, loud and quiet, a reset and the log's level are its own, or nothing.
+    client.send(request(8, &[], &[], &[], 0));
+    assert_eq!(response(&mut client).1, 0);
+    client.send(request(0x18, &[], &[], &[], 0));
+    assert_eq!(stat(&mut client, "reset"), Ok(Vec::new()));
+    client.send(request(0x1b, &[0, 0, 0, 2], &[], &[], 0));
+    assert_eq!(response(&mut client).1, 0);
+    default.ask("get k\r\n", "VALUE k 0 1\r\nd\r\nEND\r\n");
+    assert_eq!(default.stat("tenant", "cmd_set"), "1");
+    let mut admin = server.admin();
+    assert_eq!(admin.lines("stats detail dump"), Vec::<String>::new());
+    assert_eq!(admin.stat("tenant a", "curr_items"), "0");
 }

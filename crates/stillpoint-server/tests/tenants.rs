@@ -370,3 +370,85 @@ fn a_tenant_is_not_told_what_others_do() {
     }
     assert!(!named(&ann.lines("stats settings"), "domain_socket"));
 }
+
+/// What is for admins, in each form that it has: it is refused, and nothing of it is done.
+#[test]
+fn a_user_without_the_right_changes_nothing() {
+    let server = start(Settings {
+        shutdown: true,
+        debug: true,
+        ..users()
+    });
+    let (mut ann, mut bob, mut root) = (server.client(), server.client(), server.client());
+    login(&mut ann, "ann");
+    login(&mut bob, "bob");
+    login(&mut root, "root");
+    bob.ask("set k 0 0 1\r\nb\r\n", "STORED\r\n");
+    let state = |root: &mut Client| {
+        let searches = ["lru_crawler", "lru_crawler_sleep", "lru_crawler_tocrawl"];
+        let searches = searches.map(|name| root.stat("settings", name));
+        let limit = root.stat("", "limit_maxbytes");
+        let own = |line: &String| line.split(" used=").next().unwrap().to_owned();
+        let tenants: Vec<_> = root.lines("tenant list").iter().map(own).collect();
+        (searches, limit, tenants)
+    };
+    let before = state(&mut root);
+    for command in [
+        "cache_memlimit 8",
+        "cache_memlimit 100",
+        "shutdown",
+        "shutdown graceful",
+        "tenant",
+        "tenant list",
+        "tenant create c",
+        "tenant create c max=1m",
+        "tenant set a max=1g",
+        "tenant set b max=1",
+        "tenant delete a",
+        "tenant delete b",
+        "lru_crawler disable",
+        "lru_crawler sleep 999",
+        "lru_crawler tocrawl 9",
+        "lru_crawler crawl all",
+        "misbehave",
+        "misbehave socket",
+    ] {
+        let refused = "CLIENT_ERROR only an admin may do that\r\n";
+        ann.ask(format!("{command}\r\n"), refused);
+    }
+    // Without an answer, it is not done either.
+    ann.ask("cache_memlimit 8 noreply\r\nmn\r\n", "MN\r\n");
+    let usage = "CLIENT_ERROR usage: stats detail on|off|dump, by an admin\r\n";
+    ann.ask("stats detail on\r\n", usage);
+    ann.ask("stats detail off\r\n", usage);
+    ann.ask(
+        "set x:y 0 0 1\r\n1\r\nstats detail dump\r\n",
+        "STORED\r\nEND\r\n",
+    );
+    // There is no TLS, for which no right would help.
+    ann.ask("refresh_certs\r\n", "ERROR\r\n");
+    // Its own commands are about its own tenant, also where they look like all's.
+    ann.ask("flush_all\r\nstats reset\r\n", "OK\r\nRESET\r\n");
+    ann.ask("flush_all 0 noreply\r\nmn\r\n", "MN\r\n");
+    bob.ask("get k\r\n", "VALUE k 0 1\r\nb\r\nEND\r\n");
+    assert_eq!(bob.stat("", "cmd_set"), "1");
+    assert_eq!(state(&mut root), before);
+    // Of meta commands none is for admins, whatever a key or a token says.
+    for (command, answer) in [
+        ("mg k v c t", "EN"),
+        ("mg aw== b v", "EN"),
+        ("me k", "EN"),
+        ("me aw== b", "EN"),
+        ("md k", "NF"),
+        ("ma k", "NF"),
+        ("ms k 1 MR\r\nx", "NS"),
+        ("ms k 1 MA\r\nx", "NS"),
+    ] {
+        ann.ask(format!("{command}\r\n"), format!("{answer}\r\n"));
+    }
+    bob.ask("mg k v\r\n", "VA 1\r\nb\r\n");
+    // The right is looked at when it is used, and not when the client came.
+    root.ask("tenant set b max=2m\r\n", "OK\r\n");
+    root.ask("shutdown\r\n", "");
+    root.ends();
+}

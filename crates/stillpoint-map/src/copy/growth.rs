@@ -1,4 +1,4 @@
-//! When a map moves to another table, and who moves it: by the rules of [`crate::core`].
+//! When a map moves to another table, and who moves it: by the rules of [`crate::growth`].
 //!
 //! The entries have no hashes with them: so a table that grows asks for those of the keys, before
 //! any lock is taken. That is user code, and left to the threads that change the map. Tables that

@@ -132,7 +132,7 @@ fn loom_a_reserve_that_fails_while_a_table_is_to_fit() {
         model(move || {
             let map = as_small_as_can_be(3, 2, FEW);
             Moving::move_beside(&map, move |core| {
-                let raise = core.floor().raise(bits);
+                let raise = core.floor.raise(bits);
                 // SAFETY: as in `Moving::help`.
                 unsafe { core.take_back(raise) };
             });
@@ -159,7 +159,7 @@ fn loom_a_reserve_beside_one_that_fails() {
         let map = Moving::new(2, 1, Floor::new(1, false));
         let theirs = Arc::clone(&map);
         let thread = thread::spawn(move || {
-            let raise = theirs.core.floor().raise(2);
+            let raise = theirs.core.floor.raise(2);
             // SAFETY: as in `Moving::help`.
             unsafe { theirs.core.take_back(raise) };
         });

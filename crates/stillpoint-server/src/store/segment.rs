@@ -83,10 +83,21 @@ impl Segment {
     /// The item was in the index at a moment of a section that the caller is in for as long as the
     /// result is used; or the caller keeps the segment.
     pub unsafe fn of<'a>(word: Word) -> &'a Entry<Segment> {
+        // SAFETY: the caller's promise. What was in the index is freed after a grace period.
+        unsafe { &*Self::pointer(word) }
+    }
+
+    /// The pointer of the segment's Arc, as it was made: a reference to the segment would not reach
+    /// the counts beside it.
+    ///
+    /// # Safety
+    ///
+    /// As [`Segment::of`].
+    unsafe fn pointer(word: Word) -> *const Entry<Segment> {
         let header = ptr::with_exposed_provenance::<*const Entry<Segment>>(word.segment_base());
         // SAFETY: an item lies behind the header of its segment, which has the pointer since before
-        // the item was published. What was in the index is freed after a grace period.
-        unsafe { &**header }
+        // the item was published.
+        unsafe { *header }
     }
 
     /// A reference of its own to the segment of an item.
@@ -98,7 +109,7 @@ impl Segment {
         // SAFETY: the caller's promise. The pointer is that of an Arc, of which limbo or a list has
         // a count for as long as the caller's section lasts.
         unsafe {
-            let segment: *const Entry<Segment> = Self::of(word);
+            let segment = Self::pointer(word);
             Arc::increment_strong_count(segment);
             Arc::from_raw(segment)
         }

@@ -42,7 +42,7 @@ const PINNED_ALL: u64 = 2;
 
 /// What key spaces that were flushed may take, in bytes, until readers have left them: beside what
 /// is charged, and what is in limbo. Then a flush removes items one by one.
-const FLUSHED_MAX: u64 = 1 << 20;
+pub const FLUSHED_MAX: u64 = if cfg!(miri) { 16 << 10 } else { 1 << 20 };
 
 /// What all tenants of a store share.
 #[derive(Debug)]

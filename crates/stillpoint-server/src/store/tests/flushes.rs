@@ -1,6 +1,7 @@
 //! Flushes beside a reader that does not leave.
 
 use super::*;
+use crate::store::shared::FLUSHED_MAX;
 use std::{sync::Barrier, thread};
 
 /// Large, so that no store waits for that reader because much is in limbo: tests beside these would
@@ -31,8 +32,11 @@ fn flush_much(tenant: &Tenant) {
     }
 }
 
+const ROUNDS: u32 = if cfg!(miri) { 20 } else { 1_500 };
+const ITEMS: u64 = if cfg!(miri) { 40 } else { 2_000 };
+
 /// What flushed key spaces take, and one more of a few KiB.
-const BOUND: u64 = (1 << 20) + (8 << 10);
+const BOUND: u64 = FLUSHED_MAX + (8 << 10);
 
 #[test]
 fn flushes_in_a_loop_take_a_bounded_amount() {
@@ -41,7 +45,7 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
     let shared = tenant.state.shared();
     let spaces = || shared.unreclaimed() - shared.pool.limbo_bytes();
     beside_reader(|| {
-        for number in 0..1_500u32 {
+        for number in 0..ROUNDS {
             let key = number.to_le_bytes();
             set(&tenant, &key, b"v").unwrap();
             assert!(tenant.get(&key, |_| ()).is_some());
@@ -49,7 +53,7 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
             assert!(tenant.get(&key, |_| ()).is_none());
         }
         assert_eq!(tenant.statistics().items, 0);
-        assert_eq!(tenant.statistics().flushed, 1_500);
+        assert_eq!(tenant.statistics().flushed, u64::from(ROUNDS));
         assert!(spaces() <= BOUND, "{}", spaces());
         assert!(store.statistics().limbo_bytes >= spaces());
     });
@@ -72,7 +76,7 @@ fn what_is_removed_one_by_one_is_all_there_was() {
     );
     let key = |number: u64| number.to_le_bytes();
     let fill = |from: u64| {
-        for number in from..from + 2_000 {
+        for number in from..from + ITEMS {
             set(&tenant, &key(number), &pattern(number, 0, 40)).unwrap();
         }
     };
@@ -84,12 +88,12 @@ fn what_is_removed_one_by_one_is_all_there_was() {
         let pin = tenant.get(&key(7), |item| item.pin()).flatten();
         tenant.flush_all(0);
         assert_eq!(tenant.statistics().items, 0);
-        assert!((0..2_000).all(|number| tenant.get(&key(number), |_| ()).is_none()));
+        assert!((0..ITEMS).all(|number| tenant.get(&key(number), |_| ()).is_none()));
         assert_eq!(pin.expect("it is pinned")[..], pattern(7, 0, 40));
         // One that is due does the same.
         fill(10_000);
         tenant.flush_all(1);
-        assert_eq!(tenant.statistics().items, 2_000);
+        assert_eq!(tenant.statistics().items, ITEMS);
         clock.advance(1);
         assert_eq!(value_of(&tenant, &key(10_000)), None);
         assert_eq!(tenant.statistics().items, 0);
@@ -116,13 +120,13 @@ fn items_are_removed_beside_writers() {
             for thread in 0..2u64 {
                 let tenant = &tenant;
                 scope.spawn(move || {
-                    for round in 0..10u64 {
-                        for number in 0..200 {
+                    for round in 0..if cfg!(miri) { 1 } else { 10u64 } {
+                        for number in 0..ITEMS / 10 {
                             let key = [thread, number].map(u64::to_le_bytes).concat();
                             set(tenant, &key, &round.to_le_bytes()).unwrap();
                         }
                         tenant.flush_all(0);
-                        for number in 0..200 {
+                        for number in 0..ITEMS / 10 {
                             let key = [thread, number].map(u64::to_le_bytes).concat();
                             assert_eq!(value_of(tenant, &key), None, "{round}");
                         }

@@ -6,6 +6,7 @@ mod flushes;
 mod limits;
 mod model;
 mod search;
+mod small;
 mod table;
 mod tenants;
 mod threads;
