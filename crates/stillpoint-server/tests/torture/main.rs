@@ -6,7 +6,7 @@
 //! | `STILLCACHE_TORTURE_SECONDS` | how long; 4 |
 //! | `STILLCACHE_TORTURE_SEED` | what is random follows from it, but for the order in which threads run |
 //! | `STILLCACHE_TORTURE_EVICT` | `yes` or `no`: whether the server evicts, or refuses (`-M`); by the seed, three times of four |
-//! | `STILLCACHE_TORTURE_RSS` | a file for the memory that the program has each second. It fails if the last quarter has 5 % more than the second |
+//! | `STILLCACHE_TORTURE_RSS` | a file for the memory that the program has each second. It fails if that at its lowest is 5 % more in the last quarter than in the second |
 //!
 //! `scripts/soak --server` runs it for hours.
 
@@ -40,31 +40,35 @@ fn number(name: &str, default: u64) -> u64 {
         .unwrap_or_else(|_| panic!("STILLCACHE_TORTURE_{name}: '{text}' is no number"))
 }
 
-/// The middle one.
-fn median(samples: &[u64]) -> u64 {
+/// What no more than one in twenty is below.
+fn floor(samples: &[u64]) -> u64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
-    sorted[sorted.len() / 2]
+    sorted[sorted.len() / 20]
 }
 
-/// Whether a program's memory is the same in its last quarter as in its second.
+/// Whether a program's memory at its lowest is the same in its last quarter as in its second. What is
+/// lost raises that; how much there is above it varies with the limits that clients set, and with what
+/// else the machine does.
 fn check_memory(samples: &[u64]) {
     let quarter = samples.len() / 4;
     assert!(quarter >= 5, "too short to say anything of memory");
     let (second, last) = (
-        median(&samples[quarter..2 * quarter]),
-        median(&samples[3 * quarter..]),
+        floor(&samples[quarter..2 * quarter]),
+        floor(&samples[3 * quarter..]),
     );
-    println!("torture: {second} bytes in the second quarter, {last} in the last");
+    println!("torture: {second} bytes at the lowest in the second quarter, {last} in the last");
     assert!(
         last * 100 <= second * 105,
-        "memory grows: {second} bytes in the second quarter, {last} in the last"
+        "memory grows: {second} bytes at the lowest in the second quarter, {last} in the last"
     );
 }
 
 #[test]
 fn memory_that_grows_is_seen() {
-    let flat: Vec<u64> = (0..40).map(|second| 1000 + second % 7).collect();
+    let flat: Vec<u64> = (0..40)
+        .map(|second| 1000 + second % 7 * (second / 10))
+        .collect();
     check_memory(&flat);
     let grows: Vec<u64> = (0..40).map(|second| 1000 + 4 * second).collect();
     assert!(std::panic::catch_unwind(|| check_memory(&grows)).is_err());
