@@ -8,6 +8,28 @@ use std::{sync::Barrier, thread};
 /// wait longer, too.
 const LIMIT: u64 = 512 << 20;
 
+/// Whether the test of that name is to go on: by itself, in a process of its own, as tests beside it
+/// would wait for its readers. Else that process has run it.
+fn is_alone(name: &str) -> bool {
+    const ALONE: &str = "STILLCACHE_TEST_ALONE";
+    if cfg!(miri) || std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let name = format!("store::tests::flushes::{name}");
+    let ended = std::process::Command::new(program)
+        .args([&*name, "--exact"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&ended.stdout);
+    assert!(
+        ended.status.success() && told.contains("1 passed"),
+        "{told}"
+    );
+    false
+}
+
 /// Runs `f` while another thread is in a section.
 fn beside_reader<R>(f: impl FnOnce() -> R) -> R {
     let (inside, done) = (Barrier::new(2), Barrier::new(2));
@@ -40,6 +62,9 @@ const BOUND: u64 = FLUSHED_MAX + (8 << 10);
 
 #[test]
 fn flushes_in_a_loop_take_a_bounded_amount() {
+    if !is_alone("flushes_in_a_loop_take_a_bounded_amount") {
+        return;
+    }
     let (store, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
     let shared = tenant.state.shared();
@@ -69,6 +94,9 @@ fn flushes_in_a_loop_take_a_bounded_amount() {
 /// However many items there are, beside a table that grows and shrinks; of one tenant alone.
 #[test]
 fn what_is_removed_one_by_one_is_all_there_was() {
+    if !is_alone("what_is_removed_one_by_one_is_all_there_was") {
+        return;
+    }
     let (store, clock) = store_of(LIMIT, true);
     let (tenant, other) = (
         store.create_tenant("flushed").unwrap(),
@@ -112,6 +140,9 @@ fn what_is_removed_one_by_one_is_all_there_was() {
 /// Threads that store, read and flush: what was there before a flush is not found behind it.
 #[test]
 fn items_are_removed_beside_writers() {
+    if !is_alone("items_are_removed_beside_writers") {
+        return;
+    }
     let (store, _) = store_of(LIMIT, true);
     let tenant = store.create_tenant("flushed").unwrap();
     beside_reader(|| {
