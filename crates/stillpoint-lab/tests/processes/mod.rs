@@ -21,16 +21,19 @@ pub fn wait_for<T>(look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-/// The child of process `parent` whose command line has this in it, in `/proc`.
+/// The child of a thread of process `parent` whose command line has this in it, in `/proc`.
 pub fn child_of(parent: u32, command: &str) -> Option<PathBuf> {
-    let children =
-        fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-    let child = PathBuf::from(format!("/proc/{}", children.split(' ').next()?));
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).ok()?.flatten();
+    let children: String = threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .collect();
+    let mut children = children
+        .split_ascii_whitespace()
+        .map(|child| PathBuf::from(format!("/proc/{child}")));
     // Until the child has become another program it has its parent's command line.
-    fs::read_to_string(child.join("cmdline"))
-        .ok()?
-        .contains(command)
-        .then_some(child)
+    children.find(|child| {
+        fs::read_to_string(child.join("cmdline")).is_ok_and(|line| line.contains(command))
+    })
 }
 
 /// Sends a signal to a process in `/proc`.
