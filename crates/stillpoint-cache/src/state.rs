@@ -23,6 +23,7 @@ mod limits;
 mod published;
 mod tree;
 
+#[cfg(not(stillpoint_loom))]
 pub use delete::Doomed;
 #[cfg_attr(
     stillpoint_loom,

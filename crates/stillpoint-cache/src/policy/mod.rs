@@ -6,7 +6,7 @@
 //! what has been used is moved, or goes round once more, when its turn comes.
 //!
 //! One thing is added. A ghost that comes back goes to the main queue only if it has been asked for
-//! more often than the entry there that would have to go for it, as a [`sketch`] has counted
+//! clearly more often than the entry there that would have to go for it, as a [`sketch`] has counted
 //! (TinyLFU). Without that, a loop that is a little longer than the cache replaces all of the main
 //! queue by entries that are not used before they are replaced themselves. In return ghosts last
 //! twice as long, and the small queue is smaller: what is evicted from it too early comes back.
@@ -34,6 +34,9 @@ pub const MOST: u8 = 3;
 /// lock, as fast as a search clears them: without a bound it might not end, and other threads wait
 /// for it.
 const TURNS: usize = 64;
+
+/// See [`Policy::is_close_one_due`].
+const CLOSE: u8 = 16;
 
 /// Tables that become smaller have room for this part more than there is: what is copied under the
 /// lock is not copied back at the next insert, and again at the next shrink.
@@ -100,6 +103,8 @@ pub struct Policy<I> {
     shrunk: usize,
     /// How many used entries of the main queue searches have passed.
     passed: u64,
+    /// Ghosts that were asked for little more often than what had their place, as they wrap.
+    close: u8,
 }
 
 impl<I: Copy + Eq + Debug> Policy<I> {
@@ -112,6 +117,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             ghost_hits: 0,
             shrunk: 0,
             passed: 0,
+            close: 0,
         }
     }
 
@@ -144,12 +150,30 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.sketch.add(fingerprint, 1, self.entries());
         let returned = self.ghosts.take(fingerprint, self.ghosts_wanted());
         self.ghost_hits += u64::from(returned.is_some());
-        let earned = returned == Some(Place::Small)
-            && self.next_of_main(nodes).is_none_or(|other| {
-                self.sketch.get(fingerprint) > self.sketch.get(nodes.fingerprint(other))
-            });
+        let earned = returned == Some(Place::Small) && self.earns_a_place(nodes, fingerprint);
         self.push(nodes, id, if earned { Place::Main } else { Place::Small });
         earned || returned == Some(Place::Main)
+    }
+
+    /// Whether a key that comes back has been asked for clearly more often, by a quarter, than what
+    /// would have to go for it. Where that is an entry of the small queue, it need not.
+    fn earns_a_place(&mut self, nodes: &mut impl Nodes<Id = I>, fingerprint: u32) -> bool {
+        if self.small.weight() > self.small_wanted() {
+            return true;
+        }
+        let Some(other) = self.next_of_main(nodes) else {
+            return true;
+        };
+        let [own, other] = [fingerprint, nodes.fingerprint(other)].map(|key| self.sketch.get(key));
+        own * 4 > other * 5 || own > other && self.is_close_one_due()
+    }
+
+    /// Whether a ghost takes a place though it is asked for little more often than what has it: of
+    /// those one in sixteen. Otherwise an entry which the sketch takes for a key that is used much
+    /// keeps its place for ever.
+    fn is_close_one_due(&mut self) -> bool {
+        self.close = (self.close + 1) % CLOSE;
+        self.close == 0
     }
 
     /// Has an entry that is in no queue take the place of one with its key, which was in one. That

@@ -87,6 +87,8 @@ struct Model {
     main: Vec<Entry>,
     ghosts: Ghosts,
     sketch: Sketch,
+    /// How many were counted more often than the first of the main queue, but not by a quarter.
+    close: u32,
 }
 
 impl Model {
@@ -162,17 +164,21 @@ impl Model {
         self.main.iter().position(|entry| entry.key == least.1)
     }
 
+    fn has_newcomers_to_spare(&self) -> bool {
+        let small: u64 = self.small.iter().map(|entry| entry.weight).sum();
+        let weight = self.weight();
+        let wanted = match self.entries() as u64 {
+            0 => 0,
+            entries => (weight / 50).max((weight * 32 / entries).min(weight / 10)),
+        };
+        small > wanted
+    }
+
     fn evict(&mut self) -> Option<u32> {
         for turn in 0.. {
-            let small: u64 = self.small.iter().map(|entry| entry.weight).sum();
-            let weight = self.weight();
-            let wanted = match self.entries() as u64 {
-                0 => 0,
-                entries => (weight / 50).max((weight * 32 / entries).min(weight / 10)),
-            };
             let spared =
                 turn == TURNS && self.small.first().is_some_and(|entry| entry.frequency > 1);
-            if (small <= wanted || spared) && !self.main.is_empty() {
+            if (!self.has_newcomers_to_spare() || spared) && !self.main.is_empty() {
                 let at = self.turn_main()?;
                 let entry = self.main.remove(at);
                 let entries = self.entries();
@@ -213,16 +219,27 @@ impl Model {
             weight,
             frequency: 0,
         };
-        if returned {
-            let first = self
-                .turn_main()
-                .map(|at| self.sketch.get(spread(self.main[at].key)));
-            if first.is_none_or(|count| self.sketch.get(spread(key)) > count) {
-                self.main.push(entry);
-                return;
-            }
+        if returned && self.is_let_in(key) {
+            self.main.push(entry);
+        } else {
+            self.small.push(entry);
         }
-        self.small.push(entry);
+    }
+
+    fn is_let_in(&mut self, key: u32) -> bool {
+        if self.has_newcomers_to_spare() {
+            return true;
+        }
+        let Some(first) = self.turn_main() else {
+            return true;
+        };
+        let times = |key: u32| self.sketch.get(spread(key)) as f64;
+        let (own, other) = (times(key), times(self.main[first].key));
+        if own <= other || own > 1.25 * other {
+            return own > other;
+        }
+        self.close += 1;
+        self.close.is_multiple_of(16)
     }
 }
 
@@ -430,8 +447,15 @@ fn it_counts_at_least_what_there_was_and_forgets_it() {
     }
     sketch.add(7, 3, 5000);
     assert_eq!(sketch.get(7), 15, "also in a larger table, and at most 15");
-    (0..5000 * 7 * 5).for_each(|key| sketch.add(key % 4999 + 100, 1, 5000));
+    (0..5000 * 5 * 5).for_each(|key| sketch.add(key % 4999 + 100, 1, 5000));
     assert!(sketch.get(7) <= 7, "{}", sketch.get(7));
+}
+
+#[test]
+fn one_in_sixteen_close_ones_is_let_in() {
+    let mut policy = Policy::<usize>::new();
+    let is_due = (1..=40).filter(|_| policy.is_close_one_due());
+    assert_eq!(is_due.collect::<Vec<_>>(), [16, 32]);
 }
 
 #[test]
