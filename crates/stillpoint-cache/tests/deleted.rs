@@ -57,6 +57,28 @@ fn what_views_of_a_deleted_tenant_do_is_counted_above() {
     assert_eq!(counts(&cache.statistics()), times(8));
 }
 
+/// All that is counted, also what the tenant's policy has.
+#[test]
+fn what_a_tenant_has_counted_stays_when_it_is_deleted() {
+    let cache = cache();
+    let above = cache.tenant("above");
+    let deleted = above.tenant("deleted");
+    deleted.set_max(10);
+    use_it(&deleted);
+    for _ in 0..2 {
+        (0..15).for_each(|key| deleted.insert(key, 1));
+    }
+    let before = cache.statistics();
+    assert!(before.ghost_hits > 0 && before.evicted > 0, "{before:?}");
+    assert!(deleted.delete());
+    let mut after = before;
+    (after.entries, after.bytes) = (0, 0);
+    after.removed += before.entries;
+    assert_eq!(cache.statistics(), after);
+    assert!(above.delete());
+    assert_eq!(cache.statistics(), after);
+}
+
 /// Threads look up through views whose tenant another one deletes.
 #[test]
 fn no_look_up_is_lost_while_tenants_are_deleted() {

@@ -135,6 +135,7 @@ impl State {
         let tenant = self.tenants[number as usize].take().expect("it is there");
         let above = self.tenant_mut(parent.expect("it is not the root"));
         above.events.add(tenant.events);
+        above.policy.add_ghost_hits(tenant.policy.ghost_hits());
         above.succeed(&tenant.handle, tenant.departed);
         above.show_all();
         self.high.retain(|&other| other != number);
