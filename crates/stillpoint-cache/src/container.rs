@@ -342,7 +342,7 @@ mod tests {
         let own = Arc::downgrade(&own);
         let mut next = || {
             let next = Arc::clone(cache.arc()).visit(&mut ears);
-            ears.end_visit(&own);
+            ears.end_visit(&own, next.is_some());
             next.expect("it follows")
         };
         let soon = || clock::now() + 60_000_000_000;
@@ -359,7 +359,7 @@ mod tests {
         cache.set_max_bytes(500);
         assert!(watch.bell().is_some());
         assert_eq!(Arc::clone(cache.arc()).visit(&mut ears), None);
-        ears.end_visit(&own);
+        ears.end_visit(&own, false);
         assert!(watch.bell().is_none());
     }
 

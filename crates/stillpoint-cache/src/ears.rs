@@ -44,7 +44,8 @@ impl<'w> Ears<'w> {
     }
 
     /// Has all visits made at once when that file changes, from now on, until a visit of the same ends
-    /// without this. One file for each visit. Where the system has nothing to watch files by, the caller has to look.
+    /// without this. One file for each visit. Where the system has nothing to watch files by, the
+    /// caller has to look.
     pub fn hear(&mut self, file: &Path) {
         if self.is_own() {
             self.heard = self.watch.add(file).ok();
@@ -55,8 +56,9 @@ impl<'w> Ears<'w> {
         process() == self.process
     }
 
-    /// A visit has ended: what it does not follow any more is watched no longer.
-    pub fn end_visit(&mut self, of: &Weak<dyn Visited>) {
+    /// A visit has ended: what it does not follow any more is watched no longer. Nor is anything for
+    /// it, if none `comes_again` that could end that.
+    pub fn end_visit(&mut self, of: &Weak<dyn Visited>, comes_again: bool) {
         if !self.is_own() {
             // The handler has closed the parent's.
             (self.process, self.heard) = (process(), None);
@@ -68,6 +70,7 @@ impl<'w> Ears<'w> {
         let before = self.followed.iter().position(is_it);
         let before = before.map(|index| self.followed.swap_remove(index).what);
         if let Some(what) = heard
+            && comes_again
             && refusable(|| self.followed.try_reserve(1)).is_ok()
         {
             let by = Weak::clone(of);
@@ -78,11 +81,13 @@ impl<'w> Ears<'w> {
             .into_iter()
             .flatten()
             .for_each(|what| self.end(what));
-        self.end_dropped();
     }
 
     /// Ends what is followed by those that were dropped, whose visits may never come.
-    fn end_dropped(&mut self) {
+    pub fn end_dropped(&mut self) {
+        if !self.is_own() {
+            return;
+        }
         let is_dropped = |other: &Followed| other.by.strong_count() == 0;
         while let Some(index) = self.followed.iter().position(is_dropped) {
             let what = self.followed.swap_remove(index).what;
@@ -174,7 +179,7 @@ mod tests {
             if let Some(file) = hears {
                 ears.hear(&file.0);
             }
-            ears.end_visit(of);
+            ears.end_visit(of, true);
         };
         visit(&mut ears, &weak(&a), None);
         assert!(ears.bell().is_none(), "for nothing");
@@ -194,6 +199,11 @@ mod tests {
         // It was dropped, and the next visit is of another one.
         drop(b);
         visit(&mut ears, &weak(&c), None);
+        ears.end_dropped();
+        assert!(ears.bell().is_none());
+        // As one that finds in its midst that there is nothing to follow any more.
+        ears.hear(&files[0].0);
+        ears.end_visit(&weak(&c), false);
         assert!(ears.bell().is_none());
         visit(&mut ears, &weak(&c), Some(&files[0]));
         assert_eq!(heard(&ears, &files), [true, false]);
@@ -213,7 +223,7 @@ mod tests {
         let follows = Arc::new(Follows);
         let what = weak(&follows);
         ears.hear(&file.0);
-        ears.end_visit(&what);
+        ears.end_visit(&what, true);
         ears.hear(&file.0);
         // SAFETY: the child makes system calls, and ends.
         match unsafe { libc::fork() } {
@@ -223,13 +233,25 @@ mod tests {
                 unsafe { watch.reset_in_child() };
                 ears.hear(&file.0);
                 let is_deaf = watch.bell().is_none() && ears.bell().is_none();
-                ears.end_visit(&what);
+                // Another thread has the watch by now, and what the parent's follows has been dropped.
+                // SAFETY: the one above is deaf.
+                let mut others = unsafe { Ears::new(&watch) };
+                let other = Arc::new(Follows);
+                others.hear(&file.0);
+                others.end_visit(&weak(&other), true);
+                drop(follows);
+                ears.end_dropped();
+                let leaves_it = others.bell().is_some();
+                others.close();
+                ears.end_visit(&what, true);
                 let has_forgotten = ears.followed.is_empty();
                 ears.hear(&file.0);
-                ears.end_visit(&what);
+                ears.end_visit(&what, true);
                 let hears = ears.bell().is_some() && ears.followed.len() == 1;
                 // SAFETY: it ends the child without destructors.
-                unsafe { libc::_exit(i32::from(!(is_deaf && has_forgotten && hears))) };
+                unsafe {
+                    libc::_exit(i32::from(!(is_deaf && leaves_it && has_forgotten && hears)))
+                };
             }
             child => {
                 let mut status = 0;

@@ -201,6 +201,8 @@ impl Keeper {
         let mut ears = unsafe { Ears::new(&self.watch) };
         loop {
             let waiter = self.wake.prepare();
+            // Whose visits may have been forgotten by what has asked for others.
+            ears.end_dropped();
             let now = clock::now();
             let mut tasks = lock(&self.tasks);
             tasks.bell = ears.bell();
@@ -248,9 +250,9 @@ impl Keeper {
         // User code runs in it, which is contained call by call; whatever else panics must not end
         // the thread.
         let visited = user_code::contained(|| what.upgrade().and_then(|it| it.visit(ears)));
-        ears.end_visit(what);
         let next = visited.unwrap_or_else(|| Some(clock::now() + GAP));
         let is_noted = next.is_none_or(|next| lock(&self.tasks).add(next, what));
+        ears.end_visit(what, next.is_some() && is_noted);
         if !is_noted {
             // It may be the last user's end, and so user code.
             user_code::contained(|| {
@@ -284,7 +286,9 @@ impl ForkReset for Keeper {
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use std::{path::Path, sync::atomic::AtomicUsize};
+    #[cfg(target_os = "linux")]
+    use std::path::Path;
+    use std::sync::atomic::AtomicUsize;
 
     #[derive(Default)]
     struct Panics(AtomicUsize);
@@ -325,5 +329,57 @@ mod tests {
         // SAFETY: no other thread has it.
         unsafe { keeper.reset_in_child() };
         assert!(keeper.watch.bell().is_none() && lock(&keeper.tasks).bell.is_none());
+    }
+
+    /// Follows a file, or nothing, and is visited once an hour.
+    #[cfg(target_os = "linux")]
+    struct Follows(Option<&'static Path>);
+
+    #[cfg(target_os = "linux")]
+    const HOUR: Nanos = 3_600_000_000_000;
+
+    #[cfg(target_os = "linux")]
+    impl Visited for Follows {
+        fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos> {
+            self.0.iter().for_each(|file| ears.hear(file));
+            Some(clock::now() + HOUR)
+        }
+
+        fn is_forgotten(&self) {}
+    }
+
+    /// To ask for a visit may forget those of what was dropped, of which the thread would wait for one.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_was_dropped_follows_nothing_though_its_visit_is_forgotten() {
+        let keeper: &'static Keeper = Box::leak(Box::new(Keeper::new()));
+        let thread = std::thread::spawn(|| keeper.run());
+        let ask = |follows: &Arc<Follows>, at| {
+            let what: Weak<dyn Visited> = Arc::downgrade(&(Arc::clone(follows) as _));
+            let mut tasks = lock(&keeper.tasks);
+            assert!(tasks.add(at, &what));
+            keeper.wake_up(tasks);
+        };
+        let until = |condition: &dyn Fn() -> bool| {
+            let end = clock::now() + 60_000_000_000;
+            while !condition() {
+                assert!(clock::now() < end, "it is watched still");
+                std::thread::yield_now();
+            }
+        };
+        let follower = Arc::new(Follows(Some(Path::new("/proc/self/stat"))));
+        ask(&follower, 0);
+        until(&|| keeper.watch.bell().is_some() && lock(&keeper.tasks).visits.len() == 1);
+        drop(follower);
+        let mut others = Vec::new();
+        let is_dropped = |visit: &(Nanos, Weak<dyn Visited>)| visit.1.strong_count() == 0;
+        while lock(&keeper.tasks).visits.iter().any(is_dropped) {
+            let other = Arc::new(Follows(None));
+            ask(&other, clock::now() + HOUR);
+            others.push(other);
+        }
+        until(&|| keeper.watch.bell().is_none());
+        lock(&keeper.tasks).visits.clear();
+        drop(thread);
     }
 }

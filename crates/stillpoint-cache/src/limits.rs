@@ -38,9 +38,9 @@ where
     /// Deletes the tenant and what it has. Returns false, and changes nothing, for the whole cache,
     /// for a tenant that has others below it, and for one that has been deleted.
     ///
-    /// Its views are views of the one above from the beginning: what other threads insert through
-    /// them meanwhile belongs to that. Its entries go in batches, between which other threads have
-    /// the lock.
+    /// Its views are views of the one above from the beginning: what other threads and the listener
+    /// insert through them meanwhile belongs to that, also in place of an entry that it still has. Its
+    /// entries go in batches, between which other threads have the lock.
     ///
     /// Through views of a deleted tenant, inserts and reads go to the one above. Limits that are set
     /// through them, [`invalidate_all`](Self::invalidate_all),

@@ -23,7 +23,10 @@ mod limits;
 mod published;
 mod tree;
 
-#[cfg(not(stillpoint_loom))]
+#[cfg_attr(
+    stillpoint_loom,
+    allow(unused_imports, reason = "of removals, which are left out")
+)]
 pub use delete::Doomed;
 #[cfg_attr(
     stillpoint_loom,

@@ -1,6 +1,6 @@
 //! A tenant's handle: what views of it share, and what of it outlives it.
 
-use crate::statistics::Counters;
+use crate::statistics::{Counters, Event};
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,6 +17,8 @@ pub struct Handle {
     pub parent: Option<Arc<Handle>>,
     pub counters: Counters,
     pub deleted: AtomicBool,
+    /// What of its counts the tenant above has counted as its own, once it has been deleted.
+    pub settled: [AtomicU64; Event::ALL.len()],
     /// What the statistics page calls it.
     pub identity: Identity,
     pub published: Published,
@@ -85,6 +87,7 @@ impl Handle {
             parent,
             counters: Counters::default(),
             deleted: AtomicBool::new(false),
+            settled: Default::default(),
             published: Published::new(),
         })
     }

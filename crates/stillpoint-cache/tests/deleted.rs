@@ -1,6 +1,7 @@
 //! What happens through views of tenants that have been deleted is in the statistics of the one above.
 
-use stillpoint_cache::{Cache, Statistics};
+use std::sync::{Arc, Mutex};
+use stillpoint_cache::{Cache, Cause, Statistics};
 
 fn cache() -> Cache<u64, u64> {
     Cache::builder().max_bytes(100).weigher(|_, &v| v).build()
@@ -55,6 +56,61 @@ fn what_views_of_a_deleted_tenant_do_is_counted_above() {
     drop((deleted, above, other));
     assert_eq!(counts(&cache.statistics()), times(8));
     assert_eq!(counts(&cache.statistics()), times(8));
+}
+
+/// All that is counted, also what the tenant's policy has.
+#[test]
+fn what_a_tenant_has_counted_stays_when_it_is_deleted() {
+    let cache = cache();
+    let above = cache.tenant("above");
+    let deleted = above.tenant("deleted");
+    deleted.set_max(10);
+    use_it(&deleted);
+    for _ in 0..2 {
+        (0..15).for_each(|key| deleted.insert(key, 1));
+    }
+    let before = cache.statistics();
+    assert!(before.ghost_hits > 0 && before.evicted > 0, "{before:?}");
+    assert!(deleted.delete());
+    let mut after = before;
+    (after.entries, after.bytes) = (0, 0);
+    after.removed += before.entries;
+    assert_eq!(cache.statistics(), after);
+    assert!(above.delete());
+    assert_eq!(cache.statistics(), after);
+}
+
+/// From the beginning of a deletion on what is inserted belongs to the tenant above, also in place of an
+/// entry that the deletion has not come to: it stays.
+#[test]
+fn what_replaces_an_entry_of_a_tenant_that_is_being_deleted_stays() {
+    let keys = 0..100;
+    let (slot, inserted) = <(Arc<Mutex<Option<_>>>, Arc<Mutex<Vec<u64>>>)>::default();
+    let (view, note) = (Arc::clone(&slot), Arc::clone(&inserted));
+    let cache = Cache::builder()
+        .max_bytes(1000)
+        .weigher(|_, _| 1)
+        .eviction_listener(move |_: &u64, _: &u64, cause| {
+            let mut inserted = note.lock().unwrap();
+            if cause == Cause::Removed && inserted.is_empty() {
+                let view: Cache<u64, u64> = view.lock().unwrap().clone().unwrap();
+                inserted.extend((0..100).filter(|key| view.contains_key(key)));
+                // Listeners that are told of these find that it is not empty.
+                let there = inserted.clone();
+                drop(inserted);
+                there.iter().for_each(|&key| view.insert(key, 2));
+            }
+        })
+        .build();
+    let tenant = cache.tenant("tenant");
+    keys.for_each(|key| tenant.insert(key, 1));
+    *slot.lock().unwrap() = Some(tenant.clone());
+    assert!(tenant.delete());
+    *slot.lock().unwrap() = None;
+    let inserted = inserted.lock().unwrap();
+    assert!(!inserted.is_empty(), "it goes in batches");
+    assert!(inserted.iter().all(|key| cache.get(key) == Some(2)));
+    assert_eq!(cache.entry_count(), inserted.len() as u64);
 }
 
 /// Threads look up through views whose tenant another one deletes.

@@ -144,6 +144,49 @@ fn caches_are_in_the_page_while_they_exist() {
     assert!(names().is_empty());
 }
 
+/// A tenant that has been deleted takes no other's place, though it is counted above.
+#[test]
+fn deleted_tenants_leave_their_places_in_the_page() {
+    if !is_apart("deleted_tenants_leave_their_places_in_the_page") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let cache = build("places");
+    let aboves: Vec<_> = (0..20)
+        .map(|above| cache.tenant(&above.to_string()))
+        .collect();
+    for above in &aboves {
+        (0..10).for_each(|number| assert!(above.tenant(&number.to_string()).delete()));
+    }
+    let last = cache.tenant("last");
+    assert_same("places/last", &last);
+}
+
+/// What views of deleted tenants count is in the page once it is counted above: when that is asked for,
+/// and when the last view goes.
+#[test]
+fn what_views_of_a_deleted_tenant_count_is_in_the_page_of_the_one_above() {
+    if !is_apart("what_views_of_a_deleted_tenant_count_is_in_the_page_of_the_one_above") {
+        return;
+    }
+    publish_statistics().expect("the system has memory files");
+    let cache = build("above");
+    let deleted = cache.tenant("deleted");
+    assert!(deleted.delete());
+    deleted.insert(1, 1);
+    for hits in 1..3 {
+        assert_eq!(deleted.get(&1), Some(1));
+        let statistics = cache.statistics();
+        assert_eq!((statistics.hits, statistics.misses), (hits, 0));
+        assert_has("above", &cache, &statistics);
+    }
+    assert_eq!((deleted.get(&1), deleted.get(&2)), (Some(1), None));
+    drop(deleted);
+    let above = shown("above");
+    let counted = ["hits", "misses"].map(|field| above.number_of(field));
+    assert_eq!(counted, [3, 1]);
+}
+
 /// The first thread has other counts since there is a second one: those that it had are not lost.
 #[test]
 fn hits_before_there_were_other_threads_are_in_the_page() {

@@ -136,6 +136,11 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.ghost_hits
     }
 
+    /// Has hits count here that were counted in another one, which ends.
+    pub fn add_ghost_hits(&mut self, hits: u64) {
+        self.ghost_hits += hits;
+    }
+
     /// How many entries of the main queue searches have passed because they had been used, since this
     /// was asked last: hits that memory has earned where it would be taken.
     pub fn take_passed(&mut self) -> u64 {

@@ -2,11 +2,13 @@
 //!
 //! A look-up counts in the handle of its view, and does not ask whether the tenant has been deleted:
 //! that would cost each hit. So the tenant above knows the handles of those that it has succeeded,
-//! until no view has them, and takes over what has been counted there since.
+//! until no view has them, and takes over what has been counted there since. What it has not taken over
+//! when the last view goes, that leaves to it: so no handle, and no place in the statistics page, is
+//! kept for what is to be counted.
 
 use super::{Cause, Claimed, State, Tenant};
 use crate::{node::Locked, statistics::Event, tenant::Handle};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{Arc, Weak, atomic::Ordering};
 use stillpoint_platform::memory::refusable;
 
 /// A tenant whose deletion has begun: the thread that has begun it ends it.
@@ -17,34 +19,39 @@ pub struct Doomed {
     generation: u64,
 }
 
-/// The handles of deleted tenants, as the tenant knows them that has succeeded them.
+/// The handles of deleted tenants, as the tenant knows them that has succeeded them: each before that
+/// of the tenant that was above it.
 #[derive(Debug, Default)]
 pub struct Departed {
-    all: Vec<Successor>,
+    all: Vec<Weak<Handle>>,
     /// How many there may be before those are looked for that no view has.
     most: usize,
-}
-
-/// What a tenant has of a deleted one.
-#[derive(Debug)]
-struct Successor {
-    of: Arc<Handle>,
-    /// What of its counts the tenant has counted as its own.
-    counted: [u64; Event::ALL.len()],
 }
 
 /// Of so few handles it is not asked whether views have them.
 const FEW: usize = 16;
 
-impl Successor {
-    /// Counts what is new.
-    fn settle(&mut self, into: &Handle) {
+impl Handle {
+    /// Has the tenant above count what is new in this one, which has been deleted and has left the
+    /// tree. Under the lock, or when the last view goes: one thread at a time.
+    fn settle(&self) {
+        let Some(above) = &self.parent else { return };
         for event in Event::ALL {
-            let all = self.of.counters.get(event);
-            let before = std::mem::replace(&mut self.counted[event as usize], all);
+            let (all, settled) = (self.counters.get(event), &self.settled[event as usize]);
+            let before = settled.load(Ordering::Relaxed);
             if all != before {
-                into.counters.add(event, all.wrapping_sub(before));
+                settled.store(all, Ordering::Relaxed);
+                above.take_over(event, all.wrapping_sub(before));
             }
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // While it is in the tree the state has it.
+        if *self.deleted.get_mut() {
+            self.settle();
         }
     }
 }
@@ -52,13 +59,12 @@ impl Successor {
 impl Tenant {
     /// It takes over what has been counted in a tenant below it that has been deleted, and will be.
     fn succeed(&mut self, deleted: &Arc<Handle>, departed: Departed) {
-        let own = Successor {
-            of: Arc::clone(deleted),
-            counted: Default::default(),
-        };
-        for mut other in departed.all.into_iter().chain([own]) {
-            other.settle(&self.handle);
-            // Without memory, what its views count from now on is lost.
+        let own = Arc::downgrade(deleted);
+        for other in departed.all.into_iter().chain([own]) {
+            if let Some(other) = other.upgrade() {
+                other.settle();
+            }
+            // Without memory, what its views count from now on is counted when the last one goes.
             if refusable(|| self.departed.all.try_reserve(1)).is_ok() {
                 self.departed.all.push(other);
             }
@@ -71,12 +77,12 @@ impl Tenant {
 
     /// Counts what views of deleted tenants have counted since, and forgets those that no view has.
     fn settle(&mut self) {
-        let into = &self.handle;
-        self.departed.all.retain_mut(|deleted| {
-            // First: what is counted until its last view goes is there, then.
-            let has_views = Arc::get_mut(&mut deleted.of).is_none();
-            deleted.settle(into);
-            has_views
+        self.departed.all.retain(|deleted| {
+            let deleted = deleted.upgrade();
+            deleted.is_some_and(|deleted| {
+                deleted.settle();
+                true
+            })
         });
     }
 }
@@ -129,6 +135,7 @@ impl State {
         let tenant = self.tenants[number as usize].take().expect("it is there");
         let above = self.tenant_mut(parent.expect("it is not the root"));
         above.events.add(tenant.events);
+        above.policy.add_ghost_hits(tenant.policy.ghost_hits());
         above.succeed(&tenant.handle, tenant.departed);
         above.show_all();
         self.high.retain(|&other| other != number);

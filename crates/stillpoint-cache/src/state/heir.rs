@@ -6,11 +6,12 @@ use crate::{
     node::{Id, Locked, NO_TIMER, Stage},
     policy::{Nodes, Standing},
 };
+use std::sync::atomic::Ordering;
 
 /// What a new entry has of the one that it has replaced in the map.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heir {
-    /// Whose it is; `None` if the old one was no tenant's.
+    /// Whose it is; `None` if the old one was no tenant's, or one's that is being deleted.
     pub tenant: Option<u32>,
     /// Whether the old one was claimed for it.
     pub has_claimed: bool,
@@ -22,8 +23,8 @@ pub struct Heir {
 
 impl State {
     /// Has a new entry take the place in the queue of one that it has replaced in the map, which is
-    /// claimed. If it weighs more, it is only told what it is to be [linked](Self::link) with once
-    /// there is room.
+    /// claimed. If it weighs more, or that one's tenant is being deleted, it is only told what it is to
+    /// be [linked](Self::link) with once there is room.
     pub fn replace(
         &mut self,
         locked: &mut Locked,
@@ -39,7 +40,9 @@ impl State {
             is_linked: false,
             standing: None,
         };
-        if stage != Stage::Linked || cause != Cause::Replaced {
+        // Nothing comes to a tenant whose deletion has begun.
+        let is_heir = || !self.tenant(number).handle.deleted.load(Ordering::Relaxed);
+        if stage != Stage::Linked || cause != Cause::Replaced || !is_heir() {
             self.claim(locked, old, Some(cause));
             return heir;
         }

@@ -123,6 +123,14 @@ impl Handle {
         self.count(Event::Miss, 1);
     }
 
+    /// Counts what has been counted elsewhere, and copies it.
+    pub fn take_over(&self, event: Event, times: u64) {
+        let counted = self.counters.add(event, times);
+        if self.published.tap().is_open() {
+            self.copy(event, counted.stripe);
+        }
+    }
+
     #[cold]
     fn copy(&self, event: Event, stripe: Option<&Stripe>) {
         let stripe = self.counters.number_of(stripe);
