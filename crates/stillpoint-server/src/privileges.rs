@@ -57,6 +57,11 @@ const ENDS: &[libc::c_long] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    // musl on aarch64 has no name for it.
+    #[cfg(any(
+        target_arch = "x86_64",
+        all(target_arch = "aarch64", target_env = "gnu")
+    ))]
     libc::SYS_kexec_file_load,
 ];
 
@@ -207,7 +212,7 @@ pub fn misbehave(only_socket: bool) -> bool {
     (!only_socket && starts()) || is_bound
 }
 
-#[cfg(test)]
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;
     use std::{net::TcpListener, os::fd::AsRawFd};
