@@ -1,7 +1,8 @@
 //! The TOML file, and the file with passwords.
 
 use super::{
-    Address, ClientCertificates, Listener, Settings, Tenant, Tls, flags::resolve, parse_bytes,
+    Address, ClientCertificates, Listener, Settings, Tenant, Tls, check_names, flags::resolve,
+    parse_bytes,
 };
 use crate::{store::Limits, users::User};
 use serde::Deserialize;
@@ -212,6 +213,8 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
         admin: user.admin,
     });
     let users: Vec<_> = users.collect();
+    // Here, as two could not have a password each.
+    check_names(&users)?;
     if !users.is_empty() {
         settings.users = Some(users);
     }
@@ -287,10 +290,11 @@ pub fn read_users(settings: &mut Settings) -> Result<(), String> {
 
 fn join(text: &[u8], mut users: Vec<User>) -> Result<Vec<User>, String> {
     let mut seen = HashSet::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
-    for (at, user) in users.iter().enumerate() {
-        known.entry(user.name.clone()).or_insert(at);
-    }
+    let known: HashMap<String, usize> = users
+        .iter()
+        .enumerate()
+        .map(|(at, user)| (user.name.clone(), at))
+        .collect();
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -404,6 +408,10 @@ mod tests {
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
             ("[[tenant]]\nprefix = []", "name"),
             ("[[tenant]]\nname = \"a\"\nmin = \"much\"", "tenant a: min"),
+            (
+                "[[user]]\nname = \"u\"\n[[user]]\nname = \"u\"",
+                "user u: there are two of that name",
+            ),
             ("= =", "line 1"),
         ] {
             let error = parse(text, &mut Settings::default()).unwrap_err();

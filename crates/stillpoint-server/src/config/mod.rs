@@ -11,7 +11,7 @@ pub mod flags;
 
 pub use crate::store::{Limits, Search};
 pub use crate::users::User;
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -359,6 +359,7 @@ impl Settings {
                 return Err(mixed(&listener.tenant));
             }
         }
+        check_names(self.users.as_deref().unwrap_or_default())?;
         for user in self.users.iter().flatten() {
             if !known(&user.tenant) {
                 return Err(format!(
@@ -371,6 +372,15 @@ impl Settings {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether each user has another name: a session looks for its own after each change.
+pub(crate) fn check_names(users: &[User]) -> Result<(), String> {
+    let mut names = HashSet::new();
+    match users.iter().find(|user| !names.insert(&*user.name)) {
+        Some(user) => Err(format!("user {}: there are two of that name", user.name)),
+        None => Ok(()),
     }
 }
 
@@ -486,6 +496,18 @@ mod tests {
                 }]);
             },
             "make two tenants",
+        );
+        wrong(
+            |s| {
+                let user = |admin| User {
+                    name: "u".into(),
+                    password: b"p".to_vec(),
+                    tenant: String::new(),
+                    admin,
+                };
+                s.users = Some(vec![user(false), user(true)]);
+            },
+            "user u: there are two of that name",
         );
         wrong(
             |s| {

@@ -44,6 +44,9 @@ const PINNED_ALL: u64 = 2;
 /// is charged, and what is in limbo. Then a flush removes items one by one.
 pub const FLUSHED_MAX: u64 = if cfg!(miri) { 16 << 10 } else { 1 << 20 };
 
+/// What each tenant's may take all the same, so that it does not pay for the flushes of others.
+const FLUSHED_OWN: u64 = 16 << 10;
+
 /// What all tenants of a store share.
 #[derive(Debug)]
 pub struct Shared {
@@ -108,19 +111,6 @@ impl Shared {
     /// Memory that readers may still be in, in bytes.
     pub fn unreclaimed(&self) -> u64 {
         self.pool.limbo_bytes() + self.flushed_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether key spaces that were flushed take so much that no further one may.
-    pub fn has_flushed_much(&self) -> bool {
-        self.flushed_bytes.load(Ordering::Relaxed) >= FLUSHED_MAX
-    }
-
-    pub fn add_flushed(&self, bytes: u64) {
-        self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub fn free_flushed(&self, bytes: u64) {
-        self.flushed_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub fn limit(&self) -> u64 {
@@ -199,6 +189,8 @@ pub struct Owner {
     pub deleted: AtomicBool,
     pub events: Events,
     pub pinned: AtomicU64,
+    /// Its part of the bytes of key spaces that were flushed.
+    flushed_bytes: AtomicU64,
     /// Its max as in `limits`, for readers, which must not wait for the lock.
     pub ceiling: Ceiling,
     /// The last CAS value. Every store writes it.
@@ -216,6 +208,7 @@ impl Owner {
             deleted: AtomicBool::new(false),
             events: Events::default(),
             pinned: AtomicU64::new(0),
+            flushed_bytes: AtomicU64::new(0),
             ceiling: Ceiling::none(),
             cas: CachePadded::new(AtomicU64::new(last_cas)),
         })
@@ -302,6 +295,26 @@ impl Owner {
     pub fn take_back_pinned(&self, bytes: u64) {
         self.pinned.fetch_sub(bytes, Ordering::Relaxed);
         self.shared.pinned.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether key spaces that were flushed take so much that none of this tenant may be added.
+    pub fn has_flushed_much(&self) -> bool {
+        let (own, all) = (&self.flushed_bytes, &self.shared.flushed_bytes);
+        own.load(Ordering::Relaxed) >= FLUSHED_OWN && all.load(Ordering::Relaxed) >= FLUSHED_MAX
+    }
+
+    pub fn add_flushed(&self, bytes: u64) {
+        self.flushed_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared
+            .flushed_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn free_flushed(&self, bytes: u64) {
+        self.flushed_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared
+            .flushed_bytes
+            .fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Charges a segment. May evict.
@@ -426,9 +439,8 @@ impl TenantState {
     /// The same for a tenant that has been deleted: a store that is under way finds another key
     /// space, and sees that there.
     pub fn flush_deleted(&self) {
-        let shared = &self.owner.shared;
-        if shared.has_flushed_much() {
-            shared.pool.wait_until_left();
+        if self.owner.has_flushed_much() {
+            self.owner.shared.pool.wait_until_left();
         }
         let mut gone = None;
         let section = read_lock();
@@ -458,7 +470,7 @@ impl TenantState {
     /// then the items of the present one are removed. Returns that which was flushed before.
     fn empty_space(&self, section: &Guard<'_>) -> Option<Arc<Space>> {
         let owner = &self.owner;
-        if !owner.shared.has_flushed_much() {
+        if !owner.has_flushed_much() {
             return self.begin_space(section);
         }
         let removed = self.space.load(section).clear(section);

@@ -239,12 +239,12 @@ impl Space {
     }
 
     /// It was flushed: what it takes and is not charged counts as unreclaimed until it is freed. (What
-    /// is charged is, too, and stays so.)
+    /// is charged is, too, and stays so: most of the index.)
     pub fn note_flushed(&self) {
         let stripes = self.stripes().count() * mem::size_of::<CachePadded<Stripe>>();
-        let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.index.bytes_of_lines();
+        let bytes = (mem::size_of::<Self>() + stripes) as u64 + self.table_uncharged();
         self.flushed_bytes.store(bytes, Ordering::Relaxed);
-        self.owner.shared.add_flushed(bytes);
+        self.owner.add_flushed(bytes);
     }
 
     pub fn counts(&self) -> Counts {
@@ -442,7 +442,7 @@ impl Space {
 impl Drop for Space {
     fn drop(&mut self) {
         let bytes = *self.flushed_bytes.get_mut();
-        self.owner.shared.free_flushed(bytes);
+        self.owner.free_flushed(bytes);
         // What is open goes with it: no list keeps that.
         for open in self.all_open() {
             if let Some(open) = &*lock(open) {

@@ -4,7 +4,7 @@
 use super::{index::JOINS, pace, shared::lock, space::Space, write::Found};
 use std::sync::{
     Mutex,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 use stillpoint::read_lock;
 use stillpoint_lru::Charge;
@@ -26,6 +26,9 @@ const JOINED: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub struct TableCharges {
     held: Mutex<Vec<Charge>>,
+    /// Their sum, as of the last change, for threads that must not wait for the lock. Relaxed, needs
+    /// no partner: a figure.
+    sum: AtomicU64,
     /// No more can be charged, as far as is known: it is tried again after the next pass.
     is_refused: AtomicBool,
 }
@@ -48,6 +51,7 @@ impl Space {
             Ok(charge) => held.push(charge),
             Err(_) => return false,
         }
+        self.note_charged(held);
         true
     }
 
@@ -111,9 +115,20 @@ impl Space {
             // To give back does not fail.
             let _ = last.resize(less as usize);
         }
+        self.note_charged(&held);
         self.table_charges
             .is_refused
             .store(false, Ordering::Relaxed);
+    }
+
+    fn note_charged(&self, held: &[Charge]) {
+        self.table_charges.sum.store(sum(held), Ordering::Relaxed);
+    }
+
+    /// What the index takes that is not charged yet.
+    pub fn table_uncharged(&self) -> u64 {
+        let charged = self.table_charges.sum.load(Ordering::Relaxed);
+        self.index.bytes().saturating_sub(charged)
     }
 
     /// What is charged for the index and comes back once readers have left.

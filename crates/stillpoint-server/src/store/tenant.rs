@@ -426,9 +426,9 @@ impl Tenant {
     }
 
     /// Removes all items that are there `delay` seconds from now; 0: at once. In constant time: their
-    /// memory is freed in the background. While a reader does not leave, the first hundreds of flushes
-    /// or so do that; a further one removes the items one by one. A later call replaces an earlier one
-    /// that has not come true.
+    /// memory is freed in the background. While a reader does not leave, some hundreds of flushes do
+    /// that, and some of each tenant; a further one removes the items one by one. A later call replaces
+    /// an earlier one that has not come true.
     pub fn flush_all(&self, delay: u32) {
         match delay {
             0 => {

@@ -164,8 +164,9 @@ fn figures(admin: &mut Connection, command: &str) -> Vec<String> {
 }
 
 /// When all clients have gone, nothing is left of them, and what is listed is what is counted.
-/// Returns how many items were evicted, and how many stores refused.
-pub fn check_rest(world: &World) -> (u64, u64) {
+/// Returns how many items were evicted, and how many stores refused: without those of the small tenant,
+/// and of that one.
+pub fn check_rest(world: &World) -> ((u64, u64), (u64, u64)) {
     let mut admin = Connection::open(&world.admin).unwrap();
     let mut stats = Vec::new();
     for _ in 0..6000 {
@@ -177,13 +178,7 @@ pub fn check_rest(world: &World) -> (u64, u64) {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    let value = |name: &str| {
-        let head = format!("STAT {name} ");
-        let found = stats.iter().find_map(|line| line.strip_prefix(&head));
-        found
-            .unwrap_or_else(|| panic!("no {name} in {stats:?}"))
-            .to_owned()
-    };
+    let value = |name: &str| value(&stats, name);
     for (name, expected) in [
         ("curr_connections", "1"),
         ("pinned_bytes", "0"),
@@ -191,12 +186,15 @@ pub fn check_rest(world: &World) -> (u64, u64) {
     ] {
         assert_eq!(value(name), expected, "{name}");
     }
-    let count = |name: &str| value(name).parse::<u64>().unwrap();
-    let counts = (count("evictions"), count("store_no_memory"));
+    let counts = |stats: &[String]| {
+        ["evictions", "store_no_memory"].map(|name| self::value(stats, name).parse().unwrap())
+    };
+    // Its clients are told of itself alone.
+    let mut churn = Connection::open(&world.churn).unwrap();
+    let [evicted, refused]: [u64; 2] = counts(&stats);
+    let [churn_evicted, churn_refused] = counts(&figures(&mut churn, "stats"));
     println!(
-        "torture: {} evictions, {} stores refused, {} slow clients, {} without a buffer, accepting has paused {} times",
-        value("evictions"),
-        value("store_no_memory"),
+        "torture: {evicted} evictions, {churn_evicted} of the small tenant, {refused} stores refused, {churn_refused} by that, {} slow clients, {} without a buffer, accepting has paused {} times",
         value("slow_kicks"),
         value("read_buf_oom"),
         value("listen_disabled_num")
@@ -211,5 +209,14 @@ pub fn check_rest(world: &World) -> (u64, u64) {
         client.send(b"get last\r\n").unwrap();
         assert_eq!(client.line().unwrap(), "VALUE last 0 4");
     }
-    counts
+    let others = (evicted - churn_evicted, refused - churn_refused);
+    (others, (churn_evicted, churn_refused))
+}
+
+/// A figure of `stats`.
+fn value(stats: &[String], name: &str) -> String {
+    let head = format!("STAT {name} ");
+    let found = stats.iter().find_map(|line| line.strip_prefix(&head));
+    let found = found.unwrap_or_else(|| panic!("no {name} in {stats:?}"));
+    found.to_owned()
 }

@@ -62,7 +62,7 @@ pub fn all(world: &Arc<World>, random: &mut Random) -> Vec<Client> {
 }
 
 /// Bytes that tell what they are.
-pub fn stamped(head: &str, len: usize) -> Vec<u8> {
+fn stamped(head: &str, len: usize) -> Vec<u8> {
     let mut bytes = head.as_bytes().to_vec();
     let mut random =
         Random::new(head.len() as u64 ^ len as u64 ^ u64::from(bytes[bytes.len() - 1]));

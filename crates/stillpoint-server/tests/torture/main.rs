@@ -75,7 +75,7 @@ fn memory_that_grows_is_seen() {
 }
 
 /// Whether a program that evicts did so most of the time where there was no room, and one that does not refused.
-fn check_evictions(evicts: bool, commands: u64, evicted: u64, refused: u64) {
+fn check_evictions(evicts: bool, commands: u64, (evicted, refused): (u64, u64)) {
     let (wanted, other) = if evicts {
         (evicted, refused)
     } else {
@@ -89,10 +89,10 @@ fn check_evictions(evicts: bool, commands: u64, evicted: u64, refused: u64) {
 
 #[test]
 fn a_run_that_hardly_evicts_is_seen() {
-    check_evictions(true, 10_000, 101, 10);
-    check_evictions(false, 10_000, 0, 101);
-    for (evicts, evicted, refused) in [(true, 100, 0), (true, 1000, 100), (false, 1000, 100)] {
-        let check = || check_evictions(evicts, 10_000, evicted, refused);
+    check_evictions(true, 10_000, (101, 10));
+    check_evictions(false, 10_000, (0, 101));
+    for (evicts, counts) in [(true, (100, 0)), (true, (1000, 100)), (false, (1000, 100))] {
+        let check = || check_evictions(evicts, 10_000, counts);
         assert!(std::panic::catch_unwind(check).is_err());
     }
 }
@@ -131,7 +131,7 @@ fn clients_find_what_they_stored_or_nothing() {
     let program = Program::start(&mut random, evicts);
     let world = Arc::new(World::new(&program));
     let mut samples = Vec::new();
-    let hits = thread::scope(|scope| {
+    let (hits, churned) = thread::scope(|scope| {
         let _stop = world.stop_at_end();
         let clients: Vec<_> = client::all(&world, &mut random)
             .into_iter()
@@ -150,11 +150,12 @@ fn clients_find_what_they_stored_or_nothing() {
         }
         world.stop();
         chaos.join().unwrap();
-        clients
-            .into_iter()
-            .chain(churn)
-            .map(|client| client.join().unwrap())
-            .sum::<u64>()
+        let mut churned = churn::Counts::default();
+        for client in churn {
+            churned += client.join().unwrap();
+        }
+        let hits = clients.into_iter().map(|client| client.join().unwrap());
+        (hits.sum::<u64>(), churned)
     });
     if let Some(path) = variable("RSS") {
         let lines: Vec<_> = samples.iter().map(u64::to_string).collect();
@@ -162,12 +163,15 @@ fn clients_find_what_they_stored_or_nothing() {
         check_memory(&samples);
     }
     let commands = world.commands.load(Ordering::Relaxed);
-    println!("torture: {commands} commands, {hits} hits");
+    println!("torture: {commands} commands, {hits} hits; {churned:?}");
     assert!(
         hits * 20 > commands,
         "{hits} hits of {commands} commands: that checks nothing"
     );
-    let (evicted, refused) = chaos::check_rest(&world);
-    check_evictions(program.evicts, commands, evicted, refused);
+    churn::check(churned);
+    // Each by itself: the small tenant is always full.
+    let (rest, of_churn) = chaos::check_rest(&world);
+    check_evictions(program.evicts, commands, rest);
+    check_evictions(program.evicts, churned.stores, of_churn);
     program.end();
 }

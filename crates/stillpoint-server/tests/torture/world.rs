@@ -101,6 +101,11 @@ impl World {
         self.started.elapsed().as_millis() as u64
     }
 
+    /// Whether the clients of the small tenant are to go on: each other half of a second.
+    pub fn churns(&self) -> bool {
+        (self.ms() / 500).is_multiple_of(2)
+    }
+
     /// Now, after an answer of that tenant has come.
     pub fn moment(&self, tenant: usize) -> Moment {
         Moment {

@@ -49,7 +49,7 @@ fn beside_reader<R>(f: impl FnOnce() -> R) -> R {
 
 /// Flushes until key spaces are not begun any more.
 fn flush_much(tenant: &Tenant) {
-    while !tenant.state.shared().has_flushed_much() {
+    while !tenant.state.owner.has_flushed_much() {
         tenant.flush_all(0);
     }
 }
@@ -170,4 +170,48 @@ fn items_are_removed_beside_writers() {
     });
     rest(&store);
     check_dead(&tenant);
+}
+
+/// What a tenant was charged for its index is not counted beside that: after the flush of a large
+/// one, the next still begins a key space.
+#[test]
+fn what_is_charged_is_not_counted_again() {
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.create_tenant("large").unwrap();
+    for number in 0..30_000u64 {
+        set(&tenant, &number.to_le_bytes(), b"v").unwrap();
+    }
+    // Lines behind buckets are charged there.
+    store.maintain();
+    let lines = tenant.space().index.bytes_of_lines();
+    assert!(lines > 16 << 10, "{lines}");
+    beside_reader(|| {
+        tenant.flush_all(0);
+        let shared = tenant.state.shared();
+        let spaces = shared.unreclaimed() - shared.pool.limbo_bytes();
+        assert!((1..8 << 10).contains(&spaces), "{spaces}");
+    });
+}
+
+/// A tenant that is flushed in a loop costs another one nothing: that begins a key space.
+#[test]
+fn a_tenant_is_flushed_whatever_another_one_has_unreclaimed() {
+    let (store, clock) = store_of(LIMIT, true);
+    let tenant = store.create_tenant("flushed").unwrap();
+    let others = ["", "due"].map(|name| match name {
+        "" => store.tenant("").unwrap(),
+        name => store.create_tenant(name).unwrap(),
+    });
+    beside_reader(|| {
+        flush_much(&tenant);
+        let before = others.each_ref().map(Tenant::space);
+        set(&others[0], b"k", b"v").unwrap();
+        others[0].flush_all(0);
+        others[1].flush_all(1);
+        clock.advance(1);
+        for (other, before) in others.iter().zip(&before) {
+            assert_eq!(value_of(other, b"k"), None);
+            assert!(!Arc::ptr_eq(before, &other.space()));
+        }
+    });
 }
