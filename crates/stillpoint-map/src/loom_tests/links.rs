@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{slot::Slot, word::SLOTS};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const LAST: usize = SLOTS - 1;
 
@@ -195,4 +196,38 @@ fn loom_find_and_reuse_a_bucket() {
 #[should_panic(expected = "a bucket is used again")]
 fn loom_a_bucket_used_again_at_once_is_caught() {
     reuse_after_cut::<NoWait>();
+}
+
+/// A removal that cuts, while the chain moves: the bucket leaves the chain, or stays in one that is
+/// left behind, and is freed once. Both happen.
+fn cut_while_moving(to: u32) {
+    static CUT: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+    CUT.iter().for_each(|cut| cut.store(false, Relaxed));
+    model(move || {
+        let world = linked();
+        world.remove(SLOTS);
+        let to_move = world.start_move(to);
+        let theirs = Arc::clone(&world);
+        let mover = thread::spawn(move || {
+            let mut behind = Vec::new();
+            while to_move.help(|bucket| behind.push(bucket)) == Progress::Moved {}
+            assert!(theirs.find(1).is_some(), "the key is there throughout");
+            behind
+        });
+        world.remove(LAST);
+        assert_eq!(world.find(LAST), None, "a removal is lost");
+        let behind = mover.join().unwrap();
+        let left = world.left.lock().unwrap().len();
+        assert_eq!(left + behind.len(), 1, "a bucket is freed once");
+        CUT[left].store(true, Relaxed);
+        world.left.lock().unwrap().extend(behind);
+        assert!((0..LAST).all(|index| world.find(index) == Some(index as u32)));
+    });
+    assert!(CUT.iter().all(|cut| cut.load(Relaxed)));
+}
+
+#[test]
+fn loom_cut_while_a_unit_moves() {
+    // To a larger table, and to one of its size.
+    [2, 1].into_iter().for_each(cut_while_moving);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::word::SLOTS;
+use crate::{table::Header, word::SLOTS};
 use std::cell::{Cell, RefCell};
 use stillpoint::{read_lock, synchronize};
 
@@ -95,6 +95,87 @@ fn a_node_that_moves_behind_a_link_is_found() {
         assert_eq!(found, (0..SLOTS as u64).collect::<Vec<_>>());
     }
     drop(guard);
+    assert_eq!(end(map), SLOTS + 1);
+}
+
+/// Where the table is, while it does not move.
+///
+/// # Safety
+///
+/// Inside a section.
+unsafe fn table(map: &Nodes) -> Option<*mut Header> {
+    // SAFETY: the caller's promise.
+    let table = unsafe { map.core().table() };
+    table.next().is_none().then(|| table.into_word())
+}
+
+/// A chain becomes longer and shorter again and again: each of its buckets is retired, and they are
+/// not taken for a chain that has become long.
+#[test]
+fn a_bucket_that_comes_and_goes_is_retired_and_has_no_table_move() {
+    let rounds = if cfg!(miri) { 30 } else { 300 };
+    let domain = Domain::new();
+    let map = Nodes::new(Some(&domain), 0, false).unwrap();
+    let guard = domain.read_lock();
+    let mut taken = Vec::new();
+    // SAFETY: inside a section; nodes of this test alone.
+    unsafe {
+        for n in 0..SLOTS as u64 {
+            map.add(7, item(n)).unwrap();
+        }
+        let before = table(&map);
+        for n in 0..rounds {
+            // The home's last moves to the new bucket, and both go.
+            map.add(7, item(100 + n)).unwrap();
+            for node in map.with_hash(7).skip(SLOTS - 1) {
+                assert!(map.remove(node));
+                taken.push(node);
+            }
+            assert_eq!(domain.statistics().objects_pending, n + 1);
+            map.add(7, item(n)).unwrap();
+            assert!(before.is_some() && table(&map) == before);
+        }
+    }
+    drop(guard);
+    domain.synchronize();
+    taken.into_iter().for_each(free);
+    assert_eq!(end(map), SLOTS);
+}
+
+/// Of a chain that a move has made, more buckets leave than have been added since: all at once, and
+/// each is retired.
+#[test]
+fn a_chain_that_has_moved_may_become_shorter() {
+    let domain = Domain::new();
+    let map = Nodes::new(Some(&domain), 0, false).unwrap();
+    let guard = domain.read_lock();
+    let mut taken = Vec::new();
+    // SAFETY: inside a section; nodes of this test alone.
+    unsafe {
+        for n in 0..60 {
+            map.add(7, item(n)).unwrap();
+        }
+        while table(&map).is_none() {
+            map.core().help(&map.to());
+        }
+        let before = table(&map);
+        let behind = map.core().table().home_of(spread(7)).links().count() as u64;
+        let retired = domain.statistics().objects_pending;
+        // The last one in the end.
+        for node in map.with_hash(7).skip(SLOTS - 1) {
+            assert!(map.remove(node));
+            taken.push(node);
+        }
+        assert!(behind > 1);
+        assert_eq!(domain.statistics().objects_pending, retired + behind);
+        for n in 0..2 {
+            map.add(7, item(n)).unwrap();
+        }
+        assert!(before.is_some() && table(&map) == before);
+    }
+    drop(guard);
+    domain.synchronize();
+    taken.into_iter().for_each(free);
     assert_eq!(end(map), SLOTS + 1);
 }
 
