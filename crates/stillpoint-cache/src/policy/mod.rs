@@ -161,9 +161,10 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     }
 
     /// Whether a key that comes back has been asked for clearly more often, by a quarter, than what
-    /// would have to go for it. Where that is an entry of the small queue, it need not.
+    /// would have to go for it. Where the small queue is far too large it need not: one of that goes.
+    /// A little too large it always is, as room is made before an entry is added.
     fn earns_a_place(&mut self, nodes: &mut impl Nodes<Id = I>, fingerprint: u32) -> bool {
-        if self.small.weight() > self.small_wanted() {
+        if self.small.weight() / 2 > self.small_wanted() {
             return true;
         }
         let Some(other) = self.next_of_main(nodes) else {

@@ -164,21 +164,22 @@ impl Model {
         self.main.iter().position(|entry| entry.key == least.1)
     }
 
-    fn has_newcomers_to_spare(&self) -> bool {
+    /// Whether newcomers weigh more than so many times what they should.
+    fn has_newcomers_to_spare(&self, times: u64) -> bool {
         let small: u64 = self.small.iter().map(|entry| entry.weight).sum();
         let weight = self.weight();
         let wanted = match self.entries() as u64 {
             0 => 0,
             entries => (weight / 50).max((weight * 32 / entries).min(weight / 10)),
         };
-        small > wanted
+        small / times > wanted
     }
 
     fn evict(&mut self) -> Option<u32> {
         for turn in 0.. {
             let spared =
                 turn == TURNS && self.small.first().is_some_and(|entry| entry.frequency > 1);
-            if (!self.has_newcomers_to_spare() || spared) && !self.main.is_empty() {
+            if (!self.has_newcomers_to_spare(1) || spared) && !self.main.is_empty() {
                 let at = self.turn_main()?;
                 let entry = self.main.remove(at);
                 let entries = self.entries();
@@ -227,7 +228,7 @@ impl Model {
     }
 
     fn is_let_in(&mut self, key: u32) -> bool {
-        if self.has_newcomers_to_spare() {
+        if self.has_newcomers_to_spare(2) {
             return true;
         }
         let Some(first) = self.turn_main() else {
