@@ -18,7 +18,7 @@ const IN_WORD: usize = 16;
 const MOST: u64 = 15;
 
 /// All counts are halved once in so many counted uses for each entry. Chosen by replays: with 4
-/// the trace P6 loses what it had learnt, with 10 it stays too long in all of them.
+/// the trace P6 loses what it had learnt, with 10 OLTP and larger caches of P3 and P6 keep it too long.
 const HALF_LIFE: usize = 5;
 
 /// The sketch of one policy.
