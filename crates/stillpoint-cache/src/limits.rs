@@ -152,8 +152,6 @@ where
                 .store(state.max(), Ordering::Relaxed);
             self.inner().next_visit(state, NEVER)
         });
-        if let Some(at) = visit.flatten() {
-            self.inner().ask_for_visit(at);
-        }
+        self.inner().ask_for_visit(visit.flatten());
     }
 }

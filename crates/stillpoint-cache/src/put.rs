@@ -312,9 +312,7 @@ where
             // SAFETY: this thread has taken it out, and no queue has it from now on.
             unsafe { inner.store.retire_swapped(old, owned(old)) };
         }
-        if let Some(at) = visit {
-            inner.ask_for_visit(at);
-        }
+        inner.ask_for_visit(visit);
     }
 
     /// Notes what an entry has replaced, if it was claimed for that.
@@ -375,7 +373,11 @@ where
         guard: &Guard<'_>,
     ) -> bool {
         let (mut state, mut locked) = self.inner().lock(guard);
-        state.claim(&mut locked, Id::of(entry), Some(cause))
+        let claimed = state.claim(&mut locked, Id::of(entry), Some(cause));
+        let visit = self.inner().next_visit(&state, NEVER);
+        drop(state);
+        self.inner().ask_for_visit(visit);
+        claimed
     }
 }
 

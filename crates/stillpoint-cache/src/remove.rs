@@ -104,9 +104,7 @@ where
         drop(state);
         let done = done && !self.inner().has_expired(found);
         drop(guard);
-        if let Some(at) = visit {
-            self.inner().ask_for_visit(at);
-        }
+        self.inner().ask_for_visit(visit);
         if is_above_max {
             // The number may be another tenant's by now: its limit holds, too.
             self.in_batches(
@@ -225,7 +223,9 @@ where
             let mut claimed = Claimed::default();
             let (mut state, mut locked) = self.inner().lock(&guard);
             again = claim(&mut state, &mut locked, &mut claimed);
+            let visit = self.inner().next_visit(&state, NEVER);
             drop(state);
+            self.inner().ask_for_visit(visit);
             self.take_out(&mut claimed, cause, &guard, &mut notes);
             if !again {
                 break;

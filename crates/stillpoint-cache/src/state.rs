@@ -22,6 +22,7 @@ mod heir;
 mod limits;
 mod published;
 mod tree;
+mod trim;
 
 #[cfg_attr(
     stillpoint_loom,
@@ -112,6 +113,8 @@ pub struct Tenant {
     passed: u64,
     /// Whether `high` has it.
     is_queued: bool,
+    /// Whether `oversized` has it.
+    is_to_be_trimmed: bool,
     /// Above its high limit nothing could be taken: not before it uses more than that, a little more
     /// than then, is it tried again.
     stuck_at: u64,
@@ -145,6 +148,8 @@ pub struct State {
     wheel: Wheel<Id>,
     /// The tenants to be brought back below their high limits.
     high: Vec<u32>,
+    /// The tenants whose tables are to be made smaller, as most of their entries have gone.
+    oversized: Vec<u32>,
     /// Inserts so far, but for those that have taken another entry's place: the clock of what is
     /// decayed.
     inserts: u64,
@@ -179,6 +184,7 @@ impl State {
             names: BTreeMap::new(),
             wheel: Wheel::default(),
             high: Vec::new(),
+            oversized: Vec::new(),
             inserts: 0,
             entries: 0,
             searches: 0,
@@ -318,6 +324,7 @@ impl State {
                 }
                 self.entries -= 1;
                 self.uncharge(number, weight, pinned);
+                self.consider_trim(number);
             }
         }
         let tenant = self.tenant_mut(number);
@@ -402,15 +409,6 @@ impl State {
         false
     }
 
-    /// Makes what a tenant and all below it know beside their entries as small as these need it.
-    pub fn trim(&mut self, above: u32) {
-        let mut next = Some(above);
-        while let Some(number) = next {
-            self.tenant_mut(number).policy.trim();
-            next = self.after(number, above, true);
-        }
-    }
-
     /// What all tenants may have together.
     pub fn max(&self) -> u64 {
         self.tenant(ROOT).limits.max
@@ -444,6 +442,7 @@ impl State {
         tenant.events.count(Cause::Evicted);
         self.entries -= 1;
         self.uncharge(number, weight, false);
+        self.consider_trim(number);
         self.tenant(number).show();
         claimed.push(id);
         true
@@ -480,6 +479,7 @@ impl Tenant {
             pinned: Queue::new(),
             pinned_bytes: 0,
             is_queued: false,
+            is_to_be_trimmed: false,
             stuck_at: 0,
             limits: Limits::default(),
             claims: Default::default(),

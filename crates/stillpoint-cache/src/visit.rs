@@ -29,7 +29,7 @@ const PRESSED: u64 = 8;
 
 impl<K, V, S> Inner<K, V, S> {
     /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
-    /// tenant above its high limit. Under the lock of the queues.
+    /// tenant that is above its high limit, or has tables that are too large. Under the lock of the queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
@@ -37,7 +37,7 @@ impl<K, V, S> Inner<K, V, S> {
             let container = self.container.as_ref();
             container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
         };
-        let at = if state.has_high() || before == LOST && follows() {
+        let at = if state.has_work() || before == LOST && follows() {
             0
         } else if !matches!(self.clock, Clock::Monotonic) {
             NEVER
@@ -52,9 +52,16 @@ impl<K, V, S> Inner<K, V, S> {
         })
     }
 
-    /// Asks for a visit. Outside of locks.
+    /// Asks for a visit, if there is to be one. Outside of locks.
+    #[inline]
+    pub fn ask_for_visit(&self, at: Option<Nanos>) {
+        if let Some(at) = at {
+            self.ask_at(at);
+        }
+    }
+
     #[cold]
-    pub fn ask_for_visit(&self, at: Nanos) {
+    fn ask_at(&self, at: Nanos) {
         let asked = self.visited.get().is_some_and(|own| keeper::ask(own, at));
         if !asked {
             self.shared.visit.store(LOST, Ordering::Relaxed);
@@ -108,7 +115,7 @@ where
         }
         let _ = self.inner().visited.set(own);
         if self.inner().container.is_some() {
-            self.inner().ask_for_visit(0);
+            self.inner().ask_for_visit(Some(0));
         }
     }
 
@@ -133,6 +140,7 @@ where
         );
         let (looks, more) = self.follow_container(ears);
         again |= more;
+        while self.with_state(State::trim_oversized) {}
         let compact = self.compact();
         let now = clock::now();
         let measure = inner.memory.measure(now);
@@ -214,5 +222,66 @@ where
             again |= more;
         }
         again
+    }
+}
+
+#[cfg(all(test, not(miri), not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::{thread, time::Duration};
+
+    const ENTRIES: u64 = 1 << 16;
+
+    fn empty() -> Cache<u64, u64> {
+        let builder = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        builder.build()
+    }
+
+    fn filled() -> Cache<u64, u64> {
+        let cache = empty();
+        (0..ENTRIES).for_each(|key| cache.insert(key, key));
+        assert!(room(&cache) >= ENTRIES as usize);
+        cache
+    }
+
+    /// For how many entries the tenant has counters.
+    fn room(cache: &Cache<u64, u64>) -> usize {
+        cache.with_present(|state, number| state.tenant(number).policy.room())
+    }
+
+    fn becomes_small(cache: &Cache<u64, u64>) {
+        let end = clock::now() + 60_000_000_000;
+        while room(cache) > ENTRIES as usize / 8 {
+            assert!(clock::now() < end, "room for {}", room(cache));
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn tables_go_with_the_entries_that_they_are_for() {
+        let cache = filled();
+        cache.invalidate_all();
+        becomes_small(&cache);
+
+        let cache = filled();
+        (0..ENTRIES - 10).for_each(|key| assert!(cache.invalidate(&key)));
+        becomes_small(&cache);
+
+        let cache = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        let cache = cache.time_to_live(Duration::from_millis(300)).build();
+        (0..ENTRIES).for_each(|key| cache.insert(key, key));
+        becomes_small(&cache);
+    }
+
+    #[test]
+    fn tables_go_with_entries_that_another_tenant_has_displaced() {
+        let cache = empty();
+        let [old, new] = ["old", "new"].map(|name| cache.tenant(name));
+        (0..ENTRIES).for_each(|key| old.insert(key, key));
+        assert!(room(&old) >= ENTRIES as usize);
+        // What `new` is promised, it takes.
+        new.set_min(ENTRIES);
+        (ENTRIES..2 * ENTRIES).for_each(|key| new.insert(key, key));
+        becomes_small(&old);
     }
 }

@@ -38,6 +38,12 @@ const TURNS: usize = 64;
 /// See [`Policy::is_close_one_due`].
 const CLOSE: u8 = 16;
 
+/// Tables with room for so many times the entries that there are become smaller.
+const SPARE: usize = 8;
+
+/// Tables with room for so few entries stay.
+const FEW: usize = 4096;
+
 /// Tables that become smaller have room for this part more than there is: what is copied under the
 /// lock is not copied back at the next insert, and again at the next shrink.
 const ROOM: usize = 16;
@@ -268,6 +274,17 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         }
         let wanted = self.ghosts_wanted();
         self.ghosts.add(nodes.fingerprint(id), place, wanted);
+    }
+
+    /// For how many entries it has counters.
+    pub fn room(&self) -> usize {
+        self.sketch.room()
+    }
+
+    /// Whether most entries have gone that its tables are made for.
+    pub fn is_oversized(&self) -> bool {
+        let room = self.room();
+        room > FEW && room / SPARE > self.entries()
     }
 
     /// Makes the tables of ghosts and counts smaller, where many entries have gone. Ghosts of all that

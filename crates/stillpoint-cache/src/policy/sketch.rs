@@ -5,7 +5,7 @@
 //! Halving is not done at once for all, but for sixteen counters at a time: no insert pays for the
 //! whole table.
 
-use super::ROOM;
+use super::{ROOM, SPARE};
 use stillpoint_platform::memory;
 
 /// Counters of an entry, at least. They take half a byte each.
@@ -71,9 +71,15 @@ impl Sketch {
         self.age(uses, entries);
     }
 
+    /// For how many entries there are counters.
+    pub fn room(&self) -> usize {
+        self.words.len() * (IN_WORD / COUNTERS)
+    }
+
     fn age(&mut self, uses: u8, entries: usize) {
         self.due += usize::from(uses) * self.words.len();
-        let each = HALF_LIFE * entries.max(IN_WORD);
+        // A table that is far too large is halved more slowly: at most a word for each use.
+        let each = HALF_LIFE * entries.max(self.room() / SPARE).max(IN_WORD);
         while self.due >= each {
             self.due -= each;
             let word = &mut self.words[self.next];
@@ -128,6 +134,18 @@ fn larger_of_each(a: u64, b: u64) -> u64 {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_table_that_is_far_too_large_is_halved_a_word_at_a_time() {
+        let mut sketch = Sketch::default();
+        sketch.add(1, 1, 1 << 12);
+        for key in 0..100 {
+            let before = sketch.next;
+            sketch.add(key, 1, 10);
+            assert!(sketch.next <= before + 1);
+        }
+        assert!(sketch.next > 0);
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "long, and without unsafe code")]

@@ -139,6 +139,7 @@ impl State {
         above.succeed(&tenant.handle, tenant.departed);
         above.show_all();
         self.high.retain(|&other| other != number);
+        self.oversized.retain(|&other| other != number);
         self.free.push(number);
         false
     }
