@@ -27,7 +27,7 @@ mod tree;
     stillpoint_loom,
     allow(unused_imports, reason = "of removals, which are left out")
 )]
-pub use delete::Doomed;
+pub use delete::{Doomed, Handles};
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
@@ -88,6 +88,8 @@ pub struct Tenant {
     pub handle: Arc<Handle>,
     /// Deleted tenants that it has succeeded, whose views are its own by now.
     departed: delete::Departed,
+    /// Which deletion of a tenant its own is, once that has begun.
+    deletion: Option<u64>,
     /// Where it is in the tree.
     place: tree::Place,
     pub policy: Policy<Id>,
@@ -150,6 +152,10 @@ pub struct State {
     inserts: u64,
     /// How many entries all tenants have.
     entries: u64,
+    /// How many deletions of tenants have begun.
+    deletions: u64,
+    /// Whether some may never be ended by the thread that has begun them.
+    abandoned: bool,
     /// How many searches for a victim there were.
     searches: u64,
     /// Another number in each child of a fork that has had to begin anew.
@@ -181,6 +187,8 @@ impl State {
             high: Vec::new(),
             inserts: 0,
             entries: 0,
+            deletions: 0,
+            abandoned: false,
             searches: 0,
             generation: 0,
             orphans: false,
@@ -207,8 +215,13 @@ impl State {
             .expect("a number in use")
     }
 
-    /// The child of that name; a new one if there was none.
-    pub fn child(&mut self, parent: &Arc<Handle>, name: &str) -> Arc<Handle> {
+    /// The child of that name; a new one, which `made` is shown, if there was none.
+    pub fn child(
+        &mut self,
+        parent: &Arc<Handle>,
+        name: &str,
+        made: impl FnOnce(&Arc<Handle>),
+    ) -> Arc<Handle> {
         let name: Arc<str> = name.into();
         let parent = parent.live(self.generation);
         let above = parent.number(self.generation);
@@ -226,6 +239,7 @@ impl State {
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
         let handle = Handle::new(number, self.generation, name, Arc::clone(parent));
+        made(&handle);
         self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
         self.hang(number, above);
         self.names.insert(key, number);
@@ -475,6 +489,7 @@ impl Tenant {
         Self {
             handle,
             departed: Default::default(),
+            deletion: None,
             place: tree::Place::default(),
             policy: Policy::new(),
             pinned: Queue::new(),

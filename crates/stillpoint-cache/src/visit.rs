@@ -28,8 +28,9 @@ const BATCHES: usize = 64;
 const PRESSED: u64 = 8;
 
 impl<K, V, S> Inner<K, V, S> {
-    /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
-    /// tenant above its high limit. Under the lock of the queues.
+    /// Whether the service thread is to come, and when, after a change: an entry that expires, a
+    /// tenant above its high limit, or one whose deletion a fork's child is to end. Under the lock of
+    /// the queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
@@ -37,7 +38,8 @@ impl<K, V, S> Inner<K, V, S> {
             let container = self.container.as_ref();
             container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
         };
-        let at = if state.has_high() || before == LOST && follows() {
+        let is_due = state.has_high() || state.has_abandoned();
+        let at = if is_due || before == LOST && follows() {
             0
         } else if !matches!(self.clock, Clock::Monotonic) {
             NEVER
@@ -131,6 +133,7 @@ where
             |state, locked, claimed| state.reclaim_high(locked, claimed),
             Cause::Evicted,
         );
+        again |= self.end_abandoned_deletions();
         let (looks, more) = self.follow_container(ears);
         again |= more;
         let compact = self.compact();
@@ -154,6 +157,20 @@ where
             }
             next
         })
+    }
+
+    /// Ends deletions of tenants whose thread is lost in a fork: some batches. Returns whether there is
+    /// more.
+    pub(crate) fn end_abandoned_deletions(&self) -> bool {
+        while let Some(doomed) = self.with_state(State::take_abandoned) {
+            let drain = |state: &mut State, locked: &mut _, claimed: &mut _| {
+                state.drain(locked, doomed, claimed)
+            };
+            if self.in_some_batches(BATCHES, drain, Cause::Removed) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns
