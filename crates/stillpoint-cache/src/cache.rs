@@ -121,9 +121,11 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// Nothing here is async-signal-safe. A fork's child goes on using the cache. If another thread was
 /// changing it at that instant, the child has all entries, the limit of the whole cache, and no
-/// tenants: their views are views of the whole. Counts of what has entered and left begin anew there,
-/// and what is looked up, loaded and refused through these views is not counted. Entries that were
-/// being inserted or removed at that instant may stay in the child as entries that nothing evicts.
+/// tenants: their views are views of the whole. Counts of what has entered and left begin anew there.
+/// What was looked up, loaded and refused through these views, and is from then on, is in the
+/// [statistics](Self::statistics) of the whole, unless that thread was just making a tenant. Entries
+/// that were being inserted or removed at that instant may stay in the child as entries that nothing
+/// evicts.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
     inner: Arc<Inner<K, V, S>>,
     handle: Arc<Handle>,

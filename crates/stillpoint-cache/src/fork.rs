@@ -2,16 +2,19 @@
 //!
 //! That thread is lost, and its lock with it. What the lock guarded is in the middle of a change, so
 //! the child does not look at it: it leaks it, and begins anew, with the limit of the whole cache
-//! and without tenants. Their views are views of the whole from then on. The entries are in the map
+//! and without tenants. Their views are views of the whole from then on, and what they have counted
+//! is counted there: their handles are known apart from the queues. The entries are in the map
 //! as before. The first thread that changes the cache finds them there, and links them again, as the
 //! root's.
 //!
-//! Where no thread held the lock, the child has all as it was.
+//! Where no thread held the lock, the child has all as it was. A tenant that another thread was
+//! deleting then, in batches, is deleted in the child by its service thread, for which the first
+//! change asks.
 
 use crate::{
     cache::Inner,
     node::{Id, Locked, NEVER},
-    state::State,
+    state::{Handles, State},
     tenant::Handle,
 };
 use crossbeam_utils::CachePadded;
@@ -36,6 +39,8 @@ pub struct Shared {
     pub root: Arc<Handle>,
     /// The root's max, which is known also when the state is lost.
     pub max: AtomicU64,
+    /// Those of all other views. Taken under the lock of the queues.
+    handles: Mutex<Handles>,
     /// How many states were lost.
     generation: AtomicU64,
     /// When the service thread is to come; [`NEVER`] if it is not, or is there, [`LOST`] if what it
@@ -49,6 +54,7 @@ impl Shared {
         Self {
             state: CachePadded::new(Mutex::new(State::new(Arc::clone(&root), max, 0))),
             root,
+            handles: Mutex::new(Handles::default()),
             max: AtomicU64::new(max),
             generation: AtomicU64::new(0),
             visit: AtomicU64::new(NEVER),
@@ -64,11 +70,17 @@ impl Shared {
         state
     }
 
+    /// A tenant has been made. Under the lock of the queues.
+    pub fn know(&self, handle: &Arc<Handle>) {
+        lock(&self.handles).add(handle);
+    }
+
     #[cold]
     fn begin_anew(&self, state: &mut State) {
         let generation = self.generation.load(Ordering::Relaxed);
         let max = self.max.load(Ordering::Relaxed);
         *state = State::new(Arc::clone(&self.root), max, generation);
+        state.succeed_lost(&lock(&self.handles));
         state.show_all();
     }
 }
@@ -77,12 +89,17 @@ impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
         // The thread is gone: the next change asks for another.
         self.visit.store(LOST, Ordering::Relaxed);
-        if let Some(state) = try_lock(&self.state) {
+        if let Some(mut state) = try_lock(&self.state) {
+            state.lose_deletions();
             state.show_all();
         } else {
             self.generation.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the caller's promise; no user code runs under this lock.
             unsafe { self.state.reinit(State::lost()) };
+            if try_lock(&self.handles).is_none() {
+                // SAFETY: as above. A tenant was being made.
+                unsafe { self.handles.reinit(Handles::default()) };
+            }
             self.root.show_lost(self.max.load(Ordering::Relaxed));
         }
     }
@@ -106,10 +123,11 @@ mod tests {
     use crate::{
         Cache, Cause,
         node::{Id, Meta, NEVER, Node},
+        state::State,
     };
-    use stillpoint_platform::fork::ForkReset;
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     use stillpoint_platform::stats::read::{self, Thing};
+    use stillpoint_platform::{fork::ForkReset, sync::lock};
 
     #[test]
     #[cfg_attr(miri, ignore = "a minute and a half")]
@@ -140,6 +158,88 @@ mod tests {
         assert_eq!(again.entry_count(), 10);
         cache.invalidate_all();
         assert_eq!(cache.iter().count(), 0);
+    }
+
+    /// As the fork handler does where a thread is lost that had the lock.
+    fn lose(cache: &Cache<u64, u64>) {
+        std::mem::forget(cache.inner().shared.lock());
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+    }
+
+    #[test]
+    fn what_views_of_lost_tenants_count_is_counted_in_the_whole() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(100).weigher(|_, _| 1).build();
+        let counted = || (cache.statistics().hits, cache.statistics().misses);
+        let tenant = cache.tenant("tenant");
+        let (below, deleted) = (tenant.tenant("below"), tenant.tenant("deleted"));
+        let views = [&cache, &tenant, &below, &deleted];
+        let read = || {
+            for view in views {
+                assert_eq!((view.get(&1), view.get(&2)), (Some(1), None));
+            }
+        };
+        cache.insert(1, 1);
+        assert!(deleted.delete());
+        read();
+        assert_eq!(counted(), (4, 4));
+        lose(&cache);
+        assert_eq!(counted(), (4, 4));
+        read();
+        // Two states in succession.
+        let again = cache.tenant("tenant");
+        lose(&cache);
+        assert_eq!((again.get(&1), again.get(&2)), (Some(1), None));
+        read();
+        for _ in 0..2 {
+            assert_eq!(counted(), (13, 13));
+            assert_eq!(tenant.statistics().hits, 13, "a view of the whole");
+        }
+        drop((tenant, below, deleted));
+        assert_eq!(counted(), (13, 13));
+    }
+
+    /// What the handler finds where the thread was making a tenant.
+    #[test]
+    fn a_child_without_the_handles_goes_on() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(100).weigher(|_, _| 1).build();
+        let tenant = cache.tenant("tenant");
+        std::mem::forget(lock(&cache.inner().shared.handles));
+        lose(&cache);
+        assert_eq!(tenant.get(&1), None);
+        let again = cache.tenant("again");
+        assert_eq!((again.get(&1), cache.statistics().misses), (None, 1));
+    }
+
+    #[test]
+    fn a_deletion_whose_thread_is_lost_is_ended_by_the_service_thread() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(500).weigher(|_, _| 1).build();
+        let (tenant, other) = (cache.tenant("tenant"), cache.tenant("other"));
+        (0..100).for_each(|key| tenant.insert(key, key));
+        (100..110).for_each(|key| other.insert(key, key));
+        let doomed = tenant.with_own(State::begin_delete).flatten();
+        let doomed = doomed.expect("it is there");
+        let drain = |batches| {
+            let drain = |state: &mut State, locked: &mut _, claimed: &mut _| {
+                state.drain(locked, doomed, claimed)
+            };
+            cache.in_some_batches(batches, drain, Cause::Removed)
+        };
+        assert!(drain(1));
+        let next = || cache.with_state(|state| cache.inner().next_visit(state, NEVER));
+        assert_eq!(next(), None);
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+        assert!(next().is_some(), "the service thread is to come");
+        assert!(!cache.end_abandoned_deletions());
+        assert_eq!((cache.entry_count(), cache.statistics().removed), (10, 100));
+        assert_eq!(cache.with_state(State::take_abandoned).map(drop), None);
+        // Its number is another tenant's, which the thread that began it does not delete.
+        let again = cache.tenant("again");
+        (0..100).for_each(|key| again.insert(key, key));
+        assert!(!drain(1));
+        assert_eq!((again.entry_count(), other.entry_count()), (100, 10));
+        assert!(again.delete());
     }
 
     /// The thread that was lost had replaced an entry in the map, and not in the queue. Another one had

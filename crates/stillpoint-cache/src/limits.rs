@@ -19,7 +19,9 @@ where
     /// none.
     #[must_use]
     pub fn tenant(&self, name: &str) -> Self {
-        let handle = self.with_state(|state| state.child(self.handle(), name));
+        let shared = &self.inner().shared;
+        let know = |handle: &Arc<_>| shared.know(handle);
+        let handle = self.with_state(|state| state.child(self.handle(), name, know));
         self.view(handle)
     }
 

@@ -28,7 +28,7 @@ mod trim;
     stillpoint_loom,
     allow(unused_imports, reason = "of removals, which are left out")
 )]
-pub use delete::Doomed;
+pub use delete::{Doomed, Handles};
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
@@ -89,6 +89,8 @@ pub struct Tenant {
     pub handle: Arc<Handle>,
     /// Deleted tenants that it has succeeded, whose views are its own by now.
     departed: delete::Departed,
+    /// Which deletion of a tenant its own is, once that has begun.
+    deletion: Option<u64>,
     /// Where it is in the tree.
     place: tree::Place,
     pub policy: Policy<Id>,
@@ -155,6 +157,10 @@ pub struct State {
     inserts: u64,
     /// How many entries all tenants have.
     entries: u64,
+    /// How many deletions of tenants have begun.
+    deletions: u64,
+    /// Whether some may never be ended by the thread that has begun them.
+    abandoned: bool,
     /// How many searches for a victim there were.
     searches: u64,
     /// Another number in each child of a fork that has had to begin anew.
@@ -187,6 +193,8 @@ impl State {
             oversized: Vec::new(),
             inserts: 0,
             entries: 0,
+            deletions: 0,
+            abandoned: false,
             searches: 0,
             generation: 0,
             orphans: false,
@@ -213,8 +221,13 @@ impl State {
             .expect("a number in use")
     }
 
-    /// The child of that name; a new one if there was none.
-    pub fn child(&mut self, parent: &Arc<Handle>, name: &str) -> Arc<Handle> {
+    /// The child of that name; a new one, which `made` is shown, if there was none.
+    pub fn child(
+        &mut self,
+        parent: &Arc<Handle>,
+        name: &str,
+        made: impl FnOnce(&Arc<Handle>),
+    ) -> Arc<Handle> {
         let name: Arc<str> = name.into();
         let parent = parent.live(self.generation);
         let above = parent.number(self.generation);
@@ -232,6 +245,7 @@ impl State {
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
         let handle = Handle::new(number, self.generation, name, Arc::clone(parent));
+        made(&handle);
         self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
         self.hang(number, above);
         self.names.insert(key, number);
@@ -474,6 +488,7 @@ impl Tenant {
         Self {
             handle,
             departed: Default::default(),
+            deletion: None,
             place: tree::Place::default(),
             policy: Policy::new(),
             pinned: Queue::new(),

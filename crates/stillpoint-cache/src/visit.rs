@@ -29,7 +29,8 @@ const PRESSED: u64 = 8;
 
 impl<K, V, S> Inner<K, V, S> {
     /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
-    /// tenant that is above its high limit, or has tables that are too large. Under the lock of the queues.
+    /// tenant that is above its high limit, has tables that are too large, or is to be ended by a fork's
+    /// child. Under the lock of the queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
@@ -138,6 +139,7 @@ where
             |state, locked, claimed| state.reclaim_high(locked, claimed),
             Cause::Evicted,
         );
+        again |= self.end_abandoned_deletions();
         let (looks, more) = self.follow_container(ears);
         again |= more;
         while self.with_state(State::trim_oversized) {}
@@ -162,6 +164,20 @@ where
             }
             next
         })
+    }
+
+    /// Ends deletions of tenants whose thread is lost in a fork: some batches. Returns whether there is
+    /// more.
+    pub(crate) fn end_abandoned_deletions(&self) -> bool {
+        while let Some(doomed) = self.with_state(State::take_abandoned) {
+            let drain = |state: &mut State, locked: &mut _, claimed: &mut _| {
+                state.drain(locked, doomed, claimed)
+            };
+            if self.in_some_batches(BATCHES, drain, Cause::Removed) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns

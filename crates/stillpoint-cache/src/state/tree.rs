@@ -142,7 +142,7 @@ mod tests {
             for (number, (adds, which)) in steps.into_iter().enumerate() {
                 let which = which.index(all.len());
                 if adds {
-                    let handle = state.child(&Arc::clone(&all[which].0), &number.to_string());
+                    let handle = state.child(&Arc::clone(&all[which].0), &number.to_string(), |_| ());
                     state.charge(handle.number(0), 1, false);
                     all.push((handle, which));
                     continue;

@@ -43,6 +43,6 @@ impl State {
 
     /// Whether the service thread is to come at once.
     pub fn has_work(&self) -> bool {
-        self.has_high() || !self.oversized.is_empty()
+        self.has_high() || self.has_abandoned() || !self.oversized.is_empty()
     }
 }

@@ -100,6 +100,34 @@ fn cache_measures_every_subject() {
     assert!(run.out.contains("USENIX FAST 2003"), "{}", run.out);
 }
 
+/// A hit of an entry whose uses have been noted writes no line that another reader has; those of
+/// caches that lock or count there do.
+#[test]
+fn cache_counts_shared_lines_that_a_hit_writes_if_asked_to() {
+    let (run, json) = with_json(
+        "scale cache --rounds 1 --divide 1000 --scenarios read-2 --peers quick_cache,lru-mutex --count",
+    );
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_contract(&json, "cache");
+    assert_eq!(json["params"]["count"], true);
+    let figures = |subject: &str| {
+        let rows = in_scenario(&json, "read-2");
+        let row = rows.into_iter().find(|row| row["subject"] == subject);
+        let metrics = &row.expect("it is measured")["metrics"];
+        ["shared_rmw_per_op", "shared_stores_per_op"].map(|name| metrics[name].as_f64())
+    };
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(figures("stillpoint"), [Some(0.0); 2]);
+        // It takes a lock that readers share, and gives it back.
+        assert_eq!(figures("quick_cache"), [Some(2.0), Some(0.0)]);
+        let [_, stores] = figures("lru-mutex");
+        assert!(stores >= Some(1.0), "{stores:?}");
+    } else {
+        assert_eq!(figures("stillpoint"), [None; 2]);
+    }
+    assert_table_agrees(&run.out, &json);
+}
+
 /// A tenant of ours loses nothing within its minimum, whatever its neighbour does.
 #[test]
 fn a_tenant_loses_no_hit_within_its_minimum() {

@@ -16,7 +16,7 @@ fn of_the_kernel(usage: u64, setting: u64, parent_effective: u64, siblings_prote
 }
 
 fn tenant(state: &mut State, above: &Arc<Handle>, name: &str, min: u64, usage: u64) -> Arc<Handle> {
-    let handle = state.child(above, name);
+    let handle = state.child(above, name, |_| ());
     let number = handle.number(0);
     state.set_limits(number, |limits| limits.min = min / 2);
     state.account(number, |before| before + usage);

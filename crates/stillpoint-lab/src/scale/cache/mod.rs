@@ -7,6 +7,7 @@
 //! | scenarios | figures | |
 //! |---|---|---|
 //! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
+//! | `read-N` with `--count` | `shared_rmw_per_op`, `shared_stores_per_op` | [`lines`]: what a hit writes of cache lines that two threads share |
 //! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p3 and p6 with Stillpoint only, as they take long, and `hit_ratio_one` of one client with the requests in the same order |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
 //! | `isolation`, `isolation-static` | `hits_lost`, `hit_ratio` | [`isolation`]: a tenant beside a neighbour that scans |
@@ -34,6 +35,7 @@ mod cgroup;
 mod generate;
 mod isolation;
 mod limit;
+mod lines;
 mod mix;
 mod ours;
 mod pressure;
@@ -91,10 +93,20 @@ pub struct Work {
     #[arg(long, value_name = "DIR", env = "STILLPOINT_TRACES")]
     traces: Option<PathBuf>,
 
+    /// Count the shared cache lines that a hit writes, too, in the scenarios read-N
+    #[arg(long)]
+    #[serde(default, skip_serializing_if = "is_not_asked")]
+    count: bool,
+
     /// Divide the operations, the requests and the entries, and replay the first part of a trace
     /// only, for a quick look
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     divide: u32,
+}
+
+/// What was not asked for is no parameter.
+fn is_not_asked(count: &bool) -> bool {
+    !count
 }
 
 impl Work {
@@ -133,6 +145,14 @@ impl super::Work for Work {
         Metric {
             name: "ops_per_s",
             decimals: 0,
+        },
+        Metric {
+            name: "shared_rmw_per_op",
+            decimals: 2,
+        },
+        Metric {
+            name: "shared_stores_per_op",
+            decimals: 2,
         },
         Metric {
             name: "hit_ratio",

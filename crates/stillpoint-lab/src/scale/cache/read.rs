@@ -5,7 +5,7 @@
 //!
 //! Each thread goes through its own requests again and again. `ns_per_op` is what an operation
 //! takes on its thread, `ops_per_s` what all threads do; the best of [`SLICES`] slices is reported,
-//! as in `scale read`.
+//! as in `scale read`. Where that is asked for, [`lines`] counts behind it, in the same cache.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::Work;
+use super::{Work, lines};
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
 use crate::scale::map::zipf::Zipf;
@@ -142,10 +142,14 @@ pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
         .min()
         .context("no thread ran")?
         .as_secs_f64();
-    Ok(super::sample([
+    let mut figures = vec![
         ("ns_per_op", best * 1e9 / operations as f64),
         ("ops_per_s", (threads * operations) as f64 / best),
-    ]))
+    ];
+    if work.count && kind.is_read_only() {
+        figures.extend(lines::written_by_a_hit(cache)?);
+    }
+    Ok(super::sample(figures))
 }
 
 /// Reads, and returns how many keys were found.

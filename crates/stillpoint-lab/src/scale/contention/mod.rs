@@ -37,8 +37,10 @@ use crate::output::{Metric, Row, say};
 use crate::peers;
 use crate::run::{Case, Curve, Metrics, Sample};
 use crate::subject::{Peer, ReadSide, Reclaimer, Registry, Updater};
-use lines::{MOST_THREADS, Totals};
-use turns::Threads;
+use lines::MOST_THREADS;
+pub use lines::Totals;
+pub use stepping::available;
+pub use turns::{Plan, Threads, count};
 
 mod accesses;
 mod lines;
