@@ -36,7 +36,7 @@
 
 use crate::{
     slot::{Head, Slot},
-    word::{SLOTS, Word},
+    word::{Offset, SLOTS, Word},
 };
 use std::{
     iter,
@@ -179,6 +179,19 @@ impl Bucket {
     pub fn slot(&self, slot: usize) -> Slot {
         // Acquire, pairs with `set_slot`: the entry, or the bucket of the link, is complete.
         Slot(self.slots[slot].load(Ordering::Acquire))
+    }
+
+    #[inline(always)]
+    pub fn slot_at(&self, offset: Offset) -> Slot {
+        let first = self.slots.as_ptr();
+        // SAFETY: an offset is that of one of the slots.
+        let slot = unsafe {
+            &*first
+                .wrapping_byte_sub(Offset::MORE)
+                .wrapping_byte_add(offset.bytes())
+        };
+        // Acquire, pairs with `set_slot`: as in `slot`.
+        Slot(slot.load(Ordering::Acquire))
     }
 
     #[inline]
@@ -375,7 +388,9 @@ impl<'t> Locked<'t> {
 
     /// The bucket is in the next table, and stays as it is.
     pub fn set_moved(&mut self) {
-        self.word = self.word.moved();
+        // Without tags, so that no look-up that comes from now on takes an entry for one that is still
+        // in the map. What has an earlier word finds the slots as they were.
+        self.word = Word::EMPTY.moved();
     }
 
     /// Ends what a thread that a fork has removed was doing.
@@ -466,6 +481,31 @@ mod tests {
         assert_eq!(remove(&home, &mut heads[12..13]), 2);
         assert_eq!(home.word(), Word::EMPTY);
         assert_eq!(home.slot(SLOTS - 1), Slot::NONE);
+    }
+
+    #[test]
+    fn slots_are_found_by_number_and_by_offset() {
+        let mut heads = heads();
+        let home = filled(&mut heads[..SLOTS]);
+        let (mut offsets, numbers) = (home.word().with_tag(TAG), home.word().with_tag(TAG));
+        for number in numbers {
+            let offset = offsets.next_offset().expect("as many");
+            assert_eq!(offset.slot(), number);
+            assert_eq!(home.slot_at(offset), home.slot(number));
+        }
+        assert!(offsets.is_empty());
+    }
+
+    /// A look-up asks whether a bucket has moved when it has found nothing there.
+    #[test]
+    fn a_bucket_that_has_moved_has_no_tags() {
+        let mut heads = heads();
+        let home = filled(&mut heads[..SLOTS]);
+        let mut locked = home.lock(home.word()).expect("no other thread");
+        locked.set_moved();
+        drop(locked);
+        assert!(home.word().is_moved() && home.word().goes_on());
+        assert!(home.word().is_empty() && !home.word().is_locked());
     }
 
     /// A bucket is cut off when the thread goes, and the word does not say so yet.

@@ -281,9 +281,9 @@ impl<K, V> Deref for Found<'_, K, V> {
 mod tests {
     use super::*;
 
-    /// The lowest bit of a hash says nothing about where the entry lies.
+    /// No bit of the hash that the caller gives says where the entry lies.
     #[test]
-    fn entries_of_odd_hashes_are_in_boxes() {
+    fn entries_of_any_hashes_are_in_boxes() {
         let entry = NewEntry::try_new(!0, 1, "one".to_owned(), None).expect("memory");
         assert!(!entry.is_in_slab());
         assert_eq!((entry.key, entry.hash()), (1, !IN_SLAB));

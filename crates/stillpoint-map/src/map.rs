@@ -379,7 +379,7 @@ impl<K, V, S> HashMap<K, V, S> {
     }
 }
 
-/// The hash of a key, spread but for the lowest bit.
+/// The hash of a key, spread but for one bit ([`mix`]).
 #[inline(always)]
 pub(crate) fn hash_of<Q: Hash + ?Sized, S: BuildHasher>(hasher: &S, key: &Q) -> u64 {
     // Also that of the default hasher: what it makes of a number is a product, whose high bits keep

@@ -340,14 +340,15 @@ impl Nodes {
         if self.len().checked_add(nodes).and_then(bits_for).is_none() {
             return Err(Exhausted);
         }
-        self.with_memory(|| {
+        let reserved = self.with_memory(|| {
             // SAFETY: the caller's promise.
             let reserved = unsafe { self.core().reserve(nodes) };
             reserved.then_some(()).ok_or(Exhausted)
-        })?;
+        });
+        // Also after an error: the look at the table behind a raise that is taken back may begin a move.
         // SAFETY: the caller's promise.
         unsafe { self.queue_driver() };
-        Ok(())
+        reserved
     }
 
     /// Lets the table shrink to what its nodes need.

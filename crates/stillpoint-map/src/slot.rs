@@ -1,11 +1,13 @@
 //! What is in a slot: an entry with some bits of its hash, or the next bucket of the chain.
 //!
 //! ```text
-//!   63 .. 48           47 .. 3        0
-//! +------------------+--------------+------+
-//! | bits of the hash | address      | link |
-//! +------------------+--------------+------+
+//!   63 .. 16           15 .. 0
+//! +------------------+------------------+
+//! | address          | bits of the hash |
+//! +------------------+------------------+
 //! ```
+//!
+//! Of an entry the bits are never 0; of a link they are.
 //!
 //! The bits are those that a resize needs, so that it touches no entry: the up to 15 that come
 //! after those that choose the bucket, highest first, and a 1 behind them. A table of twice the size
@@ -19,32 +21,32 @@ use std::ptr::{self, NonNull};
 #[derive(Debug)]
 #[repr(C)]
 pub struct Head {
-    /// The hash of the key, spread ([`spread`]), and in its lowest bit whether the entry is in a
+    /// The hash of the key, spread ([`spread`]), and in the bit [`IN_SLAB`] whether the entry is in a
     /// slab ([`crate::slab`]), and not in a box.
     pub hash: u64,
 }
 
-/// The bit of [`Head::hash`] that is no hash's.
-pub const IN_SLAB: u64 = 1;
+/// The bit of [`Head::hash`] that is no hash's: below those that choose buckets, above the tag.
+pub const IN_SLAB: u64 = 1 << 16;
 
-/// Spreads a hash over all bits but the lowest, which is 0, for hashers that do not: the high bits
+/// Spreads a hash over all bits but [`IN_SLAB`], which is 0, for hashers that do not: the high bits
 /// choose a bucket, the low ones are the tag.
 #[inline(always)]
 pub fn spread(hash: u64) -> u64 {
     mix(hash) & !IN_SLAB
 }
 
-/// As [`spread`], but for the lowest bit, which may be anything: a look-up does not ask for it.
+/// As [`spread`], but for [`IN_SLAB`], which may be anything: a look-up does not ask for it.
 #[inline(always)]
 pub fn mix(hash: u64) -> u64 {
-    // Fibonacci hashing: each bit reaches the high ones. Those then reach the low ones.
-    let hash = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    hash ^ (hash >> 32)
+    // Fibonacci hashing: in the product's lower half each bit reaches the high ones. In its upper half,
+    // which costs nothing more, those reach the low ones.
+    let product = u128::from(hash) * 0x9e37_79b9_7f4a_7c15;
+    product as u64 ^ (product >> 64) as u64
 }
 
-const ADDRESS_BITS: u32 = 48;
-const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
-const LINK: usize = 1;
+const BITS: u32 = 16;
+const ADDRESS: usize = usize::MAX >> BITS;
 
 /// Returns whether an address fits into a slot: on all systems that we know those of memory do,
 /// unless a program asks for others.
@@ -56,7 +58,7 @@ pub fn fits<T>(pointer: NonNull<T>) -> bool {
 /// The bits of `hash` that come after the first `used`.
 #[inline(always)]
 fn bits_after(hash: u64, used: u32) -> u16 {
-    ((hash << used) >> ADDRESS_BITS) as u16 | 1
+    ((hash << used) >> (64 - BITS)) as u16 | 1
 }
 
 /// A value of a slot.
@@ -77,39 +79,38 @@ impl Slot {
         Self(
             entry
                 .as_ptr()
-                .map_addr(|address| address | usize::from(bits) << ADDRESS_BITS),
+                .map_addr(|address| address << BITS | usize::from(bits)),
         )
     }
 
     /// The next bucket of the chain.
     #[inline]
     pub fn link(bucket: NonNull<Bucket>) -> Self {
-        Self(bucket.as_ptr().map_addr(|address| address | LINK).cast())
+        Self(bucket.as_ptr().map_addr(|address| address << BITS).cast())
     }
 
     /// Whether it is the next bucket of the chain.
     #[inline(always)]
     pub fn is_link(self) -> bool {
-        self.0.addr() & LINK != 0
+        self.bits() == 0 && !self.0.is_null()
     }
 
     #[inline(always)]
     pub fn as_link(self) -> Option<NonNull<Bucket>> {
-        let pointer = self.0.map_addr(|address| address & !LINK).cast();
-        if self.is_link() {
-            NonNull::new(pointer)
+        if self.bits() == 0 {
+            self.as_entry().map(NonNull::cast)
         } else {
             None
         }
     }
 
-    /// The entry, if one is in here, and no link. An entry's bits are never 0.
+    /// The entry, if one is in here, and no link.
     #[inline(always)]
     pub fn entry_alone(self) -> Option<NonNull<Head>> {
         if self.bits() == 0 {
             return None;
         }
-        let entry = self.0.map_addr(|address| address & ADDRESS);
+        let entry = self.0.map_addr(|address| address >> BITS);
         // SAFETY: what has bits is an entry.
         Some(unsafe { NonNull::new_unchecked(entry) })
     }
@@ -117,12 +118,12 @@ impl Slot {
     /// The entry, if one is in here. Only for a slot that is no link.
     #[inline(always)]
     pub fn as_entry(self) -> Option<NonNull<Head>> {
-        NonNull::new(self.0.map_addr(|address| address & ADDRESS))
+        NonNull::new(self.0.map_addr(|address| address >> BITS))
     }
 
     #[inline(always)]
     fn bits(self) -> u16 {
-        (self.0.addr() >> ADDRESS_BITS) as u16
+        self.0.addr() as u16
     }
 
     /// The slot in a table of twice the size, and in which of the two buckets, if the table here

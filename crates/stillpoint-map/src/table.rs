@@ -9,7 +9,7 @@ use crate::{
     bucket::{Bucket, Locked},
     memory::Memory,
     slot::{Head, Slot},
-    word::{Word, tag},
+    word::{Offset, Word, tag},
 };
 use std::{
     alloc::Layout,
@@ -216,25 +216,23 @@ impl<'t> Table<'t> {
         mut is_it: impl FnMut(NonNull<Head>) -> bool,
     ) -> Option<(NonNull<Head>, Option<Seen<'t>>)> {
         // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
-        // few instructions leaves the processor space to begin the next.
+        // few instructions leaves the processor space to begin the next. So it asks whether the bucket
+        // has moved, or has a link, when it has found nothing: one that has moved has no tags.
         let bucket = self.home_of(hash);
         let word = bucket.word();
-        if word.is_moved() {
-            return Some((self.find_in_next(hash, is_it)?, None));
-        }
         match find_here(bucket, word, hash, &mut is_it) {
-            Found::Entry(entry, slot) => {
+            Found::Entry(entry, at) => {
                 let table = self;
                 let seen = Seen {
                     table,
                     bucket,
                     word,
-                    slot,
+                    slot: at.slot(),
                 };
                 Some((entry, word.is_plain().then_some(seen)))
             }
             Found::Nothing => None,
-            Found::Link => Some((find_behind(bucket, hash, is_it)?, None)),
+            Found::Elsewhere => Some((self.find_elsewhere(word, hash, is_it)?, None)),
         }
     }
 
@@ -244,18 +242,23 @@ impl<'t> Table<'t> {
         self.at(self.index(hash))
     }
 
-    #[cold]
-    fn find_in_next(
+    /// Looks behind the home of a hash, whose word was this, or into the next table.
+    #[inline(never)]
+    fn find_elsewhere(
         self,
+        word: Word,
         hash: u64,
         mut is_it: impl FnMut(NonNull<Head>) -> bool,
     ) -> Option<NonNull<Head>> {
+        if !word.is_moved() {
+            return find_behind(self.home_of(hash), hash, is_it);
+        }
         let (table, index, word) = self.home(hash);
         let bucket = table.at(index);
         match find_here(bucket, word, hash, &mut is_it) {
             Found::Entry(entry, _) => Some(entry),
             Found::Nothing => None,
-            Found::Link => find_behind(bucket, hash, is_it),
+            Found::Elsewhere => find_behind(bucket, hash, is_it),
         }
     }
 
@@ -414,9 +417,9 @@ impl<'t> Seen<'t> {
 /// What a look into a bucket has come to.
 enum Found {
     /// In that slot.
-    Entry(NonNull<Head>, usize),
-    /// It is not here; perhaps in the next bucket of the chain.
-    Link,
+    Entry(NonNull<Head>, Offset),
+    /// It is not here; perhaps in the next bucket of the chain, or in the next table.
+    Elsewhere,
     Nothing,
 }
 
@@ -428,26 +431,26 @@ fn find_here(
     hash: u64,
     mut is_it: impl FnMut(NonNull<Head>) -> bool,
 ) -> Found {
-    for at in word.with_tag(tag(hash)) {
-        let slot = bucket.slot(at);
+    let mut slots = word.with_tag(tag(hash));
+    while let Some(at) = slots.next_offset() {
+        let slot = bucket.slot_at(at);
         if let Some(entry) = slot.entry_alone() {
             if is_it(entry) {
                 return Found::Entry(entry, at);
             }
         } else if slot.is_link() {
             // The last slot became a link after the word was loaded.
-            return Found::Link;
+            return Found::Elsewhere;
         }
     }
-    if word.has_link() {
-        Found::Link
+    if word.goes_on() {
+        Found::Elsewhere
     } else {
         Found::Nothing
     }
 }
 
 /// Looks into the buckets behind one that has a link.
-#[inline(never)]
 fn find_behind(
     mut bucket: &Bucket,
     hash: u64,
@@ -459,7 +462,7 @@ fn find_behind(
         match find_here(bucket, bucket.word(), hash, &mut is_it) {
             Found::Entry(entry, _) => return Some(entry),
             Found::Nothing => return None,
-            Found::Link => {}
+            Found::Elsewhere => {}
         }
     }
 }

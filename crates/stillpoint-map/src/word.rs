@@ -49,9 +49,9 @@ fn mine() -> u64 {
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Its low bits, but for the lowest, which is the entry's; the high ones say which bucket it is
-    // in.
-    ((hash >> 1) as u8).max(1)
+    // Its low bits; the high ones say which bucket it is in. Inverted, as that is what `with_tag` needs
+    // to invert.
+    !(hash as u8).min(0xfe)
 }
 
 impl Word {
@@ -76,6 +76,12 @@ impl Word {
     #[inline(always)]
     pub fn has_link(self) -> bool {
         self.0 & LINK != 0
+    }
+
+    /// Returns whether an entry that is not here may be behind the bucket, or in the next table.
+    #[inline(always)]
+    pub fn goes_on(self) -> bool {
+        self.0 & (MOVED | LINK) != 0
     }
 
     /// Returns whether the bucket is all of its chain, has not moved, and is not locked.
@@ -160,10 +166,11 @@ impl Word {
     /// The slots whose tag is `tag`, and perhaps others.
     #[inline(always)]
     pub fn with_tag(self, tag: u8) -> Slots {
-        // Bytes that are 0 after this are equal to the tag. A byte that is 1, above one that is 0,
-        // is taken for 0 as well. The byte above the tags tells nothing, and is not asked.
-        let different = self.0 ^ (u64::from(tag) * LOW);
-        Slots(different.wrapping_sub(LOW) & !different & HIGH)
+        // Bytes that are 0xff after this are equal to the tag. Adding 1 to each clears the high bit of
+        // those that had it, and of 0xfe above one that was 0xff, which is taken for 0xff as well. The
+        // byte above the tags tells nothing, and is not asked.
+        let equal = self.0 ^ (u64::from(!tag) * LOW);
+        Slots(equal & HIGH & !equal.wrapping_add(LOW))
     }
 
     /// The slots with an entry.
@@ -213,17 +220,45 @@ impl Slots {
     }
 }
 
+/// A slot, by its offset from the first in bytes: it takes two instructions less than by its number.
+#[derive(Clone, Copy, Debug)]
+pub struct Offset(usize);
+
+impl Offset {
+    /// By so much an offset is more.
+    pub const MORE: usize = HIGH.trailing_zeros() as usize;
+
+    /// In bytes, with [`Offset::MORE`].
+    #[inline(always)]
+    pub fn bytes(self) -> usize {
+        self.0
+    }
+
+    #[inline(always)]
+    pub fn slot(self) -> usize {
+        self.0 / size_of::<u64>()
+    }
+}
+
+impl Slots {
+    /// As `next`, but for how it says which slot it is.
+    #[inline(always)]
+    pub fn next_offset(&mut self) -> Option<Offset> {
+        if self.0 == 0 {
+            return None;
+        }
+        let offset = Offset(self.0.trailing_zeros() as usize);
+        self.0 &= self.0 - 1;
+        Some(offset)
+    }
+}
+
 impl Iterator for Slots {
     type Item = usize;
 
     #[inline(always)]
     fn next(&mut self) -> Option<usize> {
-        if self.0 == 0 {
-            return None;
-        }
-        let slot = self.0.trailing_zeros() as usize / 8;
-        self.0 &= self.0 - 1;
-        Some(slot)
+        Some(self.next_offset()?.slot())
     }
 }
 
@@ -247,6 +282,7 @@ mod tests {
         assert_eq!(word.taken().bits(), 0b100_1001);
         assert_eq!(full.taken().bits(), 0b111_1111);
         assert_eq!((word.bits_with(7), word.bits_with(6)), (0b100_0001, 0));
+        assert!((0..=255).all(|hash| tag(hash) != 0 && Word::EMPTY.with_tag(tag(hash)).is_empty()));
         assert!(word.has_same_tags(word.locked()) && !word.has_same_tags(full));
     }
 
