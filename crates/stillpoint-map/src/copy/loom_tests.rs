@@ -11,6 +11,7 @@ mod spilled_moves;
 use super::{
     core::{Changed, Core, World},
     epochs,
+    fast::Cut,
     moving::Move,
     spill::Spill,
     table::Table,
@@ -182,6 +183,14 @@ impl<P: Leaves> Map<P> {
 
     /// Inserts an entry, or updates it.
     fn put(&self, key: u64, value: u64) {
+        // SAFETY: the model frees nothing before its end.
+        let added = unsafe { self.core.add(hash_of(&key), (key, value), self, &hash_of) };
+        if !added {
+            self.put_by_look(key, value);
+        }
+    }
+
+    fn put_by_look(&self, key: u64, value: u64) {
         let changed = || {
             // SAFETY: the model frees nothing before its end.
             unsafe {
@@ -194,6 +203,15 @@ impl<P: Leaves> Map<P> {
     }
 
     fn remove(&self, key: u64) {
+        let is_it = |other: &u64| *other == key;
+        // SAFETY: as in `put`.
+        let cut = unsafe { self.core.cut(hash_of(&key), is_it, self, &hash_of) };
+        if cut == Cut::NotSoFast {
+            self.remove_by_look(key);
+        }
+    }
+
+    fn remove_by_look(&self, key: u64) {
         let changed = || {
             // SAFETY: as in `put`.
             unsafe {

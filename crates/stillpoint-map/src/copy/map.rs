@@ -432,9 +432,23 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
         Q: Hash + Equivalent<K> + ?Sized,
     {
         self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.find_in(key) }
+    }
+
+    /// The entry of a key.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline(always)]
+    pub(super) unsafe fn find_in<Q>(&self, key: &Q) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
         let core = self.core()?;
         let hash = self.hash(key);
-        // SAFETY: inside a section of the map's domain.
+        // SAFETY: the caller's promise.
         unsafe { core.table().find(hash, |other| key.equivalent(other)) }
     }
 

@@ -7,8 +7,8 @@
 //! of keys that are new: a slow hash would lose to other threads' updates each time.
 
 use super::{
-    bucket::Locked,
     core::World,
+    locked::Locked,
     spill::{NewSpill, Tagged},
     table::Table,
 };

@@ -20,7 +20,7 @@ pub struct Walk<'g, K, V, C> {
     core_of: PhantomData<&'g Core<K, V, C>>,
     /// The lowest hash whose bucket has not been visited; `None` behind the last.
     position: Option<u64>,
-    bucket: Option<&'g Bucket<K, V>>,
+    bucket: Option<Bucket<'g, K, V>>,
     word: Word,
     slots: Slots,
     spilled: &'g [Tagged<K, V>],
