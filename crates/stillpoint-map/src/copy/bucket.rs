@@ -71,6 +71,21 @@ impl<K, V> Default for Pairs<K, V> {
     }
 }
 
+impl<K: Copy, V: Copy> Pairs<K, V> {
+    /// A copy of the entry in a slot of these, or of those that follow.
+    ///
+    /// # Safety
+    ///
+    /// There is such a slot, and otherwise as for [`Bucket::pair`].
+    #[inline(always)]
+    pub unsafe fn pair(first: *const Self, slot: usize) -> (K, V) {
+        let first = first.cast::<UnsafeCell<MaybeUninit<(K, V)>>>();
+        // SAFETY: the caller's promise: complete before its tag, and not written before the section
+        // has ended.
+        unsafe { (*first.add(slot)).with(|pair| (*pair).assume_init_read()) }
+    }
+}
+
 /// A bucket of a table.
 pub struct Bucket<'t, K, V> {
     head: &'t Head<K, V>,
@@ -264,27 +279,29 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         self.slots.0[slot].with_mut(|place| unsafe { (*place).write(pair) });
     }
 
-    /// The entry with this tag that `is_it` accepts. `word` was loaded in the section.
+    /// What `take` makes of the entry with this tag that `is_it` accepts: so a value comes back in
+    /// registers, and a key that is not asked for is not copied. `word` was loaded in the section.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain, since before the word was loaded.
     #[inline(always)]
-    pub unsafe fn find(
+    pub unsafe fn find<R>(
         self,
         word: Word,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(K, V)> {
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
         // SAFETY: the caller's promise.
         if let Some((_, pair)) = unsafe { self.find_in_slots(word, tag, &mut is_it) } {
-            return Some(pair);
+            return Some(take(pair));
         }
         if !word.has_link() {
             return None;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.find_spilled(self.behind().spill()?, tag, is_it) }
+        unsafe { self.find_spilled(self.behind().spill()?, tag, is_it, take) }
     }
 
     /// The entry with this tag that `is_it` accepts, if it is in a slot, and which that is.
@@ -313,20 +330,21 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
     ///
     /// Inside a section of the map's domain, in which the spill was found.
     #[inline(never)]
-    unsafe fn find_spilled(
+    unsafe fn find_spilled<R>(
         self,
         spill: Spill<K, V>,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(K, V)> {
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
         // SAFETY: the caller's section.
         let mut entries = unsafe { spill.entries() }.iter();
         let found = entries.find(|entry| entry.tag == tag && is_it(&entry.key))?;
         // SAFETY: the caller's section.
         match unsafe { self.find_in_slots(self.word(), tag, is_it) } {
             // An update is under way, and has not taken effect.
-            Some((_, pair)) => Some(pair),
-            None => Some((found.key, found.value)),
+            Some((_, pair)) => Some(take(pair)),
+            None => Some(take((found.key, found.value))),
         }
     }
 
@@ -482,7 +500,7 @@ mod tests {
         assert_eq!(bucket.word().taken().bits(), 0b10);
         assert!(bucket.word().has_link());
         // SAFETY: no other thread has the bucket.
-        let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7) };
+        let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7, |pair| pair) };
         assert_eq!(found, Some((7, 1)));
         // SAFETY: the same.
         unsafe { spill.free() };

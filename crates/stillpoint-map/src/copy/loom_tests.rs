@@ -53,6 +53,15 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
+/// How a walk goes: `fold` has a way of its own.
+#[derive(Clone, Copy)]
+enum By {
+    Fold,
+    Next,
+}
+
+const BOTH_WAYS: [By; 2] = [By::Fold, By::Next];
+
 /// The low byte of a key is its tag, and the high ones choose its bucket.
 fn hash_of(key: &u64) -> u64 {
     key & !0xff | (key & 0xff) << 1
@@ -217,7 +226,10 @@ impl<P: Leaves> Map<P> {
             unsafe {
                 let hash = hash_of(&key);
                 let look = self.core.look(hash, |other| *other == key);
-                self.core.take(hash, &look, self, &hash_of)
+                match look.pair() {
+                    Some(_) => self.core.take(hash, &look, self, &hash_of),
+                    None => Changed::Done,
+                }
             }
         };
         while changed() != Changed::Done {}
@@ -225,8 +237,11 @@ impl<P: Leaves> Map<P> {
 
     fn get(&self, key: u64) -> Option<u64> {
         // SAFETY: as in `put`. Whether a slot is written meanwhile is what loom checks.
-        let found = unsafe { self.core.table().find(hash_of(&key), |other| *other == key) };
-        Some(found?.1)
+        unsafe {
+            self.core
+                .table()
+                .find(hash_of(&key), |other| *other == key, |(_, value)| value)
+        }
     }
 
     /// Closes an epoch, if the one before is over.
@@ -275,13 +290,18 @@ impl<P: Leaves> Map<P> {
         Move::of(unsafe { self.core.table() }).unwrap()
     }
 
-    /// Each of these keys is visited once.
-    fn assert_visits_once(&self, keys: &[u64]) {
+    /// Each of these keys is visited once by a walk that goes like that.
+    fn assert_visits_once(&self, keys: &[u64], by: By) {
         // SAFETY: as in `put`.
         let mut walk = unsafe { Walk::from(Some(NonNull::from(&self.core)), Some(0)) };
         let mut visited = Vec::new();
-        while let Some((key, _)) = walk.next(&hash_of) {
-            visited.push(key);
+        match by {
+            By::Fold => walk.fold((), &hash_of, |(), (key, _)| visited.push(key)),
+            By::Next => {
+                while let Some((key, _)) = walk.next(&hash_of) {
+                    visited.push(key);
+                }
+            }
         }
         for key in keys {
             let visits = visited.iter().filter(|visited| *visited == key).count();

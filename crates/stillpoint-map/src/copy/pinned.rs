@@ -106,7 +106,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         // SAFETY: inside a section of the map's domain, by the field.
-        unsafe { Some(self.map.find_in(key)?.1) }
+        unsafe { self.map.find_in(key, |(_, value)| value) }
     }
 
     /// As [`CopyMap::get_key_value`].
@@ -116,7 +116,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         // SAFETY: inside a section of the map's domain, by the field.
-        unsafe { self.map.find_in(key) }
+        unsafe { self.map.find_in(key, |pair| pair) }
     }
 
     /// As [`CopyMap::contains_key`].
@@ -126,7 +126,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         // SAFETY: inside a section of the map's domain, by the field.
-        unsafe { self.map.find_in(key) }.is_some()
+        unsafe { self.map.find_in(key, |_| ()) }.is_some()
     }
 }
 

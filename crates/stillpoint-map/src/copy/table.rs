@@ -248,22 +248,39 @@ impl<'t, K, V> Table<'t, K, V> {
 }
 
 impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
-    /// The first entry with this hash's tag that `is_it` accepts.
+    /// A copy of the entry in a slot, whose number counts from the first one of the bucket with that
+    /// index.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Bucket::pair`].
+    #[inline(always)]
+    pub unsafe fn pair_from(self, index: usize, slot: usize) -> (K, V) {
+        // SAFETY: the caller's promise: so there is one. The slots of buckets follow each other.
+        unsafe { Pairs::pair(self.slots_at(index), slot) }
+    }
+
+    /// What `take` makes of the first entry with this hash's tag that `is_it` accepts.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain, in which the table was found.
     #[inline(always)]
-    pub unsafe fn find(self, hash: u64, is_it: impl FnMut(&K) -> bool) -> Option<(K, V)> {
+    pub unsafe fn find<R>(
+        self,
+        hash: u64,
+        is_it: impl FnMut(&K) -> bool,
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
         self.fetch(hash);
         let bucket = self.at(self.index(hash));
         let word = bucket.word();
         if word.is_moved() {
             // SAFETY: the caller's promise.
-            return unsafe { self.find_in_next(hash, is_it) };
+            return unsafe { self.find_in_next(hash, is_it, take) };
         }
         // SAFETY: the caller's section.
-        unsafe { bucket.find(word, tag(hash), is_it) }
+        unsafe { bucket.find(word, tag(hash), is_it, take) }
     }
 
     /// # Safety
@@ -271,10 +288,15 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
     /// As for `find`.
     #[cold]
     #[inline(never)]
-    unsafe fn find_in_next(self, hash: u64, is_it: impl FnMut(&K) -> bool) -> Option<(K, V)> {
+    unsafe fn find_in_next<R>(
+        self,
+        hash: u64,
+        is_it: impl FnMut(&K) -> bool,
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
         let (table, index, word) = self.home(hash);
         // SAFETY: the caller's section.
-        unsafe { table.at(index).find(word, tag(hash), is_it) }
+        unsafe { table.at(index).find(word, tag(hash), is_it, take) }
     }
 
     /// Locks the bucket of that number; `None` if it has moved.
