@@ -70,6 +70,21 @@ fn loom_copies_walk_while_a_unit_shrinks() {
     walk_while_moving(20, 1);
 }
 
+/// What came into a bucket after it has moved is visited, though the table still moves.
+#[test]
+fn loom_copies_a_walk_goes_on_in_the_next_table() {
+    for by in BOTH_WAYS {
+        model(move || {
+            let map = halves(20);
+            map.start_move(3);
+            map.help();
+            map.put(key(0, KEY + 2), 1);
+            assert!(map.under_way().grows(), "it still moves");
+            map.assert_visits_once(&[key(0, KEY), key(0, KEY + 2), key(1, KEY + 1)], by);
+        });
+    }
+}
+
 /// The old bucket says that it has moved before the new ones are filled.
 #[test]
 #[should_panic(expected = "the key is there throughout")]
