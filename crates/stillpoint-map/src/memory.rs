@@ -17,51 +17,73 @@ use unmapped::Mapped;
 /// written, so that a resize costs no insert more than its own few buckets.
 const MAPPED_FROM: usize = 128 << 10;
 
-/// A header `H`, behind which there are buckets `B`, of which zeroes are empty ones.
+/// A header `H`, behind which there are buckets `B`, of which zeroes are empty ones. Before the header
+/// there are as many `A`, the same: the last of them ends where the header begins.
 #[derive(Debug)]
-pub struct Memory<H = Header, B = Bucket>(Place, PhantomData<*mut (H, B)>);
+pub struct Memory<H = Header, B = Bucket, A = ()>(Place, PhantomData<*mut (H, B, A)>);
 
 #[derive(Debug)]
 enum Place {
-    Allocated(NonNull<u8>, Layout),
+    /// The header, the block's layout, and where in it the header is.
+    Allocated(NonNull<u8>, Layout, usize),
     Mapped(Mapped),
+}
+
+impl Place {
+    /// The block that was allocated.
+    fn block(header: NonNull<u8>, offset: usize) -> NonNull<u8> {
+        // SAFETY: the header is that far behind the block's beginning.
+        unsafe { header.sub(offset) }
+    }
 }
 
 /// Pages have no larger alignment.
 const MOST_ALIGNED: usize = 4096;
 
-impl<H, B: Default> Memory<H, B> {
-    /// The buckets begin where the header ends.
-    const IS_HEADER_ALIGNED: () = assert!(size_of::<H>().is_multiple_of(align_of::<B>()));
+impl<H, B: Default, A: Default> Memory<H, B, A> {
+    /// The buckets begin where the header ends, and what is before it ends where that begins.
+    const IS_HEADER_ALIGNED: () = assert!(
+        size_of::<H>().is_multiple_of(align_of::<B>())
+            && align_of::<H>().is_multiple_of(align_of::<A>())
+    );
 
-    fn layout(bits: u32) -> Option<Layout> {
+    /// The layout of all, and where the header is.
+    fn layout(bits: u32) -> Option<(Layout, usize)> {
+        let before = Layout::array::<A>(1 << bits).ok()?;
         let buckets = Layout::array::<B>(1 << bits).ok()?;
-        Some(Layout::new::<H>().extend(buckets).ok()?.0)
+        let (to_header, offset) = before.extend(Layout::new::<H>()).ok()?;
+        Some((to_header.extend(buckets).ok()?.0, offset))
     }
 
     /// Room for a header, and empty buckets behind it. `None` without memory.
     pub fn of_buckets(bits: u32) -> Option<Self> {
         let () = Self::IS_HEADER_ALIGNED;
-        let layout = Self::layout(bits)?;
+        let (layout, offset) = Self::layout(bits)?;
         if layout.size() >= MAPPED_FROM
             && layout.align() <= MOST_ALIGNED
-            && let Some(mapped) = Mapped::zeroed(size_of::<H>(), layout.size() - size_of::<H>())
+            && let Some(mapped) = Mapped::zeroed(offset, size_of::<H>(), layout.size())
         {
             return Some(Self(Place::Mapped(mapped), PhantomData));
         }
         // SAFETY: not of size 0.
-        let start = NonNull::new(unsafe { try_alloc(layout) })?;
-        // SAFETY: room for a header, and behind it for that many buckets.
-        unsafe {
+        let block = NonNull::new(unsafe { try_alloc(layout) })?;
+        // SAFETY: room for a header, and on both sides of it for that many.
+        let start = unsafe {
+            let start = block.add(offset);
             let buckets = start.cast::<H>().add(1).cast::<B>();
-            (0..1 << bits).for_each(|index| buckets.add(index).write(B::default()));
-        }
-        Some(Self(Place::Allocated(start, layout), PhantomData))
+            let before = start.cast::<A>();
+            for index in 0..1 << bits {
+                buckets.add(index).write(B::default());
+                before.sub(1 + index).write(A::default());
+            }
+            start
+        };
+        Some(Self(Place::Allocated(start, layout, offset), PhantomData))
     }
 
     pub fn start(&self) -> NonNull<H> {
         match &self.0 {
-            Place::Allocated(start, _) => start.cast(),
+            Place::Allocated(start, ..) => start.cast(),
             Place::Mapped(mapped) => mapped.start().cast(),
         }
     }
@@ -69,8 +91,8 @@ impl<H, B: Default> Memory<H, B> {
     /// The block and its layout, if the allocator can free it and it is small.
     pub fn as_block(&self) -> Option<(NonNull<u8>, Layout)> {
         match &self.0 {
-            Place::Allocated(start, layout) if layout.size() < MAPPED_FROM => {
-                Some((*start, *layout))
+            Place::Allocated(start, layout, offset) if layout.size() < MAPPED_FROM => {
+                Some((Place::block(*start, *offset), *layout))
             }
             _ => None,
         }
@@ -80,13 +102,16 @@ impl<H, B: Default> Memory<H, B> {
     pub fn free(self) {
         match self.0 {
             // SAFETY: allocated with that layout. What the model's atomics own is dropped.
-            Place::Allocated(start, layout) => unsafe {
+            Place::Allocated(start, layout, offset) => unsafe {
                 if cfg!(stillpoint_loom) {
-                    let buckets = (layout.size() - size_of::<H>()) / size_of::<B>();
+                    let buckets = (layout.size() - offset - size_of::<H>()) / size_of::<B>();
                     let first = start.cast::<H>().add(1).cast::<B>();
-                    (0..buckets).for_each(|index| first.add(index).drop_in_place());
+                    for index in 0..buckets {
+                        first.add(index).drop_in_place();
+                        start.cast::<A>().sub(1 + index).drop_in_place();
+                    }
                 }
-                dealloc(start.as_ptr(), layout);
+                dealloc(Place::block(start, offset).as_ptr(), layout);
             },
             Place::Mapped(mapped) => mapped.free(),
         }
@@ -115,8 +140,9 @@ mod mapped {
         mapping: Mapping,
         /// Where the header is.
         offset: usize,
-        /// From there to the end.
-        bytes: usize,
+        /// Where memory begins, which goes on to the end.
+        first: usize,
+        end: usize,
     }
 
     /// A huge page of all machines that we know, and what is given back at a time: the kernel keeps
@@ -124,22 +150,28 @@ mod mapped {
     const HUGE: usize = 2 << 20;
 
     impl Mapped {
-        /// A header of so many bytes, and buckets behind it, which begin at a huge page's boundary.
-        pub fn zeroed(header: usize, buckets: usize) -> Option<Self> {
-            let buckets = buckets.checked_next_multiple_of(page_size())?;
-            let mapping = Mapping::reserve(HUGE + buckets, HUGE, Backing::Anonymous).ok()?;
-            let before = header.next_multiple_of(page_size());
-            mapping.allow(HUGE - before, before + buckets).ok()?;
+        /// So many bytes, of which `before` are before the header. They end at a huge page's boundary:
+        /// so what lies before the last 2 MiB is in huge pages, too, but for the first few bytes.
+        pub fn zeroed(before: usize, header: usize, bytes: usize) -> Option<Self> {
+            let buckets = (bytes - before - header).checked_next_multiple_of(page_size())?;
+            let bytes = before + header + buckets;
+            let end = bytes.checked_next_multiple_of(HUGE)?;
+            let from = end - bytes;
+            let first = from / page_size() * page_size();
+            let mapping = Mapping::reserve(end, HUGE, Backing::Anonymous).ok()?;
+            mapping.allow(first, end - first).ok()?;
             // Without huge pages a look-up in a large table misses in the TLB each time.
-            let huge = buckets / HUGE * HUGE;
-            if huge > 0 {
+            let huge = first.next_multiple_of(HUGE);
+            if huge < end {
                 // SAFETY: it changes no contents. If it fails, pages are small.
-                let _ = unsafe { advise(&[mapping.pages(HUGE, huge)], Advice::HugePages, false) };
+                let _ =
+                    unsafe { advise(&[mapping.pages(huge, end - huge)], Advice::HugePages, false) };
             }
             Some(Self {
                 mapping,
-                offset: HUGE - header,
-                bytes: header + buckets,
+                offset: from + before,
+                first,
+                end,
             })
         }
 
@@ -149,10 +181,10 @@ mod mapped {
         }
 
         pub fn free(self) {
-            for from in (HUGE..self.offset + self.bytes).step_by(HUGE) {
-                let pages = self
-                    .mapping
-                    .pages(from, HUGE.min(self.offset + self.bytes - from));
+            for from in (self.first / HUGE * HUGE..self.end).step_by(HUGE) {
+                let from = from.max(self.first);
+                let bytes = HUGE - from % HUGE;
+                let pages = self.mapping.pages(from, bytes);
                 // SAFETY: no thread uses the table any more. If it fails, the unmapping below does
                 // it.
                 let _ = unsafe { advise(&[pages], Advice::DontNeed, false) };
@@ -170,7 +202,7 @@ mod unmapped {
     pub enum Mapped {}
 
     impl Mapped {
-        pub fn zeroed(_header: usize, _buckets: usize) -> Option<Self> {
+        pub fn zeroed(_before: usize, _header: usize, _bytes: usize) -> Option<Self> {
             None
         }
 

@@ -177,21 +177,25 @@ fn what_is_removed_of_copies_is_what_was_agreed_to() {
     }
 }
 
-/// A walk by `fold` whose closure has the table grow and shrink again and again, and at last panics.
-#[test]
-fn a_walk_whose_closure_moves_the_table_visits_what_stays_once() {
+/// A test of a map's walk by `fold`.
+macro_rules! walk_by_fold {
+    ($(#[$attribute:meta])* $name:ident, $Map:ident) => {
+    $(#[$attribute])*
+    #[test]
+    fn $name() {
     const STAYING: usize = if cfg!(miri) { 60 } else { 6000 };
     const AT_ONCE: usize = STAYING / 6;
-    let map: HashMap<usize, usize> = (0..STAYING).map(|key| (key, key)).collect();
+    let map: $Map<usize, usize> = (0..STAYING).map(|key| (key, key)).collect();
     let pinned = map.pin();
     let mut visits = vec![0; STAYING];
     let (mut visited, mut others, mut capacities) = (0, STAYING, vec![pinned.capacity()]);
     pinned.iter().for_each(|(key, _)| {
-        if *key >= STAYING {
+        let key = usize::clone(&key);
+        if key >= STAYING {
             return;
         }
-        visits[*key] += 1;
-        assert_eq!(visits[*key], 1, "{key} is visited twice");
+        visits[key] += 1;
+        assert_eq!(visits[key], 1, "{key} is visited twice");
         visited += 1;
         // Some entries at a time, so that moves begin and end between any two buckets.
         if (visited / AT_ONCE).is_multiple_of(2) {
@@ -213,7 +217,7 @@ fn a_walk_whose_closure_moves_the_table_visits_what_stays_once() {
 
     let panics = AssertUnwindSafe(|| {
         pinned.iter().for_each(|(key, _)| {
-            pinned.remove(key);
+            pinned.remove(&usize::clone(&key));
             assert_ne!(map.len(), STAYING / 2, "as told");
         });
     });
@@ -222,4 +226,16 @@ fn a_walk_whose_closure_moves_the_table_visits_what_stays_once() {
         (map.len(), pinned.iter().count()),
         (STAYING / 2, STAYING / 2)
     );
+}
+    };
+}
+
+walk_by_fold! {
+    /// The closure has the table grow and shrink again and again, and at last panics.
+    a_walk_whose_closure_moves_the_table_visits_what_stays_once, HashMap
+}
+
+walk_by_fold! {
+    /// The same, of copies.
+    a_walk_of_copies_whose_closure_moves_the_table_visits_what_stays_once, CopyMap
 }

@@ -1,9 +1,13 @@
 //! A bucket with its entries in it.
 //!
-//! A [`Word`] with seven tags, seven slots, and behind them, where these do not do, a [`Spill`]. For
-//! `u64` to `u64` that is two cache lines. A slot holds an entry while it has a tag. One without a
-//! tag is *clean*, or *pending*: readers may still be at the entry that it had. The bits of the
-//! spill's pointer that are spare say which are pending, and since when ([`super::epochs`]).
+//! A [`Word`] with seven tags, seven slots, and behind them, where these do not do, a [`Spill`]. A slot
+//! holds an entry while it has a tag. One without a tag is *clean*, or *pending*: readers may still be
+//! at the entry that it had. The bits of the spill's pointer that are spare say which are pending, and
+//! since when ([`super::epochs`]).
+//!
+//! The word and the pointer lie apart from the slots, among those of other buckets ([`super::table`]):
+//! 16 bytes a bucket, so that those of a large map are in a cache where its entries are not. An insert
+//! waits for them alone, and stores its entry without a wait.
 //!
 //! # Reading
 //!
@@ -19,22 +23,14 @@
 //!   in both, and what is in the slot counts: a reader that finds a key in the spill looks at the
 //!   word once more.
 //!
-//! # Writing
-//!
-//! Under the lock. No user code runs and nothing is allocated meanwhile. A writer looks first, as a
-//! reader; then it allocates; then it locks, and goes on if the slots with its tag and the spill are
-//! the same. In its section the same slot has the same entry, and the same pointer is the same
-//! spill.
+//! How it is changed: [`super::locked`].
 
 use super::{
-    epochs::{Moment, STAMP_BITS},
+    epochs::STAMP_BITS,
     spill::{NewSpill, Node, Spill, Tagged},
 };
 use crate::word::{SLOTS, Word};
-use std::{
-    mem::{ManuallyDrop, MaybeUninit},
-    ptr::null_mut,
-};
+use std::{mem::MaybeUninit, ptr::null_mut};
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
 /// The tag of an entry with this hash.
@@ -45,26 +41,65 @@ pub fn tag(hash: u64) -> u8 {
     ((hash >> 1) as u8).max(2)
 }
 
-/// A bucket of a table.
+/// What of a bucket is not entries.
 #[repr(C)]
-pub struct Bucket<K, V> {
+pub struct Head<K, V> {
     word: AtomicU64,
     behind: AtomicPtr<Node<K, V>>,
-    slots: [UnsafeCell<MaybeUninit<(K, V)>>; SLOTS],
 }
 
-#[cfg(not(stillpoint_loom))]
-const _: () = assert!(size_of::<Bucket<u64, u64>>() == 128);
+#[cfg(all(target_pointer_width = "64", not(stillpoint_loom)))]
+const _: () = assert!(size_of::<Head<u64, u64>>() == 16);
 
-impl<K, V> Default for Bucket<K, V> {
+impl<K, V> Default for Head<K, V> {
     fn default() -> Self {
         Self {
             word: AtomicU64::new(Word::EMPTY.bits()),
             behind: AtomicPtr::new(null_mut()),
-            slots: std::array::from_fn(|_| UnsafeCell::new(MaybeUninit::uninit())),
         }
     }
 }
+
+/// The slots of a bucket.
+pub struct Pairs<K, V>([UnsafeCell<MaybeUninit<(K, V)>>; SLOTS]);
+
+impl<K, V> Default for Pairs<K, V> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| {
+            UnsafeCell::new(MaybeUninit::uninit())
+        }))
+    }
+}
+
+impl<K: Copy, V: Copy> Pairs<K, V> {
+    /// A copy of the entry in a slot of these, or of those that follow.
+    ///
+    /// # Safety
+    ///
+    /// There is such a slot, and otherwise as for [`Bucket::pair`].
+    #[inline(always)]
+    pub unsafe fn pair(first: *const Self, slot: usize) -> (K, V) {
+        let first = first.cast::<UnsafeCell<MaybeUninit<(K, V)>>>();
+        // SAFETY: the caller's promise: complete before its tag, and not written before the section
+        // has ended.
+        unsafe { (*first.add(slot)).with(|pair| (*pair).assume_init_read()) }
+    }
+}
+
+/// A bucket of a table.
+pub struct Bucket<'t, K, V> {
+    head: &'t Head<K, V>,
+    slots: &'t Pairs<K, V>,
+}
+
+impl<K, V> Clone for Bucket<'_, K, V> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Bucket<'_, K, V> {}
 
 /// What is behind the slots: the pointer to the spill, which slots are pending, and since when.
 ///
@@ -85,7 +120,7 @@ impl<K, V> Clone for Behind<K, V> {
 impl<K, V> Copy for Behind<K, V> {}
 
 const PENDING_SHIFT: u32 = 48;
-const ALL: u8 = (1 << SLOTS) - 1;
+pub(super) const ALL: u8 = (1 << SLOTS) - 1;
 const STAMP_SHIFT: u32 = PENDING_SHIFT + SLOTS as u32;
 const ADDRESS: usize = (1 << PENDING_SHIFT) - 1;
 const _: () = assert!(STAMP_SHIFT + STAMP_BITS == usize::BITS);
@@ -96,20 +131,20 @@ impl<K, V> Behind<K, V> {
         Spill::from_pointer(self.0.map_addr(|address| address & ADDRESS))
     }
 
-    fn pending(self) -> u8 {
+    pub(super) fn pending(self) -> u8 {
         (self.0.addr() >> PENDING_SHIFT) as u8 & ALL
     }
 
-    fn stamp(self) -> u16 {
+    pub(super) fn stamp(self) -> u16 {
         (self.0.addr() >> STAMP_SHIFT) as u16
     }
 
-    fn with_spill(self, spill: Option<Spill<K, V>>) -> Self {
+    pub(super) fn with_spill(self, spill: Option<Spill<K, V>>) -> Self {
         let pointer = spill.map_or(null_mut(), Spill::into_pointer);
         Self(pointer.map_addr(|address| address | self.0.addr() & !ADDRESS))
     }
 
-    fn with_pending(self, pending: u8, stamp: u16) -> Self {
+    pub(super) fn with_pending(self, pending: u8, stamp: u16) -> Self {
         let bits = usize::from(pending) << PENDING_SHIFT | usize::from(stamp) << STAMP_SHIFT;
         Self(self.0.map_addr(|address| address & ADDRESS | bits))
     }
@@ -132,7 +167,7 @@ impl<K, V> Copy for Seen<K, V> {}
 impl<K, V> Seen<K, V> {
     /// Returns whether another look has found the same entries with this tag in slots, and the same
     /// spill.
-    fn is_same(&self, other: &Self, tag: u8) -> bool {
+    pub(super) fn is_same(&self, other: &Self, tag: u8) -> bool {
         let is_same_word = self.word == other.word;
         (is_same_word || self.has_same_slots(other.word, tag)) && self.spill == other.spill
     }
@@ -155,41 +190,47 @@ pub enum Place {
     Spilled(usize),
 }
 
-impl<K, V> Bucket<K, V> {
+impl<'t, K, V> Bucket<'t, K, V> {
+    #[inline(always)]
+    pub fn of(head: &'t Head<K, V>, slots: &'t Pairs<K, V>) -> Self {
+        Self { head, slots }
+    }
+
     #[inline(always)]
     pub fn word(&self) -> Word {
         // Acquire, pairs with `set_word` and `swap_word`: slots whose tags are seen hold their
         // entries, a bucket that has moved is complete in the next table, and a thread that locks
         // finds what the last one left.
-        Word::from_bits(self.word.load(Ordering::Acquire))
+        Word::from_bits(self.head.word.load(Ordering::Acquire))
     }
 
     pub fn set_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: the entries in slots, and what is behind.
-        self.word.store(word.bits(), Ordering::Release);
+        self.head.word.store(word.bits(), Ordering::Release);
     }
 
-    fn swap_word(&self, word: Word) {
+    pub(super) fn swap_word(&self, word: Word) {
         // Release, pairs with `word` and `lock`: as in `set_word`.
-        self.word.swap(word.bits(), Ordering::Release);
+        self.head.word.swap(word.bits(), Ordering::Release);
     }
 
     #[inline]
     pub fn behind(&self) -> Behind<K, V> {
         // Acquire, pairs with `set_behind`: the spill is complete. And the word that is loaded after
         // this is not older.
-        Behind(self.behind.load(Ordering::Acquire))
+        Behind(self.head.behind.load(Ordering::Acquire))
     }
 
-    fn set_behind(&self, behind: Behind<K, V>) {
+    pub(super) fn set_behind(&self, behind: Behind<K, V>) {
         // Release, pairs with `behind`: the spill is complete.
-        self.behind.store(behind.0, Ordering::Release);
+        self.head.behind.store(behind.0, Ordering::Release);
     }
 
     /// Replaces the word by its locked form, unless it has changed.
     pub fn lock(&self, word: Word) -> bool {
         // Acquire, pairs with `set_word`: the thread finds what the last one left.
-        self.word
+        self.head
+            .word
             .compare_exchange(
                 word.bits(),
                 word.locked().bits(),
@@ -205,17 +246,18 @@ impl<K, V> Bucket<K, V> {
         Seen { word, spill }
     }
 
-    /// Has the system give memory to the page that this is on. The word stays as it is.
+    /// Has the system give memory to the page that the word is on, which stays as it is.
     pub fn touch(&self) {
         // Not an addition of 0, which the compiler leaves out, or makes a load.
-        let word = self.word.load(Ordering::Relaxed);
+        let word = self.head.word.load(Ordering::Relaxed);
         let _ = self
+            .head
             .word
             .compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
-impl<K: Copy, V: Copy> Bucket<K, V> {
+impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
     /// A copy of the entry in a slot.
     ///
     /// # Safety
@@ -225,7 +267,7 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
     #[inline(always)]
     pub unsafe fn pair(&self, slot: usize) -> (K, V) {
         // SAFETY: complete before its tag, and not written before the section has ended.
-        self.slots[slot].with(|pair| unsafe { (*pair).assume_init_read() })
+        self.slots.0[slot].with(|pair| unsafe { (*pair).assume_init_read() })
     }
 
     /// # Safety
@@ -234,57 +276,76 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
     /// clean.
     pub unsafe fn write(&self, slot: usize, pair: (K, V)) {
         // SAFETY: no reader is at it, and no other writer.
-        self.slots[slot].with_mut(|place| unsafe { (*place).write(pair) });
+        self.slots.0[slot].with_mut(|place| unsafe { (*place).write(pair) });
     }
 
-    /// The entry with this tag that `is_it` accepts. `word` was loaded in the section.
+    /// What `take` makes of the entry with this tag that `is_it` accepts: so a value comes back in
+    /// registers, and a key that is not asked for is not copied. `word` was loaded in the section.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain, since before the word was loaded.
     #[inline(always)]
-    pub unsafe fn find(
-        &self,
+    pub unsafe fn find<R>(
+        self,
         word: Word,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(K, V)> {
-        for slot in word.with_tag(tag) {
-            // SAFETY: it has a tag in the word; the caller's section.
-            let pair = unsafe { self.pair(slot) };
-            if is_it(&pair.0) {
-                return Some(pair);
-            }
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
+        // SAFETY: the caller's promise.
+        if let Some((_, pair)) = unsafe { self.find_in_slots(word, tag, &mut is_it) } {
+            return Some(take(pair));
         }
         if !word.has_link() {
             return None;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.find_spilled(self.behind().spill()?, tag, is_it) }
+        unsafe { self.find_spilled(self.behind().spill()?, tag, is_it, take) }
+    }
+
+    /// The entry with this tag that `is_it` accepts, if it is in a slot, and which that is.
+    ///
+    /// # Safety
+    ///
+    /// As for `find`.
+    #[inline(always)]
+    pub unsafe fn find_in_slots(
+        self,
+        word: Word,
+        tag: u8,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<(usize, (K, V))> {
+        for slot in word.with_tag(tag) {
+            // SAFETY: it has a tag in the word; the caller's section.
+            let pair = unsafe { self.pair(slot) };
+            if is_it(&pair.0) {
+                return Some((slot, pair));
+            }
+        }
+        None
     }
 
     /// # Safety
     ///
     /// Inside a section of the map's domain, in which the spill was found.
     #[inline(never)]
-    unsafe fn find_spilled(
-        &self,
+    unsafe fn find_spilled<R>(
+        self,
         spill: Spill<K, V>,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(K, V)> {
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
         // SAFETY: the caller's section.
         let mut entries = unsafe { spill.entries() }.iter();
         let found = entries.find(|entry| entry.tag == tag && is_it(&entry.key))?;
-        for slot in self.word().with_tag(tag) {
-            // SAFETY: it has a tag; the caller's section.
-            let pair = unsafe { self.pair(slot) };
-            if is_it(&pair.0) {
-                // An update is under way, and has not taken effect.
-                return Some(pair);
-            }
+        // SAFETY: the caller's section.
+        match unsafe { self.find_in_slots(self.word(), tag, is_it) } {
+            // An update is under way, and has not taken effect.
+            Some((_, pair)) => Some(take(pair)),
+            None => Some(take((found.key, found.value))),
         }
-        Some((found.key, found.value))
     }
 
     /// Where the entry is, in what was seen.
@@ -298,12 +359,9 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
     ) -> Option<(Place, (K, V))> {
-        for slot in seen.word.with_tag(tag) {
-            // SAFETY: it has a tag in the word; the caller's section.
-            let pair = unsafe { self.pair(slot) };
-            if is_it(&pair.0) {
-                return Some((Place::Slot(slot), pair));
-            }
+        // SAFETY: the caller's section.
+        if let Some((slot, pair)) = unsafe { self.find_in_slots(seen.word, tag, &mut is_it) } {
+            return Some((Place::Slot(slot), pair));
         }
         // SAFETY: the caller's section.
         let entries = seen
@@ -321,7 +379,7 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
     /// # Safety
     ///
     /// Inside the section in which it was seen.
-    pub unsafe fn entries(&self, seen: Seen<K, V>) -> impl Iterator<Item = Tagged<K, V>> {
+    pub unsafe fn entries(self, seen: Seen<K, V>) -> impl Iterator<Item = Tagged<K, V>> {
         let word = seen.word;
         let in_slots = word.taken().map(move |slot| {
             // SAFETY: it has a tag in the word; the caller's section.
@@ -364,163 +422,20 @@ impl<K: Copy, V: Copy> Bucket<K, V> {
     }
 }
 
-/// The lock of a bucket, until this is dropped.
-pub struct Locked<'t, K, V> {
-    bucket: &'t Bucket<K, V>,
-    /// What the word will be.
-    word: Word,
-    behind: Behind<K, V>,
-}
-
-impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
-    /// The lock has just been taken, with the word as it was before.
-    #[inline]
-    pub fn of(bucket: &'t Bucket<K, V>, word: Word) -> Self {
-        Self {
-            bucket,
-            word: word.unlocked(),
-            behind: bucket.behind(),
-        }
-    }
-
-    /// What is in it.
-    pub fn seen(&self) -> Seen<K, V> {
-        Seen {
-            word: self.word,
-            spill: self.behind.spill(),
-        }
-    }
-
-    /// Returns whether what was seen is still so, as far as entries with this tag go.
-    #[inline]
-    pub fn is_same(&self, seen: &Seen<K, V>, tag: u8) -> bool {
-        self.seen().is_same(seen, tag)
-    }
-
-    /// Returns whether it has no entries in slots.
-    pub fn is_empty(&self) -> bool {
-        self.word.is_empty()
-    }
-
-    fn set_behind(&mut self, behind: Behind<K, V>) {
-        self.behind = behind;
-        self.bucket.set_behind(behind);
-    }
-
-    /// What is pending and over becomes clean.
-    #[inline]
-    pub fn clean(&mut self, now: Moment) {
-        if self.behind.pending() != 0 && now.is_over(self.behind.stamp()) {
-            self.set_behind(self.behind.with_pending(0, 0));
-        }
-    }
-
-    /// Returns whether slots are pending.
-    #[inline]
-    pub fn has_pending(&self) -> bool {
-        self.behind.pending() != 0
-    }
-
-    /// A clean slot, and the others, a bit for each.
-    #[inline]
-    fn clean_slot(&self) -> Option<(usize, u8)> {
-        let clean = !(self.word.taken().bits() | self.behind.pending()) & ALL;
-        (clean != 0).then(|| (clean.trailing_zeros() as usize, clean & (clean - 1)))
-    }
-
-    /// Puts an entry into a clean slot, if there is one. Returns which are left, a bit for each.
-    #[inline]
-    pub fn insert(&mut self, tag: u8, pair: (K, V)) -> Option<u8> {
-        let (slot, left) = self.clean_slot()?;
-        // SAFETY: this has the lock, and it is clean.
-        unsafe { self.bucket.write(slot, pair) };
-        self.word = self.word.with(slot, tag);
-        Some(left)
-    }
-
-    /// As [`Locked::insert`], in place of an entry in a slot.
-    #[inline]
-    pub fn update(
-        &mut self,
-        old: usize,
-        tag: u8,
-        pair: (K, V),
-        stamp: impl Fn() -> u16,
-    ) -> Option<u8> {
-        let left = self.insert(tag, pair)?;
-        self.empty(old, stamp);
-        Some(left)
-    }
-
-    /// Empties a slot. `stamp` is called after that ([`Epochs::stamp`](super::epochs::Epochs::stamp)).
-    #[inline]
-    pub fn empty(&mut self, slot: usize, stamp: impl Fn() -> u16) {
-        self.word = self.word.without(slot);
-        self.bucket.swap_word(self.word.locked());
-        let pending = self.behind.pending() | 1 << slot;
-        self.set_behind(self.behind.with_pending(pending, stamp()));
-    }
-
-    /// Replaces the spill. What was there is to be retired.
-    pub fn set_spill(&mut self, spill: Option<NewSpill<K, V>>) {
-        let spill = spill.map(NewSpill::publish);
-        self.set_behind(self.behind.with_spill(spill));
-        if spill.is_some() {
-            self.word = self.word.spilled();
-        }
-    }
-
-    /// Replaces the spill by one that also has the entry that replaces the one in a slot.
-    pub fn spill_over(&mut self, old: usize, spill: NewSpill<K, V>, stamp: impl Fn() -> u16) {
-        // Pending and with a tag: so the child of a fork knows that the tag is to be taken away.
-        let pending = self.behind.pending() | 1 << old;
-        self.behind = self.behind.with_pending(pending, self.behind.stamp());
-        self.set_spill(Some(spill));
-        self.empty(old, stamp);
-    }
-
-    /// The bucket is in the next table, and stays as it is.
-    pub fn set_moved(&mut self) {
-        self.word = self.word.moved();
-    }
-
-    /// Ends what a thread that a fork has removed was doing.
-    pub fn repair(&mut self, stamp: impl Fn() -> u16) {
-        let replaced = self.behind.pending() & self.word.taken().bits();
-        for slot in (0..SLOTS).filter(|slot| replaced >> slot & 1 == 1) {
-            self.word = self.word.without(slot);
-        }
-        if self.behind.spill().is_some() {
-            self.word = self.word.spilled();
-        }
-        self.bucket.swap_word(self.word.locked());
-        self.set_behind(
-            self.behind
-                .with_pending(ALL & !self.word.taken().bits(), stamp()),
-        );
-    }
-}
-
-impl<K, V> Locked<'_, K, V> {
-    /// Unlocks by a read-modify-write, after which a fence costs nothing on x86-64.
-    pub fn unlock(self) {
-        let this = ManuallyDrop::new(self);
-        this.bucket.swap_word(this.word);
-    }
-}
-
-impl<K, V> Drop for Locked<'_, K, V> {
-    fn drop(&mut self) {
-        self.bucket.set_word(self.word);
-    }
-}
-
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::epochs::Epochs;
+    use crate::copy::{epochs::Epochs, locked::Locked};
 
-    type Entries = Bucket<u64, u64>;
+    /// What a bucket lies in.
+    #[derive(Default)]
+    struct Entries(Head<u64, u64>, Pairs<u64, u64>);
+
+    impl Entries {
+        fn bucket(&self) -> Bucket<'_, u64, u64> {
+            Bucket::of(&self.0, &self.1)
+        }
+    }
 
     /// A word that a thread of another process has locked.
     fn abandoned(word: Word) -> Word {
@@ -530,13 +445,14 @@ mod tests {
     }
 
     fn with_entries(tags: &[u8]) -> Entries {
-        let bucket = Entries::default();
-        let mut locked = Locked::of(&bucket, bucket.word());
+        let entries = Entries::default();
+        let bucket = entries.bucket();
+        let mut locked = Locked::of(bucket, bucket.word());
         for tag in tags {
             assert!(locked.insert(*tag, (u64::from(*tag), 0)).is_some());
         }
         drop(locked);
-        bucket
+        entries
     }
 
     #[test]
@@ -547,7 +463,7 @@ mod tests {
         assert!(tags.len() > 250, "{}", tags.len());
     }
 
-    fn repair(bucket: &Entries) {
+    fn repair(bucket: Bucket<'_, u64, u64>) {
         let epochs = Epochs::<()>::new();
         let mut locked = Locked::of(bucket, abandoned(bucket.word()));
         locked.repair(|| epochs.now().stamp());
@@ -560,9 +476,10 @@ mod tests {
     /// A thread that a fork has removed had taken a tag away, and not said that the slot is pending.
     #[test]
     fn a_removal_is_repaired() {
-        let bucket = with_entries(&[7, 8]);
+        let entries = with_entries(&[7, 8]);
+        let bucket = entries.bucket();
         bucket.set_word(bucket.word().without(0));
-        repair(&bucket);
+        repair(bucket);
         assert_eq!(bucket.word().taken().bits(), 0b10);
     }
 
@@ -570,7 +487,8 @@ mod tests {
     /// replaces.
     #[test]
     fn an_update_that_spills_is_repaired() {
-        let bucket = with_entries(&[7, 8]);
+        let entries = with_entries(&[7, 8]);
+        let bucket = entries.bucket();
         let new = Tagged {
             key: 7,
             value: 1,
@@ -578,11 +496,11 @@ mod tests {
         };
         let spill = NewSpill::new(1, [new].into_iter()).unwrap().publish();
         bucket.set_behind(bucket.behind().with_spill(Some(spill)).with_pending(1, 0));
-        repair(&bucket);
+        repair(bucket);
         assert_eq!(bucket.word().taken().bits(), 0b10);
         assert!(bucket.word().has_link());
         // SAFETY: no other thread has the bucket.
-        let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7) };
+        let found = unsafe { bucket.find(bucket.word(), 7, |key| *key == 7, |pair| pair) };
         assert_eq!(found, Some((7, 1)));
         // SAFETY: the same.
         unsafe { spill.free() };

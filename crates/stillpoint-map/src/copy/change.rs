@@ -1,6 +1,6 @@
 //! The methods of `CopyMap` that change it.
 
-use super::{core::Changed, map::CopyMap, world::In};
+use super::{core::Changed, fast::Cut, map::CopyMap, world::In};
 use crate::{outcome::Operation, store::no_memory};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
@@ -52,13 +52,30 @@ where
         &self,
         key: &Q,
         guard: &impl Section,
-        mut decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>,
+        decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>,
     ) -> R
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         self.check(guard);
-        let hash = self.hash(key);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.act_on(key, self.hash(key), decide) }
+    }
+
+    /// As `act`, for a key with this hash.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    unsafe fn act_on<Q, R>(
+        &self,
+        key: &Q,
+        hash: u64,
+        mut decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>,
+    ) -> R
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
         let hash_of = |key: &K| self.hash(key);
         // What was decided for a map without a table.
         let mut decided = None;
@@ -101,6 +118,74 @@ where
         }
     }
 
+    /// As [`insert`](Self::insert).
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub(super) unsafe fn insert_in(&self, key: K, value: V) -> Option<V> {
+        let hash = self.hash(&key);
+        if let Some(shared) = self.shared() {
+            let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
+            // SAFETY: the caller's promise.
+            if unsafe { shared.core.add(hash, (key, value), &world, &hash_of) } {
+                return None;
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.insert_slowly(key, value, hash) }
+    }
+
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain; the hash is the key's.
+    #[inline(never)]
+    unsafe fn insert_slowly(&self, key: K, value: V, hash: u64) -> Option<V> {
+        let replace = |found: Option<(K, V)>| Act::Put((key, value), found.map(|(_, value)| value));
+        // SAFETY: the caller's promise.
+        unsafe { self.act_on(&key, hash, replace) }
+    }
+
+    /// As [`remove_entry`](Self::remove_entry).
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub(super) unsafe fn remove_in<Q>(&self, key: &Q) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let core = &self.shared()?.core;
+        let hash = self.hash(key);
+        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
+        let is_it = |other: &K| key.equivalent(other);
+        // SAFETY: the caller's promise.
+        match unsafe { core.cut(hash, is_it, &world, &hash_of) } {
+            Cut::Done(key, value) => Some((key, value)),
+            Cut::NotThere => None,
+            // SAFETY: the caller's promise.
+            Cut::NotSoFast => unsafe { self.remove_slowly(key, hash) },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain; the hash is the key's.
+    #[inline(never)]
+    unsafe fn remove_slowly<Q>(&self, key: &Q, hash: u64) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let take = |found: Option<(K, V)>| match found {
+            Some(_) => Act::Take(found),
+            None => Act::Leave(None),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.act_on(key, hash, take) }
+    }
+
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
     /// The old key is replaced, too.
     ///
@@ -121,9 +206,9 @@ where
     /// If the guard is of another domain. Without memory the process ends.
     #[track_caller]
     pub fn insert(&self, key: K, value: V, guard: &impl Section) -> Option<V> {
-        self.act(&key, guard, |found| {
-            Act::Put((key, value), found.map(|(_, value)| value))
-        })
+        self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.insert_in(key, value) }
     }
 
     /// Inserts an entry, unless there is one with that key. Returns the value. Otherwise as
@@ -350,10 +435,9 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.act(key, guard, |found| match found {
-            Some(_) => Act::Take(found),
-            None => Act::Leave(None),
-        })
+        self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.remove_in(key) }
     }
 
     /// Removes an entry if `condition` returns true for it, and returns it; `None` if there is no

@@ -1,8 +1,9 @@
 //! The current table of a map, and what changes its entries.
 
 use super::{
-    bucket::{Locked, Place, Seen, tag},
+    bucket::{Place, Seen, tag},
     epochs::{Epochs, GracePeriods},
+    locked::Locked,
     spill::{NewSpill, Spill, Tagged},
     table::{Header, Table},
 };
@@ -56,6 +57,10 @@ impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
         let word = self.seen.word;
         let bucket = self.table.at(self.index);
         (word.is_plain() && bucket.lock(word)).then(|| Locked::of(bucket, word))
+    }
+
+    fn place(&self) -> Option<Place> {
+        Some(self.found?.0)
     }
 
     /// The entry.
@@ -120,7 +125,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     #[inline(always)]
     pub unsafe fn look<'t>(&self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Look<'t, K, V> {
         // SAFETY: the caller's promise.
-        unsafe { self.table() }.fetch_behind(hash);
+        unsafe { self.table() }.fetch(hash);
         loop {
             // SAFETY: the caller's promise.
             let (table, index, word) = unsafe { self.table() }.home(hash);
@@ -171,7 +176,15 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 let has_pending = locked.has_pending();
                 drop(locked);
                 // SAFETY: the caller's promise.
-                unsafe { self.note_put(hash, look, (left, has_pending, false), world, hash_of) };
+                unsafe {
+                    self.note_put(
+                        hash,
+                        (look.table, look.place()),
+                        (left, has_pending, false),
+                        world,
+                        hash_of,
+                    )
+                };
                 return Changed::Done;
             }
         }
@@ -195,7 +208,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         K: Eq,
     {
         let (table, tag, stamp) = (look.table, tag(hash), || self.epochs.stamp(world));
-        let place = look.found.map(|(place, _)| place);
+        let place = look.place();
         let mut prepared = None;
         let left = loop {
             let Some(mut locked) = table.lock_at(look.index, stamp) else {
@@ -244,7 +257,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.note_put(hash, look, left, world, hash_of) };
+        unsafe { self.note_put(hash, (look.table, look.place()), left, world, hash_of) };
         Changed::Done
     }
 
@@ -255,17 +268,16 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     ///
     /// As for `put`.
     #[inline(always)]
-    unsafe fn note_put(
+    pub(super) unsafe fn note_put(
         &self,
         hash: u64,
-        look: &Look<'_, K, V>,
+        (table, place): (Table<'_, K, V>, Option<Place>),
         (clean, has_pending, has_spilled): (u8, bool, bool),
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
     ) where
         K: Eq,
     {
-        let (table, place) = (look.table, look.found.map(|(place, _)| place));
         if place.is_none() {
             self.count.add(1);
         }
@@ -312,7 +324,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             let is_empty = locked.is_empty();
             drop(locked);
             // SAFETY: the caller's promise.
-            unsafe { self.note_taken(hash, look, is_empty, world, hash_of) };
+            unsafe { self.note_taken(hash, look.table, is_empty, world, hash_of) };
             return Changed::Done;
         }
         // SAFETY: the caller's promises.
@@ -371,7 +383,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.note_taken(hash, look, is_empty, world, hash_of) };
+        unsafe { self.note_taken(hash, look.table, is_empty, world, hash_of) };
         Changed::Done
     }
 
@@ -381,10 +393,10 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     ///
     /// As for `take`.
     #[inline(always)]
-    unsafe fn note_taken(
+    pub(super) unsafe fn note_taken(
         &self,
         hash: u64,
-        look: &Look<'_, K, V>,
+        table: Table<'_, K, V>,
         is_empty: bool,
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
@@ -393,8 +405,8 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     {
         self.count.add(1_u64.wrapping_neg());
         fence_change();
-        if is_empty && is_looked_at(look.table.bits(), hash) {
-            self.consider_shrinking(look.table);
+        if is_empty && is_looked_at(table.bits(), hash) {
+            self.consider_shrinking(table);
         }
         // SAFETY: the caller's promise.
         unsafe { self.help(world, hash_of) };

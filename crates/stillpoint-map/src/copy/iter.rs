@@ -68,6 +68,11 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyIter<'_, K, 
     fn next(&mut self) -> Option<(K, V)> {
         self.walk.next(&|key| self.map.hash(key))
     }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, visit: F) -> B {
+        self.walk.fold(init, &|key| self.map.hash(key), visit)
+    }
 }
 
 /// The keys of a map: what [`CopyMap::keys`] returns.
@@ -81,6 +86,11 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyKeys<'_, K, 
     fn next(&mut self) -> Option<K> {
         Some(self.0.next()?.0)
     }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        self.0.fold(init, |folded, (key, _)| visit(folded, key))
+    }
 }
 
 /// The values of a map: what [`CopyMap::values`] returns.
@@ -93,6 +103,11 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyValues<'_, K
     #[inline]
     fn next(&mut self) -> Option<V> {
         Some(self.0.next()?.1)
+    }
+
+    #[inline]
+    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
+        self.0.fold(init, |folded, (_, value)| visit(folded, value))
     }
 }
 

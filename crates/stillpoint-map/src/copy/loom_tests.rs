@@ -11,6 +11,7 @@ mod spilled_moves;
 use super::{
     core::{Changed, Core, World},
     epochs,
+    fast::Cut,
     moving::Move,
     spill::Spill,
     table::Table,
@@ -51,6 +52,15 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound = Some(3);
     builder.check(test);
 }
+
+/// How a walk goes: `fold` has a way of its own.
+#[derive(Clone, Copy)]
+enum By {
+    Fold,
+    Next,
+}
+
+const BOTH_WAYS: [By; 2] = [By::Fold, By::Next];
 
 /// The low byte of a key is its tag, and the high ones choose its bucket.
 fn hash_of(key: &u64) -> u64 {
@@ -182,6 +192,14 @@ impl<P: Leaves> Map<P> {
 
     /// Inserts an entry, or updates it.
     fn put(&self, key: u64, value: u64) {
+        // SAFETY: the model frees nothing before its end.
+        let added = unsafe { self.core.add(hash_of(&key), (key, value), self, &hash_of) };
+        if !added {
+            self.put_by_look(key, value);
+        }
+    }
+
+    fn put_by_look(&self, key: u64, value: u64) {
         let changed = || {
             // SAFETY: the model frees nothing before its end.
             unsafe {
@@ -194,12 +212,24 @@ impl<P: Leaves> Map<P> {
     }
 
     fn remove(&self, key: u64) {
+        let is_it = |other: &u64| *other == key;
+        // SAFETY: as in `put`.
+        let cut = unsafe { self.core.cut(hash_of(&key), is_it, self, &hash_of) };
+        if cut == Cut::NotSoFast {
+            self.remove_by_look(key);
+        }
+    }
+
+    fn remove_by_look(&self, key: u64) {
         let changed = || {
             // SAFETY: as in `put`.
             unsafe {
                 let hash = hash_of(&key);
                 let look = self.core.look(hash, |other| *other == key);
-                self.core.take(hash, &look, self, &hash_of)
+                match look.pair() {
+                    Some(_) => self.core.take(hash, &look, self, &hash_of),
+                    None => Changed::Done,
+                }
             }
         };
         while changed() != Changed::Done {}
@@ -207,8 +237,11 @@ impl<P: Leaves> Map<P> {
 
     fn get(&self, key: u64) -> Option<u64> {
         // SAFETY: as in `put`. Whether a slot is written meanwhile is what loom checks.
-        let found = unsafe { self.core.table().find(hash_of(&key), |other| *other == key) };
-        Some(found?.1)
+        unsafe {
+            self.core
+                .table()
+                .find(hash_of(&key), |other| *other == key, |(_, value)| value)
+        }
     }
 
     /// Closes an epoch, if the one before is over.
@@ -257,13 +290,18 @@ impl<P: Leaves> Map<P> {
         Move::of(unsafe { self.core.table() }).unwrap()
     }
 
-    /// Each of these keys is visited once.
-    fn assert_visits_once(&self, keys: &[u64]) {
+    /// Each of these keys is visited once by a walk that goes like that.
+    fn assert_visits_once(&self, keys: &[u64], by: By) {
         // SAFETY: as in `put`.
         let mut walk = unsafe { Walk::from(Some(NonNull::from(&self.core)), Some(0)) };
         let mut visited = Vec::new();
-        while let Some((key, _)) = walk.next(&hash_of) {
-            visited.push(key);
+        match by {
+            By::Fold => walk.fold((), &hash_of, |(), (key, _)| visited.push(key)),
+            By::Next => {
+                while let Some((key, _)) = walk.next(&hash_of) {
+                    visited.push(key);
+                }
+            }
         }
         for key in keys {
             let visits = visited.iter().filter(|visited| *visited == key).count();

@@ -427,15 +427,29 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
 
     #[inline(always)]
     #[track_caller]
-    fn find<Q>(&self, key: &Q, guard: &impl Section) -> Option<(K, V)>
+    fn find<Q, R>(&self, key: &Q, guard: &impl Section, take: impl FnOnce((K, V)) -> R) -> Option<R>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.find_in(key, take) }
+    }
+
+    /// What `take` makes of the entry of a key.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline(always)]
+    pub(super) unsafe fn find_in<Q, R>(&self, key: &Q, take: impl FnOnce((K, V)) -> R) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
         let core = self.core()?;
         let hash = self.hash(key);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { core.table().find(hash, |other| key.equivalent(other)) }
+        // SAFETY: the caller's promise.
+        unsafe { core.table().find(hash, |other| key.equivalent(other), take) }
     }
 
     /// Returns a copy of the value of a key. The key may be anything that hashes and compares like
@@ -452,7 +466,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(self.find(key, guard)?.1)
+        self.find(key, guard, |(_, value)| value)
     }
 
     /// Returns copies of the key and the value of an entry; otherwise as [`get`](Self::get).
@@ -466,7 +480,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.find(key, guard)
+        self.find(key, guard, |pair| pair)
     }
 
     /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
@@ -480,7 +494,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.find(key, guard).is_some()
+        self.find(key, guard, |_| ()).is_some()
     }
 
     /// Visits the entries, in no particular order. Which: see [the guarantees](Self#guarantees).

@@ -1,19 +1,22 @@
 //! A map of `Copy` keys and values, which lie in the buckets.
 //!
 //! The machine: `spill` (entries that have no slot), `epochs` (when a slot may be written again),
-//! `bucket`, `table`, `moving` (one table to another), `core` (a map without its hasher and its
-//! domain) with `growth`, and `walk` (all of its entries). The interface: `map` with `change` and `traits`,
-//! `world` (its domain, and the callback on the service thread), `pinned` and `iter`. `torture` is for
-//! the torture program. What does not depend on where entries lie comes from the parent.
+//! `bucket`, `locked` (changes of one), `table`, `moving` (one table to another), `core` (a map without
+//! its hasher and its domain) with `fast` (changes of one bucket) and `growth`, and `walk` (all of its
+//! entries). The interface: `map` with `change` and `traits`, `world` (its domain, and the callback on
+//! the service thread), `pinned` and `iter`. `torture` is for the torture program. What does not depend
+//! on where entries lie comes from the parent.
 
 mod bucket;
 #[cfg(not(stillpoint_loom))]
 mod change;
 mod core;
 mod epochs;
+mod fast;
 mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
+mod locked;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 #[cfg(not(stillpoint_loom))]

@@ -7,8 +7,8 @@
 //! of keys that are new: a slow hash would lose to other threads' updates each time.
 
 use super::{
-    bucket::Locked,
     core::World,
+    locked::Locked,
     spill::{NewSpill, Tagged},
     table::Table,
 };
@@ -122,7 +122,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             count,
             all,
         };
-        // Before the locks are taken. A chunk's new buckets are mostly on one page.
+        // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. Their
+        // slots are written without atomics, and so only under the locks.
         self.to.at(self.news(units.start).start).touch();
         let mut halves = Halves::default();
         let mut chunk = Chunk::Moved;
@@ -153,8 +154,11 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     ) -> Chunk {
         halves.iter_mut().for_each(Vec::clear);
         let mut before = Halves::default();
-        for _ in 0..TRIES {
-            mem::swap(halves, &mut before);
+        for tries in 0..TRIES {
+            // Not the first time: the memory of what is empty serves all units of a chunk.
+            if tries > 0 {
+                mem::swap(halves, &mut before);
+            }
             // SAFETY: the caller's promise.
             match unsafe { self.try_move(unit, halves, &before, world, hash_of, stamp) } {
                 Unit::Moved | Unit::Done => return Chunk::Moved,

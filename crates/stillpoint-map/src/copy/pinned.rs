@@ -24,6 +24,8 @@ use stillpoint::{Guard, Section};
 #[must_use = "the section ends as soon as this is dropped"]
 pub struct CopyMapRef<'m, K, V, S, G = Guard<'m>> {
     map: &'m CopyMap<K, V, S>,
+    /// Of the map's domain, which [`CopyMap::with_guard`] has checked. No guard comes to be another
+    /// domain's, and a [`QsbrReader`](stillpoint::QsbrReader) that may go offline is not lent to this.
     guard: G,
 }
 
@@ -103,7 +105,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.get(key, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { self.map.find_in(key, |(_, value)| value) }
     }
 
     /// As [`CopyMap::get_key_value`].
@@ -112,7 +115,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.get_key_value(key, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { self.map.find_in(key, |pair| pair) }
     }
 
     /// As [`CopyMap::contains_key`].
@@ -121,7 +125,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.contains_key(key, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { self.map.find_in(key, |_| ()) }.is_some()
     }
 }
 
@@ -134,7 +139,8 @@ where
 {
     /// As [`CopyMap::insert`].
     pub fn insert(&self, key: K, value: V) -> Option<V> {
-        self.map.insert(key, value, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { self.map.insert_in(key, value) }
     }
 
     /// As [`CopyMap::try_insert`].
@@ -201,7 +207,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.remove(key, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { Some(self.map.remove_in(key)?.1) }
     }
 
     /// As [`CopyMap::remove_entry`].
@@ -209,7 +216,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.map.remove_entry(key, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { self.map.remove_in(key) }
     }
 
     /// As [`CopyMap::remove_if`].

@@ -1,6 +1,16 @@
 //! A table of buckets with their entries: as [`crate::table`], whose references are one word, too.
+//!
+//! The heads of the buckets lie before the table's header, the last one first, and the slots behind it:
+//! so the address of the header finds both.
+//!
+//! ```text
+//! | head of bucket n - 1 | ... | head of bucket 0 | header | slots of bucket 0 | ... | of n - 1 |
+//! ```
 
-use super::bucket::{Bucket, Locked, tag};
+use super::{
+    bucket::{Bucket, Head, Pairs, tag},
+    locked::Locked,
+};
 use crate::{
     backoff::Backoff,
     memory::{Memory, prefetch},
@@ -14,15 +24,16 @@ use std::{
 };
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// What stands before the buckets. Two lines, as a bucket of `u64` to `u64`.
-#[repr(C, align(128))]
+/// What stands between the buckets' heads and their slots.
+#[repr(C, align(64))]
 pub struct Header<K, V> {
     /// The table that this one moves to; null while it does not.
     next: AtomicPtr<Header<K, V>>,
-    memory: Memory<Header<K, V>, Bucket<K, V>>,
+    memory: Memory<Header<K, V>, Pairs<K, V>, Head<K, V>>,
     pub units: Units,
-    /// As aligned as buckets are.
-    buckets: [Bucket<K, V>; 0],
+    /// As aligned as slots and heads are.
+    slots: [Pairs<K, V>; 0],
+    heads: [Head<K, V>; 0],
 }
 
 /// A table that exists for as long as `'t`: a section, or the map.
@@ -52,7 +63,8 @@ impl<'t, K, V> Table<'t, K, V> {
                 done: AtomicU64::new(0),
                 extended: AtomicU64::new(0),
             },
-            buckets: [],
+            slots: [],
+            heads: [],
         };
         // SAFETY: the memory begins with room for it, and is no other's.
         unsafe { start.write(header) };
@@ -98,7 +110,8 @@ impl<'t, K, V> Table<'t, K, V> {
 
     /// Its memory, without what is behind its buckets.
     pub fn bytes(self) -> u64 {
-        (size_of::<Header<K, V>>() + self.buckets() * size_of::<Bucket<K, V>>()) as u64
+        let bucket = size_of::<Head<K, V>>() + size_of::<Pairs<K, V>>();
+        (size_of::<Header<K, V>>() + self.buckets() * bucket) as u64
     }
 
     #[inline(always)]
@@ -125,17 +138,30 @@ impl<'t, K, V> Table<'t, K, V> {
 
     /// The bucket of that number, which is below [`Table::buckets`].
     #[inline(always)]
-    pub fn at(self, index: usize) -> &'t Bucket<K, V> {
-        // SAFETY: as many buckets follow the header.
-        unsafe { &*self.start().add(1).cast::<Bucket<K, V>>().add(index) }
+    pub fn at(self, index: usize) -> Bucket<'t, K, V> {
+        // SAFETY: as many heads stand before the header, and as many slots behind it.
+        unsafe {
+            Bucket::of(
+                &*self.start().cast::<Head<K, V>>().sub(1 + index),
+                &*self.slots_at(index),
+            )
+        }
     }
 
-    /// Fetches the second cache line of a hash's bucket, if it has one.
     #[inline(always)]
-    pub fn fetch_behind(self, hash: u64) {
+    fn slots_at(self, index: usize) -> *const Pairs<K, V> {
+        let first = self.start().wrapping_add(1).cast::<Pairs<K, V>>();
+        first.wrapping_add(index)
+    }
+
+    /// Fetches the first two cache lines of the slots of a hash's bucket.
+    #[inline(always)]
+    pub fn fetch(self, hash: u64) {
         const LINE: usize = 64;
-        if size_of::<Bucket<K, V>>() > LINE {
-            prefetch(ptr::from_ref(self.at(self.index(hash))).wrapping_byte_add(LINE));
+        let slots = self.slots_at(self.index(hash));
+        prefetch(slots);
+        if size_of::<Pairs<K, V>>() > LINE {
+            prefetch(slots.wrapping_byte_add(LINE));
         }
     }
 
@@ -222,16 +248,55 @@ impl<'t, K, V> Table<'t, K, V> {
 }
 
 impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
-    /// The first entry with this hash's tag that `is_it` accepts.
+    /// A copy of the entry in a slot, whose number counts from the first one of the bucket with that
+    /// index.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Bucket::pair`].
+    #[inline(always)]
+    pub unsafe fn pair_from(self, index: usize, slot: usize) -> (K, V) {
+        // SAFETY: the caller's promise: so there is one. The slots of buckets follow each other.
+        unsafe { Pairs::pair(self.slots_at(index), slot) }
+    }
+
+    /// What `take` makes of the first entry with this hash's tag that `is_it` accepts.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain, in which the table was found.
     #[inline(always)]
-    pub unsafe fn find(self, hash: u64, is_it: impl FnMut(&K) -> bool) -> Option<(K, V)> {
+    pub unsafe fn find<R>(
+        self,
+        hash: u64,
+        is_it: impl FnMut(&K) -> bool,
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
+        self.fetch(hash);
+        let bucket = self.at(self.index(hash));
+        let word = bucket.word();
+        if word.is_moved() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.find_in_next(hash, is_it, take) };
+        }
+        // SAFETY: the caller's section.
+        unsafe { bucket.find(word, tag(hash), is_it, take) }
+    }
+
+    /// # Safety
+    ///
+    /// As for `find`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn find_in_next<R>(
+        self,
+        hash: u64,
+        is_it: impl FnMut(&K) -> bool,
+        take: impl FnOnce((K, V)) -> R,
+    ) -> Option<R> {
         let (table, index, word) = self.home(hash);
         // SAFETY: the caller's section.
-        unsafe { table.at(index).find(word, tag(hash), is_it) }
+        unsafe { table.at(index).find(word, tag(hash), is_it, take) }
     }
 
     /// Locks the bucket of that number; `None` if it has moved.

@@ -114,8 +114,11 @@ impl<P: Policy> Copies<P> {
             *other == key
         };
         // SAFETY: inside a section of the map's domain.
-        let found = unsafe { self.core().table().find((self.hash_of)(&key), is_it) };
-        Some(found?.1)
+        unsafe {
+            self.core()
+                .table()
+                .find((self.hash_of)(&key), is_it, |(_, value)| value)
+        }
     }
 
     /// Visits all entries.

@@ -11,8 +11,12 @@ use super::{
     core::Core,
     spill::Tagged,
 };
-use crate::word::{Slots, Word};
+use crate::word::{SLOTS, Slots, Word};
 use std::{marker::PhantomData, ptr::NonNull};
+
+/// The slots of so many buckets are visited together.
+const TOGETHER: usize = if cfg!(stillpoint_loom) { 2 } else { 8 };
+const _: () = assert!(TOGETHER * SLOTS <= u64::BITS as usize);
 
 /// A walk over a map, inside a section of its domain.
 pub struct Walk<'g, K, V, C> {
@@ -20,7 +24,7 @@ pub struct Walk<'g, K, V, C> {
     core_of: PhantomData<&'g Core<K, V, C>>,
     /// The lowest hash whose bucket has not been visited; `None` behind the last.
     position: Option<u64>,
-    bucket: Option<&'g Bucket<K, V>>,
+    bucket: Option<Bucket<'g, K, V>>,
     word: Word,
     slots: Slots,
     spilled: &'g [Tagged<K, V>],
@@ -115,6 +119,73 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         }
         self.bucket = None;
         None
+    }
+
+    /// Visits buckets in their order, from the next one on, as long as they are in the table where that
+    /// is, with nothing behind them: as most are. Then there is nothing to ask of an entry, and no
+    /// place to keep.
+    ///
+    /// How many entries a bucket has cannot be foretold. So the slots of several are gone through
+    /// together, by a bit for each: the loop ends less often.
+    #[inline]
+    fn visit_plain<B>(&mut self, init: B, visit: &mut impl FnMut(B, (K, V)) -> B) -> B {
+        let mut folded = init;
+        let (Some(from), Some(core)) = (self.position, self.core) else {
+            return folded;
+        };
+        // SAFETY: that of `from`. If it is replaced meanwhile, all of its buckets have moved.
+        let table = unsafe { core.as_ref().table() };
+        let first = table.index(from);
+        // There are two buckets at least, so the first one begins behind the last.
+        if table.index(from.wrapping_sub(1)) == first {
+            return folded;
+        }
+        let (buckets, mut index) = (table.buckets(), first);
+        while index + TOGETHER <= buckets {
+            let (mut slots, mut plain) = (0_u64, 0);
+            while plain < TOGETHER {
+                let word = table.at(index + plain).word();
+                if word.is_moved() || word.has_link() {
+                    break;
+                }
+                slots |= u64::from(word.taken().bits()) << (plain * SLOTS);
+                plain += 1;
+            }
+            while slots != 0 {
+                // SAFETY: it has a tag in the word; that of `from`.
+                let pair = unsafe { table.pair_from(index, slots.trailing_zeros() as usize) };
+                slots &= slots - 1;
+                folded = visit(folded, pair);
+            }
+            index += plain;
+            if plain < TOGETHER {
+                break;
+            }
+        }
+        if index > first {
+            self.position = table.last_hash(index - 1).checked_add(1);
+        }
+        folded
+    }
+
+    /// Visits all entries that are left.
+    #[inline]
+    pub fn fold<B>(
+        mut self,
+        init: B,
+        hash_of: &impl Fn(&K) -> u64,
+        mut visit: impl FnMut(B, (K, V)) -> B,
+    ) -> B {
+        let mut folded = init;
+        loop {
+            while let Some(pair) = self.next_here(hash_of) {
+                folded = visit(folded, pair);
+            }
+            folded = self.visit_plain(folded, &mut visit);
+            if self.step().is_none() {
+                return folded;
+            }
+        }
     }
 
     /// The next entry.

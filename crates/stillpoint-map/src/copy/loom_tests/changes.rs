@@ -1,6 +1,6 @@
 //! Inserts, updates and removals beside readers: of entries in slots, and of those behind them.
 
-use super::{KEY, Map, OTHERS, Sound, both, full, hash_of, key, model};
+use super::{BOTH_WAYS, By, KEY, Map, OTHERS, Sound, both, full, hash_of, key, model};
 use crate::word::SLOTS;
 use std::sync::{
     Arc as StdArc,
@@ -167,26 +167,103 @@ fn loom_copies_a_spill_seen_before_its_update_is_caught() {
 
 #[test]
 fn loom_copies_walk_and_spill() {
-    model(|| {
-        let map = full::<Sound>();
-        // The word says already that there is something behind the bucket.
-        map.put(OTHERS + SLOTS as u64, 0);
-        both(
-            &map,
-            |map| map.assert_visits_once(&[KEY, OTHERS]),
-            |map| map.put(KEY, 1),
-        );
-    });
+    for by in BOTH_WAYS {
+        model(move || {
+            let map = full::<Sound>();
+            // The word says already that there is something behind the bucket.
+            map.put(OTHERS + SLOTS as u64, 0);
+            both(
+                &map,
+                move |map| map.assert_visits_once(&[KEY, OTHERS], by),
+                |map| map.put(KEY, 1),
+            );
+        });
+    }
 }
+
+/// How a key is changed: at once where that does ([`crate::copy::fast`]), or after a look.
+type Put = fn(&Map<Sound>, u64, u64);
+type Remove = fn(&Map<Sound>, u64);
+const PUTS: [[Put; 2]; 3] = [
+    [Map::put, Map::put],
+    [Map::put, Map::put_by_look],
+    [Map::put_by_look, Map::put_by_look],
+];
+const REMOVALS: [[Remove; 2]; 3] = [
+    [Map::remove, Map::remove],
+    [Map::remove, Map::remove_by_look],
+    [Map::remove_by_look, Map::remove_by_look],
+];
 
 /// Two threads insert the same key: one of them finds the other's.
 #[test]
 fn loom_copies_two_inserts_of_a_key() {
+    for [one, other] in PUTS {
+        model(move || {
+            let map = Map::<Sound>::new([]);
+            both(
+                &map,
+                move |map| one(map, KEY, 1),
+                move |map| other(map, KEY, 2),
+            );
+            map.assert_visits_once(&[KEY], By::Next);
+            assert_eq!(map.core.count.get(), 1);
+        });
+    }
+}
+
+/// Two threads insert keys of one bucket, and a slot each.
+#[test]
+fn loom_copies_two_inserts_into_a_bucket() {
+    for [one, other] in PUTS {
+        model(move || {
+            let map = Map::<Sound>::new([]);
+            both(
+                &map,
+                move |map| one(map, KEY, 1),
+                move |map| other(map, OTHERS, 2),
+            );
+            assert_eq!((map.get(KEY), map.get(OTHERS)), (Some(1), Some(2)));
+            assert_eq!(map.core.count.get(), 2);
+        });
+    }
+}
+
+/// Two threads remove the same key, and other ones of its bucket stay.
+#[test]
+fn loom_copies_two_removals_of_a_key() {
+    for [one, other] in REMOVALS {
+        model(move || {
+            let map = Map::<Sound>::new([KEY, OTHERS]);
+            both(&map, move |map| one(map, KEY), move |map| other(map, KEY));
+            assert_eq!((map.get(KEY), map.get(OTHERS)), (None, Some(0)));
+            assert_eq!(map.core.count.get(), 1, "one has removed it");
+        });
+    }
+}
+
+/// A key is behind its bucket, and comes into no slot as well.
+#[test]
+fn loom_copies_a_spilled_key_is_put_once() {
     model(|| {
-        let map = Map::<Sound>::new([]);
-        both(&map, |map| map.put(KEY, 1), |map| map.put(KEY, 2));
-        map.assert_visits_once(&[KEY]);
-        assert_eq!(map.core.count.get(), 1);
+        let map = full::<Sound>();
+        let spilled = OTHERS + SLOTS as u64;
+        map.put(spilled, 0);
+        both(
+            &map,
+            |map| map.remove(KEY),
+            move |map| {
+                map.advance();
+                map.advance();
+                map.put(spilled, 1);
+            },
+        );
+        map.advance();
+        map.advance();
+        map.put(spilled, 2);
+        map.assert_visits_once(&[spilled], By::Next);
+        map.remove(spilled);
+        assert_eq!(map.get(spilled), None, "it was removed");
     });
 }
 

@@ -1,6 +1,6 @@
 //! The callback that moves tables on the service thread, beside the threads that use the map.
 
-use super::{KEY, Leaves, Map, Sound, both, key, model, moves::halves};
+use super::{By, KEY, Leaves, Map, Sound, both, key, model, moves::halves};
 use crate::driving::Driving;
 use std::sync::atomic::Ordering;
 use stillpoint_platform::{
@@ -75,7 +75,7 @@ fn drive_beside(other: fn(&Map<Sound>)) {
         }
         // SAFETY: the model keeps the table.
         assert_eq!(unsafe { map.core.table() }.bits(), 1, "it has moved");
-        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]);
+        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)], By::Next);
     });
 }
 

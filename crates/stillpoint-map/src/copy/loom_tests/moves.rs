@@ -1,6 +1,6 @@
 //! Moves of tables beside what else threads do.
 
-use super::{super::spill::Tagged, KEY, Map, Sound, both, key, model};
+use super::{super::spill::Tagged, BOTH_WAYS, By, KEY, Map, Sound, both, key, model};
 use stillpoint_platform::sync::Arc;
 
 /// Keys of both halves of the first bucket of two, or of the first two of four.
@@ -19,7 +19,7 @@ fn find_while_moving(capacity: usize, to: u32) {
             },
             |map| map.move_all(map.start_move(to)),
         );
-        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]);
+        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)], By::Next);
     });
     model(move || {
         let map = halves(capacity);
@@ -48,14 +48,16 @@ fn loom_copies_find_while_a_unit_shrinks() {
 }
 
 fn walk_while_moving(capacity: usize, to: u32) {
-    model(move || {
-        let map = halves(capacity);
-        both(
-            &map,
-            |map| map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)]),
-            |map| map.move_all(map.start_move(to)),
-        );
-    });
+    for by in BOTH_WAYS {
+        model(move || {
+            let map = halves(capacity);
+            both(
+                &map,
+                move |map| map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1)], by),
+                |map| map.move_all(map.start_move(to)),
+            );
+        });
+    }
 }
 
 #[test]
@@ -66,6 +68,21 @@ fn loom_copies_walk_while_a_unit_grows() {
 #[test]
 fn loom_copies_walk_while_a_unit_shrinks() {
     walk_while_moving(20, 1);
+}
+
+/// What came into a bucket after it has moved is visited, though the table still moves.
+#[test]
+fn loom_copies_a_walk_goes_on_in_the_next_table() {
+    for by in BOTH_WAYS {
+        model(move || {
+            let map = halves(20);
+            map.start_move(3);
+            map.help();
+            map.put(key(0, KEY + 2), 1);
+            assert!(map.under_way().grows(), "it still moves");
+            map.assert_visits_once(&[key(0, KEY), key(0, KEY + 2), key(1, KEY + 1)], by);
+        });
+    }
 }
 
 /// The old bucket says that it has moved before the new ones are filled.
@@ -113,7 +130,7 @@ fn insert_while_moving(capacity: usize, to: u32) {
             |map| map.move_all(map.under_way()),
         );
         assert_eq!(map.get(key(1, KEY + 2)), Some(1), "the key was inserted");
-        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1), key(1, KEY + 2)]);
+        map.assert_visits_once(&[key(0, KEY), key(1, KEY + 1), key(1, KEY + 2)], By::Next);
         assert_eq!(map.core.count.get(), 3);
     });
 }
@@ -143,7 +160,7 @@ fn miss_while_moving(capacity: usize, to: u32) {
             |map| map.move_all(map.under_way()),
         );
         assert_eq!(map.get(key(1, KEY + 1)), None, "it was removed");
-        map.assert_visits_once(&[key(0, KEY)]);
+        map.assert_visits_once(&[key(0, KEY)], By::Next);
     });
 }
 

@@ -1,6 +1,9 @@
 //! Moves of buckets that have an array behind them, or need one then; and arrays that are freed.
 
-use super::{KEY, Leaves, Map, NoWait, OTHERS, Sound, both, full, full_of_capacity, key, model};
+use super::{
+    BOTH_WAYS, By, KEY, Leaves, Map, NoWait, OTHERS, Sound, both, full, full_of_capacity, key,
+    model,
+};
 use crate::word::SLOTS;
 use stillpoint_platform::sync::Arc;
 
@@ -66,7 +69,7 @@ fn find_while_moving<P: Leaves + Send + Sync + 'static>(from: Case) {
                 map.end_retired();
             },
         );
-        map.assert_visits_once(&[KEY, OTHERS, from.eighth()]);
+        map.assert_visits_once(&[KEY, OTHERS, from.eighth()], By::Next);
     });
 }
 
@@ -106,7 +109,7 @@ fn change_while_moving(from: Case) {
             |map| map.move_all(map.under_way()),
         );
         assert_eq!(map.get(from.eighth()), Some(1), "the update is lost");
-        map.assert_visits_once(&[KEY, OTHERS, from.eighth()]);
+        map.assert_visits_once(&[KEY, OTHERS, from.eighth()], By::Next);
     });
     model(move || {
         let map = from.map::<Sound>();
@@ -151,7 +154,7 @@ fn loom_copies_spill_while_a_unit_moves() {
                 |map| map.move_all(map.under_way()),
             );
             assert_eq!(map.get(KEY), Some(1), "the update is lost");
-            map.assert_visits_once(&[KEY, OTHERS]);
+            map.assert_visits_once(&[KEY, OTHERS], By::Next);
             assert_eq!(map.core.count.get(), SLOTS);
         });
     }
@@ -159,12 +162,15 @@ fn loom_copies_spill_while_a_unit_moves() {
 
 #[test]
 fn loom_copies_walk_while_a_spill_moves() {
-    for from in [GROWS, STAYS, SHRINKS_TOGETHER] {
+    for (from, by) in [GROWS, STAYS, SHRINKS_TOGETHER]
+        .into_iter()
+        .flat_map(|from| BOTH_WAYS.map(|by| (from, by)))
+    {
         model(move || {
             let map = from.map::<Sound>();
             both(
                 &map,
-                move |map| map.assert_visits_once(&[KEY, OTHERS, from.eighth()]),
+                move |map| map.assert_visits_once(&[KEY, OTHERS, from.eighth()], by),
                 |map| map.move_all(map.under_way()),
             );
         });
