@@ -4,22 +4,37 @@ use super::forking::retire;
 use std::{
     fs::{self, File},
     io,
+    os::{fd::AsRawFd, unix::fs::MetadataExt},
+    path::Path,
 };
 use stillpoint::Domain;
 use stillpoint_platform::stats::read::{self, Page, Thing, Value};
 
-/// The pages of this process.
+/// The pages of this process, each once: other threads may have one open as well, and close it.
 pub fn pages() -> Vec<File> {
-    let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
-    let is_page = |entry: &io::Result<fs::DirEntry>| {
-        let Ok(entry) = entry else { return false };
-        let to = fs::read_link(entry.path());
-        to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
-    };
-    let open = open.filter(is_page);
-    let open = open.map(|entry| File::open(entry.expect("it is a page").path()));
-    open.collect::<Result<_, _>>()
-        .expect("our own may be opened")
+    let mut pages: Vec<File> = Vec::new();
+    let inode = |file: &File| file.metadata().expect("it is open").ino();
+    for entry in fs::read_dir("/proc/self/fd").expect("there is /proc") {
+        let path = entry.expect("of a descriptor").path();
+        let is_page = |path: &Path| {
+            let to = fs::read_link(path);
+            to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
+        };
+        if !is_page(&path) {
+            continue;
+        }
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => panic!("our own may be opened: {error}"),
+        };
+        // The number may be another file's by then.
+        let own = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if is_page(Path::new(&own)) && !pages.iter().any(|page| inode(page) == inode(&file)) {
+            pages.push(file);
+        }
+    }
+    pages
 }
 
 pub fn page() -> File {
