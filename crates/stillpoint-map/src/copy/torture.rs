@@ -3,6 +3,7 @@
 use super::{
     core::{Changed, Core, World},
     epochs::GracePeriods,
+    fast::Cut,
     spill::Spill,
     table::Table,
     walk::Walk,
@@ -79,6 +80,12 @@ impl<P: Policy> Copies<P> {
     /// Inserts an entry, or replaces its value.
     pub fn put(&self, key: u64, value: u64) {
         let (hash, world) = ((self.hash_of)(&key), Without::<P>::of(self));
+        let section = self.read_lock();
+        // SAFETY: inside a section of the map's domain.
+        if unsafe { self.core().add(hash, (key, value), &world, &self.hash_of) } {
+            return;
+        }
+        drop(section);
         // SAFETY: inside the section of the look, for this hash.
         self.change(key, |look| unsafe {
             self.core()
@@ -89,6 +96,13 @@ impl<P: Policy> Copies<P> {
     /// Removes an entry, if there is one.
     pub fn remove(&self, key: u64) {
         let (hash, world) = ((self.hash_of)(&key), Without::<P>::of(self));
+        let (section, is_it) = (self.read_lock(), |other: &u64| *other == key);
+        // SAFETY: inside a section of the map's domain.
+        let cut = unsafe { self.core().cut(hash, is_it, &world, &self.hash_of) };
+        drop(section);
+        if cut != Cut::NotSoFast {
+            return;
+        }
         self.change(key, |look| match look.pair() {
             // SAFETY: inside the section of the look, for this hash.
             Some(_) => unsafe { self.core().take(hash, look, &world, &self.hash_of) },
