@@ -151,10 +151,16 @@ impl Guarded {
     }
 }
 
+/// What a policy knows of a key by: the half of its hash of which each bit differs from key to key. In
+/// the other one a bit is always 0 (`spread`), and half of a large table of ghosts would stay empty.
+fn fingerprint(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
 impl Meta {
     /// `latest` is when it expires however much it is used; `expires`, unless it is used.
     #[inline]
-    pub fn new(weight: u64, fingerprint: u32, expires: u64, latest: u64, pinned: bool) -> Self {
+    pub fn new(weight: u64, hash: u64, expires: u64, latest: u64, pinned: bool) -> Self {
         Self {
             expires: AtomicU64::new(expires),
             latest: match latest {
@@ -174,7 +180,7 @@ impl Meta {
                 era: 0,
                 tenant: 0,
                 timer: NO_TIMER,
-                fingerprint,
+                fingerprint: fingerprint(hash),
             }),
         }
     }
@@ -366,5 +372,23 @@ impl Nodes for Locked {
     fn set_frequency(&mut self, id: Id, frequency: u8) {
         // SAFETY: the contract of `assume`.
         unsafe { id.meta() }.set_frequency(frequency);
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::Cache;
+
+    #[test]
+    fn each_bit_of_a_fingerprint_differs_from_key_to_key() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(1).build();
+        let (mut ones, mut zeros) = (0, 0);
+        for key in 0..1000_u64 {
+            let meta = Meta::new(1, cache.hash(&key), NEVER, NEVER, false);
+            let fingerprint = meta.guarded.into_inner().fingerprint;
+            (ones, zeros) = (ones | fingerprint, zeros | !fingerprint);
+        }
+        assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
     }
 }

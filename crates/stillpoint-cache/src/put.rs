@@ -104,7 +104,7 @@ where
         // Most inserts replace, and a look costs less than to find the place taken.
         let there = inner.store.find(hash, &guard, |other| *other == key);
         let node = Node {
-            meta: Meta::new(weight, hash as u32, expires, latest, pinned),
+            meta: Meta::new(weight, hash, expires, latest, pinned),
             value,
         };
         let new = match inner.store.try_new_entry(hash, key, node, &guard) {
@@ -407,7 +407,7 @@ mod tests {
         weight: u64,
         guard: &'g Guard<'_>,
     ) -> Result<Published<'g, u64, u64>, Unpublished<u64, u64>> {
-        let meta = Meta::new(weight, key as u32, NEVER, NEVER, false);
+        let meta = Meta::new(weight, cache.hash(&key), NEVER, NEVER, false);
         let node = Node {
             value: weight,
             meta,
