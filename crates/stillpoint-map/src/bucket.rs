@@ -55,6 +55,9 @@ pub struct Bucket {
 
 #[cfg(not(stillpoint_loom))]
 const _: () = assert!(size_of::<Bucket>() == 64);
+/// Models, too, find a slot by its offset.
+#[cfg(not(stillpoint_shuttle))]
+const _: () = assert!(size_of::<AtomicPtr<Head>>() == size_of::<u64>());
 
 impl Default for Bucket {
     fn default() -> Self {

@@ -151,7 +151,8 @@ mod mapped {
 
     impl Mapped {
         /// So many bytes, of which `before` are before the header. They end at a huge page's boundary:
-        /// so what lies before the last 2 MiB is in huge pages, too, but for the first few bytes.
+        /// so what lies before the last 2 MiB is in huge pages, too, but for the beginning, where it does
+        /// not fill one.
         pub fn zeroed(before: usize, header: usize, bytes: usize) -> Option<Self> {
             let buckets = (bytes - before - header).checked_next_multiple_of(page_size())?;
             let bytes = before + header + buckets;
@@ -212,6 +213,122 @@ mod unmapped {
 
         pub fn free(self) {
             match self {}
+        }
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
+
+    #[derive(Clone, Copy, Default, PartialEq, Debug)]
+    #[repr(C, align(64))]
+    struct Line([u64; 8]);
+    #[derive(Clone, Copy, Default, PartialEq, Debug)]
+    #[repr(C, align(256))]
+    struct Wide(u64);
+    #[derive(Clone, Copy, Default, PartialEq, Debug)]
+    #[repr(C, align(8192))]
+    struct Wider(u64);
+
+    /// Two of them, side by side perhaps: each is aligned, empty at first, and keeps what is written,
+    /// also when the other one has gone.
+    fn keeps_all<H, B, A>(bits: u32, header: H, buckets: [B; 2], ahead: [A; 2])
+    where
+        H: Copy + PartialEq + Debug,
+        B: Copy + Default + PartialEq + Debug,
+        A: Copy + Default + PartialEq + Debug,
+    {
+        let make = |()| Memory::<H, B, A>::of_buckets(bits).expect("memory");
+        let [one, other] = [(), ()].map(make);
+        let places = |start: NonNull<H>, index| {
+            // SAFETY: on both sides of the header there are as many.
+            unsafe {
+                let ahead = start.cast::<A>().sub(1 + index);
+                (start.add(1).cast::<B>().add(index), ahead)
+            }
+        };
+        let starts = [one.start(), other.start()];
+        for start in starts {
+            let (bucket, before) = places(start, 0);
+            let aligned = [start.is_aligned(), bucket.is_aligned(), before.is_aligned()];
+            assert_eq!(aligned, [true; 3]);
+            // SAFETY: no other thread knows it.
+            unsafe { start.write(header) };
+            for index in 0..1 << bits {
+                let (bucket, before) = places(start, index);
+                // SAFETY: the same.
+                unsafe {
+                    assert_eq!((bucket.read(), before.read()), (B::default(), A::default()));
+                    bucket.write(buckets[index & 1]);
+                    before.write(ahead[index & 1]);
+                }
+            }
+        }
+        let keeps = |start: NonNull<H>| {
+            // SAFETY: the same.
+            assert_eq!(unsafe { start.read() }, header);
+            for index in 0..1 << bits {
+                let (bucket, before) = places(start, index);
+                // SAFETY: the same.
+                let kept = unsafe { (bucket.read(), before.read()) };
+                assert_eq!(kept, (buckets[index & 1], ahead[index & 1]), "{index}");
+            }
+        };
+        starts.into_iter().for_each(keeps);
+        one.free();
+        keeps(other.start());
+        other.free();
+    }
+
+    /// In blocks, in mappings, and in those of several huge pages.
+    #[test]
+    fn both_sides_of_a_header_are_kept() {
+        for bits in if cfg!(miri) { 1..=4 } else { 1..=15 } {
+            let (header, two) = ([Line([1; 8]); 3], |first: u64| [first, first + 1]);
+            keeps_all(
+                bits,
+                header,
+                two(2).map(|at| [at; 14]),
+                two(4).map(|at| [at; 2]),
+            );
+            keeps_all(bits, header, two(2).map(|at| Line([at; 8])), [(); 2]);
+            keeps_all(bits, Wide(1), two(2).map(Wide), [[4_u8; 3], [5; 3]]);
+            keeps_all(bits, header, [(); 2], two(4));
+        }
+        // Pages are not aligned like that: so it is a block, which is a large one.
+        let bits = if cfg!(miri) { 1 } else { 5 };
+        keeps_all(bits, Wider(1), [Wider(2), Wider(3)], [[4_u64; 2], [5; 2]]);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_large_one_ends_where_a_huge_page_does() {
+        for bits in [10, 14, 15] {
+            let memory =
+                Memory::<[Line; 3], [u64; 14], [u64; 2]>::of_buckets(bits).expect("memory");
+            // SAFETY: there are so many buckets behind the header.
+            let end = unsafe { memory.start().add(1).cast::<[u64; 14]>().add(1 << bits) };
+            assert_eq!(end.addr().get() % (2 << 20), 0, "{bits}");
+            assert!(memory.as_block().is_none());
+            memory.free();
+        }
+    }
+
+    /// What is retired as a block is all of it.
+    #[test]
+    fn a_block_begins_where_what_is_before_the_header_does() {
+        for bits in 1..=6 {
+            let memory =
+                Memory::<[Line; 3], [u64; 14], [u64; 2]>::of_buckets(bits).expect("memory");
+            let (block, layout) = memory.as_block().expect("it is small");
+            let start = memory.start().addr().get();
+            let (first, end) = (start - (16 << bits), start + 192 + (112 << bits));
+            let begin = block.addr().get();
+            assert!(begin <= first && end <= begin + layout.size());
+            assert!(first < begin + layout.align());
+            memory.free();
         }
     }
 }

@@ -239,3 +239,39 @@ walk_by_fold! {
     /// The same, of copies.
     a_walk_of_copies_whose_closure_moves_the_table_visits_what_stays_once, CopyMap
 }
+
+/// A walk has visited some entries, and goes on by `fold` when the table has become smaller: in the
+/// middle of one of its buckets.
+macro_rules! walk_goes_on_by_fold {
+    ($name:ident, $Map:ident) => {
+        #[test]
+        fn $name() {
+            const STAYING: usize = 150;
+            for visited in [1, 20, 50, 100] {
+                let map: $Map<usize, usize> = $Map::new();
+                let pinned = map.pin();
+                pinned.reserve(2000);
+                (0..STAYING).for_each(|key| _ = pinned.insert(key, key));
+                let mut visits = [0; STAYING + 1];
+                let mut walk = pinned.iter();
+                for _ in 0..visited {
+                    let (key, _) = walk.next().expect("there are more");
+                    visits[usize::clone(&key)] += 1;
+                }
+                let large = pinned.capacity();
+                pinned.shrink_to_fit();
+                // Each change moves a part of the table.
+                for _ in 0..large {
+                    pinned.insert(STAYING, 0);
+                    pinned.remove(&STAYING);
+                }
+                assert!(pinned.capacity() <= large / 4, "{}", pinned.capacity());
+                walk.for_each(|(key, _)| visits[usize::clone(&key)] += 1);
+                assert_eq!(visits[..STAYING], [1; STAYING], "after {visited}");
+            }
+        }
+    };
+}
+
+walk_goes_on_by_fold!(a_walk_goes_on_by_fold_in_a_smaller_table, HashMap);
+walk_goes_on_by_fold!(a_walk_of_copies_goes_on_by_fold_in_a_smaller_table, CopyMap);

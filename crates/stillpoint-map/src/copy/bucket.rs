@@ -36,8 +36,8 @@ use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 /// The tag of an entry with this hash.
 #[inline(always)]
 pub fn tag(hash: u64) -> u8 {
-    // Not the lowest bit, which no map looks at. Not 1: looking for it, `Word::with_tag` could return
-    // a slot without a tag.
+    // Low bits; the high ones say which bucket it is in. Not 1: looking for it, `Word::with_tag` could
+    // return a slot without a tag.
     ((hash >> 1) as u8).max(2)
 }
 
@@ -60,7 +60,8 @@ impl<K, V> Default for Head<K, V> {
     }
 }
 
-/// The slots of a bucket.
+/// The slots of a bucket, and nothing else: those of the next one follow.
+#[repr(transparent)]
 pub struct Pairs<K, V>([UnsafeCell<MaybeUninit<(K, V)>>; SLOTS]);
 
 impl<K, V> Default for Pairs<K, V> {
