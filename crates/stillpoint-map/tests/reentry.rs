@@ -245,6 +245,7 @@ walk_by_fold! {
 macro_rules! walk_goes_on_by_fold {
     ($name:ident, $Map:ident) => {
         #[test]
+        #[cfg_attr(miri, ignore = "slow")]
         fn $name() {
             const STAYING: usize = 150;
             for visited in [1, 20, 50, 100] {
