@@ -45,8 +45,9 @@ pub fn mix(hash: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-const BITS: u32 = 16;
-const ADDRESS: usize = usize::MAX >> BITS;
+const ADDRESS_BITS: u32 = 48;
+const BITS: u32 = 64 - ADDRESS_BITS;
+const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
 
 /// Returns whether an address fits into a slot: on all systems that we know those of memory do,
 /// unless a program asks for others.
