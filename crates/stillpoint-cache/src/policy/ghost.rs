@@ -98,24 +98,27 @@ impl Ghosts {
 
     /// A larger table, with the ghosts of the old one. Without memory the old one stays.
     fn grow(&mut self, wanted: usize) {
-        self.resize(slots_for(wanted));
+        self.resize(slots_for(wanted), usize::MAX);
     }
 
     /// Makes the table as small as so many ghosts need it, and some more, if it is larger. Of each
-    /// set the youngest stay.
+    /// set the youngest stay. Of those that are older than it has room for hardly any would: they are
+    /// not tried, as the lock is held, and most of a table that is far too large are such.
     pub fn shrink(&mut self, wanted: usize) {
         let slots = slots_for(wanted + wanted / ROOM);
         if slots < self.slots.len() {
-            self.resize(slots);
+            self.resize(slots, slots);
         }
     }
 
-    fn resize(&mut self, slots: usize) {
+    /// Another table, with the ghosts that are younger than `oldest` evictions.
+    fn resize(&mut self, slots: usize, oldest: usize) {
         let Some(slots) = memory::try_several(slots, || EMPTY) else {
             return;
         };
         let (old, now) = (std::mem::replace(&mut self.slots, slots), self.now);
-        for slot in old.iter().filter(|slot| !slot.is_empty()) {
+        let stays = |slot: &&Slot| !slot.is_empty() && age(now, slot.stamp) < oldest;
+        for slot in old.iter().filter(stays) {
             let set = self.set(slot.fingerprint).iter_mut();
             let rank = |slot: &Slot| {
                 let is_of_main = slot.place() == Place::Main;

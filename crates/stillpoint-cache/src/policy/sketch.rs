@@ -88,8 +88,8 @@ impl Sketch {
         }
     }
 
-    /// Makes the table as small as so many entries need it, and some more, if it is larger. Counters that become
-    /// one have the larger count.
+    /// Makes the table as small as so many entries need it, and some more, if it is larger. Counters
+    /// that become one have the larger count.
     pub fn shrink(&mut self, entries: usize) {
         let entries = (entries + entries / ROOM).max(IN_WORD);
         let len = (entries * COUNTERS / IN_WORD).next_power_of_two();
@@ -104,7 +104,8 @@ impl Sketch {
                 *word = larger_of_each(*word, other);
             }
         }
-        (self.words, self.next) = (words, 0);
+        // What was due was measured by a table and by entries that are no longer there.
+        (self.words, self.next, self.due) = (words, 0, 0);
     }
 
     /// A table of at least so many words, in which all counts are as they were. Without memory the
@@ -125,15 +126,37 @@ impl Sketch {
     }
 }
 
-/// The larger ones of the counters of two words.
+/// The larger ones of the counters of two words. Without a loop: under the lock, it is asked of each
+/// word of a table.
 fn larger_of_each(a: u64, b: u64) -> u64 {
-    let counter = |shift: u32| (a >> shift & MOST).max(b >> shift & MOST) << shift;
-    (0..u64::BITS).step_by(4).map(counter).sum()
+    const HIGH: u64 = 0x8888_8888_8888_8888;
+    // The high bit of each counter: whether the other bits of `a` are no less, which borrows nothing.
+    let low = (a | HIGH) - (b & !HIGH);
+    let is_no_less = (a & !b | !(a ^ b) & low) & HIGH;
+    let mask = (is_no_less >> 3) * MOST;
+    a & mask | b & !mask
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_two_words_each_counter_is_the_larger_one() {
+        let all = u64::MAX / MOST;
+        for (a, b) in (0..=MOST).flat_map(|a| (0..=MOST).map(move |b| (a, b))) {
+            for shift in (0..u64::BITS).step_by(4) {
+                // Among counters of which one word has the smallest, and the other the largest.
+                for (around_a, around_b) in [(0, all * MOST), (all * MOST, 0), (all * a, all * b)] {
+                    let own = MOST << shift;
+                    let words = [(around_a, a), (around_b, b)];
+                    let [a_word, b_word] = words.map(|(word, count)| word & !own | count << shift);
+                    let larger = around_a.max(around_b) & !own | a.max(b) << shift;
+                    assert_eq!(larger_of_each(a_word, b_word), larger, "{a} and {b}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_table_that_is_far_too_large_is_halved_a_word_at_a_time() {
@@ -145,6 +168,19 @@ mod tests {
             assert!(sketch.next <= before + 1);
         }
         assert!(sketch.next > 0);
+    }
+
+    /// What had been counted beside a large table would be due at once.
+    #[test]
+    fn a_table_that_has_become_smaller_is_halved_as_slowly() {
+        let mut sketch = Sketch::default();
+        // The next word is due when each of so many entries has been used once more.
+        (0..4).for_each(|_| sketch.add(7, 3, 1 << 16));
+        assert_eq!((sketch.get(7), sketch.next), (12, 1));
+        sketch.add(7, 3, 1 << 16);
+        sketch.shrink(10);
+        sketch.add(1, 1, 10);
+        assert!(sketch.next <= 1 && sketch.get(7) >= 15, "{}", sketch.get(7));
     }
 
     #[test]
