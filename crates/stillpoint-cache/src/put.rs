@@ -335,8 +335,10 @@ where
         let mut claimed = Claimed::default();
         let (mut state, mut locked) = self.inner().lock(guard);
         state.expire(&mut locked, now, &mut claimed);
+        let visit = self.inner().next_visit(&state, NEVER);
         drop(state);
         self.take_out(&mut claimed, Cause::Expired, guard, notes);
+        self.inner().ask_for_visit(visit);
     }
 
     /// Takes an entry out of the map that has been claimed. Returns false if it was not there.

@@ -29,8 +29,8 @@ const PRESSED: u64 = 8;
 
 impl<K, V, S> Inner<K, V, S> {
     /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
-    /// tenant that is above its high limit, has tables that are too large, or is to be ended by a fork's
-    /// child. Under the lock of the queues.
+    /// tenant that is above its high limit, has tables that are too large, or is to be ended by a
+    /// fork's child. Under the lock of the queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
@@ -244,6 +244,7 @@ where
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use crate::clock::ManualClock;
     use std::{thread, time::Duration};
 
     const ENTRIES: u64 = 1 << 16;
@@ -287,6 +288,32 @@ mod tests {
         let cache = cache.time_to_live(Duration::from_millis(300)).build();
         (0..ENTRIES).for_each(|key| cache.insert(key, key));
         becomes_small(&cache);
+    }
+
+    /// The thread finds nothing due by such a clock, and is not to come for that: the insert asks.
+    #[test]
+    fn tables_go_with_entries_that_an_insert_has_found_expired() {
+        let time = ManualClock::default();
+        let cache = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        let cache = cache.time_to_live(Duration::from_secs(1));
+        let cache = cache.clock(time.clone()).build();
+        (0..ENTRIES).for_each(|key| cache.insert(key, key));
+        time.advance(Duration::from_secs(2));
+        let is_trimmed = || room(&cache) < ENTRIES as usize;
+        assert!(!is_trimmed());
+        // No insert comes after the one that finds the last that are too many.
+        for key in ENTRIES.. {
+            cache.insert(key, key);
+            if is_trimmed() || cache.with_state(|state| state.has_work()) {
+                break;
+            }
+            assert!(key < 2 * ENTRIES, "it has expired nothing");
+        }
+        let end = clock::now() + 60_000_000_000;
+        while !is_trimmed() {
+            assert!(clock::now() < end, "room for {}", room(&cache));
+            thread::yield_now();
+        }
     }
 
     #[test]
