@@ -85,9 +85,9 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
 /// the one concerned: an insert that needs room there where most are within their minima,
 /// [`statistics`](Self::statistics), [`entry_count`](Self::entry_count), and the end of a shrink. Tables
-/// of ghosts and counts are copied when they grow, and when a limit is lowered or memory is short, if
-/// they have become too large. All else goes in batches: what expires, a limit that is lowered, a
-/// tenant that is deleted.
+/// of ghosts and counts are copied when they grow, and if they have become too large: when a limit is
+/// lowered or memory is short, and by the service thread once seven of eight entries have gone. All
+/// else goes in batches: what expires, a limit that is lowered, a tenant that is deleted.
 ///
 /// Evicted entries are freed after a grace period, and count against the
 /// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its weight, or
@@ -96,8 +96,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// Without memory an insert is refused. (Loads, tenants, and the start of the service thread need
 /// memory that cannot be refused: a process that has none for them ends. An entry that expires, or
-/// that takes a tenant above its high limit, starts that thread, if it is not running: it ends after
-/// ten seconds with nothing to do.)
+/// that takes a tenant above its high limit, and one that goes where most of several thousand have
+/// gone, starts that thread, if it is not running: it ends after ten seconds with nothing to do.)
 ///
 /// An insert that is much larger than others evicts in batches, between which other threads may take
 /// what it has freed. Where they always do, it goes on evicting.

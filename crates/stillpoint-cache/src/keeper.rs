@@ -1,5 +1,6 @@
 //! The service thread of all caches of a process: it does what is due in a cache that no thread may
-//! ever call again. What has expired goes, and tenants come back below their high limits.
+//! ever call again. What has expired goes, tenants come back below their high limits, and tables become
+//! smaller that are made for more entries than there are.
 //!
 //! A cache says when it is to be visited next, in the lock of its queues, and says so again only for
 //! an earlier time: with entries that all last equally long, it does so once. The thread has weak
