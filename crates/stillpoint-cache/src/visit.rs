@@ -284,6 +284,10 @@ mod tests {
         (0..ENTRIES - 10).for_each(|key| assert!(cache.invalidate(&key)));
         becomes_small(&cache);
 
+        let cache = filled();
+        (0..ENTRIES).for_each(|key| assert!(cache.pin(&key)));
+        becomes_small(&cache);
+
         let cache = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
         let cache = cache.time_to_live(Duration::from_millis(300)).build();
         (0..ENTRIES).for_each(|key| cache.insert(key, key));

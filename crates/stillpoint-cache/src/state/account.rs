@@ -31,7 +31,9 @@ impl State {
         }
         self.uncharge(number, weight, !pinned);
         self.charge(number, weight, pinned);
-        if !pinned {
+        if pinned {
+            self.consider_trim(number);
+        } else {
             self.consider_high(number);
         }
         true
