@@ -29,14 +29,14 @@ pub struct Head {
 /// The bit of [`Head::hash`] that is no hash's: below those that choose buckets, above the tag.
 pub const IN_SLAB: u64 = 1 << 16;
 
-/// Spreads a hash over all bits but [`IN_SLAB`], which is 0, for hashers that do not: the high bits
+/// Spreads a hash over all bits but `IN_SLAB`, which is 0, for hashers that do not: the high bits
 /// choose a bucket, the low ones are the tag.
 #[inline(always)]
 pub fn spread(hash: u64) -> u64 {
     mix(hash) & !IN_SLAB
 }
 
-/// As [`spread`], but for [`IN_SLAB`], which may be anything: a look-up does not ask for it.
+/// As [`spread`], but for `IN_SLAB`, which may be anything: a look-up does not ask for it.
 #[inline(always)]
 pub fn mix(hash: u64) -> u64 {
     // Fibonacci hashing: in the product's lower half each bit reaches the high ones. In its upper half,
