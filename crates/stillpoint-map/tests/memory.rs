@@ -18,7 +18,7 @@ use stillpoint_map::{BTreeMap, HashMap};
 /// Resident memory is the process's.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-const MANY: u64 = 1_000_000;
+const MANY: u64 = 500_000;
 const FEW: u64 = 10;
 
 /// Resident memory, in bytes, without what the allocator keeps.
@@ -137,7 +137,7 @@ fn reserved() -> usize {
 /// it, or with what is retired when it ends.
 #[test]
 fn ordered_maps_that_have_ended_keep_no_regions() {
-    const ROUNDS: usize = 100;
+    const ROUNDS: usize = 30;
     let _one = ONE_AT_A_TIME.lock().unwrap();
     let round = || {
         let map = BTreeMap::new();

@@ -349,7 +349,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn what_is_found_is_what_was_stored_last(commands in prop::collection::vec(command(), 1..COMMANDS)) {
