@@ -286,6 +286,12 @@ impl<'t> Locked<'t> {
         bucket.set_word(word);
     }
 
+    /// The home and its word, if it is all of its chain.
+    #[inline]
+    pub fn home_alone(&self) -> Option<(&'t Bucket, Word)> {
+        (!self.word.has_link()).then_some((self.home, self.word))
+    }
+
     /// Returns whether the home has no entries.
     #[inline]
     pub fn is_home_empty(&self) -> bool {

@@ -119,6 +119,7 @@ mod set;
 mod shown;
 mod slab;
 mod slot;
+mod split;
 #[cfg(not(stillpoint_loom))]
 mod store;
 mod table;

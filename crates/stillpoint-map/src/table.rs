@@ -283,18 +283,6 @@ impl<'t> Table<'t> {
     /// Locks the chain of `hash`, in this table or a later one.
     #[inline]
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
-        let home = self.at(self.index(hash));
-        let word = home.word();
-        if word.is_free()
-            && let Some(locked) = home.lock(word)
-        {
-            return (self, locked);
-        }
-        self.lock_slowly(hash)
-    }
-
-    #[cold]
-    fn lock_slowly(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
             if let Some(locked) = table.lock_at(table.index(hash)) {
@@ -305,7 +293,20 @@ impl<'t> Table<'t> {
     }
 
     /// Locks the chain of that number; `None` if it has moved.
+    #[inline]
     pub fn lock_at(self, index: usize) -> Option<Locked<'t>> {
+        let home = self.at(index);
+        let word = home.word();
+        if word.is_free()
+            && let Some(locked) = home.lock(word)
+        {
+            return Some(locked);
+        }
+        self.lock_at_slowly(index)
+    }
+
+    #[inline(never)]
+    fn lock_at_slowly(self, index: usize) -> Option<Locked<'t>> {
         let home = self.at(index);
         let mut backoff = Backoff::new();
         loop {

@@ -163,7 +163,7 @@ fn loom_a_mark_before_the_fill_is_caught() {
                 for (slot, tag) in entries {
                     // SAFETY: the model keeps the entry.
                     let (half, slot) = unsafe { slot.grown(1) }.unwrap();
-                    let bucket = to_move.to.at(half);
+                    let bucket = to_move.to.at(usize::from(half));
                     bucket.set_slot(0, slot);
                     bucket.set_word(crate::word::Word::EMPTY.with(0, tag));
                 }
