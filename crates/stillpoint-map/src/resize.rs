@@ -173,6 +173,29 @@ impl<'t> Move<'t> {
         &self.from.header().units
     }
 
+    /// The first bucket that is moved to next, or another one if there is none.
+    #[inline]
+    fn next_bucket(self) -> usize {
+        let (_, taken) = Count::of(&self.counters().taken);
+        self.news(taken.units()).start
+    }
+
+    /// Whether a thread that changes the map moves nothing this time.
+    #[inline]
+    pub fn lets_off(self) -> bool {
+        self.to.header().pages.lets_off(self.next_bucket())
+    }
+
+    /// Has the system give memory to the page that is moved to next, and the one behind it.
+    #[inline]
+    pub fn touch_ahead(self) {
+        let pages = &self.to.header().pages;
+        while let Some(first) = pages.to_touch(self.next_bucket(), self.to.buckets()) {
+            self.to.at(first).touch();
+            pages.has_touched(first);
+        }
+    }
+
     /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
     pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
         let Some(units) = self.counters().take(self.units()) else {
@@ -180,7 +203,9 @@ impl<'t> Move<'t> {
         };
         let (process, count) = (fork::process(), units.len());
         // Before the locks are taken. A chunk's new buckets are on one page.
-        self.to.at(self.news(units.start).start).touch();
+        let first = self.news(units.start).start;
+        self.to.at(first).touch();
+        self.to.header().pages.has_touched(first);
         let (mut chunk, grows) = (Chunk::Moved, self.to.bits() > self.from.bits());
         for unit in units {
             // Most do no more.
