@@ -276,6 +276,10 @@ fn add_at_once_while_moving(bits: u32, to: u32) {
         );
         let found: Vec<_> = (0..3).map(|index| world.find(index)).collect();
         assert_eq!(found, [Some(0), Some(1), Some(2)], "an insert is lost");
+        // A look-up that begins in the old table would find it there, too.
+        let (entry, hash) = (world.entry(2), world.hash(2));
+        let found = to_move.to.find(hash, |head| head == entry);
+        assert!(found.is_some(), "an insert is lost");
     });
 }
 
