@@ -35,6 +35,7 @@ impl Core {
         unsafe {
             if self.table().add_at_once(entry, hash) {
                 self.note_added();
+                self.help(reclaim);
                 return Added::Done;
             }
             self.add_after_looking(entry, hash, reclaim, is_same)

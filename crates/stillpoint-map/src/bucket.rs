@@ -91,11 +91,12 @@ impl Bucket {
 
     /// Has the system give memory to the page that this is on. The word stays as it is.
     pub fn touch(&self) {
-        // Not an addition of 0, which the compiler leaves out, or makes a load.
-        let word = self.word.load(Ordering::Relaxed);
+        // Not an addition of 0, which the compiler leaves out, or makes a load. Nor after a load, for
+        // which the system would map a page of zeroes, to replace that on all processors.
+        let empty = Word::EMPTY.bits();
         let _ = self
             .word
-            .compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
+            .compare_exchange(empty, empty, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Replaces the word by its locked form, unless it has changed.
@@ -284,6 +285,12 @@ impl<'t> Locked<'t> {
             self.word = word;
         }
         bucket.set_word(word);
+    }
+
+    /// The home and its word, if it is all of its chain.
+    #[inline]
+    pub fn home_alone(&self) -> Option<(&'t Bucket, Word)> {
+        (!self.word.has_link()).then_some((self.home, self.word))
     }
 
     /// Returns whether the home has no entries.

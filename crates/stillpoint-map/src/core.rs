@@ -6,10 +6,11 @@ use crate::{
     count::Count,
     driving::Driving,
     floor::Floor,
+    load::references::bits_for,
     resize,
     slab::Arena,
     slot::{Head, Slot},
-    table::{FEWEST_BITS, Header, MOST_BITS, Seen, Table},
+    table::{Header, Seen, Table},
     word::tag,
 };
 use std::{
@@ -35,16 +36,6 @@ pub const SLICE: usize = 1024;
 
 /// Small tables have so many more links before they move because of them.
 pub const FEW_LINKS: u64 = 16;
-
-/// How many entries a table of so many bits has before it grows.
-pub fn capacity(bits: u32) -> usize {
-    (1 << bits) * 5
-}
-
-/// The fewest bits for so many entries.
-pub fn bits_for(entries: usize) -> Option<u32> {
-    (FEWEST_BITS..=MOST_BITS).find(|bits| capacity(*bits) >= entries)
-}
 
 /// Where what is no longer used goes until readers have left.
 pub trait Reclaim {

@@ -1,23 +1,31 @@
 //! When a map's table moves to another one, and who moves it.
 //!
-//! A table grows to twice its size when there are more than five entries for each of its buckets of
-//! seven: with six and a half, one look-up in seven was of an entry behind a link. It shrinks to half
-//! when there is less than one. That is looked at where it shows: when an insert finds its bucket full,
-//! and when a removal leaves one empty. A table to whose chains inserts and removals have added many
-//! buckets moves to another one of its size, without them.
+//! A table grows to twice its size when there are more than four entries for each of its buckets of
+//! seven ([`crate::load`]). It shrinks to half when there is less than one. That is looked at where it
+//! shows: when an insert finds its bucket full, and when a removal leaves one empty. A table to whose
+//! chains inserts and removals have added many buckets moves to another one of its size, without them.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
 //! does so, too, in slices, one after each grace period: so a map that is not touched any more also
 //! ends its move, and gives its old table back.
 
 use crate::{
-    core::{Core, FEW_LINKS, Reclaim, SLICE, bits_for, capacity},
+    core::{Core, FEW_LINKS, Reclaim, SLICE},
     floor::{Raise, State},
+    load::references::{bits_for, capacity},
     resize::{Move, Progress},
     shown::Figure,
     table::{FEWEST_BITS, MOST_BITS, Table},
 };
 use stillpoint_platform::sync::Ordering;
+
+/// Which thread moves a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Helper {
+    /// One that changes the map.
+    Change,
+    Service,
+}
 
 impl Core {
     #[cold]
@@ -155,13 +163,18 @@ impl Core {
     pub unsafe fn help(&self, reclaim: &impl Reclaim) -> Progress {
         // SAFETY: the caller's promise.
         match Move::of(unsafe { self.table() }) {
-            Some(under_way) => self.help_with(under_way, reclaim),
+            Some(under_way) => self.help_with(under_way, reclaim, Helper::Change),
             None => Progress::NothingToTake,
         }
     }
 
     #[cold]
-    fn help_with(&self, under_way: Move<'_>, reclaim: &impl Reclaim) -> Progress {
+    fn help_with(&self, under_way: Move<'_>, reclaim: &impl Reclaim, helper: Helper) -> Progress {
+        match helper {
+            Helper::Change if under_way.lets_off() => return Progress::NothingToTake,
+            Helper::Change => {}
+            Helper::Service => under_way.touch_ahead(),
+        }
         let progress = under_way.help(|bucket| reclaim.bucket(bucket));
         if progress == Progress::Finished {
             self.finish(under_way, reclaim);
@@ -215,7 +228,11 @@ impl Core {
         let mut progress = Progress::Moved;
         for _ in 0..SLICE {
             // SAFETY: the caller's promise.
-            progress = unsafe { self.help(reclaim) };
+            let Some(under_way) = Move::of(unsafe { self.table() }) else {
+                progress = Progress::NothingToTake;
+                break;
+            };
+            progress = self.help_with(under_way, reclaim, Helper::Service);
             if matches!(progress, Progress::NothingToTake | Progress::NoMemory) {
                 break;
             }

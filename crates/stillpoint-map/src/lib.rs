@@ -90,6 +90,7 @@ mod floor;
 mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
+mod load;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 #[cfg(not(stillpoint_loom))]
@@ -107,6 +108,7 @@ mod nodes;
 mod outcome;
 #[cfg(not(stillpoint_loom))]
 mod owned;
+mod pages;
 #[cfg(not(stillpoint_loom))]
 mod pinned;
 #[cfg(not(stillpoint_loom))]
@@ -119,6 +121,7 @@ mod set;
 mod shown;
 mod slab;
 mod slot;
+mod split;
 #[cfg(not(stillpoint_loom))]
 mod store;
 mod table;

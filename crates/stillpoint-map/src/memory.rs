@@ -98,6 +98,11 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
         }
     }
 
+    /// Whether its pages take memory when they are first written.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.0, Place::Mapped(_))
+    }
+
     /// Gives it back.
     pub fn free(self) {
         match self.0 {

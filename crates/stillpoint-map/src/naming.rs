@@ -2,7 +2,8 @@
 //! `tree::naming` have those of the other maps.
 
 use crate::{
-    core::{self, Core},
+    core::Core,
+    load::references::capacity,
     map::HashMap,
     nodes::{Exhausted, Nodes},
     set::HashSet,
@@ -35,7 +36,7 @@ impl Core {
             // SAFETY: as above.
             let (table, arena) = unsafe { (self.table(), arena_in(&self.arena)) };
             let next = table.next().map(|next| next.bytes());
-            let room = core::capacity(table.bits());
+            let room = capacity(table.bits());
             self.count.show_tables(table.bytes(), room, next);
             if let (Some(arena), Some(shown)) = (arena, self.count.shown()) {
                 arena.show(shown);

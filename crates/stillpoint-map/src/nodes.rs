@@ -6,8 +6,9 @@
 use crate::{
     adding::Added,
     chain::Duplicates,
-    core::{Core, Inserted, bits_for},
+    core::{Core, Inserted},
     driver::Shared,
+    load::references::bits_for,
     reclaim::To,
     slot::{Head, fits, spread},
     walk::Walk,

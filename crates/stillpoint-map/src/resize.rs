@@ -17,7 +17,9 @@
 
 use crate::{
     bucket::{Bucket, Locked},
+    memory::prefetch,
     slot::{Slot, fits},
+    split::split,
     table::{Table, Units},
     word::{SLOTS, Word},
 };
@@ -29,6 +31,9 @@ use stillpoint_platform::{
 
 /// The units that a thread takes at a time.
 const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
+
+/// How many units ahead are fetched.
+const AHEAD: usize = 4;
 
 /// A counter of units: in the low bits. Above them, whether some were left out, and whether that was
 /// for lack of memory; and which process counts.
@@ -159,12 +164,36 @@ impl<'t> Move<'t> {
         Some(Self { from, to })
     }
 
+    #[inline]
     fn units(self) -> usize {
         self.from.buckets().min(self.to.buckets())
     }
 
     fn counters(self) -> &'t Units {
         &self.from.header().units
+    }
+
+    /// The first bucket that is moved to next, or another one if there is none.
+    #[inline]
+    fn next_bucket(self) -> usize {
+        let (_, taken) = Count::of(&self.counters().taken);
+        self.news(taken.units()).start
+    }
+
+    /// Whether a thread that changes the map moves nothing this time.
+    #[inline]
+    pub fn lets_off(self) -> bool {
+        self.to.header().pages.lets_off(self.next_bucket())
+    }
+
+    /// Has the system give memory to the page that is moved to next, and the one behind it.
+    #[inline]
+    pub fn touch_ahead(self) {
+        let pages = &self.to.header().pages;
+        while let Some(first) = pages.to_touch(self.next_bucket(), self.to.buckets()) {
+            self.to.at(first).touch();
+            pages.has_touched(first);
+        }
     }
 
     /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
@@ -174,16 +203,21 @@ impl<'t> Move<'t> {
         };
         let (process, count) = (fork::process(), units.len());
         // Before the locks are taken. A chunk's new buckets are on one page.
-        self.to.at(self.news(units.start).start).touch();
-        let mut chunk = Chunk::Moved;
+        let first = self.news(units.start).start;
+        self.to.at(first).touch();
+        self.to.header().pages.has_touched(first);
+        let (mut chunk, grows) = (Chunk::Moved, self.to.bits() > self.from.bits());
         for unit in units {
-            match self.move_unit(unit) {
-                Some(true) => {
-                    let old = self.olds(unit);
-                    old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
+            // Most do no more.
+            if !(grows && self.split(unit)) {
+                match self.move_unit(unit) {
+                    Some(true) => {
+                        let old = self.olds(unit);
+                        old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
+                    }
+                    Some(false) => {}
+                    None => chunk = Chunk::NoMemory,
                 }
-                Some(false) => {}
-                None => chunk = Chunk::NoMemory,
             }
             if fork::process() != process {
                 // The child counts anew.
@@ -194,15 +228,38 @@ impl<'t> Move<'t> {
     }
 
     /// The buckets that a unit is in.
+    #[inline]
     fn olds(self, unit: usize) -> Range<usize> {
-        let each = self.from.buckets() / self.units();
-        unit * each..(unit + 1) * each
+        let more = self.from.bits().saturating_sub(self.to.bits());
+        unit << more..(unit + 1) << more
     }
 
     /// The buckets that it moves to.
+    #[inline]
     fn news(self, unit: usize) -> Range<usize> {
-        let each = self.to.buckets() / self.units();
-        unit * each..(unit + 1) * each
+        let more = self.to.bits().saturating_sub(self.from.bits());
+        unit << more..(unit + 1) << more
+    }
+
+    /// Moves one whose bucket becomes two, if that takes no more than the three. Returns false if it
+    /// has not moved.
+    #[inline]
+    fn split(self, unit: usize) -> bool {
+        let Some(mut locked) = self.from.lock_at(unit) else {
+            return false;
+        };
+        if unit + AHEAD < self.from.buckets() {
+            let ahead = unit + AHEAD;
+            prefetch(self.from.at(ahead));
+            prefetch(self.to.at(2 * ahead));
+            prefetch(self.to.at(2 * ahead + 1));
+        }
+        let halves = [0, 1].map(|half| self.to.at(2 * unit + half));
+        let is_split = split(&locked, halves);
+        if is_split {
+            locked.set_moved();
+        }
+        is_split
     }
 
     /// Returns whether this thread has moved it, and not another before; `None` without memory.
@@ -235,7 +292,7 @@ impl<'t> Move<'t> {
         let grown = |slot: Slot| unsafe { slot.grown(self.from.bits()) }.expect("it is an entry");
         let mut counts = [0; 2];
         for (slot, _) in locked.entries() {
-            counts[grown(slot).0] += 1;
+            counts[usize::from(grown(slot).0)] += 1;
         }
         NeedsSpares::check(&counts, spares)?;
         let [lower, upper] = counts;
@@ -245,7 +302,7 @@ impl<'t> Move<'t> {
         ];
         for (slot, tag) in locked.entries() {
             let (half, slot) = grown(slot);
-            halves[half].push(slot, tag, spares);
+            halves[usize::from(half)].push(slot, tag, spares);
         }
         halves.into_iter().for_each(Filler::finish);
         locked.set_moved();
@@ -338,10 +395,6 @@ struct Filler<'t> {
 
 impl<'t> Filler<'t> {
     fn new(bucket: &'t Bucket, left: usize) -> Self {
-        // What a thread that a fork has removed may have left.
-        for slot in (0..SLOTS).filter(|slot| bucket.slot(*slot) != Slot::NONE) {
-            bucket.set_slot(slot, Slot::NONE);
-        }
         Self {
             bucket,
             word: Word::EMPTY,
@@ -367,6 +420,54 @@ impl<'t> Filler<'t> {
     }
 
     fn finish(self) {
+        // What a thread that a fork has removed may have left, or a split that came to nothing.
+        for slot in self.used..SLOTS {
+            self.bucket.set_slot(slot, Slot::NONE);
+        }
         self.bucket.set_word(self.word);
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::slot::Head;
+
+    /// It may be what a thread was filling that a fork has removed. Of a bucket that is all of its
+    /// chain, and of one with a link.
+    #[test]
+    fn nothing_stays_of_what_was_in_the_new_buckets() {
+        for entries in [SLOTS, SLOTS + 1] {
+            let [from, to] = [1, 2].map(|bits| Table::new(bits).expect("memory"));
+            let mut heads = [const { Head { hash: 0 } }; SLOTS + 2];
+            let mut slots = heads
+                .iter_mut()
+                .map(|head| Slot::entry(NonNull::from(head), 0, 1));
+            let left = slots.next().expect("there is one");
+            (0..4).for_each(|index| to.at(index).set_slot(SLOTS - 2, left));
+            for slot in slots.take(entries) {
+                let mut locked = from.lock_at(0).expect("it has not moved");
+                if locked.free().is_none() {
+                    locked.extend(spare().expect("memory"));
+                }
+                let place = locked.free().expect("it was extended");
+                locked.fill(place, slot, 1);
+            }
+            // SAFETY: a box, which no other thread knows.
+            let retire = |bucket: NonNull<Bucket>| drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+            assert_eq!(Move { from, to }.help(retire), Progress::Finished);
+            let found = to.lock_at(0).expect("it is new").entries().count();
+            assert_eq!(found, entries);
+            for index in 1..4 {
+                let bucket = to.at(index);
+                assert!((0..SLOTS).all(|slot| bucket.slot(slot) == Slot::NONE));
+                assert_eq!(bucket.word(), Word::EMPTY);
+            }
+            // SAFETY: no other thread knows them.
+            unsafe {
+                from.free();
+                to.free();
+            }
+        }
     }
 }

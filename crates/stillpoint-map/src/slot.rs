@@ -127,20 +127,36 @@ impl Slot {
         self.0.addr() as u16
     }
 
-    /// The slot in a table of twice the size, and in which of the two buckets, if the table here
+    /// The slot in a table of twice the size, and whether it is in the upper of the two buckets, if the table here
     /// uses `used` bits.
     ///
     /// # Safety
     ///
     /// It holds an entry that nothing frees meanwhile.
-    pub unsafe fn grown(self, used: u32) -> Option<(usize, Self)> {
+    #[inline]
+    pub unsafe fn grown(self, used: u32) -> Option<(bool, Self)> {
         let entry = self.as_entry()?;
-        let mut bits = self.bits();
-        if bits == 1 << 15 {
-            // SAFETY: the caller's promise.
-            bits = bits_after(unsafe { entry.as_ref() }.hash, used);
+        if !self.is_exhausted() {
+            return Some(self.grown_by_its_bits());
         }
-        Some((usize::from(bits >> 15), Self::with_bits(entry, bits << 1)))
+        // SAFETY: the caller's promise.
+        let bits = bits_after(unsafe { entry.as_ref() }.hash, used);
+        Some((bits >> 15 != 0, Self::with_bits(entry, bits << 1)))
+    }
+
+    /// Whether the next larger table needs more of the entry's hash than the slot has.
+    #[inline]
+    pub fn is_exhausted(self) -> bool {
+        self.bits() == 1 << 15
+    }
+
+    /// As [`grown`](Self::grown), of one that [is not exhausted](Self::is_exhausted). An empty one stays
+    /// so.
+    #[inline]
+    pub fn grown_by_its_bits(self) -> (bool, Self) {
+        let bits = self.bits();
+        let grown = |address: usize| (address & !0xffff) | usize::from(bits << 1);
+        (bits >> 15 != 0, Self(self.0.map_addr(grown)))
     }
 
     /// The slot in a table of half the size, if it was in the `upper` one of the two buckets.

@@ -5,10 +5,11 @@ mod change;
 
 use crate::{
     bucket::Bucket,
-    core::{Core, bits_for},
+    core::Core,
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found},
+    load::references::bits_for,
     owned::OwnedEntries,
     reclaim::To,
     table::Seen,

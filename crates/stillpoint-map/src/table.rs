@@ -8,6 +8,7 @@ use crate::{
     backoff::Backoff,
     bucket::{Bucket, Locked},
     memory::Memory,
+    pages::Pages,
     slot::{Head, Slot},
     word::{Offset, Word, tag},
 };
@@ -30,6 +31,8 @@ pub struct Header {
     /// The table that this one moves to; null while it does not.
     next: AtomicPtr<Header>,
     memory: Memory,
+    /// Of this table's memory, while another one moves to it.
+    pub pages: Pages,
     pub units: Units,
 }
 
@@ -57,6 +60,7 @@ impl<'t> Table<'t> {
         let memory = Memory::of_buckets(bits)?;
         let header = Header {
             next: AtomicPtr::new(ptr::null_mut()),
+            pages: Pages::new(memory.is_mapped(), 1 << bits),
             memory,
             units: Units {
                 taken: AtomicU64::new(0),
@@ -262,12 +266,20 @@ impl<'t> Table<'t> {
         }
     }
 
-    /// Puts an entry in, if that takes no more than an empty slot of its home, and this table does not
-    /// move. Returns false if nothing was done.
+    /// Puts an entry in, if that takes no more than an empty slot of its home, in this table or the
+    /// next. Returns false if nothing was done. If the table moves, the caller helps then.
     #[inline]
     pub fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
-        let slot = Slot::entry(entry, hash, self.bits());
-        self.next().is_none() && self.home_of(hash).add_at_once(slot, tag(hash))
+        let (home, slot) = (self.home_of(hash), Slot::entry(entry, hash, self.bits()));
+        home.add_at_once(slot, tag(hash)) || home.word().is_moved() && self.add_to_next(entry, hash)
+    }
+
+    #[inline(never)]
+    fn add_to_next(self, entry: NonNull<Head>, hash: u64) -> bool {
+        self.next().is_some_and(|next| {
+            let slot = Slot::entry(entry, hash, next.bits());
+            next.home_of(hash).add_at_once(slot, tag(hash))
+        })
     }
 
     /// Takes an entry out, if that takes no more than its home, and this table does not move. Returns
@@ -283,18 +295,6 @@ impl<'t> Table<'t> {
     /// Locks the chain of `hash`, in this table or a later one.
     #[inline]
     pub fn lock(self, hash: u64) -> (Table<'t>, Locked<'t>) {
-        let home = self.at(self.index(hash));
-        let word = home.word();
-        if word.is_free()
-            && let Some(locked) = home.lock(word)
-        {
-            return (self, locked);
-        }
-        self.lock_slowly(hash)
-    }
-
-    #[cold]
-    fn lock_slowly(self, hash: u64) -> (Table<'t>, Locked<'t>) {
         let mut table = self;
         loop {
             if let Some(locked) = table.lock_at(table.index(hash)) {
@@ -305,7 +305,20 @@ impl<'t> Table<'t> {
     }
 
     /// Locks the chain of that number; `None` if it has moved.
+    #[inline]
     pub fn lock_at(self, index: usize) -> Option<Locked<'t>> {
+        let home = self.at(index);
+        let word = home.word();
+        if word.is_free()
+            && let Some(locked) = home.lock(word)
+        {
+            return Some(locked);
+        }
+        self.lock_at_slowly(index)
+    }
+
+    #[inline(never)]
+    fn lock_at_slowly(self, index: usize) -> Option<Locked<'t>> {
         let home = self.at(index);
         let mut backoff = Backoff::new();
         loop {

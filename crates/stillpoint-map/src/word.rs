@@ -187,6 +187,13 @@ impl Word {
         Slots(!different.taken().0 & HIGH).bits()
     }
 
+    /// The tags of the other slots, and those of `slots`.
+    #[inline]
+    pub fn split(self, slots: Slots) -> [Self; 2] {
+        let bytes = (slots.0 >> 7) * 0xff;
+        [self.0 & TAGS & !bytes, self.0 & bytes].map(Self)
+    }
+
     /// Returns whether all slots have the same tags.
     pub fn has_same_tags(self, other: Self) -> bool {
         (self.0 ^ other.0) & TAGS == 0
@@ -211,6 +218,13 @@ impl Slots {
     #[inline(always)]
     pub fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// With one more, if that `is_one`.
+    #[inline]
+    #[must_use]
+    pub fn with(self, slot: usize, is_one: bool) -> Self {
+        Self(self.0 | (u64::from(is_one) << (8 * slot + 7)))
     }
 
     /// A bit for each.

@@ -8,10 +8,11 @@ use super::{
     table::{Header, Table},
 };
 use crate::{
-    core::{LARGE, bits_for, fence_change, is_looked_at},
+    core::{LARGE, fence_change, is_looked_at},
     count::Count,
     driving::Driving,
     floor::Floor,
+    load::copies::bits_for,
 };
 use std::ptr;
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};

@@ -10,8 +10,9 @@ use super::{
     table::Table,
 };
 use crate::{
-    core::{FEW_LINKS, SLICE, bits_for, capacity},
+    core::{FEW_LINKS, SLICE},
     floor::{Raise, State},
+    load::copies::{bits_for, capacity},
     resize::Progress,
     shown::Figure,
     table::{FEWEST_BITS, MOST_BITS},

@@ -1,7 +1,7 @@
 //! Names of maps, for the statistics page ([`crate::shown`]).
 
 use super::{map::CopyMap, world::Shared};
-use crate::{core::capacity, store::no_memory};
+use crate::{load::copies::capacity, store::no_memory};
 
 impl<K: Copy, V: Copy> Shared<K, V> {
     /// As [`Core::show`].

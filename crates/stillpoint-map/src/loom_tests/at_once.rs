@@ -257,3 +257,53 @@ fn loom_a_bucket_moves_or_is_changed_at_once() {
         assert_eq!(world.find(1), None, "a removal is lost");
     });
 }
+
+/// An insert at once, into a unit that moves meanwhile: into the bucket that it is in, or the one
+/// where it has gone.
+fn add_at_once_while_moving(bits: u32, to: u32) {
+    model(move || {
+        let world = moves::halves(bits);
+        let to_move = world.start_move(to);
+        both(
+            &world,
+            |world| {
+                if !world.add_at_once(2) {
+                    world.insert(2);
+                }
+                assert_eq!(world.find(2), Some(2), "an insert is lost");
+            },
+            |_| assert_eq!(move_all(to_move), Progress::Finished),
+        );
+        let found: Vec<_> = (0..3).map(|index| world.find(index)).collect();
+        assert_eq!(found, [Some(0), Some(1), Some(2)], "an insert is lost");
+        // A look-up that begins in the old table would find it there, too.
+        let (entry, hash) = (world.entry(2), world.hash(2));
+        let found = to_move.to.find(hash, |head| head == entry);
+        assert!(found.is_some(), "an insert is lost");
+    });
+}
+
+#[test]
+fn loom_add_at_once_while_a_unit_grows() {
+    add_at_once_while_moving(1, 2);
+}
+
+#[test]
+fn loom_add_at_once_while_a_unit_shrinks() {
+    add_at_once_while_moving(2, 1);
+}
+
+/// What has moved is in the next table, and inserts at once go there.
+#[test]
+fn loom_add_at_once_where_a_unit_has_moved() {
+    model(|| {
+        let world = moves::halves(1);
+        assert_eq!(move_all(world.start_move(2)), Progress::Finished);
+        both(
+            &world,
+            |world| assert!(world.add_at_once(2)),
+            |world| assert!(matches!(world.find(2), None | Some(2))),
+        );
+        assert_eq!(world.find(2), Some(2));
+    });
+}

@@ -63,7 +63,7 @@ fn assert_visits_once(core: &Core, entries: usize, by: By) {
 }
 
 /// Entries of both halves of the first bucket of two, or of the first two of four.
-fn halves(bits: u32) -> Arc<World> {
+pub fn halves(bits: u32) -> Arc<World> {
     let entry = |index| Entry::new(hash(0, index & 1, KEY + index), index as u32);
     let world = World::of_bits(bits, (0..4).map(entry).collect());
     (0..2).for_each(|index| world.insert(index));
@@ -163,7 +163,7 @@ fn loom_a_mark_before_the_fill_is_caught() {
                 for (slot, tag) in entries {
                     // SAFETY: the model keeps the entry.
                     let (half, slot) = unsafe { slot.grown(1) }.unwrap();
-                    let bucket = to_move.to.at(half);
+                    let bucket = to_move.to.at(usize::from(half));
                     bucket.set_slot(0, slot);
                     bucket.set_word(crate::word::Word::EMPTY.with(0, tag));
                 }

@@ -3,6 +3,7 @@
 use super::{Policy, Store, no_memory};
 use crate::{
     adding::Added,
+    core::Core,
     entry::{Entry, Found, NewEntry},
     memory::prefetch,
     slab::has_slots,
@@ -153,6 +154,9 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                 let new = unsafe { NewEntry::in_slot(slot, hash, key, value) };
                 if table.add_at_once(new.head(), new.hash()) {
                     core.note_added();
+                    if table.next().is_some() {
+                        self.help_to_move(core);
+                    }
                     // SAFETY: it is in the map, since this section.
                     let new = unsafe { new.publish() };
                     return Ok(Inserted { new, old: None });
@@ -161,6 +165,14 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             }
         }
         self.put_after_making(hash, key, value, replace, section, is_same)
+    }
+
+    /// Does a change's part of a move. Inside a section of the map's domain.
+    #[cold]
+    fn help_to_move(&self, core: &Core) {
+        // SAFETY: the caller's section.
+        unsafe { core.help(&self.to()) };
+        self.queue_driver();
     }
 
     #[inline(never)]

@@ -1,0 +1,127 @@
+//! The move of a bucket to two of a larger table, if it is all of its chain: as most are.
+//!
+//! Each entry keeps the number of its slot. No branch depends on how many entries there are, or
+//! where they go, which cannot be foretold.
+
+use crate::{
+    bucket::{Bucket, Locked},
+    slot::Slot,
+    word::{SLOTS, Slots},
+};
+
+/// Fills the two buckets of a larger table, which no other thread knows. Returns false, and leaves
+/// anything there, if the bucket has a link, or an entry whose slot has no bits of its hash left.
+#[inline]
+pub fn split(locked: &Locked<'_>, [lower, upper]: [&Bucket; 2]) -> bool {
+    let Some((home, word)) = locked.home_alone() else {
+        return false;
+    };
+    let (mut above, mut exhausted) = (Slots::NONE, false);
+    for number in 0..SLOTS {
+        let slot = home.slot(number);
+        exhausted |= slot.is_exhausted();
+        let (is_above, slot) = slot.grown_by_its_bits();
+        // Both: a thread that a fork has removed may have left something.
+        lower.set_slot(number, if is_above { Slot::NONE } else { slot });
+        upper.set_slot(number, if is_above { slot } else { Slot::NONE });
+        above = above.with(number, is_above);
+    }
+    if exhausted {
+        return false;
+    }
+    let [below, above] = word.split(above);
+    lower.set_word(below);
+    upper.set_word(above);
+    true
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::{resize::spare, slot::Head};
+    use std::ptr::NonNull;
+
+    /// Entries of a bucket of a table of two, with that many bits of the hash in each slot's.
+    fn filled(heads: &mut [Head], used: u32) -> Box<Bucket> {
+        let home = spare().expect("memory");
+        for (tag, head) in (1..).zip(heads) {
+            let mut locked = home.lock(home.word()).expect("no other thread");
+            let place = locked.free().expect("they fit");
+            let hash = head.hash;
+            locked.fill(place, Slot::entry(NonNull::from(head), hash, used), tag);
+        }
+        home
+    }
+
+    /// Where entries are, and with which tags.
+    fn contents(bucket: &Bucket) -> Vec<(NonNull<Head>, u8)> {
+        let word = bucket.word();
+        let entry = |slot| bucket.slot(slot).entry_alone().expect("it has a tag");
+        let found = word.taken().map(|slot| (entry(slot), word.tag(slot)));
+        let found: Vec<_> = found.collect();
+        let is_empty = |slot: &usize| bucket.slot(*slot) == Slot::NONE;
+        assert_eq!((0..SLOTS).filter(is_empty).count(), SLOTS - found.len());
+        found
+    }
+
+    /// Of each set of slots, each way to go: nothing is lost, and nothing stays of what was there.
+    #[test]
+    fn each_entry_goes_to_its_half() {
+        let ways = if cfg!(miri) { 5 } else { 1 << SLOTS };
+        for (way, taken) in (0..ways).flat_map(|way| (0..ways).map(move |taken| (way, taken))) {
+            let hash = |slot: usize| Head {
+                hash: ((way >> slot & 1) as u64) << 62,
+            };
+            let mut heads: [Head; SLOTS] = std::array::from_fn(hash);
+            let home = filled(&mut heads, 1);
+            let mut locked = home.lock(home.word()).expect("no other thread");
+            for slot in (0..SLOTS).filter(|slot| taken >> slot & 1 == 0) {
+                let head = NonNull::from(&heads[slot]);
+                let place = locked.find(slot as u8 + 1, |entry| entry == head);
+                locked.clear(place.expect("it is there"));
+            }
+            let mut others = [Head { hash: 0 }, Head { hash: 0 }];
+            let halves = [(); 2].map(|()| filled(&mut others, 2));
+            assert!(split(&locked, [&halves[0], &halves[1]]));
+            for (half, bucket) in halves.iter().enumerate() {
+                let goes = |slot: &usize| taken >> slot & 1 == 1 && way >> slot & 1 == half;
+                let expected: Vec<_> = (0..SLOTS)
+                    .filter(goes)
+                    .map(|slot| (NonNull::from(&heads[slot]), slot as u8 + 1))
+                    .collect();
+                assert_eq!(contents(bucket), expected, "{way:b} {taken:b}");
+            }
+        }
+    }
+
+    #[test]
+    fn chains_and_slots_without_bits_are_left_to_others() {
+        let mut heads = [(); SLOTS].map(|()| Head { hash: 0 });
+        let halves = [(); 2].map(|()| spare().expect("memory"));
+        let tries = |home: &Bucket| {
+            let locked = home.lock(home.word()).expect("no other thread");
+            split(&locked, [&halves[0], &halves[1]])
+        };
+        // Fifteen bits, and then none.
+        let mut home = filled(&mut heads[..1], 1);
+        for _ in 0..15 {
+            assert!(tries(&home));
+            let place = [&halves[0], &halves[1]].map(|half| half.word().is_empty());
+            assert_eq!(place.map(usize::from).iter().sum::<usize>(), 1);
+            let half = &halves[usize::from(place[0])];
+            home = spare().expect("memory");
+            home.set_slot(0, half.slot(0));
+            home.set_word(half.word());
+        }
+        assert!(!tries(&home));
+        let home = filled(&mut heads, 1);
+        let mut locked = home.lock(home.word()).expect("no other thread");
+        locked.extend(spare().expect("memory"));
+        drop(locked);
+        assert!(!tries(&home));
+        for link in home.links() {
+            // SAFETY: a box, which no other thread knows.
+            drop(unsafe { Box::from_raw(link.as_ptr()) });
+        }
+    }
+}
