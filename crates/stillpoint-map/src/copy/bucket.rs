@@ -199,8 +199,8 @@ impl<'t, K, V> Bucket<'t, K, V> {
 
     #[inline(always)]
     pub fn word(&self) -> Word {
-        // Acquire, pairs with `set_word` and `swap_word`: slots whose tags are seen hold their
-        // entries, a bucket that has moved is complete in the next table, and a thread that locks
+        // Acquire, pairs with `set_word`, `swap_word` and `mark_moved`: slots whose tags are seen hold
+        // their entries, a bucket that has moved is complete in the next table, and a thread that locks
         // finds what the last one left.
         Word::from_bits(self.head.word.load(Ordering::Acquire))
     }
@@ -445,7 +445,7 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
     pub fn push(&mut self, entry: Tagged<K, V>) {
         // SAFETY: the promise of `of`.
         unsafe { self.bucket.write(self.used, (entry.key, entry.value)) };
-        self.word = self.word.with(self.used, entry.tag);
+        self.word = self.word.filled(self.used, entry.tag);
         self.used += 1;
     }
 

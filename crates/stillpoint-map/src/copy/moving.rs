@@ -2,9 +2,11 @@
 //! does.
 //!
 //! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
-//! grows: user code, which may use the map again. Then it allocates. Then it locks the old buckets,
-//! and goes on if they still have the same entries. If not, it tries again, and asks only for hashes
-//! of keys that are new: a slow hash would lose to other threads' updates each time.
+//! grows: user code, which may use the map again. Most units of a table that grows are one bucket whose
+//! entries find slots in the two that it becomes: those are filled at once, and then the old one is
+//! marked, if it is the same (`split`). Otherwise the thread allocates, locks the old buckets, and goes
+//! on if they still have the same entries. If not, it tries again, and asks only for hashes of keys that
+//! are new: a slow hash would lose to other threads' updates each time.
 
 use super::{
     bucket::Filler,
