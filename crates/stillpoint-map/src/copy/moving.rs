@@ -396,12 +396,13 @@ mod tests {
         key & !0xff | (key & 0xff) << 1
     }
 
-    /// Makes a map with these keys in the first bucket of two, of which every third goes to the upper
-    /// half, and moves that one as the process of this number would. Returns whether it has.
+    /// Makes a map with these keys in the first of 256 buckets, so that it does not grow, of which every
+    /// third goes to the upper half, and moves that one as the process of this number would. Returns
+    /// whether it has.
     fn splits(keys: Range<u64>, process: u64) -> bool {
         let world = Alone::default();
-        let core = Core::<u64, u64, ()>::new(0, true).expect("memory");
-        let keys = keys.map(|key| key | (key % 3 / 2) << 62);
+        let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
+        let keys = keys.map(|key| key | (key % 3 / 2) << 55);
         // SAFETY: there are no readers, and no other thread has the unit.
         unsafe {
             for key in keys.clone() {
@@ -410,6 +411,7 @@ mod tests {
                 assert_eq!(changed, Changed::Done);
             }
             let from = core.table();
+            assert_eq!(from.buckets(), 256);
             assert!(from.set_next(Table::new(from.bits() + 1).expect("memory")));
             let to_move = Move::of(from).expect("it moves");
             let has_split = to_move.split(0, process, &world, &hash_of);
