@@ -65,6 +65,8 @@ pub struct Epochs<C> {
     open: AtomicU64,
     /// Which process's thread closes an epoch, plus one; 0 if none does.
     closing: AtomicU64,
+    /// Which process's thread polls for the cookie, plus one; 0 if none does.
+    polling: AtomicU64,
     /// Which process's thread has taken the cookie, plus one; 0 while there is none. The child of a
     /// fork may find one that is half written, and does not use it.
     taken_by: AtomicU64,
@@ -80,6 +82,7 @@ impl<C: Copy> Epochs<C> {
         Self {
             open: AtomicU64::new(2),
             closing: AtomicU64::new(0),
+            polling: AtomicU64::new(0),
             taken_by: AtomicU64::new(0),
             cookie: UnsafeCell::new(None),
         }
@@ -111,10 +114,21 @@ impl<C: Copy> Epochs<C> {
     /// to end the grace period of that one. Does nothing while another thread is here.
     #[cold]
     pub fn advance<G: GracePeriods<Cookie = C>>(&self, grace_periods: &G, presses: bool) {
-        // Polled here, where this thread closes nothing: that may run user code, which may fork.
-        if let Some(cookie) = self.try_advance(grace_periods, presses)
-            && grace_periods.poll(cookie)
+        let Some(cookie) = self.try_advance(grace_periods, presses) else {
+            return;
+        };
+        // One at a time: barriers of several would hold each other up. It protects nothing, so that
+        // of a process before this one is replaced, and no order is needed.
+        let me = fork::process().generation() + 1;
+        if self.polling.load(Ordering::Relaxed) == me
+            || self.polling.swap(me, Ordering::Relaxed) == me
         {
+            return;
+        }
+        // Not while this thread closes: it may run user code, which may fork.
+        let has_ended = grace_periods.poll(cookie);
+        self.polling.store(0, Ordering::Relaxed);
+        if has_ended {
             self.try_advance(grace_periods, false);
         }
     }
