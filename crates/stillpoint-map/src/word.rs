@@ -150,7 +150,14 @@ impl Word {
     #[inline]
     #[must_use]
     pub fn with(self, slot: usize, tag: u8) -> Self {
-        Self(self.without(slot).0 | (u64::from(tag) << (8 * slot)))
+        self.without(slot).filled(slot, tag)
+    }
+
+    /// As `with`, for a slot that is empty: three instructions less.
+    #[inline(always)]
+    #[must_use]
+    pub fn filled(self, slot: usize, tag: u8) -> Self {
+        Self(self.0 | (u64::from(tag) << (8 * slot)))
     }
 
     #[inline]

@@ -199,8 +199,8 @@ impl<'t, K, V> Bucket<'t, K, V> {
 
     #[inline(always)]
     pub fn word(&self) -> Word {
-        // Acquire, pairs with `set_word` and `swap_word`: slots whose tags are seen hold their
-        // entries, a bucket that has moved is complete in the next table, and a thread that locks
+        // Acquire, pairs with `set_word`, `swap_word` and `mark_moved`: slots whose tags are seen hold
+        // their entries, a bucket that has moved is complete in the next table, and a thread that locks
         // finds what the last one left.
         Word::from_bits(self.head.word.load(Ordering::Acquire))
     }
@@ -239,6 +239,18 @@ impl<'t, K, V> Bucket<'t, K, V> {
                 Ordering::Relaxed,
             )
             .is_ok()
+    }
+
+    /// Marks it as moved, unless its word has changed. It is not locked.
+    pub fn mark_moved(&self, word: Word) -> bool {
+        // Release, pairs with `word`: those that it has moved to have its entries.
+        let marked = self.head.word.compare_exchange(
+            word.bits(),
+            word.moved().bits(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        marked.is_ok()
     }
 
     /// What is in it now.
@@ -382,15 +394,10 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
     /// Inside the section in which it was seen.
     pub unsafe fn entries(self, seen: Seen<K, V>) -> impl Iterator<Item = Tagged<K, V>> {
         let word = seen.word;
-        let in_slots = word.taken().map(move |slot| {
-            // SAFETY: it has a tag in the word; the caller's section.
-            let (key, value) = unsafe { self.pair(slot) };
-            Tagged {
-                key,
-                value,
-                tag: word.tag(slot),
-            }
-        });
+        // SAFETY: it has a tag in the word; the caller's section.
+        let in_slots = word
+            .taken()
+            .map(move |slot| unsafe { self.tagged(word, slot) });
         // SAFETY: the caller's section.
         let spilled = seen
             .spill
@@ -398,28 +405,60 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         in_slots.chain(spilled.iter().copied())
     }
 
-    /// Fills a bucket that no reader knows, and which holds nothing but what a thread that a fork
-    /// has removed may have left.
+    /// A copy of the entry in a slot, with the tag that it has in the word.
     ///
     /// # Safety
     ///
-    /// No other thread can reach it.
-    pub unsafe fn fill(
-        &self,
-        entries: impl Iterator<Item = Tagged<K, V>>,
-        spill: Option<NewSpill<K, V>>,
-    ) {
-        let mut word = Word::EMPTY;
-        for (slot, entry) in entries.take(SLOTS).enumerate() {
-            // SAFETY: the caller's promise.
-            unsafe { self.write(slot, (entry.key, entry.value)) };
-            word = word.with(slot, entry.tag);
+    /// As for [`Bucket::pair`].
+    #[inline(always)]
+    pub unsafe fn tagged(self, word: Word, slot: usize) -> Tagged<K, V> {
+        // SAFETY: the caller's promise.
+        let (key, value) = unsafe { self.pair(slot) };
+        let tag = word.tag(slot);
+        Tagged { key, value, tag }
+    }
+}
+
+/// Fills a bucket that no reader knows, and which holds nothing but what a thread that a fork has
+/// removed may have left.
+pub struct Filler<'t, K, V> {
+    bucket: Bucket<'t, K, V>,
+    word: Word,
+    used: usize,
+}
+
+impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
+    /// # Safety
+    ///
+    /// No other thread can reach the bucket for as long as this is used.
+    #[inline(always)]
+    pub unsafe fn of(bucket: Bucket<'t, K, V>) -> Self {
+        Self {
+            bucket,
+            word: Word::EMPTY,
+            used: 0,
         }
-        if spill.is_some() {
-            word = word.spilled();
-        }
-        self.set_behind(Behind(null_mut()).with_spill(spill.map(NewSpill::publish)));
-        self.set_word(word);
+    }
+
+    /// Puts an entry into the next slot, which there is.
+    #[inline(always)]
+    pub fn push(&mut self, entry: Tagged<K, V>) {
+        // SAFETY: the promise of `of`.
+        unsafe { self.bucket.write(self.used, (entry.key, entry.value)) };
+        self.word = self.word.filled(self.used, entry.tag);
+        self.used += 1;
+    }
+
+    /// Stores the word, and what is behind the slots.
+    #[inline(always)]
+    pub fn finish(self, spill: Option<NewSpill<K, V>>) {
+        let word = match spill {
+            Some(_) => self.word.spilled(),
+            None => self.word,
+        };
+        let behind = Behind(null_mut()).with_spill(spill.map(NewSpill::publish));
+        self.bucket.set_behind(behind);
+        self.bucket.set_word(word);
     }
 }
 

@@ -125,16 +125,64 @@ where
     /// Inside a section of the map's domain.
     #[inline]
     pub(super) unsafe fn insert_in(&self, key: K, value: V) -> Option<V> {
-        let hash = self.hash(&key);
-        if let Some(shared) = self.shared() {
-            let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
-            // SAFETY: the caller's promise.
-            if unsafe { shared.core.add(hash, (key, value), &world, &hash_of) } {
-                return None;
-            }
-        }
         // SAFETY: the caller's promise.
-        unsafe { self.insert_slowly(key, value, hash) }
+        match unsafe { self.add_at_once(key, value) } {
+            Ok(()) => None,
+            // SAFETY: the caller's promise.
+            Err(hash) => unsafe { self.insert_slowly(key, value, hash) },
+        }
+    }
+
+    /// As [`try_insert`](Self::try_insert).
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline]
+    pub(super) unsafe fn try_insert_in(&self, key: K, value: V) -> Result<V, V> {
+        // SAFETY: the caller's promise.
+        match unsafe { self.add_at_once(key, value) } {
+            Ok(()) => Ok(value),
+            // SAFETY: the caller's promise.
+            Err(hash) => unsafe { self.insert_if_new(key, hash, || value) },
+        }
+    }
+
+    /// Inserts an entry if that asks for no more than [`Core::add`](super::core::Core::add). Else
+    /// returns the key's hash.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain.
+    #[inline(always)]
+    unsafe fn add_at_once(&self, key: K, value: V) -> Result<(), u64> {
+        let hash = self.hash(&key);
+        let Some(shared) = self.shared() else {
+            return Err(hash);
+        };
+        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
+        // SAFETY: the caller's promise.
+        match unsafe { shared.core.add(hash, (key, value), &world, &hash_of) } {
+            true => Ok(()),
+            false => Err(hash),
+        }
+    }
+
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain; the hash is the key's.
+    #[inline(never)]
+    unsafe fn insert_if_new(&self, key: K, hash: u64, make: impl FnOnce() -> V) -> Result<V, V> {
+        let mut make = once(make);
+        let insert = |found| match found {
+            Some((_, value)) => Act::Leave(Err(value)),
+            None => {
+                let value = make();
+                Act::Put((key, value), Ok(value))
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { self.act_on(&key, hash, insert) }
     }
 
     /// # Safety
@@ -230,7 +278,9 @@ where
     /// As [`insert`](Self::insert).
     #[track_caller]
     pub fn try_insert(&self, key: K, value: V, guard: &impl Section) -> Result<V, V> {
-        self.try_insert_with(key, || value, guard)
+        self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.try_insert_in(key, value) }
     }
 
     /// Inserts an entry with the value that `make` returns, unless there is one with that key.
@@ -252,14 +302,9 @@ where
         make: impl FnOnce() -> V,
         guard: &impl Section,
     ) -> Result<V, V> {
-        let mut make = once(make);
-        self.act(&key, guard, |found| match found {
-            Some((_, value)) => Act::Leave(Err(value)),
-            None => {
-                let value = make();
-                Act::Put((key, value), Ok(value))
-            }
-        })
+        self.check(guard);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { self.insert_if_new(key, self.hash(&key), make) }
     }
 
     /// Returns the value of a key, which is `value` if there was none. Otherwise as
@@ -270,7 +315,8 @@ where
     /// As [`insert`](Self::insert).
     #[track_caller]
     pub fn get_or_insert(&self, key: K, value: V, guard: &impl Section) -> V {
-        self.get_or_insert_with(key, || value, guard)
+        let (Ok(value) | Err(value)) = self.try_insert(key, value, guard);
+        value
     }
 
     /// Returns the value of a key, made by `make` if there was none. Otherwise as

@@ -7,6 +7,9 @@
 //! with the first one is clean. So what is pending has the stamp of the open epoch, or of the one
 //! before, and a few bits of the number are enough to tell: an old stamp that comes round again makes
 //! a clean slot look pending, and never the other way round.
+//!
+//! Threads that have found no slot poll for that grace period, and end it. The service thread would have
+//! to be woken for it, and again when the section ends that wants the slot.
 
 use std::fmt;
 use stillpoint_platform::{
@@ -26,8 +29,9 @@ pub trait GracePeriods {
     fn get_state(&self) -> Self::Cookie;
     /// Returns whether it has ended.
     fn has_ended(&self, cookie: Self::Cookie) -> bool;
-    /// Has the next one end without further calls.
-    fn start(&self);
+    /// As `has_ended`, but tries to end it first. The caller's section may be what holds it up: then
+    /// it ends by a call of a later one.
+    fn poll(&self, cookie: Self::Cookie) -> bool;
 
     /// False in models that leave the fence out after a slot was emptied, and must fail.
     const FENCES_EMPTYING: bool = true;
@@ -61,10 +65,12 @@ pub struct Epochs<C> {
     open: AtomicU64,
     /// Which process's thread closes an epoch, plus one; 0 if none does.
     closing: AtomicU64,
+    /// Which process's thread polls for the cookie, plus one; 0 if none does.
+    polling: AtomicU64,
     /// Which process's thread has taken the cookie, plus one; 0 while there is none. The child of a
     /// fork may find one that is half written, and does not use it.
     taken_by: AtomicU64,
-    /// That of the closed epoch, and whether its grace period was started. Of the thread that closes.
+    /// That of the closed epoch, and whether its grace period is to end soon. Of the thread that closes.
     cookie: UnsafeCell<Option<(C, bool)>>,
 }
 
@@ -76,6 +82,7 @@ impl<C: Copy> Epochs<C> {
         Self {
             open: AtomicU64::new(2),
             closing: AtomicU64::new(0),
+            polling: AtomicU64::new(0),
             taken_by: AtomicU64::new(0),
             cookie: UnsafeCell::new(None),
         }
@@ -103,10 +110,36 @@ impl<C: Copy> Epochs<C> {
         self.open.load(Ordering::Relaxed).wrapping_sub(number) >= 2
     }
 
-    /// Closes the open epoch, if the one before is over. Otherwise has its grace period end soon,
-    /// if it `presses`. Does nothing while another thread is here.
+    /// Closes the open epoch, if the one before is over. From the first call that `presses` on, calls try
+    /// to end the grace period of that one. Does nothing while another thread is here.
     #[cold]
-    pub fn advance(&self, grace_periods: &impl GracePeriods<Cookie = C>, presses: bool) {
+    pub fn advance<G: GracePeriods<Cookie = C>>(&self, grace_periods: &G, presses: bool) {
+        let Some(cookie) = self.try_advance(grace_periods, presses) else {
+            return;
+        };
+        // One at a time: barriers of several would hold each other up. It protects nothing, so that
+        // of a process before this one is replaced, and no order is needed.
+        let me = fork::process().generation() + 1;
+        if self.polling.load(Ordering::Relaxed) == me
+            || self.polling.swap(me, Ordering::Relaxed) == me
+        {
+            return;
+        }
+        // Not while this thread closes: it may run user code, which may fork.
+        let has_ended = grace_periods.poll(cookie);
+        self.polling.store(0, Ordering::Relaxed);
+        if has_ended {
+            self.try_advance(grace_periods, false);
+        }
+    }
+
+    /// Closes the open epoch, if the one before is known to be over. Returns the cookie of that one, if
+    /// it is not, and a call has pressed for it.
+    fn try_advance<G: GracePeriods<Cookie = C>>(
+        &self,
+        grace_periods: &G,
+        presses: bool,
+    ) -> Option<C> {
         let me = fork::process().generation() + 1;
         let closing = self.closing.load(Ordering::Relaxed);
         // That of another process is a thread that the fork has removed.
@@ -117,20 +150,21 @@ impl<C: Copy> Epochs<C> {
                 .compare_exchange(closing, me, Ordering::Acquire, Ordering::Relaxed)
                 .is_err()
         {
-            return;
+            return None;
         }
-        self.cookie.with_mut(|cookie| {
+        let to_poll = self.cookie.with_mut(|cookie| {
             if self.taken_by.load(Ordering::Relaxed) != me {
                 // SAFETY: this thread closes, until the store below. What is there needs no drop,
                 // and is not read.
                 unsafe { cookie.write(None) };
             }
             // SAFETY: as above. It is whole: this process has written it.
-            self.advance_with(unsafe { &mut *cookie }, grace_periods, presses);
+            self.advance_with(unsafe { &mut *cookie }, grace_periods, presses)
         });
         self.taken_by.store(me, Ordering::Relaxed);
         // Release, pairs with the exchange above: the cookie.
         self.closing.store(0, Ordering::Release);
+        to_poll
     }
 
     fn advance_with<G: GracePeriods<Cookie = C>>(
@@ -138,14 +172,11 @@ impl<C: Copy> Epochs<C> {
         kept: &mut Option<(C, bool)>,
         grace_periods: &G,
         presses: bool,
-    ) {
+    ) -> Option<C> {
         match kept {
-            Some((cookie, started)) if !grace_periods.has_ended(*cookie) => {
-                if presses && !*started {
-                    *started = true;
-                    grace_periods.start();
-                }
-                return;
+            Some((cookie, is_pressed)) if !grace_periods.has_ended(*cookie) => {
+                *is_pressed |= presses;
+                return is_pressed.then_some(*cookie);
             }
             Some(_) => {
                 let next = self.open.load(Ordering::Relaxed).wrapping_add(1);
@@ -161,6 +192,7 @@ impl<C: Copy> Epochs<C> {
             full_fence();
         }
         *kept = Some((grace_periods.get_state(), false));
+        None
     }
 }
 
@@ -175,6 +207,7 @@ impl<C> fmt::Debug for Epochs<C> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     /// All have ended.
     struct Ended;
@@ -188,7 +221,54 @@ mod tests {
             true
         }
 
-        fn start(&self) {}
+        fn poll(&self, (): ()) -> bool {
+            true
+        }
+    }
+
+    /// Ends a grace period when it is polled for the second time: at first the caller's section holds it
+    /// up.
+    #[derive(Default)]
+    struct Polled {
+        polls: Cell<u64>,
+        taken: Cell<u64>,
+    }
+
+    impl GracePeriods for Polled {
+        type Cookie = u64;
+
+        fn get_state(&self) -> u64 {
+            self.taken.set(self.taken.get() + 1);
+            self.taken.get()
+        }
+
+        fn has_ended(&self, cookie: u64) -> bool {
+            self.polls.get() >= 2 * cookie
+        }
+
+        fn poll(&self, cookie: u64) -> bool {
+            self.polls.set(self.polls.get() + 1);
+            self.has_ended(cookie)
+        }
+    }
+
+    /// From a call that presses on each one tries to end the grace period, until it has ended.
+    #[test]
+    fn a_call_that_presses_has_those_that_follow_poll() {
+        let (epochs, periods) = (Epochs::new(), Polled::default());
+        let advance = |presses| {
+            epochs.advance(&periods, presses);
+            (epochs.now().number(), periods.polls.get())
+        };
+        let (first, _) = advance(false);
+        assert_eq!(advance(false), (first, 0), "none asks for it");
+        assert_eq!(advance(true), (first, 1));
+        assert_eq!(advance(false), (first + 1, 2));
+        assert_eq!(
+            advance(false),
+            (first + 1, 2),
+            "that was about the one before"
+        );
     }
 
     /// The child of a fork may have found it half written.

@@ -310,7 +310,9 @@ pub(super) mod tests {
             true
         }
 
-        fn start(&self) {}
+        fn poll(&self, (): ()) -> bool {
+            true
+        }
     }
 
     impl World<u64, u64> for Alone {

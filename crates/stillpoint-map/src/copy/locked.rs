@@ -82,7 +82,7 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         let (slot, left) = self.clean_slot()?;
         // SAFETY: this has the lock, and it is clean.
         unsafe { self.bucket.write(slot, pair) };
-        self.word = self.word.with(slot, tag);
+        self.word = self.word.filled(slot, tag);
         Some(left)
     }
 

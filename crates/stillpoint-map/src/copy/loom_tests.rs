@@ -142,7 +142,9 @@ impl<P: Leaves> epochs::GracePeriods for Map<P> {
         !P::WAITS_FOR_READERS || self.periods.try_complete(cookie, WRITER)
     }
 
-    fn start(&self) {}
+    fn poll(&self, cookie: Cookie) -> bool {
+        self.has_ended(cookie)
+    }
 
     const FENCES_EMPTYING: bool = P::FENCES_EMPTYING;
     const FENCES_OPENING: bool = P::FENCES_OPENING;

@@ -2,11 +2,14 @@
 //! does.
 //!
 //! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
-//! grows: user code, which may use the map again. Then it allocates. Then it locks the old buckets,
-//! and goes on if they still have the same entries. If not, it tries again, and asks only for hashes
-//! of keys that are new: a slow hash would lose to other threads' updates each time.
+//! grows: user code, which may use the map again. Most units of a table that grows are one bucket whose
+//! entries find slots in the two that it becomes: those are filled at once, and then the old one is
+//! marked, if it is the same (`split`). Otherwise the thread allocates, locks the old buckets, and goes
+//! on if they still have the same entries. If not, it tries again, and asks only for hashes of keys that
+//! are new: a slow hash would lose to other threads' updates each time.
 
 use super::{
+    bucket::Filler,
     core::World,
     locked::Locked,
     spill::{NewSpill, Tagged},
@@ -22,6 +25,9 @@ use stillpoint_platform::fork;
 
 /// A unit whose entries change each time between the look and the lock is left for another pass.
 const TRIES: usize = 16;
+
+/// A bucket with more entries behind it is not split at once.
+const MOST_SPILLED: usize = 8;
 
 /// The move of one table to another.
 pub struct Move<'t, K, V> {
@@ -122,14 +128,19 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             count,
             all,
         };
-        // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. Their
-        // slots are written without atomics, and so only under the locks.
+        // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. So are
+        // their slots, which a `split` mostly writes first.
         self.to.at(self.news(units.start).start).touch();
         let mut halves = Halves::default();
         let mut chunk = Chunk::Moved;
         for unit in units {
-            // SAFETY: the caller's promise.
-            let moved = unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) };
+            // SAFETY: the caller's promise; it has taken the unit.
+            let moved = if self.grows() && unsafe { self.split(unit, process, world, hash_of) } {
+                Chunk::Moved
+            } else {
+                // SAFETY: the caller's promise.
+                unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) }
+            };
             chunk = chunk.max(moved);
             if fork::process().generation() != process {
                 return Progress::NothingToTake;
@@ -137,6 +148,92 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         }
         mem::forget(taken);
         counters.add_done(count, chunk, all)
+    }
+
+    /// Moves a bucket to two, if its entries find slots there. Returns whether it has: not if they do
+    /// not, or it is locked or has changed meanwhile, or a fork has made another process of this one.
+    ///
+    /// The two are filled before it is marked: no other thread knows them, as the unit is this one's.
+    /// So pages of new slots come while no lock is held. If the word and the spill are the same then, so
+    /// are the entries, as their slots are not written again in the section. A plain word alone says so:
+    /// then no lock is taken.
+    ///
+    /// # Safety
+    ///
+    /// As for `help`. The other table is twice as large, and the caller has taken the unit as a thread
+    /// of this process.
+    #[inline]
+    unsafe fn split(
+        self,
+        unit: usize,
+        process: u64,
+        world: &impl World<K, V>,
+        hash_of: &impl Fn(&K) -> u64,
+    ) -> bool {
+        let bucket = self.from.at(unit);
+        let word = bucket.word();
+        if !word.is_free() {
+            return false;
+        }
+        let seen = bucket.seen(word);
+        // SAFETY: the caller's section, in which it was found.
+        let spilled = seen
+            .spill
+            .map_or(&[][..], |spill| unsafe { spill.entries() });
+        let taken = word.taken();
+        // For each entry a bit, of those in slots first: whether it goes to the upper one.
+        let mut upper = 0_u32;
+        if spilled.len() > MOST_SPILLED {
+            return false;
+        }
+        let half_of = |key: &K| (self.to.index(hash_of(key)) & 1) as u32;
+        for slot in taken {
+            // SAFETY: it has a tag in the word, which was loaded in the caller's section.
+            let (key, _) = unsafe { bucket.pair(slot) };
+            upper |= half_of(&key) << slot;
+        }
+        for (index, entry) in spilled.iter().enumerate() {
+            upper |= half_of(&entry.key) << (SLOTS + index);
+        }
+        // In the child of a fork other threads may have taken the unit again.
+        if fork::process().generation() != process {
+            return false;
+        }
+        if !spilled.is_empty() {
+            let in_upper = upper.count_ones() as usize;
+            let in_lower = taken.count() + spilled.len() - in_upper;
+            if in_upper > SLOTS || in_lower > SLOTS {
+                return false;
+            }
+        }
+        let news = [2 * unit, 2 * unit + 1].map(|index| self.to.at(index));
+        // SAFETY: no other thread reaches them before the bucket is marked, as above.
+        let mut halves = news.map(|bucket| unsafe { Filler::of(bucket) });
+        for slot in taken {
+            // SAFETY: as above.
+            let entry = unsafe { bucket.tagged(word, slot) };
+            halves[(upper >> slot & 1) as usize].push(entry);
+        }
+        for (index, entry) in spilled.iter().enumerate() {
+            halves[(upper >> (SLOTS + index) & 1) as usize].push(*entry);
+        }
+        halves.into_iter().for_each(|half| half.finish(None));
+        if word.is_plain() {
+            return bucket.mark_moved(word);
+        }
+        if !bucket.lock(word) {
+            return false;
+        }
+        let mut locked = Locked::of(bucket, word);
+        if !locked.seen().is_all_same(&seen) {
+            return false;
+        }
+        locked.set_moved();
+        drop(locked);
+        seen.spill
+            .into_iter()
+            .for_each(|spill| world.retire_spill(spill));
+        true
     }
 
     /// Returns whether it has moved, or why not.
@@ -240,7 +337,12 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         let news = self.news(unit).map(|index| self.to.at(index));
         for ((bucket, entries), spill) in news.zip(&*halves).zip(spills) {
             // SAFETY: it is found by an old bucket that has moved, and those of the unit have not.
-            unsafe { bucket.fill(entries.iter().copied(), spill) };
+            let mut filler = unsafe { Filler::of(bucket) };
+            entries
+                .iter()
+                .take(SLOTS)
+                .for_each(|entry| filler.push(*entry));
+            filler.finish(spill);
         }
         locks.iter_mut().flatten().for_each(Locked::set_moved);
         // In this order: a walk that finds only the first one moved goes on behind both
@@ -262,6 +364,10 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use crate::copy::{
+        core::{Changed, Core},
+        growth::tests::Alone,
+    };
     use stillpoint_platform::sync::{AtomicU64, Ordering};
 
     /// User code has forked, and then panics in the child, which has taken no chunk.
@@ -283,5 +389,50 @@ mod tests {
         assert_eq!(units.done.load(Ordering::Relaxed), 0);
         drop(taken(here));
         assert_ne!(units.done.load(Ordering::Relaxed), 0);
+    }
+
+    /// The low byte of a key is its tag, and the high ones choose its bucket.
+    fn hash_of(key: &u64) -> u64 {
+        key & !0xff | (key & 0xff) << 1
+    }
+
+    /// Makes a map with these keys in the first of 256 buckets, so that it does not grow, of which every
+    /// third goes to the upper half, and moves that one as the process of this number would. Returns
+    /// whether it has.
+    fn splits(keys: Range<u64>, process: u64) -> bool {
+        let world = Alone::default();
+        let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
+        let keys = keys.map(|key| key | (key % 3 / 2) << 55);
+        // SAFETY: there are no readers, and no other thread has the unit.
+        unsafe {
+            for key in keys.clone() {
+                let look = core.look(hash_of(&key), |other| *other == key);
+                let changed = core.put(hash_of(&key), &look, (key, key), &world, &hash_of);
+                assert_eq!(changed, Changed::Done);
+            }
+            let from = core.table();
+            assert_eq!(from.buckets(), 256);
+            assert!(from.set_next(Table::new(from.bits() + 1).expect("memory")));
+            let to_move = Move::of(from).expect("it moves");
+            let has_split = to_move.split(0, process, &world, &hash_of);
+            assert_eq!(from.at(0).word().is_moved(), has_split);
+            for key in keys {
+                let found = from.find(hash_of(&key), |other| *other == key, |(_, value)| value);
+                assert_eq!(found, Some(key));
+            }
+            core.free_tables();
+            has_split
+        }
+    }
+
+    /// What is behind a bucket goes into slots. Not if there is too much of it, or if other threads may
+    /// have the unit, as user code has forked.
+    #[test]
+    fn a_bucket_is_split_if_its_entries_find_slots() {
+        let here = fork::process().generation();
+        assert!(splits(2..9, here) && splits(2..12, here));
+        assert!(!splits(2..14, here), "one half has more than slots");
+        assert!(!splits(2..40, here), "there is too much behind it");
+        assert!(!splits(2..9, here + 1));
     }
 }

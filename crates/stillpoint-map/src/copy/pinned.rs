@@ -149,7 +149,8 @@ where
     ///
     /// The value that is in the map, and the one that was not inserted.
     pub fn try_insert(&self, key: K, value: V) -> Result<V, V> {
-        self.map.try_insert(key, value, &self.guard)
+        // SAFETY: inside a section of the map's domain, by the field.
+        unsafe { self.map.try_insert_in(key, value) }
     }
 
     /// As [`CopyMap::try_insert_with`].

@@ -188,8 +188,8 @@ impl<P: Policy> GracePeriods for Without<'_, P> {
         !P::WAITS_FOR_READERS || self.0.has_ended(cookie)
     }
 
-    fn start(&self) {
-        self.0.start();
+    fn poll(&self, cookie: Cookie) -> bool {
+        !P::WAITS_FOR_READERS || self.0.poll(cookie)
     }
 }
 

@@ -81,8 +81,8 @@ impl<K, V> GracePeriods for In<'_, K, V> {
         internal::has_ended(self.domain, cookie)
     }
 
-    fn start(&self) {
-        let _ = self.domain.start_poll();
+    fn poll(&self, cookie: Cookie) -> bool {
+        self.domain.poll(cookie)
     }
 }
 
@@ -190,8 +190,8 @@ impl<K: Send + 'static, V: Send + 'static> GracePeriods for Later<'_, K, V> {
         self.world.has_ended(cookie)
     }
 
-    fn start(&self) {
-        self.world.start();
+    fn poll(&self, cookie: Cookie) -> bool {
+        self.world.poll(cookie)
     }
 }
 

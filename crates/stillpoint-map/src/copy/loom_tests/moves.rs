@@ -1,6 +1,9 @@
 //! Moves of tables beside what else threads do.
 
-use super::{super::spill::Tagged, BOTH_WAYS, By, KEY, Map, Sound, both, key, model};
+use super::{
+    super::{bucket::Filler, spill::Tagged},
+    BOTH_WAYS, By, KEY, Map, Sound, both, key, model,
+};
 use stillpoint_platform::sync::Arc;
 
 /// Keys of both halves of the first bucket of two, or of the first two of four.
@@ -113,7 +116,9 @@ fn loom_copies_a_mark_before_the_fill_is_caught() {
                     tag: KEY as u8,
                 };
                 // SAFETY: broken on purpose.
-                unsafe { to_move.to.at(0).fill([entry].into_iter(), None) };
+                let mut filler = unsafe { Filler::of(to_move.to.at(0)) };
+                filler.push(entry);
+                filler.finish(None);
             },
         );
     });

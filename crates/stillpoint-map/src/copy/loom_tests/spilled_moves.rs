@@ -129,6 +129,7 @@ fn change_while_moving(from: Case) {
 #[test]
 fn loom_copies_change_a_spilled_key_while_a_unit_grows() {
     change_while_moving(GROWS);
+    change_while_moving(GROWS_APART);
 }
 
 #[test]
