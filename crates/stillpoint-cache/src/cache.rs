@@ -84,10 +84,10 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
 /// the one concerned: an insert that needs room there where most are within their minima,
-/// [`statistics`](Self::statistics), [`entry_count`](Self::entry_count), and the end of a shrink. Tables
-/// of ghosts and counts are copied when they grow, and if they have become too large: when a limit is
-/// lowered or memory is short, and by the service thread once seven of eight entries have gone. All
-/// else goes in batches: what expires, a limit that is lowered, a tenant that is deleted.
+/// [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count). And tables of ghosts and
+/// counts are copied when they grow. All else goes in batches: what expires, a limit that is lowered, a
+/// tenant that is deleted, and tables that have become too large: when a limit is lowered or memory is
+/// short, and by the service thread once seven of eight entries have gone.
 ///
 /// Evicted entries are freed after a grace period, and count against the
 /// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its weight, or

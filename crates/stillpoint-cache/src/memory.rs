@@ -10,7 +10,9 @@ use crate::{
     keeper,
     node::NEVER,
     put::OVERHEAD,
+    state::ROOT,
     statistics::{Event, Statistics},
+    visit,
 };
 use std::{
     any::{Any, TypeId},
@@ -240,9 +242,13 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Makes tables as small as what is there needs them.
+    /// Makes tables as small as what is there needs them. Between parts of that other threads have the
+    /// lock.
     fn trim(&self) {
-        self.with_own(|state, number| state.trim(number));
+        let mut next = ROOT;
+        while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {
+            visit::give_way();
+        }
         let store = &self.inner().store;
         store.shrink_to_fit(&store.read_lock());
     }

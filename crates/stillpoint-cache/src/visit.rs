@@ -15,6 +15,8 @@ use crate::{
 use std::{
     hash::{BuildHasher, Hash},
     sync::{Arc, Weak, atomic::Ordering},
+    thread,
+    time::Duration,
 };
 use stillpoint_platform::{
     clock::{self, Nanos},
@@ -27,6 +29,12 @@ const BATCHES: usize = 64;
 /// A part of what a cache has goes when its container is short of memory: an eighth.
 const PRESSED: u64 = 8;
 
+/// Between two holds of the lock by a thread that does nothing else meanwhile. A thread that waits for
+/// it is woken by its release, but gets it only if it is free by then.
+pub fn give_way() {
+    thread::sleep(Duration::from_micros(50));
+}
+
 impl<K, V, S> Inner<K, V, S> {
     /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
     /// tenant that is above its high limit, has tables that are too large, or is to be ended by a
@@ -38,7 +46,8 @@ impl<K, V, S> Inner<K, V, S> {
             let container = self.container.as_ref();
             container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
         };
-        let at = if state.has_work() || before == LOST && follows() {
+        let is_lost = || follows() || state.has_put_off();
+        let at = if state.has_work() || before == LOST && is_lost() {
             0
         } else if !matches!(self.clock, Clock::Monotonic) {
             NEVER
@@ -142,7 +151,7 @@ where
         again |= self.end_abandoned_deletions();
         let (looks, more) = self.follow_container(ears);
         again |= more;
-        while self.with_state(State::trim_oversized) {}
+        self.trim_oversized();
         let compact = self.compact();
         let now = clock::now();
         let measure = inner.memory.measure(now);
@@ -151,9 +160,12 @@ where
                 Clock::Monotonic => state.next_due(),
                 Clock::Manual(_) => None,
             };
+            // Memory that was refused: not before other visits.
+            let put_off = state.has_put_off().then_some(now + GAP);
             let next = due
                 .map(|due| due.max(now + GAP))
                 .into_iter()
+                .chain(put_off)
                 .chain(looks)
                 .chain(compact)
                 .chain(measure)
@@ -164,6 +176,15 @@ where
             }
             next
         })
+    }
+
+    /// Makes tables smaller that are too large, unless there is no memory for that. Between parts of it
+    /// other threads have the lock.
+    fn trim_oversized(&self) {
+        self.with_state(State::end_putting_off);
+        while self.with_state(State::trim_oversized).is_some() {
+            give_way();
+        }
     }
 
     /// Ends deletions of tenants whose thread is lost in a fork: some batches. Returns whether there is

@@ -96,3 +96,21 @@ pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     all.extend((0..count).map(|_| make()));
     Some(all.into_boxed_slice())
 }
+
+/// As [`try_several`], of values that are zeros: large ones take memory when they are first written.
+///
+/// # Safety
+///
+/// Zeros are a `T`.
+pub unsafe fn try_zeroed<T>(count: usize) -> Option<Box<[T]>> {
+    let layout = Layout::array::<T>(count).ok()?;
+    assert!(layout.size() > 0, "nothing is to be allocated");
+    // SAFETY: not of size 0.
+    let block = refusable(|| unsafe { alloc::alloc_zeroed(layout) });
+    if block.is_null() {
+        return None;
+    }
+    let all = std::ptr::slice_from_raw_parts_mut(block.cast::<T>(), count);
+    // SAFETY: allocated as a box of so many is; zeros are so many, as the caller promises.
+    Some(unsafe { Box::from_raw(all) })
+}

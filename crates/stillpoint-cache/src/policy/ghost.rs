@@ -3,14 +3,16 @@
 //! A table of sets of four. A ghost from the small queue is remembered for twice as many evictions
 //! from there as the cache has entries, and forgotten earlier where its set is full of younger ones.
 //! A ghost from the main queue takes only room that these leave. It takes eight bytes.
+//!
+//! A table becomes smaller in parts: until all of the old one has been moved, ghosts are in both.
 
-use super::{Place, ROOM};
+use super::{Freed, PART, Place, ROOM, Trimmed};
 use stillpoint_platform::memory;
 
 const WAYS: usize = 4;
 
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+pub struct Slot {
     fingerprint: u32,
     /// Twice the number of the last eviction from the small queue, which is never 0 after the
     /// first; one more for a ghost from the main queue. 0 for an empty slot.
@@ -42,14 +44,42 @@ pub struct Ghosts {
     slots: Box<[Slot]>,
     /// Twice the evictions from the small queue so far, as they wrap; never 0 once there was one.
     now: u32,
+    /// The larger table that is being moved to `slots`; none at other times.
+    old: Box<[Slot]>,
+    /// How many slots of that have been moved: whole sets.
+    moved: usize,
+    /// What is as many evictions old is not moved.
+    oldest: usize,
+}
+
+/// Where in a table of so many slots the set of a fingerprint begins.
+fn set_at(fingerprint: u32, slots: usize) -> usize {
+    // The high bits: the whole fingerprint is compared.
+    let set = (u64::from(fingerprint) * (slots / WAYS) as u64) >> 32;
+    set as usize * WAYS
+}
+
+/// Forgets the ghost of a set that has this fingerprint, and returns it.
+fn take_from(set: &mut [Slot], fingerprint: u32) -> Option<Slot> {
+    let mut slots = set.iter_mut();
+    let slot = slots.find(|slot| !slot.is_empty() && slot.fingerprint == fingerprint)?;
+    Some(std::mem::replace(slot, EMPTY))
 }
 
 impl Ghosts {
     fn set(&mut self, fingerprint: u32) -> &mut [Slot] {
-        let sets = self.slots.len() / WAYS;
-        // The high bits: the whole fingerprint is compared.
-        let set = ((u64::from(fingerprint) * sets as u64) >> 32) as usize;
-        &mut self.slots[set * WAYS..][..WAYS]
+        let at = set_at(fingerprint, self.slots.len());
+        &mut self.slots[at..][..WAYS]
+    }
+
+    /// Forgets a ghost that has not been moved out of the old table, and returns it.
+    #[cold]
+    fn take_unmoved(&mut self, fingerprint: u32) -> Option<Slot> {
+        let at = set_at(fingerprint, self.old.len());
+        if at < self.moved {
+            return None;
+        }
+        take_from(&mut self.old[at..][..WAYS], fingerprint)
     }
 
     /// Remembers an entry that was evicted from a queue. `wanted` is how many ghosts there should
@@ -89,49 +119,79 @@ impl Ghosts {
         if self.slots.is_empty() {
             return None;
         }
-        let now = self.now;
-        let mut set = self.set(fingerprint).iter_mut();
-        let slot = set.find(|slot| !slot.is_empty() && slot.fingerprint == fingerprint)?;
-        let found = std::mem::replace(slot, EMPTY);
-        (age(now, found.stamp) < lifetime).then(|| found.place())
-    }
-
-    /// A larger table, with the ghosts of the old one. Without memory the old one stays.
-    fn grow(&mut self, wanted: usize) {
-        self.resize(slots_for(wanted), usize::MAX);
-    }
-
-    /// Makes the table as small as so many ghosts need it, and some more, if it is larger. Of each
-    /// set the youngest stay. Of those that are older than it has room for hardly any would: they are
-    /// not tried, as the lock is held, and most of a table that is far too large are such.
-    pub fn shrink(&mut self, wanted: usize) {
-        let slots = slots_for(wanted + wanted / ROOM);
-        if slots < self.slots.len() {
-            self.resize(slots, slots);
+        let mut found = take_from(self.set(fingerprint), fingerprint);
+        if found.is_none() && !self.old.is_empty() {
+            found = self.take_unmoved(fingerprint);
         }
+        let found = found?;
+        (age(self.now, found.stamp) < lifetime).then(|| found.place())
     }
 
-    /// Another table, with the ghosts that are younger than `oldest` evictions.
-    fn resize(&mut self, slots: usize, oldest: usize) {
-        let Some(slots) = memory::try_several(slots, || EMPTY) else {
+    /// A larger table, with the ghosts of the one that there was. Without memory that stays.
+    fn grow(&mut self, wanted: usize) {
+        let Some(slots) = empty(slots_for(wanted)) else {
             return;
         };
-        let (old, now) = (std::mem::replace(&mut self.slots, slots), self.now);
-        let stays = |slot: &&Slot| !slot.is_empty() && age(now, slot.stamp) < oldest;
-        for slot in old.iter().filter(stays) {
-            let set = self.set(slot.fingerprint).iter_mut();
-            let rank = |slot: &Slot| {
-                let is_of_main = slot.place() == Place::Main;
-                (slot.is_empty(), is_of_main, age(now, slot.stamp))
+        let before = std::mem::replace(&mut self.slots, slots);
+        before.iter().for_each(|slot| self.keep(*slot));
+    }
+
+    /// Makes the table as small as so many ghosts need it, and some more, if it is larger: a part of
+    /// that. Of each set the youngest stay. Of those that are older than it has room for hardly any
+    /// would: they are not tried, as most of a table that is far too large are such.
+    pub fn shrink(&mut self, wanted: usize) -> Trimmed {
+        if self.old.is_empty() {
+            let slots = slots_for(wanted + wanted / ROOM);
+            if slots >= self.slots.len() {
+                return Trimmed::Done;
+            }
+            let Some(smaller) = empty(slots) else {
+                return Trimmed::Refused;
             };
-            // A set of a larger table has ghosts of one that the old one had: all have room.
-            if let Some(other) = set.max_by_key(|other| rank(other))
-                && rank(other) > rank(slot)
-            {
-                *other = *slot;
+            self.old = std::mem::replace(&mut self.slots, smaller);
+            (self.moved, self.oldest) = (0, slots);
+        }
+        let end = self.old.len().min(self.moved + PART);
+        for index in self.moved..end {
+            let slot = self.old[index];
+            if age(self.now, slot.stamp) < self.oldest {
+                self.keep(slot);
             }
         }
+        self.moved = end;
+        let is_moved = end == self.old.len();
+        Trimmed::Part(is_moved.then(|| Freed::Ghosts(std::mem::take(&mut self.old))))
     }
+
+    /// Whether a part of the table is still to be moved to a smaller one.
+    pub fn is_shrinking(&self) -> bool {
+        !self.old.is_empty()
+    }
+
+    /// Puts a ghost of another table into its set, if there is room, or an older one. A larger table
+    /// has room for all of a smaller one.
+    fn keep(&mut self, slot: Slot) {
+        if slot.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let set = self.set(slot.fingerprint).iter_mut();
+        let rank = |slot: &Slot| {
+            let is_of_main = slot.place() == Place::Main;
+            (slot.is_empty(), is_of_main, age(now, slot.stamp))
+        };
+        if let Some(other) = set.max_by_key(|other| rank(other))
+            && rank(other) > rank(&slot)
+        {
+            *other = slot;
+        }
+    }
+}
+
+/// A table of so many slots; `None` without memory.
+fn empty(slots: usize) -> Option<Box<[Slot]>> {
+    // SAFETY: two numbers, of an empty one zeros.
+    unsafe { memory::try_zeroed(slots) }
 }
 
 /// The slots of a table for so many ghosts.
@@ -148,6 +208,10 @@ fn age(now: u32, stamp: u32) -> usize {
 mod tests {
     use super::*;
 
+    fn shrink(ghosts: &mut Ghosts, wanted: usize) {
+        while !matches!(ghosts.shrink(wanted), Trimmed::Done) {}
+    }
+
     #[test]
     #[cfg_attr(miri, ignore = "long, and without unsafe code")]
     fn in_a_smaller_table_the_youngest_stay() {
@@ -158,11 +222,11 @@ mod tests {
             ghosts.add(fingerprint(number), Place::Small, 4000);
         }
         assert_eq!(ghosts.slots.len(), 4096);
-        ghosts.shrink(3000);
+        shrink(&mut ghosts, 3000);
         assert_eq!(ghosts.slots.len(), 4096, "that is what it needs");
-        ghosts.shrink(2000);
+        shrink(&mut ghosts, 2000);
         assert_eq!(ghosts.slots.len(), 4096, "with room for some more");
-        ghosts.shrink(960);
+        shrink(&mut ghosts, 960);
         assert_eq!(ghosts.slots.len(), 1024);
         let mut found = |numbers: std::ops::Range<u32>| {
             let is_there = |&number: &u32| ghosts.take(fingerprint(number), 4000).is_some();
@@ -170,5 +234,51 @@ mod tests {
         };
         let (young, old) = (found(3500..4000), found(0..500));
         assert!(young > 450 && old < 50, "{young} and {old} of 500");
+    }
+
+    /// The table that becomes smaller has been moved to its half.
+    fn half_moved(fingerprint: impl Fn(u32) -> u32) -> Ghosts {
+        let (slots, young) = (4 * PART as u32, PART as u32 / 8);
+        let mut ghosts = Ghosts::default();
+        // Most are too old to be moved.
+        (0..slots).for_each(|number| ghosts.add(fingerprint(number), Place::Small, slots as usize));
+        for _ in 0..2 {
+            assert!(matches!(ghosts.shrink(young as usize), Trimmed::Part(None)));
+        }
+        assert_eq!((ghosts.old.len(), ghosts.moved), (4 * PART, 2 * PART));
+        ghosts
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "long, and without unsafe code")]
+    fn while_a_table_becomes_smaller_ghosts_are_found_in_both_and_once() {
+        let fingerprint = |number: u32| number.wrapping_mul(0x9e37_79b9);
+        let slots = 4 * PART;
+        let young = slots as u32 - PART as u32 / 16..slots as u32;
+        // How many of the youngest are found.
+        let found = |ghosts: &mut Ghosts| {
+            let is_there = |&number: &u32| ghosts.take(fingerprint(number), slots).is_some();
+            young.clone().filter(is_there).count()
+        };
+        let mut ghosts = half_moved(fingerprint);
+        let unmoved = |number: &u32| set_at(fingerprint(*number), slots) >= slots / 2;
+        let of_old = young.clone().filter(unmoved).count();
+        assert!(of_old > young.len() / 3 && of_old < young.len() * 2 / 3);
+        assert!(found(&mut ghosts) > young.len() * 9 / 10);
+        assert_eq!(found(&mut ghosts), 0, "they have been taken");
+        // All come into the new one, and the old one is given back.
+        let mut ghosts = half_moved(fingerprint);
+        assert!(matches!(ghosts.shrink(1), Trimmed::Part(None)));
+        assert!(
+            matches!(ghosts.shrink(1), Trimmed::Part(Some(Freed::Ghosts(old))) if old.len() == slots)
+        );
+        assert!(!ghosts.is_shrinking());
+        assert!(found(&mut ghosts) > young.len() * 9 / 10);
+        // One that grows meanwhile has them, too.
+        let mut ghosts = half_moved(fingerprint);
+        ghosts.add(1, Place::Small, slots);
+        assert!(ghosts.is_shrinking() && ghosts.slots.len() == slots);
+        shrink(&mut ghosts, slots);
+        assert!(found(&mut ghosts) > young.len() * 9 / 10);
     }
 }

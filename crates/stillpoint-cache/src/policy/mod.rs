@@ -48,6 +48,41 @@ const FEW: usize = 4096;
 /// lock is not copied back at the next insert, and again at the next shrink.
 const ROOM: usize = 16;
 
+/// How many ghosts, or words of counts, are moved to a smaller table in one part of a trim: under the
+/// lock, some tenths of a millisecond.
+const PART: usize = 1 << 14;
+
+/// What a part of a trim has done.
+#[derive(Debug)]
+#[must_use]
+#[allow(dead_code, reason = "what is freed is only dropped")]
+pub enum Trimmed {
+    /// Some, and there may be more to do. With a table that is used no longer.
+    Part(Option<Freed>),
+    /// Nothing is too large.
+    Done,
+    /// There is no memory for a smaller table.
+    Refused,
+}
+
+/// A table that is used no longer: to be dropped once the lock has been released.
+#[derive(Debug)]
+pub enum Freed {
+    Ghosts(Box<[ghost::Slot]>),
+    Counts(Box<[u64]>),
+}
+
+impl Freed {
+    /// Whether it was so small that much more can be done under the same hold of the lock.
+    pub fn is_small(&self) -> bool {
+        let len = match self {
+            Self::Ghosts(slots) => slots.len(),
+            Self::Counts(words) => words.len(),
+        };
+        len <= PART / 16
+    }
+}
+
 /// What a policy knows of entries.
 pub trait Nodes {
     type Id: Copy + Eq + Debug;
@@ -281,18 +316,28 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.sketch.room()
     }
 
-    /// Whether most entries have gone that its tables are made for.
+    /// Whether most entries have gone that its tables are made for, or these are becoming smaller.
     pub fn is_oversized(&self) -> bool {
         let room = self.room();
-        room > FEW && room / SPARE > self.entries()
+        room > FEW && room / SPARE > self.entries() || self.is_shrinking()
     }
 
-    /// Makes the tables of ghosts and counts smaller, where many entries have gone. Ghosts of all that
-    /// it has shrunk by stay: if it is to grow again, they say so.
-    pub fn trim(&mut self) {
+    fn is_shrinking(&self) -> bool {
+        self.ghosts.is_shrinking() || self.sketch.is_shrinking()
+    }
+
+    /// Makes the tables of ghosts and counts smaller, where many entries have gone: a part of that.
+    /// Ghosts of all that it has shrunk by stay: if it is to grow again, they say so.
+    pub fn trim(&mut self) -> Trimmed {
         let shrunk = self.shrunk + self.shrunk / 4;
-        self.ghosts.shrink(self.ghosts_wanted().max(shrunk));
-        self.sketch.shrink(self.entries());
+        let ghosts = self.ghosts.shrink(self.ghosts_wanted().max(shrunk));
+        if let Trimmed::Part(_) = ghosts {
+            return ghosts;
+        }
+        match self.sketch.shrink(self.entries()) {
+            Trimmed::Done => ghosts,
+            counts => counts,
+        }
     }
 
     fn count(&mut self, nodes: &impl Nodes<Id = I>, id: I, uses: u8) {

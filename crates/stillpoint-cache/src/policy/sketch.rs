@@ -3,9 +3,10 @@
 //! time passes (TinyLFU; Einziger, Friedman and Manes).
 //!
 //! Halving is not done at once for all, but for sixteen counters at a time: no insert pays for the
-//! whole table.
+//! whole table. Nor is a table made smaller at once: until all of it has been folded, a key is counted
+//! in the old one or in the new one, as the words of the old one come in turn.
 
-use super::{ROOM, SPARE};
+use super::{Freed, PART, ROOM, SPARE, Trimmed};
 use stillpoint_platform::memory;
 
 /// Counters of an entry, at least. They take half a byte each.
@@ -30,17 +31,37 @@ pub struct Sketch {
     next: usize,
     /// How much of a word is to be halved: words times counted uses.
     due: usize,
+    /// The larger table that is being folded into `words`; none at other times.
+    old: Box<[u64]>,
+    /// How many words of that have been.
+    folded: usize,
 }
 
 impl Sketch {
-    /// Where the counters of a fingerprint are: word and shift, in both rows.
+    /// Where the counters of a fingerprint are: word and shift, in both rows. While a table is being
+    /// folded, the word in that.
     fn places(&self, fingerprint: u32) -> [(usize, usize); 2] {
         let hash = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mask = self.words.len() * IN_WORD - 1;
+        let mask = self.words.len().max(self.old.len()) * IN_WORD - 1;
         [hash >> 32, hash.wrapping_mul(0xd134_2543_de82_ef95) >> 24].map(|hash| {
             let counter = hash as usize & mask;
             (counter / IN_WORD, counter % IN_WORD * 4)
         })
+    }
+
+    /// The word that has the counters of one by now.
+    fn word(&self, place: usize) -> u64 {
+        match self.old.get(place) {
+            Some(&word) if place >= self.folded => word,
+            _ => self.words[place & (self.words.len() - 1)],
+        }
+    }
+
+    fn word_mut(&mut self, place: usize) -> &mut u64 {
+        match self.old.get_mut(place) {
+            Some(word) if place >= self.folded => word,
+            _ => &mut self.words[place & (self.words.len() - 1)],
+        }
     }
 
     /// How often the key was counted, at most 15; 0 without memory for counts.
@@ -48,7 +69,7 @@ impl Sketch {
         if self.words.is_empty() {
             return 0;
         }
-        let count = |(word, shift): (usize, usize)| self.words[word] >> shift & MOST;
+        let count = |(word, shift): (usize, usize)| self.word(word) >> shift & MOST;
         let [first, second] = self.places(fingerprint);
         count(first).min(count(second))
     }
@@ -63,9 +84,10 @@ impl Sketch {
         }
         let count = (self.get(fingerprint) + u64::from(uses)).min(MOST);
         for (word, shift) in self.places(fingerprint) {
-            let old = self.words[word] >> shift & MOST;
+            let word = self.word_mut(word);
+            let old = *word >> shift & MOST;
             if old < count {
-                self.words[word] ^= (old ^ count) << shift;
+                *word ^= (old ^ count) << shift;
             }
         }
         self.age(uses, entries);
@@ -77,6 +99,10 @@ impl Sketch {
     }
 
     fn age(&mut self, uses: u8, entries: usize) {
+        if self.is_shrinking() {
+            // For a short time, in which words are in two tables.
+            return;
+        }
         self.due += usize::from(uses) * self.words.len();
         // A table that is far too large is halved more slowly: at most a word for each use.
         let each = HALF_LIFE * entries.max(self.room() / SPARE).max(IN_WORD);
@@ -88,31 +114,51 @@ impl Sketch {
         }
     }
 
-    /// Makes the table as small as so many entries need it, and some more, if it is larger. Counters
-    /// that become one have the larger count.
-    pub fn shrink(&mut self, entries: usize) {
-        let entries = (entries + entries / ROOM).max(IN_WORD);
-        let len = (entries * COUNTERS / IN_WORD).next_power_of_two();
-        if self.words.len() <= len {
-            return;
-        }
-        let Some(mut words) = memory::try_several(len, || 0) else {
-            return;
-        };
-        for part in self.words.chunks_exact(len) {
-            for (word, &other) in words.iter_mut().zip(part) {
-                *word = larger_of_each(*word, other);
+    /// Makes the table as small as so many entries need it, and some more, if it is larger: a part of
+    /// that. Counters that become one have the larger count.
+    pub fn shrink(&mut self, entries: usize) -> Trimmed {
+        if !self.is_shrinking() {
+            let entries = (entries + entries / ROOM).max(IN_WORD);
+            let len = (entries * COUNTERS / IN_WORD).next_power_of_two();
+            if self.words.len() <= len {
+                return Trimmed::Done;
             }
+            let Some(smaller) = zeros(len) else {
+                return Trimmed::Refused;
+            };
+            self.old = std::mem::replace(&mut self.words, smaller);
+            // What was due was measured by a table and by entries that are no longer there.
+            (self.folded, self.next, self.due) = (0, 0, 0);
         }
-        // What was due was measured by a table and by entries that are no longer there.
-        (self.words, self.next, self.due) = (words, 0, 0);
+        Trimmed::Part(self.fold(PART).map(Freed::Counts))
+    }
+
+    /// Whether a part of the table is still to be folded into a smaller one.
+    pub fn is_shrinking(&self) -> bool {
+        !self.old.is_empty()
+    }
+
+    /// Folds so many words of the old table, at most. Returns that once all have been.
+    fn fold(&mut self, most: usize) -> Option<Box<[u64]>> {
+        let end = self.old.len().min(self.folded.saturating_add(most));
+        let mask = self.words.len() - 1;
+        for place in self.folded..end {
+            let word = &mut self.words[place & mask];
+            *word = larger_of_each(*word, self.old[place]);
+        }
+        self.folded = end;
+        (end == self.old.len()).then(|| std::mem::take(&mut self.old))
     }
 
     /// A table of at least so many words, in which all counts are as they were. Without memory the
     /// old one stays.
     fn grow(&mut self, wanted: usize) {
+        if self.is_shrinking() {
+            // All at once: seldom is a table to be larger again before it has become smaller.
+            self.fold(usize::MAX);
+        }
         let len = wanted.next_power_of_two();
-        let Some(mut words) = memory::try_several(len, || 0) else {
+        let Some(mut words) = zeros(len) else {
             return;
         };
         // The low bits choose a word in the old table, so each part of the new one is a copy of it.
@@ -124,6 +170,12 @@ impl Sketch {
         }
         self.words = words;
     }
+}
+
+/// A table of so many words; `None` without memory.
+fn zeros(len: usize) -> Option<Box<[u64]>> {
+    // SAFETY: numbers.
+    unsafe { memory::try_zeroed(len) }
 }
 
 /// The larger ones of the counters of two words. Without a loop: under the lock, it is asked of each
@@ -140,6 +192,10 @@ fn larger_of_each(a: u64, b: u64) -> u64 {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+
+    fn shrink(sketch: &mut Sketch, entries: usize) {
+        while !matches!(sketch.shrink(entries), Trimmed::Done) {}
+    }
 
     #[test]
     fn of_two_words_each_counter_is_the_larger_one() {
@@ -178,7 +234,7 @@ mod tests {
         (0..4).for_each(|_| sketch.add(7, 3, 1 << 16));
         assert_eq!((sketch.get(7), sketch.next), (12, 1));
         sketch.add(7, 3, 1 << 16);
-        sketch.shrink(10);
+        shrink(&mut sketch, 10);
         sketch.add(1, 1, 10);
         assert!(sketch.next <= 1 && sketch.get(7) >= 15, "{}", sketch.get(7));
     }
@@ -192,11 +248,11 @@ mod tests {
         }
         let (before, len) = ((0..4000).map(|key| sketch.get(key)), sketch.words.len());
         let before: Vec<_> = before.collect();
-        sketch.shrink(4000);
+        shrink(&mut sketch, 4000);
         assert_eq!(sketch.words.len(), len, "that is what it needs");
-        sketch.shrink(2000);
+        shrink(&mut sketch, 2000);
         assert_eq!(sketch.words.len(), len, "with room for some more");
-        sketch.shrink(960);
+        shrink(&mut sketch, 960);
         assert_eq!(sketch.words.len(), len / 4);
         for (key, before) in (0..).zip(before) {
             assert!(sketch.get(key) >= before, "{key}");
@@ -204,5 +260,53 @@ mod tests {
         // And grows again.
         sketch.add(1, 1, 4000);
         assert_eq!(sketch.words.len(), len);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "long, and without unsafe code")]
+    fn while_a_table_becomes_smaller_keys_are_counted_in_both() {
+        let entries = 4 * PART * IN_WORD / COUNTERS;
+        let keys = 0..PART as u32;
+        let fill = || {
+            let mut sketch = Sketch::default();
+            keys.clone()
+                .for_each(|key| sketch.add(key, (key % 8) as u8, entries));
+            assert_eq!(sketch.words.len(), 4 * PART);
+            sketch
+        };
+        let mut sketch = fill();
+        let before: Vec<_> = keys.clone().map(|key| sketch.get(key)).collect();
+        for _ in 0..2 {
+            assert!(matches!(sketch.shrink(entries / 9), Trimmed::Part(None)));
+        }
+        assert_eq!((sketch.folded, sketch.old.len()), (2 * PART, 4 * PART));
+        for (key, before) in keys.clone().zip(&before) {
+            assert!(sketch.get(key) >= *before, "{key}");
+            let now = sketch.get(key);
+            sketch.add(key, 1, entries / 9);
+            assert!(sketch.get(key) > now.min(MOST - 1), "{key}");
+        }
+        assert_eq!(sketch.next, 0, "words of two tables are halved");
+        while sketch.is_shrinking() {
+            let _ = sketch.shrink(entries / 9);
+        }
+        assert_eq!(sketch.words.len(), PART / 2);
+        for (key, before) in keys.clone().zip(&before) {
+            assert!(sketch.get(key) > *before.min(&(MOST - 1)), "{key}");
+        }
+        // In parts as at once, if nothing is counted meanwhile.
+        let [mut in_parts, mut at_once] = [fill(), fill()];
+        shrink(&mut in_parts, entries / 9);
+        let _ = at_once.shrink(entries / 9);
+        at_once.fold(usize::MAX);
+        assert_eq!(in_parts.words, at_once.words);
+        // One that grows meanwhile counts no key less often.
+        let mut sketch = fill();
+        let _ = sketch.shrink(entries / 9);
+        sketch.add(1, 1, entries);
+        assert!(!sketch.is_shrinking() && sketch.words.len() == 4 * PART);
+        for (key, before) in keys.zip(&before) {
+            assert!(sketch.get(key) >= *before, "{key}");
+        }
     }
 }

@@ -210,7 +210,7 @@ impl State {
         above.succeed(&tenant.handle, tenant.departed);
         above.show_all();
         self.high.retain(|&other| other != number);
-        self.oversized.retain(|&other| other != number);
+        self.forget_oversized(number);
         self.free.push(number);
         false
     }
