@@ -93,8 +93,8 @@ fn it_shows_tenants_caches_arenas_and_maps() {
     assert_eq!(row("ARENA")[1..5], ["LIVE", "LAZY", "OF", "AREAS"]);
     assert_eq!(row("buffers")[1..5], ["1.0M", "0", "1.0G", "1"]);
     assert_eq!(row("MAP")[1..5], ["ENTRIES", "ROOM", "TABLE", "SLABS"]);
-    // 512 buckets of 64 bytes, and room for five in each.
-    assert_eq!(row("sessions")[1..4], ["1.5k", "2.6k", "32K"]);
+    // 512 buckets of 64 bytes, and room for four in each.
+    assert_eq!(row("sessions")[1..4], ["1.5k", "2.0k", "32K"]);
     assert_eq!(row("sessions")[5], "0");
     assert_eq!(row("ORDERED MAP")[2..4], ["ENTRIES", "SLABS"]);
     assert_eq!(row("readings")[1..3], ["1", "0"]);
