@@ -45,8 +45,8 @@ enum Over {
     Expired,
 }
 
-/// What an entry is taken to weigh beside key and value: 64 bytes of its own, and the mean of what the
-/// map, ghosts and counts have for it, whose tables are powers of two.
+/// What an entry is taken to weigh beside key and value: 64 bytes of its own, and about the mean of what
+/// the map, ghosts and counts have for it, whose tables are powers of two.
 pub const OVERHEAD: u64 = 112;
 
 impl<K, V, S> Cache<K, V, S>

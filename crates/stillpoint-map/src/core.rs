@@ -31,7 +31,8 @@ pub const LARGE: u32 = 8;
 const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 
 /// How many chunks of units the service thread moves before it turns to other callbacks: a
-/// millisecond or two.
+/// millisecond or two, and what the system takes for the memory of the new table, of which a slice
+/// that grows fills a huge page.
 pub const SLICE: usize = 1024;
 
 /// Small tables have so many more links before they move because of them.

@@ -5,9 +5,10 @@
 //! shows: when an insert finds its bucket full, and when a removal leaves one empty. A table to whose
 //! chains inserts and removals have added many buckets moves to another one of its size, without them.
 //!
-//! Then each insert and removal moves a few buckets ([`crate::resize`]). The domain's service thread
-//! does so, too, in slices, one after each grace period: so a map that is not touched any more also
-//! ends its move, and gives its old table back.
+//! Then each insert and removal moves a few buckets ([`crate::resize`]), unless there is no memory yet
+//! for the new ones ([`crate::pages`]). The domain's service thread does so, too, in slices, one after
+//! each grace period: so a map that is not touched any more also ends its move, and gives its old table
+//! back.
 
 use crate::{
     core::{Core, FEW_LINKS, Reclaim, SLICE},

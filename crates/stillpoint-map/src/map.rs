@@ -153,16 +153,16 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | [`get`](Self::get) | hashes the key, reads a cache line of the table and the entry. Never blocks, never allocates |
 /// | [`insert`](Self::insert), [`update`](Self::update) | a slot for the entry (an allocation while the map is small), and the lock of one bucket for some nanoseconds |
 /// | [`remove`](Self::remove) | the lock of one bucket, and a retire |
-/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest |
+/// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest; of a table of 2 MiB and more it first makes the memory, and for a while they move none |
 /// | [`len`](Self::len) | sums up to 64 counters in large maps |
 /// | iteration | reads the table in order; no allocation |
-/// | memory | 8 bytes an entry beside key and value, in large maps without an allocator's rounding, and 64 bytes for each bucket: some 15 to 26 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
+/// | memory | 8 bytes an entry beside key and value, in large maps without an allocator's rounding, and 64 bytes for each bucket: some 17 to 32 bytes an entry as it grows, up to 64 after removals, and as much again for chains where keys come and go; a capacity that was asked for stays |
 ///
 /// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
 /// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
 /// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit).
 ///
-/// Entries of up to 512 bytes of a map of a thousand and more lie side by side, in regions of 2 MiB
+/// Entries of up to 512 bytes of a map of some five hundred and more lie side by side, in regions of 2 MiB
 /// that are mapped for this map: in huge pages where the system gives them and the map has a
 /// megabyte of entries. Entries that are alone, of the many that a region had, keep 32 KiB each; what
 /// lies between goes back to the system at once, but for an eighth of what is in use.

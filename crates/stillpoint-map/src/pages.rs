@@ -89,6 +89,13 @@ impl Pages {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    use crate::{
+        core::{Core, Reclaim},
+        load::references::capacity,
+        resize::Move,
+        table::Table,
+    };
 
     #[test]
     fn the_service_thread_is_one_page_ahead() {
@@ -119,6 +126,42 @@ mod tests {
         for pages in [Pages::new(false, 2 * PAGE), Pages::new(true, PAGE / 2)] {
             assert!(!pages.lets_off(PAGE / 2 - 1));
             assert_eq!(pages.to_touch(0, 2 * PAGE), None);
+        }
+    }
+
+    /// Where there is none, or it was at a page and is gone, as in the child of a fork: changes alone
+    /// end a move to a table of two pages, and so many of them are let off at most.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_move_ends_without_the_service_thread() {
+        struct Free;
+        impl Reclaim for Free {
+            fn bucket(&self, _: std::ptr::NonNull<Bucket>) {
+                unreachable!("there are no chains");
+            }
+            fn table(&self, table: Table<'_>) {
+                // SAFETY: no other thread knows it, and its buckets are empty.
+                unsafe { table.free_memory() };
+            }
+        }
+        for (is_lost, most) in [(false, 2 * LET_OFF), (true, LET_OFF_MEANWHILE + LET_OFF)] {
+            let core = Core::new(capacity(15), true).expect("memory");
+            // SAFETY: no other thread knows it.
+            unsafe {
+                assert!(core.reserve(capacity(16)));
+                let to = Move::of(core.table()).expect("it moves").to;
+                assert_eq!(to.buckets(), 2 * PAGE);
+                if is_lost {
+                    assert_eq!(to.header().pages.to_touch(0, to.buckets()), Some(0));
+                }
+                // As many as are let off, and one for each chunk of 16.
+                let most = most as usize + PAGE / 16;
+                let ends = |_: &usize| {
+                    core.help(&Free);
+                    core.capacity() == capacity(16)
+                };
+                assert_eq!((1..2 * most).find(ends), Some(most));
+            }
         }
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! A *unit* is a bucket of the smaller table and the two buckets of the larger one that it
 //! corresponds to; or a bucket of each, if a table moves to another one of its size, because its
-//! chains have become long. Writers take units in chunks, one chunk with each insert or removal, and so does
-//! the domain's service thread ([`crate::growth`]). A thread moves a unit under the locks of the old
-//! buckets: it fills the new ones, which no other thread knows, and then marks the old ones. So at
-//! each instant every key has one home: until the mark, and in the old bucket for readers that were
-//! there before it; and the new one from then on. No thread waits for another thread's unit, but
-//! for a lock, and a table that moves is used as before.
+//! chains have become long. Writers take units in chunks, one with each insert or removal, unless they
+//! are let off ([`crate::pages`]), and so does the domain's service thread ([`crate::growth`]). A
+//! thread moves a unit under the locks of the old buckets: it fills the new ones, which no other
+//! thread knows, and then marks the old ones. So at each instant every key has one home: until the
+//! mark, and in the old bucket for readers that were there before it; and the new one from then on.
+//! No thread waits for another thread's unit, but for a lock, and a table that moves is used as
+//! before.
 //!
 //! `taken` and `done` count the units of a pass over the table. Some may be left out: there was no
 //! memory for a chain; or, in a [`crate::CopyMap`], other threads changed the entries too often, or

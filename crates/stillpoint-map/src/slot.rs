@@ -127,8 +127,8 @@ impl Slot {
         self.0.addr() as u16
     }
 
-    /// The slot in a table of twice the size, and whether it is in the upper of the two buckets, if the table here
-    /// uses `used` bits.
+    /// The slot in a table of twice the size, and whether it is in the upper of the two buckets, if the
+    /// table here uses `used` bits.
     ///
     /// # Safety
     ///

@@ -113,13 +113,14 @@ fn assert_stays(map: &HashMap<u64, u64>, expected: usize) {
 /// With a few entries for each bucket, which is no reason to shrink by itself.
 #[test]
 fn table_that_is_to_fit_is_halved_while_it_has_room() {
-    let many: u64 = if cfg!(miri) { 200 } else { 50_000 };
+    let many: u64 = if cfg!(miri) { 150 } else { 30_000 };
     let map = HashMap::new();
     (0..many).for_each(|key| {
         map.pin().insert(key, key);
     });
     map.pin().reserve(2 * many as usize);
-    eventually(|| capacity(&map) >= 2 * many as usize);
+    // With those that are there: the table before the last one of the steps may have room for less.
+    eventually(|| capacity(&map) >= 3 * many as usize);
     // So much that it has room in half of the table, but not a quarter of that free.
     let large = capacity(&map);
     let tight = large as u64 * 7 / 16;
@@ -128,8 +129,9 @@ fn table_that_is_to_fit_is_halved_while_it_has_room() {
     }
     map.pin().shrink_to_fit();
     assert_stays(&map, large);
-    // So much that it has room in half of the table, and not in a quarter.
-    let stay = many.min(large as u64 * 3 / 8);
+    // So much that it has room in half of the table, and not in a quarter; and one for each bucket,
+    // or it shrinks by itself.
+    let stay = large as u64 * 5 / 16;
     for key in stay..tight {
         assert!(map.pin().remove(&key).is_some());
     }

@@ -165,7 +165,7 @@ fn tables_and_slabs_are_shown_as_they_come_and_go() {
     let domain = Domain::new();
     let map = HashMap::new_in(&domain).named("sessions");
     let figure = |name: &str| shown("map", "sessions").number_of(name);
-    let table = |capacity: usize| capacity / 5 * 64;
+    let table = |capacity: usize| capacity / 4 * 64;
     let small = figure("table_bytes");
     assert_eq!((figure("resizes"), figure("resizing")), (0, 0));
     assert_eq!(figure("slab_bytes"), 0);

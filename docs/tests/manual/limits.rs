@@ -5,7 +5,7 @@ use crate::{assert_none, book};
 use std::fs;
 
 /// What the chapter says in which row, and where the code says so.
-const LIMITS: [(&str, &str, &str, &str); 37] = [
+const LIMITS: [(&str, &str, &str, &str); 40] = [
     (
         "key spaces that were flushed and that readers may still be in",
         "1 MiB beside what is charged for them",
@@ -182,8 +182,14 @@ const LIMITS: [(&str, &str, &str, &str); 37] = [
     ),
     (
         "entries of a table before it grows",
-        "5 for each bucket",
-        "stillpoint-map/src/core.rs",
+        "4 for each bucket",
+        "stillpoint-map/src/load.rs",
+        "(1 << bits) * 4",
+    ),
+    (
+        "entries of a table before it grows",
+        "of a `CopyMap` 5",
+        "stillpoint-map/src/load.rs",
         "(1 << bits) * 5",
     ),
     (
@@ -197,6 +203,18 @@ const LIMITS: [(&str, &str, &str, &str); 37] = [
         "16 of the smaller table",
         "stillpoint-map/src/resize.rs",
         "const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };",
+    ),
+    (
+        "inserts and removals of a `HashMap` that move nothing",
+        "16,384 for each 2 MiB",
+        "stillpoint-map/src/pages.rs",
+        "const LET_OFF: u64 = PAGE as u64 / 2;",
+    ),
+    (
+        "inserts and removals of a `HashMap` that move nothing",
+        "four times as many",
+        "stillpoint-map/src/pages.rs",
+        "const LET_OFF_MEANWHILE: u64 = 4 * LET_OFF;",
     ),
     (
         "buckets that the service thread moves at a time",

@@ -293,17 +293,22 @@ fn loom_add_at_once_while_a_unit_shrinks() {
     add_at_once_while_moving(2, 1);
 }
 
-/// What has moved is in the next table, and inserts at once go there.
+/// What has moved is in the next table, and inserts at once go there: into the half where a look-up
+/// looks for them, and with the bits that the table's own move needs.
 #[test]
 fn loom_add_at_once_where_a_unit_has_moved() {
     model(|| {
         let world = moves::halves(1);
-        assert_eq!(move_all(world.start_move(2)), Progress::Finished);
+        let to_move = world.start_move(2);
+        assert_eq!(move_all(to_move), Progress::Finished);
         both(
             &world,
-            |world| assert!(world.add_at_once(2)),
-            |world| assert!(matches!(world.find(2), None | Some(2))),
+            |world| assert!(world.add_at_once(3)),
+            |world| assert!(matches!(world.find(3), None | Some(3))),
         );
-        assert_eq!(world.find(2), Some(2));
+        assert_eq!(world.find(3), Some(3), "an insert is lost");
+        let (hash, to) = (world.hash(3), to_move.to);
+        let (home, expected) = (to.home_of(hash), Slot::entry(world.entry(3), hash, 2));
+        assert!((0..SLOTS).any(|slot| home.slot(slot) == expected));
     });
 }
