@@ -284,7 +284,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         fence_change();
         if has_pending && are_few(clean) {
-            self.epochs.advance(world, clean == 0);
+            self.epochs.advance(world, has_spilled);
         }
         if has_spilled && !matches!(place, Some(Place::Spilled(_))) {
             table

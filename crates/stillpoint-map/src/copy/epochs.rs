@@ -8,8 +8,9 @@
 //! before, and a few bits of the number are enough to tell: an old stamp that comes round again makes
 //! a clean slot look pending, and never the other way round.
 //!
-//! Threads that have found no slot poll for that grace period, and end it. The service thread would have
-//! to be woken for it, and again when the section ends that wants the slot.
+//! Threads that want slots poll for that grace period, and end it. The service thread would have to be
+//! woken for it, and again when the section ends that wants the slot. They do not poll each time: the
+//! barrier of an epoch interrupts other threads.
 
 use std::fmt;
 use stillpoint_platform::{
@@ -21,6 +22,9 @@ use stillpoint_platform::{
 /// How many bits of an epoch's number a stamp has.
 pub const STAMP_BITS: u32 = 9;
 const STAMPS: u64 = (1 << STAMP_BITS) - 1;
+
+/// Of so many calls that want the end of a grace period one polls for it.
+const CALLS_A_POLL: u32 = 32;
 
 /// Where grace periods come from.
 pub trait GracePeriods {
@@ -70,8 +74,9 @@ pub struct Epochs<C> {
     /// Which process's thread has taken the cookie, plus one; 0 while there is none. The child of a
     /// fork may find one that is half written, and does not use it.
     taken_by: AtomicU64,
-    /// That of the closed epoch, and whether its grace period is to end soon. Of the thread that closes.
-    cookie: UnsafeCell<Option<(C, bool)>>,
+    /// That of the closed epoch, and how many calls have wanted the end of its grace period. Of the
+    /// thread that closes.
+    cookie: UnsafeCell<Option<(C, u32)>>,
 }
 
 // SAFETY: the cell is used by one thread at a time, as it says.
@@ -110,8 +115,9 @@ impl<C: Copy> Epochs<C> {
         self.open.load(Ordering::Relaxed).wrapping_sub(number) >= 2
     }
 
-    /// Closes the open epoch, if the one before is over. From the first call that `presses` on, calls try
-    /// to end the grace period of that one. Does nothing while another thread is here.
+    /// Closes the open epoch, if the one before is over. From the first call that `presses` on, calls want
+    /// the end of the grace period of that one, and some try to end it. Does nothing while another thread
+    /// is here.
     #[cold]
     pub fn advance<G: GracePeriods<Cookie = C>>(&self, grace_periods: &G, presses: bool) {
         let Some(cookie) = self.try_advance(grace_periods, presses) else {
@@ -125,7 +131,7 @@ impl<C: Copy> Epochs<C> {
         {
             return;
         }
-        // Not while this thread closes: it may run user code, which may fork.
+        // Not while this thread closes: a barrier takes long.
         let has_ended = grace_periods.poll(cookie);
         self.polling.store(0, Ordering::Relaxed);
         if has_ended {
@@ -134,7 +140,7 @@ impl<C: Copy> Epochs<C> {
     }
 
     /// Closes the open epoch, if the one before is known to be over. Returns the cookie of that one, if
-    /// it is not, and a call has pressed for it.
+    /// it is not, and this call is to poll for it.
     fn try_advance<G: GracePeriods<Cookie = C>>(
         &self,
         grace_periods: &G,
@@ -169,14 +175,17 @@ impl<C: Copy> Epochs<C> {
 
     fn advance_with<G: GracePeriods<Cookie = C>>(
         &self,
-        kept: &mut Option<(C, bool)>,
+        kept: &mut Option<(C, u32)>,
         grace_periods: &G,
         presses: bool,
     ) -> Option<C> {
         match kept {
-            Some((cookie, is_pressed)) if !grace_periods.has_ended(*cookie) => {
-                *is_pressed |= presses;
-                return is_pressed.then_some(*cookie);
+            Some((cookie, wanted)) if !grace_periods.has_ended(*cookie) => {
+                if !presses && *wanted == 0 {
+                    return None;
+                }
+                *wanted = wanted.wrapping_add(1).max(1);
+                return wanted.is_multiple_of(CALLS_A_POLL).then_some(*cookie);
             }
             Some(_) => {
                 let next = self.open.load(Ordering::Relaxed).wrapping_add(1);
@@ -191,7 +200,7 @@ impl<C: Copy> Epochs<C> {
             // taken after the slot was emptied.
             full_fence();
         }
-        *kept = Some((grace_periods.get_state(), false));
+        *kept = Some((grace_periods.get_state(), 0));
         None
     }
 }
@@ -252,7 +261,7 @@ mod tests {
         }
     }
 
-    /// From a call that presses on each one tries to end the grace period, until it has ended.
+    /// From a call that presses on they want its end, until it has ended.
     #[test]
     fn a_call_that_presses_has_those_that_follow_poll() {
         let (epochs, periods) = (Epochs::new(), Polled::default());
@@ -261,14 +270,59 @@ mod tests {
             (epochs.now().number(), periods.polls.get())
         };
         let (first, _) = advance(false);
-        assert_eq!(advance(false), (first, 0), "none asks for it");
-        assert_eq!(advance(true), (first, 1));
+        (0..2 * CALLS_A_POLL).for_each(|_| assert_eq!(advance(false), (first, 0), "none wants it"));
+        assert_eq!(advance(true), (first, 0));
+        (2..CALLS_A_POLL).for_each(|_| assert_eq!(advance(false), (first, 0)));
+        (0..CALLS_A_POLL).for_each(|_| assert_eq!(advance(false), (first, 1)));
         assert_eq!(advance(false), (first + 1, 2));
-        assert_eq!(
-            advance(false),
-            (first + 1, 2),
-            "that was about the one before"
-        );
+        (0..2 * CALLS_A_POLL).for_each(|_| {
+            assert_eq!(
+                advance(false),
+                (first + 1, 2),
+                "that was about the one before"
+            );
+        });
+    }
+
+    /// Polls of which the first runs into another thread, which wants to poll, too.
+    struct Beside<'e> {
+        epochs: &'e Epochs<()>,
+        polls: Cell<u64>,
+    }
+
+    impl GracePeriods for Beside<'_> {
+        type Cookie = ();
+
+        fn get_state(&self) {}
+
+        fn has_ended(&self, (): ()) -> bool {
+            false
+        }
+
+        fn poll(&self, (): ()) -> bool {
+            self.polls.set(self.polls.get() + 1);
+            if self.polls.get() == 1 {
+                (0..CALLS_A_POLL).for_each(|_| self.epochs.advance(self, true));
+            }
+            false
+        }
+    }
+
+    /// Not one that a fork has removed.
+    #[test]
+    fn one_thread_polls_at_a_time() {
+        let epochs = Epochs::new();
+        let (epochs, polls) = (&epochs, Cell::new(0));
+        let periods = Beside { epochs, polls };
+        let want = || (0..CALLS_A_POLL).for_each(|_| epochs.advance(&periods, true));
+        epochs.advance(&periods, true);
+        want();
+        assert_eq!(periods.polls.get(), 1, "the other one polls");
+        want();
+        assert_eq!(periods.polls.get(), 2, "it does no more");
+        epochs.polling.store(1 << 32, Ordering::Relaxed);
+        want();
+        assert_eq!(periods.polls.get(), 3, "it is of another process");
     }
 
     /// The child of a fork may have found it half written.

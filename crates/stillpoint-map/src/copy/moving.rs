@@ -133,16 +133,16 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         self.to.at(self.news(units.start).start).touch();
         let mut halves = Halves::default();
         let mut chunk = Chunk::Moved;
+        let is_taken = || fork::process().generation() == process;
         for unit in units {
             // SAFETY: the caller's promise; it has taken the unit.
-            let moved = if self.grows() && unsafe { self.split(unit, process, world, hash_of) } {
-                Chunk::Moved
-            } else {
-                // SAFETY: the caller's promise.
-                unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) }
-            };
-            chunk = chunk.max(moved);
-            if fork::process().generation() != process {
+            let is_split = self.grows() && unsafe { self.split(unit, process, world, hash_of) };
+            if !is_split && is_taken() {
+                // SAFETY: the same.
+                chunk =
+                    chunk.max(unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) });
+            }
+            if !is_taken() {
                 return Progress::NothingToTake;
             }
         }
@@ -236,11 +236,12 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         true
     }
 
-    /// Returns whether it has moved, or why not.
+    /// Returns whether it has moved, or why not; or that it has, if a fork has made another process of
+    /// this one.
     ///
     /// # Safety
     ///
-    /// As for `help`.
+    /// As for `help`. The caller has taken the unit as a thread of this process.
     unsafe fn move_unit(
         self,
         unit: usize,
@@ -270,7 +271,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     ///
     /// # Safety
     ///
-    /// As for `help`.
+    /// As for `move_unit`.
     unsafe fn try_move(
         self,
         unit: usize,
@@ -280,7 +281,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
     ) -> Unit {
-        let grows = self.grows();
+        let (grows, process) = (self.grows(), fork::process());
         let look = |index: usize| {
             let bucket = self.from.at(index);
             let word = bucket.word();
@@ -314,6 +315,11 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
                 halves[half].push(entry);
             }
         }
+        // In the child of a fork another thread may have taken the unit again, and fill the new buckets
+        // without a lock.
+        if fork::process() != process {
+            return Unit::Done;
+        }
         let mut spills = [None, None];
         for (spill, entries) in spills.iter_mut().zip(&*halves) {
             if entries.len() > SLOTS {
@@ -336,7 +342,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         }
         let news = self.news(unit).map(|index| self.to.at(index));
         for ((bucket, entries), spill) in news.zip(&*halves).zip(spills) {
-            // SAFETY: it is found by an old bucket that has moved, and those of the unit have not.
+            // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
+            // no other thread of this process has the unit.
             let mut filler = unsafe { Filler::of(bucket) };
             entries
                 .iter()
