@@ -151,7 +151,7 @@ where
         again |= self.end_abandoned_deletions();
         let (looks, more) = self.follow_container(ears);
         again |= more;
-        self.trim_oversized();
+        again |= self.trim_oversized(BATCHES);
         let compact = self.compact();
         let now = clock::now();
         let measure = inner.memory.measure(now);
@@ -178,13 +178,17 @@ where
         })
     }
 
-    /// Makes tables smaller that are too large, unless there is no memory for that. Between parts of it
-    /// other threads have the lock.
-    fn trim_oversized(&self) {
+    /// Makes tables smaller that are too large, unless there is no memory for that: some parts, between
+    /// which other threads have the lock. Returns whether there is more.
+    pub(crate) fn trim_oversized(&self, parts: usize) -> bool {
         self.with_state(State::end_putting_off);
-        while self.with_state(State::trim_oversized).is_some() {
+        for _ in 0..parts {
+            if self.with_state(State::trim_oversized).is_none() {
+                return false;
+            }
             give_way();
         }
+        true
     }
 
     /// Ends deletions of tenants whose thread is lost in a fork: some batches. Returns whether there is

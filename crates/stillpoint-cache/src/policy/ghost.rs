@@ -91,21 +91,26 @@ impl Ghosts {
         if self.slots.is_empty() {
             return;
         }
+        if !self.old.is_empty() {
+            // It would be found twice.
+            self.take_unmoved(fingerprint);
+        }
         if from == Place::Small {
             self.now = self.now.wrapping_add(2).max(2);
         }
         let now = self.now;
         let set = self.set(fingerprint);
-        // What goes first has the largest.
+        // What goes first has the largest: an older ghost with the fingerprint, also where there is room.
         let rank = |slot: &Slot| {
-            let goes = slot.is_empty() || slot.fingerprint == fingerprint;
-            (goes, slot.place() == Place::Main, age(now, slot.stamp))
+            let is_own = !slot.is_empty() && slot.fingerprint == fingerprint;
+            let is_of_main = slot.place() == Place::Main;
+            (is_own, slot.is_empty(), is_of_main, age(now, slot.stamp))
         };
         let Some(slot) = set.iter_mut().max_by_key(|slot| rank(slot)) else {
             return;
         };
-        let (goes, is_of_main, age) = rank(slot);
-        if from == Place::Small || goes || is_of_main || age >= wanted {
+        let (is_own, is_empty, is_of_main, age) = rank(slot);
+        if from == Place::Small || is_own || is_empty || is_of_main || age >= wanted {
             *slot = Slot {
                 fingerprint,
                 stamp: now | u32::from(from == Place::Main),
@@ -236,6 +241,14 @@ mod tests {
         assert!(young > 450 && old < 50, "{young} and {old} of 500");
     }
 
+    #[test]
+    fn an_older_ghost_with_the_fingerprint_goes_before_an_empty_slot_is_used() {
+        let mut ghosts = Ghosts::default();
+        (0..2).for_each(|_| ghosts.add(7, Place::Small, WAYS));
+        assert_eq!(ghosts.take(7, 10), Some(Place::Small));
+        assert_eq!(ghosts.take(7, 10), None, "it is there twice");
+    }
+
     /// The table that becomes smaller has been moved to its half.
     fn half_moved(fingerprint: impl Fn(u32) -> u32) -> Ghosts {
         let (slots, young) = (4 * PART as u32, PART as u32 / 8);
@@ -266,6 +279,13 @@ mod tests {
         assert!(of_old > young.len() / 3 && of_old < young.len() * 2 / 3);
         assert!(found(&mut ghosts) > young.len() * 9 / 10);
         assert_eq!(found(&mut ghosts), 0, "they have been taken");
+        // Keys that are evicted again, as those are that came back in the place of another entry.
+        let mut ghosts = half_moved(fingerprint);
+        young
+            .clone()
+            .for_each(|number| ghosts.add(fingerprint(number), Place::Small, 4));
+        assert!(found(&mut ghosts) > young.len() * 9 / 10);
+        assert_eq!(found(&mut ghosts), 0, "they are there twice");
         // All come into the new one, and the old one is given back.
         let mut ghosts = half_moved(fingerprint);
         assert!(matches!(ghosts.shrink(1), Trimmed::Part(None)));

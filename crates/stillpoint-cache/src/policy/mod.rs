@@ -50,7 +50,7 @@ const ROOM: usize = 16;
 
 /// How many ghosts, or words of counts, are moved to a smaller table in one part of a trim: under the
 /// lock, some tenths of a millisecond.
-const PART: usize = 1 << 14;
+pub const PART: usize = 1 << 14;
 
 /// What a part of a trim has done.
 #[derive(Debug)]
@@ -73,13 +73,17 @@ pub enum Freed {
 }
 
 impl Freed {
-    /// Whether it was so small that much more can be done under the same hold of the lock.
-    pub fn is_small(&self) -> bool {
-        let len = match self {
+    /// How many ghosts, or words, it had.
+    pub fn len(&self) -> usize {
+        match self {
             Self::Ghosts(slots) => slots.len(),
             Self::Counts(words) => words.len(),
-        };
-        len <= PART / 16
+        }
+    }
+
+    /// Whether it was so small that much more can be done under the same hold of the lock.
+    pub fn is_small(&self) -> bool {
+        self.len() <= PART / 16
     }
 }
 

@@ -4,12 +4,13 @@
 use super::State;
 use crate::{
     node::Id,
-    policy::{Policy, Trimmed},
+    policy::{PART, Policy, Trimmed},
 };
 use stillpoint_platform::memory::refusable;
 
-/// How many tenants are looked at under one hold of the lock.
-const LOOKS: u32 = 64;
+/// As much as a look at a tenant are so many ghosts, or words of counts, that are moved: under one
+/// hold of the lock are some hundred looks.
+const LOOK: usize = PART / 512;
 
 /// The tenants whose tables are to be made smaller by the service thread.
 #[derive(Debug, Default)]
@@ -26,15 +27,19 @@ impl State {
     /// says where to go on. `None` once there is nothing left to do.
     pub fn trim(&mut self, above: u32, next: &mut u32) -> Option<Trimmed> {
         let end = self.tenants.len() as u32;
-        let first = *next;
-        while *next < end && *next - first < LOOKS {
+        let mut left = PART;
+        while *next < end && left > 0 {
             if self.is_there(*next) && self.is_within(*next, above) {
                 match self.tenant_mut(*next).policy.trim() {
-                    Trimmed::Part(Some(freed)) if freed.is_small() => continue,
+                    Trimmed::Part(Some(freed)) if freed.is_small() => {
+                        left = left.saturating_sub(freed.len());
+                        continue;
+                    }
                     part @ Trimmed::Part(_) => return Some(part),
                     Trimmed::Done | Trimmed::Refused => {}
                 }
             }
+            left = left.saturating_sub(LOOK);
             *next += 1;
         }
         (*next < end).then_some(Trimmed::Done)
@@ -78,6 +83,8 @@ impl State {
                 self.oversized.tenants.pop();
             }
             Trimmed::Refused => {
+                // The others come before it then: theirs may need less.
+                self.oversized.tenants.rotate_right(1);
                 self.oversized.is_put_off = true;
                 return None;
             }
@@ -111,7 +118,11 @@ impl State {
 mod tests {
     use super::*;
     use crate::{Cache, clock::ManualClock, fork::LOST, node::NEVER, state::ROOT};
-    use std::sync::atomic::Ordering;
+    use std::{
+        sync::atomic::Ordering,
+        thread,
+        time::{Duration, Instant},
+    };
 
     const ENTRIES: u64 = 1 << 16;
 
@@ -145,12 +156,62 @@ mod tests {
         assert!(!state.tenant(ROOT).is_to_be_trimmed);
     }
 
+    /// Other caches wait for the service thread.
+    #[test]
+    fn a_visit_trims_some_and_leads_to_another_one() {
+        let cache = filled();
+        let shared = &cache.inner().shared;
+        {
+            let mut state = shared.lock();
+            state.tenant_mut(ROOT).is_to_be_trimmed = true;
+        }
+        cache.invalidate_all();
+        shared.lock().queue_trim(ROOT);
+        assert!(cache.trim_oversized(1), "it is all done");
+        assert!(shared.lock().tenant(ROOT).policy.is_oversized());
+        while cache.trim_oversized(1) {}
+        assert!(!shared.lock().has_work());
+        assert_eq!(shared.lock().tenant(ROOT).policy.entries(), 0);
+        // More than one visit does.
+        let tenants = (0..100).map(|name: u32| cache.tenant(&name.to_string()));
+        let tenants: Vec<_> = tenants.collect();
+        {
+            let mut state = shared.lock();
+            for tenant in &tenants {
+                let number = tenant.handle().own_number(state.generation);
+                state.queue_trim(number.expect("it is there"));
+            }
+        }
+        cache.inner().ask_for_visit(Some(0));
+        let begun = Instant::now();
+        while shared.lock().has_work() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no other visit");
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_refused_memory_does_not_keep_others_large() {
+        let cache = filled();
+        let small = cache.tenant("small");
+        let mut state = cache.inner().shared.lock();
+        let number = small.handle().own_number(state.generation).unwrap();
+        state.queue_trim(number);
+        state.queue_trim(ROOT);
+        assert!(state.trim_oversized_by(|_| Trimmed::Refused).is_none());
+        state.end_putting_off();
+        assert!(state.trim_oversized().is_some());
+        assert!(!state.tenant(number).is_to_be_trimmed);
+        assert!(state.tenant(ROOT).is_to_be_trimmed);
+    }
+
     #[test]
     fn a_trim_of_all_below_a_tenant_leaves_others_alone() {
         let cache = filled();
         let [one, other] = ["one", "other"].map(|name| cache.tenant(name));
         // More than are looked at under one hold, each with a small table.
-        for name in 0..2 * LOOKS {
+        let several = PART / LOOK * 5 / 4;
+        for name in 0..several {
             let small = one.tenant(&name.to_string());
             (0..100).for_each(|key| small.insert(key, key));
             cache.invalidate_all();
@@ -178,9 +239,10 @@ mod tests {
             holds
         };
         let holds = trim(&one);
+        let few = several / 16;
         assert!(
-            holds < LOOKS / 2,
-            "{holds} for {LOOKS} small tables and one"
+            holds < few,
+            "{holds} for {several} small tables and a large one"
         );
         assert_eq!(is_large(), [true, true, false]);
         trim(&cache);
