@@ -113,6 +113,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "some 300,000 changes")]
     fn a_change_is_let_off_until_there_is_a_page_and_not_for_ever() {
         let pages = Pages::new(true, 2 * PAGE);
         for page in [0, PAGE] {
