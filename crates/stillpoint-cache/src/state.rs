@@ -36,7 +36,12 @@ pub use delete::{Doomed, Handles};
 )]
 pub use heir::Heir;
 pub use limits::Limits;
-pub use room::{NoRoom, Room};
+pub use room::NoRoom;
+#[cfg_attr(
+    stillpoint_loom,
+    allow(unused_imports, reason = "of inserts, which are left out")
+)]
+pub use room::Room;
 
 /// How many entries are claimed under one hold of the lock.
 pub const BATCH: usize = 32;
