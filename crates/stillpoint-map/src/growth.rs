@@ -50,11 +50,12 @@ impl Core {
         }
     }
 
-    /// Has it shrink to half if its entries leave a quarter free there, so that it does not grow at
-    /// once, and the floor lets it. Returns whether they do.
+    /// Has it shrink to half if its entries leave an eighth free there, so that it does not grow at
+    /// once, and the floor lets it. Returns whether they do. (Tables of copies leave a quarter, of five
+    /// entries a bucket: nearly as many stay.)
     fn shrink_if_fits(&self, table: Table<'_>, floor: State) -> bool {
         let (bits, count) = (table.bits(), self.count.get());
-        let fits = bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1);
+        let fits = bits > FEWEST_BITS && count + count / 7 <= capacity(bits - 1);
         if fits && bits > floor.bits() {
             self.start_move(table, bits - 1);
         }

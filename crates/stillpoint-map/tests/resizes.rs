@@ -123,7 +123,7 @@ fn table_that_is_to_fit_is_halved_while_it_has_room() {
     eventually(|| capacity(&map) >= 3 * many as usize);
     // So much that it has room in half of the table, but not a quarter of that free.
     let large = capacity(&map);
-    let tight = large as u64 * 7 / 16;
+    let tight = large as u64 * 15 / 32;
     for key in many..tight {
         map.pin().insert(key, key);
     }
