@@ -55,7 +55,6 @@ pub const PART: usize = 1 << 14;
 /// What a part of a trim has done.
 #[derive(Debug)]
 #[must_use]
-#[allow(dead_code, reason = "what is freed is only dropped")]
 pub enum Trimmed {
     /// Some, and there may be more to do. With a table that is used no longer.
     Part(Option<Freed>),
