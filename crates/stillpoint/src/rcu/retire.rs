@@ -57,11 +57,12 @@ impl Domain {
     ///
     /// ```
     /// # use std::ptr::NonNull;
+    /// let domain = stillpoint::Domain::new();
     /// let object = NonNull::from(Box::leak(Box::new([0_u64; 4])));
     /// // SAFETY: no other thread has ever known the object.
-    /// unsafe { stillpoint::global().retire(object) };
-    /// stillpoint::global().kvfree_barrier();
-    /// assert_eq!(stillpoint::global().statistics().objects_pending, 0);
+    /// unsafe { domain.retire(object) };
+    /// domain.kvfree_barrier();
+    /// assert_eq!(domain.statistics().objects_pending, 0);
     /// ```
     #[inline]
     pub unsafe fn retire<T: Send + 'static>(&self, object: NonNull<T>) {
