@@ -3,11 +3,11 @@
 //!
 //! This crate has no code of its own. It is there so that `cargo test` runs the chapters' Rust (as
 //! doc tests, below) and checks the rest: `tests/manual` compiles and runs their C and C++, and
-//! follows their links, names and commands.
+//! follows their links and commands.
 //!
 //! To read it as a book: `cargo install mdbook`, then `mdbook serve docs`.
 
-/// One item a chapter, for its doc tests; a test sees to it that none is missing.
+/// One item a chapter, for its doc tests. A test checks that none is missing.
 #[cfg(doctest)]
 mod chapters {
     macro_rules! chapter {

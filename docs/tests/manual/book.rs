@@ -1,4 +1,4 @@
-//! The chapters, taken apart.
+//! The documents, taken apart: the book's chapters, and every other Markdown file of the repository.
 
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 use std::{
@@ -6,27 +6,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file of the book.
-pub struct Chapter {
-    /// Its name in `src/`.
-    pub file: String,
+/// A Markdown file.
+pub struct Page {
+    /// Relative to the repository.
+    pub path: PathBuf,
     pub blocks: Vec<Block>,
     pub links: Vec<Link>,
-    /// The ids that its headings get.
+    /// The ids of its headings.
     pub anchors: Vec<String>,
-    /// What is in code spans.
+    /// Code spans, with their lines.
     pub spans: Vec<(usize, String)>,
 }
 
 /// A fenced block.
 pub struct Block {
     pub line: usize,
-    /// What follows the fence.
+    /// The words behind the fence.
     pub info: String,
     pub code: String,
 }
 
-/// A link, to wherever.
+/// A link to a file, a heading or another site.
 pub struct Link {
     pub line: usize,
     pub target: String,
@@ -42,29 +42,48 @@ pub fn repository() -> &'static Path {
     root().parent().expect("the crate is in the repository")
 }
 
-/// All files of the book, the summary among them.
-pub fn chapters() -> Vec<Chapter> {
-    let mut files: Vec<PathBuf> = fs::read_dir(root().join("src"))
-        .expect("there are chapters")
-        .map(|entry| entry.expect("it can be read").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect();
+/// Reads all files of the book, the summary among them.
+pub fn chapters() -> Vec<Page> {
+    let mut chapters = pages();
+    chapters.retain(|page| page.path.starts_with("docs/src"));
+    chapters
+}
+
+/// Reads all Markdown files of the repository.
+pub fn pages() -> Vec<Page> {
+    let mut files = Vec::new();
+    find(repository(), &mut files);
     files.sort();
-    let read = |path: &PathBuf| {
-        let file = path
-            .file_name()
-            .expect("it has a name")
-            .to_string_lossy()
-            .into_owned();
-        Chapter::parse(&file, &fs::read_to_string(path).expect("it can be read"))
+    let read = |file: &PathBuf| {
+        let path = file.strip_prefix(repository()).expect("it is below");
+        Page::parse(path, &fs::read_to_string(file).expect("it can be read"))
     };
     files.iter().map(read).collect()
 }
 
-impl Chapter {
-    pub fn parse(file: &str, text: &str) -> Self {
-        let mut chapter = Self {
-            file: file.to_owned(),
+/// Adds the Markdown files below `folder`, without those in hidden folders and build folders.
+fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("it can be read") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().expect("it has a name").to_string_lossy();
+        let skipped = name.starts_with('.') || name == "target";
+        if path.is_dir() && !path.is_symlink() && !skipped {
+            find(&path, files);
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            files.push(path);
+        }
+    }
+}
+
+impl Page {
+    /// Returns `path:line`, for messages.
+    pub fn place(&self, line: usize) -> String {
+        format!("{}:{line}", self.path.display())
+    }
+
+    pub fn parse(path: impl Into<PathBuf>, text: &str) -> Self {
+        let mut page = Self {
+            path: path.into(),
             blocks: Vec::new(),
             links: Vec::new(),
             anchors: Vec::new(),
@@ -80,7 +99,7 @@ impl Chapter {
                         CodeBlockKind::Fenced(info) => info.to_string(),
                         CodeBlockKind::Indented => "(indented)".to_owned(),
                     };
-                    chapter.blocks.push(Block {
+                    page.blocks.push(Block {
                         line: line(range.start),
                         info,
                         code: String::new(),
@@ -89,15 +108,14 @@ impl Chapter {
                 }
                 Event::End(TagEnd::CodeBlock) => in_block = false,
                 Event::Text(piece) if in_block => {
-                    chapter
-                        .blocks
+                    page.blocks
                         .last_mut()
                         .expect("one has begun")
                         .code
                         .push_str(&piece);
                 }
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    chapter.links.push(Link {
+                    page.links.push(Link {
                         line: line(range.start),
                         target: dest_url.to_string(),
                     });
@@ -105,16 +123,16 @@ impl Chapter {
                 Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
                 Event::End(TagEnd::Heading(_)) => {
                     let text = heading.take().expect("it has begun");
-                    chapter.anchors.push(anchor(&text));
+                    page.anchors.push(anchor(&text));
                 }
                 Event::Text(piece) | Event::Code(piece) if heading.is_some() => {
                     heading.as_mut().expect("just looked").push_str(&piece);
                 }
-                Event::Code(code) => chapter.spans.push((line(range.start), code.to_string())),
+                Event::Code(code) => page.spans.push((line(range.start), code.to_string())),
                 _ => {}
             }
         }
-        chapter
+        page
     }
 }
 
@@ -130,22 +148,21 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn a_chapter_is_taken_apart() {
-    let chapter = Chapter::parse(
+fn a_page_is_taken_apart() {
+    let page = Page::parse(
         "x.md",
         "# One `two`, three\n\n[a](b.md#c) `d`\n\n```rust,no_run\nlet [x](y);\n```\n",
     );
-    assert_eq!(chapter.anchors, ["one-two-three"]);
+    assert_eq!(page.anchors, ["one-two-three"]);
     assert_eq!(
-        chapter
-            .links
+        page.links
             .iter()
             .map(|link| (link.line, link.target.as_str()))
             .collect::<Vec<_>>(),
         [(3, "b.md#c")]
     );
-    assert_eq!(chapter.spans, [(3, "d".to_owned())]);
-    let [block] = &chapter.blocks[..] else {
+    assert_eq!(page.spans, [(3, "d".to_owned())]);
+    let [block] = &page.blocks[..] else {
         panic!("one block")
     };
     assert_eq!(

@@ -3,16 +3,15 @@
 
 use crate::{
     assert_none,
-    book::{Chapter, chapters, repository},
-    documents,
+    book::{Page, pages, repository},
 };
 use std::{collections::BTreeMap, path::Path, process::Command};
 
 /// The words of each command, and where it is: the lines of `sh` blocks, and code spans that begin
 /// as one.
-fn lines(chapters: &[Chapter]) -> impl Iterator<Item = (String, Vec<String>)> + '_ {
-    chapters.iter().flat_map(|chapter| {
-        let shells = chapter.blocks.iter().filter(|block| block.info == "sh");
+fn lines(pages: &[Page]) -> impl Iterator<Item = (String, Vec<String>)> + '_ {
+    pages.iter().flat_map(|page| {
+        let shells = page.blocks.iter().filter(|block| block.info == "sh");
         let of_blocks = shells.flat_map(|block| {
             let lines: Vec<String> = block
                 .code
@@ -27,14 +26,14 @@ fn lines(chapters: &[Chapter]) -> impl Iterator<Item = (String, Vec<String>)> + 
                 .iter()
                 .any(|command| span.starts_with(command))
         };
-        let of_text = chapter
+        let of_text = page
             .spans
             .iter()
             .filter(move |(_, span)| begins(span))
             .cloned();
         of_blocks
             .chain(of_text)
-            .map(move |(at, line)| (format!("{}:{at}: {line}", chapter.file), words(&line)))
+            .map(move |(at, line)| (format!("{}: {line}", page.place(at)), words(&line)))
     })
 }
 
@@ -189,12 +188,12 @@ fn help(subcommand: &[&str]) -> Result<String, String> {
 
 /// Options, subcommands and flavours that the lab does not have. `help` is asked once a subcommand.
 fn unknown_options(
-    chapters: &[Chapter],
+    pages: &[Page],
     help: impl Fn(&[&str]) -> Result<String, String>,
 ) -> Vec<String> {
     let mut known: BTreeMap<Vec<String>, Result<String, String>> = BTreeMap::new();
     let mut complaints = Vec::new();
-    for (place, words) in lines(chapters) {
+    for (place, words) in lines(pages) {
         let Some((mut subcommand, options)) = lab_call(&words) else {
             continue;
         };
@@ -228,9 +227,7 @@ fn unknown_options(
 
 #[test]
 fn commands_name_files_that_there_are() {
-    let mut chapters = chapters();
-    chapters.extend(documents::as_chapters());
-    let complaints: Vec<String> = lines(&chapters)
+    let complaints: Vec<String> = lines(&pages())
         .filter_map(|(place, words)| {
             let why = missing_file(&words, repository())
                 .or_else(|| missing_goal(&words, repository()))?;
@@ -243,14 +240,14 @@ fn commands_name_files_that_there_are() {
 #[test]
 #[ignore = "compiles the lab: .ci/run lab"]
 fn the_lab_has_the_options_that_commands_name() {
-    assert_none(&unknown_options(&chapters(), help));
+    assert_none(&unknown_options(&pages(), help));
 }
 
 #[test]
 fn commands_that_cannot_work_are_found() {
     let text = "```sh\ncargo lab scale kfree --loops 1 --lops 2   # --comment\ncargo lab torture busted --calm\n\
                 cargo lab torture bust\ncargo example routes -- --any\n```\n";
-    let book = [Chapter::parse("a.md", text)];
+    let book = [Page::parse("a.md", text)];
     let help = |subcommand: &[&str]| match subcommand {
         ["scale", "kfree"] => Ok("--loops N".to_owned()),
         ["torture"] => Ok("--calm, busted".to_owned()),
@@ -281,7 +278,7 @@ fn commands_that_cannot_work_are_found() {
     assert_eq!(goal("A=b make -C docs/examples c"), None);
     assert!(goal("make -C docs/examples nothing").is_some());
     let text = "So `make -C docs/examples nothing` and\n`cargo example\nrutes` and `maker`.\n";
-    let of_text: Vec<_> = lines(&[Chapter::parse("a.md", text)]).collect();
+    let of_text: Vec<_> = lines(&[Page::parse("a.md", text)]).collect();
     assert_eq!(of_text.len(), 2, "{of_text:?}");
     assert!(
         goal(&of_text[0].1.join(" ")).is_some()

@@ -1,22 +1,13 @@
-//! Checks of the manual beyond its Rust code, which are doc tests: that each chapter is in the
-//! summary, that links lead somewhere, that the library's names exist, that C and C++ compile and
-//! run, that commands do.
+//! Checks of the documents beyond the manual's Rust code, which are doc tests: links lead to files and
+//! headings, C and C++ compile and run, commands name things that exist, figures are those of the lab.
 //!
-//! Each check is a function from texts to complaints, so that it can be shown broken ones; the
-//! tests in each file do that too.
+//! Each check is a function from texts to complaints, so that a test can give it broken ones.
 
 mod book;
-mod clippy;
 mod commands;
-mod documents;
-mod fences;
 mod figures;
-mod limits;
 mod links;
-mod names;
 mod programs;
-mod readme;
-mod words;
 
 /// Fails with all complaints at once.
 #[track_caller]

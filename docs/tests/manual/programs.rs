@@ -3,7 +3,7 @@
 //! liburcu and against Stillpoint's headers for its users, and must print the same. Then the
 //! examples, by the commands that the chapters name.
 
-use crate::book::{Block, Chapter, chapters, repository, root};
+use crate::book::{Block, Page, chapters, repository, root};
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -78,11 +78,7 @@ impl Block {
         let is_cpp = self.info == "cpp";
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("blocks");
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        let program = folder.join(format!(
-            "{}-{}-{against:?}",
-            name.trim_end_matches(".md"),
-            self.line
-        ));
+        let program = folder.join(format!("{name}-{}-{against:?}", self.line));
         let source = program.with_extension(if is_cpp { "cpp" } else { "c" });
         fs::write(&source, &self.code).map_err(|error| error.to_string())?;
         let include = repository().join("crates/stillpoint-c/include");
@@ -158,15 +154,15 @@ impl Block {
     }
 }
 
-/// The programs in `examples/`, as if a chapter showed them.
-fn examples() -> Chapter {
-    let mut examples = Chapter::parse("examples", "");
+/// Returns the programs in `examples/` as if a chapter showed them.
+fn examples() -> Page {
+    let mut examples = Page::parse("examples", "");
     for entry in fs::read_dir(root().join("examples")).expect("there are examples") {
         let path = entry.expect("it can be read").path();
         let kind = path.extension().and_then(|kind| kind.to_str());
         let info = match kind {
             Some("c") if path.ends_with("from_liburcu.c") => "c,liburcu",
-            Some(kind @ ("c" | "cpp" | "rs")) => kind,
+            Some(kind @ ("c" | "cpp")) => kind,
             _ => continue,
         };
         examples.blocks.push(Block {
@@ -174,29 +170,24 @@ fn examples() -> Chapter {
             info: info.to_owned(),
             code: fs::read_to_string(&path).expect("it can be read"),
         });
-        examples.anchors.push(
-            path.file_name()
-                .expect("it has a name")
-                .to_string_lossy()
-                .into_owned(),
-        );
     }
     examples
 }
 
-/// How many blocks there were, and what is wrong with some.
-fn try_blocks(chapters: &[Chapter], liburcu: bool) -> (usize, Vec<String>) {
-    let blocks = chapters
+/// Returns the number of blocks, and what is wrong with some.
+fn try_blocks(pages: &[Page], liburcu: bool) -> (usize, Vec<String>) {
+    let blocks = pages
         .iter()
-        .flat_map(|chapter| chapter.blocks.iter().map(move |block| (chapter, block)));
+        .flat_map(|page| page.blocks.iter().map(move |block| (page, block)));
     let blocks: Vec<_> = blocks
         .filter(|(_, block)| ["c", "cpp", "c,liburcu"].contains(&block.info.as_str()))
         .collect();
-    let complaints = blocks.iter().filter_map(|(chapter, block)| {
-        let outcome = block.try_all(&chapter.file, liburcu);
+    let complaints = blocks.iter().filter_map(|(page, block)| {
+        let name = page.path.file_stem().expect("a file").to_string_lossy();
+        let outcome = block.try_all(&name, liburcu);
         outcome
             .err()
-            .map(|why| format!("{}:{}: {why}", chapter.file, block.line))
+            .map(|why| format!("{}: {why}", page.place(block.line)))
     });
     (blocks.len(), complaints.collect())
 }
@@ -237,26 +228,8 @@ fn c_that_does_not_work_is_found() {
     let _alone = alone();
     let text = "```c\nint f(void) { return 0; }\n```\n```c\nint g(int unused) { return 0; }\n```\n```cpp\nint main() { return 1; }\n```\n\
                 ```c\n#include <stillpoint/stillpoint.h>\nint h(void) { return stillpoint_no_such(); }\n```\n";
-    let (count, complaints) = try_blocks(&[Chapter::parse("broken.md", text)], false);
+    let (count, complaints) = try_blocks(&[Page::parse("broken.md", text)], false);
     assert_eq!((count, complaints.len()), (4, 3), "{complaints:?}");
-}
-
-#[test]
-fn examples_are_linked() {
-    let (chapters, examples) = (chapters(), examples());
-    assert!(!examples.anchors.is_empty(), "there are examples");
-    let is_linked = |name: &str| {
-        let target = format!("../examples/{name}");
-        chapters
-            .iter()
-            .flat_map(|chapter| &chapter.links)
-            .any(|link| link.target == target)
-    };
-    let missing = examples.anchors.iter().filter(|name| !is_linked(name));
-    let complaints: Vec<_> = missing
-        .map(|name| format!("no chapter links to examples/{name}"))
-        .collect();
-    crate::assert_none(&complaints);
 }
 
 #[test]
