@@ -143,8 +143,7 @@ impl<K, V, S> Builder<K, V, S> {
         self
     }
 
-    /// Sets the cache's name, which is in `Debug`, and in [`stillpoint::publish_statistics`]:
-    /// `stillpoint top` shows it, and the tenants' behind it. Names need not differ.
+    /// Sets the cache's name, which is in `Debug`. Names need not differ.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

@@ -160,7 +160,7 @@ impl<K, V, S> Inner<K, V, S> {
         Self {
             place: AtForkHandle::reserve(),
             store,
-            shared: Shared::new(&name, max),
+            shared: Shared::new(max),
             name,
             hasher: builder.hasher,
             weigher: builder.weigher,

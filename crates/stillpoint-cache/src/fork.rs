@@ -49,8 +49,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(name: &str, max: u64) -> Self {
-        let root = Handle::root(name);
+    pub fn new(max: u64) -> Self {
+        let root = Handle::root();
         Self {
             state: CachePadded::new(Mutex::new(State::new(Arc::clone(&root), max, 0))),
             root,
@@ -81,7 +81,6 @@ impl Shared {
         let max = self.max.load(Ordering::Relaxed);
         *state = State::new(Arc::clone(&self.root), max, generation);
         state.succeed_lost(&lock(&self.handles));
-        state.show_all();
     }
 }
 
@@ -91,7 +90,6 @@ impl ForkReset for Shared {
         self.visit.store(LOST, Ordering::Relaxed);
         if let Some(mut state) = try_lock(&self.state) {
             state.lose_deletions();
-            state.show_all();
         } else {
             self.generation.fetch_add(1, Ordering::Relaxed);
             // SAFETY: the caller's promise; no user code runs under this lock.
@@ -100,7 +98,6 @@ impl ForkReset for Shared {
                 // SAFETY: as above. A tenant was being made.
                 unsafe { self.handles.reinit(Handles::default()) };
             }
-            self.root.show_lost(self.max.load(Ordering::Relaxed));
         }
     }
 }
@@ -125,8 +122,6 @@ mod tests {
         node::{Id, Meta, NEVER, Node},
         state::State,
     };
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
-    use stillpoint_platform::stats::read::{self, Thing};
     use stillpoint_platform::{fork::ForkReset, sync::lock};
 
     #[test]
@@ -274,54 +269,6 @@ mod tests {
         assert_eq!((cache.entry_count(), cache.get(&1)), (3, Some(10)));
         cache.insert(1, 11);
         assert_eq!((cache.entry_count(), cache.get(&1)), (3, Some(11)));
-    }
-
-    /// The lines of caches in this process's page whose names begin so.
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
-    fn shown(name: &str) -> Vec<Thing> {
-        use std::fs;
-        let open = fs::read_dir("/proc/self/fd").expect("there is /proc");
-        let mut paths = open.map(|entry| entry.expect("it is one").path());
-        let is_page = |path: &std::path::PathBuf| {
-            let to = fs::read_link(path);
-            to.is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:stillpoint-stats"))
-        };
-        let page = paths.find(is_page).expect("it is published");
-        let page = read::read(&fs::File::open(page).expect("our own")).expect("it is one");
-        let is_it = |thing: &Thing| thing.kind == "cache" && thing.name.starts_with(name);
-        page.things.into_iter().filter(is_it).collect()
-    }
-
-    #[test]
-    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
-    fn lost_tenants_are_not_shown_any_more() {
-        stillpoint::publish_statistics().expect("the system has memory files");
-        let build = |name| {
-            Cache::<u64, u64>::builder()
-                .max_bytes(100)
-                .name(name)
-                .build()
-        };
-        let (lost, other) = (build("lost"), build("other lost"));
-        let (tenant, others) = (lost.tenant("tenant"), other.tenant("tenant"));
-        let below = tenant.tenant("below");
-        assert_eq!(lost.get(&1), None);
-        assert_eq!(shown("lost").len(), 3);
-        std::mem::forget(lost.inner().shared.lock());
-        // SAFETY: no other thread uses the cache.
-        unsafe { lost.inner().shared.reset_in_child() };
-        let [root] = &*shown("lost") else {
-            panic!("{:?}", shown("lost"))
-        };
-        assert_eq!(root.number_of("capacity_bytes"), 100);
-        assert_eq!(root.number_of("misses"), 1);
-        assert_eq!(shown("other lost").len(), 2);
-        // What is made from now on is shown.
-        let again = lost.tenant("again");
-        again.set_max(10);
-        assert_eq!(shown("lost/again")[0].number_of("capacity_bytes"), 10);
-        drop((tenant, below, others));
-        assert_eq!(shown("lost").len(), 2);
     }
 
     /// Its clone is where a thread forks, while another one changes the cache.

@@ -20,7 +20,6 @@ mod account;
 mod delete;
 mod heir;
 mod limits;
-mod published;
 mod room;
 mod tree;
 mod trim;
@@ -237,7 +236,6 @@ impl State {
         self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
         self.hang(number, above);
         self.names.insert(key, number);
-        self.tenant(number).publish();
         handle
     }
 
@@ -274,9 +272,7 @@ impl State {
             Stage::Linked => return,
             Stage::Claimed => {
                 // Taken out before it was any tenant's, and counted so as the root's.
-                let root = self.tenant_mut(ROOT);
-                root.events.inserts += 1;
-                root.show();
+                self.tenant_mut(ROOT).events.inserts += 1;
                 return;
             }
         }
@@ -297,7 +293,6 @@ impl State {
             tenant.worth.earn(1, inserts, half_life);
         }
         self.charge(number, weight, pinned);
-        self.tenant(number).show();
     }
 
     /// In how many inserts what memory has earned is worth half.
@@ -329,11 +324,9 @@ impl State {
                 self.consider_trim(number);
             }
         }
-        let tenant = self.tenant_mut(number);
         if let Some(cause) = cause {
-            tenant.events.count(cause);
+            self.tenant_mut(number).events.count(cause);
         }
-        tenant.show();
         true
     }
 
@@ -411,6 +404,16 @@ impl Tenant {
 }
 
 impl Events {
+    /// Counts an entry that has left.
+    fn count(&mut self, cause: Cause) {
+        *match cause {
+            Cause::Replaced => &mut self.replaced,
+            Cause::Expired => &mut self.expired,
+            Cause::Evicted => &mut self.evicted,
+            Cause::Removed => &mut self.removed,
+        } += 1;
+    }
+
     pub fn add(&mut self, other: Self) {
         self.inserts += other.inserts;
         self.evicted += other.evicted;

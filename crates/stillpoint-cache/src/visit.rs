@@ -18,10 +18,7 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint_platform::{
-    clock::{self, Nanos},
-    stats::{self, Subject},
-};
+use stillpoint_platform::clock::{self, Nanos};
 
 /// How many batches a visit does of each kind: other caches wait for it.
 const BATCHES: usize = 64;
@@ -98,17 +95,6 @@ where
     }
 }
 
-impl<K, V, S> Subject for Inner<K, V, S>
-where
-    K: Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: Send + Sync + 'static,
-{
-    fn publish(&self) {
-        self.shared.lock().publish();
-    }
-}
-
 impl<K, V, S> Cache<K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -118,7 +104,6 @@ where
     /// Has the service thread know the cache.
     pub(crate) fn be_visited(&self) {
         let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
-        stats::add(Weak::<Inner<K, V, S>>::clone(&own));
         if let Some(arena) = &self.inner().memory.arena {
             let own: Weak<dyn Visited> = own.clone();
             arena.on_scattered(move || keeper::ask(&own, clock::now() + PAUSE));

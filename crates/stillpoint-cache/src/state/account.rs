@@ -58,7 +58,6 @@ impl State {
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
             tenant.pinned_bytes = change(tenant.pinned_bytes);
-            tenant.show_level();
             level = tenant.place.parent;
         }
     }

@@ -3,8 +3,8 @@
 //! A look-up counts in the handle of its view, and does not ask whether the tenant has been deleted:
 //! that would cost each hit. So the tenant above knows the handles of those that it has succeeded,
 //! until no view has them, and takes over what has been counted there since. What it has not taken over
-//! when the last view goes, that leaves to it: so no handle, and no place in the statistics page, is
-//! kept for what is to be counted.
+//! when the last view goes, that leaves to it: so no handle is kept for what is to be
+//! counted.
 
 use super::{Cause, Claimed, ROOT, State, Tenant};
 use crate::{node::Locked, statistics::Event, tenant::Handle};
@@ -67,7 +67,7 @@ impl Handle {
             let before = settled.load(Ordering::Relaxed);
             if all != before {
                 settled.store(all, Ordering::Relaxed);
-                above.take_over(event, all.wrapping_sub(before));
+                above.counters.add(event, all.wrapping_sub(before));
             }
         }
     }
@@ -146,7 +146,6 @@ impl State {
         self.deletions += 1;
         let deletion = self.deletions;
         self.tenant_mut(number).deletion = Some(deletion);
-        handle.published.end();
         self.names.remove(&(parent, Arc::clone(&handle.name)));
         Some(Doomed {
             number,
@@ -208,7 +207,6 @@ impl State {
         above.events.add(tenant.events);
         above.policy.add_ghost_hits(tenant.policy.ghost_hits());
         above.succeed(&tenant.handle, tenant.departed);
-        above.show_all();
         self.high.retain(|&other| other != number);
         self.forget_oversized(number);
         self.free.push(number);
@@ -259,10 +257,10 @@ mod tests {
     #[test]
     fn handles_of_tenants_that_are_gone_are_forgotten_and_no_others() {
         let mut handles = Handles::default();
-        let kept: Vec<_> = (0..3).map(|_| Handle::root("")).collect();
+        let kept: Vec<_> = (0..3).map(|_| Handle::root()).collect();
         kept.iter().for_each(|handle| handles.add(handle));
         for _ in 0..10 * FEW {
-            handles.add(&Handle::root(""));
+            handles.add(&Handle::root());
             assert!(handles.all.len() <= FEW + 1, "{}", handles.all.len());
         }
         let there = handles.all.iter().filter_map(Weak::upgrade);

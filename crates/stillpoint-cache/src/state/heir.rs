@@ -77,7 +77,6 @@ impl State {
         if weights[1] < weights[0] {
             self.uncharge(number, weights[0] - weights[1], pinned);
         }
-        self.tenant(number).show();
         heir
     }
 }

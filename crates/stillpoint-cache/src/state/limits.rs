@@ -167,7 +167,6 @@ impl State {
         let tenant = self.tenant_mut(number);
         let (old, usage) = (tenant.limits, tenant.usage);
         change(&mut tenant.limits);
-        tenant.show_limits();
         let (new, parent) = (tenant.limits, tenant.place.parent);
         if let Some(parent) = parent {
             let above = self.tenant_mut(parent);
@@ -199,7 +198,6 @@ impl State {
             let tenant = self.tenant_mut(number);
             let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
             tenant.usage = change(old);
-            tenant.show_level();
             let new = tenant.usage;
             if new <= limits.high {
                 tenant.stuck_at = 0;

@@ -111,7 +111,6 @@ impl State {
         self.entries -= 1;
         self.uncharge(number, weight, false);
         self.consider_trim(number);
-        self.tenant(number).show();
         claimed.push(id);
         true
     }

@@ -135,7 +135,7 @@ mod tests {
             from in any::<prop::sample::Index>(),
             pinned in any::<prop::sample::Index>(),
         ) {
-            let root = Handle::root("");
+            let root = Handle::root();
             let mut state = State::new(Arc::clone(&root), 1000, 0);
             // Each with its parent's place among them.
             let mut all = vec![(Arc::clone(&root), 0)];

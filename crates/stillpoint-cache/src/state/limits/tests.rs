@@ -30,7 +30,7 @@ proptest! {
         promised in 0..300_u64,
         children in prop::collection::vec((0..300_u64, 0..300_u64), 1..6),
     ) {
-        let root = Handle::root("");
+        let root = Handle::root();
         let mut state = State::new(Arc::clone(&root), 10_000, 0);
         let above = tenant(&mut state, &root, "above", promised, 0);
         let below: Vec<_> = children
@@ -61,7 +61,7 @@ proptest! {
 
 #[test]
 fn one_that_has_less_than_its_share_gets_it_from_siblings() {
-    let root = Handle::root("");
+    let root = Handle::root();
     let mut state = State::new(Arc::clone(&root), 1000, 0);
     let a = tenant(&mut state, &root, "a", 1500, 900).number(0);
     let number = tenant(&mut state, &root, "b", 500, 100).number(0);
@@ -71,7 +71,7 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
 
 /// What a search in one tenant looks at, with so many tenants beside it.
 fn looks_of_a_leaf(siblings: usize, what_for: For) -> u64 {
-    let root = Handle::root("");
+    let root = Handle::root();
     let mut state = State::new(Arc::clone(&root), 10_000, 0);
     let leaf = tenant(&mut state, &root, "leaf", 0, 100).number(0);
     for number in 0..siblings {
@@ -96,7 +96,7 @@ fn room_within_one_tenant_is_sought_there_alone() {
 
 /// All of them are above their high limits, and none has anything that may be taken.
 fn stuck(tenants: u64, pinned: u64) -> State {
-    let root = Handle::root("");
+    let root = Handle::root();
     let mut state = State::new(Arc::clone(&root), u64::MAX, 0);
     for number in 0..tenants {
         let number = tenant(&mut state, &root, &number.to_string(), 0, 0).number(0);
