@@ -7,7 +7,7 @@ use crate::{
     handle::{deref, free_handle, new_handle, write_sized},
 };
 use std::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{c_char, c_int, c_void},
     os::fd::AsRawFd,
     ptr::{self, NonNull},
     slice,
@@ -40,9 +40,6 @@ pub struct ArenaOptions {
     pub memory_file: bool,
     /// The domain whose sections keep areas in place; NULL for a private one.
     pub domain: *mut Domain,
-    /// A name for stillpoint_publish_statistics(), which shows its first 80 bytes; NULL for none. It
-    /// is copied; bytes that are not UTF-8 are replaced.
-    pub name: *const c_char,
 }
 
 fn errno(error: Error) -> c_int {
@@ -89,11 +86,6 @@ pub unsafe extern "C" fn stillpoint_arena_new(
             if let Some(domain) = unsafe { options.domain.as_ref() } {
                 builder = builder.domain(&domain.0);
                 has_own_domain = false;
-            }
-            if !options.name.is_null() {
-                // SAFETY: the caller's promise.
-                let name = unsafe { CStr::from_ptr(options.name) };
-                builder = builder.name(name.to_string_lossy());
             }
             builder = builder
                 .guards(!options.no_guards)

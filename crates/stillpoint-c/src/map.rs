@@ -9,7 +9,7 @@ use crate::{
     reserve,
 };
 use std::{
-    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    ffi::{c_int, c_uint, c_void},
     mem::{self, ManuallyDrop},
     ptr::{self, NonNull},
 };
@@ -165,37 +165,6 @@ pub unsafe extern "C" fn stillpoint_map_new(
         let made = Nodes::new(domain, capacity, flags & KEEP_CAPACITY != 0).map_err(no_memory)?;
         // SAFETY: the caller's promise.
         unsafe { map.write(made.into_raw().cast()) };
-        Ok(0)
-    })
-}
-
-/// Gives a map a name for stillpoint_publish_statistics(), which shows its first 80 bytes, how many nodes
-/// it has, and its table's memory, until it is destroyed. The name is copied; bytes that are not UTF-8 are
-/// replaced. Names need not differ; a map that has one keeps it. Additions and removals take some
-/// nanoseconds more where there is a page; look-ups do not. To be called before another thread uses the
-/// map; may wait for a millisecond or two if it has had nodes; not async-signal-safe.
-///
-/// -EINVAL for null; -ENOMEM.
-///
-/// # Safety
-///
-/// The map is NULL, or alive and used by no other thread; the name is NULL or ends in a null byte.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_map_set_name(map: *mut Map, name: *const c_char) -> c_int {
-    catch_panic(|| {
-        // SAFETY: the caller's promise.
-        let map = unsafe { borrow(map) };
-        let (Some(map), false) = (map, name.is_null()) else {
-            return Err(misuse(
-                libc::EINVAL,
-                "stillpoint_map_set_name() with a null map or name",
-            ));
-        };
-        // SAFETY: the caller's promise.
-        let name = unsafe { CStr::from_ptr(name) };
-        let name = name.to_string_lossy().into_owned().into_boxed_str();
-        // SAFETY: the same.
-        unsafe { map.show(name) }.map_err(no_memory)?;
         Ok(0)
     })
 }

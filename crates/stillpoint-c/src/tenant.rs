@@ -5,10 +5,7 @@ use crate::{
     handle::{deref, free_handle, new_handle, write_sized},
     reserve,
 };
-use std::{
-    ffi::{CStr, c_char, c_int},
-    ptr,
-};
+use std::{ffi::c_int, ptr};
 use stillpoint::raw;
 use stillpoint_lru::{ChargeError, CreateError, DeleteError, Reclaimed, TenantStatistics};
 
@@ -142,35 +139,11 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
     parent: *mut Tenant,
     tenant: *mut *mut Tenant,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { stillpoint_tenant_create_named(parent, ptr::null(), tenant) }
-}
-
-/// Like stillpoint_tenant_create(), with a name for stillpoint_publish_statistics(), which shows its
-/// first 80 bytes. The name is copied; bytes that are not UTF-8 are replaced. NULL means no name.
-/// Names need not differ.
-///
-/// # Safety
-///
-/// As stillpoint_tenant_create(); the name is NULL or ends in a null byte.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn stillpoint_tenant_create_named(
-    parent: *mut Tenant,
-    name: *const c_char,
-    tenant: *mut *mut Tenant,
-) -> c_int {
     catch_panic_with_memory(|| {
         // SAFETY: the caller's promise.
         let parent = unsafe { deref(parent) }?;
         let create = || {
-            let made = if name.is_null() {
-                parent.tenant.create()
-            } else {
-                // SAFETY: the caller's promise.
-                let name = unsafe { CStr::from_ptr(name) };
-                parent.tenant.create_named(&name.to_string_lossy())
-            };
-            let made = made.map_err(|error| match error {
+            let made = parent.tenant.create().map_err(|error| match error {
                 CreateError::ParentDeleted => libc::ENOENT,
                 _ => libc::ENOMEM,
             })?;

@@ -10,8 +10,7 @@
 //! |---|---|---|
 //! | `memcg.rs` | a tenant's state: its place in the tree, limits, events | |
 //! | `handle.rs` | [`Tenant`], a handle of it | |
-//! | `counter.rs` | usage, and what keeps a tenant in memory | `published` |
-//! | `published.rs` | a tenant's block in the statistics page | |
+//! | `counter.rs` | usage, and what keeps a tenant in memory | |
 //! | `resched.rs` | when a thread that reclaims yields | |
 //! | `node.rs`, `error.rs` | NUMA nodes; errors | |
 //! | `lists.rs` | one LRU list for each (tenant, node) | |
@@ -34,7 +33,6 @@ mod hierarchy;
 pub(crate) mod lists;
 mod node;
 mod offline;
-mod published;
 mod reclaim;
 mod registration;
 mod resched;
@@ -65,7 +63,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
-use stillpoint_platform::{numa, stats::Published};
+use stillpoint_platform::numa;
 use tree::Tree;
 
 /// Flags in `state`: deleted, and lists reparented. Children are counted in units of [`CHILD`].
@@ -83,15 +81,8 @@ pub(crate) enum Event {
     Reclaimed,
 }
 
-impl Event {
-    const ALL: [Self; 5] = [
-        Self::Low,
-        Self::High,
-        Self::Max,
-        Self::Failed,
-        Self::Reclaimed,
-    ];
-}
+/// How many kinds of [`Event`] there are.
+const EVENTS: usize = Event::Reclaimed as usize + 1;
 
 #[derive(Debug)]
 struct Limits {
@@ -108,10 +99,7 @@ pub(crate) struct Memcg {
     state: AtomicUsize,
     counter: Counter,
     limits: Limits,
-    /// Its place in the statistics page. With the limits, which charges read too.
-    published: Published,
-    events: [AtomicU64; Event::ALL.len()],
-    name: Option<Box<str>>,
+    events: [AtomicU64; EVENTS],
     shrinker_map: ShrinkerMap,
     /// Where the next reclaim of this subtree begins, so that it is not always the same one that is
     /// first.
@@ -123,12 +111,7 @@ pub(crate) struct Memcg {
 }
 
 impl Memcg {
-    pub(super) fn new(
-        number: u32,
-        name: Option<Box<str>>,
-        tree: Arc<Tree>,
-        parent: Option<Arc<Memcg>>,
-    ) -> Arc<Self> {
+    pub(super) fn new(number: u32, tree: Arc<Tree>, parent: Option<Arc<Memcg>>) -> Arc<Self> {
         let memcg = Arc::new(Self {
             number,
             handles: AtomicUsize::new(1),
@@ -139,9 +122,7 @@ impl Memcg {
                 low: AtomicU64::new(0),
                 high: AtomicU64::new(u64::MAX),
             },
-            published: Published::new(),
             events: Default::default(),
-            name,
             shrinker_map: ShrinkerMap::new(numa::count()),
             turn: AtomicUsize::new(0),
             queued: AtomicBool::new(false),
@@ -150,6 +131,11 @@ impl Memcg {
         });
         memcg.counter.keep(Arc::clone(&memcg));
         memcg
+    }
+
+    /// Counts an event, `times` times.
+    pub(crate) fn count(&self, event: Event, times: u64) {
+        self.events[event as usize].fetch_add(times, Ordering::Relaxed);
     }
 
     fn happened(&self, event: Event) -> u64 {

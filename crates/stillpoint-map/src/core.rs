@@ -149,12 +149,7 @@ impl Core {
             }
         };
         // SAFETY: it is there until `close_arena`.
-        let arena = unsafe { arena.as_ref() };
-        // Not before: what a slower thread has made has no memory, and would show that.
-        if let Some(shown) = self.count.shown() {
-            arena.show(shown);
-        }
-        Some(arena)
+        Some(unsafe { arena.as_ref() })
     }
 
     /// Ends the arena, when its last slot is free.

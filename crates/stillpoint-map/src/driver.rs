@@ -66,7 +66,6 @@ impl Shared {
         // again.
         unsafe {
             let shared = Arc::from_raw(this.as_ptr().cast_const());
-            shared.core.count.end_shown();
             shared.core.free_tables();
             shared.core.close_arena();
             drop((*shared.domain.get()).take());

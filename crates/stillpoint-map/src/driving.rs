@@ -76,19 +76,6 @@ impl Driving {
         self.driving.store(0, Ordering::Release);
     }
 
-    /// Does `work` while no callback drives. The caller is alone with the map.
-    pub fn apart<R>(&self, work: impl FnOnce() -> R) -> R {
-        let mut backoff = Backoff::new();
-        while !self.begin() {
-            backoff.wait();
-        }
-        let result = work();
-        self.end();
-        // A callback that came meanwhile has left without asking for another one.
-        self.give_up();
-        result
-    }
-
     /// Ends the callback's work for good. Waits for a slice, if one is under way.
     pub fn close(&self) {
         let mut backoff = Backoff::new();

@@ -15,7 +15,6 @@ use crate::{
     floor::{Raise, State},
     load::references::{bits_for, capacity},
     resize::{Move, Progress},
-    shown::Figure,
     table::{FEWEST_BITS, MOST_BITS, Table},
 };
 use stillpoint_platform::sync::Ordering;
@@ -72,13 +71,7 @@ impl Core {
         }
         let Some(next) = Table::new(bits) else { return };
         self.spread_out(bits);
-        // Before another thread can end the move.
-        self.count.add_shown(Figure::Tables, next.bytes());
-        self.count.add_shown(Figure::Moving, 1);
         if !table.set_next(next) {
-            self.count
-                .add_shown(Figure::Tables, next.bytes().wrapping_neg());
-            self.count.add_shown(Figure::Moving, 1_u64.wrapping_neg());
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { next.free_memory() };
         }
@@ -194,8 +187,6 @@ impl Core {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
-            self.count
-                .show_move(from.bytes(), capacity(from.bits()), capacity(to.bits()));
             reclaim.table(from);
             let floor = self.floor.after_move();
             if to.bits() < floor.bits() {

@@ -61,14 +61,13 @@
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where many entries
-// lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `resize` (moving one table
-// to another), `count`, `shown` (what the statistics page has of a map with a name), `driving` (the
-// service thread's part of moving), `core` (a map without types), `adding` (an insert that compares
-// keys), `chain` and `walk` (entries one after the other). The interface: `store` (with the
-// entries' types), on it `map` with `make`, `change` and `traits`, `pinned`, `iter`, `set` and
-// `pinned_set`; and `nodes`, for C. `tree` has the ordered map. Imports lead from the later ones to
-// the earlier ones. Models are about the machine. `copy` has the map of copies, from its buckets to
-// its interface.
+// lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `resize` (moving one
+// table to another), `count`, `driving` (the service thread's part of moving), `core` (a map
+// without types), `adding` (an insert that compares keys), `chain` and `walk` (entries one after
+// the other). The interface: `store` (with the entries' types), on it `map` with `make`, `change`
+// and `traits`, `pinned`, `iter`, `set` and `pinned_set`; and `nodes`, for C. `tree` has the
+// ordered map. Imports lead from the later ones to the earlier ones. Models are about the
+// machine. `copy` has the map of copies, from its buckets to its interface.
 
 mod adding;
 mod backoff;
@@ -101,8 +100,6 @@ mod memory;
 #[cfg(doctest)]
 mod misuse;
 #[cfg(not(stillpoint_loom))]
-mod naming;
-#[cfg(not(stillpoint_loom))]
 mod nodes;
 #[cfg(not(stillpoint_loom))]
 mod outcome;
@@ -118,7 +115,6 @@ mod reclaim;
 mod resize;
 #[cfg(not(stillpoint_loom))]
 mod set;
-mod shown;
 mod slab;
 mod slot;
 mod split;

@@ -123,11 +123,6 @@ impl<'t> Table<'t> {
         word.map_addr(|address| address & !63).cast()
     }
 
-    /// Its memory, without what is behind its buckets.
-    pub fn bytes(self) -> u64 {
-        (size_of::<Header>() + self.buckets() * size_of::<Bucket>()) as u64
-    }
-
     #[inline(always)]
     fn start(self) -> *mut Header {
         // SAFETY: a header stands before the first bucket.

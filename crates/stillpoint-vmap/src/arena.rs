@@ -5,8 +5,7 @@
 //! | `error.rs` | [`Error`] | |
 //! | `lazy.rs` | freed ranges that wait for a drain | |
 //! | `state.rs` | what all handles and areas of an arena share | `lazy` |
-//! | `published.rs` | an arena's block in the statistics page | `state` |
-//! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `published`, `state`, `lazy` |
+//! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `state`, `lazy` |
 //! | `area.rs` | [`Area`] | `state` |
 //! | `builder.rs`, `reclaim.rs`, `check.rs`, `read.rs`, `statistics.rs`, `info.rs` | what a program calls beside what is here | all of the above |
 //! | `fork.rs` | what a child of a fork resets | `state`, `lazy` |
@@ -21,7 +20,6 @@ mod fork;
 mod free;
 mod info;
 mod lazy;
-mod published;
 mod read;
 mod reclaim;
 mod state;

@@ -51,8 +51,6 @@ pub(crate) struct Node {
     pools: [Pool; CLASSES as usize],
     /// What was freed on this node's CPUs and is to be drained.
     freed: Vec<Freed>,
-    /// Pages of these.
-    lazy: u64,
     /// Pages in the pools, guard pages left out.
     pooled: u64,
 }
@@ -68,7 +66,6 @@ impl Node {
                 }
             }; CLASSES as usize],
             freed: Vec::new(),
-            lazy: 0,
             pooled: 0,
         }
     }
@@ -111,14 +108,8 @@ impl Node {
         &self.freed
     }
 
-    /// Its pages.
-    pub(crate) fn lazy(&self) -> u64 {
-        self.lazy
-    }
-
     /// Records a freed range, for which there is [room](Self::has_room).
     pub(crate) fn push_freed(&mut self, freed: Freed) {
-        self.lazy += u64::from(freed.range.pages);
         self.freed.push(freed);
     }
 
@@ -127,7 +118,6 @@ impl Node {
         let room = memory::refusable(|| all.try_reserve(self.freed.len())).is_ok();
         if room {
             all.append(&mut self.freed);
-            self.lazy = 0;
         }
         room
     }

@@ -123,11 +123,6 @@ struct stillpoint_arena_options {
    The domain whose sections keep areas in place; NULL for a private one.
    */
   struct stillpoint_domain *domain;
-  /*
-   A name for stillpoint_publish_statistics(), which shows its first 80 bytes; NULL for none. It
-   is copied; bytes that are not UTF-8 are replaced.
-   */
-  const char *name;
 };
 
 /*
@@ -1235,21 +1230,6 @@ void stillpoint_shrinker_free(struct stillpoint_shrinker *shrinker);
 int stillpoint_map_new(struct stillpoint_domain *domain, size_t capacity, unsigned int flags, struct stillpoint_map **map);
 
 /*
- Gives a map a name for stillpoint_publish_statistics(), which shows its first 80 bytes, how many nodes
- it has, and its table's memory, until it is destroyed. The name is copied; bytes that are not UTF-8 are
- replaced. Names need not differ; a map that has one keeps it. Additions and removals take some
- nanoseconds more where there is a page; look-ups do not. To be called before another thread uses the
- map; may wait for a millisecond or two if it has had nodes; not async-signal-safe.
-
- -EINVAL for null; -ENOMEM.
-
- # Safety
-
- The map is NULL, or alive and used by no other thread; the name is NULL or ends in a null byte.
- */
-int stillpoint_map_set_name(struct stillpoint_map *map, const char *name);
-
-/*
  Ends a map, and hands its nodes, if there are some, to the function, which may free them at once:
  cds_lfht_destroy(). Waits for a millisecond or two if the service thread is moving the table; not
  async-signal-safe. No thread uses the map any more: where readers have found it by a pointer, wait
@@ -1779,17 +1759,6 @@ int stillpoint_hierarchy_root(struct stillpoint_hierarchy *hierarchy, struct sti
  The handle is good; the new one can be written to `tenant`.
  */
 int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint_tenant **tenant);
-
-/*
- Like stillpoint_tenant_create(), with a name for stillpoint_publish_statistics(), which shows its
- first 80 bytes. The name is copied; bytes that are not UTF-8 are replaced. NULL means no name.
- Names need not differ.
-
- # Safety
-
- As stillpoint_tenant_create(); the name is NULL or ends in a null byte.
- */
-int stillpoint_tenant_create_named(struct stillpoint_tenant *parent, const char *name, struct stillpoint_tenant **tenant);
 
 /*
  Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.

@@ -22,7 +22,7 @@
  * bits, and a function that says whether a node has a key. It owns the objects: what it has taken out or replaced it frees after a grace period
  * (stillpoint_kvfree(), stillpoint_call()), as readers may still have it.
  *
- * All functions but stillpoint_map_new(), stillpoint_map_set_name(), stillpoint_map_destroy() and stillpoint_map_count() are called inside a read-side critical section of the
+ * All functions but stillpoint_map_new(), stillpoint_map_destroy() and stillpoint_map_count() are called inside a read-side critical section of the
  * map's domain: for changes, too, as a node that was found stays one only until that ends. With STILLPOINT_DEBUG=on, or in a library that is built
  * for debugging, a call outside of one is reported and refused, where it can be seen.
  *

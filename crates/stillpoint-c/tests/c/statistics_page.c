@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stillpoint/map.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,56 +42,6 @@ static long published_by(int page)
     return (long)head[3];
 }
 
-/* Whether a thing of this name is in the page: before the blocks there is, in 64-bit words, its state
-   (1: it exists), and four words later its name. */
-static bool shows(int page, const char *name)
-{
-    static char head[256 << 10];
-    ssize_t length = pread(page, head, sizeof head, 0);
-    CHECK(length == sizeof head);
-    for (ssize_t at = 32; at + 8 < length; at += 8) {
-        uint64_t state;
-        memcpy(&state, head + at - 32, sizeof state);
-        if (state == 1 && strcmp(head + at, name) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Tenants, arenas and maps are there by their names, as long as they exist. */
-static void names(int page)
-{
-    struct stillpoint_hierarchy *hierarchy;
-    struct stillpoint_tenant *root, *alice;
-    struct stillpoint_arena *arena;
-    struct stillpoint_map *map;
-    struct stillpoint_map_node node;
-    CHECK(stillpoint_hierarchy_new(&hierarchy) == 0);
-    CHECK(stillpoint_hierarchy_root(hierarchy, &root) == 0);
-    CHECK(!shows(page, "alice") && !shows(page, "buffers"));
-    CHECK(stillpoint_tenant_create_named(root, "alice", &alice) == 0);
-    struct stillpoint_arena_options options = {.capacity = 1 << 30, .name = "buffers"};
-    CHECK(stillpoint_arena_new(&options, &arena) == 0);
-    CHECK(shows(page, "alice") && shows(page, "buffers"));
-    CHECK(stillpoint_map_new(NULL, 0, 0, &map) == 0);
-    CHECK(!shows(page, "sessions"));
-    CHECK(stillpoint_map_set_name(map, "sessions") == 0);
-    CHECK(stillpoint_map_set_name(map, "another") == 0);
-    CHECK(shows(page, "sessions") && !shows(page, "another"));
-    stillpoint_read_lock();
-    CHECK(stillpoint_map_add(map, 7, &node) == 0);
-    CHECK(stillpoint_map_del(map, &node) == 0);
-    stillpoint_read_unlock();
-    CHECK(stillpoint_synchronize() == 0);
-    CHECK(stillpoint_map_destroy(map, NULL, NULL) == 0);
-    CHECK(!shows(page, "sessions"));
-    stillpoint_arena_free(arena);
-    stillpoint_tenant_free(alice);
-    CHECK(!shows(page, "alice") && !shows(page, "buffers"));
-    stillpoint_tenant_free(root);
-    stillpoint_hierarchy_free(hierarchy);
-}
-
 static void without_descriptors(void)
 {
     struct rlimit old, none;
@@ -117,7 +66,6 @@ int main(void)
     CHECK(domain != NULL);
     CHECK(stillpoint_domain_synchronize(domain) == 0);
     CHECK(stillpoint_domain_destroy(domain) == 0);
-    names(page);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {

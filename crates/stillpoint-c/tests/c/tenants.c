@@ -132,7 +132,7 @@ int main(void)
     struct cache cache = {NULL, 0, 0};
     CHECK(stillpoint_hierarchy_new(&hierarchy) == 0 && stillpoint_hierarchy_new(&other) == 0);
     CHECK(stillpoint_hierarchy_root(hierarchy, &root) == 0 && stillpoint_hierarchy_root(other, &stranger) == 0);
-    CHECK(stillpoint_tenant_create_named(root, "alice", &alice) == 0);
+    CHECK(stillpoint_tenant_create(root, &alice) == 0);
     CHECK(stillpoint_lru_new(hierarchy, &cache.lru) == 0);
     struct stillpoint_shrinker_ops ops = {count, scan, &cache, 0, 1, false};
     struct stillpoint_shrinker *shrinker;
@@ -246,7 +246,6 @@ int main(void)
     CHECK(stillpoint_tenant_delete(alice) == 0);
     CHECK(stillpoint_lru_count(cache.lru) == there);
     CHECK(stillpoint_tenant_create(alice, &stranger) == -ENOENT);
-    CHECK(stillpoint_tenant_create_named(alice, "stranger", &stranger) == -ENOENT);
     stillpoint_tenant_free(alice);
     stillpoint_shrinker_free(shrinker);
     stillpoint_lru_free(cache.lru);

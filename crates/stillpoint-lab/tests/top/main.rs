@@ -77,37 +77,6 @@ fn it_shows_domains_and_who_holds_them_up() {
 }
 
 #[test]
-fn it_shows_tenants_caches_arenas_and_maps() {
-    let serving = Part::start("serving");
-    let run = top("--once", &serving);
-    assert_eq!((run.code, &*run.err), (0, ""), "{}", run.out);
-    let row = |name: &str| {
-        let row = run.out.lines().find(|line| line.contains(name));
-        let row = row.unwrap_or_else(|| panic!("no {name}:\n{}", run.out));
-        row.split_whitespace().skip(1).collect::<Vec<_>>()
-    };
-    assert_eq!(row("TENANT")[1..5], ["USAGE", "LOW", "HIGH", "MAX"]);
-    assert_eq!(row("alice")[1..5], ["3.0M", "0", "-", "4.0M"]);
-    assert_eq!(row("CACHE")[1..4], ["USAGE", "OF", "HIT"]);
-    assert_eq!(row("pages")[2..4], ["1.0M", "75.0%"]);
-    assert_eq!(row("ARENA")[1..5], ["LIVE", "LAZY", "OF", "AREAS"]);
-    assert_eq!(row("buffers")[1..5], ["1.0M", "0", "1.0G", "1"]);
-    assert_eq!(row("MAP")[1..5], ["ENTRIES", "ROOM", "TABLE", "SLABS"]);
-    // 512 buckets of 64 bytes, and room for four in each.
-    assert_eq!(row("sessions")[1..4], ["1.5k", "2.0k", "32K"]);
-    assert_eq!(row("sessions")[5], "0");
-    assert_eq!(row("ORDERED MAP")[2..4], ["ENTRIES", "SLABS"]);
-    assert_eq!(row("readings")[1..3], ["1", "0"]);
-    // The root and alice are two of the hundred.
-    assert!(run.out.contains(" has or had 7 more,"), "{}", run.out);
-    assert!(
-        run.out.lines().all(|line| line.chars().count() <= 80),
-        "{}",
-        run.out
-    );
-}
-
-#[test]
 fn it_prints_json() {
     let stuck = Part::start("stuck");
     let seen = json(&stuck);

@@ -15,11 +15,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::Domain;
-use stillpoint_cache::Cache;
-use stillpoint_lru::Hierarchy;
-use stillpoint_map::{BTreeMap, HashMap};
 use stillpoint_platform::stats::layout::{self, BYTES, WORD, head, slot};
-use stillpoint_vmap::Arena;
 
 const VARIABLE: &str = "STILLPOINT_TEST_PART";
 const READY: &str = "it plays";
@@ -73,7 +69,6 @@ pub fn play() {
     let _kept = match &*part {
         "silent" => Vec::new(),
         "stuck" => return stuck(),
-        "serving" => return serving(),
         "capable" => return capable(),
         "short" => vec![file(&[], 4096, true)],
         "unsealed" => vec![file(&[], BYTES, false)],
@@ -148,34 +143,6 @@ fn stuck() {
     told.recv().expect("a stall is reported");
     wait();
     std::process::exit(0);
-}
-
-/// Has one of all that a page shows beside domains, and more tenants than it has space for.
-fn serving() {
-    stillpoint::publish_statistics().expect("the system has memory files");
-    let hierarchy = Hierarchy::try_named("tenants").expect("there is memory");
-    let create = |name: &str| hierarchy.root().create_named(name);
-    let alice = create("alice").expect("there is memory");
-    alice.set_max(4 << 20);
-    let charge = alice.charge(3 << 20).expect("it is below the max");
-    let cache: Cache<u64, u64> = Cache::builder().max_bytes(1 << 20).name("pages").build();
-    cache.insert(1, 1);
-    let found = [1, 1, 1, 2].map(|key| cache.get(&key).is_some());
-    assert_eq!(found, [true, true, true, false]);
-    let arena = Arena::builder().capacity(1 << 30).name("buffers").build();
-    let arena = arena.expect("there are addresses");
-    let area = arena.alloc(1 << 20, 1).expect("there is memory");
-    let sessions = HashMap::<u64, u64>::with_capacity(2_000).named("sessions");
-    for key in 0..1_500 {
-        sessions.pin().insert(key, key);
-    }
-    let readings = BTreeMap::<u64, u64>::new().named("readings");
-    readings.pin().insert(1, 1);
-    let others: Vec<_> = (0..105)
-        .map(|number| create(&format!("other {number}")))
-        .collect();
-    wait();
-    drop((others, area, charge, sessions, readings));
 }
 
 /// Of another user, with a capability that other processes of that user lack.

@@ -91,7 +91,6 @@ pub(crate) fn charge<'a>(
     exact: &Mutex<()>,
 ) -> Result<bool, Refused<'a, Memcg>> {
     let is_high = levels::charge(tenant.and_ancestors(), bytes, at_stock, exact)?;
-    tenant.and_ancestors().for_each(Memcg::show_usage);
     tenant
         .counter()
         .0
@@ -122,10 +121,9 @@ pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
 pub(crate) unsafe fn subtract(tenant: *const Memcg, bytes: u64) {
     // SAFETY: the caller's promise.
     let tenant = unsafe { &*tenant };
-    tenant.and_ancestors().for_each(|level| {
+    for level in tenant.and_ancestors() {
         level.level().subtract(bytes);
-        level.show_usage();
-    });
+    }
 }
 
 /// The second half of [`uncharge`]: drops the bytes' hold on the tenant.

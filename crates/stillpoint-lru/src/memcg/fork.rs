@@ -62,7 +62,6 @@ impl ForkReset for Tree {
             // SAFETY: the only thread.
             if let Some(tenant) = unsafe { self.tenants.peek(index) } {
                 tenant.queued.store(false, Ordering::Relaxed);
-                tenant.publish_all();
             }
         }
     }

@@ -56,9 +56,9 @@ impl Memcg {
 }
 
 impl Tenant {
-    pub(crate) fn root(name: Option<Box<str>>, tree: Arc<Tree>) -> Result<Self, CreateError> {
+    pub(crate) fn root(tree: Arc<Tree>) -> Result<Self, CreateError> {
         let number = tree.take_number()?;
-        let memcg = Memcg::new(number, name, tree, None);
+        let memcg = Memcg::new(number, tree, None);
         memcg.tree.publish(&memcg);
         Ok(Self::new(memcg))
     }

@@ -1,6 +1,6 @@
 //! [`Hierarchy`]: a handle of a tree of tenants, by its root.
 
-use super::{Tenant, lists::Lists, reclaim, resched::Resched, tenant::copied, tree::Tree};
+use super::{Tenant, lists::Lists, reclaim, resched::Resched, tree::Tree};
 use crate::{slots::OutOfMemory, statistics::Reclaimed};
 use std::{fmt, sync::Arc};
 
@@ -46,18 +46,8 @@ impl Hierarchy {
     /// Like [`Hierarchy::new`]; `None` without memory for its arrays.
     #[must_use]
     pub fn try_new() -> Option<Self> {
-        Self::with_name(None)
-    }
-
-    /// Like [`Hierarchy::try_new`], with a name for its root: see [`Tenant::create_named`].
-    #[must_use]
-    pub fn try_named(name: &str) -> Option<Self> {
-        Self::with_name(Some(copied(name).ok()?))
-    }
-
-    fn with_name(name: Option<Box<str>>) -> Option<Self> {
         Some(Self {
-            root: Tenant::root(name, Tree::new()?).ok()?,
+            root: Tenant::root(Tree::new()?).ok()?,
         })
     }
 

@@ -7,7 +7,6 @@ use std::sync::{Arc, atomic::Ordering};
 impl Memcg {
     /// The tenant has been marked as deleted by the caller: gives what it has to its parent.
     pub(super) fn offline(self: &Arc<Self>) {
-        self.unpublish();
         let mut dead = Vec::new();
         for lists in self.tree.all_lists() {
             lists.reparent(self, &mut dead);
@@ -32,7 +31,6 @@ impl Memcg {
         // `is_deleted`.
         let state = self.state.fetch_or(DELETED, Ordering::AcqRel);
         if self.parent.is_none() {
-            self.unpublish();
             // Nothing goes into stock any more.
             self.tree.stocks().drain(Some(self));
         } else if state & REPARENTED == 0 {

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::statistics::TenantStatistics;
 use std::sync::{Arc, atomic::Ordering};
-use stillpoint_platform::memory;
 
 impl Tenant {
     /// A new tenant below this one, without limits of its own.
@@ -23,20 +22,6 @@ impl Tenant {
     /// If this one has been deleted; if there is no memory for larger arrays, in which case nothing
     /// has changed but that some of the arrays may have become larger already.
     pub fn create(&self) -> Result<Tenant, CreateError> {
-        self.create_with(None)
-    }
-
-    /// As [`Tenant::create`], with a name for [`stillpoint::publish_statistics`]: `stillpoint top`
-    /// shows its first 80 bytes. Names need not differ. A tenant without one has numbers there.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tenant::create`].
-    pub fn create_named(&self, name: &str) -> Result<Tenant, CreateError> {
-        self.create_with(Some(copied(name)?))
-    }
-
-    fn create_with(&self, name: Option<Box<str>>) -> Result<Tenant, CreateError> {
         let parent = &self.memcg;
         let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
         // Needs no partner: which of this and `delete` comes first, the word alone decides.
@@ -51,7 +36,7 @@ impl Tenant {
         // The child's: given back with its last handle.
         parent.handles.fetch_add(1, Ordering::Relaxed);
         let (tree, above) = (Arc::clone(&parent.tree), Some(Arc::clone(parent)));
-        let memcg = Memcg::new(number, name, tree, above);
+        let memcg = Memcg::new(number, tree, above);
         memcg.tree.publish(&memcg);
         Ok(Self::new(memcg))
     }
@@ -148,14 +133,12 @@ impl Tenant {
     /// by default. The kernel's `memory.min`.
     pub fn set_min(&self, bytes: u64) {
         self.memcg.limits.min.store(bytes, Ordering::Relaxed);
-        self.memcg.show_limits();
     }
 
     /// Sets the low limit: while the tenant uses no more than this, it is reclaimed from only if
     /// nothing else is left. 0 by default. The kernel's `memory.low`.
     pub fn set_low(&self, bytes: u64) {
         self.memcg.limits.low.store(bytes, Ordering::Relaxed);
-        self.memcg.show_limits();
     }
 
     /// Sets the high limit: past it the background reclaimer starts; charges still succeed.
@@ -164,7 +147,6 @@ impl Tenant {
     /// Below the present usage, it does so at once.
     pub fn set_high(&self, bytes: u64) {
         self.memcg.limits.high.store(bytes, Ordering::Relaxed);
-        self.memcg.show_limits();
         self.memcg.tree.background().wake_if_high(&self.memcg);
     }
 
@@ -179,7 +161,6 @@ impl Tenant {
     /// uncharged, charges fail.
     pub fn set_max(&self, bytes: u64) -> u64 {
         self.memcg.tree.stocks().set_max(&self.memcg, bytes);
-        self.memcg.show_limits();
         if self.memcg.counter.usage() > bytes {
             reclaim::reclaim(&self.memcg, bytes, &mut Resched::direct());
         }
@@ -204,13 +185,4 @@ impl Tenant {
             objects_reclaimed: of(Event::Reclaimed),
         }
     }
-}
-
-/// A copy of a name.
-pub(super) fn copied(name: &str) -> Result<Box<str>, CreateError> {
-    let mut copy = String::new();
-    memory::refusable(|| copy.try_reserve_exact(name.len()))
-        .map_err(|_| CreateError::OutOfMemory)?;
-    copy.push_str(name);
-    Ok(copy.into_boxed_str())
 }

@@ -29,14 +29,14 @@ use crate::{
 use std::{
     ops::Range,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 use stillpoint::{Rcu, global, internal::retire_shared, read_lock};
 use stillpoint_platform::{
     fork::AtForkHandle,
-    memory, stats,
+    memory,
     sync::{Mutex, MutexGuard, lock},
 };
 
@@ -195,14 +195,11 @@ impl Tree {
         Ok(())
     }
 
-    /// Publishes a new tenant under its number, and in the statistics page.
+    /// Publishes a new tenant under its number.
     pub(crate) fn publish(&self, tenant: &Arc<Memcg>) {
-        let numbers = lock(&self.numbers);
+        let _numbers = lock(&self.numbers);
         self.tenants
             .put(tenant.number() as usize, Arc::clone(tenant));
-        drop(numbers);
-        let subject: Weak<Memcg> = Arc::downgrade(tenant);
-        stats::add(subject);
     }
 
     /// There is no handle of tenant `number` any more, and there are no lists under that number.

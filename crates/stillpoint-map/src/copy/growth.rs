@@ -14,7 +14,6 @@ use crate::{
     floor::{Raise, State},
     load::copies::{bits_for, capacity},
     resize::Progress,
-    shown::Figure,
     table::{FEWEST_BITS, MOST_BITS},
 };
 use stillpoint_platform::sync::Ordering;
@@ -69,13 +68,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         }
         let Some(next) = Table::new(bits) else { return };
         self.spread_out(bits);
-        // Before another thread can end the move.
-        self.count.add_shown(Figure::Tables, next.bytes());
-        self.count.add_shown(Figure::Moving, 1);
         if !table.set_next(next) {
-            self.count
-                .add_shown(Figure::Tables, next.bytes().wrapping_neg());
-            self.count.add_shown(Figure::Moving, 1_u64.wrapping_neg());
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { next.free_memory() };
         }
@@ -270,8 +263,6 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
-            self.count
-                .show_move(from.bytes(), capacity(from.bits()), capacity(to.bits()));
             world.retire_table(from);
             self.replaced
                 .store(self.epochs.now().number(), Ordering::Relaxed);

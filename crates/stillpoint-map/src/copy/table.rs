@@ -108,12 +108,6 @@ impl<'t, K, V> Table<'t, K, V> {
         1 << self.bits()
     }
 
-    /// Its memory, without what is behind its buckets.
-    pub fn bytes(self) -> u64 {
-        let bucket = size_of::<Head<K, V>>() + size_of::<Pairs<K, V>>();
-        (size_of::<Header<K, V>>() + self.buckets() * bucket) as u64
-    }
-
     #[inline(always)]
     fn start(self) -> *mut Header<K, V> {
         self.word.as_ptr().map_addr(|address| address & !63)

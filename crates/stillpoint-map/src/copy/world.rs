@@ -53,7 +53,6 @@ impl<K, V> Shared<K, V> {
     /// No other thread uses it but the callback; nor does the caller any more. Called once.
     pub unsafe fn close(&self) {
         self.core.driving.close();
-        self.core.count.end_shown();
         // SAFETY: the caller's promise; the callback does not drive any more.
         unsafe {
             self.core.free_tables();

@@ -4,7 +4,7 @@
 
 use super::{
     Arena,
-    region::{ALL, Owned, RUN, RUNS, Region, Runs},
+    region::{ALL, Owned, RUNS, Region, Runs},
 };
 use std::ptr::{self, NonNull};
 use stillpoint_platform::sync::Ordering;
@@ -103,11 +103,6 @@ impl List {
             growing: 0,
             is_closed: false,
         }
-    }
-
-    /// Bytes of the runs that have memory.
-    pub fn bytes(&self) -> u64 {
-        ((self.runs - self.empty + self.unused) * RUN) as u64
     }
 
     /// Adds a region that the caller was to make, or remembers that there was no memory.

@@ -41,10 +41,7 @@ mod stripe;
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use crate::{
-    backoff::Backoff,
-    shown::{Figure, Shown},
-};
+use crate::backoff::Backoff;
 use crossbeam_utils::CachePadded;
 use list::{Gone, List, Request};
 use region::{Owned, Pushed, Pushing, RUN, RUNS, Region};
@@ -52,7 +49,6 @@ use run::{GRAIN, Link};
 use std::{
     alloc::Layout,
     ptr::{self, NonNull},
-    sync::{Arc, OnceLock},
 };
 use stillpoint_platform::{
     cpu, fork, memory as fallible,
@@ -97,8 +93,6 @@ pub struct Arena {
     /// Regions that threads have found to have runs to take up, and that the list has yet to link.
     queue: AtomicPtr<Region>,
     stripes: Box<[CachePadded<Stripe>]>,
-    /// What the statistics page has of the map, if that has a name.
-    shown: OnceLock<Arc<Shown>>,
 }
 
 // SAFETY: regions are found by all threads; what is not atomic in them, and the list, are used
@@ -155,7 +149,6 @@ impl Arena {
             list: UnsafeCell::new(List::of(itself)),
             queue: AtomicPtr::new(ptr::null_mut()),
             stripes,
-            shown: OnceLock::new(),
         };
         // SAFETY: allocated just now, as a box of one is.
         unsafe { itself.write(arena) };
@@ -339,13 +332,6 @@ impl Arena {
         }
     }
 
-    /// Has the map's name show the arena's memory, from now on.
-    pub fn show(&self, shown: &Arc<Shown>) {
-        self.shown.get_or_init(|| Arc::clone(shown));
-        // SAFETY: it is not closed meanwhile, as `self` is used.
-        unsafe { Self::with_list(self.itself, |_| ()) };
-    }
-
     /// Ends the arena: it goes when its slots are free.
     ///
     /// # Safety
@@ -416,15 +402,7 @@ impl Arena {
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(true);
         // SAFETY: locked.
-        let result = unsafe {
-            (*arena.as_ptr()).list.with_mut(|list| {
-                let result = work(&mut *list);
-                if let Some(shown) = (*arena.as_ptr()).shown.get() {
-                    shown.set(Figure::Slabs, (*list).bytes());
-                }
-                result
-            })
-        };
+        let result = unsafe { (*arena.as_ptr()).list.with_mut(|list| work(&mut *list)) };
         #[cfg(all(test, not(stillpoint_loom)))]
         IS_LOCKED.set(false);
         // Release, pairs with the exchange above: what this thread did.

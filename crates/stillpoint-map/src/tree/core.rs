@@ -209,15 +209,7 @@ impl Tree {
             // SAFETY: it is there until `close_arenas`.
             Some(arena) => Some(unsafe { arena.as_ref() }),
             None if self.count.is_spread_out() => {
-                let arena = Self::publish_arena(place, make(self.count.get())?)?;
-                // Not before: what a slower thread has made has no memory, and would show that. The
-                // page has the entries' memory alone.
-                if ptr::eq(place, &self.arena)
-                    && let Some(shown) = self.count.shown()
-                {
-                    arena.show(shown);
-                }
-                Some(arena)
+                Self::publish_arena(place, make(self.count.get())?)
             }
             None => {
                 if self.count.get() >= MANY {

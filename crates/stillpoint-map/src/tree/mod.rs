@@ -42,7 +42,6 @@ mod loom_tests;
 mod map;
 mod merge;
 #[cfg(not(stillpoint_loom))]
-mod naming;
 mod node;
 mod order;
 #[cfg(not(stillpoint_loom))]

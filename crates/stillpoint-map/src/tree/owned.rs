@@ -104,7 +104,6 @@ unsafe fn end<K, V>(tree: NonNull<Tree>) -> Option<Box<dyn Any + Send>> {
     // SAFETY: the caller's promise.
     unsafe {
         let tree = Box::from_raw(tree.as_ptr());
-        tree.count.end_shown();
         tree.free_nodes(end_fence);
         tree.close_arenas();
     }

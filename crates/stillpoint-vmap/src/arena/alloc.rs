@@ -65,7 +65,6 @@ impl ArenaState {
             if let Some(start) = node.take(pages, align) {
                 add(&shard.areas, 1);
                 add(&shard.pages, u64::from(pages));
-                self.show_node(index, shard, &node);
                 drop(node);
                 return self.unpoison(Range::new(start, pages), Home::of(index));
             }
@@ -80,10 +79,9 @@ impl ArenaState {
             taken = self.take_from_space(pages, align, index);
         }
         let (start, home) = taken.map_err(|error| self.with_request(error, size))?;
-        let node = lock(&shard.node);
+        let _node = lock(&shard.node);
         add(&shard.areas, 1);
         add(&shard.pages, u64::from(pages));
-        self.show_node(index, shard, &node);
         Ok((start, home))
     }
 

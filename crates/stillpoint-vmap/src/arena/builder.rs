@@ -4,7 +4,6 @@ use super::{
     Arena,
     error::Error,
     lazy::LazyQueue,
-    published::MAX_NODES,
     state::{ArenaState, CHUNK, Settings, Shard},
 };
 use crate::{
@@ -13,7 +12,7 @@ use crate::{
     span::{PAGE, PAGE_BITS},
 };
 use crossbeam_utils::CachePadded;
-use std::{os::fd::AsFd, sync::Weak};
+use std::os::fd::AsFd;
 use stillpoint::{
     Domain,
     internal::{self, Kept},
@@ -23,9 +22,11 @@ use stillpoint_platform::{
     fork::{AtForkHandle, process},
     memory,
     mmap::{Advice, Backing, Mapping, Table, advise, has_vectored_advice, memory_file, page_size},
-    stats::{self, Published},
-    sync::{Arc, AtomicU32, AtomicU64, Mutex, Ordering},
+    sync::{Arc, AtomicU32, Mutex},
 };
+
+/// Number of nodes, at most: the kernel's bound.
+const MAX_NODES: usize = 128;
 
 /// The limit is 2^30 pages, so that no sum of page numbers overflows.
 const MAX_BYTES: usize = 1 << 42;
@@ -48,7 +49,6 @@ pub struct Builder {
     callers: bool,
     file: bool,
     domain: Option<Kept>,
-    name: Option<Box<str>>,
 }
 
 impl Arena {
@@ -81,15 +81,7 @@ impl Builder {
             callers: false,
             file: false,
             domain: None,
-            name: None,
         }
-    }
-
-    /// Names the arena, for [`stillpoint::publish_statistics`]: `stillpoint top` shows its first 80
-    /// bytes. Names need not differ. Without one it has a number.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.name = Some(name.into());
-        self
     }
 
     /// Sets the size of the address space in bytes, rounded up to a multiple of 2 MiB. 64 GiB by
@@ -166,7 +158,6 @@ impl Builder {
     /// system refuses the address space, the first memory, or the guards that poison needs;
     /// [`Error::PageSize`] if its pages are not of 4 KiB.
     pub fn build(self) -> Result<Arena, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let pages = self.pages()?;
         let capacity = (pages as usize) << PAGE_BITS;
         let file = self
@@ -211,15 +202,10 @@ impl Builder {
                 .transpose()?,
             process: process(),
             rebuild_below: AtomicU32::new(0),
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            name: self.name,
-            published: Published::new(),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
         // fields to be dropped.
         unsafe { state.place.occupy(&*state) };
-        let subject: Weak<ArenaState> = Arc::downgrade(&state);
-        stats::add(subject);
         Ok(Arena { state })
     }
 

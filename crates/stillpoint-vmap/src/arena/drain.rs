@@ -79,13 +79,12 @@ impl ArenaState {
         memory::refusable(|| queue.try_reserve(1)).map_err(|_| NO_MEMORY)?;
         let mut ranges = Vec::new();
         let mut result = Ok(());
-        for (index, shard) in self.shards.iter().enumerate() {
+        for shard in &self.shards {
             let mut node = lock(&shard.node);
             if !node.take_freed(&mut ranges) {
                 result = Err(NO_MEMORY);
                 break;
             }
-            self.show_node(index, shard, &node);
         }
         let pages: u64 = ranges
             .iter()
@@ -109,7 +108,6 @@ impl ArenaState {
         self.drain
             .pending
             .fetch_add(batch.pages(), Ordering::Relaxed);
-        self.show_pending();
         queue.push_back(batch);
     }
 
@@ -154,10 +152,8 @@ impl ArenaState {
                 &self.drain.failures
             };
             count.fetch_add(1, Ordering::Relaxed);
-            self.show_drains();
             result = result.and(outcome);
         }
-        self.show_pending();
         // For the next drain; what is behind them has not waited for them.
         refused
             .into_iter()

@@ -26,7 +26,6 @@ impl ForkReset for ArenaState {
             self.drain.reset_in_child();
         }
         self.rebuild_below.store(frontier, Ordering::Relaxed);
-        self.publish_all();
     }
 }
 

@@ -26,7 +26,7 @@ impl ArenaState {
         ranges[..done].iter().for_each(|&range| space.give(range));
         drop(space);
         if done < ranges.len() {
-            let (index, shard) = self.this_node();
+            let (_, shard) = self.this_node();
             let mut node = lock(&shard.node);
             for &range in &ranges[done..] {
                 // A range that cannot be recorded is leaked.
@@ -38,7 +38,6 @@ impl ArenaState {
                     },
                 );
             }
-            self.show_node(index, shard, &node);
         }
     }
 
@@ -69,10 +68,9 @@ impl ArenaState {
         add(&shard.areas_freed, 1);
         add(&shard.pages_freed, u64::from(range.pages));
         if self.belongs_to_parent() {
-            return self.show_node(index, shard, &node);
+            return;
         }
         let much = self.add_lazy(&mut node, Freed { range: whole, home });
-        self.show_node(index, shard, &node);
         drop(node);
         trace::free_vmap_area_noflush(
             self.base() as u64,

@@ -14,7 +14,6 @@ use stillpoint_platform::{
     cpu,
     fork::{AtForkHandle, Process, process},
     mmap::{Advice, Mapping, Pages, Refused, Table, advise},
-    stats::Published,
     sync::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering},
 };
 
@@ -95,11 +94,6 @@ pub(crate) struct ArenaState {
     /// In the child of a fork, until what is free has been found again: the frontier at the fork.
     /// Else 0.
     pub(crate) rebuild_below: AtomicU32,
-    /// Unique among all arenas.
-    pub(crate) number: u64,
-    pub(crate) name: Option<Box<str>>,
-    /// Last, because a drop of the others may count.
-    pub(crate) published: Published,
 }
 
 impl ArenaState {
