@@ -1,6 +1,8 @@
 //! Model-checked tests of the life of one entry: inserted, found, pinned, evicted, expired, removed.
 //! State, policy, wheel and node are the real ones, and so are the grace periods; the map is one
 //! place. Each thread does what [`crate::put`] and [`crate::remove`] do.
+//!
+//! Detects an entry retired while it is in its queue.
 
 use crate::{
     cause::Cause,

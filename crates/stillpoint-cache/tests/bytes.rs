@@ -1,4 +1,6 @@
 //! Caches of bytes: what is evicted leaves the process, and what stays is what it was.
+//!
+//! Detects no compaction at all, and old places freed at once.
 
 use std::{
     cell::RefCell,

@@ -1,5 +1,7 @@
 //! Model-checked tests of the protocols in `link.rs`, `shrinker_map.rs`, `levels.rs`, `slots.rs`
 //! and `calls.rs`.
+//!
+//! Detects arrays of lists and charges whose orderings are weakened.
 
 use crate::{
     calls::Calls,

@@ -436,6 +436,8 @@ impl Drop for Locked<'_> {
     }
 }
 
+// Detects a link that stays in the slot or after a repair, and tags that stay in a bucket that has
+// moved.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -1,4 +1,7 @@
 //! Model-checked tests of buckets, tables and moves, with grace periods under them.
+//!
+//! Detects a bucket cut off with its entries or reused at once, tags and slots in the wrong order,
+//! a move without its lock or its second look, and an entry retired before its removal.
 
 use crate::{
     bucket::{Bucket, Locked},

@@ -222,6 +222,7 @@ mod unmapped {
     }
 }
 
+// Detects no room before the header, or less memory than a mapping should have.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

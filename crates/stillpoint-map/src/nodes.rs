@@ -420,5 +420,7 @@ impl Iterator for NodeIter<'_> {
     }
 }
 
+// Detects an insert that does not look what has changed, and buckets that leave a chain and are not
+// retired or still counted.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;

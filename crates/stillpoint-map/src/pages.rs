@@ -86,6 +86,8 @@ impl Pages {
     }
 }
 
+// Detects changes that leave the move alone for ever or never, and a service thread that goes two
+// pages ahead.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -35,6 +35,7 @@ pub fn split(locked: &Locked<'_>, [lower, upper]: [&Bucket; 2]) -> bool {
     true
 }
 
+// Detects slots or tags left in both halves, and a chain that is split.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -1,4 +1,6 @@
 //! Maps of copies: what is particular to entries that lie in the table.
+//!
+//! Detects copies locked with another word than was seen.
 
 use std::{
     cell::Cell,

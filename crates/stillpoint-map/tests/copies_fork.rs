@@ -1,5 +1,7 @@
 //! The `Hash` of a key forks while a table of a `CopyMap` grows. In the child other threads take the
 //! same buckets again, so the thread that has forked leaves them alone.
+//!
+//! Detects a bucket that is moved on without a look whose process it is.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]

@@ -1,4 +1,6 @@
 //! Guards and domains; many threads, and many maps.
+//!
+//! Detects guards of other domains that are not checked.
 #![allow(
     dropping_copy_types,
     dropping_references,

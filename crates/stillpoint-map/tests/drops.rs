@@ -1,4 +1,6 @@
 //! Each value is dropped once: promptly after its removal, or with the map.
+//!
+//! Detects links retired twice, values not retired, and a panic that ends a drop.
 #![allow(
     dropping_copy_types,
     dropping_references,

@@ -1,6 +1,9 @@
 //! Operations on one key are linearizable: histories of threads, checked by a search (Wing and
 //! Gong, with states remembered, as Lowe does), while the table grows and shrinks, and nodes of the
 //! ordered map are divided and merged.
+//!
+//! Detects no look under the lock, updates of what has gone, and a removal of an entry that a
+//! closure has replaced.
 
 use std::{
     cmp::Reverse,

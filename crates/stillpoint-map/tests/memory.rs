@@ -1,5 +1,7 @@
 //! The memory of a map that was large, and has a few entries, goes back to the system; the garbage of
 //! an ordered map counts against the budget.
+//!
+//! Detects leaves that do not count against the budget, and slabs that stay when their map ends.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]

@@ -1,4 +1,7 @@
 //! The ordered map beside std's, in one thread and in several.
+//!
+//! Detects empty leaves that stay, changes without their second look, and first entries that are
+//! passed over.
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;

@@ -1,4 +1,6 @@
 //! The ordered map, and user code that panics, waits, or uses the map that calls it.
+//!
+//! Detects closures called again for a leaf's sake, and keys lost behind a drop that panics.
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;

@@ -1,5 +1,8 @@
 //! While tables grow and shrink: what is there throughout is found, and visited once; and a map
 //! that no thread touches any more gives its table back.
+//!
+//! Detects a walk by `fold` that begins in the middle of a bucket or leaves one out, a walk without
+//! a bound on its hashes, and a `shrink_to_fit` that halves no table or one without room.
 #![allow(clippy::borrowed_box, reason = "the values are boxes")]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]

@@ -212,6 +212,7 @@ pub fn misbehave(only_socket: bool) -> bool {
     (!only_socket && starts()) || is_bound
 }
 
+// Detects new namespaces, and a socket that listened and connects by a call that sends.
 #[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod tests {
     use super::*;

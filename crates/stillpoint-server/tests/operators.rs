@@ -1,4 +1,7 @@
 //! What operators of memcached know: the search for expired items, statistics, limits of buffers.
+//!
+//! Detects lines and answers that are not counted, and operators' commands for a client that is no
+//! admin.
 #![cfg(target_os = "linux")]
 
 mod common;

@@ -1,4 +1,7 @@
 //! Walls between tenants: what one may not read, write, count or list of another's.
+//!
+//! Detects a limit, a search or a shutdown for a user without the right, and another tenant's
+//! figures.
 
 mod common;
 use common::{Client, listener, socket_path, start};

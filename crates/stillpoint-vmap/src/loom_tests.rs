@@ -1,4 +1,6 @@
 //! Model-checked tests of the page map with grace periods under it.
+//!
+//! Detects areas published too early or cleared too late, and the page map's orderings weakened.
 
 use super::{
     map::{Map, SLOT_PAGES},

@@ -1,5 +1,8 @@
 //! The address space where things go wrong: memory that must fault, systems that refuse, forks,
 //! peers, and many allocations.
+//!
+//! Detects drains without a grace period or a purge, drains that use refused ranges, and a child
+//! that forgets areas or touches its parent's file.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]

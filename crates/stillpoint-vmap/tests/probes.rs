@@ -1,6 +1,8 @@
 //! The probes, as the tools find them that read them: names and numbers of arguments are those of
 //! `scripts/trace/README.md`, and each is a `nop`. This program is what is looked at: it calls all
 //! that has a probe.
+//!
+//! Detects a probe that is missing, has other arguments than the table, or is more than a `nop`.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 use std::{

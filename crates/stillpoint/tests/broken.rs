@@ -4,6 +4,8 @@
 //! one is a finding and no undefined behaviour. A reader finds the current element and watches it
 //! for a moment; an updater makes another one current, waits for a grace period, and kills the old
 //! one.
+//!
+//! Detects no waiting and a missing W3 on real hardware.
 #![cfg(not(miri))]
 
 mod common;

@@ -1,4 +1,6 @@
 //! Random programs against the models; `scripts/fuzz` runs them without a limit.
+//!
+//! Detects a walk of copies that visits keys again in the first bucket of a smaller table.
 #![cfg(not(miri))]
 
 mod models;

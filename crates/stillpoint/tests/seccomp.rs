@@ -1,5 +1,7 @@
 //! Programs under a seccomp filter that takes `membarrier(2)` away: from the start, in part, or
 //! when it is too late.
+//!
+//! Detects a missing check for a filter that comes too late.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

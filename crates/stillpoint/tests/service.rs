@@ -1,5 +1,7 @@
 //! The service thread fails, by a fault of the library's own: it begins again, and after three
 //! failures it stays down; nothing hangs.
+//!
+//! Detects no restart, endless restarts, and a domain that is finished too early or never.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;

@@ -1,4 +1,6 @@
 //! Histograms of what a domain has timed: each kind counts what it is about, and that alone.
+//!
+//! Detects a held-up grace period that is not counted, and a sample that counts for one.
 
 mod common;
 

@@ -1,5 +1,7 @@
 //! Model-checked tests of a value that is read, cloned and moved at the same time. A grace period is
 //! the end of the readers' threads.
+//!
+//! Detects a weakened release of `leave`, acquire of `slot`, and release and fence of `disown`.
 
 use super::*;
 use stillpoint_platform::model::{self as loom, thread};

@@ -1,3 +1,6 @@
+//! Detects empty runs that are always kept, and a state's number not compared when a value goes (a
+//! fork's child aborts then).
+
 use super::*;
 use std::collections::HashMap;
 

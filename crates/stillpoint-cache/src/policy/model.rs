@@ -1,5 +1,8 @@
 //! The policy told a second time, on plain vectors, and compared with the real one step by step:
 //! both evict the same entries. Ghosts and counts are shared with it, and have models of their own.
+//!
+//! Detects a replacement that loses its position or frequency, and a ghost that is let in by
+//! another measure.
 
 use super::{Links, MOST, Nodes, Place, Policy, Standing, TURNS, ghost::Ghosts, sketch::Sketch};
 use proptest::prelude::*;

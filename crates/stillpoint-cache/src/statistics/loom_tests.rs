@@ -2,6 +2,9 @@
 //! beside the first. Loom tries more of what a thread can see if another one has run before it: so
 //! those that look are spawned, and what has been counted before them is by the model's first thread,
 //! with other tokens.
+//!
+//! Detects each release and acquire weakened, stripes made twice, shared counts without a read-
+//! modify-write, and a stripe with two owners.
 
 use super::*;
 use stillpoint_platform::{

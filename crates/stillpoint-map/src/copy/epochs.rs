@@ -213,6 +213,8 @@ impl<C> fmt::Debug for Epochs<C> {
     }
 }
 
+// Detects inserts that never poll, poll each time, beside another thread, or never again after a
+// fork.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -279,6 +279,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     }
 }
 
+// Detects a raise of the floor that is forgotten, or taken back without a look at the table.
 #[cfg(all(test, not(stillpoint_loom)))]
 pub(super) mod tests {
     use super::*;

@@ -368,6 +368,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     }
 }
 
+// Detects a bucket that a fork's child splits, and halves with more entries than slots.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -1,4 +1,6 @@
 //! The tree below its interface: how many nodes it has, and what becomes of them.
+//!
+//! Detects nodes that never lie in slabs, and a replacement that takes the lock.
 
 use super::{
     map::BTreeMap,

@@ -1,4 +1,7 @@
 //! The turns of a thread's connections, step by step.
+//!
+//! Detects a turn without an end, two turns in a step, a connection queued twice, and data that is
+//! never read.
 
 use super::*;
 use crate::{

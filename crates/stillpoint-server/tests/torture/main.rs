@@ -9,6 +9,10 @@
 //! | `STILLCACHE_TORTURE_RSS` | a file for the memory that the program has each second. It fails if that at its lowest is 5 % more in the last quarter than in the second |
 //!
 //! `scripts/soak --server` runs it for hours.
+//!
+//! Detects values not replaced, CAS values not compared, another key's value, deletes or flushes
+//! without effect, items that do not expire, segments freed before readers have left, and memory
+//! that grows.
 
 mod chaos;
 mod churn;

@@ -5,6 +5,9 @@
 //! ordered is an error that loom reports. Time stands still in the model, so a waiter that is never
 //! woken is a deadlock, which loom reports too. The variants that leave a barrier out must fail,
 //! and show that the tests can.
+//!
+//! Detects a scan that does not wait, each of R1 to R4, W1, W3 to W6, S2 and O1 to O5 weakened, and
+//! the kernel's three races of Tasks Trace.
 
 use super::{
     barrier_mode::BarrierMode,

@@ -6,6 +6,9 @@
 //! that was too short is seen and does no harm. Time stands still, so a wake-up that is lost is a
 //! deadlock, which shuttle reports. `SHUTTLE_SCHEDULES` says how many schedules are tried, for
 //! longer runs than the gate's; the seed of a failure is printed with it.
+//!
+//! Detects no waiting, barriers that do not wait, polled cookies that never complete, and a
+//! domain's end that looks too early.
 
 use super::{
     barrier_mode::BarrierMode,

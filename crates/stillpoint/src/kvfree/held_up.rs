@@ -50,6 +50,7 @@ impl HeldUp {
     }
 }
 
+// Detects a recorded time that lies ahead.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -1,4 +1,7 @@
 //! Model-checked tests of what the owner of a buffer and the drain do to it at the same time.
+//!
+//! Detects a missing D2, pages named one grace period too old, and each release of the sums of
+//! accounts weakened.
 
 use super::{
     account::Freed,

@@ -76,6 +76,7 @@ impl Quota {
     }
 }
 
+// Detects a quota one step past all of a thread's time.
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;

@@ -1,5 +1,8 @@
 //! Model-checked tests of the tree: look-ups, walks and changes while nodes are divided, copied and
 //! merged, with grace periods under them. Nodes are small: three slots, three children.
+//!
+//! Detects a node published before its entries, leaves and fences freed at once, merges under one
+//! of two locks, slots not frozen, and each acquire and release weakened.
 
 mod frees;
 mod reads;

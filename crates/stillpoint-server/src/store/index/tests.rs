@@ -1,4 +1,7 @@
 //! The table by itself: its words have their own hashes, so that no item is looked at.
+//!
+//! Detects joins right after splits, joined buckets that do not lead back, memory given back under
+//! readers, and walks that visit items twice.
 
 use super::{
     resize::{JOINS, LOAD},

@@ -1,6 +1,9 @@
 //! Model-checked tests of what readers and writers of a store share: the index, as it is; the stage
 //! of segments and the word of an item that changes, as they are; flushes and ceilings. Grace periods
 //! are the real ones.
+//!
+//! Detects no waiting, changes without the lock, and each acquire and release of `index`,
+//! `stage.rs` and `flush.rs` weakened (but one: design/029).
 mod ceilings;
 mod flushes;
 mod index;

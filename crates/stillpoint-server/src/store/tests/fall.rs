@@ -1,4 +1,7 @@
 //! Limits that fall: what goes for it, what does not, and on which thread.
+//!
+//! Detects an index that does not shrink meanwhile, a limit that holds at once, and evictions on
+//! the asking thread.
 
 use super::*;
 use crate::store::{Limits, OnEvict, StoreStatistics, ceiling::Ceiling};

@@ -1,4 +1,7 @@
 //! Flushes beside a reader that does not leave.
+//!
+//! Detects key spaces without a bound or still counted when freed, and a tenant that pays for
+//! another one's flushes.
 
 use super::*;
 use crate::store::shared::FLUSHED_MAX;

@@ -1,4 +1,6 @@
 //! The search for expired items, and what is counted of flushed ones.
+//!
+//! Detects a search that runs though it is off, without its bound, or twice at a time.
 
 use super::{super::Search, fall::beside_a_reader, *};
 use std::time::{Duration, Instant};

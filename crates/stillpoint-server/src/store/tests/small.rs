@@ -1,5 +1,7 @@
 //! What the other files look at in full, in sizes that Miri runs in a minute or two: tables that grow
 //! and shrink, key spaces that come and go, segments that are evicted, compacted and pinned.
+//!
+//! Detects, under Miri, a reference to a segment from which its `Arc`'s counts are reached.
 
 use super::*;
 use crate::store::Limits;

@@ -1,4 +1,6 @@
 //! What an index takes: charged, and given back when the items have gone.
+//!
+//! Detects an index that is not charged, or not given back.
 
 use super::*;
 use crate::store::{Limits, TenantStatistics};

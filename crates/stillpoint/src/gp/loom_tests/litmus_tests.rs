@@ -9,6 +9,8 @@
 //! The law behind them (kernel: `tools/memory-model`): a cycle of accesses through read-side
 //! critical sections and grace periods is forbidden if it has at least as many grace periods as
 //! sections, and allowed if it has fewer.
+//!
+//! Each forbidden outcome is seen with a broken variant, each allowed one with the sound one.
 
 use super::{FIRST, NoHeavyBarrier, NoWait};
 use crate::gp::{

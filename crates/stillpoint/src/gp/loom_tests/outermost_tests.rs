@@ -1,4 +1,6 @@
 //! Sections whose beginning is a fence that users rely on: [`Record::lock_outermost`].
+//!
+//! Detects an outermost section without its fence.
 
 use super::{FIRST, model};
 use crate::gp::{
