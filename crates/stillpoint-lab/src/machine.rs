@@ -83,7 +83,7 @@ impl fmt::Display for Machine {
 
 /// The variables that the library reads: all that is recorded of the environment, whose other
 /// variables are private, whatever their names.
-pub const LIBRARY_VARIABLES: [&str; 5] = [
+const LIBRARY_VARIABLES: [&str; 5] = [
     "STILLPOINT_CALLBACK_DELAY_MS",
     "STILLPOINT_DEBUG",
     "STILLPOINT_MEMBARRIER",
@@ -100,24 +100,10 @@ pub fn environment() -> BTreeMap<String, String> {
     set.collect()
 }
 
-/// Which program: "stillpoint 0.1.0, commit 0123456789ab".
-pub fn program(version: &str, commit: Option<&str>) -> String {
-    let commit = commit.map_or_else(
-        || "commit unknown".to_owned(),
-        |commit| format!("commit {commit}"),
-    );
-    match version {
-        "" => format!("stillpoint of an unknown version, {commit}"),
-        version => format!("stillpoint {version}, {commit}"),
-    }
-}
-
-/// This program, in the same words.
+/// Returns which program this is: "stillpoint 0.1.0, commit 0123456789ab".
 pub fn this_program() -> String {
-    program(
-        env!("CARGO_PKG_VERSION"),
-        (!COMMIT.is_empty()).then_some(COMMIT),
-    )
+    let commit = if COMMIT.is_empty() { "unknown" } else { COMMIT };
+    format!("stillpoint {}, commit {commit}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Words as a shell reads them back.
@@ -182,6 +168,5 @@ mod tests {
             with_environment("stillpoint", &environment.into()),
             "STILLPOINT_MEMBARRIER=off stillpoint"
         );
-        assert_eq!(program("0.1.0", None), "stillpoint 0.1.0, commit unknown");
     }
 }

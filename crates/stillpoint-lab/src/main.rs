@@ -7,8 +7,8 @@
 //! were asked for; [`machine`] says where it all ran, [`load`] what went on there meanwhile;
 //! [`interrupt`] is Ctrl-C. [`sim`] measures nothing: it has the kernel's timing in virtual time.
 //! Nor does [`torture`]: it tries to break the library. [`report`] runs all of them as a person
-//! would, and draws a page of what they write; nothing knows it. [`merge`] joins what many runs have
-//! written, those of a job array ([`array`]) above all. [`top`] shows what running processes publish.
+//! would, and draws a page of what they write; nothing knows it. [`top`] shows what running processes
+//! publish.
 
 use std::process::ExitCode;
 
@@ -16,14 +16,12 @@ use clap::{Parser, Subcommand};
 use stillpoint_server::config::flags::Flags;
 use stillpoint_server::server;
 
-mod array;
 mod cache;
 mod choice;
 mod interrupt;
 mod load;
 mod machine;
 mod map;
-mod merge;
 mod object;
 mod output;
 mod peers;
@@ -74,10 +72,6 @@ enum Command {
     #[command(after_long_help = report::HELP)]
     Report(report::Options),
 
-    /// Join the results of many runs, such as a job array's, into one
-    #[command(after_long_help = merge::HELP)]
-    Merge(merge::Options),
-
     /// Show what running processes publish: grace periods, unreclaimed memory, stalled readers,
     /// tenants
     #[command(after_long_help = top::HELP)]
@@ -112,7 +106,6 @@ fn main() -> ExitCode {
         Command::Sim(simulation) => sim::run(&simulation),
         Command::Torture(options) => torture::run(&options),
         Command::Report(options) => report::run(&options),
-        Command::Merge(options) => merge::run(&options),
         Command::Stillcache { arguments } => stillcache(arguments),
         Command::Top(options) => top::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),

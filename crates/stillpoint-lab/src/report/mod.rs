@@ -19,11 +19,10 @@ use clap::error::ErrorKind;
 
 use crate::choice::{Choice, PossibleValues};
 use crate::interrupt;
-use crate::merge::merged::Merged;
 use crate::output::Output;
 use host::Host;
 use parts::{Extent, PARTS, Task};
-use stored::{Params, Source, Stored};
+use stored::{Params, Stored};
 
 mod authors;
 mod collect;
@@ -54,7 +53,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE.svg")]
     picture: Option<PathBuf>,
 
-    /// Measure nothing: draw what this file has, which a report wrote before, or `stillpoint merge`
+    /// Measure nothing: draw what this file has, which a report wrote before
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["json", "quick", "seed", "rounds", "torture_s", "parts"])]
     from: Option<PathBuf>,
 
@@ -92,12 +91,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// Makes a report; fails at once if it could not be written at the end.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let source = options.from.as_deref().map(Source::read).transpose()?;
-    let stored = match source {
-        Some(Source::Merged(merged)) => return draw_merged(options, &merged),
-        Some(Source::Report(stored)) => Some(*stored),
-        None => None,
-    };
+    let stored = options.from.as_deref().map(Stored::read).transpose()?;
     let json = match (&options.json, &options.output) {
         _ if stored.is_some() => None,
         (Some(json), _) => Some(json.clone()),
@@ -142,28 +136,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
-    })
-}
-
-/// Draws merged results.
-fn draw_merged(options: &Options, merged: &Merged) -> Result<ExitCode> {
-    let Some(output) = options
-        .output
-        .as_deref()
-        .filter(|_| options.picture.is_none())
-    else {
-        let message = "merged results have a page, by --output, and no picture\n";
-        return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message).into());
-    };
-    refuse_twice(&[&options.output, &options.from])?;
-    let mut file = Output::create(output)?;
-    file.write(&page::draw_merged(merged))?;
-    file.commit()?;
-    eprintln!("stillpoint: wrote {}", output.display());
-    Ok(if merged.counts.is_clean() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
     })
 }
 

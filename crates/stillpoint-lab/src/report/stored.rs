@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::host::Host;
-use crate::merge::merged::{self, Merged};
 use crate::run::{Curve, Metrics, Spread};
 
 /// The experiment's name in the JSON.
@@ -38,36 +37,6 @@ pub struct Params {
     pub quick: bool,
     /// The seed of everything.
     pub seed: u64,
-}
-
-/// What a page is drawn from.
-pub enum Source {
-    /// A report.
-    Report(Box<Stored>),
-    /// Results that have been merged.
-    Merged(Box<Merged>),
-}
-
-impl Source {
-    /// Reads a file that `stillpoint report` has written, or `stillpoint merge`.
-    pub fn read(path: &Path) -> Result<Self> {
-        let name = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-        let wanted =
-            "give --from the JSON file that `stillpoint report` or `stillpoint merge` has written";
-        let value: Value = serde_json::from_str(&text)
-            .with_context(|| format!("{name} is no JSON file; {wanted}"))?;
-        match value.get("experiment").and_then(Value::as_str) {
-            Some(NAME) => serde_json::from_value(value)
-                .map(Self::Report)
-                .with_context(|| format!("{name} is no whole report; {wanted}")),
-            Some(merged::NAME) => serde_json::from_value(value)
-                .map(Self::Merged)
-                .with_context(|| format!("{name} is no whole merge; {wanted}")),
-            Some(other) => bail!("{name} has the figures of `{other}` alone; {wanted}"),
-            None => bail!("{name} has no figures of this program; {wanted}"),
-        }
-    }
 }
 
 /// One part: a command and what came of it.
@@ -147,6 +116,21 @@ pub struct Figures {
 }
 
 impl Stored {
+    /// Reads a file that `stillpoint report` has written.
+    pub fn read(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let wanted = "give --from the JSON file that `stillpoint report` has written";
+        let value: Value = serde_json::from_str(&text)
+            .with_context(|| format!("{name} is no JSON file; {wanted}"))?;
+        match value.get("experiment").and_then(Value::as_str) {
+            Some(NAME) => serde_json::from_value(value)
+                .with_context(|| format!("{name} is no whole report; {wanted}")),
+            Some(other) => bail!("{name} has the figures of `{other}` alone; {wanted}"),
+            None => bail!("{name} has no figures of this program; {wanted}"),
+        }
+    }
+
     /// The file's text.
     pub fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string(self)? + "\n")

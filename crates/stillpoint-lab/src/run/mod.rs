@@ -13,7 +13,6 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::array::Task;
 use crate::interrupt;
 
 pub mod child;
@@ -39,19 +38,9 @@ pub struct Common {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    #[command(flatten)]
-    pub task: Task,
-
     /// Seconds that one measurement may take before it is killed and reported
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
-}
-
-impl Common {
-    /// The seed: of a job array's task, one of its own.
-    pub fn seed(&self) -> u64 {
-        self.seed.wrapping_add(self.task.index.unwrap_or_default())
-    }
 }
 
 /// What is measured: one subject in one of its variants, and one scenario.
@@ -117,7 +106,7 @@ pub fn rounds(
     measure: impl Fn(&Case, Duration) -> Result<Sample> + Sync,
 ) -> (Vec<Measured>, Vec<Failure>) {
     let timeout = Duration::from_secs(common.timeout_s);
-    let mut random = fastrand::Rng::with_seed(common.seed());
+    let mut random = fastrand::Rng::with_seed(common.seed);
     let (cases, all): (Vec<Case>, Vec<u32>) = cases.into_iter().unzip();
     let mut order: Vec<usize> = (0..cases.len()).collect();
     let mut samples = vec![Vec::new(); cases.len()];

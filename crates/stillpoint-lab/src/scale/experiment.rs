@@ -10,7 +10,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::array::Task;
 use crate::choice::{Choice, PossibleValues};
 use crate::interrupt;
 use crate::load::Watch;
@@ -291,8 +290,6 @@ struct Params<'a, W> {
     rounds: u32,
     seed: u64,
     #[serde(flatten)]
-    task: &'a Task,
-    #[serde(flatten)]
     chosen: &'a Chosen,
 }
 
@@ -338,7 +335,6 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         chosen,
         common,
     } = selection;
-    common.task.check()?;
     let json = common.json.as_deref().map(Output::create).transpose()?;
     let available = peers::available(&chosen.peers);
 
@@ -377,8 +373,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let asked = Params {
         work,
         rounds: common.rounds,
-        seed: common.seed(),
-        task: &common.task,
+        seed: common.seed,
         chosen,
     };
     let report = Report {
@@ -394,7 +389,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         metrics: W::METRICS,
         shows: W::SHOWS,
         rounds: common.rounds,
-        seed: common.seed(),
+        seed: common.seed,
         failures,
         interrupted,
         json,

@@ -84,11 +84,6 @@ enum Experiment {
     Vmap(Selection<vmap::Work>),
 }
 
-/// Returns whether there is an experiment of that name.
-pub fn is_experiment(name: &str) -> bool {
-    Experiment::has_subcommand(name)
-}
-
 /// Runs an experiment and prints what it found.
 pub fn run(options: &Options) -> Result<ExitCode> {
     let Some(experiment) = &options.experiment else {

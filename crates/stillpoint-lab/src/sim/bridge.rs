@@ -15,10 +15,9 @@ use serde::Serialize;
 
 use super::experiment::{self, Experiment};
 use super::measured::{Measured, Wait};
-use super::options::{Common, Variant, at_point, parse_count, parse_cpus, parse_hz};
+use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::report::OURS;
 use super::seed;
-use crate::array::Task;
 use crate::choice::{Choice, PossibleValues};
 use crate::output::say;
 
@@ -48,14 +47,14 @@ pub const VARIANTS: &[Variant] = &[
 const MENU: PossibleValues = PossibleValues::of_simulated(&["default", "fix", "fix+wake", "wake"]);
 
 /// The command line.
-#[derive(Args, Clone, Serialize)]
+#[derive(Args, Serialize)]
 pub struct Options {
     /// CPUs
-    #[arg(long, value_name = "N", default_value_t = 64, conflicts_with = "index", value_parser = parse_cpus)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_cpus)]
     cpus: usize,
 
     /// Ticks a second
-    #[arg(long, value_name = "N", default_value_t = 250, conflicts_with = "index", value_parser = parse_hz)]
+    #[arg(long, value_name = "N", default_value_t = 250, value_parser = parse_hz)]
     hz: u64,
 
     /// Runs, each on a machine that has just booted
@@ -69,10 +68,6 @@ pub struct Options {
     #[arg(long, value_name = "all|NAME,...", default_value = "all", help = MENU.help(),
           value_parser = |text: &str| MENU.parse(text))]
     variants: Choice,
-
-    #[command(flatten)]
-    #[serde(flatten)]
-    task: Task,
 
     #[command(flatten)]
     #[serde(flatten)]
@@ -95,20 +90,17 @@ pub fn base(size: Size) -> Constants {
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let mut options = options.clone();
-    let mut size = Size {
+    let size = Size {
         cpus: options.cpus,
         hz: options.hz,
     };
-    at_point(&options.task, &mut size, &mut options.common.seed)?;
-    (options.cpus, options.hz) = (size.cpus, size.hz);
     let experiment = Experiment {
         name: "bridge",
         size,
         base: base(size),
         variants: experiment::chosen(VARIANTS, &options.variants),
         runs: options.runs,
-        params: serde_json::to_value(&options)?,
+        params: serde_json::to_value(options)?,
         seed: seed::bridge,
     };
     let mut outcome =

@@ -44,14 +44,14 @@ mod trace;
 pub enum Sim {
     /// synchronize_rcu on an idle machine of 32 CPUs, with and without the report of the
     /// grace-period thread's own CPU
-    #[command(after_long_help = swept_help(&sync::base(Size { cpus: 32, hz: 1000 })))]
+    #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
     Sync(sync::Options),
     /// A network bridge set up and torn down on 64 CPUs that offload their callbacks, with and
     /// without direct wake-ups
-    #[command(after_long_help = swept_help(&bridge::base(Size { cpus: 64, hz: 250 })))]
+    #[command(after_long_help = help(&bridge::base(Size { cpus: 64, hz: 250 })))]
     Bridge(bridge::Options),
     /// RCU Tasks Trace on a laptop, patch by patch
-    #[command(after_long_help = swept_help(&trace::base(Size { cpus: 8, hz: 1000 })))]
+    #[command(after_long_help = help(&trace::base(Size { cpus: 8, hz: 1000 })))]
     Trace(trace::Options),
     /// synchronize_rcu over the jiffies before a scan, ticks a second and CPUs: a heat map
     #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
@@ -74,10 +74,6 @@ fn help(constants: &Constants) -> String {
     format!("{}\n{LEFT_OUT}", constants::help(constants))
 }
 
-fn swept_help(constants: &Constants) -> String {
-    format!("{}\n\n{}", options::POINT_HELP, help(constants))
-}
-
 /// Runs a simulation and prints what it found.
 pub fn run(simulation: &Sim) -> Result<ExitCode> {
     match simulation {
@@ -87,26 +83,4 @@ pub fn run(simulation: &Sim) -> Result<ExitCode> {
         Sim::Sweep(options) => sweep::run(options),
         Sim::Improve(options) => improve::run(options),
     }
-}
-
-/// What `sim sync` finds on a machine, in short: each variant's figures.
-#[cfg(test)]
-pub fn swept(size: kernel_sim::Size) -> Vec<(&'static str, crate::run::Metrics)> {
-    let work = measured::Loop {
-        callers: 1,
-        calls: 60,
-        pause_ms: 0.0,
-    };
-    let figures = |variant: &options::Variant| {
-        let mut constants = sync::base(size);
-        (variant.apply)(&mut constants, size);
-        let setup = kernel_sim::Setup {
-            size,
-            constants,
-            seed: 1,
-            log: false,
-        };
-        (variant.name, work.run(setup).metrics())
-    };
-    sync::VARIANTS.iter().map(figures).collect()
 }

@@ -8,7 +8,6 @@ use clap::error::ErrorKind;
 use kernel_sim::{Change, Constants, Setup, Size};
 use serde::Serialize;
 
-use crate::array::Task;
 use crate::output::Output;
 
 /// The options.
@@ -36,33 +35,6 @@ pub struct Common {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub trace: Option<PathBuf>,
-}
-
-/// CPUs of a sweep over machines.
-const SWEPT_CPUS: [usize; 12] = [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
-
-/// Ticks a second of a sweep.
-pub const SWEPT_HZ: [u64; 5] = [100, 250, 300, 500, 1000];
-
-/// The points of a sweep.
-const POINTS: u64 = (SWEPT_CPUS.len() * SWEPT_HZ.len()) as u64;
-
-/// What the help says of sweeps.
-pub const POINT_HELP: &str = "With --index, a job array sweeps over 60 machines: 2 to 4096 CPUs in powers of two, at 100, 250, 300, 500 and 1000 Hz. Its \
-indices are 0-59; the next 60 are the same machines with the next seed, and so on.";
-
-/// What a job array's task sets instead of the command line: the machine and the seed.
-pub fn at_point(task: &Task, size: &mut Size, seed: &mut u64) -> Result<()> {
-    task.check()?;
-    if let Some(index) = task.index {
-        let point = (index % POINTS) as usize;
-        *size = Size {
-            cpus: SWEPT_CPUS[point % SWEPT_CPUS.len()],
-            hz: SWEPT_HZ[point / SWEPT_CPUS.len()],
-        };
-        *seed = seed.wrapping_add(index / POINTS);
-    }
-    Ok(())
 }
 
 /// A patch, or several, in force.

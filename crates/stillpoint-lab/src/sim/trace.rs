@@ -16,9 +16,8 @@ use serde::Serialize;
 
 use super::experiment::{self, Experiment};
 use super::measured::{Measured, Wait};
-use super::options::{Common, Variant, at_point, parse_count, parse_cpus, parse_hz};
+use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
-use crate::array::Task;
 use crate::choice::{Choice, PossibleValues};
 
 /// The variants, each with the patches of those before it.
@@ -60,14 +59,14 @@ const MENU: PossibleValues =
     PossibleValues::of_simulated(&["baseline", "polling", "ipis", "gp_sleep"]);
 
 /// The command line.
-#[derive(Args, Clone, Serialize)]
+#[derive(Args, Serialize)]
 pub struct Options {
     /// CPUs
-    #[arg(long, value_name = "N", default_value_t = 8, conflicts_with = "index", value_parser = parse_cpus)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = parse_cpus)]
     cpus: usize,
 
     /// Ticks a second
-    #[arg(long, value_name = "N", default_value_t = 1000, conflicts_with = "index", value_parser = parse_hz)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_hz)]
     hz: u64,
 
     /// Runs, each on a machine that has just booted
@@ -84,10 +83,6 @@ pub struct Options {
 
     #[command(flatten)]
     #[serde(flatten)]
-    task: Task,
-
-    #[command(flatten)]
-    #[serde(flatten)]
     common: Common,
 }
 
@@ -101,20 +96,17 @@ pub fn base(size: Size) -> Constants {
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<ExitCode> {
-    let mut options = options.clone();
-    let mut size = Size {
+    let size = Size {
         cpus: options.cpus,
         hz: options.hz,
     };
-    at_point(&options.task, &mut size, &mut options.common.seed)?;
-    (options.cpus, options.hz) = (size.cpus, size.hz);
     let experiment = Experiment {
         name: "trace",
         size,
         base: base(size),
         variants: experiment::chosen(VARIANTS, &options.variants),
         runs: options.runs,
-        params: serde_json::to_value(&options)?,
+        params: serde_json::to_value(options)?,
         seed: seed::trace,
     };
     let mut outcome = experiment.run(&options.common, |setup| calls(setup, options.calls))?;

@@ -4,7 +4,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `options`, `plan`, `replay` | the command line, or a file of an earlier torture, and the [plan](plan::Plan) that it comes to |
+//! | `options` | the command line, and the [plan](options::Plan) that it comes to |
 //! | `session`, `tally` | what the threads of a run share: time, turns, counts, faults |
 //! | `pipe` | elements that are recycled, and the checks of a section: **how a fault is found** |
 //! | `writers` | the threads that replace elements, with every way to wait for a grace period |
@@ -28,7 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::error::ErrorKind;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::interrupt;
 use crate::load::Watch;
@@ -36,7 +36,7 @@ use crate::output::{Output, say};
 
 pub use flavours::{Entry, help};
 pub use options::Options;
-use plan::Plan;
+use options::Plan;
 use report::Results;
 use session::Session;
 use tally::Fault;
@@ -48,8 +48,6 @@ mod flavours;
 mod harness;
 mod options;
 mod pipe;
-pub mod plan;
-mod replay;
 mod report;
 mod runner;
 mod session;
@@ -65,33 +63,20 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         say!("{}", flavours::list().trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    options.task.check()?;
-    let (name, runs) = match &options.replay {
-        Some(path) => ("replay", replay::runs(path, options)?),
-        None => {
-            let name = options.flavour.as_deref().unwrap_or(flavours::ALL);
-            let flavours = flavours::named(name);
-            refuse_unsupported(options, &flavours)?;
-            (name, options::plans(options, &flavours, of_the_clock()))
-        }
-    };
-    refuse_undetectable(&runs)?;
+    let name = options.flavour.as_deref().unwrap_or(flavours::ALL);
+    let flavours = flavours::named(name);
+    refuse_unsupported(options, &flavours)?;
+    refuse_undetectable(&flavours)?;
+    let seed = options.seed.unwrap_or_else(of_the_clock);
+    let runs = options::plans(options, &flavours, seed);
     let json = options.json.as_deref().map(Output::create).transpose()?;
-    let seed = runs[0].1.seed;
-    let duration_s = match &options.replay {
-        Some(_) => runs.iter().map(|(_, plan)| plan.duration_s).sum(),
-        None => options.duration,
-    };
     let plans: Vec<&Plan> = runs.iter().map(|(_, plan)| plan).collect();
     let params = json!({
         "flavour": name,
-        "duration_s": duration_s,
+        "duration_s": options.duration,
         "seed": seed,
-        "seeds": options.seeds,
         "plans": plans,
     });
-    let mut params = as_map(params);
-    params.extend(as_map(serde_json::to_value(&options.task)?));
     let mut results = Results::new(params, json, Watch::start());
     interrupt::catch();
     for (flavour, plan) in &runs {
@@ -144,16 +129,12 @@ fn give_up(session: &Session, flavour: &Entry, results: &mut Results) {
 
 /// Refuses broken flavours that this machine cannot show: they end with another exit status than
 /// that of a torture that has found something.
-fn refuse_undetectable(runs: &[(&Entry, Plan)]) -> Result<()> {
+fn refuse_undetectable(flavours: &[&Entry]) -> Result<()> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     if stillpoint::membarrier_active() && processors > 1 {
         return Ok(());
     }
-    let Some(flavour) = runs
-        .iter()
-        .map(|(flavour, _)| flavour)
-        .find(|flavour| flavour.in_the_hardware)
-    else {
+    let Some(flavour) = flavours.iter().find(|flavour| flavour.in_the_hardware) else {
         return Ok(());
     };
     let what = "cannot be detected here: it needs membarrier(2), without which readers fence by themselves, and two processors";
@@ -175,13 +156,6 @@ fn refuse_unsupported(options: &Options, flavours: &[&Entry]) -> Result<()> {
         "{option} is not supported by flavour {name}: leave it out (unsupported: {unsupported})\n"
     );
     Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into())
-}
-
-fn as_map(value: Value) -> Map<String, Value> {
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
 }
 
 fn of_the_clock() -> u64 {

@@ -1,13 +1,13 @@
 //! The command line of `stillpoint torture`, and what it comes to: a [`Plan`].
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use serde::Serialize;
 
-use crate::array::Task;
-
+use super::disturb::{DISTURBANCES, Disturbance};
 use super::flavours::{self, Entry};
-use super::plan::{DISTURBANCES, Disturbance, Plan, Turns};
 
 /// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them
 /// take short turns, but for broken flavours and for wake, which have none; with some, those are in
@@ -16,15 +16,8 @@ use super::plan::{DISTURBANCES, Disturbance, Plan, Turns};
 pub struct Options {
     /// What to torture: a flavour of the table below, several with commas between them, or `all`
     /// for all sound ones. They share the time
-    #[arg(value_parser = flavours::parse, required_unless_present_any = ["list", "replay"])]
+    #[arg(value_parser = flavours::parse, required_unless_present = "list")]
     pub flavour: Option<String>,
-
-    /// Do again what this file says, which a torture has written with --json, or `stillpoint
-    /// merge`: the runs that found a fault, or all of them if none did
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["flavour", "duration", "readers", "writers", "fakewriters", "calm",
-        "stall_reader", "stall_service", "fwd_progress", "barrier_callbacks", "read_exit", "registration_churn", "signals", "preempt",
-        "shuffle", "stutter", "gpwrap", "fork", "seed", "seeds", "index", "indices"])]
-    pub replay: Option<PathBuf>,
 
     /// Print a line for each flavour and end, for scripts: its name; `sound`, `broken`, or
     /// `broken-in-the-hardware` if only optimised code with membarrier on two processors shows it;
@@ -106,19 +99,9 @@ pub struct Options {
     pub stat_interval: f64,
 
     /// Seed of every choice that the torture makes; printed at the start. The schedule is the
-    /// system's. With --index it is the seed of the array, 1 by default, whose tasks take --seeds
-    /// seeds each, one task after the other, and one of the flavours each, in turn [default: of the
-    /// clock]
+    /// system's [default: of the clock]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-
-    /// Run each flavour with so many seeds, one after the other, from the first one on; they share
-    /// the time
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub seeds: u32,
-
-    #[command(flatten)]
-    pub task: Task,
 
     /// Print the lines that the kernel's rcutorture prints, with its abbreviations, instead of
     /// sentences
@@ -130,8 +113,92 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-/// The plan for one flavour of a run with `options`, which has `duration_s` of its time.
-pub fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> Plan {
+/// How the disturbances come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turns {
+    /// One after the other, some at a time.
+    Short,
+    /// Those that were asked for, all the time.
+    Whole,
+}
+
+/// What a run is to do.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// The flavour.
+    pub flavour: String,
+    /// How long.
+    pub duration_s: f64,
+    /// Reading threads, or tasks.
+    pub readers: usize,
+    /// Lanes, and writers.
+    pub writers: usize,
+    /// Threads that only wait.
+    pub fakewriters: usize,
+    /// The disturbances in force, in turns or always.
+    pub disturbances: Vec<Disturbance>,
+    /// Which of the two.
+    pub turns: Turns,
+    /// True if sequences start just below the wrap.
+    pub gpwrap: bool,
+    /// How long a stalling reader stays.
+    pub stall_reader_s: f64,
+    /// How long a stalling callback takes.
+    pub stall_service_s: f64,
+    /// Threads that queue callbacks for a barrier.
+    pub barrier_callbacks: usize,
+    /// Seconds between lines.
+    pub stat_interval_s: f64,
+    /// The seed.
+    pub seed: u64,
+    /// True if it is about wake-ups, so that a lost one is missed soon.
+    #[serde(skip)]
+    pub isolated: bool,
+    /// True if lines are printed as rcutorture does.
+    #[serde(skip)]
+    pub kernel_format: bool,
+}
+
+impl Plan {
+    /// Returns how long the run is to last.
+    pub fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.duration_s)
+    }
+
+    /// Returns the command that makes the same choices.
+    pub fn command(&self) -> String {
+        let mut command = format!(
+            "stillpoint torture {} --seed {} --duration {} --readers {} --writers {} --fakewriters {}",
+            self.flavour, self.seed, self.duration_s, self.readers, self.writers, self.fakewriters
+        );
+        if self.turns == Turns::Whole {
+            for &disturbance in &self.disturbances {
+                command += &format!(" --{}", disturbance.option());
+                command += &match disturbance {
+                    Disturbance::StallReader => format!(" {}", self.stall_reader_s),
+                    Disturbance::StallService => format!(" {}", self.stall_service_s),
+                    Disturbance::BarrierCallbacks => format!(" {}", self.barrier_callbacks),
+                    _ => String::new(),
+                };
+            }
+            match (self.gpwrap, self.disturbances.is_empty()) {
+                (true, _) => command += " --gpwrap",
+                (false, true) => command += " --calm",
+                (false, false) => {}
+            }
+        }
+        command
+    }
+
+    /// Returns whether the disturbance takes part at all.
+    pub fn has(&self, disturbance: Disturbance) -> bool {
+        self.disturbances.contains(&disturbance)
+    }
+}
+
+/// Returns the plan for one flavour of a run with `options`, which has `duration_s` of its time.
+fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> Plan {
     let asked = asked(options);
     let none = asked.is_empty() && !options.gpwrap;
     let calm = options.calm || (none && (flavour.is_broken() || flavour.isolated));
@@ -192,36 +259,17 @@ pub fn unsupported(options: &Options, flavour: &Entry) -> Option<&'static str> {
 }
 
 /// The shortest run, in seconds.
-pub const LEAST_S: f64 = 0.001;
+const LEAST_S: f64 = 0.001;
 
-/// What is to be run, in this order: of a task of a job array, the flavour whose turn it is, with
-/// the task's seeds.
+/// Returns the plans of the flavours, which share the time.
 pub fn plans(
     options: &Options,
     flavours: &[&'static Entry],
-    clock: u64,
+    seed: u64,
 ) -> Vec<(&'static Entry, Plan)> {
-    let seeds = u64::from(options.seeds);
-    let (flavours, first) = match options.task.index {
-        Some(index) => {
-            let turn = (index % flavours.len() as u64) as usize;
-            let first = options.seed.unwrap_or(1);
-            (
-                &flavours[turn..=turn],
-                first.wrapping_add(index.wrapping_mul(seeds)),
-            )
-        }
-        None => (flavours, options.seed.unwrap_or(clock)),
-    };
-    let share = options.duration / (flavours.len() as f64 * seeds as f64);
-    let duration_s = share.max(LEAST_S);
-    (0..seeds)
-        .flat_map(|number| flavours.iter().map(move |&flavour| (number, flavour)))
-        .map(|(number, flavour)| {
-            let seed = first.wrapping_add(number);
-            (flavour, plan(options, flavour, duration_s, seed))
-        })
-        .collect()
+    let duration_s = (options.duration / flavours.len() as f64).max(LEAST_S);
+    let plan_of = |&flavour: &&'static Entry| (flavour, plan(options, flavour, duration_s, seed));
+    flavours.iter().map(plan_of).collect()
 }
 
 fn asked(options: &Options) -> Vec<Disturbance> {
@@ -289,31 +337,17 @@ pub mod tests {
         assert!(!plan_for("wake --calm").gpwrap);
     }
 
-    fn runs(arguments: &str) -> Vec<(&'static str, u64)> {
-        let words = ["torture"].into_iter().chain(arguments.split(' '));
-        let options = Program::parse_from(words).options;
-        let flavours = flavours::named(options.flavour.as_deref().expect("given"));
-        plans(&options, &flavours, 99)
-            .into_iter()
-            .map(|(flavour, plan)| {
-                assert_eq!(plan.flavour, flavour.name);
-                (flavour.name, plan.seed)
-            })
-            .collect()
-    }
-
     #[test]
-    fn tasks_of_an_array_share_flavours_and_seeds_out() {
-        assert_eq!(runs("rcu"), [("rcu", 99)]);
-        assert_eq!(
-            runs("rcu,map --seed 4 --seeds 2"),
-            [("rcu", 4), ("map", 4), ("rcu", 5), ("map", 5)]
-        );
-        let task = |index| runs(&format!("rcu,map --seeds 3 --index {index}"));
-        assert_eq!(task(0), [("rcu", 1), ("rcu", 2), ("rcu", 3)]);
-        assert_eq!(task(1), [("map", 4), ("map", 5), ("map", 6)]);
-        assert_eq!(task(2), [("rcu", 7), ("rcu", 8), ("rcu", 9)]);
-        assert_eq!(runs("rcu --seed 10 --index 5"), [("rcu", 15)]);
+    fn flavours_share_the_time_and_the_seed() {
+        let words = "torture rcu,map --duration 3".split(' ');
+        let options = Program::parse_from(words).options;
+        let plans = plans(&options, &flavours::named("rcu,map"), 4);
+        let of = |(flavour, plan): &(&Entry, Plan)| {
+            assert_eq!(plan.flavour, flavour.name);
+            (flavour.name, plan.seed, plan.duration_s)
+        };
+        let plans: Vec<_> = plans.iter().map(of).collect();
+        assert_eq!(plans, [("rcu", 4, 1.5), ("map", 4, 1.5)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::interrupt;
 use crate::load::Watch;
@@ -12,7 +12,7 @@ use crate::machine::{Machine, environment, this_program, with_environment};
 use crate::output::{Output, Report, Row, say};
 use crate::run::{Case, Metrics};
 
-use super::plan::{Plan, Turns};
+use super::options::{Plan, Turns};
 use super::session::Session;
 use super::tally::{FAULTS, Fault, render};
 
@@ -250,7 +250,7 @@ fn metrics(session: &Session, survived: f64) -> Metrics {
 /// The outcomes of a run's flavours so far, and the file for them.
 pub struct Results {
     /// What was asked for.
-    params: Map<String, Value>,
+    params: Value,
     json: Option<Output>,
     watch: Watch,
     outcomes: Vec<Outcome>,
@@ -258,7 +258,7 @@ pub struct Results {
 
 impl Results {
     /// With nothing in it.
-    pub fn new(params: Map<String, Value>, json: Option<Output>, watch: Watch) -> Self {
+    pub fn new(params: Value, json: Option<Output>, watch: Watch) -> Self {
         Self {
             params,
             json,
@@ -284,11 +284,10 @@ impl Results {
         };
         let outcomes = mem::take(&mut self.outcomes);
         let as_expected = outcomes.iter().all(|outcome| outcome.as_expected);
-        self.params
-            .insert("as_expected".to_owned(), as_expected.into());
+        self.params["as_expected"] = as_expected.into();
         let report = Report {
             experiment: "torture",
-            params: Value::Object(mem::take(&mut self.params)),
+            params: mem::take(&mut self.params),
             machine: Machine::watched_by(&self.watch),
             partial: interrupt::received().is_some(),
             rows: outcomes.into_iter().map(|outcome| outcome.row).collect(),

@@ -8,8 +8,9 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use stillpoint::torture::Policy;
 
+use super::disturb::Disturbance;
 use super::harness::{self, Harness, ThreadSpec};
-use super::plan::{Disturbance, Plan, Turns};
+use super::options::{Plan, Turns};
 use super::session::{Session, ThreadCtx};
 use super::tally::{Fault, add};
 use super::{disturb, report, signals};

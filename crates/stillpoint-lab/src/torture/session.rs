@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use stillpoint::Cookie;
 
-use super::plan::{Disturbance, Plan};
+use super::disturb::Disturbance;
+use super::options::Plan;
 use super::tally::{PIPE, Tally, add};
 
 /// One run of one flavour.

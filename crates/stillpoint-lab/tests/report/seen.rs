@@ -1,10 +1,8 @@
 //! What a browser makes of the page.
 
-use std::fs;
-
 use serde_json::{Value, json};
 
-use crate::{CHARTS, browser, draw, fixture, program::stillpoint, titles};
+use crate::{CHARTS, browser, draw, fixture};
 
 /// The figures with rounds around each median.
 fn with_rounds(mut figures: Value) -> Value {
@@ -47,49 +45,6 @@ fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
             assert!(seen.height > 4000, "{}", seen.height);
             assert_eq!(seen.problems, [""; 0], "at {width}, dark: {dark}");
             assert_eq!(seen.charts, CHARTS, "at {width}, dark: {dark}");
-        }
-    }
-}
-
-#[test]
-fn a_merged_sweep_has_a_chart_for_each_hz_and_fits() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let at = |name: &str| folder.path().join(name).display().to_string();
-    let indices = [0, 5, 11, 48, 53, 59];
-    for index in indices {
-        let run = stillpoint(&format!(
-            "sim sync --index {index} --indices 0-59 --json {}",
-            at(&format!("{index}.json"))
-        ));
-        assert_eq!(run.code, 0, "{}", run.err);
-    }
-    let merged = stillpoint(&format!(
-        "merge {} --output {}",
-        folder.path().display(),
-        at("merged")
-    ));
-    // Most of the sweep is missing.
-    assert_eq!(merged.code, 1, "{}", merged.err);
-    assert!(!merged.err.contains("does not hold"), "{}", merged.err);
-    let drawn = stillpoint(&format!(
-        "report --from {} --output {}",
-        at("merged"),
-        at("page")
-    ));
-    assert_eq!(drawn.code, 1, "{}", drawn.err);
-    let page = fs::read_to_string(at("page")).expect("it was written");
-    let charts = ["mean_ms, 100 Hz", "mean_ms, 1000 Hz"];
-    assert_eq!(titles(&page), charts);
-    assert!(page.contains("<b>54</b> indices have no result: 1-4, 6-10, 12-47, "));
-    assert!(page.contains("half of the waits take the ticks"));
-    let Some(browser) = browser::find() else {
-        return;
-    };
-    for dark in [false, true] {
-        let pages = WIDTHS.map(|width| (width, page.as_str()));
-        for (seen, width) in browser::open(browser, dark, &pages).into_iter().zip(WIDTHS) {
-            assert_eq!(seen.problems, [""; 0], "at {width}, dark: {dark}");
-            assert_eq!(seen.charts, charts, "at {width}, dark: {dark}");
         }
     }
 }

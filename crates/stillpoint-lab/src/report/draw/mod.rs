@@ -5,7 +5,6 @@
 use maud::{Markup, html};
 
 mod bars;
-mod curves;
 mod multiples;
 mod numbers;
 mod pairs;
@@ -13,7 +12,6 @@ mod ranges;
 mod scale;
 
 pub use bars::{Bar, Bars};
-pub use curves::{Curve, Curves};
 pub use multiples::{Line, Multiples};
 pub use numbers::{Unit, ordinal, significant};
 pub use pairs::{Pair, Pairs, Side};

@@ -14,7 +14,6 @@ mod head;
 mod kfree;
 mod lru;
 mod map;
-mod merged;
 mod names;
 mod patches;
 mod read;
@@ -26,7 +25,6 @@ mod torture;
 mod trace;
 mod vmap;
 
-pub use merged::draw as draw_merged;
 pub use standing::{best_of, peers};
 
 const STYLE: &str = include_str!("style.css");
@@ -51,19 +49,6 @@ pub fn draw(stored: &Stored) -> String {
         simulated::section(stored),
     ];
     let sections: Vec<Section> = sections.into_iter().flatten().collect();
-    let title = format!("report of {}", stored.machine.date);
-    frame(&title, &head::header(stored), &sections, |section| {
-        section.draw(stored)
-    })
-}
-
-/// What every page has around its header and its sections.
-fn frame(
-    title: &str,
-    header: &Markup,
-    sections: &[Section],
-    draw: impl Fn(&Section) -> Markup,
-) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -71,14 +56,14 @@ fn frame(
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "Stillpoint: " (title) }
+                title { "Stillpoint: report of " (stored.machine.date) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 main {
-                    (header)
-                    nav aria-label="Contents" { @for section in sections { a href={ "#" (section.id) } { (section.title) } } }
-                    @for section in sections { (draw(section)) }
+                    (head::header(stored))
+                    nav aria-label="Contents" { @for section in &sections { a href={ "#" (section.id) } { (section.title) } } }
+                    @for section in &sections { (section.draw(stored)) }
                 }
             }
         }
@@ -126,11 +111,6 @@ impl Section {
             commands,
             body: body(),
         })
-    }
-
-    /// Of a page whose sections are of no parts.
-    fn draw_alone(&self) -> Markup {
-        html! { section id=(self.id) { h2 { (self.title) } (self.body) } }
     }
 
     fn draw(&self, stored: &Stored) -> Markup {

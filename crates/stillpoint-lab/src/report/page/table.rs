@@ -50,6 +50,6 @@ pub fn all(stored: &Stored, part: &str, caption: &str) -> Markup {
 }
 
 /// A name that may be broken into lines after each part.
-pub fn breakable(name: &str) -> Markup {
+fn breakable(name: &str) -> Markup {
     html! { @for (index, part) in name.split('_').enumerate() { @if index > 0 { "_" (PreEscaped("<wbr>")) } (part) } }
 }

@@ -10,7 +10,7 @@ use crate::torture::{self, Entry};
 const PART: &str = "torture";
 
 /// What is counted, and its name.
-pub const COUNTS: [(&str, &str); 8] = [
+const COUNTS: [(&str, &str); 8] = [
     ("survived_s", "seconds"),
     ("reader_sections", "sections"),
     ("grace_periods", "grace periods"),
@@ -128,7 +128,7 @@ fn sound(stored: &Stored) -> Markup {
 }
 
 /// Counts are exact, however large.
-pub fn counted(metric: &str, count: f64) -> String {
+fn counted(metric: &str, count: f64) -> String {
     if metric.ends_with("_s") {
         return format!("{count:.1}");
     }

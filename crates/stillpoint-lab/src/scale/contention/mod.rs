@@ -65,9 +65,8 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = COUNTED, value_parser = clap::value_parser!(u32).range(2..=MOST_THREADS as i64))]
     threads: u32,
 
-    /// Threads beside them that have run it once, and wait. With --index, a job array (0-10) has 0,
-    /// 6, 14, 30, 62 and so on to 4094 of them
-    #[arg(long, value_name = "N", default_value_t = 14, conflicts_with = "index", value_parser = clap::value_parser!(u32).range(0..=4096))]
+    /// Threads beside them that have run it once, and wait
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(0..=4096))]
     beside: u32,
 
     /// Measure the time with so many threads at once, in place of counting.
@@ -192,9 +191,6 @@ impl super::Work for Work {
     }
 }
 
-/// Threads beside those that are counted, at the points of a sweep: with them, powers of two.
-const SWEPT: [u32; 11] = [0, 6, 14, 30, 62, 126, 254, 510, 1022, 2046, 4094];
-
 /// Measures an operation.
 type Measure = fn(&Work) -> Result<Sample>;
 
@@ -255,22 +251,6 @@ fn sample(totals: &Totals, per_run: usize) -> Sample {
 /// Runs the experiment: counts, models, and measures where there are processors enough.
 pub fn run(selection: &Selection<Work>) -> Result<ExitCode> {
     <Work as super::Work>::check(&selection.work)?;
-    let point;
-    let selection = match selection.common.task.index {
-        Some(index) => {
-            let beside = SWEPT[(index % SWEPT.len() as u64) as usize];
-            point = Selection {
-                work: Work {
-                    beside,
-                    ..selection.work
-                },
-                chosen: selection.chosen.clone(),
-                common: selection.common.clone(),
-            };
-            &point
-        }
-        None => selection,
-    };
     let mut found = experiment::compare(selection)?;
     say!(
         "{}; counted with {} threads in turn, beside {} that wait\n",

@@ -1,6 +1,6 @@
 //! What goes on around readers and writers to make their lives hard, each in a thread of its own,
-//! while it is in force ([`Session::is_active`]). A new one is a name in `plan.rs`, an option in
-//! `options.rs`, a file here and a line in [`start`].
+//! while it is in force ([`Session::is_active`]). A new one is a name in [`Disturbance`], an option
+//! in `options.rs`, a file here and a line in [`start`].
 //!
 //! | file | subject |
 //! |---|---|
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
+use serde::Serialize;
 use stillpoint::torture::Policy;
 
 use super::harness::{self, Harness, ThreadSpec};
-use super::plan::Disturbance;
 use super::session::Session;
 
 pub mod callbacks;
@@ -27,6 +27,58 @@ mod churn;
 mod fork;
 pub mod processors;
 pub mod signals;
+
+/// The disturbances, by their names on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u32)]
+pub enum Disturbance {
+    StallReader,
+    StallService,
+    FwdProgress,
+    BarrierCallbacks,
+    ReadExit,
+    RegistrationChurn,
+    Signals,
+    Preempt,
+    Shuffle,
+    Stutter,
+    Fork,
+}
+
+/// All of them.
+pub const DISTURBANCES: [Disturbance; 11] = [
+    Disturbance::StallReader,
+    Disturbance::StallService,
+    Disturbance::FwdProgress,
+    Disturbance::BarrierCallbacks,
+    Disturbance::ReadExit,
+    Disturbance::RegistrationChurn,
+    Disturbance::Signals,
+    Disturbance::Preempt,
+    Disturbance::Shuffle,
+    Disturbance::Stutter,
+    Disturbance::Fork,
+];
+
+impl Disturbance {
+    /// Returns the option that asks for it, without its dashes.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::StallReader => "stall-reader",
+            Self::StallService => "stall-service",
+            Self::FwdProgress => "fwd-progress",
+            Self::BarrierCallbacks => "barrier-callbacks",
+            Self::ReadExit => "read-exit",
+            Self::RegistrationChurn => "registration-churn",
+            Self::Signals => "signals",
+            Self::Preempt => "preempt",
+            Self::Shuffle => "shuffle",
+            Self::Stutter => "stutter",
+            Self::Fork => "fork",
+        }
+    }
+}
 
 /// Starts the threads of the disturbances that the plan has.
 pub fn start<'scope, 'env, P: Policy>(

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use stillpoint::torture::Policy;
 
+use super::Disturbance;
 use crate::torture::affinity::{allowed, move_to, only};
 use crate::torture::harness::Harness;
-use crate::torture::plan::Disturbance;
 use crate::torture::session::Session;
 
 /// A hog on each processor for some milliseconds, at real-time priority, or else at a better one,
