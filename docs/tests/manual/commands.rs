@@ -136,6 +136,21 @@ fn missing_file(words: &[String], repository: &Path) -> Option<String> {
     (!repository.join(&named).exists()).then(|| format!("there is no {named}"))
 }
 
+/// Returns what bash says of `sh` blocks that it cannot parse. It runs nothing.
+fn unparsable(pages: &[Page]) -> Vec<String> {
+    let shells = pages.iter().flat_map(|page| {
+        let shells = page.blocks.iter().filter(|block| block.info == "sh");
+        shells.map(move |block| (page.place(block.line), &block.code))
+    });
+    let said = shells.filter_map(|(place, code)| {
+        let parsed = Command::new("bash").args(["-n", "-c", code]).output();
+        let parsed = parsed.expect("`bash` is needed");
+        let why = String::from_utf8_lossy(&parsed.stderr).trim().to_owned();
+        (!parsed.status.success()).then(|| format!("{place}: {why}"))
+    });
+    said.collect()
+}
+
 /// The lab's subcommand (`scale kfree`, say) and its options, of a `cargo lab ...` line (an alias
 /// of .cargo/config.toml).
 fn lab_call(words: &[String]) -> Option<(Vec<&str>, Vec<&str>)> {
@@ -235,6 +250,14 @@ fn commands_name_files_that_there_are() {
         })
         .collect();
     assert_none(&complaints);
+}
+
+#[test]
+fn shells_can_parse_the_blocks() {
+    assert_none(&unparsable(&pages()));
+    let broken = "```sh\nexec a \"b\n```\n\n```sh\nexec a \"b\"\n```\n";
+    let complaints = unparsable(&[Page::parse("a.md", broken)]);
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
 }
 
 #[test]
