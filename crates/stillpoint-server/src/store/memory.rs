@@ -119,7 +119,6 @@ mod imp {
             let capacity = |times: u64, least: u64| {
                 let bytes = limit.saturating_mul(times).clamp(least, MOST) as usize;
                 let arena = Arena::builder()
-                    .name("segments")
                     .capacity(bytes)
                     .lazy_limit(lazy as usize)
                     // Segments are aligned to their size: a page behind each would double that.

@@ -74,7 +74,7 @@ pub struct Shared {
 impl Shared {
     pub fn new(config: Config) -> io::Result<Self> {
         let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
-        let hierarchy = Hierarchy::try_named("all tenants").ok_or_else(no_memory)?;
+        let hierarchy = Hierarchy::try_new().ok_or_else(no_memory)?;
         let pool = Arc::new(Pool::new(config.limit)?);
         let lists =
             Lists::new(&hierarchy, config.evict, Arc::clone(&pool)).ok_or_else(no_memory)?;

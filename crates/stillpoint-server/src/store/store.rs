@@ -124,8 +124,7 @@ impl Store {
         if tenants.contains_key(name) {
             return Err(TenantError::Exists);
         }
-        let shown = if name.is_empty() { "default" } else { name };
-        let memcg = self.0.shared.hierarchy.root().create_named(shown);
+        let memcg = self.0.shared.hierarchy.root().create();
         let memcg = memcg.map_err(|error| match error {
             CreateError::OutOfMemory => TenantError::OutOfMemory,
             _ => TenantError::NotFound,
