@@ -16,6 +16,7 @@ fn main() {
     if padded {
         println!("cargo::rustc-cfg=padded");
     }
+    println!("cargo::rustc-check-cfg=cfg(have_liburcu, have_liburcu_poll)");
     let liburcu = compile_liburcu_side(padded);
     note_versions(liburcu.as_deref());
     note_commit();
@@ -122,8 +123,8 @@ fn commit_of_checkout() -> Option<String> {
 }
 
 /// What liburcu needs, where it is; its version.
+#[cfg(feature = "peers")]
 fn compile_liburcu_side(padded: bool) -> Option<String> {
-    println!("cargo::rustc-check-cfg=cfg(have_liburcu, have_liburcu_poll)");
     println!("cargo::rerun-if-changed=c");
 
     // Both flavours come in one package; 0.12 gave each flavour its own function names.
@@ -170,4 +171,10 @@ fn compile_liburcu_side(padded: bool) -> Option<String> {
         .compile("stillpoint_lab_urcu");
     println!("cargo::rustc-cfg=have_liburcu");
     found.pop().map(|library| library.version)
+}
+
+/// Without peers it is not looked for.
+#[cfg(not(feature = "peers"))]
+fn compile_liburcu_side(_padded: bool) -> Option<String> {
+    None
 }

@@ -10,27 +10,42 @@
 //! would, and draws a page of what they write; nothing knows it. [`top`] shows what running processes
 //! publish.
 
+#![cfg_attr(
+    not(feature = "report"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "of commands that this build leaves out; the full build has no such exception"
+    )
+)]
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use stillpoint_server::config::flags::Flags;
-use stillpoint_server::server;
 
 mod cache;
 mod choice;
+mod features;
 mod interrupt;
 mod load;
 mod machine;
 mod map;
 mod object;
 mod output;
+#[cfg(feature = "peers")]
 mod peers;
+#[cfg(not(feature = "peers"))]
+#[path = "no_peers.rs"]
+mod peers;
+#[cfg(feature = "report")]
 mod report;
 mod run;
 mod scale;
 mod sim;
 mod subject;
+#[cfg(feature = "top")]
 mod top;
+#[cfg(feature = "torture")]
 mod torture;
 
 /// What to begin with.
@@ -65,15 +80,18 @@ enum Command {
 
     /// Try to break the library: readers, writers and disturbances, and variants broken on purpose
     /// that must be detected
+    #[cfg(feature = "torture")]
     #[command(after_long_help = torture::help())]
     Torture(torture::Options),
 
     /// Measure, simulate and torture everything, and draw one page of it
+    #[cfg(feature = "report")]
     #[command(after_long_help = report::HELP)]
     Report(report::Options),
 
     /// Show what running processes publish: grace periods, unreclaimed memory, stalled readers,
     /// tenants
+    #[cfg(feature = "top")]
     #[command(after_long_help = top::HELP)]
     Top(top::Options),
 
@@ -86,6 +104,7 @@ enum Command {
     },
 
     /// Serve as stillcache does, whose arguments follow; `scale server` starts the program with this
+    #[cfg(feature = "peers")]
     #[command(hide = true, disable_help_flag = true)]
     Stillcache {
         /// Its arguments
@@ -97,16 +116,20 @@ enum Command {
 /// Exits with 0 when everything asked for was measured, 1 when something failed, 2 on bad usage,
 /// 128 and the signal's number when it was interrupted.
 fn main() -> ExitCode {
-    let Cli { quiet, command } = Cli::parse();
+    let Cli { quiet, command } = Cli::try_parse().unwrap_or_else(|error| features::exit(error));
     if quiet {
         run::silence_progress();
     }
     let outcome = match command {
         Command::Scale(options) => scale::run(&options),
         Command::Sim(simulation) => sim::run(&simulation),
+        #[cfg(feature = "torture")]
         Command::Torture(options) => torture::run(&options),
+        #[cfg(feature = "report")]
         Command::Report(options) => report::run(&options),
+        #[cfg(feature = "peers")]
         Command::Stillcache { arguments } => stillcache(arguments),
+        #[cfg(feature = "top")]
         Command::Top(options) => top::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
@@ -123,7 +146,11 @@ fn main() -> ExitCode {
 }
 
 /// The program stillcache.
+#[cfg(feature = "peers")]
 fn stillcache(arguments: Vec<String>) -> anyhow::Result<ExitCode> {
+    use stillpoint_server::config::flags::Flags;
+    use stillpoint_server::server;
+
     let name = "stillcache".to_owned();
     let flags = Flags::parse_from([name].into_iter().chain(arguments));
     let (settings, notes) = flags.settings().map_err(anyhow::Error::msg)?;

@@ -1,6 +1,5 @@
 //! The experiments of `stillpoint scale`. A new one is a folder here with its own [`Work`], which
-//! says who takes part and what is reported, and a line in [`Experiment`], [`run`], [`list`] and
-//! [`measure`].
+//! says who takes part and what is reported, and a line in [`Experiment`], [`run`] and [`ENTRIES`].
 
 use std::process::{self, ExitCode};
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -14,17 +13,22 @@ use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
 mod builds;
+#[cfg(feature = "peers")]
 mod cache;
+#[cfg(feature = "peers")]
 mod contention;
+#[cfg(feature = "peers")]
 mod epoch;
 mod experiment;
 mod in_domain;
 mod kfree;
 mod lru;
+#[cfg(feature = "peers")]
 mod map;
 mod memory;
 mod read;
 mod seize;
+#[cfg(feature = "peers")]
 mod server;
 mod sync;
 mod trace;
@@ -50,12 +54,15 @@ enum Experiment {
     /// what a neighbour costs a tenant. The scenarios with -n run only if they are named; all but
     /// read and mixed run in one round, unless they are named. What one thread replays (traces without
     /// -6, and mix) is measured behind that, on all processors at once
+    #[cfg(feature = "peers")]
     Cache(Selection<cache::Work>),
     /// Pin, defer and use what stands on crossbeam-epoch, with the drop-in package and with the
     /// original
+    #[cfg(feature = "peers")]
     Epoch(Selection<epoch::Work>),
     /// Count what operations do to cache lines that all threads share, and model what that costs on
     /// many processors
+    #[cfg(feature = "peers")]
     Contention(Selection<contention::Work>),
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
@@ -66,6 +73,7 @@ enum Experiment {
     /// grow. The scenarios with -n, the minute-long garbage, and those of ordered maps (oget, oscan,
     /// omixed) run only if they are named; growth, memory and many run in one round, unless they are
     /// named
+    #[cfg(feature = "peers")]
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
@@ -74,6 +82,7 @@ enum Experiment {
     /// Ask cache servers over a Unix socket: stillcache, memcached, redis. Processor time, latencies,
     /// memory, hits, and what a neighbour costs a tenant. replay-p6 runs only if it is named; all but
     /// get, set and mixed run in one round, unless they are named
+    #[cfg(feature = "peers")]
     Server(Selection<server::Work>),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
     Sync(Selection<sync::Work>),
@@ -91,14 +100,19 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     match experiment {
+        #[cfg(feature = "peers")]
         Experiment::Epoch(selection) => experiment::run(selection),
+        #[cfg(feature = "peers")]
         Experiment::Cache(selection) => experiment::run(selection),
+        #[cfg(feature = "peers")]
         Experiment::Contention(selection) => contention::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
+        #[cfg(feature = "peers")]
         Experiment::Map(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
         Experiment::Seize(selection) => experiment::run(selection),
+        #[cfg(feature = "peers")]
         Experiment::Server(selection) => experiment::run(selection),
         Experiment::Sync(selection) => experiment::run(selection),
         Experiment::Trace(selection) => experiment::run(selection),
@@ -106,42 +120,62 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
+/// An experiment, for what is done with any.
+struct Entry {
+    name: &'static str,
+    list: fn() -> String,
+    measure: fn(&Request) -> Result<Sample>,
+    #[cfg(test)]
+    assert_possible_values: fn(),
+}
+
+impl Entry {
+    const fn of<W: Work>() -> Self {
+        Self {
+            name: W::NAME,
+            list: experiment::list::<W>,
+            measure: experiment::measure::<W>,
+            #[cfg(test)]
+            assert_possible_values: experiment::tests::assert_possible_values::<W>,
+        }
+    }
+}
+
+/// The experiments of this build.
+const ENTRIES: &[Entry] = &[
+    #[cfg(feature = "peers")]
+    Entry::of::<epoch::Work>(),
+    #[cfg(feature = "peers")]
+    Entry::of::<cache::Work>(),
+    #[cfg(feature = "peers")]
+    Entry::of::<contention::Work>(),
+    Entry::of::<kfree::Work>(),
+    Entry::of::<lru::Work>(),
+    #[cfg(feature = "peers")]
+    Entry::of::<map::Work>(),
+    Entry::of::<read::Work>(),
+    Entry::of::<seize::Work>(),
+    #[cfg(feature = "peers")]
+    Entry::of::<server::Work>(),
+    Entry::of::<sync::Work>(),
+    Entry::of::<trace::Work>(),
+    Entry::of::<vmap::Work>(),
+];
+
 /// A line for each case: see the option `--list`.
 fn list() -> String {
-    [
-        experiment::list::<epoch::Work>(),
-        experiment::list::<cache::Work>(),
-        experiment::list::<contention::Work>(),
-        experiment::list::<kfree::Work>(),
-        experiment::list::<lru::Work>(),
-        experiment::list::<map::Work>(),
-        experiment::list::<read::Work>(),
-        experiment::list::<seize::Work>(),
-        experiment::list::<server::Work>(),
-        experiment::list::<sync::Work>(),
-        experiment::list::<trace::Work>(),
-        experiment::list::<vmap::Work>(),
-    ]
-    .concat()
+    ENTRIES.iter().map(|entry| (entry.list)()).collect()
 }
 
 /// Takes one measurement, in the child process.
 pub fn measure(request: &Request) -> Result<Sample> {
-    match request.experiment.as_str() {
-        epoch::Work::NAME => experiment::measure::<epoch::Work>(request),
-        cache::Work::NAME => experiment::measure::<cache::Work>(request),
-        contention::Work::NAME => experiment::measure::<contention::Work>(request),
-        kfree::Work::NAME => experiment::measure::<kfree::Work>(request),
-        lru::Work::NAME => experiment::measure::<lru::Work>(request),
-        map::Work::NAME => experiment::measure::<map::Work>(request),
-        read::Work::NAME => experiment::measure::<read::Work>(request),
-        seize::Work::NAME => experiment::measure::<seize::Work>(request),
-        server::Work::NAME => experiment::measure::<server::Work>(request),
-        sync::Work::NAME => experiment::measure::<sync::Work>(request),
-        trace::Work::NAME => experiment::measure::<trace::Work>(request),
-        vmap::Work::NAME => experiment::measure::<vmap::Work>(request),
-        unknown => bail!("no experiment {unknown}"),
-    }
+    let Some(entry) = ENTRIES
+        .iter()
+        .find(|entry| entry.name == request.experiment)
+    else {
+        bail!("no experiment {}", request.experiment);
+    };
+    (entry.measure)(request)
 }
 
 /// Starts a thread of a measurement. If the system has none to give, the process ends and says so:
@@ -160,22 +194,12 @@ fn spawn<'scope, T: Send + 'scope>(
 
 #[cfg(test)]
 mod tests {
-    use super::experiment::tests::assert_possible_values;
     use super::*;
 
     #[test]
     fn possible_values_are_the_benchmarks() {
-        assert_possible_values::<epoch::Work>();
-        assert_possible_values::<cache::Work>();
-        assert_possible_values::<contention::Work>();
-        assert_possible_values::<kfree::Work>();
-        assert_possible_values::<lru::Work>();
-        assert_possible_values::<map::Work>();
-        assert_possible_values::<read::Work>();
-        assert_possible_values::<seize::Work>();
-        assert_possible_values::<server::Work>();
-        assert_possible_values::<sync::Work>();
-        assert_possible_values::<trace::Work>();
-        assert_possible_values::<vmap::Work>();
+        for entry in ENTRIES {
+            (entry.assert_possible_values)();
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+#[cfg(feature = "peers")]
 use std::time::Duration;
 
 use anyhow::Result;
@@ -15,7 +16,9 @@ use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
 use super::in_domain::Fences;
-use super::{Benchmark, Selection, Work as _, contention, experiment};
+use super::{Benchmark, Selection, Work as _, experiment};
+#[cfg(feature = "peers")]
+use super::{contention, experiment::Comparison};
 use crate::choice::PossibleValues;
 use crate::object;
 use crate::output::plot::{self, Line};
@@ -52,6 +55,7 @@ pub struct Options {
     kernel_format: bool,
 
     /// Count the shared cache lines that a retire writes, too: half a minute more
+    #[cfg(feature = "peers")]
     #[arg(long)]
     count: bool,
 }
@@ -198,16 +202,19 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         plot,
         tradeoff,
         kernel_format,
-        count,
+        ..
     } = options;
     selection.work.check()?;
     let plot = plot.as_deref().map(Output::create).transpose()?;
     let tradeoff = tradeoff.as_deref().map(Output::create).transpose()?;
 
-    let mut found = experiment::compare(selection)?;
-    if *count && !found.report.partial {
-        note_shared_rmw(&mut found.report.rows, selection);
-    }
+    let found = experiment::compare(selection)?;
+    #[cfg(feature = "peers")]
+    let found = if options.count && !found.report.partial {
+        with_shared_rmw(found, selection)
+    } else {
+        found
+    };
     say!("{}\n", found.head());
     let ours = |row: &&Row| row.case.subject == "stillpoint";
     for row in found.report.rows.iter().filter(ours) {
@@ -246,11 +253,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
 
 /// Gives the row of pages the figure that another experiment counts. Where that fails, the row goes
 /// without, and the times that have been measured are told all the same.
-fn note_shared_rmw(rows: &mut [Row], selection: &Selection<Work>) {
+#[cfg(feature = "peers")]
+fn with_shared_rmw(mut found: Comparison, selection: &Selection<Work>) -> Comparison {
     let is_paged =
         |row: &&mut Row| row.case.subject == "stillpoint" && row.case.variant == "per-page";
-    let Some(row) = rows.iter_mut().find(is_paged) else {
-        return;
+    let Some(row) = found.report.rows.iter_mut().find(is_paged) else {
+        return found;
     };
     let timeout = Duration::from_secs(selection.common.timeout_s);
     match contention::shared_rmw_per_retire(selection.work.threads, timeout) {
@@ -259,6 +267,7 @@ fn note_shared_rmw(rows: &mut [Row], selection: &Selection<Work>) {
             .extend(count.map(|count| (SHARED_RMW.to_owned(), count))),
         Err(error) => eprintln!("stillpoint: no {SHARED_RMW}: {error:#}"),
     }
+    found
 }
 
 /// Puts a plot into its place.
@@ -303,7 +312,7 @@ fn curves(rows: &[Row]) -> Vec<Line<'_>> {
         .collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "peers"))]
 mod tests {
     use std::sync::atomic::Ordering;
     use std::thread;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 use std::thread;
 
+#[cfg(feature = "peers")]
 use rangemap::RangeMap;
 use stillpoint_vmap::Arena;
 
@@ -399,8 +400,10 @@ impl<L: Locked> Index for Nodes<L> {
 }
 
 /// The crate `rangemap`, which has no lock of its own, under the standard library's.
+#[cfg(feature = "peers")]
 pub struct Ranges(RwLock<RangeMap<usize, usize>>);
 
+#[cfg(feature = "peers")]
 impl Index for Ranges {
     fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
         // A value each, or neighbours would be made one range.

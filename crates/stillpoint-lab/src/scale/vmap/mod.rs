@@ -123,6 +123,7 @@ impl super::Work for Work {
             Peer::new("stillpoint").variant("section-alone"),
         ));
         benchmarks.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
+        #[cfg(feature = "peers")]
         benchmarks.extend(finds::<index::Ranges>(Peer::new("rangemap")));
         benchmarks.extend(finds::<Flat>(Peer::new("limit")));
         benchmarks.extend(copies("rcu", connections::in_areas::<Rcu>));
