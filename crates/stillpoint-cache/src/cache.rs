@@ -6,12 +6,12 @@ use crate::{
     builder::{Builder, Expiry, IsPinned, Weigher},
     clock::Clock,
     container::Container,
-    fork::Shared,
     keeper::Visited,
     listener::{Listener, Notes},
     load::Flights,
     memory::Memory,
     node::{Id, Locked, Meta, NEVER, Node},
+    shared::Shared,
     state::State,
     statistics::{Event, Statistics},
     tenant::Handle,
@@ -119,13 +119,10 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// # Signals and forks
 ///
-/// Nothing here is async-signal-safe. A fork's child goes on using the cache. If another thread was
-/// changing it at that instant, the child has all entries, the limit of the whole cache, and no
-/// tenants: their views are views of the whole. Counts of what has entered and left begin anew there.
-/// What was looked up, loaded and refused through these views, and is from then on, is in the
-/// [statistics](Self::statistics) of the whole, unless that thread was just making a tenant. Entries
-/// that were being inserted or removed at that instant may stay in the child as entries that nothing
-/// evicts.
+/// Nothing here is async-signal-safe. The child of a fork goes on using the cache if no other thread was
+/// changing it at that instant. Otherwise look-ups and drops work there, and an operation that needs the
+/// lock of a thread that is gone ends the process with a message. Entries that were being inserted or
+/// removed at that instant may stay in the child as entries that nothing evicts.
 pub struct Cache<K, V, S = DefaultHashBuilder> {
     inner: Arc<Inner<K, V, S>>,
     handle: Arc<Handle>,
@@ -177,11 +174,8 @@ impl<K, V, S> Inner<K, V, S> {
 
     /// Locks the queues. The caller is in a section of the store since before, and stays in it for
     /// as long as it uses what it claims.
-    pub fn lock<'a>(&'a self, section: &'a Guard<'_>) -> (MutexGuard<'a, State>, Locked) {
-        let mut state = self.shared.lock();
-        if state.orphans {
-            self.adopt(&mut state, section);
-        }
+    pub fn lock<'a>(&'a self, _section: &'a Guard<'_>) -> (MutexGuard<'a, State>, Locked) {
+        let state = self.shared.lock();
         // SAFETY: the lock is held for as long as `state` is, with which callers use this. What is
         // in queues has not been retired; what callers have found, the section keeps.
         (state, unsafe { Locked::assume() })
@@ -278,7 +272,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// With the number of the tenant, or of the one above that has not been deleted.
     pub(crate) fn with_present<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> R {
         self.with_state(|state| {
-            let number = self.handle.number(state.generation);
+            let number = self.handle.number();
             work(state, number)
         })
     }
@@ -287,7 +281,7 @@ impl<K, V, S> Cache<K, V, S> {
     /// not do so to the one above. `None` once it has been deleted.
     pub(crate) fn with_own<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> Option<R> {
         self.with_state(|state| {
-            let number = self.handle.own_number(state.generation)?;
+            let number = self.handle.own_number()?;
             Some(work(state, number))
         })
     }

@@ -78,8 +78,7 @@ impl Compaction {
         let before = self.left.swap(left, Ordering::Relaxed);
         let wanted = self.chosen.swap(chosen as u64, Ordering::Relaxed);
         // Clones may hold what was to leave, or readers: rather wait than copy for nothing.
-        // (The arena of a fork's child may have begun anew, at 0.)
-        let pause = if left.saturating_sub(before) * 4 >= wanted {
+        let pause = if (left - before) * 4 >= wanted {
             PAUSE
         } else {
             (self.pause.load(Ordering::Relaxed) * 2).min(LONGEST)
@@ -98,7 +97,8 @@ where
     /// Moves some values, if that is worth it. Returns when to go on.
     pub(crate) fn compact(&self) -> Option<Nanos> {
         let memory = &self.inner().memory;
-        let (arena, compaction) = (memory.arena.as_ref()?, &memory.compaction);
+        let arena = memory.arena.as_ref().filter(|arena| !arena.is_lost())?;
+        let compaction = &memory.compaction;
         let mut position = match compaction.position.load(Ordering::Relaxed) {
             NONE => match compaction.begin(arena, clock::now()) {
                 Ok(()) => 0,

@@ -28,8 +28,6 @@ mod container;
 #[cfg(not(stillpoint_loom))]
 mod ears;
 #[cfg(not(stillpoint_loom))]
-mod fork;
-#[cfg(not(stillpoint_loom))]
 mod iter;
 #[cfg(not(stillpoint_loom))]
 mod keeper;
@@ -49,6 +47,8 @@ mod policy;
 mod put;
 #[cfg(not(stillpoint_loom))]
 mod remove;
+#[cfg(not(stillpoint_loom))]
+mod shared;
 #[cfg(not(stillpoint_loom))]
 mod shrinker;
 mod state;

@@ -19,9 +19,7 @@ where
     /// none.
     #[must_use]
     pub fn tenant(&self, name: &str) -> Self {
-        let shared = &self.inner().shared;
-        let know = |handle: &Arc<_>| shared.know(handle);
-        let handle = self.with_state(|state| state.child(self.handle(), name, know));
+        let handle = self.with_state(|state| state.child(self.handle(), name));
         self.view(handle)
     }
 
@@ -148,10 +146,6 @@ where
         // `None`: it has been deleted, and the limits of the one above are not its own to change.
         let visit = self.with_own(|state, number| {
             state.set_limits(number, change);
-            self.inner()
-                .shared
-                .max
-                .store(state.max(), Ordering::Relaxed);
             self.inner().next_visit(state, NEVER)
         });
         self.inner().ask_for_visit(visit.flatten());

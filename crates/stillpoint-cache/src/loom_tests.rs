@@ -61,7 +61,7 @@ impl<P: Policy> World<P> {
         });
         let entry = NonNull::from(Box::leak(entry));
         Arc::new(Self {
-            state: Mutex::new(State::new(Handle::root(), 100, 0)),
+            state: Mutex::new(State::new(Handle::root(), 100)),
             place: AtomicPtr::new(entry.as_ptr()),
             entry,
             sections: GracePeriods::new(),

@@ -21,7 +21,6 @@ use std::{
 };
 use stillpoint_platform::{
     clock::{self, Nanos},
-    fork::process,
     sync::{AtomicU64, Ordering},
 };
 
@@ -65,26 +64,16 @@ const UNITS: u32 = 20;
 /// The bits of a number of shrinks: more threads do not shrink one cache at a time.
 const COUNT_BITS: u32 = 16;
 
-/// The bits that say in which process they are under way: not in the child of a fork, where the
-/// threads are lost.
-const PROCESS_BITS: u32 = 4;
-
 impl ShrinkState {
-    fn process() -> u64 {
-        process().generation() & ((1 << PROCESS_BITS) - 1)
-    }
-
     fn of(word: u64) -> Self {
-        let is_here = word & ((1 << PROCESS_BITS) - 1) == Self::process();
-        let under_way = word >> PROCESS_BITS & ((1 << COUNT_BITS) - 1);
         Self {
-            due: word >> (PROCESS_BITS + COUNT_BITS),
-            under_way: if is_here { under_way } else { 0 },
+            due: word >> COUNT_BITS,
+            under_way: word & ((1 << COUNT_BITS) - 1),
         }
     }
 
     fn word(self) -> u64 {
-        (self.due << COUNT_BITS | self.under_way) << PROCESS_BITS | Self::process()
+        self.due << COUNT_BITS | self.under_way
     }
 
     /// When it is due; [`NEVER`] while some are under way, `None` if there is nothing to measure.
@@ -378,19 +367,6 @@ mod tests {
         assert!(due < NEVER);
         assert_eq!(memory.measure(due), None);
         assert_eq!(cache.statistics().shrink_asked_bytes, 0);
-    }
-
-    /// A thread that a fork loses ends no shrink.
-    #[test]
-    fn what_is_under_way_in_the_parent_is_not_in_the_child() {
-        let state = ShrinkState {
-            due: 5,
-            under_way: 2,
-        };
-        assert_eq!(ShrinkState::of(state.word()), state);
-        assert_eq!(state.due(), Some(NEVER));
-        let other = ShrinkState::of(state.word() ^ 1);
-        assert_eq!((other.under_way, other.due()), (0, Some(5 << UNITS)));
     }
 
     /// As where there is no /proc.

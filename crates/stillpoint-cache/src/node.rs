@@ -49,9 +49,6 @@ pub struct Guarded {
     pub stage: Stage,
     /// Whether it is never to be evicted: a pinned one is in its tenant's queue of these.
     pub pinned: bool,
-    /// Of a linked one, the low bits of the generation of the [state](crate::state::State) that has
-    /// it: they come again after 256 forks, each in the child of the last, all within one operation.
-    era: u8,
     /// Whose it is.
     pub tenant: u32,
     /// Where the wheel has it; `u32::MAX` if it has not.
@@ -140,14 +137,8 @@ unsafe impl Send for Id {}
 
 impl Guarded {
     /// It is a tenant's from now on, in a queue.
-    pub fn link(&mut self, tenant: u32, generation: u64) {
-        (self.stage, self.tenant, self.era) = (Stage::Linked, tenant, generation as u8);
-    }
-
-    /// As if it had just been made: the queues that had it are lost.
-    pub fn forget(&mut self) {
-        (self.place, self.stage) = (Place::None, Stage::New);
-        (self.timer, self.tenant) = (NO_TIMER, 0);
+    pub fn link(&mut self, tenant: u32) {
+        (self.stage, self.tenant) = (Stage::Linked, tenant);
     }
 }
 
@@ -177,7 +168,6 @@ impl Meta {
                 place: Place::None,
                 stage: Stage::New,
                 pinned,
-                era: 0,
                 tenant: 0,
                 timer: NO_TIMER,
                 fingerprint: fingerprint(hash),
@@ -255,16 +245,6 @@ impl Locked {
     /// keeps.
     pub unsafe fn assume() -> Self {
         Self(())
-    }
-
-    /// As [`of`](Self::of), for the state of that generation: what a lost one had linked is as if it
-    /// had just been made. The map's are linked anew, but a thread may have found one before that.
-    pub fn known(&mut self, id: Id, generation: u64) -> &mut Guarded {
-        let guarded = self.of(id);
-        if guarded.stage == Stage::Linked && guarded.era != generation as u8 {
-            guarded.forget();
-        }
-        guarded
     }
 
     pub fn of(&mut self, id: Id) -> &mut Guarded {

@@ -218,9 +218,8 @@ where
             None => Heir::default(),
         };
         if !heir.is_linked {
-            let mut held = Some((state, locked));
             let at = [weight, expires];
-            return self.link_in_room(published, &mut held, heir, at, guard, notes);
+            return self.link_in_room(published, (state, locked), heir, at, guard, notes);
         }
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
@@ -232,14 +231,12 @@ where
         Ok(())
     }
 
-    /// Makes room for an entry that is in the map, and links it. `held` is the lock: behind a reference,
-    /// as what is passed by value counts as borrowed until this returns, and user code that runs here
-    /// may fork, which makes the lock anew.
+    /// Makes room for an entry that is in the map, and links it. `held` is the lock of the queues.
     #[inline(never)]
     fn link_in_room(
         &self,
         published: Published<'_, K, V>,
-        held: &mut Option<(MutexGuard<'_, State>, Locked)>,
+        held: (MutexGuard<'_, State>, Locked),
         heir: Heir,
         [weight, expires]: [u64; 2],
         guard: &Guard<'_>,
@@ -247,20 +244,19 @@ where
     ) -> Result<(), InsertError> {
         let Published { new, mut old } = published;
         let (inner, id) = (self.inner(), Id::of(new));
-        let (mut claimed, mut owner) = (Claimed::default(), None);
+        let (mut held, mut claimed, mut owner) = (Some(held), Claimed::default(), None);
         loop {
             let is_first = held.is_some();
             let (mut state, mut locked) = held.take().unwrap_or_else(|| inner.lock(guard));
             let handle = owner.as_ref().unwrap_or(self.handle());
-            let own = || handle.number(state.generation);
+            let own = || handle.number();
             // A number is of one hold of the lock.
             let number = heir.tenant.filter(|_| is_first).unwrap_or_else(own);
             let wanted = match locked.of(id).stage {
                 Stage::New => Some(weight),
-                // The child of a fork has linked it, with all that it has found in the map.
-                Stage::Linked => Some(0),
                 // Taken out meanwhile.
                 Stage::Claimed => None,
+                Stage::Linked => unreachable!("an insert links its entry once"),
             };
             let made = wanted.map_or(Ok(Room::Made), |wanted| {
                 state.make_room(&mut locked, number, wanted, &mut claimed)
@@ -540,8 +536,8 @@ mod tests {
         assert_eq!(cache.get(&9), last, "{said}");
         let mut owner = None;
         if let Some(found) = cache.find(&9, &guard) {
-            let (state, mut locked) = cache.inner().lock(&guard);
-            let guarded = locked.known(Id::of(found), state.generation);
+            let (_state, mut locked) = cache.inner().lock(&guard);
+            let guarded = locked.of(Id::of(found));
             assert_eq!(guarded.stage, Stage::Linked, "{said}");
             owner = Some(guarded.tenant);
         }

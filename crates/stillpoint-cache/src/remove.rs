@@ -5,7 +5,7 @@ use crate::{
     cause::Cause,
     listener::Notes,
     node::{Id, Locked, NEVER, Node},
-    state::{Claimed, Doomed, State},
+    state::{Claimed, State},
     tenant::Handle,
 };
 use std::{
@@ -98,7 +98,7 @@ where
         let (mut state, mut locked) = self.inner().lock(&guard);
         let id = Id::of(found);
         let done = state.pin(&mut locked, id, pinned);
-        let number = locked.known(id, state.generation).tenant;
+        let number = locked.of(id).tenant;
         let visit = self.inner().next_visit(&state, NEVER);
         let is_above_max = done && !pinned && state.is_above_max(number);
         drop(state);
@@ -151,7 +151,7 @@ where
         self.in_batches(
             |state, locked, claimed| {
                 handle
-                    .own_number(state.generation)
+                    .own_number()
                     .is_some_and(|number| state.claim_all(locked, number, claimed))
             },
             Cause::Removed,
@@ -159,7 +159,7 @@ where
     }
 
     /// Removes what a tenant has left whose deletion has begun, and ends that.
-    pub(crate) fn end_delete(&self, doomed: Doomed) {
+    pub(crate) fn end_delete(&self, doomed: u32) {
         self.in_batches(
             |state, locked, claimed| state.drain(locked, doomed, claimed),
             Cause::Removed,
@@ -172,7 +172,7 @@ where
         self.in_batches(
             |state, locked, claimed| {
                 handle
-                    .own_number(state.generation)
+                    .own_number()
                     .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
             },
             Cause::Evicted,
@@ -184,7 +184,7 @@ where
         let (handle, mut evicted) = (self.handle(), 0);
         self.in_batches(
             |state, locked, claimed| {
-                let Some(number) = handle.own_number(state.generation) else {
+                let Some(number) = handle.own_number() else {
                     return false;
                 };
                 while evicted < entries && !claimed.is_full() {
@@ -262,7 +262,7 @@ where
 
     /// Whether the tenant or one below it has the entry; where it has been deleted, the one above.
     pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        self.has_below(found, guard, |handle, of| Some(handle.number(of)))
+        self.has_below(found, guard, |handle| Some(handle.number()))
     }
 
     /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
@@ -274,13 +274,13 @@ where
         &self,
         found: Found<'_, K, Node<V>>,
         guard: &Guard<'_>,
-        number: impl FnOnce(&Arc<Handle>, u64) -> Option<u32>,
+        number: impl FnOnce(&Arc<Handle>) -> Option<u32>,
     ) -> bool {
         let whole = self.handle().parent.is_none();
         whole || {
             let (state, mut locked) = self.inner().lock(guard);
-            let of = locked.known(Id::of(found), state.generation).tenant;
-            let above = number(self.handle(), state.generation);
+            let of = locked.of(Id::of(found)).tenant;
+            let above = number(self.handle());
             state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
         }
     }

@@ -26,11 +26,6 @@ mod trim;
 
 #[cfg_attr(
     stillpoint_loom,
-    allow(unused_imports, reason = "of removals, which are left out")
-)]
-pub use delete::{Doomed, Handles};
-#[cfg_attr(
-    stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
 )]
 pub use heir::Heir;
@@ -94,8 +89,6 @@ pub struct Tenant {
     pub handle: Arc<Handle>,
     /// Deleted tenants that it has succeeded, whose views are its own by now.
     departed: delete::Departed,
-    /// Which deletion of a tenant its own is, once that has begun.
-    deletion: Option<u64>,
     /// Where it is in the tree.
     place: tree::Place,
     pub policy: Policy<Id>,
@@ -144,54 +137,30 @@ pub struct State {
     inserts: u64,
     /// How many entries all tenants have.
     entries: u64,
-    /// How many deletions of tenants have begun.
-    deletions: u64,
-    /// Whether some may never be ended by the thread that has begun them.
-    abandoned: bool,
     /// How many searches for a victim there were.
     searches: u64,
-    /// Another number in each child of a fork that has had to begin anew.
-    pub generation: u64,
-    /// Whether the map may have entries that are in no queue of this state: see [`crate::fork`].
-    pub orphans: bool,
     /// How often a tenant was looked at.
     #[cfg(test)]
     looks: std::cell::Cell<u64>,
 }
 
 impl State {
-    pub fn new(root: Arc<Handle>, max: u64, generation: u64) -> Self {
-        let mut state = Self::lost();
-        state.wheel = Wheel::new();
-        (state.generation, state.orphans) = (generation, generation > 0);
-        state.tenants.push(Some(Tenant::new(root)));
-        state.tenant_mut(ROOT).limits.max = max;
-        state
-    }
-
-    /// One that has nothing, not even a root. Allocates nothing.
-    pub fn lost() -> Self {
+    pub fn new(root: Arc<Handle>, max: u64) -> Self {
+        let mut root = Tenant::new(root);
+        root.limits.max = max;
         Self {
-            tenants: Vec::new(),
+            tenants: vec![Some(root)],
             free: Vec::new(),
             names: BTreeMap::new(),
-            wheel: Wheel::default(),
+            wheel: Wheel::new(),
             high: Vec::new(),
             oversized: Default::default(),
             inserts: 0,
             entries: 0,
-            deletions: 0,
-            abandoned: false,
             searches: 0,
-            generation: 0,
-            orphans: false,
             #[cfg(test)]
             looks: Default::default(),
         }
-    }
-
-    pub fn is_lost(&self) -> bool {
-        self.tenants.is_empty()
     }
 
     pub fn tenant(&self, number: u32) -> &Tenant {
@@ -208,16 +177,11 @@ impl State {
             .expect("a number in use")
     }
 
-    /// The child of that name; a new one, which `made` is shown, if there was none.
-    pub fn child(
-        &mut self,
-        parent: &Arc<Handle>,
-        name: &str,
-        made: impl FnOnce(&Arc<Handle>),
-    ) -> Arc<Handle> {
+    /// The child of that name; a new one, if there was none.
+    pub fn child(&mut self, parent: &Arc<Handle>, name: &str) -> Arc<Handle> {
         let name: Arc<str> = name.into();
-        let parent = parent.live(self.generation);
-        let above = parent.number(self.generation);
+        let parent = parent.live();
+        let above = parent.number();
         let key = (above, Arc::clone(&name));
         if let Some(&number) = self.names.get(&key) {
             return Arc::clone(&self.tenant(number).handle);
@@ -231,20 +195,11 @@ impl State {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
-        let handle = Handle::new(number, self.generation, name, Arc::clone(parent));
-        made(&handle);
+        let handle = Handle::new(number, name, Arc::clone(parent));
         self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
         self.hang(number, above);
         self.names.insert(key, number);
         handle
-    }
-
-    /// Links an entry of a state that is lost, as the root's.
-    pub fn adopt(&mut self, locked: &mut Locked, id: Id) {
-        locked.of(id).forget();
-        // SAFETY: the caller's section keeps it.
-        let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
-        self.link(locked, id, ROOT, expires, None);
     }
 
     fn set_timer(&mut self, locked: &mut Locked, id: Id, expires: u64) {
@@ -268,15 +223,14 @@ impl State {
         let guarded = locked.of(id);
         match guarded.stage {
             Stage::New => {}
-            // This was found among what a lost state had left.
-            Stage::Linked => return,
+            Stage::Linked => unreachable!("an insert links its entry once"),
             Stage::Claimed => {
                 // Taken out before it was any tenant's, and counted so as the root's.
                 self.tenant_mut(ROOT).events.inserts += 1;
                 return;
             }
         }
-        guarded.link(number, self.generation);
+        guarded.link(number);
         self.set_timer(locked, id, expires);
         self.inserts += 1;
         let inserts = self.inserts;
@@ -302,7 +256,7 @@ impl State {
 
     /// Claims an entry, and counts why, if that counts. Returns false if it was claimed before.
     pub fn claim(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) -> bool {
-        let guarded = locked.known(id, self.generation);
+        let guarded = locked.of(id);
         let number = guarded.tenant;
         match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
             Stage::Claimed => return false,
@@ -381,7 +335,6 @@ impl Tenant {
         Self {
             handle,
             departed: Default::default(),
-            deletion: None,
             place: tree::Place::default(),
             policy: Policy::new(),
             pinned: Queue::new(),

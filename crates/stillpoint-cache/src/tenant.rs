@@ -10,8 +10,6 @@ use std::sync::{
 #[derive(Debug)]
 pub struct Handle {
     number: u32,
-    /// The [`State`](crate::state::State) that has it: another one knows nothing of it.
-    of: u64,
     pub name: Arc<str>,
     pub parent: Option<Arc<Handle>>,
     pub counters: Counters,
@@ -36,17 +34,16 @@ impl Handle {
 
     /// Creates that of a whole cache.
     pub fn root() -> Arc<Self> {
-        Self::with_parent(crate::state::ROOT, 0, "".into(), None)
+        Self::with_parent(crate::state::ROOT, "".into(), None)
     }
 
-    pub fn new(number: u32, of: u64, name: Arc<str>, parent: Arc<Handle>) -> Arc<Self> {
-        Self::with_parent(number, of, name, Some(parent))
+    pub fn new(number: u32, name: Arc<str>, parent: Arc<Handle>) -> Arc<Self> {
+        Self::with_parent(number, name, Some(parent))
     }
 
-    fn with_parent(number: u32, of: u64, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
+    fn with_parent(number: u32, name: Arc<str>, parent: Option<Arc<Handle>>) -> Arc<Self> {
         Arc::new(Self {
             number,
-            of,
             name,
             parent,
             counters: Counters::default(),
@@ -56,23 +53,21 @@ impl Handle {
     }
 
     /// The tenant itself, or where it has been deleted, the nearest one above that has not. The
-    /// root is never deleted. `of` is the state that has the tenants, whose lock is held.
-    pub fn live(self: &Arc<Self>, of: u64) -> &Arc<Self> {
+    /// root is never deleted. The lock of the queues is held.
+    pub fn live(self: &Arc<Self>) -> &Arc<Self> {
         match &self.parent {
-            Some(parent) if self.of != of || self.deleted.load(Ordering::Relaxed) => {
-                parent.live(of)
-            }
+            Some(parent) if self.deleted.load(Ordering::Relaxed) => parent.live(),
             _ => self,
         }
     }
 
     /// The number of the tenant itself; `None` once it has been deleted.
-    pub fn own_number(self: &Arc<Self>, of: u64) -> Option<u32> {
-        Arc::ptr_eq(self.live(of), self).then_some(self.number)
+    pub fn own_number(self: &Arc<Self>) -> Option<u32> {
+        Arc::ptr_eq(self.live(), self).then_some(self.number)
     }
 
     /// The number of [`live`](Self::live).
-    pub fn number(self: &Arc<Self>, of: u64) -> u32 {
-        self.live(of).number
+    pub fn number(self: &Arc<Self>) -> u32 {
+        self.live().number
     }
 }

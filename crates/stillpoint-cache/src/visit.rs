@@ -7,9 +7,9 @@ use crate::{
     compact::PAUSE,
     container::Container,
     ears::Ears,
-    fork::LOST,
     keeper::{self, GAP, Visited},
     node::NEVER,
+    shared::FORGOTTEN,
     state::{ROOT, State},
 };
 use std::{
@@ -34,8 +34,8 @@ pub fn give_way() {
 
 impl<K, V, S> Inner<K, V, S> {
     /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
-    /// tenant that is above its high limit, has tables that are too large, or is to be ended by a
-    /// fork's child. Under the lock of the queues.
+    /// tenant that is above its high limit or has tables that are too large. Under the lock of the
+    /// queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
@@ -43,12 +43,12 @@ impl<K, V, S> Inner<K, V, S> {
             let container = self.container.as_ref();
             container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
         };
-        let is_lost = || follows() || state.has_put_off();
-        let at = if state.has_work() || before == LOST && is_lost() {
+        let is_forgotten = || follows() || state.has_put_off();
+        let at = if state.has_work() || before == FORGOTTEN && is_forgotten() {
             0
         } else if !matches!(self.clock, Clock::Monotonic) {
             NEVER
-        } else if before == LOST {
+        } else if before == FORGOTTEN {
             expires.min(state.next_due().unwrap_or(NEVER))
         } else {
             expires
@@ -71,7 +71,7 @@ impl<K, V, S> Inner<K, V, S> {
     fn ask_at(&self, at: Nanos) {
         let asked = self.visited.get().is_some_and(|own| keeper::ask(own, at));
         if !asked {
-            self.shared.visit.store(LOST, Ordering::Relaxed);
+            self.shared.visit.store(FORGOTTEN, Ordering::Relaxed);
         }
     }
 }
@@ -88,7 +88,7 @@ where
     }
 
     fn is_forgotten(&self) {
-        self.shared.visit.store(LOST, Ordering::Relaxed);
+        self.shared.visit.store(FORGOTTEN, Ordering::Relaxed);
         if let Some(arena) = &self.memory.arena {
             arena.forget_asking();
         }
@@ -117,6 +117,10 @@ where
     /// Does what is due. Returns when to do so again.
     fn tend(&self, ears: &mut Ears<'_>) -> Option<Nanos> {
         let inner = self.inner();
+        if inner.shared.is_lost() {
+            // In the child of a fork: asked for by the arena, which still works.
+            return None;
+        }
         // What is asked for from now on comes before the end of this, or leads to another visit.
         self.with_state(|_| inner.shared.visit.store(NEVER, Ordering::Relaxed));
         let mut again = false;
@@ -133,7 +137,6 @@ where
             |state, locked, claimed| state.reclaim_high(locked, claimed),
             Cause::Evicted,
         );
-        again |= self.end_abandoned_deletions();
         let (looks, more) = self.follow_container(ears);
         again |= more;
         again |= self.trim_oversized(BATCHES);
@@ -174,20 +177,6 @@ where
             give_way();
         }
         true
-    }
-
-    /// Ends deletions of tenants whose thread is lost in a fork: some batches. Returns whether there is
-    /// more.
-    pub(crate) fn end_abandoned_deletions(&self) -> bool {
-        while let Some(doomed) = self.with_state(State::take_abandoned) {
-            let drain = |state: &mut State, locked: &mut _, claimed: &mut _| {
-                state.drain(locked, doomed, claimed)
-            };
-            if self.in_some_batches(BATCHES, drain, Cause::Removed) {
-                return true;
-            }
-        }
-        false
     }
 
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns

@@ -4,11 +4,7 @@
 
 use std::{
     cell::RefCell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -154,45 +150,4 @@ fn entries_weigh_what_they_take() {
     tenant.insert_bytes(5, b"five").unwrap();
     stillpoint::global().kvfree_barrier();
     assert_eq!(pages.arena().statistics(), tenant.arena().statistics());
-}
-
-/// While another thread inserts: a child of a fork reads, inserts, evicts.
-#[test]
-fn a_child_of_a_fork_goes_on() {
-    let pages = Pages::new(8 << 20);
-    fill(&pages, 0..8000);
-    let ends = Arc::new(AtomicBool::new(false));
-    let other = {
-        let (pages, ends) = (pages.clone(), Arc::clone(&ends));
-        thread::spawn(move || {
-            while !ends.load(Ordering::Relaxed) {
-                fill(&pages, 8000..9000);
-            }
-        })
-    };
-    for _ in 0..20 {
-        // SAFETY: the child uses what it may after the fork of a process with threads: this library,
-        // and the allocator, which the C library makes ready.
-        match unsafe { libc::fork() } {
-            0 => {
-                let done = catch_unwind(AssertUnwindSafe(|| {
-                    check(&pages, 0..9000);
-                    fill(&pages, 20_000..30_000);
-                    pages.set_max_bytes(1 << 20);
-                    assert!(check(&pages, 20_000..30_000) > 0);
-                }));
-                // SAFETY: without what the parent's threads have to do at the end.
-                unsafe { libc::_exit(i32::from(done.is_err())) };
-            }
-            child => {
-                let mut status = 0;
-                // SAFETY: the kernel writes the status.
-                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-                assert_eq!(status, 0);
-            }
-        }
-    }
-    ends.store(true, Ordering::Relaxed);
-    other.join().unwrap();
-    assert!(check(&pages, 0..9000) > 0);
 }

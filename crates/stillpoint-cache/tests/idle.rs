@@ -9,11 +9,9 @@ use std::{
     fs,
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI32, AtomicUsize, Ordering},
-        mpsc::channel,
     },
-    thread,
     time::Duration,
 };
 use stillpoint_cache::{Cache, Cause};
@@ -122,41 +120,6 @@ fn what_was_due_before_a_fork_is_due_in_the_child() {
         until(|| follower.max_bytes() == 3_000_000);
         cache.entry_count() == 1
     });
-}
-
-/// The thread that deletes is in its listener, between two batches.
-#[test]
-fn a_deletion_that_a_fork_has_left_in_the_middle_is_ended_in_the_child() {
-    let (begun, is_begun) = channel();
-    let (end, ends) = channel();
-    let (begun, ends) = (Mutex::new(Some(begun)), Mutex::new(ends));
-    let cache: Cache<u64, u64> = Cache::builder()
-        .max_bytes(500)
-        .weigher(|_, _| 1)
-        .eviction_listener(move |_, _, _| {
-            // The child has that lock, too: it is not held while the thread waits.
-            let first = begun.lock().unwrap().take();
-            if let Some(begun) = first {
-                begun.send(()).unwrap();
-                ends.lock().unwrap().recv().unwrap();
-            }
-        })
-        .build();
-    let tenant = cache.tenant("tenant");
-    (0..100).for_each(|key| tenant.insert(key, key));
-    let (shared, view) = (&cache, &tenant);
-    // If the child fails, `end` goes, and so the listener goes on.
-    thread::scope(move |scope| {
-        scope.spawn(move || assert!(view.delete()));
-        is_begun.recv().unwrap();
-        in_child(|| {
-            shared.insert(100, 100);
-            until(|| shared.statistics().removed == 100);
-            shared.entry_count() == 1
-        });
-        end.send(()).unwrap();
-    });
-    assert_eq!((cache.entry_count(), cache.statistics().removed), (0, 100));
 }
 
 /// The listener forks on the service thread, and has the child start another one before it returns.

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -113,59 +113,4 @@ fn all_operations_at_a_time() {
         stillpoint::barrier();
         stillpoint::global().kvfree_barrier();
     }
-}
-
-#[cfg(target_os = "linux")]
-#[cfg_attr(miri, ignore = "it forks")]
-#[test]
-fn a_child_goes_on_using_it() {
-    let cache: Cache<u64, u64> = Cache::builder().max_bytes(MAX).weigher(|_, _| 1).build();
-    let stop = AtomicBool::new(false);
-    /// Also if a child fails: the threads have to end.
-    struct Stop<'a>(&'a AtomicBool);
-    impl Drop for Stop<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    thread::scope(|scope| {
-        let _stop = Stop(&stop);
-        for thread in 0..2_u64 {
-            let (cache, stop) = (&cache, &stop);
-            scope.spawn(move || {
-                for key in (thread..).step_by(2) {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    cache.tenant("t").insert(key % 500, key);
-                    cache.get_with(key % 501, || key);
-                }
-            });
-        }
-        for _ in 0..40 {
-            // SAFETY: the child uses the cache and ends.
-            match unsafe { libc::fork() } {
-                -1 => panic!("no fork"),
-                0 => {
-                    // SAFETY: none is needed; it ends a child that hangs.
-                    unsafe { libc::alarm(60) };
-                    let good = (0..500_u64).all(|key| {
-                        cache.insert(key, key);
-                        let found = cache.get_with(key, || key) == key;
-                        found && cache.weighted_bytes() <= MAX
-                    });
-                    cache.invalidate_all();
-                    let good = good && cache.entry_count() == 0;
-                    // SAFETY: it ends the child without destructors.
-                    unsafe { libc::_exit(i32::from(!good)) };
-                }
-                child => {
-                    let mut status = 0;
-                    // SAFETY: a child of ours, and a place for its status.
-                    unsafe { libc::waitpid(child, &raw mut status, 0) };
-                    assert_eq!(status, 0, "the child failed or hung");
-                }
-            }
-        }
-    });
 }

@@ -9,8 +9,6 @@ use std::{mem::ManuallyDrop, ptr::NonNull, sync::Arc};
 pub struct Giant {
     /// Whose it is. It keeps it.
     pub shared: *const Shared,
-    /// As a region's.
-    pub generation: u64,
     memory: ManuallyDrop<imp::Memory>,
 }
 
@@ -23,12 +21,11 @@ pub fn size(slot: usize) -> Option<usize> {
 
 impl Giant {
     /// Makes a place for a slot of so many bytes. `None` without memory.
-    pub fn make(shared: &Arc<Shared>, generation: u64, slot: usize) -> Option<NonNull<Slot>> {
+    pub fn make(shared: &Arc<Shared>, slot: usize) -> Option<NonNull<Slot>> {
         let memory = imp::Memory::new(size(slot)?)?;
         let start = memory.start().cast::<Self>();
         let this = Self {
             shared: Arc::into_raw(Arc::clone(shared)),
-            generation,
             memory: ManuallyDrop::new(memory),
         };
         // SAFETY: the memory has space for it and the slot behind it, and is no other's.

@@ -19,7 +19,7 @@ fn leaving() -> (Arena, Shared<Bytes>) {
     let value = arena.bytes(&[7; 3]).expect("memory");
     // As `begin_moving` has it, but for what is worth it.
     let slot = value.place().expect("a slot").cast();
-    lock(&arena.0.state).set_leaving_at(slot);
+    arena.0.state.lock().set_leaving_at(slot);
     (arena, Shared::new(value))
 }
 

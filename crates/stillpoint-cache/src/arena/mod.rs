@@ -14,8 +14,8 @@
 //! # Ends
 //!
 //! A region keeps its arena, so an arena goes with the last of its values, wherever that is. In the
-//! child of a fork an arena whose lock another thread held begins anew: values that it had are read
-//! as before, and their memory is lost when they go.
+//! child of a fork, values of an arena whose lock another thread held are read as before, and leaked
+//! when they go.
 
 mod bytes;
 mod class;
@@ -41,7 +41,7 @@ use std::{
 };
 use stillpoint_platform::{
     fork::{AtForkHandle, ForkReset},
-    sync::{AtomicU64, Mutex, Ordering, lock, try_lock},
+    fork_mutex::ForkMutex,
 };
 
 /// Memory for byte values, which goes back to the system when they go.
@@ -95,9 +95,7 @@ type Ask = dyn Fn() -> bool + Send + Sync;
 struct Shared {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
-    state: Mutex<State>,
-    /// How many states were lost.
-    lost: AtomicU64,
+    state: ForkMutex<State>,
     ask: OnceLock<Box<Ask>>,
 }
 
@@ -140,8 +138,7 @@ impl Arena {
     pub fn new() -> Self {
         let shared = Arc::new(Shared {
             place: AtForkHandle::reserve(),
-            state: Mutex::new(State::new(0)),
-            lost: AtomicU64::new(0),
+            state: ForkMutex::new(State::new()),
             ask: OnceLock::new(),
         });
         // SAFETY: once; complete, and it stays where it is: in the `Arc`, whose last owner drops the
@@ -164,7 +161,7 @@ impl Arena {
     /// Returns what the arena has.
     #[must_use]
     pub fn statistics(&self) -> ArenaStatistics {
-        lock(&self.0.state).counts
+        self.0.state.lock().counts
     }
 
     /// Has `ask` called when values are worth to be moved: once, until they are
@@ -175,16 +172,23 @@ impl Arena {
 
     /// Whether values are worth to be moved; if not, it asks when they are.
     pub(crate) fn is_scattered(&self) -> bool {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state.lock();
         let is_scattered = state.is_scattered();
         state.is_asked &= is_scattered;
         is_scattered
     }
 
+    /// Returns whether a fork has removed the thread that held the lock.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.state.is_lost()
+    }
+
     /// Says whether the memory is wanted elsewhere, as after a shrink: then values are worth to be
     /// moved for little. Asks, if they are.
     pub(crate) fn want_back(&self, is_wanted: bool) {
-        let mut state = lock(&self.0.state);
+        let Some(mut state) = self.0.state.lock_unless_lost() else {
+            return;
+        };
         state.is_wanted = is_wanted;
         let asks = state.is_scattered() && !std::mem::replace(&mut state.is_asked, true);
         drop(state);
@@ -196,23 +200,23 @@ impl Arena {
     /// What [`want_back`](Self::want_back) has said.
     #[cfg(test)]
     pub(crate) fn is_wanted(&self) -> bool {
-        lock(&self.0.state).is_wanted
+        self.0.state.lock().is_wanted
     }
 
     /// Has it ask again, as what it has asked for has been lost.
     pub(crate) fn forget_asking(&self) {
-        lock(&self.0.state).is_asked = false;
+        self.0.state.lock().is_asked = false;
     }
 
     /// Chooses the runs whose values are to [leave](Bytes::leave). Returns how many; and how many
     /// have left so far, of all that were ever chosen.
     pub(crate) fn begin_moving(&self) -> (usize, u64) {
-        lock(&self.0.state).choose()
+        self.0.state.lock().choose()
     }
 
     /// Counts values that were moved.
     pub(crate) fn note_moved(&self, number: usize) {
-        lock(&self.0.state).counts.moved += number as u64;
+        self.0.state.lock().counts.moved += number as u64;
     }
 
     /// Whether values lie in that arena.
@@ -226,9 +230,8 @@ impl Shared {
     fn allocate(self: &Arc<Self>, slot: usize) -> Option<NonNull<Slot>> {
         let size = Size::of(slot)?;
         if let Size::Giant(bytes) = size {
-            let generation = lock(&self.state).generation;
-            let slot = Giant::make(self, generation, slot)?;
-            let mut state = lock(&self.state);
+            let slot = Giant::make(self, slot)?;
+            let mut state = self.state.lock();
             state.note_taken(bytes);
             state.counts.held_bytes += bytes as u64;
             return Some(slot);
@@ -238,16 +241,15 @@ impl Shared {
             Size::Pages(count) => state.take_pages(count),
             Size::Giant(_) => unreachable!("that is above"),
         };
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let taken = take(&mut state);
-        let generation = state.generation;
         drop(state);
         if let Some(slot) = taken {
             return Some(slot.cast());
         }
         // The kernel makes it, and clears a page, without the lock.
-        let region = Region::new(self, generation)?;
-        let mut state = lock(&self.state);
+        let region = Region::new(self)?;
+        let mut state = self.state.lock();
         state.open(region);
         let slot = take(&mut state);
         // Where other threads have made room meanwhile.
@@ -271,14 +273,12 @@ impl Shared {
             // SAFETY: the caller's promise.
             unsafe {
                 let giant = Giant::of(slot);
-                let (shared, generation) = (&*giant.as_ref().shared, giant.as_ref().generation);
+                let shared = &*giant.as_ref().shared;
                 // Before the last owner of the arena goes.
-                let mut state = lock(&shared.state);
-                if state.generation == generation {
+                if let Some(mut state) = shared.state.lock_unless_lost() {
                     state.note_freed(bytes);
                     state.counts.held_bytes -= bytes as u64;
                 }
-                drop(state);
                 Giant::delete(giant);
             }
             return;
@@ -288,14 +288,12 @@ impl Shared {
         // for as long as they are used.
         unsafe {
             let this = region.as_ptr();
-            let (shared, generation) = ((*this).shared, (*this).generation);
+            let shared = (*this).shared;
             Arc::increment_strong_count(shared);
             let shared = Arc::from_raw(shared);
-            let mut state = lock(&shared.state);
-            if state.generation != generation {
-                // Of a state that a fork has lost.
+            let Some(mut state) = shared.state.lock_unless_lost() else {
                 return;
-            }
+            };
             let gone = match size {
                 Size::Pages(count) => {
                     state.note_freed(count * PAGE);
@@ -307,7 +305,7 @@ impl Shared {
             drop(state);
             for pages in gone.0.into_iter().flatten() {
                 pages.release();
-                let gone = lock(&shared.state).note_released(pages);
+                let gone = shared.state.lock().note_released(pages);
                 if let Some(region) = gone {
                     Region::delete(region);
                 }
@@ -322,20 +320,18 @@ impl Shared {
     fn ask(&self) {
         if !self.ask.get().is_some_and(|ask| ask()) {
             // The next value that goes asks again, if there is anything to ask.
-            lock(&self.state).is_asked = self.ask.get().is_none();
+            self.state.lock().is_asked = self.ask.get().is_none();
         }
     }
 }
 
 impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
-        if let Some(mut state) = try_lock(&self.state) {
-            // What was asked for has been lost.
+        // SAFETY: the caller's promise; no user code runs under this lock.
+        if !unsafe { self.state.reset_in_child() } {
+            let mut state = self.state.lock();
+            // The service thread has forgotten what was asked for.
             (state.is_asked, state.is_wanted) = (false, false);
-        } else {
-            let lost = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
-            // SAFETY: the caller's promise; no user code runs under this lock.
-            unsafe { self.state.reinit(State::new(lost)) };
         }
     }
 }

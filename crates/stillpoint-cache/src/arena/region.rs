@@ -39,8 +39,6 @@ pub struct Region {
     /// Whose it is. It keeps it.
     pub shared: *const Shared,
     memory: ManuallyDrop<Memory>,
-    /// Of the state that has it: see [`super::State`].
-    pub generation: u64,
     /// The runs whose values are to be moved. Written under the lock, read without it, as hints.
     leaving: [AtomicBool; RUNS],
     /// Under the lock.
@@ -93,7 +91,7 @@ impl Region {
     }
 
     /// Makes one whose pages are free, but for those of the head. `None` without memory.
-    pub fn new(shared: &Arc<Shared>, generation: u64) -> Option<NonNull<Self>> {
+    pub fn new(shared: &Arc<Shared>) -> Option<NonNull<Self>> {
         let memory = Memory::new(false)?;
         let region = memory.start().cast::<Self>();
         let mut used: Set = Default::default();
@@ -101,7 +99,6 @@ impl Region {
         let this = Self {
             shared: Arc::into_raw(Arc::clone(shared)),
             memory: ManuallyDrop::new(memory),
-            generation,
             leaving: std::array::from_fn(|_| AtomicBool::new(false)),
             table: Table {
                 used,

@@ -47,8 +47,6 @@ struct Runs {
 /// All that the lock guards.
 #[derive(Debug)]
 pub struct State {
-    /// Another number in each child of a fork that has had to begin anew.
-    pub generation: u64,
     classes: [Runs; CLASSES],
     /// The regions that have free pages.
     open: *mut Region,
@@ -81,14 +79,13 @@ impl Runs {
 }
 
 impl State {
-    pub const fn new(generation: u64) -> Self {
+    pub const fn new() -> Self {
         let none = Runs {
             lists: [ptr::null_mut(); PARTS + 1],
             count: 0,
             live: 0,
         };
         Self {
-            generation,
             classes: [none; CLASSES],
             open: ptr::null_mut(),
             spare: ptr::null_mut(),

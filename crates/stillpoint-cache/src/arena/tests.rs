@@ -260,29 +260,22 @@ fn threads_share_values_and_an_arena() {
     assert_eq!(arena.statistics(), ArenaStatistics::NONE);
 }
 
-/// The handler of a fork, where another thread held the lock: values are read, and lost when they go.
+/// The handler of a fork, where another thread held the lock: values are read, and leaked when they go.
 #[test]
 #[cfg_attr(miri, ignore = "memory is lost, as it is in a child")]
-fn a_child_of_a_thread_that_was_lost_goes_on() {
+fn values_of_an_arena_whose_lock_is_lost_are_read_and_leaked() {
     let arena = Arena::new();
     let old: Vec<_> = (0..100)
         .map(|key| arena.bytes(&content(key, 100)).expect("memory"))
         .collect();
     let giant = arena.bytes(&content(1, 5 << 20)).expect("memory");
-    std::mem::forget(lock(&arena.0.state));
+    std::mem::forget(arena.0.state.lock());
     // SAFETY: no other thread uses the arena.
     unsafe { arena.0.reset_in_child() };
-    assert_eq!(arena.statistics(), ArenaStatistics::NONE);
-    let new = arena.bytes(&content(7, 100)).expect("memory");
-    assert_eq!(move_all(&arena, old.iter()), 0);
     for (key, value) in old.iter().enumerate() {
         assert!(**value == content(key as u64, 100));
     }
-    drop((old, giant));
-    assert_eq!(arena.statistics().values, 1);
-    assert!(*new == content(7, 100));
-    drop(new);
-    assert_eq!(arena.statistics(), ArenaStatistics::NONE);
+    drop((old, giant, arena));
 }
 
 /// It is asked once, until it has begun; and again, if it could not be asked.

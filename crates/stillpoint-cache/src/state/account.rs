@@ -10,7 +10,7 @@ use stillpoint_platform::memory::refusable;
 impl State {
     /// Pins an entry, or lets it be evicted again. Returns false if it was claimed.
     pub fn pin(&mut self, locked: &mut Locked, id: Id, pinned: bool) -> bool {
-        let guarded = locked.known(id, self.generation);
+        let guarded = locked.of(id);
         let (number, stage) = (guarded.tenant, guarded.stage);
         if stage == Stage::Claimed || guarded.pinned == pinned {
             return stage != Stage::Claimed;

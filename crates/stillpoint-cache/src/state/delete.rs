@@ -6,22 +6,9 @@
 //! when the last view goes, that leaves to it: so no handle is kept for what is to be
 //! counted.
 
-use super::{Cause, Claimed, ROOT, State, Tenant};
+use super::{Cause, Claimed, State, Tenant};
 use crate::{node::Locked, statistics::Event, tenant::Handle};
 use std::sync::{Arc, Weak, atomic::Ordering};
-use stillpoint_platform::memory::refusable;
-
-/// A tenant whose deletion has begun: the thread that has begun it ends it. In the child of a fork that
-/// has lost that thread, the service thread does; where the thread itself has forked, in its listener,
-/// whichever of the two comes first.
-#[derive(Debug, Clone, Copy)]
-pub struct Doomed {
-    number: u32,
-    /// Which deletion it is: the number is another tenant's later.
-    deletion: u64,
-    /// Of the state that has it.
-    generation: u64,
-}
 
 /// The handles of deleted tenants, as the tenant knows them that has succeeded them: each before that
 /// of the tenant that was above it.
@@ -30,28 +17,6 @@ pub struct Departed {
     all: Vec<Weak<Handle>>,
     /// How many there may be before those are looked for that no view has.
     most: usize,
-}
-
-/// The handles of all tenants, each behind that of the one above it: beside the [`State`], so that a
-/// fork which loses that leaves them.
-#[derive(Debug, Default)]
-pub struct Handles {
-    all: Vec<Weak<Handle>>,
-    /// As in [`Departed`].
-    most: usize,
-}
-
-impl Handles {
-    /// Without memory, what is counted in it is not counted in the whole after such a fork.
-    pub fn add(&mut self, handle: &Arc<Handle>) {
-        if self.all.len() > self.most {
-            self.all.retain(|other| other.strong_count() > 0);
-            self.most = FEW.max(2 * self.all.len());
-        }
-        if refusable(|| self.all.try_reserve(1)).is_ok() {
-            self.all.push(Arc::downgrade(handle));
-        }
-    }
 }
 
 /// Of so few handles it is not asked whether views have them.
@@ -90,10 +55,7 @@ impl Tenant {
             if let Some(other) = other.upgrade() {
                 other.settle();
             }
-            // Without memory, what its views count from now on is counted when the last one goes.
-            if refusable(|| self.departed.all.try_reserve(1)).is_ok() {
-                self.departed.all.push(other);
-            }
+            self.departed.all.push(other);
         }
         if self.departed.all.len() > self.departed.most {
             self.settle();
@@ -114,14 +76,6 @@ impl Tenant {
 }
 
 impl State {
-    /// Has the root succeed all tenants, of states that are lost.
-    pub fn succeed_lost(&mut self, handles: &Handles) {
-        let departed = &mut self.tenant_mut(ROOT).departed.all;
-        if refusable(|| departed.try_reserve(handles.all.len())).is_ok() {
-            departed.extend(handles.all.iter().rev().cloned());
-        }
-    }
-
     /// Has a tenant and all below it count what views of deleted ones have counted.
     pub fn settle(&mut self, above: u32) {
         let mut next = Some(above);
@@ -135,66 +89,22 @@ impl State {
     }
 
     /// Begins to delete a tenant without children: its views are views of the one above from now
-    /// on, and nothing is promised to it. `None` if it has children, or is the root.
-    pub fn begin_delete(&mut self, number: u32) -> Option<Doomed> {
+    /// on, and nothing is promised to it. Returns its number, to be [drained](Self::drain) by the caller;
+    /// `None` if it has children, or is the root.
+    pub fn begin_delete(&mut self, number: u32) -> Option<u32> {
         let tenant = self.tenant(number);
         let place = tenant.place;
         let parent = place.parent.filter(|_| !place.has_children())?;
         let handle = Arc::clone(&tenant.handle);
         self.set_limits(number, |limits| (limits.min, limits.low) = (0, 0));
         handle.deleted.store(true, Ordering::Relaxed);
-        self.deletions += 1;
-        let deletion = self.deletions;
-        self.tenant_mut(number).deletion = Some(deletion);
         self.names.remove(&(parent, Arc::clone(&handle.name)));
-        Some(Doomed {
-            number,
-            deletion,
-            generation: self.generation,
-        })
-    }
-
-    /// In the child of a fork: the threads that are deleting tenants may be lost.
-    pub fn lose_deletions(&mut self) {
-        let mut all = self.tenants.iter().flatten();
-        self.abandoned = all.any(|tenant| tenant.deletion.is_some());
-    }
-
-    /// Whether there may be deletions that no thread is about to end.
-    pub fn has_abandoned(&self) -> bool {
-        self.abandoned
-    }
-
-    /// A deletion that may have been abandoned.
-    pub fn take_abandoned(&mut self) -> Option<Doomed> {
-        if !self.abandoned {
-            return None;
-        }
-        let generation = self.generation;
-        let found = (0..).zip(&self.tenants).find_map(|(number, tenant)| {
-            let deletion = tenant.as_ref()?.deletion?;
-            Some(Doomed {
-                number,
-                deletion,
-                generation,
-            })
-        });
-        self.abandoned = found.is_some();
-        found
+        Some(number)
     }
 
     /// Claims what a tenant has left whose deletion has begun. Once that is nothing, ends the
     /// deletion, and returns false.
-    pub fn drain(&mut self, locked: &mut Locked, doomed: Doomed, claimed: &mut Claimed) -> bool {
-        let Doomed {
-            number,
-            deletion,
-            generation,
-        } = doomed;
-        // Of a state that a fork has lost, or ended by another thread.
-        if generation != self.generation || !self.is_being_deleted(number, deletion) {
-            return false;
-        }
+    pub fn drain(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
         if self.claim_all(locked, number, claimed) {
             return true;
         }
@@ -213,11 +123,6 @@ impl State {
         false
     }
 
-    fn is_being_deleted(&self, number: u32, deletion: u64) -> bool {
-        let tenant = self.tenants[number as usize].as_ref();
-        tenant.is_some_and(|tenant| tenant.deletion == Some(deletion))
-    }
-
     /// Claims entries of one tenant, for any reason. Returns false once it has none.
     pub fn claim_all(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
         while !claimed.is_full() {
@@ -234,7 +139,7 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::Cache;
+    use crate::{Cache, state::ROOT};
 
     #[test]
     fn handles_that_no_view_has_are_forgotten() {
@@ -252,22 +157,5 @@ mod tests {
         assert_eq!((cache.statistics().misses, known()), (0, 3));
         drop(kept);
         assert_eq!((cache.statistics().misses, known()), (0, 0));
-    }
-
-    #[test]
-    fn handles_of_tenants_that_are_gone_are_forgotten_and_no_others() {
-        let mut handles = Handles::default();
-        let kept: Vec<_> = (0..3).map(|_| Handle::root()).collect();
-        kept.iter().for_each(|handle| handles.add(handle));
-        for _ in 0..10 * FEW {
-            handles.add(&Handle::root());
-            assert!(handles.all.len() <= FEW + 1, "{}", handles.all.len());
-        }
-        let there = handles.all.iter().filter_map(Weak::upgrade);
-        assert!(
-            there
-                .map(|it| Arc::as_ptr(&it))
-                .eq(kept.iter().map(Arc::as_ptr))
-        );
     }
 }

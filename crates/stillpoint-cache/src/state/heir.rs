@@ -32,7 +32,7 @@ impl State {
         cause: Cause,
         expires: u64,
     ) -> Heir {
-        let guarded = locked.known(old, self.generation);
+        let guarded = locked.of(old);
         let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
         let mut heir = Heir {
             tenant: None,
@@ -56,7 +56,7 @@ impl State {
             return heir;
         }
         heir.is_linked = true;
-        guarded.link(number, self.generation);
+        guarded.link(number);
         let old_timer = {
             let guarded = locked.of(old);
             guarded.stage = Stage::Claimed;

@@ -136,21 +136,21 @@ mod tests {
             pinned in any::<prop::sample::Index>(),
         ) {
             let root = Handle::root();
-            let mut state = State::new(Arc::clone(&root), 1000, 0);
+            let mut state = State::new(Arc::clone(&root), 1000);
             // Each with its parent's place among them.
             let mut all = vec![(Arc::clone(&root), 0)];
             for (number, (adds, which)) in steps.into_iter().enumerate() {
                 let which = which.index(all.len());
                 if adds {
-                    let handle = state.child(&Arc::clone(&all[which].0), &number.to_string(), |_| ());
-                    state.charge(handle.number(0), 1, false);
+                    let handle = state.child(&Arc::clone(&all[which].0), &number.to_string());
+                    state.charge(handle.number(), 1, false);
                     all.push((handle, which));
                     continue;
                 }
                 if which > 0 && !all[1..].iter().any(|&(_, parent)| parent == which) {
                     let (handle, _) = all.remove(which);
-                    state.uncharge(handle.number(0), 1, false);
-                    let doomed = state.begin_delete(handle.number(0)).expect("a leaf");
+                    state.uncharge(handle.number(), 1, false);
+                    let doomed = state.begin_delete(handle.number()).expect("a leaf");
                     // SAFETY: no other thread has the state, which has no entries.
                     let mut locked = unsafe { Locked::assume() };
                     prop_assert!(!state.drain(&mut locked, doomed, &mut Claimed::default()));
@@ -159,7 +159,7 @@ mod tests {
                     }
                 }
             }
-            let number = |at: usize| all[at].0.number(0);
+            let number = |at: usize| all[at].0.number();
             let (above, from) = (above.index(all.len()), from.index(all.len()));
             let expected: Vec<u32> = walk(&all, above).into_iter().map(number).collect();
             prop_assert_eq!(state.below(number(above)).collect::<Vec<_>>(), &expected[..]);

@@ -110,14 +110,14 @@ impl State {
     /// Whether the service thread is to come at once.
     pub fn has_work(&self) -> bool {
         let is_to_trim = !self.oversized.tenants.is_empty() && !self.oversized.is_put_off;
-        self.has_high() || self.has_abandoned() || is_to_trim
+        self.has_high() || is_to_trim
     }
 }
 
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, clock::ManualClock, fork::LOST, node::NEVER, state::ROOT};
+    use crate::{Cache, clock::ManualClock, node::NEVER, shared::FORGOTTEN, state::ROOT};
     use std::{
         sync::atomic::Ordering,
         thread,
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(next(&state), None);
         // What a fork's child has lost is asked for by its first change.
         let visit = &cache.inner().shared.visit;
-        visit.store(LOST, Ordering::Relaxed);
+        visit.store(FORGOTTEN, Ordering::Relaxed);
         assert_eq!(next(&state), Some(0));
         state.end_putting_off();
         assert!(state.has_work());
@@ -178,7 +178,7 @@ mod tests {
         {
             let mut state = shared.lock();
             for tenant in &tenants {
-                let number = tenant.handle().own_number(state.generation);
+                let number = tenant.handle().own_number();
                 state.queue_trim(number.expect("it is there"));
             }
         }
@@ -195,7 +195,7 @@ mod tests {
         let cache = filled();
         let small = cache.tenant("small");
         let mut state = cache.inner().shared.lock();
-        let number = small.handle().own_number(state.generation).unwrap();
+        let number = small.handle().own_number().unwrap();
         state.queue_trim(number);
         state.queue_trim(ROOT);
         assert!(state.trim_oversized_by(|_| Trimmed::Refused).is_none());

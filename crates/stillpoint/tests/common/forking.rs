@@ -31,6 +31,28 @@ impl Forked {
     }
 }
 
+impl Forked {
+    /// As [`well`](Self::well), of a child that ends with a message where it needs the lock of a thread
+    /// that is gone.
+    #[track_caller]
+    pub fn well_or_aborted(self) {
+        let mut status = 0;
+        // SAFETY: as in `well`.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
+        let aborted = libc::WTERMSIG(status) == libc::SIGABRT;
+        assert!(status == 0 || aborted, "the child fails or hangs: {status}");
+    }
+}
+
+/// As [`fork`], of a child whose message is not shown.
+pub fn fork_muted(work: impl FnOnce()) -> Forked {
+    fork(|| {
+        // SAFETY: no object of this process has the descriptor of standard error.
+        unsafe { libc::close(libc::STDERR_FILENO) };
+        work();
+    })
+}
+
 /// Ends the process, successfully unless `work` panics, and without any exit handler.
 pub fn end_after(work: impl FnOnce()) -> ! {
     end(panic::catch_unwind(AssertUnwindSafe(work)).is_err())

@@ -16,8 +16,8 @@ fn of_the_kernel(usage: u64, setting: u64, parent_effective: u64, siblings_prote
 }
 
 fn tenant(state: &mut State, above: &Arc<Handle>, name: &str, min: u64, usage: u64) -> Arc<Handle> {
-    let handle = state.child(above, name, |_| ());
-    let number = handle.number(0);
+    let handle = state.child(above, name);
+    let number = handle.number();
     state.set_limits(number, |limits| limits.min = min / 2);
     state.account(number, |before| before + usage);
     state.set_limits(number, |limits| limits.min = min);
@@ -31,7 +31,7 @@ proptest! {
         children in prop::collection::vec((0..300_u64, 0..300_u64), 1..6),
     ) {
         let root = Handle::root();
-        let mut state = State::new(Arc::clone(&root), 10_000, 0);
+        let mut state = State::new(Arc::clone(&root), 10_000);
         let above = tenant(&mut state, &root, "above", promised, 0);
         let below: Vec<_> = children
             .iter()
@@ -43,18 +43,18 @@ proptest! {
             .collect();
         let all: u64 = children.iter().map(|&(min, usage)| min.min(usage)).sum();
         for (handle, &(min, usage)) in below.iter().zip(&children) {
-            let found = state.protection(handle.number(0), Protect::Min, None);
+            let found = state.protection(handle.number(), Protect::Min, None);
             prop_assert_eq!(found.min(usage), of_the_kernel(usage, min, promised, all));
         }
         // Whatever is taken and deleted, the sums are those of what is there.
         for (handle, &(_, usage)) in below.iter().zip(&children) {
-            state.account(handle.number(0), |before| before - usage);
-            let doomed = state.begin_delete(handle.number(0)).expect("no child");
+            state.account(handle.number(), |before| before - usage);
+            let doomed = state.begin_delete(handle.number()).expect("no child");
             // SAFETY: no other thread has the state, which has no entries.
             let mut locked = unsafe { Locked::assume() };
             prop_assert!(!state.drain(&mut locked, doomed, &mut Claimed::default()));
         }
-        let left = state.tenant(above.number(0));
+        let left = state.tenant(above.number());
         prop_assert_eq!((left.usage, left.claims_used.min, left.claims.min), (0, 0, 0));
     }
 }
@@ -62,9 +62,9 @@ proptest! {
 #[test]
 fn one_that_has_less_than_its_share_gets_it_from_siblings() {
     let root = Handle::root();
-    let mut state = State::new(Arc::clone(&root), 1000, 0);
-    let a = tenant(&mut state, &root, "a", 1500, 900).number(0);
-    let number = tenant(&mut state, &root, "b", 500, 100).number(0);
+    let mut state = State::new(Arc::clone(&root), 1000);
+    let a = tenant(&mut state, &root, "a", 1500, 900).number();
+    let number = tenant(&mut state, &root, "b", 500, 100).number();
     let from_a = |weight| state.protection(a, Protect::Min, Some(Inserter { number, weight }));
     assert_eq!((from_a(150), from_a(151)), (750, 900));
 }
@@ -72,8 +72,8 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
 /// What a search in one tenant looks at, with so many tenants beside it.
 fn looks_of_a_leaf(siblings: usize, what_for: For) -> u64 {
     let root = Handle::root();
-    let mut state = State::new(Arc::clone(&root), 10_000, 0);
-    let leaf = tenant(&mut state, &root, "leaf", 0, 100).number(0);
+    let mut state = State::new(Arc::clone(&root), 10_000);
+    let leaf = tenant(&mut state, &root, "leaf", 0, 100).number();
     for number in 0..siblings {
         tenant(&mut state, &root, &number.to_string(), 1, 1);
     }
@@ -97,9 +97,9 @@ fn room_within_one_tenant_is_sought_there_alone() {
 /// All of them are above their high limits, and none has anything that may be taken.
 fn stuck(tenants: u64, pinned: u64) -> State {
     let root = Handle::root();
-    let mut state = State::new(Arc::clone(&root), u64::MAX, 0);
+    let mut state = State::new(Arc::clone(&root), u64::MAX);
     for number in 0..tenants {
-        let number = tenant(&mut state, &root, &number.to_string(), 0, 0).number(0);
+        let number = tenant(&mut state, &root, &number.to_string(), 0, 0).number();
         state.set_limits(number, |limits| limits.high = 10);
         state.charge(number, 100 - pinned, false);
         state.charge(number, pinned, true);

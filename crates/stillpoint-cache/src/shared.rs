@@ -1,0 +1,73 @@
+//! The queues and their lock, which all views of a cache share.
+
+use crate::{node::NEVER, state::State, tenant::Handle};
+use crossbeam_utils::CachePadded;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use stillpoint_platform::{fork::ForkReset, fork_mutex::ForkMutex, sync::MutexGuard};
+
+/// The service thread does not know when to come: the next change asks for a visit.
+pub const FORGOTTEN: u64 = NEVER - 1;
+
+/// The queues and their lock.
+#[derive(Debug)]
+pub struct Shared {
+    /// Apart from what readers of the cache read.
+    state: CachePadded<ForkMutex<State>>,
+    pub root: Arc<Handle>,
+    /// When the service thread is to come; [`NEVER`] if it is not, or is there, or [`FORGOTTEN`].
+    pub visit: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(max: u64) -> Self {
+        let root = Handle::root();
+        Self {
+            state: CachePadded::new(ForkMutex::new(State::new(Arc::clone(&root), max))),
+            root,
+            visit: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// Ends the process if a fork has removed the thread that held the lock.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Returns whether a fork has removed the thread that held the lock.
+    pub fn is_lost(&self) -> bool {
+        self.state.is_lost()
+    }
+}
+
+impl ForkReset for Shared {
+    unsafe fn reset_in_child(&self) {
+        // The thread is gone: the next change asks for another.
+        self.visit.store(FORGOTTEN, Ordering::Relaxed);
+        // SAFETY: the caller's promise; no user code runs under this lock.
+        unsafe { self.state.reset_in_child() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Cache;
+    use stillpoint_platform::fork::ForkReset;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "memory is lost, as it is in a child")]
+    fn a_child_that_has_lost_the_lock_reads_and_drops_the_cache() {
+        let cache: Cache<u64, u64> = Cache::builder().max_bytes(100).weigher(|_, _| 1).build();
+        let tenant = cache.tenant("tenant");
+        (0..50).for_each(|key| cache.insert(key, key));
+        std::mem::forget(cache.inner().shared.lock());
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+        assert_eq!((tenant.get(&7), tenant.get(&77)), (Some(7), None));
+        assert_eq!(cache.iter().count(), 50);
+        drop((cache, tenant));
+    }
+}

@@ -1,0 +1,145 @@
+//! A lock that knows when a fork has removed the thread that held it.
+//!
+//! In the child, nothing ever releases such a lock, and the value behind it is in the middle of a
+//! change. So no thread waits for it there: an operation that needs it ends the process with a message,
+//! one that can do without asks first ([`ForkMutex::lock_unless_lost`]), and a drop leaks the value.
+
+use crate::{
+    stderr::Line,
+    sync::{Mutex, MutexGuard, lock},
+};
+use std::{
+    mem::ManuallyDrop,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// The lock. Not held while user code runs, so the thread that forks does not hold it.
+#[derive(Debug)]
+pub struct ForkMutex<T> {
+    lock: ManuallyDrop<Mutex<T>>,
+    /// Whether a fork has removed the holder. Written in the child alone, by its only thread; std's
+    /// atomic also in the model, which does not fork.
+    is_lost: AtomicBool,
+}
+
+impl<T> ForkMutex<T> {
+    /// A lock that is free.
+    pub fn new(value: T) -> Self {
+        Self {
+            lock: ManuallyDrop::new(Mutex::new(value)),
+            is_lost: AtomicBool::new(false),
+        }
+    }
+
+    /// Blocks until the lock is free, and takes it. Ends the process, with a message, if the lock is
+    /// lost.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.lock_unless_lost().unwrap_or_else(|| end())
+    }
+
+    /// Blocks until the lock is free, and takes it. `None` if the lock is lost.
+    #[inline]
+    pub fn lock_unless_lost(&self) -> Option<MutexGuard<'_, T>> {
+        // A lost lock is held for good, so only a thread that would wait has to ask.
+        match self.lock.lock_at_once() {
+            Some(guard) => Some(guard),
+            None => self.wait(),
+        }
+    }
+
+    /// As [`lock`](Self::lock), with a callback before the calling thread blocks and another after it
+    /// has.
+    #[inline]
+    pub fn lock_telling(&self, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
+        // In the model, where a try is no point to switch threads at, there is nothing to tell.
+        if let Some(guard) = self.lock.lock_at_once() {
+            return guard;
+        }
+        waiting();
+        let guard = self.wait().unwrap_or_else(|| end());
+        waited();
+        guard
+    }
+
+    /// Takes the lock, unless another thread holds it or it is lost.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        crate::sync::try_lock(&self.lock)
+    }
+
+    #[cold]
+    fn wait(&self) -> Option<MutexGuard<'_, T>> {
+        (!self.is_lost()).then(|| lock(&self.lock))
+    }
+
+    /// Returns whether a fork has removed the thread that held the lock.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// In the child of a fork: marks the lock as lost if a thread held it. Returns whether it is.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the only one of the process, and does not hold the lock.
+    pub unsafe fn reset_in_child(&self) -> bool {
+        if self.try_lock().is_none() {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
+        self.is_lost()
+    }
+}
+
+impl<T> Drop for ForkMutex<T> {
+    fn drop(&mut self) {
+        if !self.is_lost() {
+            // SAFETY: it is not used any more. No thread is in the middle of a change of the value:
+            // one that was removed there has left the lock lost.
+            unsafe { ManuallyDrop::drop(&mut self.lock) };
+        }
+    }
+}
+
+#[cold]
+fn end() -> ! {
+    let mut line = Line::new();
+    line.push(
+        b"a thread that is not in this process held a lock at the fork: \
+          fork before starting threads, or exec in the child",
+    );
+    line.send();
+    std::process::abort();
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::{mem, sync::Arc, thread::scope};
+
+    #[test]
+    fn in_the_child_a_lock_of_another_thread_is_lost_and_its_value_leaked() {
+        let value = Arc::new(());
+        let lock = ForkMutex::new(Arc::clone(&value));
+        scope(|scope| scope.spawn(|| mem::forget(lock.lock())).join().unwrap());
+        // SAFETY: the other thread has ended.
+        assert!(unsafe { lock.reset_in_child() });
+        assert!(lock.lock_unless_lost().is_none() && lock.try_lock().is_none());
+        drop(lock);
+        assert_eq!(Arc::strong_count(&value), 2);
+        // SAFETY: the count of the value that was leaked.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&value)) };
+    }
+
+    #[test]
+    fn in_the_child_a_free_lock_stays_so() {
+        let value = Arc::new(());
+        let lock = ForkMutex::new(Arc::clone(&value));
+        // SAFETY: no other thread knows the lock.
+        assert!(!unsafe { lock.reset_in_child() });
+        drop(lock.lock());
+        drop(lock);
+        assert_eq!(Arc::strong_count(&value), 1);
+    }
+}
