@@ -89,7 +89,7 @@ fn a_child_of_busy_threads_reads_and_drops_caches() {
                     shared.look_up();
                 })
                 .well_or_aborted();
-                assert_works(&global());
+                assert_works(global());
                 // SAFETY: no other thread of this process uses it.
                 drop(unsafe { Box::from_raw(subject) });
                 global().kvfree_barrier();

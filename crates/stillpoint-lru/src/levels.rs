@@ -22,7 +22,10 @@
 //! before it in its own order.
 
 use std::ptr;
-use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering, lock};
+use stillpoint_platform::{
+    fork_mutex::ForkMutex,
+    sync::{AtomicU64, Ordering},
+};
 
 /// No subtree uses more, whatever its limit says: twice this fits the count of what keeps a tenant
 /// (`counter.rs`). Above it in `usage` do all charges fit that have been decided at one level and
@@ -178,7 +181,7 @@ pub(crate) fn charge<'a, T: HasLevel>(
     levels: impl Iterator<Item = &'a T> + Clone,
     bytes: u64,
     at_stock: bool,
-    exact: &Mutex<()>,
+    exact: &ForkMutex<()>,
 ) -> Result<bool, Refused<'a, T>> {
     let known = at_stock.then(|| topmost(levels.clone()));
     match known {
@@ -209,9 +212,9 @@ fn charge_locked<'a, T: HasLevel>(
     levels: impl Iterator<Item = &'a T> + Clone,
     decisive: Option<&'a T>,
     bytes: u64,
-    exact: &Mutex<()>,
+    exact: &ForkMutex<()>,
 ) -> Result<bool, Refused<'a, T>> {
-    let _exact = lock(exact);
+    let _exact = exact.lock();
     let decisive = decisive.unwrap_or_else(|| topmost(levels.clone()).0);
     for at in levels.clone().take_while(|at| !ptr::eq(*at, decisive)) {
         if at.level().is_limited() {
@@ -280,7 +283,7 @@ mod tests {
         let root = Level::new();
         let middle = Level::new();
         let leaves = [limited(CHUNK), limited(CHUNK), limited(CHUNK)];
-        let exact = Mutex::new(());
+        let exact = ForkMutex::new(());
         for at_stock in [true, false] {
             let charge = |leaf: usize, bytes| {
                 charge(
@@ -311,7 +314,7 @@ mod tests {
     /// At the level that decides: the one with the topmost limit, or the root.
     #[test]
     fn level_past_high_is_reported() {
-        let exact = Mutex::new(());
+        let exact = ForkMutex::new(());
         for limits in [
             [u64::MAX; 3],
             [500, u64::MAX, u64::MAX],

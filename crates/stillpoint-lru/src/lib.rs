@@ -24,12 +24,10 @@
 //! # Threads, signals, fork
 //!
 //! Everything may be used on any thread, and nothing in signal handlers. In the child of a fork
-//! lists, tenants and shrinkers go on working. Items stay where they are, but one that another
-//! thread was adding or removing at that instant may be on no list and is then leaked. Charges of
-//! objects that the child never frees stay charged, and so do bytes that another thread was moving
-//! into or out of a per-CPU stock. A tenant that another thread was deleting stays half deleted
-//! until its last handle goes. Background reclaimers start again when they are needed; pressure
-//! watches do not.
+//! lists, tenants and shrinkers go on working if no other thread was changing them at that instant.
+//! Otherwise counts and drops work there, and an operation that needs the lock of a thread that is
+//! gone ends the process with a message. Charges of objects that the child never frees stay charged.
+//! Background reclaimers start again when they are needed; pressure watches do not.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]

@@ -1,5 +1,4 @@
-//! A list and the links in it: the only file that follows their pointers, but for `memcg/fork.rs`
-//! in the child of a fork.
+//! A list and the links in it: the only file that follows their pointers.
 //!
 //! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a
 //! link names the list it is on. The list knows nothing of tenants, nodes or what the links are
@@ -30,23 +29,18 @@
 //! A list that has been emptied for good is **dead**: its length says so, and a thread that finds
 //! that under its lock looks for another list.
 //!
-//! # In the child of a fork
-//!
-//! A thread that a fork removes while it holds the lock leaves the list in the middle of one step.
-//! The order of the stores makes that harmless: `next` pointers always lead through the whole list,
-//! and a link is `claimed`, or `moving`, before the store that takes it off and until after the
-//! store that has put it on. So `List::reset_in_child` (`memcg/fork.rs`) walks along `next`, gives
-//! every link it meets to this list, and repairs what depends on that. A link that was claimed or
-//! moving, and on no list, stays so for ever ([`Locked::is_orphan`]): its object is leaked.
+//! In the child of a fork a list may be in the middle of a change, if another thread held its lock.
+//! Then the lock is lost, and the list is leaked (`lists.rs`).
 
 use crate::probe::Probe;
 use std::ptr;
-use stillpoint_platform::sync::{
-    AtomicPtr, AtomicUsize, Mutex, MutexGuard, Ordering, lock_telling,
+use stillpoint_platform::{
+    fork_mutex::ForkMutex,
+    sync::{AtomicPtr, AtomicUsize, MutexGuard, Ordering},
 };
 
 /// The length of a list that is dead.
-pub(crate) const DEAD: usize = usize::MAX;
+const DEAD: usize = usize::MAX;
 
 /// A thread is moving the link.
 fn claimed() -> *mut List {
@@ -60,7 +54,7 @@ fn moving(list: *const List) -> *mut List {
 }
 
 /// The link is a walker's bookmark.
-pub(crate) fn marker() -> *mut List {
+fn marker() -> *mut List {
     ptr::without_provenance_mut(2)
 }
 
@@ -68,12 +62,11 @@ pub(crate) fn marker() -> *mut List {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Link {
-    /// Visible for `fork.rs`, as the other fields of links and lists that are.
-    pub(crate) owner: AtomicPtr<List>,
+    owner: AtomicPtr<List>,
     /// Written under the owner's lock. The next newer one.
     next: AtomicPtr<Link>,
     /// Written under the owner's lock. The next older one.
-    pub(crate) prev: AtomicPtr<Link>,
+    prev: AtomicPtr<Link>,
 }
 
 impl Link {
@@ -133,18 +126,18 @@ pub(crate) enum Refused {
 #[repr(C)]
 pub(crate) struct List {
     /// Written under the lock, read by anyone.
-    pub(crate) count: AtomicUsize,
-    pub(crate) changing: Changing,
+    count: AtomicUsize,
+    changing: Changing,
 }
 
 /// Used by writers only.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct Changing {
-    pub(crate) lock: Mutex<()>,
+struct Changing {
+    lock: ForkMutex<()>,
     /// How many links there are, or [`DEAD`]. Under the lock.
-    pub(crate) len: AtomicUsize,
-    pub(crate) head: Link,
+    len: AtomicUsize,
+    head: Link,
     /// The [`ListLru`](super::ListLru) that it belongs to; removal checks it.
     lru_id: u64,
 }
@@ -160,7 +153,7 @@ impl List {
     /// A list that is yet to be [initialised](List::init) where it stays.
     pub(crate) fn new(lru_id: u64) -> Self {
         let changing = Changing {
-            lock: Mutex::new(()),
+            lock: ForkMutex::new(()),
             len: AtomicUsize::new(0),
             head: Link::of(marker()),
             lru_id,
@@ -204,11 +197,21 @@ impl List {
         ptr::from_ref(&self.changing.head)
     }
 
+    /// In the child of a fork: returns whether another thread held the lock.
+    ///
+    /// # Safety
+    ///
+    /// See [`ForkMutex::reset_in_child`].
+    pub(crate) unsafe fn reset_in_child(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.changing.lock.reset_in_child() }
+    }
+
     /// Takes the lock. `P` is notified, for measurements.
     #[inline]
     pub(crate) fn lock<P: Probe>(&self) -> Locked<'_> {
         P::acquiring();
-        let guard = lock_telling(&self.changing.lock, P::waiting, P::waited);
+        let guard = self.changing.lock.lock_telling(P::waiting, P::waited);
         Locked {
             list: self,
             _guard: guard,
@@ -244,12 +247,6 @@ impl<'a> Locked<'a> {
     /// Returns whether the link is on this list. Under its lock this does not change.
     pub(crate) fn has(&self, link: &Link) -> bool {
         link.is_on(self.list)
-    }
-
-    /// Returns true if the link was being moved from this list by a thread that a fork removed:
-    /// under the lock, no living thread is moving it.
-    pub(crate) fn is_orphan(&self, link: &Link) -> bool {
-        link.owner.load(Ordering::Relaxed) == moving(self.list)
     }
 
     /// Puts a link on the list, as the newest. Says whether it is the only one.
@@ -371,9 +368,7 @@ impl<'a> Locked<'a> {
         link_ref.next.store(place.cast_mut(), Ordering::Relaxed);
         // SAFETY: as above.
         let older_next = unsafe { &(*older).next };
-        // Release, pairs with `reset_in_child` in the child of a fork: a thread that comes along
-        // `next` finds a link that leads on.
-        older_next.store(link.cast_mut(), Ordering::Release);
+        older_next.store(link.cast_mut(), Ordering::Relaxed);
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
     }
 
@@ -387,9 +382,7 @@ impl<'a> Locked<'a> {
         let (older_ref, newer_ref) = unsafe { (&*older, &*newer) };
         let stored = older_ref.next();
         debug_assert!(ptr::eq(stored, link));
-        // Release, pairs with `reset_in_child` in the child of a fork: a link that is off the list
-        // is marked.
-        older_ref.next.store(newer.cast_mut(), Ordering::Release);
+        older_ref.next.store(newer.cast_mut(), Ordering::Relaxed);
         newer_ref.prev.store(older.cast_mut(), Ordering::Relaxed);
         stored
     }
@@ -438,33 +431,5 @@ impl Bookmark {
         let stored = list.unlink(self.link(), marker());
         // SAFETY: it came out of a box, is off the list, and this was the last of it.
         drop(unsafe { Box::from_raw(stored.cast_mut()) });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::probe::Unwatched;
-
-    /// A fork by another thread leaves the link so in the child, where the thread that was moving it
-    /// does not exist.
-    #[test]
-    fn link_of_a_vanished_mover_is_an_orphan() {
-        let (list, link) = (List::new(1), Link::new());
-        list.init();
-        {
-            let locked = list.lock::<Unwatched>();
-            // SAFETY: the link outlives the list's use of it, and stays where it is.
-            unsafe { locked.append(&raw const link) }.unwrap();
-            assert!(locked.has(&link) && !locked.is_orphan(&link));
-            locked.unlink(&link, moving(&list));
-        }
-        assert_eq!(
-            link.owner(),
-            Some(ptr::from_ref(&list)),
-            "who wants it off asks the list"
-        );
-        let locked = list.lock::<Unwatched>();
-        assert!(!locked.has(&link) && locked.is_orphan(&link));
     }
 }

@@ -13,8 +13,9 @@ use crate::{
 };
 use stillpoint::internal::{GracePeriods, Policy, Sound};
 use stillpoint_platform::{
+    fork_mutex::ForkMutex,
     model::{self as loom, thread},
-    sync::{Arc, AtomicUsize, Mutex, Ordering, UnsafeCell},
+    sync::{Arc, AtomicUsize, Ordering, UnsafeCell},
 };
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -342,7 +343,8 @@ fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: 
         for (level, &max) in levels.iter().zip(limits) {
             level.set_max(max);
         }
-        let exact: Arc<Vec<Mutex<()>>> = Arc::new(locks.iter().map(|_| Mutex::new(())).collect());
+        let exact: Arc<Vec<ForkMutex<()>>> =
+            Arc::new(locks.iter().map(|_| ForkMutex::new(())).collect());
         let charge = |number: usize| {
             let (levels, exact) = (Arc::clone(&levels), Arc::clone(&exact));
             move || {

@@ -9,8 +9,8 @@
 //!
 //! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the
 //! item alone is unsafe there, because an item does not say which list it is on, which here is the
-//! usual case; its lists have no bookmarks for walkers that release the lock, and the order of its
-//! stores would leave lists that a child of a fork could not repair. So `link.rs` is our own.
+//! usual case; and its lists have no bookmarks for walkers that release the lock. So `link.rs` is our
+//! own.
 
 mod covers;
 mod entry;
@@ -33,6 +33,7 @@ use std::{
     alloc::{Layout, handle_alloc_error},
     fmt,
     marker::PhantomData,
+    mem,
     sync::Arc,
 };
 use stillpoint::{Guard, Section, global, internal::is_global, read_lock};
@@ -204,9 +205,6 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
                 // has given its reference up just now.
                 return Some(unsafe { Entry::from_link(link) });
             }
-            if locked.is_orphan(item.link()) {
-                return None;
-            }
         }
     }
 
@@ -356,6 +354,12 @@ impl<T: Send + Sync + 'static> Default for ListLru<T> {
 
 impl<T: Send + Sync + 'static, P: Probe> Drop for ListLru<T, P> {
     fn drop(&mut self) {
+        let root = self.root.as_ref();
+        if self.lists.is_lost() || root.is_some_and(|root| root.memcg().tree.has_lost_lock()) {
+            // Items name the lists that they are on.
+            mem::forget(Arc::clone(&self.lists));
+            return;
+        }
         if let Some(root) = &self.root {
             Hierarchy::remove_lists(root, &self.lists);
         }

@@ -116,13 +116,6 @@ impl ShrinkerMap {
             == 0
     }
 
-    /// Like [`ShrinkerMap::set_bit`], without allocating: if the shrinker has an entry here at all.
-    pub(crate) fn set_bit_if_present(&self, index: Index) {
-        if let Some(unit) = self.unit(index) {
-            unit.bits.fetch_or(index.mask(), Ordering::Relaxed);
-        }
-    }
-
     /// Nothing was found; the caller looks once more after this.
     ///
     /// Acquire, pairs with `set_bit`: the look that follows sees what was counted before the bit

@@ -8,7 +8,7 @@ mod common;
 
 use common::{
     eventually,
-    forking::{Forked, end_after, fork, fork_here, is_apart},
+    forking::{Forked, assert_works, end_after, fork, fork_here, fork_muted, is_apart},
 };
 use std::{
     sync::{
@@ -18,8 +18,9 @@ use std::{
     thread,
     time::Duration,
 };
+use stillpoint::global;
 use stillpoint_lru::{
-    Charge, Entry, Hierarchy, Isolate, ListLru, Registration, Scope, Shrink, Tenant,
+    Charge, Entry, Hierarchy, Isolate, ListLru, Node, Registration, Scope, Shrink, Tenant,
 };
 
 #[test]
@@ -31,65 +32,100 @@ fn all_of_this_holds_without_membarrier_too() {
     }
 }
 
-/// Threads add, take off and walk, charge and reclaim, while others fork: in the child all of that
-/// goes on.
-#[test]
-fn child_of_fork_uses_lists_and_tenants() {
-    type Lru = ListLru<(u64, Charge)>;
-    struct Shrinker(Arc<Lru>);
-    impl Shrink for Shrinker {
-        fn count(&self, scope: &Scope<'_>) -> usize {
-            self.0.count_one(scope.tenant, scope.node)
-        }
-        fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
-            Some(
-                self.0
-                    .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
-            )
-        }
-        fn batch(&self) -> usize {
-            4
+type Lru = ListLru<(u64, Charge)>;
+
+struct Shrinker(Arc<Lru>);
+
+impl Shrink for Shrinker {
+    fn count(&self, scope: &Scope<'_>) -> usize {
+        self.0.count_one(scope.tenant, scope.node)
+    }
+
+    fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize> {
+        Some(
+            self.0
+                .walk_one(scope.tenant, scope.node, objects, |_| Isolate::Removed),
+        )
+    }
+
+    fn batch(&self) -> usize {
+        4
+    }
+}
+
+struct Subject {
+    _registration: Registration,
+    lru: Arc<Lru>,
+    tenants: Vec<Tenant>,
+    hierarchy: Hierarchy,
+}
+
+impl Subject {
+    fn new() -> Self {
+        let hierarchy = Hierarchy::new();
+        let lru = Arc::new(Lru::for_tenants(&hierarchy));
+        let registration = hierarchy
+            .register(Arc::new(Shrinker(Arc::clone(&lru))))
+            .unwrap();
+        registration.covers(&*lru);
+        let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create().unwrap()).collect();
+        tenants.iter().for_each(|tenant| {
+            tenant.set_high(300_000);
+            tenant.set_max(500_000);
+        });
+        Self {
+            _registration: registration,
+            lru,
+            tenants,
+            hierarchy,
         }
     }
-    let hierarchy = Hierarchy::new();
-    let lru = Arc::new(Lru::for_tenants(&hierarchy));
-    let registration = hierarchy
-        .register(Arc::new(Shrinker(Arc::clone(&lru))))
-        .unwrap();
-    registration.covers(&*lru);
-    let tenants: Vec<Tenant> = (0..4).map(|_| hierarchy.root().create().unwrap()).collect();
-    tenants.iter().for_each(|tenant| {
-        tenant.set_high(300_000);
-        tenant.set_max(500_000);
-    });
-    let insert = |tenant: &Tenant, number: u64| {
+
+    fn insert(&self, tenant: &Tenant, number: u64) {
         if let Ok(charge) = tenant.charge(1_000) {
-            assert!(lru.add(tenant, Arc::new(Entry::new((number, charge)))));
+            assert!(self.lru.add(tenant, Arc::new(Entry::new((number, charge)))));
         }
-    };
+    }
+
+    /// Changes everything that a lock guards.
+    fn change(&self, number: u64) {
+        self.insert(&self.tenants[number as usize % 4], number);
+        if number.is_multiple_of(64) {
+            self.lru.walk(40, |item| {
+                if item.0 % 2 == 0 {
+                    Isolate::Rotate
+                } else {
+                    Isolate::Removed
+                }
+            });
+            let short = self.hierarchy.root().create().unwrap();
+            self.insert(&short, number);
+            let _ = short.delete();
+            self.tenants[0].set_max(400_000 + number % 100_000);
+        }
+    }
+}
+
+/// Threads add, take off and walk, charge and reclaim, while another one forks: in the child the core
+/// works, counts can be read, and drops end.
+#[test]
+fn child_of_busy_threads_counts_and_drops() {
+    let subject = Box::into_raw(Box::new(Subject::new()));
+    // SAFETY: freed below, once no thread uses it any more.
+    let shared = unsafe { &*subject };
+    let forks = if common::without_membarrier() { 8 } else { 24 };
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = common::Over(&over);
-        for first in 0..4 {
-            let (tenants, lru, over, insert, hierarchy) =
-                (&tenants, &lru, &over, &insert, &hierarchy);
+        for first in 0..8 {
+            let over = &over;
             scope.spawn(move || {
-                for number in first.. {
+                for number in (first..).step_by(8) {
                     if over.load(Ordering::Relaxed) {
                         return;
                     }
-                    insert(&tenants[number as usize % 4], number);
-                    if number % 64 == 0 {
-                        lru.walk(40, |item| {
-                            if item.0 % 2 == 0 {
-                                Isolate::Rotate
-                            } else {
-                                Isolate::Removed
-                            }
-                        });
-                        let short = hierarchy.root().create().unwrap();
-                        insert(&short, number);
-                        let _ = short.delete();
+                    shared.change(number);
+                    if number.is_multiple_of(64) {
                         // What a deleted tenant leaves is freed by callbacks, for which no thread
                         // waits: no more are queued than run.
                         thread::sleep(Duration::from_millis(1));
@@ -97,39 +133,37 @@ fn child_of_fork_uses_lists_and_tenants() {
                 }
             });
         }
-        for _ in 0..60 {
+        for _ in 0..forks {
             let child = fork(|| {
-                let (mut seen, counted) = (0, lru.count());
-                lru.walk(usize::MAX, |_| {
-                    seen += 1;
-                    Isolate::Skip
-                });
-                assert_eq!(seen, counted);
-                for number in 0..200 {
-                    tenants.iter().for_each(|tenant| insert(tenant, number));
-                }
-                let child = tenants[0].create().unwrap();
-                insert(&child, 1);
-                child.delete().unwrap();
-                hierarchy.reclaim_to(0);
-                // Tenants that lost threads were deleting stay half deleted: no shrinker is asked
-                // about them.
-                lru.walk(usize::MAX, |_| Isolate::Removed);
-                assert_eq!(lru.count(), 0);
-                insert(&tenants[1], 1);
-                tenants[1].set_high(0);
-                eventually(|| lru.count() == 0);
+                let sum = Node::all().map(|node| shared.lru.count_node(node)).sum();
+                assert_eq!(shared.lru.count(), sum);
+                fork_muted(|| {
+                    (0..500).for_each(|number| shared.change(number));
+                    shared.hierarchy.reclaim_to(0);
+                    shared.lru.walk(usize::MAX, |_| Isolate::Removed);
+                    assert_eq!(shared.lru.count(), 0);
+                    shared.insert(&shared.tenants[1], 1);
+                    shared.tenants[1].set_high(0);
+                    eventually(|| shared.lru.count() == 0);
+                })
+                .well_or_aborted();
+                assert_works(global());
+                // SAFETY: no other thread of this process uses it.
+                drop(unsafe { Box::from_raw(subject) });
+                global().kvfree_barrier();
             });
             child.well();
         }
     });
+    // SAFETY: the threads have ended.
+    drop(unsafe { Box::from_raw(subject) });
 }
 
 /// A shrinker forks while another thread is in a call of it: the child goes on with its pass,
 /// leaves, and has other shrinkers.
 #[test]
 fn shrinker_that_forks() {
-    if !is_apart("a_shrinker_that_forks") {
+    if !is_apart("shrinker_that_forks") {
         return;
     }
     struct Forking {

@@ -30,16 +30,3 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::WouldBlock) => None,
     }
 }
-
-/// As [`lock`], with a callback before the calling thread blocks and another after it has.
-#[inline]
-pub fn lock_telling<T>(mutex: &Mutex<T>, waiting: fn(), waited: fn()) -> MutexGuard<'_, T> {
-    // In the model, where a try is no point to switch threads at, there is nothing to tell.
-    if let Some(guard) = mutex.lock_at_once() {
-        return guard;
-    }
-    waiting();
-    let guard = lock(mutex);
-    waited();
-    guard
-}

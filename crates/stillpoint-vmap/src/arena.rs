@@ -8,7 +8,6 @@
 //! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `state`, `lazy` |
 //! | `area.rs` | [`Area`] | `state` |
 //! | `builder.rs`, `reclaim.rs`, `check.rs`, `read.rs`, `statistics.rs`, `info.rs` | what a program calls beside what is here | all of the above |
-//! | `fork.rs` | what a child of a fork resets | `state`, `lazy` |
 
 mod alloc;
 mod area;
@@ -16,7 +15,6 @@ mod builder;
 mod check;
 mod drain;
 mod error;
-mod fork;
 mod free;
 mod info;
 mod lazy;
@@ -49,7 +47,7 @@ use std::{
     panic::Location,
 };
 use stillpoint::{Domain, Guard};
-use stillpoint_platform::sync::{Arc, Ordering, lock};
+use stillpoint_platform::sync::{Arc, Ordering};
 
 /// A stretch of address space out of which areas are allocated, and in which they are found by any
 /// address, without a lock. The kernel's vmalloc.
@@ -130,7 +128,6 @@ impl Arena {
         let state = &*self.state;
         let addr = start.addr();
         let offset = addr.wrapping_sub(state.base());
-        state.ensure_rebuilt();
         let around = state.map.find(offset).ok_or(Error::NotLive { addr })?;
         if around.start != offset {
             return Err(Error::NotAStart {
@@ -146,7 +143,7 @@ impl Arena {
             Home::NONE
         };
         // Held across the claim, so that the place reserved for the record is still there then.
-        let mut node = lock(&shard.node);
+        let mut node = shard.node.lock();
         if !node.has_room() && !state.belongs_to_parent() {
             return Err(Error::System {
                 call: "malloc",

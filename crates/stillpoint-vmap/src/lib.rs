@@ -25,10 +25,11 @@
 //!
 //! # Forking
 //!
-//! In the child of a fork, private arenas are copies, as all private memory is: live areas are
-//! there (those of lost threads are leaked), and the free space is rebuilt when the child first
-//! frees something. An arena over a memory file is shared with the parent: the child finds, checks,
-//! copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
+//! In the child of a fork, private arenas are copies, as all private memory is; areas of threads that
+//! are gone stay. If one of those threads was allocating, freeing or draining at that instant, the
+//! child finds, checks and copies, drops leak, and an operation that needs the lost lock ends the
+//! process with a message. An arena over a memory file is shared with the parent: the child finds,
+//! checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.

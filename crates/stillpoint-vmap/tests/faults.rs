@@ -8,7 +8,11 @@
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
 
-use common::{Reader, child, is_child};
+use common::{
+    Reader, child,
+    forking::{assert_works, fork, fork_muted},
+    is_child,
+};
 use std::{
     collections::BTreeMap,
     os::fd::AsRawFd,
@@ -16,7 +20,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
-use stillpoint_vmap::{Arena, Error};
+use stillpoint_vmap::{Area, Arena, Error};
 
 const PAGE: usize = 4096;
 
@@ -197,20 +201,29 @@ fn child_of_fork_has_a_private_copy() {
     assert_eq!(areas.len(), 49);
 }
 
-/// Forks at any moment of threads that allocate and free: in the child areas stay apart, and
-/// freeing and allocating go on.
+/// Forks at any moment of threads that allocate and free: in the child the core works, areas are
+/// found, and drops end.
 #[test]
 fn forks_at_any_moment() {
+    type Subject = (Vec<Area>, Arena);
     let arena = Arena::builder()
         .capacity(64 << 20)
         .lazy_limit(256 << 10)
         .build()
         .unwrap();
+    let mine: Vec<_> = (1..20)
+        .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
+        .collect();
+    mine.iter()
+        .for_each(|area| area.copy_from(0, &vec![3; area.len()]).unwrap());
+    let subject: *mut Subject = Box::into_raw(Box::new((mine, arena)));
+    // SAFETY: freed below, once no thread uses it any more.
+    let (mine, arena) = unsafe { &*subject };
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let _over = common::Over(&over);
-        for seed in 1..4_usize {
-            let (arena, over) = (&arena, &over);
+        for seed in 1..9_usize {
+            let over = &over;
             scope.spawn(move || {
                 let (mut held, mut number) = (Vec::new(), seed);
                 while !over.load(Ordering::Relaxed) {
@@ -224,40 +237,39 @@ fn forks_at_any_moment() {
                 }
             });
         }
-        for _ in 0..30 {
-            let mine: Vec<_> = (1..20)
-                .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
-                .collect();
-            mine.iter()
-                .for_each(|area| area.copy_from(0, &vec![3; area.len()]).unwrap());
-            assert!(ends_well(|| {
-                let mut new: Vec<_> = (1..20)
-                    .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
-                    .collect();
-                new.truncate(10);
-                arena.drain().unwrap();
-                new.extend(
-                    (1..200).map(|number| arena.alloc((1 + number % 30) * PAGE, 1).unwrap()),
-                );
-                new.iter()
-                    .for_each(|area| area.copy_from(0, &vec![4; area.len()]).unwrap());
-                let ends: BTreeMap<_, _> = new
-                    .iter()
-                    .chain(&mine)
-                    .map(|area| (area.addr(), area.addr() + area.len()))
-                    .collect();
-                let apart = ends
-                    .iter()
-                    .zip(ends.iter().skip(1))
-                    .all(|((_, end), (next, _))| end <= next);
-                let whole = mine.iter().all(|area| {
+        for _ in 0..24 {
+            let child = fork(|| {
+                for area in mine {
                     let mut bytes = vec![0; area.len()];
-                    area.copy_to(0, &mut bytes).is_ok() && bytes.iter().all(|&byte| byte == 3)
-                });
-                apart && whole
-            }));
+                    arena.copy_to(area.addr(), &mut bytes).unwrap();
+                    assert!(bytes.iter().all(|&byte| byte == 3));
+                }
+                fork_muted(|| {
+                    let mut new: Vec<_> = (1..20)
+                        .map(|pages| arena.alloc(pages * PAGE, 1).unwrap())
+                        .collect();
+                    new.truncate(10);
+                    arena.drain().unwrap();
+                    new.iter()
+                        .for_each(|area| area.copy_from(0, &vec![4; area.len()]).unwrap());
+                    let ends: BTreeMap<_, _> = new
+                        .iter()
+                        .chain(mine)
+                        .map(|area| (area.addr(), area.addr() + area.len()))
+                        .collect();
+                    let mut pairs = ends.iter().zip(ends.iter().skip(1));
+                    assert!(pairs.all(|((_, end), (next, _))| end <= next));
+                })
+                .well_or_aborted();
+                assert_works(arena.domain());
+                // SAFETY: no other thread of this process uses it.
+                drop(unsafe { Box::from_raw(subject) });
+            });
+            child.well();
         }
     });
+    // SAFETY: the threads have ended.
+    drop(unsafe { Box::from_raw(subject) });
 }
 
 /// Has system call `number` refused with `errno` in the calling thread from now on.

@@ -16,7 +16,7 @@ use std::{
         atomic::{AtomicPtr, AtomicU64, Ordering},
     },
 };
-use stillpoint_platform::sync::Mutex;
+use stillpoint_platform::fork_mutex::ForkMutex;
 
 /// A charge of more is refused.
 pub(crate) const MAX_CHARGE: u64 = 1 << 48;
@@ -88,7 +88,7 @@ pub(crate) fn charge<'a>(
     tenant: &'a Memcg,
     bytes: u64,
     at_stock: bool,
-    exact: &Mutex<()>,
+    exact: &ForkMutex<()>,
 ) -> Result<bool, Refused<'a, Memcg>> {
     let is_high = levels::charge(tenant.and_ancestors(), bytes, at_stock, exact)?;
     tenant

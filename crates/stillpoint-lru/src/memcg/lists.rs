@@ -23,7 +23,7 @@ use crate::{
 };
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 use std::{
     mem,
@@ -32,9 +32,9 @@ use std::{
 };
 use stillpoint::{Guard, global, internal::retire_shared, read_lock};
 use stillpoint_platform::{
-    fork::AtForkHandle,
+    fork::{AtForkHandle, ForkReset},
+    fork_mutex::ForkMutex,
     numa,
-    sync::{Mutex, lock},
 };
 
 /// Items that move under one hold of the locks.
@@ -67,7 +67,7 @@ impl One {
 pub(crate) struct Lists {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
-    pub(super) slots: Slots<One>,
+    slots: Slots<One>,
     /// Which hierarchy's tenants have lists here; 0 for a lru without tenants.
     hierarchy: u64,
     /// What the lists' `lru_id` is: unlike any other lru's.
@@ -75,9 +75,11 @@ pub(crate) struct Lists {
     nodes: usize,
     /// The number of the shrinker that is notified of items, plus 1; 0 for none. Changed under
     /// `change`.
-    pub(super) shrinker: AtomicUsize,
+    shrinker: AtomicUsize,
     /// Held while a list is made or goes, and while the array grows.
-    pub(super) change: Mutex<()>,
+    change: ForkMutex<()>,
+    /// In the child of a fork: whether another thread held `change` or the lock of a list.
+    is_lost: AtomicBool,
 }
 
 impl Lists {
@@ -96,7 +98,8 @@ impl Lists {
             lru_id: NEXT.fetch_add(1, Ordering::Relaxed),
             nodes,
             shrinker: AtomicUsize::new(0),
-            change: Mutex::new(()),
+            change: ForkMutex::new(()),
+            is_lost: AtomicBool::new(false),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
         // fields to be dropped.
@@ -112,6 +115,11 @@ impl Lists {
         self.lru_id
     }
 
+    /// Returns whether a fork has removed a thread that held a lock here.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
     /// How many tenants' lists there is room for.
     pub(crate) fn tenants(&self) -> usize {
         self.slots.len() / self.nodes
@@ -119,7 +127,7 @@ impl Lists {
 
     /// Makes room for so many tenants. What is returned is dropped with no lock held.
     pub(crate) fn reserve(&self, tenants: usize) -> Result<Replaced, OutOfMemory> {
-        let _change = lock(&self.change);
+        let _change = self.change.lock();
         self.slots
             .reserve(tenants.checked_mul(self.nodes).ok_or(OutOfMemory)?)
     }
@@ -211,7 +219,7 @@ impl Lists {
     /// again.
     #[cold]
     fn install(&self, tenant: Option<&Arc<Memcg>>, node: usize) {
-        let _change = lock(&self.change);
+        let _change = self.change.lock();
         if !tenant.is_some_and(|tenant| tenant.is_deleted()) {
             self.one(tenant, node);
         }
@@ -234,7 +242,7 @@ impl Lists {
     /// Moves the items of a tenant that has been marked as deleted to its nearest ancestor that has
     /// not. Adds the lists to `dead`: they must be kept until a grace period has ended.
     pub(crate) fn reparent(&self, tenant: &Arc<Memcg>, dead: &mut Vec<Arc<One>>) {
-        let _change = lock(&self.change);
+        let _change = self.change.lock();
         for node in 0..self.nodes {
             let index = self.index(tenant.number(), node);
             // SAFETY: the lock is held.
@@ -268,7 +276,7 @@ impl Lists {
     /// From now on, maintains shrinker number `shrinker`'s bits in the tenants' shrinker maps.
     /// Returns false if another shrinker covers these lists.
     pub(crate) fn tell_shrinker(&self, shrinker: usize) -> bool {
-        let _change = lock(&self.change);
+        let _change = self.change.lock();
         let told = self.shrinker.load(Ordering::Relaxed);
         if told != 0 && told != shrinker + 1 {
             return false;
@@ -291,21 +299,8 @@ impl Lists {
 
     /// Undoes [`Lists::tell_shrinker`].
     pub(crate) fn forget_shrinker(&self, shrinker: usize) {
-        let _change = lock(&self.change);
+        let _change = self.change.lock();
         if self.shrinker.load(Ordering::Relaxed) == shrinker + 1 {
-            self.shrinker.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// In the child of a fork: the lists are covered by no shrinker that `is_registered` does not
-    /// know.
-    pub(crate) fn keep_shrinker_if(&self, is_registered: impl FnOnce(usize) -> bool) {
-        if self
-            .shrinker
-            .load(Ordering::Relaxed)
-            .checked_sub(1)
-            .is_some_and(|number| !is_registered(number))
-        {
             self.shrinker.store(0, Ordering::Relaxed);
         }
     }
@@ -315,7 +310,7 @@ impl Lists {
         let mut dead = Vec::new();
         let mut panicked = None;
         {
-            let _change = lock(&self.change);
+            let _change = self.change.lock();
             // SAFETY: the lock is held.
             let len = unsafe { self.slots.peek_len() };
             dead.extend((0..len).filter_map(|index| self.slots.take(index)));
@@ -355,6 +350,22 @@ impl Lists {
     }
 }
 
+impl ForkReset for Lists {
+    unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise; no user code runs under these locks.
+        let mut is_lost = unsafe { self.change.reset_in_child() };
+        // SAFETY: the only thread.
+        for index in 0..unsafe { self.slots.peek_len() } {
+            // SAFETY: the only thread.
+            if let Some(one) = unsafe { self.slots.peek(index) } {
+                // SAFETY: as above.
+                is_lost |= unsafe { one.list.reset_in_child() };
+            }
+        }
+        self.is_lost.fetch_or(is_lost, Ordering::Relaxed);
+    }
+}
+
 impl One {
     /// Sets the shrinker's bit (its number plus 1; 0 for none): there may be something here.
     fn tell(&self, shrinker: usize) {
@@ -362,15 +373,6 @@ impl One {
             tenant
                 .shrinker_map()
                 .set_bit(Index::of(self.node, shrinker));
-        }
-    }
-
-    /// Like the function above, but does not allocate: does nothing where no bit was ever set.
-    pub(super) fn tell_if_present(&self, shrinker: usize) {
-        if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
-            tenant
-                .shrinker_map()
-                .set_bit_if_present(Index::of(self.node, shrinker));
         }
     }
 }

@@ -26,6 +26,9 @@ impl Memcg {
 
     /// The last handle is gone.
     fn release(self: &Arc<Self>) {
+        if self.tree.has_lost_lock() {
+            return;
+        }
         // In the child of a fork, the deleting thread may have been lost before it gave the lists
         // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
         // `is_deleted`.

@@ -75,6 +75,10 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if self.tree.has_lost_lock() {
+            // It stays registered, and is asked no more.
+            return self.registered.calls.end(self.registered.is_calling());
+        }
         self.tree.remove_shrinker(&self.registered);
         self.registered.calls.end(self.registered.is_calling());
         self.tree

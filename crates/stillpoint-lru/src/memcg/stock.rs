@@ -34,10 +34,7 @@ use std::{
     ptr,
     sync::atomic::{AtomicBool, AtomicUsize},
 };
-use stillpoint_platform::{
-    cpu, memory,
-    sync::{Mutex, lock},
-};
+use stillpoint_platform::{cpu, fork_mutex::ForkMutex, memory};
 
 /// What is charged at a time, in bytes, where a limit allows.
 pub(crate) const BATCH: u64 = 16 << 10;
@@ -50,9 +47,9 @@ const MAX: u64 = 2 * BATCH;
 pub(crate) struct Stocks {
     pub(super) per_cpu: Box<[CachePadded<PerCpuStock>]>,
     /// Taken by a thread that takes all per-CPU stocks, before the first.
-    pub(super) all: Mutex<()>,
+    pub(super) all: ForkMutex<()>,
     /// For charges that per-CPU stocks do not do for: see `levels.rs`. Taken after per-CPU stocks.
-    pub(super) exact: Mutex<()>,
+    pub(super) exact: ForkMutex<()>,
 }
 
 impl Stocks {
@@ -68,8 +65,8 @@ impl Stocks {
         let per_cpu = memory::try_several(cpu::count(), stock)?;
         Some(Self {
             per_cpu,
-            all: Mutex::new(()),
-            exact: Mutex::new(()),
+            all: ForkMutex::new(()),
+            exact: ForkMutex::new(()),
         })
     }
 
@@ -143,7 +140,7 @@ impl Stocks {
     /// Changes a limit, while no charge is under way.
     pub(crate) fn set_max(&self, tenant: &Memcg, bytes: u64) {
         self.with_stocks_empty(|| {
-            let _exact = lock(&self.exact);
+            let _exact = self.exact.lock();
             tenant.level().set_max(bytes);
         });
     }
@@ -151,7 +148,7 @@ impl Stocks {
     /// Gives back what is in stock, and keeps all per-CPU stocks empty and taken while `work` runs:
     /// others charge without, under `exact`.
     fn with_stocks_empty<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _all = lock(&self.all);
+        let _all = self.all.lock();
         for stock in &self.per_cpu {
             let mut taken = ManuallyDrop::new(stock.take());
             for entry in taken.entries().iter().filter(|entry| entry.bytes > 0) {

@@ -34,11 +34,7 @@ use std::{
     },
 };
 use stillpoint::{Rcu, global, internal::retire_shared, read_lock};
-use stillpoint_platform::{
-    fork::AtForkHandle,
-    memory,
-    sync::{Mutex, MutexGuard, lock},
-};
+use stillpoint_platform::{fork::AtForkHandle, fork_mutex::ForkMutex, memory, sync::MutexGuard};
 
 /// Tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;
@@ -51,10 +47,10 @@ pub(crate) struct Tree {
     id: u64,
     pub(super) tenants: Slots<Memcg>,
     /// How many tenants all arrays have room for. Changed under `numbers`.
-    pub(super) room: AtomicUsize,
-    pub(super) lists: Rcu<Vec<Arc<Lists>>>,
-    pub(super) shrinkers: Rcu<Vec<Arc<Registered>>>,
-    pub(super) numbers: Mutex<Numbers>,
+    room: AtomicUsize,
+    lists: Rcu<Vec<Arc<Lists>>>,
+    shrinkers: Rcu<Vec<Arc<Registered>>>,
+    pub(super) numbers: ForkMutex<Numbers>,
     pub(super) stocks: Stocks,
     pub(super) background: Arc<Background>,
 }
@@ -62,14 +58,14 @@ pub(crate) struct Tree {
 #[derive(Debug)]
 pub(super) struct Numbers {
     /// Tenants' numbers below `next` that are free.
-    pub(super) free: Vec<u32>,
-    pub(super) next: u32,
+    free: Vec<u32>,
+    next: u32,
     /// Which shrinkers' numbers are taken.
-    pub(super) shrinkers: [u64; MAX_SHRINKERS / 64],
+    shrinkers: [u64; MAX_SHRINKERS / 64],
 }
 
 /// Sets a bit of a bit map.
-pub(super) fn set(bits: &mut [u64], bit: usize) {
+fn set(bits: &mut [u64], bit: usize) {
     bits[bit / 64] |= 1 << (bit % 64);
 }
 
@@ -83,7 +79,7 @@ impl Tree {
             room: AtomicUsize::new(0),
             lists: Rcu::new(Vec::new()),
             shrinkers: Rcu::new(Vec::new()),
-            numbers: Mutex::new(Numbers {
+            numbers: ForkMutex::new(Numbers {
                 free: Vec::new(),
                 next: 0,
                 shrinkers: [0; MAX_SHRINKERS / 64],
@@ -99,6 +95,12 @@ impl Tree {
 
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Returns whether a fork has removed a thread that held a lock of the hierarchy: drops then leak
+    /// what they would have to take out.
+    pub(crate) fn has_lost_lock(&self) -> bool {
+        self.numbers.is_lost() || self.lists().iter().any(|lists| lists.is_lost())
     }
 
     pub(crate) fn stocks(&self) -> &Stocks {
@@ -122,7 +124,7 @@ impl Tree {
     /// All lists except those made after this call, whose makers see what the caller did before it:
     /// read under the lock that publishes them.
     pub(crate) fn all_lists(&self) -> Vec<Arc<Lists>> {
-        self.lists_at_rest(&lock(&self.numbers)).to_vec()
+        self.lists_at_rest(&self.numbers.lock()).to_vec()
     }
 
     /// The lists, without a section: the end of a section may wait and run destructors, which must
@@ -157,7 +159,7 @@ impl Tree {
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
         // Dropped after the lock.
         let mut replaced = Vec::new();
-        let mut numbers = lock(&self.numbers);
+        let mut numbers = self.numbers.lock();
         if let Some(number) = numbers.free.pop() {
             return Ok(number);
         }
@@ -197,7 +199,7 @@ impl Tree {
 
     /// Publishes a new tenant under its number.
     pub(crate) fn publish(&self, tenant: &Arc<Memcg>) {
-        let _numbers = lock(&self.numbers);
+        let _numbers = self.numbers.lock();
         self.tenants
             .put(tenant.number() as usize, Arc::clone(tenant));
     }
@@ -205,7 +207,7 @@ impl Tree {
     /// There is no handle of tenant `number` any more, and there are no lists under that number.
     pub(crate) fn release_number(&self, number: u32) {
         let taken = {
-            let mut numbers = lock(&self.numbers);
+            let mut numbers = self.numbers.lock();
             let taken = self.tenants.take(number as usize);
             numbers.free.push(number);
             taken
@@ -258,7 +260,7 @@ impl Tree {
     }
 
     pub(super) fn add_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
-        let numbers = lock(&self.numbers);
+        let numbers = self.numbers.lock();
         let lists = Lists::new(self.id, self.room.load(Ordering::Relaxed))?;
         let mut all = self.lists_at_rest(&numbers).to_vec();
         all.push(Arc::clone(&lists));
@@ -270,7 +272,7 @@ impl Tree {
     }
 
     pub(super) fn remove_lists(&self, lists: &Arc<Lists>) {
-        let numbers = lock(&self.numbers);
+        let numbers = self.numbers.lock();
         let mut all = self.lists_at_rest(&numbers).to_vec();
         all.retain(|other| !Arc::ptr_eq(other, lists));
         let old = self.lists.swap(all);
@@ -284,7 +286,7 @@ impl Tree {
     ) -> Result<Arc<Registered>, TooManyShrinkers> {
         // Once, and before the lock: it is user code.
         let per_tenant = shrinker.per_tenant();
-        let mut numbers = lock(&self.numbers);
+        let mut numbers = self.numbers.lock();
         let free = (0..MAX_SHRINKERS)
             .find(|number| numbers.shrinkers[number / 64] & 1 << (number % 64) == 0);
         let number = free.ok_or(TooManyShrinkers)?;
@@ -300,7 +302,7 @@ impl Tree {
 
     /// No pass that begins from now on finds the shrinker.
     pub(crate) fn remove_shrinker(&self, registered: &Arc<Registered>) {
-        let numbers = lock(&self.numbers);
+        let numbers = self.numbers.lock();
         let mut all = self.shrinkers_at_rest(&numbers).to_vec();
         all.retain(|other| !Arc::ptr_eq(other, registered));
         let old = self.shrinkers.swap(all);
@@ -309,7 +311,7 @@ impl Tree {
     }
 
     pub(crate) fn release_shrinker(&self, number: usize) {
-        lock(&self.numbers).shrinkers[number / 64] &= !(1 << (number % 64));
+        self.numbers.lock().shrinkers[number / 64] &= !(1 << (number % 64));
     }
 }
 

@@ -11,11 +11,7 @@ use crate::{
     space::Range,
     span::{MAX_PAGES, PAGE, PAGE_BITS},
 };
-use stillpoint_platform::{
-    clock,
-    mmap::Advice,
-    sync::{Ordering, lock},
-};
+use stillpoint_platform::{clock, mmap::Advice, sync::Ordering};
 
 /// About how many pages a pool is filled up with at a time.
 const BATCH_PAGES: u32 = 128;
@@ -61,7 +57,7 @@ impl ArenaState {
     fn take(&self, pages: u32, align: u32, size: usize) -> Result<(u32, Home), Error> {
         let (index, shard) = self.this_node();
         if pages <= CLASSES {
-            let mut node = lock(&shard.node);
+            let mut node = shard.node.lock();
             if let Some(start) = node.take(pages, align) {
                 add(&shard.areas, 1);
                 add(&shard.pages, u64::from(pages));
@@ -79,7 +75,7 @@ impl ArenaState {
             taken = self.take_from_space(pages, align, index);
         }
         let (start, home) = taken.map_err(|error| self.with_request(error, size))?;
-        let _node = lock(&shard.node);
+        let _node = shard.node.lock();
         add(&shard.areas, 1);
         add(&shard.pages, u64::from(pages));
         Ok((start, home))
@@ -134,7 +130,7 @@ impl ArenaState {
             }
         }
         if many > 1 {
-            let mut node = lock(&self.shards[index].node);
+            let mut node = self.shards[index].node.lock();
             // The lowest is the next to be taken.
             let left: Vec<Range> = ranges
                 .skip(1)
@@ -151,7 +147,7 @@ impl ArenaState {
 
     /// Takes pages out of the free space, and makes more accessible if need be.
     fn take_range(&self, pages: u32, align: u32) -> Result<u32, Error> {
-        let mut space = lock(&self.space);
+        let mut space = self.space.lock();
         if let Some(start) = space.take(pages, align) {
             return Ok(start);
         }

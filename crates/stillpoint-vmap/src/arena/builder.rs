@@ -20,9 +20,10 @@ use stillpoint::{
 use stillpoint_platform::{
     cpu,
     fork::{AtForkHandle, process},
+    fork_mutex::ForkMutex,
     memory,
     mmap::{Advice, Backing, Mapping, Table, advise, has_vectored_advice, memory_file, page_size},
-    sync::{Arc, AtomicU32, Mutex},
+    sync::{Arc, AtomicBool, AtomicU32},
 };
 
 /// Number of nodes, at most: the kernel's bound.
@@ -192,7 +193,7 @@ impl Builder {
             file,
             settings,
             pages,
-            space: Mutex::new(space),
+            space: ForkMutex::new(space),
             frontier: AtomicU32::new(CHUNK),
             shards,
             drain: LazyQueue::new(),
@@ -201,7 +202,7 @@ impl Builder {
                 .then(|| Table::new(pages as usize))
                 .transpose()?,
             process: process(),
-            rebuild_below: AtomicU32::new(0),
+            is_lost: AtomicBool::new(false),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
         // fields to be dropped.

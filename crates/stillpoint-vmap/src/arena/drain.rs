@@ -29,7 +29,7 @@ use stillpoint_platform::{
     clock::{self, Nanos},
     memory,
     mmap::{Advice, Refused},
-    sync::{MutexGuard, Ordering, lock, try_lock},
+    sync::{MutexGuard, Ordering},
 };
 
 /// How long a free outside sections waits for readers when too much is unreclaimed (back-pressure).
@@ -53,7 +53,7 @@ impl ArenaState {
     #[cold]
     #[inline(never)]
     pub(crate) fn try_drain(&self) {
-        let Some(mut queue) = try_lock(&self.drain.queue) else {
+        let Some(mut queue) = self.drain.queue.try_lock() else {
             return;
         };
         // What is left because memory ran out is left to another drain.
@@ -67,7 +67,7 @@ impl ArenaState {
         if self.drain.waiting() > self.settings.lazy_pages
             && !is_reading(&self.domain)
             && wait_until(&self.domain, oldest, clock::now() + PATIENCE)
-            && let Some(mut queue) = try_lock(&self.drain.queue)
+            && let Some(mut queue) = self.drain.queue.try_lock()
         {
             let _ = self.purge_ready(&mut queue);
         }
@@ -80,7 +80,7 @@ impl ArenaState {
         let mut ranges = Vec::new();
         let mut result = Ok(());
         for shard in &self.shards {
-            let mut node = lock(&shard.node);
+            let mut node = shard.node.lock();
             if !node.take_freed(&mut ranges) {
                 result = Err(NO_MEMORY);
                 break;
@@ -219,7 +219,7 @@ impl ArenaState {
             };
             if at.as_ref().is_none_or(|(home, _)| *home != freed.home) {
                 drop(at.take());
-                at = Some((freed.home, lock(&self.shards[index].node)));
+                at = Some((freed.home, self.shards[index].node.lock()));
             }
             let (_, node) = at.as_mut().expect("set above");
             if !node.give(Range::new(freed.range.start, pages)) {
@@ -234,7 +234,7 @@ impl ArenaState {
     fn decay(&self, all: bool, released: &mut Vec<Range>) {
         let guard = self.settings.guard;
         for shard in &self.shards {
-            lock(&shard.node).decay(all, guard, released);
+            shard.node.lock().decay(all, guard, released);
         }
         released.sort_unstable();
         merge(released);
@@ -258,7 +258,7 @@ impl ArenaState {
         let _ = self.drain_until(|domain, cookie| {
             wait_until(domain, cookie, deadline);
         });
-        let mut queue = lock(&self.drain.queue);
+        let mut queue = self.drain.queue.lock();
         let _ = self.purge_ready(&mut queue);
         self.empty_pools(&mut queue);
     }
@@ -269,9 +269,8 @@ impl ArenaState {
 
     /// Like `drain_all`, with another way of waiting for the grace period.
     fn drain_until(&self, wait: impl FnOnce(&Domain, Cookie)) -> Result<(), Error> {
-        self.ensure_rebuilt();
         let (gathered, cookie) = {
-            let mut queue = lock(&self.drain.queue);
+            let mut queue = self.drain.queue.lock();
             (
                 self.gather(&mut queue),
                 queue.back().map(|batch| batch.cookie),
@@ -283,7 +282,7 @@ impl ArenaState {
             }
             wait(&self.domain, cookie);
         }
-        let purged = self.purge_ready(&mut lock(&self.drain.queue));
+        let purged = self.purge_ready(&mut self.drain.queue.lock());
         trace::emit(&self.domain);
         Ok(gathered.and(purged)?)
     }

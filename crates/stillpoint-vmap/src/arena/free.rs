@@ -10,7 +10,7 @@ use crate::{
 use stillpoint::internal::is_reading;
 use stillpoint_platform::{
     mmap::Advice,
-    sync::{MutexGuard, Ordering, lock},
+    sync::{MutexGuard, Ordering},
     user_code,
 };
 
@@ -22,12 +22,12 @@ impl ArenaState {
             true => self.advise(ranges.iter().copied(), Advice::RemoveGuards),
             false => (ranges.len(), Ok(())),
         };
-        let mut space = lock(&self.space);
+        let mut space = self.space.lock();
         ranges[..done].iter().for_each(|&range| space.give(range));
         drop(space);
         if done < ranges.len() {
             let (_, shard) = self.this_node();
-            let mut node = lock(&shard.node);
+            let mut node = shard.node.lock();
             for &range in &ranges[done..] {
                 // A range that cannot be recorded is leaked.
                 let _ = self.add_lazy(
@@ -43,8 +43,10 @@ impl ArenaState {
 
     /// Frees an area: look-ups no longer find it, and its range waits for a drain.
     pub(crate) fn free(&self, range: Range, home: Home) {
-        self.ensure_rebuilt();
         self.map.clear(range.start, range.pages);
+        if self.is_lost.load(Ordering::Relaxed) {
+            return;
+        }
         self.free_unpublished(range, home);
         trace::emit(&self.domain);
     }
@@ -52,7 +54,7 @@ impl ArenaState {
     /// The second half of a free, for an area that is no longer in the map.
     pub(crate) fn free_unpublished(&self, range: Range, home: Home) {
         let (index, shard) = self.this_node();
-        self.free_in(index, lock(&shard.node), range, home);
+        self.free_in(index, shard.node.lock(), range, home);
     }
 
     /// Like the function above, on the given node.

@@ -9,7 +9,7 @@ use std::{
     fmt::{self, Write},
     panic::Location,
 };
-use stillpoint_platform::sync::{Ordering, lock};
+use stillpoint_platform::sync::Ordering;
 
 /// What an address is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,7 +238,7 @@ impl Arena {
     /// What has been freed and not purged.
     fn freed(&self) -> Vec<Freed> {
         // In this order, so that nothing is missed between the nodes and the queue.
-        let queue = lock(&self.state.drain.queue);
+        let queue = self.state.drain.queue.lock();
         let mut freed: Vec<Freed> = queue
             .iter()
             .flat_map(|batch| &batch.ranges)
@@ -247,7 +247,7 @@ impl Arena {
         self.state
             .shards
             .iter()
-            .for_each(|shard| freed.extend_from_slice(lock(&shard.node).freed()));
+            .for_each(|shard| freed.extend_from_slice(shard.node.lock().freed()));
         freed
     }
 

@@ -4,7 +4,10 @@ use crate::node::Freed;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use stillpoint::Cookie;
-use stillpoint_platform::sync::{AtomicU64, Mutex, Ordering};
+use stillpoint_platform::{
+    fork_mutex::ForkMutex,
+    sync::{AtomicU64, Ordering},
+};
 
 /// Freed ranges that wait for their grace period, sorted.
 #[derive(Debug)]
@@ -26,7 +29,7 @@ pub(crate) type Queue = VecDeque<Batch>;
 
 #[derive(Debug)]
 pub(crate) struct LazyQueue {
-    pub(crate) queue: Mutex<Queue>,
+    pub(crate) queue: ForkMutex<Queue>,
     /// Pages that were freed and not gathered.
     pub(crate) unbatched: CachePadded<AtomicU64>,
     /// Pages in the queue; written under its lock.
@@ -37,9 +40,9 @@ pub(crate) struct LazyQueue {
 }
 
 impl LazyQueue {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            queue: Mutex::new(Queue::new()),
+            queue: ForkMutex::new(Queue::new()),
             unbatched: CachePadded::new(AtomicU64::new(0)),
             pending: AtomicU64::new(0),
             drains: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use super::{Arena, error::Error};
 use crate::{span::PAGE_BITS, trace};
-use stillpoint_platform::sync::{Ordering, lock};
+use stillpoint_platform::sync::Ordering;
 
 impl Arena {
     /// Gives the memory of all that has been freed before back to the system. The kernel's
@@ -72,8 +72,7 @@ impl Arena {
         if state.belongs_to_parent() {
             return 0;
         }
-        state.ensure_rebuilt();
-        let mut queue = lock(&state.drain.queue);
+        let mut queue = state.drain.queue.lock();
         let _ = state.gather(&mut queue);
         let before = state.drain.pending.load(Ordering::Relaxed);
         let _ = state.purge_ready(&mut queue);
@@ -97,7 +96,7 @@ pub unsafe fn drain_without_grace_period(arena: &Arena) {
     if arena.state.belongs_to_parent() {
         return;
     }
-    let mut queue = lock(&arena.state.drain.queue);
+    let mut queue = arena.state.drain.queue.lock();
     let _ = arena.state.gather(&mut queue);
     let _ = arena.state.purge_while(&mut queue, |_| true);
 }

@@ -12,9 +12,10 @@ use std::{fmt, os::fd::OwnedFd, panic::Location, ptr::NonNull};
 use stillpoint::internal::Kept;
 use stillpoint_platform::{
     cpu,
-    fork::{AtForkHandle, Process, process},
+    fork::{AtForkHandle, ForkReset, Process, process},
+    fork_mutex::ForkMutex,
     mmap::{Advice, Mapping, Pages, Refused, Table, advise},
-    sync::{AtomicPtr, AtomicU32, AtomicU64, Mutex, Ordering},
+    sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
 
 /// Ranges on which advice is given at a time.
@@ -45,7 +46,7 @@ pub(crate) struct Settings {
 /// The nodes' part of the state.
 #[derive(Debug)]
 pub(crate) struct Shard {
-    pub(crate) node: Mutex<Node>,
+    pub(crate) node: ForkMutex<Node>,
     /// What has been handed out and taken back here; written under the lock.
     pub(crate) areas: AtomicU64,
     pub(crate) areas_freed: AtomicU64,
@@ -57,7 +58,7 @@ impl Shard {
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
-            node: Mutex::new(Node::new()),
+            node: ForkMutex::new(Node::new()),
             areas: zero(),
             areas_freed: zero(),
             pages: zero(),
@@ -82,7 +83,7 @@ pub(crate) struct ArenaState {
     pub(crate) file: Option<OwnedFd>,
     pub(crate) settings: Settings,
     pub(crate) pages: u32,
-    pub(crate) space: Mutex<Space>,
+    pub(crate) space: ForkMutex<Space>,
     /// The end of what is accessible; written under the lock of `space`.
     pub(crate) frontier: AtomicU32,
     pub(crate) shards: Box<[CachePadded<Shard>]>,
@@ -91,9 +92,9 @@ pub(crate) struct ArenaState {
     pub(crate) callers: Option<Table<AtomicPtr<Location<'static>>>>,
     /// The process that made the arena.
     pub(crate) process: Process,
-    /// In the child of a fork, until what is free has been found again: the frontier at the fork.
-    /// Else 0.
-    pub(crate) rebuild_below: AtomicU32,
+    /// In the child of a fork: whether another thread held a lock of the arena. Drops of areas then
+    /// leak their ranges.
+    pub(crate) is_lost: AtomicBool,
 }
 
 impl ArenaState {
@@ -152,6 +153,21 @@ impl ArenaState {
     pub(crate) fn this_node(&self) -> (usize, &Shard) {
         let index = cpu::current() % self.shards.len();
         (index, &self.shards[index])
+    }
+}
+
+impl ForkReset for ArenaState {
+    unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise, for all of them; no user code runs under these locks.
+        let is_lost = unsafe {
+            let mut is_lost = self.space.reset_in_child();
+            is_lost |= self.drain.queue.reset_in_child();
+            for shard in &self.shards {
+                is_lost |= shard.node.reset_in_child();
+            }
+            is_lost
+        };
+        self.is_lost.fetch_or(is_lost, Ordering::Relaxed);
     }
 }
 

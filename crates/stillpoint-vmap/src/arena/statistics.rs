@@ -2,7 +2,7 @@
 
 use super::{Arena, state::Shard};
 use crate::span::PAGE_BITS;
-use stillpoint_platform::sync::{Ordering, lock};
+use stillpoint_platform::sync::Ordering;
 
 /// What an arena has now, and what has happened since it was built.
 // C's `struct stillpoint_arena_statistics` is this struct, and its comments are these. C programs
@@ -59,14 +59,14 @@ impl Arena {
             sum(|shard| shard.pages.load(Ordering::Acquire)),
         );
         let (free, frontier) = {
-            let space = lock(&state.space);
+            let space = state.space.lock();
             (space.free_pages(), u64::from(space.frontier()))
         };
         ArenaStatistics {
             areas: areas.saturating_sub(areas_freed),
             live_bytes: pages.saturating_sub(pages_freed) << PAGE_BITS,
             lazy_bytes: state.drain.waiting() << PAGE_BITS,
-            pooled_bytes: sum(|shard| lock(&shard.node).pooled()) << PAGE_BITS,
+            pooled_bytes: sum(|shard| shard.node.lock().pooled()) << PAGE_BITS,
             free_bytes: free << PAGE_BITS,
             accessible_bytes: frontier << PAGE_BITS,
             capacity_bytes: u64::from(state.pages) << PAGE_BITS,
