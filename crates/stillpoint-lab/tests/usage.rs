@@ -30,7 +30,7 @@ const REFUSED: &[(&str, &[&str])] = &[
             "no peer 'nothere'",
             "say all, none, or some of",
             "liburcu-memb",
-            "kovan",
+            "ps-reclaim",
         ],
     ),
     ("kfree --peers seize,all", &["no peer 'all'", "all, none"]),
@@ -178,7 +178,7 @@ fn help_names_the_peers_and_hides_the_inner_command() {
         "all, none, or some of ",
         "liburcu-memb,",
         "crossbeam-epoch,",
-        "kovan",
+        "ps-reclaim",
     ] {
         assert!(help.out.contains(peer), "{peer}: {}", help.out);
     }

@@ -14,6 +14,7 @@ use crate::machine::Machine;
 use crate::run::{Case, Curve, Metrics, Spread};
 
 mod file;
+pub mod numbers;
 pub mod plot;
 pub mod table;
 

@@ -1,6 +1,13 @@
-//! Curves over time, as an SVG file.
+//! The lab's pictures, as SVG: bars, curves, points and heat maps.
+//!
+//! Text has a fixed size in a narrow picture, so that it can be read on a telephone. A picture for
+//! another document has no background, and [`style`] has its colours for a dark one; a picture in
+//! a file of its own is on white.
+
+use std::fmt::Write;
 
 use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -8,12 +15,412 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use super::Output;
 use crate::run::Case;
 
-/// One case's memory over time: seconds, and MiB above the start.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+const INK: RGBColor = RGBColor(0x1c, 0x21, 0x26);
+const MUTED: RGBColor = RGBColor(0x56, 0x60, 0x6a);
+const GRID: RGBColor = RGBColor(0xe3, 0xe5, 0xe7);
+
+/// Whose figure it is, which says in which colour it is drawn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Stillpoint's default.
+    Accent,
+    /// Another variant of Stillpoint's.
+    Ours,
+    /// A peer.
+    Peer,
+    /// An older way to do the work, built for comparison.
+    Old,
+    /// The same work with nothing to wait for.
+    Limit,
+    /// What the authors of a kernel's patch measured.
+    Authors,
+    /// Simulated.
+    Simulated,
+}
+
+impl Tone {
+    fn colour(self) -> RGBColor {
+        match self {
+            Self::Accent => RGBColor(0x0b, 0x7a, 0x75),
+            Self::Ours => RGBColor(0x7b, 0xb8, 0xb3),
+            Self::Peer => RGBColor(0x8d, 0x97, 0xa1),
+            Self::Old => RGBColor(0xb9, 0xa7, 0xc0),
+            Self::Limit => RGBColor(0xc3, 0xc9, 0xcf),
+            Self::Authors => RGBColor(0xb0, 0x82, 0x4a),
+            Self::Simulated => RGBColor(0xd9, 0xb9, 0x8c),
+        }
+    }
+}
+
+/// Each colour as it is drawn, and what it is on a dark page.
+const DARK: [(&str, &str); 10] = [
+    ("#1C2126", "#e4e7ea"),
+    ("#56606A", "#a3adb7"),
+    ("#E3E5E7", "#2d333a"),
+    ("#0B7A75", "#45c4b8"),
+    ("#7BB8B3", "#2f837c"),
+    ("#8D97A1", "#75808b"),
+    ("#B9A7C0", "#76637e"),
+    ("#C3C9CF", "#4a535c"),
+    ("#B0824A", "#c79a5e"),
+    ("#D9B98C", "#7d6240"),
+];
+
+/// Returns the style sheet that gives pictures without a background their dark colours.
+pub fn style() -> String {
+    let mut rules = String::new();
+    for (light, dark) in DARK {
+        for property in ["fill", "stroke"] {
+            let _ = write!(rules, "[{property}=\"{light}\"]{{{property}:{dark}}}");
+        }
+    }
+    format!("@media (prefers-color-scheme:dark){{{rules}}}")
+}
+
+fn picture(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String> {
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    draw(&root)
+        .and_then(|()| Ok(root.present()?))
+        .map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
+    drop(root);
+    Ok(svg)
+}
+
+/// Writes text whose upper end is at `y`, and whose left, right or middle is at `x`.
+fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos, size: f64, bold: bool) -> Drawn {
+    coloured(area, words, at, side, size, bold, INK)
+}
+
+fn coloured(
+    area: &Area<'_>,
+    words: &str,
+    at: (i32, i32),
+    side: HPos,
+    size: f64,
+    bold: bool,
+    colour: RGBColor,
+) -> Drawn {
+    let weight = if bold {
+        FontStyle::Bold
+    } else {
+        FontStyle::Normal
+    };
+    let style = ("sans-serif", size, weight, &colour)
+        .into_text_style(area)
+        .pos(Pos::new(side, VPos::Top));
+    Ok(area.draw(&Text::new(words.to_owned(), at, style))?)
+}
+
+/// A figure as a bar.
+pub struct Bar {
+    /// Whose it is.
+    pub name: String,
+    /// How it is drawn.
+    pub tone: Tone,
+    /// The median of the rounds.
+    pub value: f64,
+    /// The figure in words.
+    pub text: String,
+    /// The least and the greatest round, where there were several.
+    pub spread: Option<[f64; 2]>,
+}
+
+/// Bars that belong together.
+pub struct Group {
+    /// What they have in common; may be empty.
+    pub heading: String,
+    /// The bars, from top to bottom.
+    pub bars: Vec<Bar>,
+}
+
+/// A chart of bars over one axis.
+pub struct Panel {
+    /// What it is about.
+    pub title: String,
+    /// Which way is better, and what else is to be known.
+    pub how: String,
+    /// Its bars.
+    pub groups: Vec<Group>,
+}
+
+/// Width of a panel, and the space between two.
+const WIDTH: i32 = 360;
+const GAP: i32 = 40;
+
+/// Height of a bar with its name above it; the bar's own, and where it begins.
+const ROW: i32 = 36;
+const BAR: i32 = 9;
+const BAR_TOP: i32 = 17;
+
+const HEAD: i32 = 48;
+const HEADING_LINE: i32 = 17;
+
+/// Letters that a heading has in a line.
+const LETTERS: usize = 56;
+
+/// From so many times apart on, figures are drawn as dots over a logarithmic axis.
+const WIDE: f64 = 40.0;
+
+/// Where a figure is drawn: from 0, or over the logarithms of a range.
+enum Scale {
+    Linear { greatest: f64 },
+    Log { low: f64, high: f64 },
+}
+
+impl Scale {
+    fn of(values: &[f64]) -> Self {
+        let positive = || values.iter().copied().filter(|&value| value > 0.0);
+        let greatest = positive().fold(f64::MIN_POSITIVE, f64::max);
+        let least = positive().fold(greatest, f64::min);
+        if greatest < WIDE * least {
+            return Self::Linear { greatest };
+        }
+        Self::Log {
+            low: least.log10() - 0.3,
+            high: greatest.log10(),
+        }
+    }
+
+    /// Returns the distance from the left end.
+    fn at(&self, value: f64) -> i32 {
+        let share = match *self {
+            Self::Linear { greatest } => value / greatest,
+            Self::Log { low, high } if value > 0.0 => (value.log10() - low) / (high - low),
+            Self::Log { .. } => 0.0,
+        };
+        (share.clamp(0.0, 1.0) * f64::from(WIDTH - 8)).round() as i32
+    }
+}
+
+impl Panel {
+    fn bars(&self) -> impl Iterator<Item = &Bar> {
+        self.groups.iter().flat_map(|group| &group.bars)
+    }
+
+    fn height(&self) -> i32 {
+        let heading = |group: &Group| HEADING_LINE * lines(&group.heading).len() as i32;
+        let groups = self.groups.iter();
+        HEAD + groups
+            .map(|group| heading(group) + ROW * group.bars.len() as i32)
+            .sum::<i32>()
+    }
+
+    /// Says what the panel shows.
+    pub fn in_words(&self) -> String {
+        let bars = |group: &Group| {
+            let bars: Vec<_> = group
+                .bars
+                .iter()
+                .map(|bar| format!("{} {}", bar.name, bar.text))
+                .collect();
+            [group.heading.as_str(), &bars.join(", ")]
+                .join(" ")
+                .trim()
+                .to_owned()
+        };
+        let groups: Vec<String> = self.groups.iter().map(bars).collect();
+        format!("{}, {}: {}", self.title, self.how, groups.join("; "))
+    }
+
+    fn draw(&self, area: &Area<'_>) -> Drawn {
+        let ends = |bar: &Bar| bar.spread.unwrap_or([bar.value; 2]);
+        let values: Vec<f64> = self
+            .bars()
+            .flat_map(|bar| [bar.value, ends(bar)[0], ends(bar)[1]])
+            .collect();
+        let scale = Scale::of(&values);
+        let is_log = matches!(scale, Scale::Log { .. });
+        text(area, &self.title, (0, 3), HPos::Left, 15.0, true)?;
+        let how = format!("{}{}", self.how, if is_log { ", log scale" } else { "" });
+        coloured(area, &how, (0, 24), HPos::Left, 12.0, false, MUTED)?;
+        let mut y = HEAD;
+        for group in &self.groups {
+            for line in lines(&group.heading) {
+                coloured(area, &line, (0, y), HPos::Left, 12.0, false, MUTED)?;
+                y += HEADING_LINE;
+            }
+            for bar in &group.bars {
+                let bold = bar.tone == Tone::Accent;
+                text(area, &bar.name, (0, y), HPos::Left, 13.0, bold)?;
+                text(area, &bar.text, (WIDTH, y), HPos::Right, 13.0, bold)?;
+                self.mark(area, bar, &scale, y + BAR_TOP)?;
+                y += ROW;
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&self, area: &Area<'_>, bar: &Bar, scale: &Scale, top: i32) -> Drawn {
+        let (middle, fill) = (top + BAR / 2, bar.tone.colour().filled());
+        let x = scale.at(bar.value);
+        match scale {
+            Scale::Linear { .. } => area.draw(&Rectangle::new([(0, top), (x, top + BAR)], fill))?,
+            // A length means nothing on a logarithmic axis.
+            Scale::Log { .. } => {
+                area.draw(&PathElement::new([(0, middle), (WIDTH, middle)], GRID))?;
+                area.draw(&Circle::new((x.max(5), middle), 5, fill))?;
+            }
+        }
+        if let Some([least, greatest]) = bar.spread.map(|ends| ends.map(|end| scale.at(end))) {
+            area.draw(&PathElement::new(
+                [(least, middle), (greatest, middle)],
+                INK,
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// Breaks a heading into lines.
+fn lines(heading: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in heading.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + word.len() < LETTERS => *line += &format!(" {word}"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Draws panels of bars, `across` of them beside each other, and a note below them.
+pub fn panels(panels: &[Panel], across: usize, note: &str) -> Result<String> {
+    let rows: Vec<&[Panel]> = panels.chunks(across).collect();
+    let height = |row: &[Panel]| row.iter().map(Panel::height).max().unwrap_or(0);
+    let below = if note.is_empty() { 0 } else { 24 };
+    let all: i32 = rows.iter().map(|row| height(row) + 14).sum::<i32>() + below;
+    let width = WIDTH * across as i32 + GAP * (across as i32 - 1);
+    picture((width as u32, all.max(1) as u32), |root| {
+        let mut y = 0;
+        for row in rows {
+            for (column, panel) in (0..).zip(row) {
+                let place = (column * (WIDTH + GAP), y);
+                panel.draw(&root.clone().shrink(place, (WIDTH, panel.height())))?;
+            }
+            y += height(row) + 14;
+        }
+        if below > 0 {
+            coloured(root, note, (0, y + 2), HPos::Left, 12.0, false, MUTED)?;
+        }
+        Ok(())
+    })
+}
+
+/// One case's figures over time, or another figure.
 pub struct Line<'a> {
-    /// The subject's name.
-    pub case: &'a Case,
+    /// Whose they are.
+    pub name: String,
+    /// What has a colour; the lines of one differ by their dashes.
+    pub subject: &'a str,
     /// The points.
-    pub points: &'a [(f64, f64)],
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What a chart with two axes has beside its lines or points.
+pub struct Axes<'a> {
+    /// Width and height, without the names below.
+    pub size: (u32, u32),
+    /// What it is about; may be empty.
+    pub title: &'a str,
+    /// What runs across, and up.
+    pub names: [&'a str; 2],
+    /// The least value drawn on the axis that runs up, if that is logarithmic.
+    pub floor: Option<f64>,
+}
+
+/// Colours that also colour-blind people tell apart (Okabe and Ito), one for each subject.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    INK,
+];
+
+/// Dash and gap, in pixels, of a subject's second and later variants; its first has a full line.
+const DASHES: [(i32, i32); 3] = [(8, 4), (2, 4), (12, 3)];
+
+/// Height of a name below a chart, and the width of one.
+const NAME: (u32, u32) = (215, 22);
+
+fn names_across(width: u32) -> u32 {
+    (width / NAME.0).max(1)
+}
+
+/// Draws lines over common axes, and their names below.
+pub fn curves(axes: &Axes<'_>, lines: &[Line<'_>], on_white: bool) -> Result<String> {
+    let (width, height) = axes.size;
+    let rows = (lines.len() as u32).div_ceil(names_across(width));
+    picture((width, height + NAME.1 * rows), |root| {
+        if on_white {
+            root.fill(&WHITE)?;
+        }
+        let (plot, legend) = root.split_vertically(height);
+        let points = || lines.iter().flat_map(|line| &line.points);
+        let right = points().map(|point| point.0).fold(1e-3, f64::max);
+        let highest = points().map(|point| point.1).fold(1e-3, f64::max);
+        let strokes = strokes(lines.iter().map(|line| line.subject));
+        let mut builder = ChartBuilder::on(&plot);
+        builder
+            .margin(8)
+            .x_label_area_size(38)
+            .y_label_area_size(52);
+        if !axes.title.is_empty() {
+            builder.caption(axes.title, ("sans-serif", 18, &INK));
+        }
+        // The two kinds of axes are two types.
+        macro_rules! draw {
+            ($up:expr, $floor:expr) => {{
+                let mut chart = builder.build_cartesian_2d(0.0..right, $up)?;
+                chart
+                    .configure_mesh()
+                    .x_desc(axes.names[0])
+                    .y_desc(axes.names[1])
+                    .y_label_formatter(&|value| format!("{value}"))
+                    .label_style(("sans-serif", 12, &INK))
+                    .axis_style(&MUTED)
+                    .bold_line_style(&GRID)
+                    .light_line_style(TRANSPARENT)
+                    .draw()?;
+                for (line, stroke) in lines.iter().zip(&strokes) {
+                    let points = line.points.iter().map(|&(x, y)| (x, y.max($floor)));
+                    chart.draw_series([stroke.along(points.collect())])?;
+                }
+            }};
+        }
+        match axes.floor {
+            Some(floor) => draw!((floor..highest.max(floor) * 1.5).log_scale(), floor),
+            None => draw!(0.0..highest, 0.0),
+        }
+        for ((index, line), stroke) in (0..).zip(lines).zip(&strokes) {
+            let at = place_of_name(index, width);
+            let middle = at.1 + 8;
+            legend.draw(&stroke.along(vec![(at.0, middle), (at.0 + 30, middle)]))?;
+            text(
+                &legend,
+                &line.name,
+                (at.0 + 36, at.1),
+                HPos::Left,
+                13.0,
+                false,
+            )?;
+        }
+        Ok(())
+    })
+}
+
+fn place_of_name(index: u32, width: u32) -> (i32, i32) {
+    let across = names_across(width);
+    (
+        (10 + index % across * NAME.0) as i32,
+        (index / across * NAME.1) as i32,
+    )
 }
 
 /// One case's time and memory.
@@ -26,141 +433,50 @@ pub struct Point<'a> {
     pub ns: f64,
 }
 
-const SIZE: (u32, u32) = (1100, 560);
-
-/// Width of the column of names at the right.
-const LEGEND: u32 = 250;
-
-/// The lowest value drawn, in MiB: the axis is logarithmic, and less than this is a page here and
-/// there.
-const FLOOR: f64 = 0.1;
-
-/// Colours that also colour-blind people tell apart (Okabe and Ito), one for each subject.
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(230, 159, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(0, 0, 0),
-];
-
-/// Dash and gap, in pixels, of a subject's second and third variant; its first has a full line.
-const DASHES: [(i32, i32); 2] = [(8, 4), (2, 4)];
-
-/// Draws the lines over common axes. Memory runs on a logarithmic axis, since the subjects differ
-/// by orders of magnitude.
-pub fn memory_over_time(file: &mut Output, title: &str, lines: &[Line]) -> Result<()> {
-    let mut svg = String::new();
-    draw(&mut svg, title, lines).map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
-    file.write(&svg)
-}
-
-fn draw(svg: &mut String, title: &str, lines: &[Line]) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
-
-    let points = || lines.iter().flat_map(|line| line.points);
-    let seconds = points().map(|point| point.0).fold(0.001, f64::max);
-    let highest = points().map(|point| point.1).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(&left)
-        .caption(title, ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.0..seconds, (FLOOR..highest * 1.5).log_scale())?;
-    chart
-        .configure_mesh()
-        .x_desc("seconds since the start")
-        .y_desc("MiB above the start")
-        .y_label_formatter(&|mib| format!("{mib}"))
-        .label_style(("sans-serif", 14))
-        .axis_desc_style(("sans-serif", 15))
-        .light_line_style(TRANSPARENT)
-        .draw()?;
-
-    let cases: Vec<&Case> = lines.iter().map(|line| line.case).collect();
-    for ((row, line), stroke) in (0..).zip(lines).zip(strokes(&cases)) {
-        let points = line
-            .points
-            .iter()
-            .map(|&(seconds, mib)| (seconds, mib.max(FLOOR)));
-        chart.draw_series([stroke.along(points.collect())])?;
-
-        let y = 60 + 26 * row;
-        right.draw(&stroke.along(vec![(0, y), (40, y)]))?;
-        let name = ("sans-serif", 15)
-            .into_text_style(&right)
-            .pos(Pos::new(HPos::Left, VPos::Center));
-        right.draw(&Text::new(line.case.to_string(), (50, y), name))?;
-    }
-    root.present()?;
-    Ok(())
-}
+/// The lowest memory drawn, in MiB: less than this is a page here and there.
+pub const FLOOR_MIB: f64 = 0.1;
 
 /// Draws a numbered point for each case, on logarithmic axes, and the names of the numbers. Less is
 /// better on both.
-pub fn time_against_memory(file: &mut Output, title: &str, points: &[Point]) -> Result<()> {
-    let mut svg = String::new();
-    draw_points(&mut svg, title, points)
-        .map_err(|error| anyhow!("cannot draw the plot: {error}"))?;
-    file.write(&svg)
-}
-
-fn draw_points(
-    svg: &mut String,
-    title: &str,
-    points: &[Point],
-) -> Result<(), Box<dyn std::error::Error>> {
-    let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let (left, right) = root.split_horizontally(SIZE.0 - LEGEND);
-
-    let most = |figure: fn(&Point) -> f64| points.iter().map(figure).fold(FLOOR, f64::max) * 1.5;
-    let least = points.iter().map(|point| point.ns).fold(1e9, f64::min) / 1.5;
-    let (mib, ns) = (most(|point| point.mib), most(|point| point.ns));
-    let mut chart = ChartBuilder::on(&left)
-        .caption(title, ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(44)
-        .y_label_area_size(64)
-        .build_cartesian_2d(
-            (FLOOR..mib).log_scale(),
-            (least..ns.max(least * 2.0)).log_scale(),
-        )?;
-    chart
-        .configure_mesh()
-        .x_desc("MiB at the peak, above the start")
-        .y_desc("ns for an object")
-        .x_label_formatter(&|mib| format!("{mib}"))
-        .y_label_formatter(&|ns| format!("{ns:.0}"))
-        .label_style(("sans-serif", 14))
-        .axis_desc_style(("sans-serif", 15))
-        .light_line_style(TRANSPARENT)
-        .draw()?;
-
-    let cases: Vec<&Case> = points.iter().map(|point| point.case).collect();
-    for ((number, point), stroke) in (1..).zip(points).zip(strokes(&cases)) {
-        let at = (point.mib.max(FLOOR), point.ns);
-        let number_style = ("sans-serif", 14).into_text_style(&left);
-        chart.draw_series([EmptyElement::at(at)
-            + Circle::new((0, 0), 4, stroke.colour.filled())
-            + Text::new(number.to_string(), (7, -7), number_style)])?;
-        let name = ("sans-serif", 15)
-            .into_text_style(&right)
-            .pos(Pos::new(HPos::Left, VPos::Center));
-        let y = 34 + 26 * number;
-        right.draw(&Circle::new((12, y), 4, stroke.colour.filled()))?;
-        right.draw(&Text::new(
-            format!("{number} {}", point.case),
-            (24, y),
-            name,
-        ))?;
-    }
-    root.present()?;
-    Ok(())
+pub fn time_against_memory(title: &str, points: &[Point<'_>]) -> Result<String> {
+    const SIZE: (u32, u32) = (900, 520);
+    let rows = (points.len() as u32).div_ceil(names_across(SIZE.0));
+    picture((SIZE.0, SIZE.1 + NAME.1 * rows), |root| {
+        root.fill(&WHITE)?;
+        let (plot, legend) = root.split_vertically(SIZE.1);
+        let most = |figure: fn(&Point<'_>) -> f64| points.iter().map(figure).fold(0.2, f64::max);
+        let least = points.iter().map(|point| point.ns).fold(1e9, f64::min) / 1.5;
+        let mut chart = ChartBuilder::on(&plot)
+            .caption(title, ("sans-serif", 18))
+            .margin(8)
+            .x_label_area_size(40)
+            .y_label_area_size(56)
+            .build_cartesian_2d(
+                (FLOOR_MIB..most(|point| point.mib) * 1.5).log_scale(),
+                (least..(most(|point| point.ns) * 1.5).max(least * 2.0)).log_scale(),
+            )?;
+        chart
+            .configure_mesh()
+            .x_desc("MiB at the peak, above the start")
+            .y_desc("ns for an object")
+            .x_label_formatter(&|mib| format!("{mib}"))
+            .y_label_formatter(&|ns| format!("{ns:.0}"))
+            .light_line_style(TRANSPARENT)
+            .draw()?;
+        let strokes = strokes(points.iter().map(|point| point.case.subject.as_str()));
+        for ((index, point), stroke) in (0..).zip(points).zip(&strokes) {
+            let number = (index + 1).to_string();
+            let dot = |at| Circle::new(at, 4, stroke.colour.filled());
+            chart.draw_series([EmptyElement::at((point.mib.max(FLOOR_MIB), point.ns))
+                + dot((0, 0))
+                + Text::new(number.clone(), (7, -7), ("sans-serif", 14))])?;
+            let at = place_of_name(index, SIZE.0);
+            legend.draw(&dot((at.0 + 4, at.1 + 8)))?;
+            let name = format!("{number} {}", point.case);
+            text(&legend, &name, (at.0 + 14, at.1), HPos::Left, 13.0, false)?;
+        }
+        Ok(())
+    })
 }
 
 /// How a line is drawn.
@@ -170,7 +486,7 @@ struct Stroke {
 }
 
 impl Stroke {
-    /// The element that follows the points.
+    /// Returns the element that follows the points.
     fn along<'a, C: Clone + 'static>(
         &self,
         points: Vec<C>,
@@ -183,29 +499,137 @@ impl Stroke {
     }
 }
 
-/// A colour for each subject and a dash for each of its variants, in the cases' order.
-fn strokes(cases: &[&Case]) -> Vec<Stroke> {
-    let mut subjects: Vec<(&str, usize)> = Vec::new();
-    let mut stroke = |subject| {
-        let index = subjects
-            .iter()
-            .position(|&(known, _)| known == subject)
-            .unwrap_or_else(|| {
-                subjects.push((subject, 0));
-                subjects.len() - 1
+/// A colour for each subject and a dash for each of its lines, in their order.
+fn strokes<'s>(subjects: impl Iterator<Item = &'s str>) -> Vec<Stroke> {
+    let mut known: Vec<(&str, usize)> = Vec::new();
+    subjects
+        .map(|subject| {
+            let index = known.iter().position(|&(name, _)| name == subject);
+            let index = index.unwrap_or_else(|| {
+                known.push((subject, 0));
+                known.len() - 1
             });
-        let variants = &mut subjects[index].1;
-        *variants += 1;
-        let dash = variants
-            .checked_sub(2)
-            .map(|dashed| DASHES[dashed % DASHES.len()]);
-        Stroke {
-            colour: COLOURS[index % COLOURS.len()],
-            dash,
-        }
-    };
-    cases
-        .iter()
-        .map(|case| stroke(case.subject.as_str()))
+            let line = known[index].1;
+            known[index].1 += 1;
+            Stroke {
+                colour: COLOURS[index % COLOURS.len()],
+                dash: line
+                    .checked_sub(1)
+                    .map(|dashed| DASHES[dashed % DASHES.len()]),
+            }
+        })
         .collect()
+}
+
+/// One square of a heat map: milliseconds, row by row.
+pub struct Square {
+    /// What stands above it.
+    pub title: String,
+    /// The cells.
+    pub cells: Vec<Vec<f64>>,
+}
+
+/// Draws squares, `across` of them beside each other, on one logarithmic scale of colours. Each cell
+/// has its figure.
+pub fn heat_map(
+    across: usize,
+    squares: &[Square],
+    rows: &[String],
+    columns: &[String],
+) -> Result<String> {
+    const CELL: (i32, i32) = (44, 30);
+    const MARGIN: (i32, i32) = (70, 64);
+    let size = (
+        MARGIN.0 + CELL.0 * columns.len() as i32,
+        MARGIN.1 + CELL.1 * rows.len() as i32,
+    );
+    let all = (
+        (size.0 * across as i32 + 12) as u32,
+        (size.1 * squares.len().div_ceil(across) as i32 + 40) as u32,
+    );
+    let values = || {
+        let cells = squares.iter().flat_map(|square| square.cells.iter());
+        cells.flatten().map(|ms| ms.ln())
+    };
+    let least = values().fold(f64::INFINITY, f64::min);
+    let most = values().fold(f64::NEG_INFINITY, f64::max);
+    let centred = |area: &Area<'_>, words: &str, at: (i32, i32)| {
+        text(area, words, at, HPos::Center, 12.0, false)
+    };
+    picture(all, |root| {
+        root.fill(&WHITE)?;
+        for (index, square) in squares.iter().enumerate() {
+            let place = (
+                size.0 * (index % across) as i32,
+                size.1 * (index / across) as i32,
+            );
+            let area = root.clone().shrink(place, size);
+            let middle = MARGIN.0 + CELL.0 * columns.len() as i32 / 2;
+            centred(&area, &format!("{}: mean ms", square.title), (middle, 10))?;
+            for (column, label) in (0..).zip(columns) {
+                centred(&area, label, (MARGIN.0 + CELL.0 * column + CELL.0 / 2, 42))?;
+            }
+            for ((row, label), cells) in (0..).zip(rows).zip(&square.cells) {
+                let y = MARGIN.1 + CELL.1 * row;
+                centred(&area, label, (MARGIN.0 / 2 + 6, y + 9))?;
+                for (column, &ms) in (0..).zip(cells) {
+                    let x = MARGIN.0 + CELL.0 * column;
+                    let heat = (ms.ln() - least) / (most - least).max(f64::MIN_POSITIVE);
+                    let corners = [(x, y), (x + CELL.0, y + CELL.1)];
+                    area.draw(&Rectangle::new(corners, heat_colour(heat).filled()))?;
+                    centred(&area, &format!("{ms:.1}"), (x + CELL.0 / 2, y + 9))?;
+                }
+            }
+        }
+        let about = "CPUs across; jiffies before the first scan and the next ones down; the scale of colours is logarithmic";
+        centred(root, about, (all.0 as i32 / 2, all.1 as i32 - 24))
+    })
+}
+
+/// From white to a red that black figures can still be read on.
+fn heat_colour(heat: f64) -> RGBColor {
+    let towards = |full: f64| (255.0 - heat * (255.0 - full)) as u8;
+    RGBColor(towards(226.0), towards(108.0), towards(62.0))
+}
+
+/// Writes a picture into a file, whose place it takes.
+pub fn write(mut file: Output, svg: &str) -> Result<()> {
+    file.write(svg)?;
+    file.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_colour_has_a_dark_one() {
+        let tones = [
+            Tone::Accent,
+            Tone::Ours,
+            Tone::Peer,
+            Tone::Old,
+            Tone::Limit,
+            Tone::Authors,
+            Tone::Simulated,
+        ];
+        let colours = tones
+            .map(Tone::colour)
+            .into_iter()
+            .chain([INK, MUTED, GRID]);
+        for RGBColor(red, green, blue) in colours {
+            let light = format!("#{red:02X}{green:02X}{blue:02X}");
+            assert!(DARK.iter().any(|(known, _)| *known == light), "{light}");
+        }
+    }
+
+    #[test]
+    fn figures_of_one_size_are_bars_from_0_and_others_dots() {
+        let linear = Scale::of(&[1.0, 39.0, 0.0]);
+        assert_eq!((linear.at(0.0), linear.at(39.0)), (0, WIDTH - 8));
+        let log = Scale::of(&[1.0, 100.0]);
+        assert!(matches!(log, Scale::Log { .. }));
+        assert!(log.at(0.0) == 0 && log.at(1.0) > 20 && log.at(100.0) == WIDTH - 8);
+        assert_eq!(Scale::of(&[]).at(0.0), 0);
+    }
 }

@@ -10,18 +10,13 @@ mod arc_swap;
 mod crossbeam_epoch;
 mod crossbeam_skiplist;
 mod dashmap;
-mod flurry;
-mod haphazard;
 mod kernel;
-#[cfg(feature = "kovan")]
-mod kovan;
 #[cfg(have_liburcu)]
 mod liburcu;
 #[cfg(have_liburcu)]
 mod liburcu_memb;
 #[cfg(have_liburcu)]
 mod liburcu_qsbr;
-mod lru_mutex;
 mod moka;
 mod papaya;
 mod ps_reclaim;
@@ -50,26 +45,18 @@ pub fn register(to: &mut impl Registry) {
     }
     crossbeam_epoch::register(to);
     seize::register(to);
-    haphazard::register(to);
     sdd::register(to);
     ps_reclaim::register(to);
-    #[cfg(feature = "kovan")]
-    kovan::register(to);
-    if !cfg!(feature = "kovan") {
-        to.absent("kovan", &[Ability::Reads, Ability::Reclaims]);
-    }
     tokio::register(to);
     arc_swap::register(to);
     papaya::register(to);
     dashmap::register(to);
     scc::register(to);
-    flurry::register(to);
     std_rwlock::register(to);
     crossbeam_skiplist::register(to);
     moka::register(to);
     quick_cache::register(to);
     tinyufo::register(to);
-    lru_mutex::register(to);
     kernel::register(to);
 }
 
@@ -163,22 +150,12 @@ impl Registry for Names {
 }
 
 /// Those of the chosen peers that this build has and this machine allows. Says on standard error
-/// which others there are, and how to get them; of one behind a feature only if it was asked for by
-/// name.
+/// which others there are, and how to get them.
 pub fn available(chosen: &Choice) -> Choice {
     let mut present = chosen.clone();
     if !cfg!(have_liburcu) {
         present.retain(|peer| !peer.starts_with("liburcu-"));
         report_missing_liburcu(chosen);
-    }
-    if !cfg!(feature = "kovan") {
-        present.retain(|&peer| peer != "kovan");
-        if chosen.names_one("kovan") {
-            eprintln!(
-                "stillpoint: kovan left out: it asks for Rust 1.90. With that or a newer one, build with `--features kovan`, from \
-                 the workspace's root `cargo run --release -p stillpoint-lab --features kovan -- scale ...`."
-            );
-        }
     }
     if chosen.includes(kernel::NAME)
         && let Err(error) = kernel::try_out()

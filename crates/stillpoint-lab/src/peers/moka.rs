@@ -1,12 +1,11 @@
-//! moka's `sync::Cache`, and mini-moka's, which is its smaller sister.
+//! moka's `sync::Cache`.
 
 use crate::cache::{BuildHasher, Cache, CacheHandle, weight_of};
 use crate::subject::{Peer, Registry};
 
-/// What they take part in.
+/// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     to.caches::<Moka>(Peer::new("moka"));
-    to.caches::<MiniMoka>(Peer::new("mini-moka"));
 }
 
 /// moka's cache. Its maintenance runs on the threads that use it, now and then.
@@ -37,45 +36,6 @@ impl Cache for Moka {
 }
 
 impl CacheHandle for &Moka {
-    #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        self.0.get(&key)
-    }
-
-    #[inline]
-    fn insert(&mut self, key: u64, value: u64) {
-        self.0.insert(key, value);
-    }
-}
-
-/// mini-moka's cache, whose maintenance runs in the same way.
-pub struct MiniMoka(mini_moka::sync::Cache<u64, u64, BuildHasher>);
-
-impl Cache for MiniMoka {
-    type Handle<'c> = &'c Self;
-
-    fn with_entries(entries: usize) -> Self {
-        let builder = mini_moka::sync::Cache::builder().max_capacity(entries as u64);
-        Self(builder.build_with_hasher(BuildHasher::default()))
-    }
-
-    fn with_weight(weight: u64, _entries: usize) -> Self {
-        let builder = mini_moka::sync::Cache::builder()
-            .max_capacity(weight)
-            .weigher(|_, &value| weight_of(value));
-        Self(builder.build_with_hasher(BuildHasher::default()))
-    }
-
-    fn handle(&self) -> &Self {
-        self
-    }
-
-    fn settle(&self) {
-        mini_moka::sync::ConcurrentCacheExt::sync(&self.0);
-    }
-}
-
-impl CacheHandle for &MiniMoka {
     #[inline]
     fn get(&mut self, key: u64) -> Option<u64> {
         self.0.get(&key)

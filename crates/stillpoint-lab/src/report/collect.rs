@@ -12,7 +12,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde_json::Value;
 
@@ -20,10 +19,10 @@ use super::parts::Task;
 use super::stored::{Figures, Part, Stored};
 use crate::interrupt;
 use crate::load::Watch;
+use crate::run::Progress;
 use crate::run::child::describe;
-use crate::run::{Lines, bar_shown};
 
-/// How often the progress bar is drawn.
+/// How often the progress bar is drawn, and a Ctrl-C looked for.
 const TICK: Duration = Duration::from_millis(250);
 
 /// Runs the tasks and adds what each found; `after_each` keeps it. Ends early, without what is
@@ -34,28 +33,27 @@ pub fn run(
     mut after_each: impl FnMut(&Stored) -> Result<()>,
 ) -> Result<()> {
     let folder = tempfile::tempdir().context("cannot make a folder for the parts' figures")?;
-    let progress = Progress::new(tasks);
-    let (mut lines, watch, mut told) = (Lines::new(tasks.len()), Watch::start(), HashSet::new());
-    for (index, task) in tasks.iter().enumerate() {
+    let progress = Progress::new(tasks.len());
+    let (watch, mut told) = (Watch::start(), HashSet::new());
+    for task in tasks {
+        let what = task.arguments[..2].join(" ");
+        progress.begin(&what);
         let json = folder.path().join(format!("{}.json", task.name));
-        let (mut part, figures) = run_one(task, &json, || progress.show(tasks, index))?;
+        let (mut part, figures) = run_one(task, &json, || progress.tick())?;
         if interrupt::received().is_some() {
             break;
         }
         // What several parts say, such as which peer is missing, is said once.
         part.notes = new_lines(&part.notes, &mut told);
         if let Some(failure) = &part.failure {
-            progress
-                .bar
-                .suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
+            progress.suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
         }
         stored.add(part, figures);
         stored.machine.load = watch.so_far();
         after_each(stored)?;
-        progress.end(task);
-        lines.end(task.arguments[..2].join(" "));
+        progress.end(&what);
     }
-    progress.bar.finish_and_clear();
+    progress.finish();
     Ok(())
 }
 
@@ -180,62 +178,4 @@ fn judge(
         )),
     };
     (failure, figures)
-}
-
-/// One bar for all parts, hidden where standard error is no terminal.
-struct Progress {
-    bar: ProgressBar,
-    begun: Instant,
-    /// Of the parts that have ended, what they were expected to take.
-    done_s: std::cell::Cell<f64>,
-    /// When the part under way began.
-    part_begun: std::cell::Cell<Instant>,
-    all_s: f64,
-}
-
-impl Progress {
-    fn new(tasks: &[Task]) -> Self {
-        let all_s = tasks.iter().map(|task| task.expected_s).sum();
-        let style = ProgressStyle::with_template("{bar:30} {percent:>3}% {elapsed} {msg}")
-            .expect("the template is a constant and well formed");
-        let now = Instant::now();
-        let bar = bar_shown(ProgressBar::new((all_s * 1e3) as u64).with_style(style));
-        Self {
-            bar,
-            begun: now,
-            done_s: 0.0.into(),
-            part_begun: now.into(),
-            all_s,
-        }
-    }
-
-    /// Shows where the task of this number is, by how long it has been running.
-    fn show(&self, tasks: &[Task], index: usize) {
-        let task = &tasks[index];
-        let within = self
-            .part_begun
-            .get()
-            .elapsed()
-            .as_secs_f64()
-            .min(task.expected_s);
-        let at = self.done_s.get() + within;
-        // Machines differ: what has been done says how long this one takes for the rest.
-        let pace = if self.done_s.get() > 0.1 * self.all_s {
-            self.begun.elapsed().as_secs_f64() / at
-        } else {
-            1.0
-        };
-        let left = Duration::from_secs(((self.all_s - at) * pace).ceil() as u64);
-        self.bar.set_position((at * 1e3) as u64);
-        self.bar.set_message(format!(
-            "about {} left: {}",
-            humantime::format_duration(left),
-            task.arguments[..2].join(" ")
-        ));
-    }
-
-    fn end(&self, task: &Task) {
-        self.done_s.set(self.done_s.get() + task.expected_s);
-        self.part_begun.set(Instant::now());
-    }
 }

@@ -6,9 +6,9 @@
 //! | `collect` | runs them, each as a child: what the page calls the command is the command |
 //! | `stored`, `host` | the JSON that a page is drawn from, and nothing else; where it was taken |
 //! | `authors` | what the kernel's patches' authors measured |
-//! | `draw/` | charts |
-//! | `page/` | the page, a file for each section |
-//! | `picture` | one picture for other documents |
+//! | `standing`, `names` | Stillpoint's place among the peers; what a row is called on the page |
+//! | `charts` | the charts of the experiments, and the picture for other documents |
+//! | `page`, `head`, `torture`, `patches` | the page |
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,13 +25,17 @@ use parts::{Extent, PARTS, Task};
 use stored::{Params, Stored};
 
 mod authors;
+mod charts;
 mod collect;
-mod draw;
+mod head;
 mod host;
+mod names;
 mod page;
 mod parts;
-mod picture;
+mod patches;
+mod standing;
 mod stored;
+mod torture;
 
 /// What the long help says beside the options.
 pub const HELP: &str = "On two processors --quick takes about three minutes, and a whole report about six: the experiments with three rounds, \
@@ -124,10 +128,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     }
     let drawn = [
         page.map(|file| (file, page::draw(&stored))),
-        picture.map(|file| (file, picture::draw(&stored))),
+        picture.map(|file| (file, charts::picture(&stored))),
     ];
     for (mut file, text) in drawn.into_iter().flatten() {
-        file.write(&text)?;
+        file.write(&text?)?;
         file.commit()?;
         eprintln!("stillpoint: wrote {}", file.path().display());
     }
@@ -164,6 +168,7 @@ fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
         experiment: stored::NAME.to_owned(),
         params: Params { quick, seed },
         machine: Host::here(),
+        planned: tasks.iter().map(Task::command).collect(),
         parts: Vec::new(),
         rows: Vec::new(),
     };

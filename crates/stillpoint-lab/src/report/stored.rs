@@ -24,7 +24,10 @@ pub struct Stored {
     pub params: Params,
     /// Where and when.
     pub machine: Host,
-    /// The parts, in the order they ran in.
+    /// The commands of all parts that were to run; absent in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub planned: Vec<String>,
+    /// The parts that ran, in their order.
     pub parts: Vec<Part>,
     /// What they found.
     pub rows: Vec<Row>,
@@ -86,15 +89,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// The subject, and its variant where that is not its only one.
-    pub fn name(&self) -> String {
-        if self.variant == "default" {
-            self.subject.clone()
-        } else {
-            format!("{} {}", self.subject, self.variant)
-        }
-    }
-
     /// Returns whether it is one of Stillpoint's.
     pub fn is_ours(&self) -> bool {
         self.subject == "stillpoint"
@@ -156,18 +150,6 @@ impl Stored {
             .filter(move |row| row.scenario.as_deref() == scenario)
     }
 
-    /// One figure.
-    pub fn figure(
-        &self,
-        part: &str,
-        scenario: Option<&str>,
-        subject: &str,
-        variant: &str,
-        metric: &str,
-    ) -> Option<f64> {
-        self.row(part, scenario, subject, variant)?.figure(metric)
-    }
-
     /// One row.
     pub fn row(
         &self,
@@ -187,6 +169,12 @@ impl Stored {
     /// The parts that are no success.
     pub fn failures(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(|part| part.failure.is_some())
+    }
+
+    /// The commands of the parts that a run which was broken off has not come to.
+    pub fn missing(&self) -> impl Iterator<Item = &String> {
+        let is_done = |command: &String| self.parts.iter().any(|part| part.command == *command);
+        self.planned.iter().filter(move |command| !is_done(command))
     }
 
     /// Adds what a part has found.

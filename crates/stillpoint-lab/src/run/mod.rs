@@ -19,7 +19,7 @@ pub mod child;
 mod progress;
 mod sample;
 
-pub use progress::{Lines, Progress, bar_shown, silence_progress};
+pub use progress::{Progress, bar_shown, silence_progress};
 pub use sample::{Curve, Metrics, Sample, Spread, median_by, medians, spread};
 
 /// The options that every experiment takes.

@@ -85,6 +85,16 @@ impl Progress {
         self.lines.borrow_mut().end(what);
     }
 
+    /// Draws the time that has passed.
+    pub fn tick(&self) {
+        self.bar.tick();
+    }
+
+    /// Prints something while the bar is away.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// Takes the bar away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();

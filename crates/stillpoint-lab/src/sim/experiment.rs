@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::measured::Measured;
 use super::options::{Common, Files, Variant};
-use super::plot::{self, Line};
 use super::report::{OURS, SEED, SimReport, SimRow};
 use crate::choice::Choice;
 use crate::machine::Machine;
-use crate::output::say;
+use crate::output::plot::{self, Axes, Line};
+use crate::output::{Output, say};
 use crate::run::{Metrics, Progress};
 
 /// The seed's figures for a variant, and those of its runs.
@@ -55,7 +55,7 @@ pub struct Outcome {
     /// The rows.
     pub report: SimReport,
     files: Files,
-    lines: Vec<Line>,
+    lines: Vec<Line<'static>>,
     title: String,
 }
 
@@ -98,10 +98,7 @@ impl Experiment {
             if runs > 1 {
                 row.runs = each;
             }
-            lines.push(Line {
-                name: variant.name,
-                sorted_ms: all.sorted_ms(),
-            });
+            lines.push(distribution(variant.name, &all.sorted_ms()));
             rows.push(row);
         }
         progress.finish();
@@ -136,6 +133,31 @@ impl Experiment {
     }
 }
 
+/// Returns the distribution function of a variant's waits, which come the shortest first.
+pub fn distribution(variant: &'static str, sorted_ms: &[f64]) -> Line<'static> {
+    let share = |index: usize| index as f64 / sorted_ms.len() as f64;
+    let corners = |(index, &ms): (usize, &f64)| [(ms, share(index)), (ms, share(index + 1))];
+    Line {
+        name: variant.to_owned(),
+        subject: variant,
+        points: sorted_ms.iter().enumerate().flat_map(corners).collect(),
+    }
+}
+
+/// Draws which share of the waits took so long at most, a curve for each variant.
+pub fn plot_distributions(file: Output, title: &str, lines: &[Line<'_>]) -> Result<()> {
+    let axes = Axes {
+        size: (900, 520),
+        title,
+        names: [
+            "milliseconds that a wait took",
+            "share of the waits that took no longer",
+        ],
+        floor: None,
+    };
+    plot::write(file, &plot::curves(&axes, lines, true)?)
+}
+
 impl Outcome {
     /// Replaces the figures of each variant by what `summary` makes of those of its runs, where it
     /// has them.
@@ -160,7 +182,7 @@ impl Outcome {
             title,
         } = self;
         if let Some(file) = files.plot.take() {
-            plot::distributions(file, &title, &lines)?;
+            plot_distributions(file, &title, &lines)?;
         }
         report.conclude(files)
     }

@@ -205,10 +205,10 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             metrics,
         ));
         if scenario.name == "bridge" {
-            lines.push(super::plot::Line {
-                name: variant.name,
-                sorted_ms: measured.sorted_ms(),
-            });
+            lines.push(super::experiment::distribution(
+                variant.name,
+                &measured.sorted_ms(),
+            ));
         }
     }
     let report = SimReport {
@@ -219,7 +219,11 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     say!("{}\n\n{SHOWS}", report.table("mean_ms"));
     if let Some(file) = files.plot.take() {
-        super::plot::distributions(file, "improve: the bridge, 64 CPUs, 250 Hz", &lines)?;
+        super::experiment::plot_distributions(
+            file,
+            "improve: the bridge, 64 CPUs, 250 Hz",
+            &lines,
+        )?;
     }
     report.conclude(files)
 }

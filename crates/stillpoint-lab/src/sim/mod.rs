@@ -4,8 +4,8 @@
 //!
 //! The crate [`kernel_sim`] is the machine, with every number that it depends on. Here [`sync`],
 //! [`bridge`] and [`trace`] are the patches' experiments, [`sweep`] and [`improve`] go beyond them;
-//! [`seed`] has the authors' figures; [`experiment`], [`measured`], [`report`] and [`plot`] turn
-//! runs into tables, JSON and pictures; [`options`] is the command line that all have.
+//! [`seed`] has the authors' figures; [`experiment`], [`measured`] and [`report`] turn runs
+//! into tables, JSON and pictures; [`options`] is the command line that all have.
 //!
 //! **What is prediction and what is not.** The kernel's constants are the kernel's, and the
 //! latencies' multiples of ticks follow from them alone: 10 and 6 ms, 980 to 18 ms, grace periods
@@ -30,7 +30,6 @@ mod experiment;
 mod improve;
 mod measured;
 mod options;
-mod plot;
 mod report;
 mod seed;
 mod sweep;

@@ -10,10 +10,10 @@ use serde::Serialize;
 
 use super::measured::Loop;
 use super::options::{Common, Variant, parse_count};
-use super::plot::{self, Panel};
 use super::report::{OURS, SimReport, SimRow};
 use super::sync;
 use crate::machine::Machine;
+use crate::output::plot::{self, Square};
 use crate::output::say;
 use crate::run::Progress;
 
@@ -87,7 +87,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
                 cells.push(row);
             }
             progress.end(&title);
-            panels.push(Panel { title, cells });
+            panels.push(Square { title, cells });
         }
     }
     progress.finish();
@@ -104,13 +104,9 @@ pub fn run(options: &Options) -> Result<ExitCode> {
          milliseconds; less is better."
     );
     if let Some(file) = files.plot.take() {
-        plot::heat_map(
-            file,
-            HZ.len(),
-            &panels,
-            &FQS.map(name),
-            &CPUS.map(|cpus| cpus.to_string()),
-        )?;
+        let columns = CPUS.map(|cpus| cpus.to_string());
+        let svg = plot::heat_map(HZ.len(), &panels, &FQS.map(name), &columns)?;
+        plot::write(file, &svg)?;
     }
     let params = serde_json::to_value(options)?;
     SimReport {
@@ -129,7 +125,7 @@ fn name(fqs: Option<(u64, u64)>) -> String {
     )
 }
 
-fn table(panel: &Panel) -> String {
+fn table(panel: &Square) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::ASCII_MARKDOWN);
     table.set_header(std::iter::once(String::new()).chain(CPUS.map(|cpus| cpus.to_string())));

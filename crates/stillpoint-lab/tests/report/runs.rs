@@ -109,7 +109,7 @@ fn a_part_that_is_killed_is_a_failure_and_the_report_goes_on() {
     assert_eq!(report.wait().expect("it ends").code(), Some(1));
     let page = fs::read_to_string(folder.path().join("r.html")).expect("it was written");
     assert!(page.contains("1 of 2 parts failed") && page.contains("ended by signal 9"));
-    assert!(titles(&page).contains(&"Mean RCU Tasks Trace wait, patch by patch".to_owned()));
+    assert!(titles(&page).contains(&"Mean RCU Tasks Trace wait by patch".to_owned()));
 }
 
 #[test]
@@ -127,6 +127,11 @@ fn nothing_outlives_a_report_that_is_broken_off_and_what_it_had_is_kept() {
     let drawn = draw(&serde_json::from_str(&figures).expect("it is whole"));
     assert_eq!(
         titles(&drawn.page).last().map(String::as_str),
-        Some("Mean RCU Tasks Trace wait, patch by patch")
+        Some("Mean RCU Tasks Trace wait by patch")
+    );
+    assert!(
+        drawn
+            .page
+            .contains("Not finished: 1 of 2 parts are missing")
     );
 }

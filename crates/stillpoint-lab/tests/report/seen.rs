@@ -22,10 +22,9 @@ fn with_rounds(mut figures: Value) -> Value {
 const WIDTHS: [u32; 4] = [360, 400, 1200, 1440];
 
 #[test]
+#[ignore = "needs Chromium; a release runs it"]
 fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
-    let Some(browser) = browser::find() else {
-        return;
-    };
+    let browser = browser::find();
     let mut figures = with_rounds(fixture());
     figures["machine"]["load"] =
         json!({"before": 8.5, "own": 0.5, "others": 0.4, "steal": 0.1, "busy": true});
@@ -50,61 +49,31 @@ fn in_a_browser_every_chart_is_seen_and_nothing_overflows() {
 }
 
 #[test]
+#[ignore = "needs Chromium; a release runs it"]
 fn the_browser_finds_what_is_broken_on_purpose() {
-    let Some(browser) = browser::find() else {
-        return;
-    };
+    let browser = browser::find();
     let page = draw(&with_rounds(fixture())).page;
     let style = |rule: &str| page.replacen("</style>", &format!("{rule}</style>"), 1);
-    let chart = page
-        .split("<figure class=\"chart\">")
-        .nth(1)
-        .and_then(|rest| rest.split("</figure>").next())
-        .expect("a chart");
     let broken = [
         (
             page.replacen("<main>", "<main><div style=\"width:2000px\">wide</div>", 1),
             "wide in a window of",
         ),
         (style("h1{white-space:nowrap;font-size:80px}"), "outside of"),
+        (style(".chart svg{visibility:hidden}"), "cannot be seen"),
         (
-            style(".row .name{white-space:nowrap;font-size:40px}"),
-            "outside of its box",
-        ),
-        (style(".chart .bars{visibility:hidden}"), "cannot be seen"),
-        (
-            style(".multiples{height:0;overflow:hidden}"),
-            "cannot be seen",
-        ),
-        (style(".bar{width:0}"), "has no mark inside"),
-        (
-            page.replace(
-                "<circle class=\"dot\"",
-                "<rect class=\"bar\" height=\"14\" width=\"50%\"",
-            ),
-            "has a bar on a logarithmic axis",
-        ),
-        (
-            page.replacen(
-                "<line class=\"whisker\" x1=\"",
-                "<line class=\"whisker\" x1=\"-1",
-                1,
-            ),
-            "has a whisker outside of its axis",
+            style(".chart text{font-size:40px}"),
+            "outside of its picture",
         ),
         (style("td{padding:6px 60px}"), "is cut off by"),
         (style("p{color:#ccc}"), "has a contrast of"),
-        (style(".ticks span{font-size:40px}"), "overlap"),
     ];
     let widths = [360, 1200];
-    let mut pages: Vec<(u32, &str)> = broken
+    let pages: Vec<(u32, &str)> = broken
         .iter()
         .flat_map(|(page, _)| widths.map(|width| (width, page.as_str())))
         .collect();
-    let missing = page.replacen(&format!("<figure class=\"chart\">{chart}</figure>"), "", 1);
-    pages.push((1440, &missing));
     let seen = browser::open(browser, false, &pages);
-    let (without_chart, seen) = seen.split_last().expect("there are pages");
     for (all, (_, fault)) in seen.chunks(widths.len()).zip(&broken) {
         let problems: Vec<_> = all.iter().flat_map(|seen| &seen.problems).collect();
         assert!(
@@ -112,6 +81,4 @@ fn the_browser_finds_what_is_broken_on_purpose() {
             "{fault}: {problems:?}"
         );
     }
-    assert!(!without_chart.charts.contains(&CHARTS[0].to_owned()));
-    assert_eq!(without_chart.charts, CHARTS[1..]);
 }

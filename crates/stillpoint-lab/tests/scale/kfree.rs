@@ -13,10 +13,7 @@ use crate::{
 /// Which of the kfree figures a subject has.
 fn kfree_figures(subject: &str, variant: &str) -> BTreeSet<&'static str> {
     let mut figures = BTreeSet::from(["footprint_mib", "ns_per_object", "peak_mib", "total_s"]);
-    if matches!(
-        subject,
-        "stillpoint" | "haphazard" | "ps-reclaim" | "liburcu-memb"
-    ) {
+    if matches!(subject, "stillpoint" | "ps-reclaim" | "liburcu-memb") {
         figures.insert("drain_ms");
     }
     if subject == "stillpoint" {
@@ -156,7 +153,7 @@ fn kfree_prints_the_kernels_line_for_each_variant_of_ours_if_asked_for() {
 #[test]
 fn every_object_size_is_measured() {
     for size in [16, 32, 64, 128, 256, 512, 1024, 2048, 4096] {
-        let (run, json) = with_json(&format!("{TINY} --object-size {size} --peers haphazard"));
+        let (run, json) = with_json(&format!("{TINY} --object-size {size} --peers sdd"));
         assert_eq!(run.code, 0, "{size}: {}", run.err);
         assert_eq!(json["params"]["object_size"], size);
         assert_eq!(rows(&json).len(), 9);

@@ -173,7 +173,7 @@ fn the_plot_names_every_case() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let file = folder.path().join("memory.svg");
     let run = stillpoint(&format!(
-        "{TINY} --peers seize,haphazard --plot {}",
+        "{TINY} --peers seize,sdd --plot {}",
         file.display()
     ));
     assert_eq!(run.code, 0, "{}", run.err);
@@ -185,7 +185,7 @@ fn the_plot_names_every_case() {
         "stillpoint call",
         "seize",
         "seize batch-1024",
-        "haphazard",
+        "sdd",
         "limit",
     ] {
         assert!(svg.lines().any(|line| line.trim() == name), "{name}");
@@ -255,27 +255,6 @@ fn a_missing_liburcu_is_told_and_the_run_goes_on() {
     assert_eq!(run.err.contains("Install liburcu-dev"), !cfg!(have_liburcu));
 }
 
-#[test]
-fn a_peer_that_needs_a_newer_rust_is_told_and_the_run_goes_on() {
-    let (run, json) = with_json(&format!("{TINY} --peers kovan"));
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(
-        cases(&json).iter().any(|case| case.0 == "kovan"),
-        cfg!(feature = "kovan")
-    );
-    assert_eq!(
-        run.err.contains("--features kovan"),
-        !cfg!(feature = "kovan")
-    );
-}
-
-#[test]
-fn a_peer_behind_a_feature_is_not_missed_unless_it_is_named() {
-    let (run, _) = with_json(TINY);
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert!(!run.err.contains("kovan left out"), "{}", run.err);
-}
-
 /// A machine is busy, and this is said, when its processors are kept from the run; what the run
 /// itself does is none of that, which the unit tests of `load` have.
 #[test]
@@ -334,13 +313,13 @@ fn every_table_has_a_sentence_below_it() {
 
 #[test]
 fn variants_restrict_stillpoint_alone() {
-    let (run, json) = with_json(&format!("{TINY} --variants call --peers haphazard"));
+    let (run, json) = with_json(&format!("{TINY} --variants call --peers sdd"));
     assert_eq!(run.code, 0, "{}", run.err);
     assert_eq!(
         cases(&json),
         [
             ("stillpoint", "call"),
-            ("haphazard", "default"),
+            ("sdd", "default"),
             ("limit", "default")
         ]
     );

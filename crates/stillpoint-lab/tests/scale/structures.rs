@@ -32,8 +32,7 @@ fn vmap_measures_every_subject() {
     for scenario in scenarios.split(',') {
         let (expected, figures): (Vec<_>, &[&str]) = match scenario {
             "find-1000" => {
-                let others = ["std-rwlock-btreemap", "rangemap", "limit"]
-                    .map(|subject| (subject, "default"));
+                let others = ["std-rwlock-btreemap", "limit"].map(|subject| (subject, "default"));
                 let ours = ["rcu", "section-alone"].map(|variant| ("stillpoint", variant));
                 let all = ours.into_iter().chain(others).collect();
                 (all, &["check_ns", "find_dependent_ns", "find_ns"])

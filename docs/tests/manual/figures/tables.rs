@@ -96,10 +96,6 @@ const BOTH: &[Row] = &[
         ],
     },
     Row {
-        label: "haphazard",
-        cases: &[("", "haphazard", "default")],
-    },
-    Row {
         label: "liburcu-memb, one worker per CPU",
         cases: &[
             ("read", "liburcu-memb", "default"),
@@ -193,7 +189,6 @@ pub const TABLES: &[Table] = &[
             "crossbeam-epoch": "crossbeam-epoch" "default",
             "seize": "seize" "default",
             "seize, batches of 1,024": "seize" "batch-1024",
-            "haphazard": "haphazard" "default",
             "sdd": "sdd" "default",
             "ps-reclaim": "ps-reclaim" "default",
             "liburcu-memb, one worker": "liburcu-memb" "one-worker",
@@ -220,7 +215,6 @@ pub const TABLES: &[Table] = &[
             "liburcu-qsbr": "liburcu-qsbr" "default",
             "crossbeam-epoch": "crossbeam-epoch" "default",
             "seize": "seize" "default",
-            "haphazard": "haphazard" "default",
             "sdd": "sdd" "default",
             "ps-reclaim": "ps-reclaim" "default",
             "arc-swap": "arc-swap" "default",
@@ -337,7 +331,6 @@ pub const TABLES: &[Table] = &[
         rows: rows! {
             "Stillpoint": "stillpoint" "rcu",
             "`BTreeMap` under `RwLock`": "std-rwlock-btreemap" "default",
-            "rangemap": "rangemap" "default",
             "limit": "limit" "default",
         },
     },
@@ -415,7 +408,6 @@ pub const TABLES: &[Table] = &[
             "dashmap": "dashmap" "default",
             "scc `HashMap`": "scc-hashmap" "default",
             "scc `HashIndex`": "scc-hashindex" "default",
-            "flurry": "flurry" "default",
             "`HashMap` under `RwLock`": "std-rwlock" "default",
             "limit: `hashbrown`, one thread's own": "limit" "default",
         },
@@ -463,10 +455,8 @@ pub const TABLES: &[Table] = &[
         rows: rows! {
             "Stillpoint": "stillpoint" "default",
             "moka": "moka" "default",
-            "mini-moka": "mini-moka" "default",
             "quick_cache": "quick_cache" "default",
             "TinyUFO": "tinyufo" "default",
-            "`lru` under a mutex": "lru-mutex" "default",
         },
     },
     Table {

@@ -15,7 +15,7 @@
 //!   end of the drain, above that before the start;
 //! - `drain_ms`: milliseconds from the last retire until nothing waits, while all threads live on
 //!   and call nothing. Stillpoint is left to itself, which includes the time by which an idle
-//!   thread is known; who has a call for it (liburcu, haphazard, ps-reclaim) is asked;
+//!   thread is known; who has a call for it (liburcu, ps-reclaim) is asked;
 //! - `grace_periods`: those completed between the start and the last retire;
 //! - `membarriers_per_s`: those issued in that time, of whichever thread;
 //! - `shared_rmw_per_object`, of Stillpoint's pages, with `--count`: the atomic read-modify-writes of lines that

@@ -5,8 +5,6 @@ use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 use std::thread;
 
-#[cfg(feature = "peers")]
-use rangemap::RangeMap;
 use stillpoint_vmap::Arena;
 
 use super::connections::Turn;
@@ -396,29 +394,5 @@ impl<L: Locked> Index for Nodes<L> {
         (0..nodes).find_map(|step| {
             self.0[(first + nodes - step) % nodes].read(|tree| find_in(tree, addr))
         })
-    }
-}
-
-/// The crate `rangemap`, which has no lock of its own, under the standard library's.
-#[cfg(feature = "peers")]
-pub struct Ranges(RwLock<RangeMap<usize, usize>>);
-
-#[cfg(feature = "peers")]
-impl Index for Ranges {
-    fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
-        // A value each, or neighbours would be made one range.
-        Self(RwLock::new(
-            areas
-                .iter()
-                .map(|area| (area.clone(), area.start))
-                .collect(),
-        ))
-    }
-
-    #[inline(always)]
-    fn find(&self, addr: usize) -> Option<(usize, usize)> {
-        let map = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        map.get_key_value(&addr)
-            .map(|(range, _)| (range.start, range.len()))
     }
 }

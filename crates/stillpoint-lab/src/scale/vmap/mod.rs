@@ -62,8 +62,7 @@ impl super::Work for Work {
         "heap",
     ]);
 
-    const PEERS: PossibleValues =
-        PossibleValues::of_peers(&["std-rwlock-btreemap", "rangemap", "mmap"]);
+    const PEERS: PossibleValues = PossibleValues::of_peers(&["std-rwlock-btreemap", "mmap"]);
 
     const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
         "find-1000",
@@ -123,8 +122,6 @@ impl super::Work for Work {
             Peer::new("stillpoint").variant("section-alone"),
         ));
         benchmarks.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
-        #[cfg(feature = "peers")]
-        benchmarks.extend(finds::<index::Ranges>(Peer::new("rangemap")));
         benchmarks.extend(finds::<Flat>(Peer::new("limit")));
         benchmarks.extend(copies("rcu", connections::in_areas::<Rcu>));
         benchmarks.extend(copies("one-section", connections::in_areas::<OneSection>));

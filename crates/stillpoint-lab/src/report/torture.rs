@@ -1,10 +1,12 @@
 //! The torture: that what is sound holds, and that what is broken is detected.
 
+use anyhow::Result;
 use maud::{Markup, html};
 
-use super::Section;
-use crate::report::draw::{Bar, Bars, Better, Tone, Unit};
-use crate::report::stored::{Part, Row, Stored};
+use super::page::{Section, figure};
+use super::stored::{Part, Row, Stored};
+use crate::output::numbers::{Unit, grouped};
+use crate::output::plot::{Bar, Group, Panel, Tone};
 use crate::torture::{self, Entry};
 
 const PART: &str = "torture";
@@ -21,25 +23,28 @@ const COUNTS: [(&str, &str); 8] = [
     ("errors", "errors"),
 ];
 
-/// The section.
-pub fn section(stored: &Stored) -> Option<Section> {
+/// Returns the section, unless nothing of it was run.
+pub fn section(stored: &Stored) -> Result<Option<Section>> {
     let parts: Vec<&'static str> = [PART]
         .into_iter()
         .chain(broken().map(|flavour| flavour.name))
         .collect();
-    let commands: Vec<String> = stored
-        .part(PART)
-        .into_iter()
-        .map(|part| part.command.clone())
-        .chain(broken_rows(stored).next().map(|(flavour, part, _)| {
-            let name = format!(" {} ", flavour.name);
-            part.command.replacen(&name, " NAME ", 1)
-        }))
-        .collect();
-    Section::of(stored, "torture", "Torture", &parts, || body(stored)).map(|section| Section {
-        commands,
+    // One command stands for those of all broken flavours.
+    let broken = broken_rows(stored).next().map(|(flavour, part, _)| {
+        let name = format!(" {} ", flavour.name);
+        part.command.replacen(&name, " NAME ", 1)
+    });
+    let sound = stored.part(PART).map(|part| part.command.clone());
+    let section = Section::of(stored, "torture", "Torture", &parts, body(stored)?);
+    Ok(section.map(|section| Section {
+        commands: sound.into_iter().chain(broken).collect(),
         ..section
-    })
+    }))
+}
+
+/// Returns whether a part is a flavour that is broken on purpose.
+pub fn is_broken(part: &str) -> bool {
+    broken().any(|flavour| flavour.name == part)
 }
 
 /// What came of all that was run, for the head.
@@ -91,17 +96,17 @@ fn about(name: &str) -> &'static str {
         .map_or("", |flavour| flavour.about)
 }
 
-fn body(stored: &Stored) -> Markup {
-    html! {
+fn body(stored: &Stored) -> Result<Markup> {
+    Ok(html! {
         p {
             "Readers, writers and callbacks on elements that are recycled, among signals, forks, threads that come and go, preemption, floods and stalls. Every "
             "section looks for an element that was freed too early. A test that never fails shows little; so some flavours have a part left out on purpose, "
             "and must be detected."
         }
         (sound(stored))
-        (survived(stored))
+        (survived(stored)?)
         (left_out(stored))
-    }
+    })
 }
 
 fn sound(stored: &Stored) -> Markup {
@@ -132,14 +137,7 @@ fn counted(metric: &str, count: f64) -> String {
     if metric.ends_with("_s") {
         return format!("{count:.1}");
     }
-    let digits = format!("{count:.0}");
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .filter_map(|group| std::str::from_utf8(group).ok())
-        .collect();
-    groups.join(",")
+    grouped(&format!("{count:.0}"))
 }
 
 /// The broken flavours that were run, each with its part and its row.
@@ -153,27 +151,30 @@ fn broken_rows(stored: &Stored) -> impl Iterator<Item = (&'static Entry, &Part, 
     })
 }
 
-fn survived(stored: &Stored) -> Markup {
+fn survived(stored: &Stored) -> Result<Markup> {
     let found = broken_rows(stored).filter(|(_, part, _)| part.failure.is_none());
-    let bars = found
-        .filter_map(|(flavour, _, row)| {
-            let seconds = row?.figure("survived_s")?;
-            Some(Bar {
-                name: flavour.name.to_owned(),
-                tone: Tone::Peer,
-                value: seconds,
-                spread: None,
-            })
+    let bar = |(flavour, _, row): (&Entry, _, Option<&Row>)| {
+        let seconds = row?.figure("survived_s")?;
+        Some(Bar {
+            name: flavour.name.to_owned(),
+            tone: Tone::Peer,
+            value: seconds,
+            text: Unit::Seconds.show(seconds),
+            spread: None,
         })
-        .collect();
-    let title = "Time until a broken flavour was detected";
-    Bars {
-        title,
-        better: Better::Less,
-        unit: Unit::Seconds,
-        bars,
+    };
+    let bars: Vec<Bar> = found.filter_map(bar).collect();
+    if bars.is_empty() {
+        return Ok(Markup::default());
     }
-    .draw()
+    figure(&[Panel {
+        title: "Time until a broken flavour was detected".to_owned(),
+        how: "less is better".to_owned(),
+        groups: vec![Group {
+            heading: String::new(),
+            bars,
+        }],
+    }])
 }
 
 fn left_out(stored: &Stored) -> Markup {

@@ -1,8 +1,8 @@
 //! What the page calls a row, and how it is drawn. The program measures some older ways to do the
-//! work as variants of its own; on the page they have neither the library's name nor its colour.
+//! work as variants of Stillpoint; on the page they have neither the library's name nor its colour.
 
-use crate::report::draw::Tone;
-use crate::report::stored::Row;
+use super::stored::Row;
+use crate::output::plot::Tone;
 
 /// Stillpoint's default in each experiment.
 const DEFAULT: [&str; 7] = [
@@ -24,7 +24,7 @@ const OLD: [(&str, &str, &str); 11] = [
     ("vmap", "global-mutex", "one mutex"),
 ];
 
-/// The name of an older way, if the row is of one.
+/// Returns the name of an older way, if the row is of one.
 pub fn old(row: &Row) -> Option<&'static str> {
     OLD.iter()
         .find(|(part, variant, _)| row.is_ours() && row.part == *part && row.variant == *variant)
@@ -36,7 +36,7 @@ pub fn does_less(row: &Row) -> bool {
     row.subject == "limit" || old(row).is_some_and(|name| name.starts_with("no check"))
 }
 
-/// How a row is drawn.
+/// Returns how a row is drawn.
 pub fn tone(row: &Row) -> Tone {
     match row.subject.as_str() {
         "stillpoint" if old(row).is_some() => Tone::Old,
@@ -47,12 +47,13 @@ pub fn tone(row: &Row) -> Tone {
     }
 }
 
-/// A row's name on the page.
+/// Returns a row's name on the page.
 pub fn name(row: &Row) -> String {
     match (row.subject.as_str(), old(row)) {
         (_, Some(old)) => old.to_owned(),
         ("stillpoint", None) if tone(row) == Tone::Accent => "Stillpoint".to_owned(),
+        (subject, None) if row.variant == "default" => subject.to_owned(),
         ("stillpoint", None) => format!("Stillpoint {}", row.variant),
-        _ => row.name(),
+        (subject, None) => format!("{subject} {}", row.variant),
     }
 }

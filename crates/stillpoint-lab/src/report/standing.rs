@@ -1,7 +1,7 @@
 //! Where Stillpoint stands among the peers, each at its best setting.
 
-use crate::report::draw::Better;
-use crate::report::stored::{Row, Stored};
+use super::charts::{Better, Chart};
+use super::stored::{Row, Stored};
 
 /// Subjects that are no choice for a program: bounds, and the kernel's own grace periods, which
 /// take thousands of times as long.
@@ -21,7 +21,7 @@ pub struct Standing<'s> {
     pub is_clear: bool,
 }
 
-/// The peers of a part, or of one of its scenarios.
+/// Returns the peers of a part, or of one of its scenarios.
 pub fn peers<'s>(stored: &'s Stored, part: &'s str, scenario: Option<&'s str>) -> Vec<&'s str> {
     let mut peers: Vec<&str> = Vec::new();
     for row in stored.scene(part, scenario) {
@@ -33,7 +33,7 @@ pub fn peers<'s>(stored: &'s Stored, part: &'s str, scenario: Option<&'s str>) -
     peers
 }
 
-/// The best of a subject's rows.
+/// Returns the best of a subject's rows.
 pub fn best_of<'s>(
     stored: &'s Stored,
     part: &'s str,
@@ -56,16 +56,10 @@ fn best<'s>(rows: impl Iterator<Item = &'s Row>, metric: &str, better: Better) -
     })
 }
 
-/// Where one of Stillpoint's variants stands.
-pub fn standing<'s>(
-    stored: &'s Stored,
-    part: &'s str,
-    scenario: Option<&'s str>,
-    variant: &str,
-    metric: &str,
-    better: Better,
-) -> Option<Standing<'s>> {
-    let ours = stored.row(part, scenario, "stillpoint", variant)?;
+/// Returns where Stillpoint stands in a chart.
+pub fn standing<'s>(stored: &'s Stored, part: &'s str, chart: &Chart) -> Option<Standing<'s>> {
+    let (scenario, metric, better) = (chart.scenario, chart.metric, chart.better);
+    let ours = stored.row(part, scenario, "stillpoint", chart.ours)?;
     let value = ours.figure(metric)?;
     let peers: Vec<&Row> = peers(stored, part, scenario)
         .into_iter()
