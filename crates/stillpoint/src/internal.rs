@@ -1,7 +1,7 @@
 //! What the crates of Stillpoint that stand on this one need beyond its interface. No part of the
 //! stable interface. In models, `internal_model.rs` stands in its place.
 
-pub use crate::rcu::{Kept, batches, epoch};
+pub use crate::rcu::{Kept, epoch};
 
 use crate::{
     Destructor, Histogram,

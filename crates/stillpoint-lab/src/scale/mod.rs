@@ -12,7 +12,6 @@ use crate::run::Sample;
 use crate::run::child::Request;
 use experiment::{Benchmark, Selection, Work};
 
-mod builds;
 #[cfg(feature = "peers")]
 mod cache;
 #[cfg(feature = "peers")]
@@ -27,7 +26,6 @@ mod lru;
 mod map;
 mod memory;
 mod read;
-mod seize;
 #[cfg(feature = "peers")]
 mod server;
 mod sync;
@@ -77,8 +75,6 @@ enum Experiment {
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
-    /// Use seize, and papaya's map on it, with the drop-in package and with the original
-    Seize(Selection<seize::Work>),
     /// Ask cache servers over a Unix socket: stillcache, memcached, redis. Processor time, latencies,
     /// memory, hits, and what a neighbour costs a tenant. replay-p6 runs only if it is named; all but
     /// get, set and mixed run in one round, unless they are named
@@ -111,7 +107,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         #[cfg(feature = "peers")]
         Experiment::Map(selection) => experiment::run(selection),
         Experiment::Read(selection) => experiment::run(selection),
-        Experiment::Seize(selection) => experiment::run(selection),
         #[cfg(feature = "peers")]
         Experiment::Server(selection) => experiment::run(selection),
         Experiment::Sync(selection) => experiment::run(selection),
@@ -154,7 +149,6 @@ const ENTRIES: &[Entry] = &[
     #[cfg(feature = "peers")]
     Entry::of::<map::Work>(),
     Entry::of::<read::Work>(),
-    Entry::of::<seize::Work>(),
     #[cfg(feature = "peers")]
     Entry::of::<server::Work>(),
     Entry::of::<sync::Work>(),

@@ -360,27 +360,3 @@ fn epoch_compares_programs_with_and_without_the_drop_in() {
     assert_eq!(metric("moka-values", ours, "left"), Some(0.0));
     assert_eq!(metric("moka-values", original, "left"), Some(100.0));
 }
-
-#[test]
-#[ignore = "builds two programs, in some minutes: CONTRIBUTING has the command"]
-fn seize_compares_programs_with_and_without_the_drop_in() {
-    let (run, json) = with_json("scale seize --rounds 1 --scenarios enter,create,maps-memory");
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(json["experiment"], "seize");
-    assert_table_agrees(&run.out, &json);
-    for (scenario, name) in [
-        ("enter", "cpu_ns_per_op"),
-        ("create", "cpu_ns_per_op"),
-        ("maps-memory", "kib_per_map"),
-    ] {
-        let of = in_scenario(&json, scenario);
-        let cases: Vec<_> = of
-            .iter()
-            .map(|row| (text(row, "subject"), text(row, "variant")))
-            .collect();
-        assert_eq!(cases, [("stillpoint", "drop-in"), ("seize", "default")]);
-        for row in of {
-            assert!(row["metrics"][name].as_f64() > Some(0.0), "{row}");
-        }
-    }
-}

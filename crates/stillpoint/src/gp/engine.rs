@@ -278,7 +278,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Returns true if a heavy barrier has been issued since the grace period started.
-    pub(super) fn is_fenced(&self, cookie: Cookie) -> bool {
+    fn is_fenced(&self, cookie: Cookie) -> bool {
         self.shared.seq.fenced().at_least(cookie.seq())
     }
 
@@ -414,13 +414,6 @@ impl<P: Policy> Engine<P> {
             .completed()
             .at_least(section)
             .then_some(cached_holdout)
-    }
-
-    /// Returns whether no further grace period can complete before a section ends that the last scan
-    /// has found and that is open.
-    pub(super) fn is_stuck(&self) -> bool {
-        let newest = Seq::from_bits(self.shared.seq.enter());
-        self.decisive_holdout(newest).is_some()
     }
 
     fn oldest_holdout(&self, goal: Seq) -> Option<&Record> {

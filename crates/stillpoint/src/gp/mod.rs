@@ -24,12 +24,6 @@
 //! The module knows neither threads' thread-local state (`rcu`) nor objects to be freed (`kvfree`).
 
 mod barrier_mode;
-// The model has no `rcu/batches.rs`.
-#[cfg_attr(
-    stillpoint_loom,
-    allow(dead_code, reason = "what only `rcu/batches.rs` uses")
-)]
-pub(crate) mod batches;
 mod callback;
 mod delay;
 mod engine;

@@ -45,12 +45,6 @@ pub unsafe trait Policy: Send + Sync + Sized + 'static {
     /// Whether a service thread without work looks, when it ends, whether it has been kicked
     /// meanwhile. Off: work that comes at that moment is left lying.
     const ENDS_UNKICKED: bool = true;
-    /// Whether a sweep of batches (`batches.rs`) fences before it looks at other readers. Off: two
-    /// that leave at once leave what is due to each other.
-    const SWEEP_FENCE: bool = true;
-    /// Whether a sweeper looks again for threads that have found it at it. Off: what those have
-    /// pushed is left lying.
-    const SWEEPS_AGAIN: bool = true;
     /// Called by the service thread before each of its passes. A test panics here, as a fault of
     /// the library's own would.
     fn service_comes() {}

@@ -16,12 +16,10 @@
 //! | `weigh` | what values own beside their own size |
 //! | `snapshot` | a guard and what was found through it, in one value |
 //! | `epoch` | readers that count for themselves, frees on demand: what the drop-in for crossbeam-epoch stands on |
-//! | `batches` | grace periods for batches that readers free themselves: what the drop-in for seize stands on |
 //! | `unwind` | that panics of user code break none of these |
 //!
 //! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
 
-pub mod batches;
 mod builder;
 mod cell;
 mod core;

@@ -13,11 +13,13 @@
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use self::builds::Program;
 use super::Benchmark;
-use super::builds::{self, Program};
 use crate::choice::PossibleValues;
 use crate::output::Metric;
 use crate::subject::Peer;
+
+mod builds;
 
 const SCENARIOS: &[&str] = &[
     "pin",
@@ -45,21 +47,18 @@ const SCENARIOS: &[&str] = &[
 const WITH_LIMIT: &[&str] = &["pin", "pin-nested", "defer", "box-1", "box-2", "values"];
 
 const STOCK: Program = Program {
-    binary: "epoch-bench",
     name: "stock",
     manifest: "stock",
     features: "",
 };
 
 const DROP_IN: Program = Program {
-    binary: "epoch-bench",
     name: "drop-in",
     manifest: "patched",
     features: "",
 };
 
 const NO_FENCE: Program = Program {
-    binary: "epoch-bench",
     name: "drop-in-nofence",
     manifest: "patched",
     features: "nofence",

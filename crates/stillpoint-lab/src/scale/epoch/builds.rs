@@ -1,7 +1,7 @@
-//! Programs of `drop-in/bench`, of which each is one source with two manifests: one has the patch line
-//! for the drop-in package, the other the original. A program has one package of the name, so each
-//! build is a subject of its own. They are built before anything is measured (minutes, the first
-//! time), into the target folder, and each measurement is one run.
+//! The program in `drop-in/bench`: one source with two manifests, of which one has the patch line for
+//! the drop-in package. A program has one package of the name, so each build is a separate subject.
+//! They are built before anything is measured (minutes, the first time), into the target folder, and
+//! each measurement is one run.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,15 @@ use rustix::process::Signal;
 
 use crate::run::{Curve, Metrics, Sample};
 
-/// A program: what the builds differ in.
+/// The name of the program that each manifest makes.
+const BINARY: &str = "epoch-bench";
+
+/// A build of the program.
 #[derive(Clone, Copy)]
 pub struct Program {
-    /// The program that the manifest makes, and its folder below the target folder.
-    pub binary: &'static str,
-    /// Its folder in that.
+    /// Its folder in `target/epoch-bench`.
     pub name: &'static str,
-    /// Its folder in `drop-in/bench`.
+    /// The manifest's folder in `drop-in/bench`.
     pub manifest: &'static str,
     /// Its features.
     pub features: &'static str,
@@ -41,7 +42,7 @@ fn root() -> &'static Path {
 
 impl Program {
     fn target(self) -> PathBuf {
-        root().join("target").join(self.binary).join(self.name)
+        root().join("target").join(BINARY).join(self.name)
     }
 
     fn build(self) -> Result<()> {
@@ -63,7 +64,7 @@ impl Program {
 
     /// One measurement.
     pub fn run(self, scenario: &str) -> Result<Sample> {
-        let program = self.target().join("release").join(self.binary);
+        let program = self.target().join("release").join(BINARY);
         let mut command = Command::new(&program);
         command.args([scenario, "1"]).stderr(Stdio::inherit());
         // SAFETY: one system call between fork and exec.
