@@ -42,6 +42,8 @@ mod simple;
 mod system;
 #[cfg(not(stillpoint_loom))]
 use system as seam;
+#[cfg(all(stillpoint_loom, not(any(feature = "loom", feature = "shuttle"))))]
+compile_error!("the models need `--features stillpoint/loom`, or `stillpoint/shuttle`");
 #[cfg(stillpoint_loom)]
 mod twin;
 #[cfg(stillpoint_loom)]
