@@ -121,11 +121,12 @@ pub use kvfree::Destructor;
 #[cfg(not(stillpoint_loom))]
 pub use rcu::{
     CallbackBarrier, Domain, DomainBuilder, EmbedsHead, GracePeriod, Guard, Offline, QsbrReader,
-    Rcu, RcuOption, Retired, Section, Snapshot, StaticGuard, Weigh, barrier, call, global,
-    kvfree_barrier, publish_statistics, read, read_lock, retire, synchronize,
-    synchronize_expedited,
+    Rcu, RcuOption, Retired, Section, StaticGuard, Weigh, barrier, call, global, kvfree_barrier,
+    publish_statistics, read, read_lock, retire, synchronize, synchronize_expedited,
 };
 pub use statistics::Statistics;
+#[cfg(not(stillpoint_loom))]
+pub use tasks_trace::snapshot::Snapshot;
 
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! No circle of imports in `gp`: see `docs/design/001-layers.md`.
+//! No circle of imports in `gp`, and none between the layers: see `docs/design/001-layers.md`.
 //!
 //! Read are the sources as text, without what only tests have. A file imports another where it
 //! names that by `use` or by a path from `crate` or `super`; that a child imports what its parents
@@ -198,6 +198,50 @@ fn grace_periods_have_no_circle() {
     );
     assert_eq!(circular(&imports), Vec::<String>::new());
     assert_eq!(by_the_facade(&sources), Vec::<String>::new());
+}
+
+/// The crate's layers: each imports from itself and from those before it.
+const LAYERS: [&str; 4] = ["gp", "kvfree", "rcu", "tasks_trace"];
+
+/// Imports of a layer above, as "importer: imported".
+fn upward(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
+    let layer = |module: &Module| LAYERS.iter().position(|layer| *layer == module[0]);
+    let mut faults = Vec::new();
+    for (at, imported) in imports {
+        let Some(own) = layer(at) else { continue };
+        let above = imported.iter().filter(|module| layer(module) > Some(own));
+        faults.extend(above.map(|module| format!("{}: {}", at.join("::"), module.join("::"))));
+    }
+    faults
+}
+
+#[test]
+fn layers_import_downwards() {
+    let mut sources = Vec::new();
+    for layer in LAYERS {
+        read(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("src")
+                .join(layer),
+            &module(layer),
+            &mut sources,
+        );
+    }
+    assert_eq!(upward(&imports(&sources)), Vec::<String>::new());
+}
+
+#[test]
+fn an_upward_import_is_found() {
+    let texts = [
+        ("gp::engine", ""),
+        (
+            "rcu::cell",
+            "use crate::{gp::engine, tasks_trace::OwnedGuard};\n",
+        ),
+        ("tasks_trace", "use crate::rcu::cell;\n"),
+    ];
+    let sources = texts.map(|(at, text)| (module(at), text.to_owned()));
+    assert_eq!(upward(&imports(&sources)), ["rcu::cell: tasks_trace"]);
 }
 
 #[test]

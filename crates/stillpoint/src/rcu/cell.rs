@@ -1,7 +1,7 @@
 //! `Rcu<T>`: a value that is read without a lock and replaced as a whole.
 
-use super::{Domain, RcuOption, Retired, Section, Snapshot, Weigh};
-use std::{convert::Infallible, fmt, ptr::NonNull};
+use super::{Domain, RcuOption, Retired, Section, Weigh};
+use std::{convert::Infallible, fmt};
 
 /// A cell whose value is read inside read-side critical sections, without a lock or a write, and
 /// replaced as a whole.
@@ -203,35 +203,6 @@ impl<T: Send + Sync + 'static> Rcu<T> {
         // SAFETY: never null, by the field's promise; it is alive, and stays for as long as the
         // guard, as in `RcuOption::load`.
         unsafe { &*self.0.pointer(guard) }
-    }
-
-    /// Returns the present value together with `guard`, in one value that derefs to it: for a
-    /// request's struct, an extractor, a stream.
-    ///
-    /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain,
-    /// it may move to other threads; with a guard of
-    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) it borrows from
-    /// nothing.
-    ///
-    /// ```
-    /// use stillpoint::{Rcu, Snapshot, tasks_trace::TraceDomain};
-    /// struct Request { config: Snapshot<String>, path: &'static str }
-    ///
-    /// let domain = TraceDomain::new();
-    /// let config = Rcu::new_in(&domain, String::from("v1"));
-    /// let request = Request { config: config.load_owned(domain.read_lock_static()), path: "/" };
-    /// config.store("v2".into());
-    /// std::thread::spawn(move || assert_eq!((&**request.config, request.path), ("v1", "/"))).join().unwrap();
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`load`](Self::load).
-    #[track_caller]
-    pub fn load_owned<G: Section>(&self, guard: G) -> Snapshot<T, G> {
-        let value = NonNull::from(self.load(&guard));
-        // SAFETY: `load` lends it for as long as the guard is there.
-        unsafe { Snapshot::new(value, guard) }
     }
 
     /// Returns a clone of the present value, which is made inside a separate section.

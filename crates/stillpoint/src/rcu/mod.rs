@@ -14,7 +14,6 @@
 //! | `option` | `RcuOption<T>`, which may be: what all cells are made of |
 //! | `retired` | what is swapped out of a cell |
 //! | `weigh` | what values own beside their own size |
-//! | `snapshot` | a guard and what was found through it, in one value |
 //! | `epoch` | readers that count for themselves, frees on demand: what the drop-in for crossbeam-epoch stands on |
 //! | `unwind` | that panics of user code break none of these |
 //!
@@ -36,7 +35,6 @@ mod qsbr;
 pub mod raw;
 mod retire;
 mod retired;
-mod snapshot;
 pub(crate) mod thread;
 mod unwind;
 mod wait;
@@ -53,7 +51,6 @@ pub use option::RcuOption;
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::{EmbedsHead, retire};
 pub use retired::Retired;
-pub use snapshot::Snapshot;
 use thread::RCU;
 pub use weigh::Weigh;
 

@@ -7,7 +7,7 @@
 //! unlinks it; it comes before W1 in the program order of the thread that retires the old value.
 
 use super::{
-    Domain, Retired, Section, Snapshot, Weigh,
+    Domain, Retired, Section, Weigh,
     domain::Kept,
     home,
     retired::{CopyOut, Weigher},
@@ -181,20 +181,6 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
         if guard.domain_id() != own {
             wrong_domain(guard.domain_id(), own);
         }
-    }
-
-    /// Returns the present value together with `guard`, in one value that derefs to it. See
-    /// [`Rcu::load_owned`](crate::Rcu::load_owned).
-    ///
-    /// # Panics
-    ///
-    /// As [`load`](Self::load).
-    #[must_use]
-    #[track_caller]
-    pub fn load_owned<G: Section>(&self, guard: G) -> Option<Snapshot<T, G>> {
-        let value = NonNull::from(self.load(&guard)?);
-        // SAFETY: `load` lends it for as long as the guard is there.
-        Some(unsafe { Snapshot::new(value, guard) })
     }
 
     /// Returns a clone of the present value, which is made inside a separate section.

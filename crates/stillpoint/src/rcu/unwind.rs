@@ -7,9 +7,7 @@
 
 use super::{
     CallbackBarrier, Domain, GracePeriod, Guard, Offline, QsbrReader, Rcu, RcuOption, Retired,
-    Snapshot,
 };
-use crate::tasks_trace::{self, OwnedGuard, TraceDomain};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 impl<T: RefUnwindSafe + Send + Sync + 'static> UnwindSafe for Rcu<T> {}
@@ -18,15 +16,9 @@ impl<T: RefUnwindSafe + Send + Sync + 'static> UnwindSafe for RcuOption<T> {}
 impl<T: RefUnwindSafe + Send + Sync + 'static> RefUnwindSafe for RcuOption<T> {}
 impl<T: RefUnwindSafe + Send + Sync + 'static> UnwindSafe for Retired<T> {}
 impl<T: RefUnwindSafe + Send + Sync + 'static> RefUnwindSafe for Retired<T> {}
-impl<T: RefUnwindSafe + ?Sized, G: UnwindSafe> UnwindSafe for Snapshot<T, G> {}
-impl<T: RefUnwindSafe + ?Sized, G: RefUnwindSafe> RefUnwindSafe for Snapshot<T, G> {}
 
 impl UnwindSafe for Guard<'_> {}
 impl RefUnwindSafe for Guard<'_> {}
-impl UnwindSafe for tasks_trace::Guard<'_> {}
-impl RefUnwindSafe for tasks_trace::Guard<'_> {}
-impl UnwindSafe for OwnedGuard<'_> {}
-impl RefUnwindSafe for OwnedGuard<'_> {}
 impl UnwindSafe for QsbrReader<'_> {}
 impl RefUnwindSafe for QsbrReader<'_> {}
 impl UnwindSafe for Offline<'_, '_> {}
@@ -34,8 +26,6 @@ impl RefUnwindSafe for Offline<'_, '_> {}
 
 impl UnwindSafe for Domain {}
 impl RefUnwindSafe for Domain {}
-impl UnwindSafe for TraceDomain {}
-impl RefUnwindSafe for TraceDomain {}
 impl UnwindSafe for GracePeriod<'_> {}
 impl RefUnwindSafe for GracePeriod<'_> {}
 impl UnwindSafe for CallbackBarrier<'_> {}

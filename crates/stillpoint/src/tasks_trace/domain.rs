@@ -6,7 +6,11 @@ use crate::{
     kvfree::Policy,
     rcu::{Core, Domain, DomainBuilder},
 };
-use std::{ops::Deref, ptr};
+use std::{
+    ops::Deref,
+    panic::{RefUnwindSafe, UnwindSafe},
+    ptr,
+};
 
 /// A domain whose readers may sleep, block, and be tasks.
 ///
@@ -190,6 +194,9 @@ impl<P: Policy> Core<P> {
         unsafe { self.engine().abandon_guards() };
     }
 }
+
+impl UnwindSafe for TraceDomain {}
+impl RefUnwindSafe for TraceDomain {}
 
 impl Default for TraceDomain {
     fn default() -> Self {

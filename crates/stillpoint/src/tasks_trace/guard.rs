@@ -5,7 +5,12 @@ use crate::{
     platform::clock,
     rcu::{Kept, Section, guard::sealed, thread},
 };
-use std::{fmt, marker::PhantomData, panic::Location, ptr::NonNull};
+use std::{
+    fmt,
+    marker::PhantomData,
+    panic::{Location, RefUnwindSafe, UnwindSafe},
+    ptr::NonNull,
+};
 
 /// A read-side critical section that belongs to this guard and not to a thread: it lasts until the
 /// guard is dropped, on any thread.
@@ -87,6 +92,9 @@ impl<'d> OwnedGuard<'d> {
         self
     }
 }
+
+impl UnwindSafe for OwnedGuard<'_> {}
+impl RefUnwindSafe for OwnedGuard<'_> {}
 
 impl Section for OwnedGuard<'_> {}
 

@@ -71,6 +71,7 @@
 
 mod domain;
 mod guard;
+pub(crate) mod snapshot;
 mod thread_guard;
 
 pub use domain::TraceDomain;

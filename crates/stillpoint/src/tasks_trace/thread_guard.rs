@@ -1,7 +1,10 @@
 //! The guard of a section that may sleep, and stays on its thread.
 
 use crate::rcu::{self, Section, guard::sealed};
-use std::fmt;
+use std::{
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+};
 
 /// A section of one thread that may sleep and block, open until this is dropped.
 ///
@@ -40,6 +43,9 @@ impl<'d> Guard<'d> {
         Self(section)
     }
 }
+
+impl UnwindSafe for Guard<'_> {}
+impl RefUnwindSafe for Guard<'_> {}
 
 impl Section for Guard<'_> {}
 

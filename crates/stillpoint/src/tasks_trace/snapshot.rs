@@ -1,7 +1,13 @@
 //! A section and what was found in it, in one value.
 
-use crate::tasks_trace::OwnedGuard;
-use std::{fmt, ops::Deref, ptr::NonNull};
+use super::OwnedGuard;
+use crate::rcu::{Rcu, RcuOption, Section};
+use std::{
+    fmt,
+    ops::Deref,
+    panic::{RefUnwindSafe, UnwindSafe},
+    ptr::NonNull,
+};
 
 /// A value that was found in a cell, together with the guard of the section in which it was: it
 /// derefs to the value.
@@ -50,7 +56,7 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
     /// # Safety
     ///
     /// `value` may be read for as long as `guard` is there, wherever that is moved to.
-    pub(super) unsafe fn new(value: NonNull<T>, guard: G) -> Self {
+    unsafe fn new(value: NonNull<T>, guard: G) -> Self {
         Self { value, guard }
     }
 
@@ -111,6 +117,9 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
     }
 }
 
+impl<T: RefUnwindSafe + ?Sized, G: UnwindSafe> UnwindSafe for Snapshot<T, G> {}
+impl<T: RefUnwindSafe + ?Sized, G: RefUnwindSafe> RefUnwindSafe for Snapshot<T, G> {}
+
 impl<T: ?Sized + 'static, G> Deref for Snapshot<T, G> {
     type Target = T;
 
@@ -130,5 +139,52 @@ impl<T: fmt::Debug + ?Sized + 'static, G> fmt::Debug for Snapshot<T, G> {
 impl<T: fmt::Display + ?Sized + 'static, G> fmt::Display for Snapshot<T, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl<T: Send + Sync + 'static> Rcu<T> {
+    /// Returns the present value together with `guard`, in one value that derefs to it: for a
+    /// request's struct, an extractor, a stream.
+    ///
+    /// With an [`OwnedGuard`](crate::tasks_trace::OwnedGuard), which must be of the cell's domain,
+    /// it may move to other threads; with a guard of
+    /// [`read_lock_static`](crate::tasks_trace::TraceDomain::read_lock_static) it borrows from
+    /// nothing.
+    ///
+    /// ```
+    /// use stillpoint::{Rcu, Snapshot, tasks_trace::TraceDomain};
+    /// struct Request { config: Snapshot<String>, path: &'static str }
+    ///
+    /// let domain = TraceDomain::new();
+    /// let config = Rcu::new_in(&domain, String::from("v1"));
+    /// let request = Request { config: config.load_owned(domain.read_lock_static()), path: "/" };
+    /// config.store("v2".into());
+    /// std::thread::spawn(move || assert_eq!((&**request.config, request.path), ("v1", "/"))).join().unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`load`](Self::load).
+    #[track_caller]
+    pub fn load_owned<G: Section>(&self, guard: G) -> Snapshot<T, G> {
+        let value = NonNull::from(self.load(&guard));
+        // SAFETY: `load` lends it for as long as the guard is there.
+        unsafe { Snapshot::new(value, guard) }
+    }
+}
+
+impl<T: Send + Sync + 'static> RcuOption<T> {
+    /// Returns the present value together with `guard`, in one value that derefs to it. See
+    /// [`Rcu::load_owned`](crate::Rcu::load_owned).
+    ///
+    /// # Panics
+    ///
+    /// As [`load`](Self::load).
+    #[must_use]
+    #[track_caller]
+    pub fn load_owned<G: Section>(&self, guard: G) -> Option<Snapshot<T, G>> {
+        let value = NonNull::from(self.load(&guard)?);
+        // SAFETY: `load` lends it for as long as the guard is there.
+        Some(unsafe { Snapshot::new(value, guard) })
     }
 }
