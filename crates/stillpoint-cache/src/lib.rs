@@ -74,10 +74,11 @@ pub use {
 #[doc(hidden)]
 pub use clock::ManualClock;
 
-/// For the torture program alone.
+/// What the lab needs beyond the interface: entries and bytes that do not wait for readers, which
+/// torture has to catch in the code that a program gets. No part of the stable interface.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
-pub mod torture {
+pub mod lab {
     pub use crate::{compact::move_and_overwrite, remove::drop_at_once};
 }
 

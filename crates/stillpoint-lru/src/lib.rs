@@ -46,7 +46,6 @@ mod loom_tests;
 mod lru;
 #[cfg(not(stillpoint_loom))]
 mod memcg;
-mod probe;
 mod shrinker_map;
 mod slots;
 mod statistics;
@@ -55,17 +54,23 @@ mod trace;
 
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
 pub use memcg::pressure::{Pressure, PressureError, PressureWatch};
-#[doc(hidden)]
-pub use probe::{Probe, Unwatched};
 pub use statistics::{Reclaimed, TenantStatistics};
 #[cfg(not(stillpoint_loom))]
 pub use {
-    lru::{Entry, GrowingArray, Isolate, ListLru},
+    lru::{Entry, Isolate, ListLru},
     memcg::{
         Charge, ChargeError, CreateError, DeleteError, Hierarchy, Node, Registration, Scope,
         Shrink, Tenant, TooManyShrinkers,
     },
 };
+
+/// What the lab needs beyond the interface, to torture arrays and to measure locks. It does so in the
+/// code that a program gets, so this is behind no feature. No part of the stable interface.
+#[cfg(not(stillpoint_loom))]
+#[doc(hidden)]
+pub mod lab {
+    pub use crate::{link::watch_waits, lru::GrowingArray};
+}
 
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]

@@ -32,8 +32,9 @@
 //! In the child of a fork a list may be in the middle of a change, if another thread held its lock.
 //! Then the lock is lost, and the list is leaked (`lists.rs`).
 
-use crate::probe::Probe;
-use std::ptr;
+#[cfg(all(test, not(stillpoint_loom)))]
+use std::cell::Cell;
+use std::{ptr, sync::OnceLock};
 use stillpoint_platform::{
     fork_mutex::ForkMutex,
     sync::{AtomicPtr, AtomicUsize, MutexGuard, Ordering},
@@ -207,11 +208,14 @@ impl List {
         unsafe { self.changing.lock.reset_in_child() }
     }
 
-    /// Takes the lock. `P` is notified, for measurements.
+    /// Takes the lock.
     #[inline]
-    pub(crate) fn lock<P: Probe>(&self) -> Locked<'_> {
-        P::acquiring();
-        let guard = self.changing.lock.lock_telling(P::waiting, P::waited);
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        #[cfg(all(test, not(stillpoint_loom)))]
+        if let Some(work) = BEFORE_THE_LOCK.take() {
+            work();
+        }
+        let guard = self.changing.lock.lock_telling(waiting, waited);
         Locked {
             list: self,
             _guard: guard,
@@ -432,4 +436,39 @@ impl Bookmark {
         // SAFETY: it came out of a box, is off the list, and this was the last of it.
         drop(unsafe { Box::from_raw(stored.cast_mut()) });
     }
+}
+
+/// What is called around each wait for a list's lock: see [`watch_waits`].
+struct Watch {
+    waiting: fn(),
+    waited: fn(),
+}
+
+static WATCH: OnceLock<Watch> = OnceLock::new();
+
+/// Calls `waiting` when a thread finds a list's lock held by another thread, and `waited` when it has
+/// got that lock, from now on. Only the first call has an effect. Taking a free lock costs nothing.
+#[cfg_attr(stillpoint_loom, allow(dead_code, reason = "the lab's"))]
+pub fn watch_waits(waiting: fn(), waited: fn()) {
+    let _ = WATCH.set(Watch { waiting, waited });
+}
+
+#[cold]
+fn waiting() {
+    if let Some(watch) = WATCH.get() {
+        (watch.waiting)();
+    }
+}
+
+#[cold]
+fn waited() {
+    if let Some(watch) = WATCH.get() {
+        (watch.waited)();
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+thread_local! {
+    /// What the calling thread does when it is about to take a list's lock; once.
+    pub(crate) static BEFORE_THE_LOCK: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }

@@ -7,7 +7,6 @@ use crate::{
     calls::Calls,
     levels::{self, Level},
     link::{Link, List, Refused},
-    probe::Unwatched,
     shrinker_map::{Index, ShrinkerMap},
     slots::Slots,
 };
@@ -50,18 +49,14 @@ impl World {
 
     fn add(&self, list: usize) -> Result<bool, Refused> {
         // SAFETY: the world outlives the model's threads.
-        unsafe {
-            self.lists[list]
-                .lock::<Unwatched>()
-                .append(&raw const self.link)
-        }
+        unsafe { self.lists[list].lock().append(&raw const self.link) }
     }
 
     /// Does what `ListLru::del` does.
     fn del(&self) -> bool {
         while let Some(list) = self.link.owner() {
             // SAFETY: the lists outlive the model's threads.
-            let locked = unsafe { &*list }.lock::<Unwatched>();
+            let locked = unsafe { &*list }.lock();
             if locked.has(&self.link) {
                 // SAFETY: no other thread has it, which is what the test is about.
                 self.item.with_mut(|item| unsafe { *item += 1 });
@@ -87,8 +82,8 @@ fn loom_lru_delete_while_reparenting() {
         let theirs = Arc::clone(&world);
         let deleter = thread::spawn(move || theirs.del());
         {
-            let child = world.lists[0].lock::<Unwatched>();
-            let parent = world.lists[1].lock::<Unwatched>();
+            let child = world.lists[0].lock();
+            let parent = world.lists[1].lock();
             while child.move_to(&parent, 1) {}
             child.mark_dead();
         }
@@ -110,7 +105,7 @@ fn loom_lru_delete_while_rotating() {
         assert_eq!(world.add(0), Ok(true));
         let theirs = Arc::clone(&world);
         let deleter = thread::spawn(move || theirs.del());
-        world.lists[0].lock::<Unwatched>().rotate(&world.link);
+        world.lists[0].lock().rotate(&world.link);
         assert!(
             deleter.join().unwrap(),
             "an item that was on a list all the time was not found"
@@ -130,8 +125,8 @@ fn loom_lru_add_while_reparenting() {
             added => added,
         });
         {
-            let child = world.lists[0].lock::<Unwatched>();
-            let parent = world.lists[1].lock::<Unwatched>();
+            let child = world.lists[0].lock();
+            let parent = world.lists[1].lock();
             while child.move_to(&parent, 1) {}
             child.mark_dead();
         }

@@ -17,7 +17,6 @@ mod entry;
 mod growing;
 mod walk;
 
-#[doc(hidden)]
 pub use growing::GrowingArray;
 pub use {entry::Entry, walk::Isolate};
 
@@ -27,7 +26,6 @@ use crate::{
         Hierarchy, Node, Tenant,
         lists::{Lists, One},
     },
-    probe::{Probe, Unwatched},
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
@@ -67,13 +65,12 @@ use walk::walk_list;
 ///     lru
 /// }
 /// ```
-pub struct ListLru<T: Send + Sync + 'static, P: Probe = Unwatched> {
+pub struct ListLru<T: Send + Sync + 'static> {
     lists: Arc<Lists>,
     /// Whose tenants have lists here; `None`: all is on the root's.
     root: Option<Tenant>,
     /// Invariant in T, as items are put in through `&self`.
     items: PhantomData<fn(T) -> T>,
-    probe: PhantomData<fn() -> P>,
 }
 
 impl<T: Send + Sync + 'static> ListLru<T> {
@@ -81,33 +78,19 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     /// are added for.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_probe(None)
+        Self::try_new(None).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
     }
 
     /// An lru with lists for each of the hierarchy's tenants.
     #[must_use]
     pub fn for_tenants(hierarchy: &Hierarchy) -> Self {
-        Self::with_probe(Some(hierarchy))
+        Self::try_new(Some(hierarchy)).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
     }
 
     /// [`ListLru::new`], or with a hierarchy [`ListLru::for_tenants`], if there is memory for the
     /// arrays, of a word a tenant and node.
     #[must_use]
     pub fn try_new(hierarchy: Option<&Hierarchy>) -> Option<Self> {
-        Self::try_with_probe(hierarchy)
-    }
-}
-
-impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
-    /// Like [`ListLru::new`] and [`ListLru::for_tenants`], with something to watch its locks.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn with_probe(hierarchy: Option<&Hierarchy>) -> Self {
-        Self::try_with_probe(hierarchy)
-            .unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
-    }
-
-    fn try_with_probe(hierarchy: Option<&Hierarchy>) -> Option<Self> {
         let lists = hierarchy
             .map_or_else(|| Lists::new(0, 1), Hierarchy::add_lists)
             .ok()?;
@@ -115,7 +98,6 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
             lists,
             root: hierarchy.map(|hierarchy| hierarchy.root().clone()),
             items: PhantomData,
-            probe: PhantomData,
         })
     }
 
@@ -172,7 +154,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
         // off.
         let added = unsafe {
             self.lists
-                .add::<P>(tenant.map(Tenant::memcg), number, Node::current().0, link)
+                .add(tenant.map(Tenant::memcg), number, Node::current().0, link)
         };
         if !added {
             // SAFETY: given up just now, and not taken by the list.
@@ -196,7 +178,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
             if list.lru_id() != self.lists.lru_id() {
                 return None;
             }
-            let locked = list.lock::<P>();
+            let locked = list.lock();
             if locked.has(item.link()) {
                 let link = locked.remove(item.link());
                 drop(locked);
@@ -341,7 +323,7 @@ impl<T: Send + Sync + 'static, P: Probe> ListLru<T, P> {
     ) -> usize {
         let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
         one.map_or(0, |one| {
-            walk_list::<T, P>(one, budget, isolate, |item| drop(self.del(item)))
+            walk_list(one, budget, isolate, |item| drop(self.del(item)))
         })
     }
 }
@@ -352,7 +334,7 @@ impl<T: Send + Sync + 'static> Default for ListLru<T> {
     }
 }
 
-impl<T: Send + Sync + 'static, P: Probe> Drop for ListLru<T, P> {
+impl<T: Send + Sync + 'static> Drop for ListLru<T> {
     fn drop(&mut self) {
         let root = self.root.as_ref();
         if self.lists.is_lost() || root.is_some_and(|root| root.memcg().tree.has_lost_lock()) {
@@ -370,7 +352,7 @@ impl<T: Send + Sync + 'static, P: Probe> Drop for ListLru<T, P> {
     }
 }
 
-impl<T: Send + Sync + 'static, P: Probe> fmt::Debug for ListLru<T, P> {
+impl<T: Send + Sync + 'static> fmt::Debug for ListLru<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ListLru")
             .field("count", &self.count())
@@ -386,4 +368,45 @@ fn wrong_hierarchy() -> ! {
         "stillpoint: the tenant is one of another hierarchy than the lists; make the lists with ListLru::for_tenants of the hierarchy \
          whose tenants use them"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::BEFORE_THE_LOCK;
+
+    /// The tenant goes between an add's look for its list and the list's lock: the item must not stay
+    /// on a dead list.
+    #[test]
+    fn add_while_reparenting() {
+        let hierarchy = Hierarchy::new();
+        let lru = ListLru::<u32>::for_tenants(&hierarchy);
+        let tenant = hierarchy.root().create().unwrap();
+        // So that there is a list.
+        assert!(lru.add(&tenant, Arc::new(Entry::new(0))));
+        let goes = tenant.clone();
+        BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
+        let item = Arc::new(Entry::new(1));
+        assert!(lru.add(&tenant, Arc::clone(&item)));
+        assert!(tenant.is_deleted());
+        let in_root: usize = Node::all()
+            .map(|node| lru.count_one(hierarchy.root(), node))
+            .sum();
+        assert_eq!(in_root, 2);
+        assert!(lru.del(&item).is_some());
+    }
+
+    /// Like the test above, for a thread that removes an item.
+    #[test]
+    fn del_while_reparenting() {
+        let hierarchy = Hierarchy::new();
+        let lru = ListLru::<u32>::for_tenants(&hierarchy);
+        let tenant = hierarchy.root().create().unwrap();
+        let item = Arc::new(Entry::new(1));
+        assert!(lru.add(&tenant, Arc::clone(&item)));
+        let goes = tenant.clone();
+        BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
+        assert!(lru.del(&item).is_some());
+        assert_eq!(lru.count(), 0);
+    }
 }

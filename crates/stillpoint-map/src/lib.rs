@@ -186,11 +186,12 @@ pub mod internal {
     pub use crate::slab::memory::{Memory as Region, REGION};
 }
 
-/// For the torture program and tests alone: maps whose entries do not wait for readers, or that
-/// refuse what they have no memory for.
+/// What the lab and tests need beyond the interface: maps whose entries do not wait for readers, which
+/// torture has to catch, and maps that refuse what they have no memory for. The lab tortures the code
+/// that a program gets, so this is behind no feature. No part of the stable interface.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
-pub mod torture {
+pub mod lab {
     pub use crate::tree::torture::{Inserted as OrderedInserted, NotInserted, Ordered};
     pub use crate::{
         copy::Copies,

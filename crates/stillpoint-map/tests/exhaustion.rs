@@ -26,7 +26,7 @@ use std::{
 use stillpoint_map::{
     BTreeMap, CopyMap, HashMap,
     internal::{Store, spread},
-    torture::{NotInserted, Ordered},
+    lab::{NotInserted, Ordered},
 };
 
 struct Allocator;

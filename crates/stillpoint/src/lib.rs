@@ -133,14 +133,15 @@ pub use tasks_trace::snapshot::Snapshot;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// Parts for torture programs that break the machinery on purpose; not part of the stable
-/// interface.
+/// What the lab needs beyond the interface: torture breaks the machinery on purpose, and `scale kfree`
+/// compares with whole batches. It does so in the code that a program gets, so this is behind no
+/// feature. No part of the stable interface.
 #[doc(hidden)]
-pub mod torture {
+pub mod lab {
     pub use crate::gp::policy::{Policy as GracePeriodPolicy, Sound};
     pub use crate::kvfree::Policy;
     #[cfg(not(stillpoint_loom))]
-    pub use crate::rcu::{Core as Domain, core_of};
+    pub use crate::rcu::{Core as Domain, core_of, free_whole_batches};
 }
 
 /// The functions that the C library is built on. Not part of the stable interface, and only there

@@ -16,7 +16,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::torture::{Domain, GracePeriodPolicy, Policy, Sound};
+use stillpoint::lab::{Domain, GracePeriodPolicy, Policy, Sound};
 
 #[derive(Debug)]
 enum Busted {}

@@ -29,7 +29,7 @@ use std::{
 };
 use stillpoint::{
     Domain, Rcu, RcuOption,
-    torture::{self, GracePeriodPolicy, Policy},
+    lab::{self, GracePeriodPolicy, Policy},
 };
 
 /// Retires so many objects, and frees them on this thread.
@@ -1028,7 +1028,7 @@ fn a_service_thread_that_stays_down_is_tried_again_in_the_child() {
         return;
     }
     FAILS.store(true, Ordering::SeqCst);
-    let domain = torture::Domain::<Failing>::new();
+    let domain = lab::Domain::<Failing>::new();
     domain.call(|| ());
     eventually(|| domain.statistics().service_failures == 3);
     fork(|| {

@@ -18,7 +18,7 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::{Domain, Rcu, torture};
+use stillpoint::{Domain, Rcu, lab};
 
 /// How many of the domains have a service thread.
 fn with_a_thread(domains: &[Domain]) -> usize {
@@ -240,28 +240,28 @@ fn a_named_domains_thread_has_its_name() {
 enum Hasty {}
 
 // SAFETY: nothing is left out.
-unsafe impl torture::GracePeriodPolicy for Hasty {
+unsafe impl lab::GracePeriodPolicy for Hasty {
     const IDLE: u64 = 0;
 }
 // SAFETY: of deferred frees everything is present.
-unsafe impl torture::Policy for Hasty {}
+unsafe impl lab::Policy for Hasty {}
 
 /// The same, without a look at what has come meanwhile.
 #[derive(Debug)]
 enum Deaf {}
 
 // SAFETY: what is left lying harms no memory.
-unsafe impl torture::GracePeriodPolicy for Deaf {
+unsafe impl lab::GracePeriodPolicy for Deaf {
     const IDLE: u64 = 0;
     const ENDS_UNKICKED: bool = false;
 }
 // SAFETY: of deferred frees everything is present.
-unsafe impl torture::Policy for Deaf {}
+unsafe impl lab::Policy for Deaf {}
 
 /// Queues a callback while the thread ends because it has nothing to do, so many times, each when
 /// the one before has been invoked. Whether all come, each within `patience`.
-fn all_come<P: torture::Policy>(times: u64, patience: Duration) -> bool {
-    let (domain, invoked) = (torture::Domain::<P>::new(), Arc::new(AtomicU64::new(0)));
+fn all_come<P: lab::Policy>(times: u64, patience: Duration) -> bool {
+    let (domain, invoked) = (lab::Domain::<P>::new(), Arc::new(AtomicU64::new(0)));
     (1..=times).all(|number| {
         let theirs = Arc::clone(&invoked);
         domain.call(move || theirs.store(number, Ordering::SeqCst));
@@ -292,7 +292,7 @@ fn an_end_that_does_not_look_for_work_is_caught() {
 /// Several threads bring work of all kinds, while the service thread comes and goes.
 #[test]
 fn threads_that_retire_wait_and_promise_are_served_by_threads_that_come_and_go() {
-    let (domain, over) = (torture::Domain::<Hasty>::new(), AtomicBool::new(false));
+    let (domain, over) = (lab::Domain::<Hasty>::new(), AtomicBool::new(false));
     let tally = Tally::new();
     thread::scope(|scope| {
         let ends = Over(&over);

@@ -23,7 +23,7 @@ use std::{
     thread::{self, JoinHandle, Thread},
     time::Duration,
 };
-use stillpoint::torture::{Domain, GracePeriodPolicy, Policy};
+use stillpoint::lab::{Domain, GracePeriodPolicy, Policy};
 
 /// How often the service threads of `Failing<N>`'s domains fail from now on; each test has an N of
 /// its own.

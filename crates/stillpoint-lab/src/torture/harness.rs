@@ -5,7 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, Scope};
 
-use stillpoint::torture::{Domain, Policy};
+use stillpoint::lab::{Domain, Policy};
 
 use super::session::{Session, ThreadCtx};
 use super::tally::Fault;

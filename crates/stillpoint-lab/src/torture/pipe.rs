@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use stillpoint::Cookie;
-use stillpoint::torture::{Domain, Policy};
+use stillpoint::lab::{Domain, Policy};
 
 use super::session::{Session, ThreadCtx};
 use super::tally::{Fault, add};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use stillpoint::torture::Policy;
+use stillpoint::lab::Policy;
 
 use super::disturb::Disturbance;
 use super::harness::{self, Harness, ThreadSpec};

@@ -1,6 +1,6 @@
 //! What the runner sees, and what it may not see.
 
-use stillpoint::torture::{Domain, Sound};
+use stillpoint::lab::{Domain, Sound};
 
 use super::super::options::tests::plan_for;
 use super::*;

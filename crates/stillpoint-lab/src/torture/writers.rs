@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use stillpoint::torture::{Domain, Policy};
+use stillpoint::lab::{Domain, Policy};
 use stillpoint::{CallbackHead, Cookie};
 
 use super::pipe::Pipe;

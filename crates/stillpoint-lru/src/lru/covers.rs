@@ -1,7 +1,7 @@
 //! Shrinkers that are asked only where LRU lists have something for them.
 
 use super::ListLru;
-use crate::{memcg::Registration, probe::Probe};
+use crate::memcg::Registration;
 
 impl Registration {
     /// Says that all the shrinker can free is on `lru`'s lists (and those of other such calls): it
@@ -13,7 +13,7 @@ impl Registration {
     /// If `lru` is not one for the tenants of this hierarchy, or is covered by another registration
     /// that has not ended.
     #[track_caller]
-    pub fn covers<T: Send + Sync + 'static, P: Probe>(&self, lru: &ListLru<T, P>) {
+    pub fn covers<T: Send + Sync + 'static>(&self, lru: &ListLru<T>) {
         let lists = lru.lists();
         assert!(
             lists.hierarchy() == self.hierarchy(),

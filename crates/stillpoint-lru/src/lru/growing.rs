@@ -12,11 +12,10 @@ use std::{
 use stillpoint::{Guard, internal::is_global};
 use stillpoint_platform::sync::{Mutex, lock};
 
-/// The array. No part of the stable interface.
+/// The array.
 ///
 /// `FREES`: whether what has been replaced is freed, as it is for lists. Off, it is emptied after
 /// the grace period and kept, so that a late reader detects the fault without harm.
-#[doc(hidden)]
 pub struct GrowingArray<const FREES: bool> {
     slots: Slots<AtomicUsize>,
     change: Mutex<()>,

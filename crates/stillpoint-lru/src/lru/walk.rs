@@ -5,7 +5,7 @@
 //! So the lock is held for some tens of items at a time and never while user code runs.
 
 use super::entry::Entry;
-use crate::{link::Bookmark, memcg::lists::One, probe::Probe};
+use crate::{link::Bookmark, memcg::lists::One};
 use std::{mem, sync::Arc};
 
 /// Items that are looked at between two holds of the lock.
@@ -32,22 +32,21 @@ pub enum Isolate {
 }
 
 /// Removes the bookmark however the walk ends.
-struct Cursor<'a, P: Probe> {
+struct Cursor<'a> {
     one: &'a One,
     bookmark: Option<Bookmark>,
-    probe: std::marker::PhantomData<fn() -> P>,
 }
 
-impl<P: Probe> Drop for Cursor<'_, P> {
+impl Drop for Cursor<'_> {
     fn drop(&mut self) {
         if let Some(bookmark) = self.bookmark.take() {
-            bookmark.remove(&self.one.list.lock::<P>());
+            bookmark.remove(&self.one.list.lock());
         }
     }
 }
 
 /// The walk over one list. `remove` takes an item off the list that it is on by then.
-pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
+pub(crate) fn walk_list<T: Send + Sync + 'static>(
     one: Arc<One>,
     budget: &mut usize,
     isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
@@ -58,11 +57,10 @@ pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
     if left == 0 {
         return 0;
     }
-    let bookmark = Some(Bookmark::at_start(&one.list.lock::<P>()));
-    let cursor = Cursor::<P> {
+    let bookmark = Some(Bookmark::at_start(&one.list.lock()));
+    let cursor = Cursor {
         one: &one,
         bookmark,
-        probe: std::marker::PhantomData,
     };
     let bookmark = cursor
         .bookmark
@@ -70,7 +68,7 @@ pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
         .expect("taken when the cursor is dropped");
     let (mut removed, mut batch) = (0, Vec::with_capacity(AT_A_TIME.min(left)));
     'walk: while left > 0 {
-        gather::<T, P>(&one, bookmark, &mut batch, AT_A_TIME.min(left));
+        gather::<T>(&one, bookmark, &mut batch, AT_A_TIME.min(left));
         if batch.is_empty() {
             break;
         }
@@ -88,13 +86,13 @@ pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
                     removed += 1;
                     again = verdict == Isolate::RemovedRetry;
                 }
-                Isolate::Rotate => one.list.lock::<P>().rotate(item.link()),
+                Isolate::Rotate => one.list.lock().rotate(item.link()),
                 Isolate::Skip => {}
                 Isolate::Retry => again = true,
                 Isolate::Stop => break 'walk,
             }
             if again {
-                bookmark.restart(&one.list.lock::<P>());
+                bookmark.restart(&one.list.lock());
                 break;
             }
         }
@@ -103,13 +101,13 @@ pub(crate) fn walk_list<T: Send + Sync + 'static, P: Probe>(
 }
 
 /// References to the next items, and the bookmark behind them.
-fn gather<T: Send + Sync + 'static, P: Probe>(
+fn gather<T: Send + Sync + 'static>(
     one: &One,
     bookmark: &Bookmark,
     batch: &mut Vec<Arc<Entry<T>>>,
     limit: usize,
 ) {
-    let locked = one.list.lock::<P>();
+    let locked = one.list.lock();
     let mut at = bookmark.next(&locked);
     while let Some(link) = at {
         // SAFETY: on this list, which has a reference to it that stays while the lock is held. It

@@ -17,7 +17,6 @@
 use super::Memcg;
 use crate::{
     link::{Link, List, Refused},
-    probe::{Probe, Unwatched},
     shrinker_map::Index,
     slots::{OutOfMemory, Slots, sections::Replaced},
 };
@@ -171,7 +170,7 @@ impl Lists {
     ///
     /// See [`Locked::append`](crate::link::Locked::append).
     #[inline]
-    pub(crate) unsafe fn add<P: Probe>(
+    pub(crate) unsafe fn add(
         &self,
         tenant: Option<&Arc<Memcg>>,
         number: u32,
@@ -183,7 +182,7 @@ impl Lists {
             let guard = global().read_lock();
             match self.find(self.index(number, node), &guard) {
                 Some(one) if !one.list.looks_dead() => {
-                    let locked = one.list.lock::<P>();
+                    let locked = one.list.lock();
                     // SAFETY: the caller's promise.
                     let appended = unsafe { locked.append(link) };
                     // Under the lock: `tell_shrinker` sets it and then looks at each list under its
@@ -251,8 +250,8 @@ impl Lists {
             };
             let heir = self.one(Some(tenant.live()), node);
             loop {
-                let child = one.list.lock::<Unwatched>();
-                let parent = heir.list.lock::<Unwatched>();
+                let child = one.list.lock();
+                let parent = heir.list.lock();
                 if !child.move_to(&parent, MOVED_AT_A_TIME) {
                     child.mark_dead();
                     break;
@@ -288,7 +287,7 @@ impl Lists {
             if let Some(one) = unsafe { self.slots.peek(index) } {
                 // What was added under the list's lock before this is counted; what is added later
                 // finds the shrinker.
-                drop(one.list.lock::<Unwatched>());
+                drop(one.list.lock());
                 if one.list.count() > 0 {
                     one.tell(shrinker + 1);
                 }
@@ -319,7 +318,7 @@ impl Lists {
             loop {
                 let mut taken = [std::ptr::null(); MOVED_AT_A_TIME];
                 let mut count = 0;
-                let locked = one.list.lock::<Unwatched>();
+                let locked = one.list.lock();
                 while let Some(link) = locked.first().filter(|_| count < taken.len()) {
                     // SAFETY: on the list, whose lock is held.
                     taken[count] = locked.remove(unsafe { &*link });

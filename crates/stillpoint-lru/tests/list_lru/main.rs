@@ -7,7 +7,6 @@ mod model;
 
 use common::{Over, Tally, Tracked, eventually, panic_message};
 use std::{
-    cell::RefCell,
     collections::{BTreeMap, VecDeque},
     panic::{self, AssertUnwindSafe},
     sync::{
@@ -16,7 +15,7 @@ use std::{
     },
     thread,
 };
-use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Probe, Tenant};
+use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant};
 
 type Item = Arc<Entry<Tracked>>;
 
@@ -399,56 +398,6 @@ fn panicking_destructor_while_an_lru_is_dropped() {
     assert!(other.del(&kept).is_none());
     assert!(other.add(None, Arc::clone(&kept)));
     assert!(other.del(&kept).is_some());
-}
-
-thread_local! {
-    /// What the calling thread does when it is about to take a list's lock; once.
-    static BEFORE_THE_LOCK: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
-}
-
-enum Meddle {}
-
-impl Probe for Meddle {
-    fn acquiring() {
-        if let Some(work) = BEFORE_THE_LOCK.take() {
-            work();
-        }
-    }
-}
-
-/// The tenant goes between an add's look for its list and the list's lock: the item must not stay
-/// on a dead list.
-#[test]
-fn add_while_reparenting() {
-    let hierarchy = Hierarchy::new();
-    let lru = ListLru::<u32, Meddle>::with_probe(Some(&hierarchy));
-    let tenant = hierarchy.root().create().unwrap();
-    // So that there is a list.
-    assert!(lru.add(&tenant, Arc::new(Entry::new(0))));
-    let goes = tenant.clone();
-    BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
-    let item = Arc::new(Entry::new(1));
-    assert!(lru.add(&tenant, Arc::clone(&item)));
-    assert!(tenant.is_deleted());
-    let in_root: usize = Node::all()
-        .map(|node| lru.count_one(hierarchy.root(), node))
-        .sum();
-    assert_eq!(in_root, 2);
-    assert!(lru.del(&item).is_some());
-}
-
-/// Like the test above, for a thread that removes an item.
-#[test]
-fn del_while_reparenting() {
-    let hierarchy = Hierarchy::new();
-    let lru = ListLru::<u32, Meddle>::with_probe(Some(&hierarchy));
-    let tenant = hierarchy.root().create().unwrap();
-    let item = Arc::new(Entry::new(1));
-    assert!(lru.add(&tenant, Arc::clone(&item)));
-    let goes = tenant.clone();
-    BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
-    assert!(lru.del(&item).is_some());
-    assert_eq!(lru.count(), 0);
 }
 
 /// A removal finds the item on its list even while another thread rotates it or moves it to the

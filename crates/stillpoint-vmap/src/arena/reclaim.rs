@@ -91,7 +91,6 @@ impl Arena {
 /// Readers use what they find in the arena by checked copies alone, and take any bytes for what
 /// they are: the memory of an area that is found in a section may be purged, and be another area's,
 /// before the section ends.
-#[doc(hidden)]
 pub unsafe fn drain_without_grace_period(arena: &Arena) {
     if arena.state.belongs_to_parent() {
         return;

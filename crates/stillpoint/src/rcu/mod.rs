@@ -49,7 +49,7 @@ pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section, StaticGuard};
 pub use option::RcuOption;
 pub use qsbr::{Offline, QsbrReader};
-pub use retire::{EmbedsHead, retire};
+pub use retire::{EmbedsHead, free_whole_batches, retire};
 pub use retired::Retired;
 use thread::RCU;
 pub use weigh::Weigh;
@@ -109,7 +109,6 @@ fn make_global(global: usize) -> &'static Domain {
 }
 
 /// The core of a domain, for torture programs, which take any policy.
-#[doc(hidden)]
 pub fn core_of(domain: &Domain) -> &Core<Sound> {
     domain.core()
 }

@@ -254,14 +254,13 @@ impl Domain {
         // SAFETY: the caller's promise.
         unsafe { self.core().retire_with_head(object) };
     }
+}
 
-    /// Frees all pending objects together, after one more grace period, by the service thread, as
-    /// `kvfree_rcu()` did before it polled a grace period a page. There is no budget then. For the
-    /// lab, which compares the two.
-    #[doc(hidden)]
-    pub fn free_whole_batches(&self, whole: bool) {
-        self.core().inner.heap.set_whole_batches(whole);
-    }
+/// Frees all pending objects of `domain` together if `whole`: after one more grace period, by the
+/// service thread, as `kvfree_rcu()` did before it polled a grace period a page. There is no budget
+/// then. For the lab, which compares the two.
+pub fn free_whole_batches(domain: &Domain, whole: bool) {
+    domain.core().inner.heap.set_whole_batches(whole);
 }
 
 /// A type with a [`CallbackHead`](crate::CallbackHead) in it, through which a callback can free it

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use stillpoint::Domain;
+use stillpoint::{Domain, lab::free_whole_batches};
 
 use crate::{Idle, SOME, common::Tally, leak, retire, retire_some};
 
@@ -66,7 +66,7 @@ fn barriers_cover_active_threads(whole_batches: bool) {
     /// So far a producer runs ahead of the drops, for the memory's sake: many pages.
     const LEAD: usize = 20_000;
     let domain = Domain::new();
-    domain.free_whole_batches(whole_batches);
+    free_whole_batches(&domain, whole_batches);
     let over = AtomicBool::new(false);
     let producers: [_; 4] = std::array::from_fn(|_| (Tally::new(), AtomicUsize::new(0)));
     thread::scope(|scope| {

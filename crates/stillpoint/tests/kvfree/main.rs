@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use stillpoint::{CallbackHead, Domain, EmbedsHead};
+use stillpoint::{CallbackHead, Domain, EmbedsHead, lab::free_whole_batches};
 
 use common::{Over, Reader, Tally, Tracked, eventually, returns};
 
@@ -152,7 +152,7 @@ fn domain_end_covers_exiting_threads() {
 #[test]
 fn whole_batches_free_everything() {
     let domain = Domain::new();
-    domain.free_whole_batches(true);
+    free_whole_batches(&domain, true);
     let tally = Tally::new();
     for _ in 0..5 {
         let (theirs, counted) = (domain.clone(), tally.clone());
@@ -174,7 +174,7 @@ fn whole_batches_free_everything() {
 fn batch_behind_a_held_up_one_is_freed() {
     for _ in 0..5 {
         let domain = Domain::new();
-        domain.free_whole_batches(true);
+        free_whole_batches(&domain, true);
         let tally = Tally::new();
         let retire_elsewhere = || {
             let (theirs, counted) = (domain.clone(), tally.clone());
@@ -215,9 +215,9 @@ fn whole_batches_may_change_at_any_time() {
         }
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                domain.free_whole_batches(true);
+                free_whole_batches(&domain, true);
                 thread::yield_now();
-                domain.free_whole_batches(false);
+                free_whole_batches(&domain, false);
                 thread::yield_now();
             }
         });
@@ -348,7 +348,7 @@ fn domain_end_frees_pending_objects() {
     for whole_batches in [false, true] {
         let tally = Tally::new();
         let domain = Domain::new();
-        domain.free_whole_batches(whole_batches);
+        free_whole_batches(&domain, whole_batches);
         retire_some(&domain, &tally);
         let (theirs, counted) = (domain.clone(), tally.clone());
         let start = Arc::new(Barrier::new(2));

@@ -14,6 +14,7 @@ use std::{
 };
 use stillpoint::{
     Rcu,
+    lab::free_whole_batches,
     tasks_trace::{OwnedGuard, TraceDomain},
 };
 
@@ -197,7 +198,7 @@ pub fn run(program: &[u8]) {
             11 => domain.set_budget(count << 16),
             12 => {
                 let whole_batches = count % 2 == 0;
-                domain.free_whole_batches(whole_batches);
+                free_whole_batches(&domain, whole_batches);
                 per_page &= !whole_batches;
             }
             13 if sections.is_empty() => {

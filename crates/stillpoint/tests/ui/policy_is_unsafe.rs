@@ -2,7 +2,7 @@
 
 enum Broken {}
 
-impl stillpoint::torture::GracePeriodPolicy for Broken {
+impl stillpoint::lab::GracePeriodPolicy for Broken {
     const HEAVY_BARRIER: bool = false;
 }
 

@@ -3,9 +3,9 @@
 enum Broken {}
 
 // SAFETY: every constant keeps its default.
-unsafe impl stillpoint::torture::GracePeriodPolicy for Broken {}
+unsafe impl stillpoint::lab::GracePeriodPolicy for Broken {}
 
-impl stillpoint::torture::Policy for Broken {
+impl stillpoint::lab::Policy for Broken {
     const PARK_BARRIER: bool = false;
 }
 

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
+use stillpoint::lab::{Domain, GracePeriodPolicy, Policy};
 use stillpoint::tasks_trace;
-use stillpoint::torture::{Domain, GracePeriodPolicy, Policy};
 use stillpoint_lru::{Entry, Hierarchy, ListLru, Tenant};
 use stillpoint_vmap::Arena;
 

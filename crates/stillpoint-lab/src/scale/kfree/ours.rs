@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use stillpoint::Domain;
+use stillpoint::{Domain, lab};
 
 use crate::subject::{Object, Participant, Reader, Reclaimer};
 
@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_micros(100);
 /// All that waits is freed together after one more grace period and nothing bounds it, as in the
 /// kernel before its per-page cookies.
 pub fn drain_whole_batches() -> Result<()> {
-    stillpoint::global().free_whole_batches(true);
+    lab::free_whole_batches(stillpoint::global(), true);
     Ok(())
 }
 

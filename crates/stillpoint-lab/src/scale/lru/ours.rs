@@ -3,28 +3,13 @@
 use std::sync::Arc;
 
 use stillpoint_lru::{
-    Entry, Hierarchy, Isolate, ListLru, Node, Probe, Registration, Scope, Shrink, Tenant,
+    Entry, Hierarchy, Isolate, ListLru, Node, Registration, Scope, Shrink, Tenant, lab,
 };
 
 use super::profile;
 use super::workload::{MOVED, Place, RESIDENTS, Subject};
 
-/// Tells the profile of every wait for a list's lock.
-pub enum Profiled {}
-
-impl Probe for Profiled {
-    #[inline(always)]
-    fn waiting() {
-        profile::waiting();
-    }
-
-    #[inline(always)]
-    fn waited() {
-        profile::waited();
-    }
-}
-
-type Lru = ListLru<usize, Profiled>;
+type Lru = ListLru<usize>;
 
 /// An LRU whose items are used all the time: a pass looks at them and leaves them as the newest
 /// ones.
@@ -61,12 +46,13 @@ pub struct Lists {
 
 impl Subject for Lists {
     fn new(lists: usize, tenants: usize, mutators: usize) -> Self {
+        lab::watch_waits(profile::waiting, profile::waited);
         let hierarchy = Hierarchy::new();
         let tenants: Vec<_> = (0..tenants)
             .map(|_| hierarchy.root().create().expect("there is memory"))
             .collect();
         let lists: Vec<_> = (0..lists)
-            .map(|_| Arc::new(Lru::with_probe(Some(&hierarchy))))
+            .map(|_| Arc::new(Lru::for_tenants(&hierarchy)))
             .collect();
         for lru in &lists {
             for tenant in &tenants {

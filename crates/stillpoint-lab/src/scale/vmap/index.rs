@@ -99,7 +99,7 @@ impl Index for OwnCopy {
     fn copy_to(&self, _arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
         // SAFETY: each connection's area lives as long as its threads.
         unsafe {
-            stillpoint_vmap::copy(
+            stillpoint_vmap::lab::copy(
                 to.as_mut_ptr(),
                 std::ptr::with_exposed_provenance(addr),
                 to.len(),
@@ -112,7 +112,7 @@ impl Index for OwnCopy {
     fn copy_from(&self, _arena: &Arena, addr: usize, from: &[u8]) -> bool {
         // SAFETY: as above.
         unsafe {
-            stillpoint_vmap::copy(
+            stillpoint_vmap::lab::copy(
                 std::ptr::with_exposed_provenance_mut(addr),
                 from.as_ptr(),
                 from.len(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use stillpoint::torture::Policy;
+use stillpoint::lab::Policy;
 
 use crate::torture::harness::Harness;
 use crate::torture::session::Session;

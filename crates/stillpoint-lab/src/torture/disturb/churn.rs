@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use stillpoint::torture::{Domain, Policy};
+use stillpoint::lab::{Domain, Policy};
 
 use crate::torture::harness::Harness;
 use crate::torture::session::Session;

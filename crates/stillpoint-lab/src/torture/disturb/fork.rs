@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
-use stillpoint::torture::Policy;
+use stillpoint::lab::Policy;
 
 use crate::torture::harness::Harness;
 use crate::torture::session::Session;

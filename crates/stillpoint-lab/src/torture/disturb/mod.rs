@@ -17,7 +17,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use serde::Serialize;
-use stillpoint::torture::Policy;
+use stillpoint::lab::Policy;
 
 use super::harness::{self, Harness, ThreadSpec};
 use super::session::Session;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stillpoint::torture::Policy;
+use stillpoint::lab::Policy;
 
 use super::Disturbance;
 use crate::torture::affinity::{allowed, move_to, only};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use stillpoint::torture::Policy;
+use stillpoint::lab::Policy;
 
 use crate::torture::harness::Harness;
 use crate::torture::session::Session;

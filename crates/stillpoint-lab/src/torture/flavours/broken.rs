@@ -1,7 +1,7 @@
 //! The policies of the broken flavours: each leaves one part out. No build but the torture's has
 //! them.
 
-use stillpoint::torture::{GracePeriodPolicy, Policy};
+use stillpoint::lab::{GracePeriodPolicy, Policy};
 
 /// Grace periods do not wait for readers.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stillpoint::{Domain, Guard};
-use stillpoint_map::torture::{Ordered, OrderedInserted, Policy, Sound};
+use stillpoint_map::lab::{Ordered, OrderedInserted, Policy, Sound};
 
 use super::elements::{Elements, Life};
 use super::map::{Churned, FreesAtOnce, STAYING, check_visits, churn};

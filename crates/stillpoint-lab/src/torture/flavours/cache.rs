@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stillpoint::{global, torture::core_of};
+use stillpoint::{global, lab::core_of};
 use stillpoint_cache::Cache;
 
 use super::elements::{Elements, Life};
@@ -260,7 +260,7 @@ impl Test {
         ctx.spin(1000);
         // SAFETY: values are two numbers and a life, which readers of this flavour do not look at;
         // they compare the numbers.
-        unsafe { stillpoint_cache::torture::drop_at_once(&self.cache, &key) };
+        unsafe { stillpoint_cache::lab::drop_at_once(&self.cache, &key) };
     }
 
     /// All values have been dropped in the end, once.

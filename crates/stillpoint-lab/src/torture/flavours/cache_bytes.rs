@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stillpoint::global;
-use stillpoint_cache::{Bytes, Cache, torture::move_and_overwrite};
+use stillpoint_cache::{Bytes, Cache, lab::move_and_overwrite};
 
 use super::cache::{Tested, torture};
 use crate::torture::session::{Session, ThreadCtx};

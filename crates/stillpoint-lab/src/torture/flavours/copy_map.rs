@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stillpoint::Domain;
-use stillpoint_map::torture::{Copies, Policy, Sound};
+use stillpoint_map::lab::{Copies, Policy, Sound};
 
 use super::map::{Churned, STAYING, check_visits, churn};
 use crate::torture::session::{Session, ThreadCtx};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stillpoint::{
     CallbackHead, EmbedsHead,
-    torture::{Domain, Policy, Sound},
+    lab::{Domain, Policy, Sound},
 };
 
 use super::broken::EarlyPages;

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stillpoint::{global, torture::core_of};
-use stillpoint_lru::{Entry, GrowingArray, Hierarchy, Isolate, ListLru, Node, Tenant};
+use stillpoint::{global, lab::core_of};
+use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant, lab::GrowingArray};
 
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::runner;

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stillpoint::{Domain, torture::core_of};
-use stillpoint_map::torture::{Inserted, Policy, Sound, Store, spread};
+use stillpoint::{Domain, lab::core_of};
+use stillpoint_map::lab::{Inserted, Policy, Sound, Store, spread};
 
 use super::elements::{Elements, Life};
 use crate::torture::harness::{Harness, ThreadSpec};

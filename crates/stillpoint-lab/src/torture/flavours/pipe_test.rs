@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stillpoint::torture::{Domain, Policy};
+use stillpoint::lab::{Domain, Policy};
 
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::pipe::{LENGTH, Pipe};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stillpoint::torture::{Domain, Sound};
+use stillpoint::lab::{Domain, Sound};
 
 use super::pipe_test::PipeTest;
 use crate::torture::session::{Session, ThreadCtx};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stillpoint::torture::{Domain, Policy, Sound};
+use stillpoint::lab::{Domain, Policy, Sound};
 
 use super::broken::{NoBarriers, NoHeavyBarrier, NoWaiting, ShortCookies};
 use super::pipe_test::PipeTest;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stillpoint::{
+    lab::{Domain, Policy, Sound},
     tasks_trace::OwnedGuard,
-    torture::{Domain, Policy, Sound},
 };
 
 use super::broken::SkipsOneHoldout;

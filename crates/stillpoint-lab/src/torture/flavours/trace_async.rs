@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stillpoint::{tasks_trace::TraceDomain, torture::core_of};
+use stillpoint::{lab::core_of, tasks_trace::TraceDomain};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 

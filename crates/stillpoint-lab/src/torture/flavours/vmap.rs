@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use stillpoint::{Domain, torture::core_of};
-use stillpoint_vmap::{Area, Arena, Found, drain_without_grace_period};
+use stillpoint::{Domain, lab::core_of};
+use stillpoint_vmap::{Area, Arena, Found, lab};
 
 use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::runner;
@@ -54,7 +54,7 @@ pub fn busted(session: &Arc<Session>) {
     let arena = builder.build().expect("there is room for an arena");
     // SAFETY: readers make checked copies alone, and compare what they find.
     torture(session, &arena, |arena, _| unsafe {
-        drain_without_grace_period(arena)
+        lab::drain_without_grace_period(arena)
     });
 }
 
@@ -288,7 +288,7 @@ fn compare(found: &Found, before: Option<u64>) -> Result<u64, Mismatch> {
         // SAFETY: inside the area, which the section keeps; where it does not, the arena has no
         // guard pages and the copy finds any bytes.
         unsafe {
-            stillpoint_vmap::copy(
+            lab::copy(
                 bytes.as_mut_ptr(),
                 found.whole().as_ptr().wrapping_add(at),
                 bytes.len(),

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use stillpoint::torture::{Domain, Policy};
+use stillpoint::lab::{Domain, Policy};
 
 use super::broken::{NoFlagBarrier, NoPolledCompletion, UnboundedSleeps};
 use crate::torture::harness::{Harness, ThreadSpec};
