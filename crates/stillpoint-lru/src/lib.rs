@@ -50,8 +50,6 @@ mod shrinker_map;
 mod slots;
 mod statistics;
 #[cfg(not(stillpoint_loom))]
-mod trace;
-
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
 pub use memcg::pressure::{Pressure, PressureError, PressureWatch};
 pub use statistics::{Reclaimed, TenantStatistics};

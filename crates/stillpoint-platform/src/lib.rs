@@ -30,7 +30,6 @@ pub mod stats;
 pub mod stderr;
 pub mod sync;
 pub mod thread;
-pub mod trace;
 pub mod user_code;
 #[cfg(not(stillpoint_loom))]
 pub mod watch;

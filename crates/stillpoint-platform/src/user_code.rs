@@ -170,12 +170,6 @@ thread_local! {
     static WITHIN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether the calling thread runs a `tracing` subscriber for the library.
-#[cfg(feature = "tracing")]
-pub fn is_telling() -> bool {
-    WITHIN.get()
-}
-
 /// Makes an event, but not within an event. Whether the subscriber panicked.
 #[cfg(feature = "tracing")]
 fn once(event: impl FnOnce()) -> bool {

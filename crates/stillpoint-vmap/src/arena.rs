@@ -38,7 +38,6 @@ use crate::{
     node::{CLASSES, Home},
     space::Range,
     span::{PAGE, PAGE_BITS},
-    trace,
 };
 use state::ArenaState;
 use std::{
@@ -102,12 +101,6 @@ impl Arena {
         self.state
             .map
             .publish(start, pages, (pages as usize * PAGE - size) as u32);
-        trace::alloc_vmap_area(
-            self.state.base() as u64,
-            self.state.addr_of(start),
-            size as u64,
-        );
-        trace::emit(&self.state.domain);
         Ok(Area::new(Arc::clone(&self.state), start, home, size))
     }
 
@@ -152,7 +145,6 @@ impl Arena {
         }
         state.map.claim(first).ok_or(Error::NotLive { addr })?;
         state.free_in(index, node, Range::new(first, pages), home);
-        trace::emit(&state.domain);
         // SAFETY: `into_raw` left one count behind for the area, and this call is the one that has
         // claimed it.
         unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.state)) };

@@ -48,8 +48,6 @@ mod node;
 mod space;
 mod span;
 #[cfg(not(stillpoint_loom))]
-mod trace;
-
 #[cfg(not(stillpoint_loom))]
 pub use arena::{
     Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found,

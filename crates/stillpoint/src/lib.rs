@@ -68,16 +68,12 @@
 //!
 //! None is on by default.
 //!
-//! * `tracing`: stalls, and panics of callbacks and destructors, are emitted as events of the
-//!   `tracing` crate; at the level `TRACE` also grace periods, callbacks, pages of retired objects,
-//!   and waits of threads that retire; what sleeps is inside a span. A subscriber may panic, block, and
-//!   use the library. It runs on the thread that did it: once no lock is held, outside of sections of
-//!   the domain that is called then, and after the call if that promises not to wait
-//!   ([`Domain::poll`], [`Domain::start_poll`]: at the thread's next wait, retire or callback). What a
-//!   thread has not given by its end is lost; what is more than 32 events at a time is lost, and
-//!   counted in the event `events_lost`.
-//! * `usdt`: the same as probes for bpftrace, perf and others, each a `nop` while nothing looks.
-//!   Linux. The repository's `scripts/trace` lists them and has examples.
+//! * `tracing`: stalls, failures, and panics of callbacks and destructors are warnings and errors of
+//!   the `tracing` crate. A subscriber may panic, block, and use the library: no lock is held while it
+//!   runs.
+//! * `usdt`: probes for bpftrace, perf and others, of grace periods, callbacks, pages of retired
+//!   objects, and waits of threads that retire; each is a `nop` while nothing looks. Linux. The
+//!   repository's `scripts/trace` lists them and has examples.
 //! * `stall-backtrace`: stall reports say where a section was entered. Each section then takes a
 //!   backtrace, which costs microseconds, allocates, and is not async-signal-safe. Do not fork with
 //!   it: the standard library takes a lock for each backtrace, which a thread that the fork removes

@@ -1,71 +1,71 @@
-//! What this crate shows to a person who looks into a running program: probes (feature `usdt`) and
-//! events (feature `tracing`), named after the kernel's tracepoints where it has such.
+//! Probes for the system's tracers (USDT, feature `usdt`), named after the kernel's tracepoints where
+//! it has such. `scripts/trace/README.md` has the list for users.
 //!
-//! Call sites may be anywhere, also under locks. Where events reach the subscriber says `emit`
-//! (`stillpoint-platform/src/trace.rs`). `scripts/trace/README.md` has the list for users.
+//! A probe may be anywhere, also under locks: it is one `nop` while no tool looks.
 
-pub(crate) use crate::platform::trace::{Entered, emit, emit_within, is_pending, wants_spans};
-use crate::platform::{trace_event, trace_span};
-
-trace_event! {
-    /// A grace period of this number has started.
-    TRACE rcu_grace_period_start(domain, number) for domain
+/// Defines the function of a probe: `stillpoint:NAME`, with at most six arguments, all `u64`.
+macro_rules! probe {
+    ($(#[$attribute:meta])* $name:ident($($argument:ident),+)) => {
+        $(#[$attribute])*
+        #[inline]
+        pub(crate) fn $name($($argument: u64),+) {
+            #[cfg(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom))))]
+            probe::probe!(stillpoint, $name, $($argument),+);
+            #[cfg(not(all(feature = "usdt", target_os = "linux", not(any(miri, stillpoint_loom)))))]
+            let _ = ($($argument),+);
+        }
+    };
 }
 
-trace_event! {
+probe! {
+    /// A grace period of this number has started.
+    rcu_grace_period_start(domain, number)
+}
+
+probe! {
     /// The grace periods up to this number have ended. `held_up_since` is when a waiter first saw
     /// that readers hold them up, in nanoseconds of the monotonic clock; 0 if none has.
-    TRACE rcu_grace_period_end(domain, number, held_up_since) for domain
+    rcu_grace_period_end(domain, number, held_up_since)
 }
 
-trace_event! {
+probe! {
     /// A waiter has asked the reader that holds the grace period up to wake it: the thread `tid`; 0
     /// for a guard that no thread owns.
-    TRACE rcu_grace_period_flag(domain, number, tid) for domain
+    rcu_grace_period_flag(domain, number, tid)
 }
 
-trace_event! {
+probe! {
     /// A grace period has been held up for longer than the stall time-out, by so many readers; or
     /// the service thread has been, and `readers` is 0. A warning with the whole report follows.
-    DEBUG rcu_stall_warning(domain, lasted_ns, unreclaimed_bytes, readers) for domain
+    rcu_stall_warning(domain, lasted_ns, unreclaimed_bytes, readers)
 }
 
-trace_event! {
+probe! {
     /// A callback has been queued.
-    TRACE rcu_callback(domain, head, number, pending) for domain
+    rcu_callback(domain, head, number, pending)
 }
 
-trace_event! {
+probe! {
     /// A callback is about to be invoked.
-    TRACE rcu_invoke_callback(domain, head) for domain
+    rcu_invoke_callback(domain, head)
 }
 
-trace_event! {
+probe! {
     /// A page of retired objects has been sealed, and waits for the grace period of this number.
-    TRACE rcu_kvfree_page_seal(domain, page, objects, bytes, number) for domain
+    rcu_kvfree_page_seal(domain, page, objects, bytes, number)
 }
 
-trace_event! {
+probe! {
     /// The objects of a page have been freed. The kernel's `rcu_invoke_kfree_bulk_callback`.
-    TRACE rcu_kvfree_page_free(domain, page, objects, bytes) for domain
+    rcu_kvfree_page_free(domain, page, objects, bytes)
 }
 
-trace_event! {
+probe! {
     /// A thread that retires begins to wait, for `longest_ns` at most.
-    TRACE rcu_kvfree_throttle_start(domain, unreclaimed_bytes, budget_bytes, longest_ns) for domain
+    rcu_kvfree_throttle_start(domain, unreclaimed_bytes, budget_bytes, longest_ns)
 }
 
-trace_event! {
+probe! {
     /// It has waited for so long.
-    TRACE rcu_kvfree_throttle_end(domain, waited_ns) for domain
-}
-
-trace_span! {
-    /// The thread sleeps, now and then, until the grace period of this number has ended.
-    rcu_grace_period(domain, number) for domain
-}
-
-trace_span! {
-    /// The thread, which retires, waits.
-    rcu_kvfree_throttle(domain) for domain
+    rcu_kvfree_throttle_end(domain, waited_ns)
 }

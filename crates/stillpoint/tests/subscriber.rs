@@ -1,6 +1,5 @@
 //! A subscriber of `tracing` is user code: it may panic in each event, and use the library within
-//! one. This is about warnings and errors, and it panics in all events; `events.rs` is about the
-//! others.
+//! one.
 #![cfg(all(feature = "tracing", not(miri)))]
 
 mod common;

@@ -8,7 +8,7 @@ use super::{
     resched::{Resched, is_reclaiming},
     stock::Stocks,
 };
-use crate::{levels::Refused, trace};
+use crate::levels::Refused;
 use std::{fmt, mem, ptr, sync::Arc, thread, time::Duration};
 use stillpoint::{
     global,
@@ -138,8 +138,6 @@ fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
             .and_ancestors()
             .for_each(|level| level.tree.background().wake_if_high(level));
     }
-    trace::memcg_charge(u64::from(tenant.number()), bytes, tenant.counter().usage());
-    trace::emit();
     Ok(())
 }
 

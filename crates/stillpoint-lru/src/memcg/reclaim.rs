@@ -20,7 +20,6 @@ use super::{
     scan_plan::Unprotected,
     shrinker::Scope,
 };
-use crate::trace;
 use std::{collections::HashMap, sync::atomic::Ordering};
 use stillpoint_platform::memory;
 
@@ -57,9 +56,6 @@ fn pass(
     if enough() {
         return 0;
     }
-    let number = u64::from(target.number());
-    let _span = trace::enter(|| trace::mm_vmscan_memcg_reclaim(number));
-    trace::mm_vmscan_memcg_reclaim_begin(number, target.counter().usage());
     let freed = match subtree(target) {
         Some(members) => Pass {
             target,
@@ -73,8 +69,6 @@ fn pass(
     for level in target.and_ancestors() {
         level.count(Event::Reclaimed, freed);
     }
-    trace::mm_vmscan_memcg_reclaim_end(number, target.counter().usage(), freed);
-    trace::emit();
     freed
 }
 
@@ -154,7 +148,6 @@ impl Pass<'_> {
                                     member.overage(protect_low)
                                 };
                                 freed += shrinker.shrink(&scope, priority, part, resched, &enough);
-                                trace::emit();
                             }
                         }
                     }

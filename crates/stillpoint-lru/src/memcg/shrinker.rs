@@ -6,7 +6,7 @@ use super::{
     resched::Resched,
     scan_plan::{MAX_OBJECTS, ScanPlan, Unprotected},
 };
-use crate::{calls::Calls, shrinker_map::Index, trace};
+use crate::{calls::Calls, shrinker_map::Index};
 use std::{
     cell::Cell,
     fmt,
@@ -226,23 +226,6 @@ impl Registered {
             priority,
             seeks,
         );
-        let number = self.number as u64;
-        let tenant = u64::from(scope.tenant.number());
-        let node = scope.node.0 as u64;
-        let _span = trace::enter(|| trace::mm_shrink_slab(number, tenant, node));
-        if self.calls.is_ending() {
-            // By the subscriber.
-            return 0;
-        }
-        trace::mm_shrink_slab_start(
-            number,
-            tenant,
-            node,
-            freeable,
-            plan.total,
-            u64::from(priority),
-        );
-
         let (mut left, mut scanned, mut freed) = (plan.total, 0, 0);
         while left > 0 && (left >= batch || left >= freeable) && scanned < MAX_SCANNED {
             let objects = left.min(batch);
@@ -267,7 +250,6 @@ impl Registered {
         if !self.calls.is_ending() {
             shrinker_map.defer(index, plan.deferred_after(scanned));
         }
-        trace::mm_shrink_slab_end(number, tenant, node, scanned, freed);
         freed
     }
 }

@@ -18,8 +18,6 @@ use super::{
 use crate::{
     node::{CLASSES, Freed, Home, Node},
     space::{Range, merge, merged},
-    span::PAGE_BITS,
-    trace,
 };
 use stillpoint::{
     Cookie, Domain,
@@ -134,17 +132,11 @@ impl ArenaState {
             let Some(batch) = queue.pop_front() else {
                 break;
             };
-            let (before, areas) = (batch.pages(), batch.ranges.len());
+            let before = batch.pages();
             let (left, outcome) = self.purge(batch);
             let done = before - left.as_ref().map_or(0, Batch::pages);
             self.drain.pending.fetch_sub(done, Ordering::Relaxed);
             self.drain.pages.fetch_add(done, Ordering::Relaxed);
-            let left_areas = left.as_ref().map_or(0, |left| left.ranges.len());
-            trace::purge_vmap_area_lazy(
-                self.base() as u64,
-                (areas - left_areas) as u64,
-                done << PAGE_BITS,
-            );
             refused.extend(left);
             let count = if outcome.is_ok() {
                 &self.drain.drains
@@ -283,7 +275,6 @@ impl ArenaState {
             wait(&self.domain, cookie);
         }
         let purged = self.purge_ready(&mut self.drain.queue.lock());
-        trace::emit(&self.domain);
         Ok(gathered.and(purged)?)
     }
 }

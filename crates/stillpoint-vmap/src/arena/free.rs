@@ -4,8 +4,6 @@ use super::state::{ArenaState, add};
 use crate::{
     node::{Freed, Home, Node},
     space::Range,
-    span::PAGE_BITS,
-    trace,
 };
 use stillpoint::internal::is_reading;
 use stillpoint_platform::{
@@ -48,7 +46,6 @@ impl ArenaState {
             return;
         }
         self.free_unpublished(range, home);
-        trace::emit(&self.domain);
     }
 
     /// The second half of a free, for an area that is no longer in the map.
@@ -74,12 +71,6 @@ impl ArenaState {
         }
         let much = self.add_lazy(&mut node, Freed { range: whole, home });
         drop(node);
-        trace::free_vmap_area_noflush(
-            self.base() as u64,
-            self.addr_of(range.start),
-            u64::from(range.pages) << PAGE_BITS,
-            self.drain.waiting() << PAGE_BITS,
-        );
         match much {
             Some(true) => self.try_drain(),
             Some(false) => {}

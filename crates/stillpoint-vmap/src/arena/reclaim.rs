@@ -1,7 +1,7 @@
 //! Giving memory back when the program asks for it.
 
 use super::{Arena, error::Error};
-use crate::{span::PAGE_BITS, trace};
+use crate::span::PAGE_BITS;
 use stillpoint_platform::sync::Ordering;
 
 impl Arena {
@@ -79,7 +79,6 @@ impl Arena {
         let purged = before - state.drain.pending.load(Ordering::Relaxed);
         let pages = purged + state.empty_pools(&mut queue);
         drop(queue);
-        trace::emit(&state.domain);
         pages << PAGE_BITS
     }
 }

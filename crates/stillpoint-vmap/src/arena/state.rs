@@ -110,11 +110,6 @@ impl ArenaState {
         self.memory.start().addr().get()
     }
 
-    /// The address of a page, as a number for events.
-    pub(crate) fn addr_of(&self, page: u32) -> u64 {
-        (self.base() + ((page as usize) << PAGE_BITS)) as u64
-    }
-
     /// Returns whether this process must leave allocation to its parent.
     #[inline]
     pub(crate) fn belongs_to_parent(&self) -> bool {

@@ -23,7 +23,6 @@ use crate::{
         sync::{Arc, lock},
         user_code,
     },
-    trace,
 };
 use std::ptr::NonNull;
 
@@ -277,8 +276,6 @@ impl Heap {
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
-            // Like a destructor: no lock is held but that of the pass.
-            trace::emit_within(self.domain);
             has_freed = true;
             if is_very_heavy {
                 break;

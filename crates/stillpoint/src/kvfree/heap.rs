@@ -235,8 +235,6 @@ impl Heap {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let (unreclaimed, budget) = (self.shared.footprint() as u64, self.budget() as u64);
         trace::rcu_kvfree_throttle_start(self.domain, unreclaimed, budget, longest);
-        trace::emit();
-        let _span = trace::rcu_kvfree_throttle(self.domain);
         let now = clock::now();
         wait(now);
         let waited = clock::now().saturating_sub(now);

@@ -191,12 +191,6 @@ impl Heap {
         if opened && sealed == 0 && has_waited && buffer.is_throttled() {
             buffer.set_paid(object.channel, true);
         }
-        if trace::is_pending() {
-            match record.filter(|record| record.is_reading()) {
-                Some(record) => record.defer_to_unlock(),
-                None => trace::emit(),
-            }
-        }
     }
 
     /// Returns for how long a thread past the budget is held back for an object that has filled no
@@ -231,7 +225,6 @@ impl Heap {
     ) {
         let patience = Patience::for_section(retirer.buffer.take_charge());
         let _ = self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
-        trace::emit();
     }
 
     /// Returns whether the thread was parked.

@@ -78,11 +78,9 @@ impl<'d, P: Policy> Sleeper<'d, P> {
 
     fn poll_grace_period(&mut self, waker: &Waker, cookie: Cookie) -> Poll<()> {
         // Idle, one attempt ends it.
-        let poll = self.poll(waker, |engine| {
+        self.poll(waker, |engine| {
             engine.recheck(cookie, thread::token()) == Progress::Ended
-        });
-        self.engine.emit_outside_sections(thread::token());
-        poll
+        })
     }
 
     /// Polls for callbacks that are queued in `process`; in another process they are forgotten.

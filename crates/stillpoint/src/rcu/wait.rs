@@ -4,7 +4,6 @@ use super::{CallbackBarrier, Domain, GracePeriod};
 use crate::{
     gp::{CallbackHead, Cookie, Haste, Waited},
     platform::{clock::Nanos, thread as platform_thread},
-    trace,
 };
 use std::ptr::NonNull;
 
@@ -182,9 +181,6 @@ impl Domain {
     /// ```
     pub fn call(&self, callback: impl FnOnce() + Send + 'static) {
         self.core().call(callback);
-        if trace::is_pending() && !self.is_reading() {
-            trace::emit();
-        }
     }
 
     /// Calls `run` with `head` on the domain's service thread after a grace period, without

@@ -341,11 +341,6 @@ impl Callbacks {
             // Release, pairs with `callbacks_invoked`: a thread that sees it counted sees what the
             // callback did.
             self.invoked.fetch_add(1, Ordering::Release);
-            // Like a callback: no lock is held but that of the pass.
-            trace::emit_within(domain);
-            if fork::process() != process {
-                return Outlook::default();
-            }
         }
         self.queue_times.note_run(&taken);
         rest

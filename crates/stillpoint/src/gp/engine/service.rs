@@ -52,7 +52,6 @@ use crate::{
         sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
-    trace,
 };
 use failures::{Failures, MOST_FAILURES};
 use idle::{Idle, Signs};
@@ -373,7 +372,6 @@ impl<P: Policy> Engine<P> {
             self.publish_stalls();
             P::service_comes();
             let outlook = self.pass(work);
-            trace::emit();
             let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
             let mut until = outlook.at;
             if let Some(cookie) = cookie {
@@ -406,7 +404,6 @@ impl<P: Policy> Engine<P> {
                     }
                 }
             }
-            trace::emit();
             self.shared
                 .service_waits
                 .store(cookie.is_some(), Ordering::Relaxed);

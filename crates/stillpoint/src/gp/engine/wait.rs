@@ -9,7 +9,6 @@ use crate::{
         clock::{self, Nanos},
         thread::Token,
     },
-    trace,
 };
 use std::hint;
 
@@ -54,31 +53,6 @@ impl<P: Policy> Engine<P> {
         deadline: Option<Nanos>,
         haste: Haste,
     ) -> Waited {
-        let mut span = None;
-        let waited = self.wait(cookie, me, deadline, haste, &mut span);
-        // Within the span, which the end of the grace period belongs to.
-        self.emit_outside_sections(me);
-        waited
-    }
-
-    /// Gives events to the subscriber, unless the thread `me`, the calling one, is in a section: also
-    /// in one that does not hold up the grace period that it waits for.
-    #[inline]
-    pub(crate) fn emit_outside_sections(&self, me: Token) {
-        if trace::is_pending() && self.section_of(me).is_none() {
-            trace::emit();
-        }
-    }
-
-    /// `span` is entered before the first sleep: a wait without one has none.
-    fn wait(
-        &self,
-        cookie: Cookie,
-        me: Token,
-        deadline: Option<Nanos>,
-        haste: Haste,
-        span: &mut Option<trace::Entered>,
-    ) -> Waited {
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {
@@ -95,10 +69,6 @@ impl<P: Policy> Engine<P> {
             let due = self.note_held_up(cookie, looked);
             if deadline.is_some_and(|at| at <= now) {
                 return Waited::TimedOut;
-            }
-            self.emit_outside_sections(me);
-            if span.is_none() && trace::wants_spans() && self.section_of(me).is_none() {
-                *span = Some(trace::rcu_grace_period(self.domain, cookie.seq().number()));
             }
             let waiter = self.shared.waiters.prepare();
             // The first may have come true just before the announcement; the second covers the time
