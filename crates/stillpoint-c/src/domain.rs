@@ -476,7 +476,7 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
     catch_panic(|| unsafe { write_sized(&resolve(domain).statistics(), statistics, size) })
 }
 
-/// Publishes the process's statistics from now on, for the program `stillpoint top` and others of the
+/// Publishes the process's statistics from now on, for the program `stillpoint-top` and others of the
 /// same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
 /// little takes memory, and which others can neither change nor shorten; the process must not close its
 /// descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the

@@ -13,7 +13,6 @@ const FEATURES: &[Feature] = &[
         &["cache", "contention", "epoch", "map", "server", "--count"],
     ),
     ("report", cfg!(feature = "report"), &["report"]),
-    ("top", cfg!(feature = "top"), &["top"]),
     ("torture", cfg!(feature = "torture"), &["torture"]),
 ];
 

@@ -7,8 +7,7 @@
 //! were asked for; [`machine`] says where it all ran, [`load`] what went on there meanwhile;
 //! [`interrupt`] is Ctrl-C. [`sim`] measures nothing: it has the kernel's timing in virtual time.
 //! Nor does [`torture`]: it tries to break the library. [`report`] runs all of them as a person
-//! would, and draws a page of what they write; nothing knows it. [`top`] shows what running processes
-//! publish.
+//! would, and draws a page of what they write; nothing knows it.
 
 #![cfg_attr(
     not(feature = "report"),
@@ -43,8 +42,6 @@ mod run;
 mod scale;
 mod sim;
 mod subject;
-#[cfg(feature = "top")]
-mod top;
 #[cfg(feature = "torture")]
 mod torture;
 
@@ -89,12 +86,6 @@ enum Command {
     #[command(after_long_help = report::HELP)]
     Report(report::Options),
 
-    /// Show what running processes publish: grace periods, unreclaimed memory, stalled readers,
-    /// tenants
-    #[cfg(feature = "top")]
-    #[command(after_long_help = top::HELP)]
-    Top(top::Options),
-
     /// Answer one request for a measurement; the program starts itself with this, once for every
     /// round
     #[command(hide = true)]
@@ -129,8 +120,6 @@ fn main() -> ExitCode {
         Command::Report(options) => report::run(&options),
         #[cfg(feature = "peers")]
         Command::Stillcache { arguments } => stillcache(arguments),
-        #[cfg(feature = "top")]
-        Command::Top(options) => top::run(&options),
         Command::Measure { request } => run::child::answer(&request, scale::measure),
     };
     match outcome {

@@ -111,7 +111,7 @@ pub fn debug() -> bool {
 pub fn statistics() -> bool {
     static STATS: Variable = Variable::new(
         "STILLPOINT_STATS",
-        "on (or 1, yes, true): statistics are published for `stillpoint top`; or off (or 0, no, false), the default",
+        "on (or 1, yes, true): statistics are published for `stillpoint-top`; or off (or 0, no, false), the default",
     );
     STATS.switch(false)
 }

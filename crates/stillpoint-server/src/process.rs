@@ -61,7 +61,7 @@ fn publish(settings: &Settings) {
     {
         let log = Log::new(settings.log, settings.verbosity);
         log.note(format_args!(
-            "no statistics are published for `stillpoint top`: {error}"
+            "no statistics are published for `stillpoint-top`: {error}"
         ));
     }
 }

@@ -1,4 +1,4 @@
-//! The program publishes its statistics for `stillpoint top`, unless it is told not to.
+//! The program publishes its statistics for `stillpoint-top`, unless it is told not to.
 #![cfg(target_os = "linux")]
 
 use std::{

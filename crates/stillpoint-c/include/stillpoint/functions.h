@@ -942,7 +942,7 @@ void stillpoint_domain_on_stall(struct stillpoint_domain *domain, stillpoint_sta
 int stillpoint_domain_statistics(struct stillpoint_domain *domain, struct stillpoint_statistics *statistics, size_t size);
 
 /*
- Publishes the process's statistics from now on, for the program `stillpoint top` and others of the
+ Publishes the process's statistics from now on, for the program `stillpoint-top` and others of the
  same user: all domains that there are and will be. They are in a memory file of 8 MiB, of which
  little takes memory, and which others can neither change nor shorten; the process must not close its
  descriptor, whose link in /proc/PID/fd is /memfd:stillpoint-stats. STILLPOINT_STATS=on in the

@@ -198,7 +198,7 @@ pub struct Settings {
     pub metrics: Option<SocketAddr>,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
-    /// Whether the program publishes its statistics for `stillpoint top`.
+    /// Whether the program publishes its statistics for `stillpoint-top`.
     pub statistics: bool,
     /// Where the process's number is written.
     pub pid_file: Option<PathBuf>,

@@ -193,8 +193,8 @@ pub fn synchronize_expedited() {
     global().synchronize_expedited();
 }
 
-/// Publishes the process's statistics from now on, for `stillpoint top` and other programs of the same
-/// user: all domains that there are and will be, and what the other crates have made.
+/// Publishes the process's statistics from now on, for `stillpoint-top` and other programs of the same
+/// user: all domains that there are and will be.
 ///
 /// They are in a memory file of 8 MiB, of which little takes memory. Others find it in
 /// `/proc/PID/fd` by its name, `stillpoint-stats`, and can neither change nor shorten it. No thread is
@@ -215,7 +215,7 @@ pub fn synchronize_expedited() {
 ///
 /// ```
 /// if let Err(error) = stillpoint::publish_statistics() {
-///     eprintln!("`stillpoint top` will not show this process: {error}");
+///     eprintln!("`stillpoint-top` will not show this process: {error}");
 /// }
 /// ```
 #[cold]

@@ -6,13 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Result;
 use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
 };
 
-use super::{
+use crate::{
     figures::Look,
     find::{Found, Hidden},
     view::{self, Sort, View},
@@ -154,7 +153,7 @@ impl State {
 /// # Errors
 ///
 /// If the terminal cannot be used. What `look` fails with is the inner result.
-pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> Result<Result<(), Hidden>> {
+pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> io::Result<Result<(), Hidden>> {
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, look);
     ratatui::try_restore()?;
@@ -164,7 +163,7 @@ pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> Result<Result<(), Hidden
 fn show(
     terminal: &mut DefaultTerminal,
     look: impl Fn() -> Result<Found, Hidden>,
-) -> Result<Result<(), Hidden>> {
+) -> io::Result<Result<(), Hidden>> {
     let (mut state, colours) = (State::default(), has_colours());
     let mut before = Look::default();
     loop {

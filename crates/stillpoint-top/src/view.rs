@@ -8,8 +8,9 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
+use stillpoint_platform::stats::read::Thing;
 
-use super::{
+use crate::{
     figures::{Figures, Look, short_bytes, short_number, short_time},
     find::{Found, Process},
 };
@@ -94,7 +95,6 @@ A domain with ! has a stalled grace period: see below the domains.";
 pub fn lines(view: &View) -> Vec<(Mark, String)> {
     let mut lines = Vec::new();
     domains(view, &mut lines);
-    others(view, &mut lines);
     refused(view, &mut lines);
     for (pid, hidden) in &view.found.unreadable {
         lines.push((Mark::Alarm, format!("{pid:>7} {hidden}")));
@@ -109,7 +109,7 @@ pub fn title(view: &View) -> [String; 2] {
     } = view.found;
     let domains: usize = processes
         .iter()
-        .map(|process| of_kind(process, "domain").count())
+        .map(|process| domains_of(process).count())
         .sum();
     let counted = |count: usize, one: &str, more: &str| {
         format!("{count} {}", if count == 1 { one } else { more })
@@ -123,7 +123,7 @@ pub fn title(view: &View) -> [String; 2] {
     };
     [
         format!(
-            "stillpoint top: {}, {}{denied}",
+            "stillpoint-top: {}, {}{denied}",
             counted(processes.len(), "process", "processes"),
             counted(domains, "domain", "domains"),
         ),
@@ -136,27 +136,21 @@ pub fn title(view: &View) -> [String; 2] {
     ]
 }
 
-fn of_kind<'a>(
-    process: &'a Process,
-    kind: &'a str,
-) -> impl Iterator<Item = &'a stillpoint_platform::stats::read::Thing> {
-    process
-        .page
-        .things
-        .iter()
-        .filter(move |thing| thing.kind == kind)
+fn domains_of(process: &Process) -> impl Iterator<Item = &Thing> {
+    let things = process.page.things.iter();
+    things.filter(|thing| thing.kind == "domain")
 }
 
-fn figures<'a>(view: &View<'a>, kind: &'a str) -> Vec<Figures<'a>> {
+fn figures<'a>(view: &View<'a>) -> Vec<Figures<'a>> {
     let (now, before) = (view.now, view.before);
     let of = |process: &'a Process| {
-        of_kind(process, kind).map(move |thing| Figures::new(now, process, thing, before))
+        domains_of(process).map(move |thing| Figures::new(now, process, thing, before))
     };
     view.found.processes.iter().flat_map(of).collect()
 }
 
 fn domains(view: &View, lines: &mut Vec<(Mark, String)>) {
-    let mut all = figures(view, "domain");
+    let mut all = figures(view);
     let descending = |by: fn(&Figures) -> f64| {
         move |one: &Figures, other: &Figures| by(other).total_cmp(&by(one))
     };
@@ -244,34 +238,7 @@ fn stalls(all: &[Figures], lines: &mut Vec<(Mark, String)>) {
     }
 }
 
-/// Tenants, caches, arenas, maps: what they have.
-fn others(view: &View, lines: &mut Vec<(Mark, String)>) {
-    for (kind, heading) in [
-        ("tenant", "TENANT"),
-        ("cache", "CACHE"),
-        ("arena", "ARENA"),
-        ("map", "MAP"),
-        ("ordered_map", "ORDERED MAP"),
-    ] {
-        let all = figures(view, kind);
-        if all.is_empty() {
-            continue;
-        }
-        lines.push((Mark::Plain, String::new()));
-        lines.push((Mark::Heading, other_heading(kind, heading)));
-        for one in &all {
-            let fields = OTHERS.iter().find(|(other, _)| *other == kind);
-            let shown = fields.map_or(&[][..], |(_, columns)| *columns);
-            let mut line = format!("{:>7} {}", one.process.pid, fitted(&one.thing.name, 21));
-            for column in shown {
-                line.push_str(&format!(" {:>7}", column.show(one)));
-            }
-            lines.push((Mark::Plain, line));
-        }
-    }
-}
-
-/// How many things a process has that its page has no space for.
+/// How many domains a process has that its page has no space for.
 fn refused(view: &View, lines: &mut Vec<(Mark, String)>) {
     for process in &view.found.processes {
         if process.page.refused > 0 {
@@ -282,115 +249,6 @@ fn refused(view: &View, lines: &mut Vec<(Mark, String)>) {
         }
     }
 }
-
-fn other_heading(kind: &str, heading: &str) -> String {
-    let mut line = format!("{:>7} {heading:<21}", "PID");
-    let columns = OTHERS.iter().find(|(other, _)| *other == kind);
-    for column in columns.map_or(&[][..], |(_, columns)| *columns) {
-        line.push_str(&format!(" {:>7}", column.name));
-    }
-    line
-}
-
-/// A column of what is no domain.
-struct Column {
-    name: &'static str,
-    field: &'static str,
-    how: How,
-}
-
-enum How {
-    Bytes,
-    Rate,
-    Number,
-    /// Of both.
-    Rates(&'static str),
-    /// The second, of both.
-    Part(&'static str),
-}
-
-impl Column {
-    const fn new(name: &'static str, field: &'static str, how: How) -> Self {
-        Self { name, field, how }
-    }
-
-    fn show(&self, one: &Figures) -> String {
-        if one.thing.value(self.field).is_none() {
-            return "-".to_owned();
-        }
-        let number = one.thing.number_of(self.field);
-        match self.how {
-            How::Bytes => short_bytes(number),
-            How::Number if number < 1000 => number.to_string(),
-            How::Number => short_number(number as f64),
-            How::Rate => short_number(one.rate(self.field)),
-            How::Rates(other) => short_number(one.rate(self.field) + one.rate(other)),
-            How::Part(rest) => {
-                let (part, rest) = (one.rate(self.field), one.rate(rest));
-                if part + rest > 0.0 {
-                    format!("{:.1}%", 100.0 * part / (part + rest))
-                } else {
-                    "-".to_owned()
-                }
-            }
-        }
-    }
-}
-
-/// The columns of each kind.
-const OTHERS: [(&str, &[Column]); 5] = [
-    (
-        "tenant",
-        &[
-            Column::new("USAGE", "usage_bytes", How::Bytes),
-            Column::new("LOW", "low_bytes", How::Bytes),
-            Column::new("HIGH", "high_bytes", How::Bytes),
-            Column::new("MAX", "max_bytes", How::Bytes),
-            Column::new("RECL/s", "objects_reclaimed", How::Rate),
-            Column::new("PRESS/s", "high_events", How::Rate),
-        ],
-    ),
-    (
-        "cache",
-        &[
-            Column::new("USAGE", "weight_bytes", How::Bytes),
-            Column::new("OF", "capacity_bytes", How::Bytes),
-            Column::new("HIT", "hits", How::Part("misses")),
-            Column::new("GET/s", "hits", How::Rates("misses")),
-            Column::new("EVICT/s", "evictions", How::Rate),
-            Column::new("ENTRIES", "entries", How::Number),
-        ],
-    ),
-    (
-        "arena",
-        &[
-            Column::new("LIVE", "live_bytes", How::Bytes),
-            Column::new("LAZY", "lazy_bytes", How::Bytes),
-            Column::new("OF", "capacity_bytes", How::Bytes),
-            Column::new("AREAS", "areas", How::Number),
-            Column::new("ALLOC/s", "allocations", How::Rate),
-            Column::new("PURGE/s", "purges", How::Rate),
-        ],
-    ),
-    (
-        "map",
-        &[
-            Column::new("ENTRIES", "entries", How::Number),
-            Column::new("ROOM", "capacity", How::Number),
-            Column::new("TABLE", "table_bytes", How::Bytes),
-            Column::new("SLABS", "slab_bytes", How::Bytes),
-            Column::new("MOVING", "resizing", How::Number),
-            Column::new("MOVES/s", "resizes", How::Rate),
-        ],
-    ),
-    (
-        "ordered_map",
-        &[
-            Column::new("ENTRIES", "entries", How::Number),
-            Column::new("SLABS", "slab_bytes", How::Bytes),
-        ],
-    ),
-];
 
 /// Exactly so wide, of characters that may be wide themselves.
 fn fitted(text: &str, width: usize) -> String {

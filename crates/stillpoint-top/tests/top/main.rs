@@ -1,22 +1,46 @@
-//! `stillpoint top`, as it is run: beside processes that publish, that do not, that lie, and that may
+//! `stillpoint-top`, as it is run: beside processes that publish, that do not, that lie, and that may
 //! not be looked at.
 //!
 //! Each process is this test program, started again to play one [`part`].
 #![cfg(target_os = "linux")]
 
-#[path = "../program/mod.rs"]
-mod program;
-
 mod part;
 
 use part::Part;
-use program::{Run, stillpoint};
 use serde_json::Value;
-use std::{env, os::unix::process::CommandExt, process::Command};
+use std::{
+    env,
+    os::unix::process::CommandExt,
+    process::{Command, Output},
+};
 
-/// `stillpoint top ARGUMENTS PID`.
+/// What one run gave.
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Run {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().expect("the program was not killed"),
+            out: String::from_utf8(output.stdout).expect("the output is text"),
+            err: String::from_utf8(output.stderr).expect("the messages are text"),
+        }
+    }
+}
+
+/// `stillpoint-top ARGUMENTS`.
+fn stillpoint_top(arguments: &str) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stillpoint-top"));
+    let output = command.args(arguments.split(' ')).output();
+    output.expect("the program starts").into()
+}
+
+/// `stillpoint-top ARGUMENTS PID`.
 fn top(arguments: &str, of: &Part) -> Run {
-    stillpoint(&format!("top {arguments} {}", of.pid()))
+    stillpoint_top(&format!("{arguments} {}", of.pid()))
 }
 
 fn json(of: &Part) -> Value {
@@ -45,7 +69,7 @@ fn it_shows_domains_and_who_holds_them_up() {
     let run = top("--once", &stuck);
     assert_eq!((run.code, &*run.err), (0, ""), "{}", run.out);
     let lines: Vec<_> = run.out.lines().collect();
-    assert_eq!(lines[0], "stillpoint top: 1 process, 3 domains");
+    assert_eq!(lines[0], "stillpoint-top: 1 process, 3 domains");
     assert_eq!(
         lines[1],
         "sorted by process; rates are means since each was made"
@@ -107,7 +131,7 @@ fn it_prints_json() {
             .is_some_and(|stall| stall.contains("'sleeper'"))
     );
     // The same among all that there are.
-    let all = stillpoint("top --once --json");
+    let all = stillpoint_top("--once --json");
     let all: Value = serde_json::from_str(&all.out).expect("it is JSON");
     let processes = all["processes"].as_array().expect("a list");
     assert!(
@@ -115,16 +139,16 @@ fn it_prints_json() {
             .iter()
             .any(|process| process["pid"] == stuck.pid())
     );
-    assert_eq!(stillpoint("top --json").code, 2, "--json needs --once");
+    assert_eq!(stillpoint_top("--json").code, 2, "--json needs --once");
 }
 
 #[test]
 fn it_says_why_there_is_nothing_to_see() {
-    let gone = stillpoint("top --once 4194999");
+    let gone = stillpoint_top("--once 4194999");
     assert_eq!(gone.code, 1);
     assert_eq!(
         gone.err,
-        "stillpoint: process 4194999: there is no such process\n"
+        "stillpoint-top: process 4194999: there is no such process\n"
     );
     let silent = Part::start("silent");
     let run = top("--once", &silent);
@@ -136,27 +160,22 @@ fn it_says_why_there_is_nothing_to_see() {
     );
 }
 
-/// `stillpoint top ARGUMENTS` as another user; `None` where the tests are no root's, or that user may
+/// `stillpoint-top ARGUMENTS` as another user; `None` where the tests are no root's, or that user may
 /// not start the program.
 fn as_nobody(arguments: &str) -> Option<Run> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_stillpoint"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stillpoint-top"));
     let output = command
         .args(arguments.split(' '))
         .uid(65534)
         .gid(65534)
         .output();
-    let output = output.ok()?;
-    Some(Run {
-        code: output.status.code().expect("the program was not killed"),
-        out: String::from_utf8(output.stdout).expect("the output is text"),
-        err: String::from_utf8(output.stderr).expect("the messages are text"),
-    })
+    Some(output.ok()?.into())
 }
 
 #[test]
 fn it_says_what_may_not_be_looked_at() {
     let stuck = Part::start("stuck");
-    let Some(run) = as_nobody(&format!("top --once {}", stuck.pid())) else {
+    let Some(run) = as_nobody(&format!("--once {}", stuck.pid())) else {
         return eprintln!("not tried: this takes root, and a program that all may start");
     };
     assert_eq!(run.code, 3, "{}", run.err);
@@ -165,7 +184,7 @@ fn it_says_what_may_not_be_looked_at() {
         "{}",
         run.err
     );
-    let all = as_nobody("top --once").expect("it went before");
+    let all = as_nobody("--once").expect("it went before");
     assert_eq!(all.code, 0, "{}", all.err);
     assert!(
         all.out.contains("may not be looked at") && !all.out.contains("routes"),
@@ -180,7 +199,7 @@ fn a_process_with_more_capabilities_may_not_be_looked_at() {
     let Some(capable) = Part::try_start("capable") else {
         return eprintln!("not tried: this takes root");
     };
-    let Some(run) = as_nobody(&format!("top --once {}", capable.pid())) else {
+    let Some(run) = as_nobody(&format!("--once {}", capable.pid())) else {
         return eprintln!("not tried: this takes a program that all may start");
     };
     assert_eq!(run.code, 3, "{} {}", run.out, run.err);
@@ -201,7 +220,7 @@ fn what_is_no_page_is_said_to_be_none() {
         assert_eq!(run.code, 4, "{part}: {} {}", run.out, run.err);
         assert!(run.err.contains(why), "{part}: {}", run.err);
         // It does not keep others from being seen.
-        let all = stillpoint("top --once");
+        let all = stillpoint_top("--once");
         assert_eq!(all.code, 0, "{part}: {}", all.err);
         let said = format!("{:>7} ", liar.pid());
         assert!(
@@ -241,7 +260,7 @@ fn it_runs_in_a_terminal() {
     let stuck = Part::start("stuck");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/top-in-tmux");
     let run = Command::new(script)
-        .arg(env!("CARGO_BIN_EXE_stillpoint"))
+        .arg(env!("CARGO_BIN_EXE_stillpoint-top"))
         .arg(stuck.pid().to_string())
         .output()
         .expect("the script starts");

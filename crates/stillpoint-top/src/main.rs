@@ -1,0 +1,137 @@
+//! `stillpoint-top` shows what processes publish in their statistics pages.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `find` | processes that publish, and their pages, each of which may be hostile |
+//! | `figures` | rates, quantiles, JSON |
+//! | `view` | the picture, as lines |
+//! | `screen` | a terminal, and its keys |
+//!
+//! It changes nothing in what it looks at, and never maps it.
+
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use clap::Parser;
+use figures::Look;
+use find::{Found, Hidden};
+use rustix::time::{ClockId, clock_gettime};
+use view::{Sort, View};
+
+mod figures;
+mod find;
+mod screen;
+#[cfg(test)]
+mod tests;
+mod view;
+
+/// What the long help says beside the options.
+const HELP: &str = "Processes publish their statistics with STILLPOINT_STATS=on in the environment, or by publish_statistics(); stillcache does by \
+itself. Shown are those of the same user, to root all. Where standard output is no terminal, or TERM is dumb, it prints once. The exit status is 0 if it \
+has shown something, or has found no process without being given one; 1 if the process does not exist, has exited meanwhile or publishes nothing; 2 if the \
+usage is bad; 3 if the process may not be looked at; 4 if its page has another version or cannot be read. NO_COLOR turns colours off.";
+
+/// Shows what running processes publish: grace periods, unreclaimed memory, stalled readers.
+#[derive(Parser)]
+#[command(version, after_long_help = HELP)]
+struct Options {
+    /// Show this process alone
+    #[arg(value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Print once and end; rates are means since each domain was made
+    #[arg(long)]
+    once: bool,
+
+    /// Print JSON: all that the pages have
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match run(&options) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(hidden)) => {
+            match options.pid {
+                Some(pid) => eprintln!("stillpoint-top: process {pid}: {hidden}"),
+                None => eprintln!("stillpoint-top: /proc: {hidden}"),
+            }
+            ExitCode::from(match hidden {
+                Hidden::Gone | Hidden::NoPage => 1,
+                Hidden::Denied => 3,
+                _ => 4,
+            })
+        }
+        Err(error) => {
+            // A reader that has closed the pipe has seen enough.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                eprintln!("stillpoint-top: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Shows what is asked for.
+///
+/// # Errors
+///
+/// If the terminal or standard output cannot be used. The inner result says why there is nothing to
+/// show.
+fn run(options: &Options) -> io::Result<Result<(), Hidden>> {
+    let look = || match options.pid {
+        Some(pid) => find::one(pid).map(|process| Found {
+            processes: vec![process],
+            ..Found::default()
+        }),
+        None => find::all().map_err(Hidden::from),
+    };
+    if !options.once && screen::is_there() {
+        return screen::run(look);
+    }
+    match look() {
+        Ok(found) => {
+            let text = if options.json {
+                format!("{:#}\n", figures::json(&found, now()))
+            } else {
+                picture(&found)
+            };
+            io::stdout().write_all(text.as_bytes())?;
+            Ok(Ok(()))
+        }
+        Err(hidden) => Ok(Err(hidden)),
+    }
+}
+
+/// The picture of one look, as text.
+fn picture(found: &Found) -> String {
+    let view = View {
+        found,
+        now: now(),
+        before: &Look::default(),
+        sort: Sort::Process,
+        reverse: false,
+        note: "; rates are means since each was made".to_owned(),
+    };
+    let [title, note] = view::title(&view);
+    if found.processes.is_empty() && found.unreadable.is_empty() {
+        return format!(
+            "{title}\nNo process publishes its statistics: start one with STILLPOINT_STATS=on.\n"
+        );
+    }
+    let mut text = format!("{title}\n{note}\n\n");
+    for (_, line) in view::lines(&view) {
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// The present moment of the clock that pages have.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
