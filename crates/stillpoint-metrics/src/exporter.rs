@@ -1,41 +1,33 @@
 //! What is exported, and how it is read.
 
 use crate::{
-    family::{DOMAIN, DomainSample, Family, Group, MAP, Metric, Visitor},
-    text::Longest,
+    family::{CACHE, DOMAIN, DomainSample, MAP, Metric, TENANT, TenantSample},
+    tenants::Tenants,
 };
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use std::{
-    convert::Infallible,
     error::Error,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use stillpoint::Domain;
 
-#[cfg(all(feature = "lru", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use crate::family::{PRESSURE, PressureSample};
-#[cfg(all(feature = "lru", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use std::sync::Weak;
-#[cfg(all(feature = "lru", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 use stillpoint_lru::Pressure;
-
-#[cfg(feature = "lru")]
-use crate::{
-    family::{TENANT, TenantSample},
-    tenants::Tenants,
-};
 
 /// The name that all tenants share that have no series of their own. No tenant can be added by it.
 pub const OTHER: &str = "other";
 
 /// How many tenants have series of their own, unless the program says otherwise.
-#[cfg(feature = "lru")]
 const MOST_TENANTS: usize = 100;
 
 /// The name of the global domain.
 const GLOBAL: &str = "global";
 
-#[cfg(feature = "cache")]
 type ReadCache = Box<dyn Fn() -> stillpoint_cache::Statistics + Send + Sync>;
 
 type ReadMap = Box<dyn Fn() -> usize + Send + Sync>;
@@ -46,19 +38,14 @@ type ReadMap = Box<dyn Fn() -> usize + Send + Sync>;
 #[derive(Clone)]
 pub struct Exporter {
     sources: Arc<Mutex<Sources>>,
-    longest_text: Arc<Longest>,
 }
 
 struct Sources {
     domains: Vec<(String, Domain)>,
     maps: Vec<(String, ReadMap)>,
-    #[cfg(all(feature = "lru", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pressures: Vec<(String, Weak<Pressure>)>,
-    #[cfg(feature = "lru")]
     tenants: Tenants<stillpoint_lru::Tenant>,
-    #[cfg(feature = "vmap")]
-    arenas: Vec<(String, stillpoint_vmap::Arena)>,
-    #[cfg(feature = "cache")]
     caches: Vec<(String, ReadCache)>,
 }
 
@@ -99,23 +86,17 @@ impl Exporter {
         let sources = Sources {
             domains: vec![(GLOBAL.to_owned(), stillpoint::global().clone())],
             maps: Vec::new(),
-            #[cfg(all(feature = "lru", target_os = "linux"))]
+            #[cfg(target_os = "linux")]
             pressures: Vec::new(),
-            #[cfg(feature = "lru")]
             tenants: Tenants::new(MOST_TENANTS),
-            #[cfg(feature = "vmap")]
-            arenas: Vec::new(),
-            #[cfg(feature = "cache")]
             caches: Vec::new(),
         };
         Self {
             sources: Arc::new(Mutex::new(sources)),
-            longest_text: Arc::default(),
         }
     }
 
     /// Like [`Exporter::new`]: so many tenants have series of their own. Each has eleven.
-    #[cfg(feature = "lru")]
     #[must_use]
     pub fn with_tenants(most: usize) -> Self {
         let exporter = Self::new();
@@ -187,7 +168,7 @@ impl Exporter {
     /// # Errors
     ///
     /// If another one has the name.
-    #[cfg(all(feature = "lru", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub fn add_pressure(&self, name: &str, pressure: &Arc<Pressure>) -> Result<(), NameTaken> {
         let mut sources = self.lock();
         sources
@@ -197,7 +178,7 @@ impl Exporter {
     }
 
     /// Exports the watch of that name no more. Returns whether there was one.
-    #[cfg(all(feature = "lru", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     pub fn remove_pressure(&self, name: &str) -> bool {
         remove(&mut self.lock().pressures, name).is_some()
     }
@@ -219,7 +200,6 @@ impl Exporter {
     /// # Errors
     ///
     /// If another tenant has the name, or it is [`OTHER`].
-    #[cfg(feature = "lru")]
     pub fn add_tenant(&self, name: &str, tenant: &stillpoint_lru::Tenant) -> Result<(), NameTaken> {
         let mut sources = self.lock();
         if name == OTHER || sources.tenants.has(name) {
@@ -230,27 +210,8 @@ impl Exporter {
     }
 
     /// Exports the tenant of that name no more. Returns whether there was one.
-    #[cfg(feature = "lru")]
     pub fn remove_tenant(&self, name: &str) -> bool {
         self.lock().tenants.remove(name)
-    }
-
-    /// Adds an arena.
-    ///
-    /// # Errors
-    ///
-    /// If another arena has the name.
-    #[cfg(feature = "vmap")]
-    pub fn add_arena(&self, name: &str, arena: &stillpoint_vmap::Arena) -> Result<(), NameTaken> {
-        add(&mut self.lock().arenas, name, || arena.clone())
-    }
-
-    /// Exports the arena of that name no more. Returns whether there was one.
-    #[cfg(feature = "vmap")]
-    pub fn remove_arena(&self, name: &str) -> bool {
-        let removed = remove(&mut self.lock().arenas, name);
-        // Outside of the lock.
-        removed.is_some()
     }
 
     /// Adds a cache, or a tenant of one.
@@ -267,7 +228,6 @@ impl Exporter {
     /// # Errors
     ///
     /// If another cache has the name.
-    #[cfg(feature = "cache")]
     pub fn add_cache<K, V, S>(
         &self,
         name: &str,
@@ -285,14 +245,13 @@ impl Exporter {
     }
 
     /// Exports the cache of that name no more. Returns whether there was one.
-    #[cfg(feature = "cache")]
     pub fn remove_cache(&self, name: &str) -> bool {
         let removed = remove(&mut self.lock().caches, name);
         // Outside of the lock: it may be the last handle, and then drops entries, which may call us.
         removed.is_some()
     }
 
-    /// Returns all metrics that there are with the features that are on.
+    /// Returns all metrics that there are.
     ///
     /// ```
     /// for metric in stillpoint_metrics::Exporter::metrics() {
@@ -301,13 +260,11 @@ impl Exporter {
     /// ```
     #[must_use]
     pub fn metrics() -> Vec<Metric> {
-        let mut list = List(Vec::new());
-        let Ok(()) = Samples::default().visit(&mut list);
-        list.0
-    }
-
-    pub(crate) fn longest_text(&self) -> &Longest {
-        &self.longest_text
+        let mut all: Vec<_> = DOMAIN.metrics().chain(MAP.metrics()).collect();
+        #[cfg(target_os = "linux")]
+        all.extend(PRESSURE.metrics());
+        all.extend(TENANT.metrics().chain(CACHE.metrics()));
+        all
     }
 
     fn lock(&self) -> MutexGuard<'_, Sources> {
@@ -316,21 +273,13 @@ impl Exporter {
     }
 
     /// Reads everything.
-    pub(crate) fn samples(&self) -> Samples {
+    fn samples(&self) -> Samples {
         // Dropped after the lock: the last owner of a watch, which may be us by then, waits for its
         // thread, and that may call us.
-        #[cfg(all(feature = "lru", target_os = "linux"))]
+        #[cfg(target_os = "linux")]
         let mut watches: Vec<(String, Arc<Pressure>)> = Vec::new();
-        #[cfg_attr(not(feature = "lru"), expect(unused_mut))]
         let mut sources = self.lock();
-        let mut samples = Samples::default();
-        samples.domains.samples = read(&sources.domains, |domain| DomainSample {
-            statistics: domain.statistics(),
-            budget: domain.budget() as u64,
-            stalled_for: stillpoint::internal::stalled_for(domain),
-        });
-        samples.maps.samples = read(&sources.maps, |entries| entries());
-        #[cfg(all(feature = "lru", target_os = "linux"))]
+        #[cfg(target_os = "linux")]
         {
             sources
                 .pressures
@@ -338,25 +287,44 @@ impl Exporter {
             let known = sources.pressures.iter();
             watches
                 .extend(known.filter_map(|(name, watch)| Some((name.clone(), watch.upgrade()?))));
-            samples.pressures.samples = read(&watches, |watch| PressureSample::from(&**watch));
         }
-        #[cfg(feature = "lru")]
-        {
-            let (own, other) = sources.tenants.samples();
-            samples.tenants.samples = own;
-            let other = other.map(|sum| (OTHER.to_owned(), sum));
-            samples.tenants.samples.extend(other);
+        let (mut tenants, other) = sources.tenants.samples();
+        tenants.extend(other.map(|sum| (OTHER.to_owned(), sum)));
+        Samples {
+            domains: read(&sources.domains, |domain| DomainSample {
+                statistics: domain.statistics(),
+                budget: domain.budget() as u64,
+                stalled_for: stillpoint::internal::stalled_for(domain),
+            }),
+            maps: read(&sources.maps, |entries| entries()),
+            #[cfg(target_os = "linux")]
+            pressures: read(&watches, |watch| PressureSample::from(&**watch)),
+            tenants,
+            caches: read(&sources.caches, |read| read()),
         }
-        #[cfg(feature = "vmap")]
-        {
-            samples.arenas.samples = read(&sources.arenas, stillpoint_vmap::Arena::statistics);
-        }
-        #[cfg(feature = "cache")]
-        {
-            samples.caches.samples = read(&sources.caches, |read| read());
-        }
-        samples
     }
+}
+
+impl Collector for Exporter {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let samples = self.samples();
+        DOMAIN.encode(&mut encoder, &samples.domains)?;
+        MAP.encode(&mut encoder, &samples.maps)?;
+        #[cfg(target_os = "linux")]
+        PRESSURE.encode(&mut encoder, &samples.pressures)?;
+        TENANT.encode(&mut encoder, &samples.tenants)?;
+        CACHE.encode(&mut encoder, &samples.caches)
+    }
+}
+
+/// What has been read of each kind of thing, with names.
+struct Samples {
+    domains: Vec<(String, DomainSample)>,
+    maps: Vec<(String, usize)>,
+    #[cfg(target_os = "linux")]
+    pressures: Vec<(String, PressureSample)>,
+    tenants: Vec<(String, TenantSample)>,
+    caches: Vec<(String, stillpoint_cache::Statistics)>,
 }
 
 fn add<T>(
@@ -379,73 +347,4 @@ fn remove<T>(from: &mut Vec<(String, T)>, name: &str) -> Option<T> {
 fn read<T, S>(from: &[(String, T)], read: impl Fn(&T) -> S) -> Vec<(String, S)> {
     let read = |(name, thing): &(String, T)| (name.clone(), read(thing));
     from.iter().map(read).collect()
-}
-
-/// Everything, at one moment.
-pub(crate) struct Samples {
-    domains: Group<DomainSample>,
-    maps: Group<usize>,
-    #[cfg(all(feature = "lru", target_os = "linux"))]
-    pressures: Group<PressureSample>,
-    #[cfg(feature = "lru")]
-    tenants: Group<TenantSample>,
-    #[cfg(feature = "vmap")]
-    arenas: Group<stillpoint_vmap::ArenaStatistics>,
-    #[cfg(feature = "cache")]
-    caches: Group<stillpoint_cache::Statistics>,
-}
-
-const fn group<S>(label: &'static str, families: &'static [Family<S>]) -> Group<S> {
-    Group {
-        label,
-        families,
-        samples: Vec::new(),
-    }
-}
-
-impl Default for Samples {
-    fn default() -> Self {
-        Self {
-            domains: group("domain", DOMAIN),
-            maps: group("map", MAP),
-            #[cfg(all(feature = "lru", target_os = "linux"))]
-            pressures: group("pressure", PRESSURE),
-            #[cfg(feature = "lru")]
-            tenants: group("tenant", TENANT),
-            #[cfg(feature = "vmap")]
-            arenas: group("arena", crate::family::ARENA),
-            #[cfg(feature = "cache")]
-            caches: group("cache", crate::family::CACHE),
-        }
-    }
-}
-
-impl Samples {
-    /// Each kind of thing in turn.
-    pub(crate) fn visit<V: Visitor>(&self, visitor: &mut V) -> Result<(), V::Error> {
-        visitor.group(&self.domains)?;
-        visitor.group(&self.maps)?;
-        #[cfg(all(feature = "lru", target_os = "linux"))]
-        visitor.group(&self.pressures)?;
-        #[cfg(feature = "lru")]
-        visitor.group(&self.tenants)?;
-        #[cfg(feature = "vmap")]
-        visitor.group(&self.arenas)?;
-        #[cfg(feature = "cache")]
-        visitor.group(&self.caches)?;
-        Ok(())
-    }
-}
-
-struct List(Vec<Metric>);
-
-impl Visitor for List {
-    type Error = Infallible;
-
-    fn group<S>(&mut self, group: &Group<S>) -> Result<(), Infallible> {
-        let metrics = group.families.iter();
-        self.0
-            .extend(metrics.map(|family| family.metric(group.label)));
-        Ok(())
-    }
 }

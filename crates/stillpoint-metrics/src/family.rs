@@ -1,5 +1,12 @@
 //! What there is to export: names, units, meanings, and how each is read.
 
+use crate::buckets::buckets;
+use prometheus_client::{
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet},
+    metrics::MetricType,
+    registry::Unit,
+};
+use std::fmt;
 use stillpoint::Histogram;
 
 /// What kind of metric one is, in Prometheus's sense.
@@ -14,27 +21,6 @@ pub enum Kind {
     Histogram,
 }
 
-/// The base unit of a metric, which its name ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Unit {
-    /// Bytes.
-    Bytes,
-    /// Seconds.
-    Seconds,
-}
-
-impl Unit {
-    /// Returns the unit as a name's suffix: `bytes` or `seconds`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::Seconds => "seconds",
-        }
-    }
-}
-
 /// A metric, as [`Exporter::metrics`](crate::Exporter::metrics) lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -46,8 +32,8 @@ pub struct Metric {
     pub help: &'static str,
     /// Its kind.
     pub kind: Kind,
-    /// Its unit, if it has one.
-    pub unit: Option<Unit>,
+    /// Its base unit, which its name ends with, if it has one: `bytes` or `seconds`.
+    pub unit: Option<&'static str>,
     /// Its label.
     pub label: &'static str,
 }
@@ -64,19 +50,19 @@ pub(crate) enum Value<'a> {
 }
 
 /// A metric of things of which there are samples `S`.
-pub(crate) struct Family<S> {
+struct Family<S> {
     name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) kind: Kind,
-    pub(crate) unit: Option<Unit>,
+    help: &'static str,
+    kind: Kind,
+    unit: Option<&'static str>,
     /// `None` where the thing has no such value.
-    pub(crate) read: fn(&S) -> Option<Value<'_>>,
+    read: fn(&S) -> Option<Value<'_>>,
 }
 
 impl<S> Family<S> {
     const fn new(
         kind: Kind,
-        unit: Option<Unit>,
+        unit: Option<&'static str>,
         name: &'static str,
         help: &'static str,
         read: fn(&S) -> Option<Value<'_>>,
@@ -91,14 +77,14 @@ impl<S> Family<S> {
     }
 
     /// The name without unit and `_total`.
-    pub(crate) fn stem(&self) -> String {
+    fn stem(&self) -> String {
         format!("{PREFIX}{}", self.name)
     }
 
-    pub(crate) fn metric(&self, label: &'static str) -> Metric {
+    fn metric(&self, label: &'static str) -> Metric {
         let mut name = self.stem();
         if let Some(unit) = self.unit {
-            name = name + "_" + unit.as_str();
+            name = name + "_" + unit;
         }
         if self.kind == Kind::Counter {
             name += "_total";
@@ -113,26 +99,71 @@ impl<S> Family<S> {
     }
 }
 
-/// All things of a kind that are exported, at one moment.
-pub(crate) struct Group<S: 'static> {
-    pub(crate) label: &'static str,
-    pub(crate) families: &'static [Family<S>],
-    pub(crate) samples: Vec<(String, S)>,
+/// All metrics of one kind of thing, which have one label.
+pub(crate) struct Families<S: 'static> {
+    label: &'static str,
+    all: &'static [Family<S>],
 }
 
-/// What a scrape, a list, or the facade does with each group.
-pub(crate) trait Visitor {
-    type Error;
+impl<S> Families<S> {
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> {
+        self.all.iter().map(|family| family.metric(self.label))
+    }
 
-    fn group<S>(&mut self, group: &Group<S>) -> Result<(), Self::Error>;
+    /// Encodes the samples, each of which has a name.
+    pub(crate) fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        samples: &[(String, S)],
+    ) -> fmt::Result {
+        for family in self.all {
+            let unit = family.unit.map(|unit| Unit::Other(unit.to_owned()));
+            let kind = match family.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            // The description ends with a full stop, as those of `prometheus-client` do.
+            let help = format!("{}.", family.help);
+            let stem = family.stem();
+            let mut encoder = encoder.encode_descriptor(&stem, &help, unit.as_ref(), kind)?;
+            for (name, sample) in samples {
+                if let Some(value) = (family.read)(sample) {
+                    let labels = [(self.label, name.as_str())];
+                    encode(encoder.encode_family(&labels)?, family.kind, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(mut encoder: MetricEncoder<'_>, kind: Kind, value: Value<'_>) -> fmt::Result {
+    match (kind, value) {
+        (Kind::Counter, Value::Number(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        }
+        (Kind::Counter, Value::Real(value)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&value, None)
+        }
+        (_, Value::Number(value)) => encoder.encode_gauge(&value),
+        (_, Value::Real(value)) => encoder.encode_gauge(&value),
+        (_, Value::Times(times)) => {
+            let (sum, count) = (times.sum().as_secs_f64(), times.count());
+            encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets(times.buckets()), None)
+        }
+    }
 }
 
 macro_rules! families {
-    ($of:ty: $($kind:ident $([$unit:ident])? $name:literal $help:literal, $read:expr;)*) => {
-        &[$(Family::<$of>::new(Kind::$kind, families!(@ $($unit)?), $name, $help, $read)),*]
+    ($label:literal: $($kind:ident $([$unit:literal])? $name:literal $help:literal, $read:expr;)*) => {
+        Families {
+            label: $label,
+            all: &[$(Family::new(Kind::$kind, families!(@ $($unit)?), $name, $help, $read)),*],
+        }
     };
     (@) => { None };
-    (@ $unit:ident) => { Some(Unit::$unit) };
+    (@ $unit:literal) => { Some($unit) };
 }
 
 /// A domain's statistics and its budget.
@@ -149,16 +180,16 @@ macro_rules! of_domain {
     };
 }
 
-pub(crate) const DOMAIN: &[Family<DomainSample>] = families! { DomainSample:
+pub(crate) const DOMAIN: Families<DomainSample> = families! { "domain":
     Gauge "unreclaimed_objects" "Retired objects that have not been freed", of_domain!(objects_pending);
-    Gauge [Bytes] "unreclaimed" "What retired objects weigh that have not been freed", of_domain!(bytes_pending);
-    Gauge [Bytes] "budget" "Unreclaimed bytes at which threads that retire wait",
+    Gauge ["bytes"] "unreclaimed" "What retired objects weigh that have not been freed", of_domain!(bytes_pending);
+    Gauge ["bytes"] "budget" "Unreclaimed bytes at which threads that retire wait",
         |sample| Some(Value::Number(sample.budget));
     Gauge "tracking_pages" "Pages of 4 KiB that track retired objects", of_domain!(pages);
     Gauge "callbacks_pending" "Callbacks that have not been invoked", of_domain!(callbacks_pending);
     Gauge "futures_pending" "Tasks that wait for a grace period or a barrier", of_domain!(futures_pending);
     Gauge "reader_records" "Records of readers, in use and spare", of_domain!(records);
-    Gauge [Seconds] "stall_duration" "How long readers have stalled the oldest grace period; 0 while they do not",
+    Gauge ["seconds"] "stall_duration" "How long readers have stalled the oldest grace period; 0 while they do not",
         |sample| Some(Value::Real(sample.stalled_for as f64 / 1e9));
     Counter "objects_freed" "Objects freed", of_domain!(objects_freed);
     Counter "callbacks_invoked" "Callbacks invoked", of_domain!(callbacks_invoked);
@@ -172,23 +203,23 @@ pub(crate) const DOMAIN: &[Family<DomainSample>] = families! { DomainSample:
     Counter "service_stalls" "Times that the service thread was held up for as long", of_domain!(service_stalls);
     Counter "panics" "Callbacks, destructors, wakers and stall handlers that panicked", of_domain!(panics);
     Counter "service_failures" "Panics of the service thread in the library's own code", of_domain!(service_failures);
-    Histogram [Seconds] "grace_period_duration" "Grace periods that a reader has held up, from the first waiter's look; of the others, from start to end, 1 in 128 counts for 128",
+    Histogram ["seconds"] "grace_period_duration" "Grace periods that a reader has held up, from the first waiter's look; of the others, from start to end, 1 in 128 counts for 128",
         |sample| Some(Value::Times(&sample.statistics.grace_period_times));
-    Histogram [Seconds] "callback_delay" "Callbacks from being queued to the end of the pass that invoked them",
+    Histogram ["seconds"] "callback_delay" "Callbacks from being queued to the end of the pass that invoked them",
         |sample| Some(Value::Times(&sample.statistics.callback_times));
-    Histogram [Seconds] "wait_duration" "Bounded waits of retiring threads",
+    Histogram ["seconds"] "wait_duration" "Bounded waits of retiring threads",
         |sample| Some(Value::Times(&sample.statistics.wait_times));
-    Histogram [Seconds] "reclaim_pass_duration" "Passes of the service thread that have freed objects",
+    Histogram ["seconds"] "reclaim_pass_duration" "Passes of the service thread that have freed objects",
         |sample| Some(Value::Times(&sample.statistics.reclaim_times));
 };
 
 /// How many entries a map has.
-pub(crate) const MAP: &[Family<usize>] = families! { usize:
+pub(crate) const MAP: Families<usize> = families! { "map":
     Gauge "map_entries" "Entries of a map", |&entries| Some(Value::Number(entries as u64));
 };
 
 /// What a watch of memory pressure has done.
-#[cfg(all(feature = "lru", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 pub(crate) struct PressureSample {
     watching: bool,
     events: u64,
@@ -197,7 +228,7 @@ pub(crate) struct PressureSample {
     panics: u64,
 }
 
-#[cfg(all(feature = "lru", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 impl From<&stillpoint_lru::Pressure> for PressureSample {
     fn from(pressure: &stillpoint_lru::Pressure) -> Self {
         Self {
@@ -210,15 +241,15 @@ impl From<&stillpoint_lru::Pressure> for PressureSample {
     }
 }
 
-#[cfg(all(feature = "lru", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 macro_rules! of_pressure {
     ($field:ident) => {
         |sample| Some(Value::Number(sample.$field.into()))
     };
 }
 
-#[cfg(all(feature = "lru", target_os = "linux"))]
-pub(crate) const PRESSURE: &[Family<PressureSample>] = families! { PressureSample:
+#[cfg(target_os = "linux")]
+pub(crate) const PRESSURE: Families<PressureSample> = families! { "pressure":
     Gauge "pressure_watching" "1 while a thread watches for memory pressure, else 0", of_pressure!(watching);
     Counter "pressure_events" "Reclaim passes because of memory pressure", of_pressure!(events);
     Counter "pressure_coalesced" "Times that memory pressure came too soon after a pass for another", of_pressure!(coalesced);
@@ -227,7 +258,6 @@ pub(crate) const PRESSURE: &[Family<PressureSample>] = families! { PressureSampl
 };
 
 /// A tenant's statistics, or those of all that have no series of their own.
-#[cfg(any(feature = "lru", test))]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TenantSample {
     pub(crate) usage: u64,
@@ -240,7 +270,6 @@ pub(crate) struct TenantSample {
     pub(crate) objects_reclaimed: u64,
 }
 
-#[cfg(feature = "lru")]
 impl From<stillpoint_lru::TenantStatistics> for TenantSample {
     fn from(now: stillpoint_lru::TenantStatistics) -> Self {
         Self {
@@ -255,7 +284,6 @@ impl From<stillpoint_lru::TenantStatistics> for TenantSample {
     }
 }
 
-#[cfg(feature = "lru")]
 macro_rules! of_tenant {
     ($field:ident) => {
         |sample| Some(Value::Number(sample.$field))
@@ -269,14 +297,13 @@ macro_rules! of_tenant {
     };
 }
 
-#[cfg(feature = "lru")]
-pub(crate) const TENANT: &[Family<TenantSample>] = families! { TenantSample:
-    Gauge [Bytes] "tenant_usage" "Bytes charged to a tenant and those below it", of_tenant!(usage);
-    Gauge [Bytes] "tenant_peak" "The most that has been charged at a time", of_tenant!([0]);
-    Gauge [Bytes] "tenant_min" "What is never reclaimed of a tenant", of_tenant!([1]);
-    Gauge [Bytes] "tenant_low" "What is reclaimed of a tenant last", of_tenant!([2]);
-    Gauge [Bytes] "tenant_high" "What a tenant is reclaimed down to; infinite for no limit", of_tenant!([3]);
-    Gauge [Bytes] "tenant_max" "What a tenant may not exceed; infinite for no limit", of_tenant!([4]);
+pub(crate) const TENANT: Families<TenantSample> = families! { "tenant":
+    Gauge ["bytes"] "tenant_usage" "Bytes charged to a tenant and those below it", of_tenant!(usage);
+    Gauge ["bytes"] "tenant_peak" "The most that has been charged at a time", of_tenant!([0]);
+    Gauge ["bytes"] "tenant_min" "What is never reclaimed of a tenant", of_tenant!([1]);
+    Gauge ["bytes"] "tenant_low" "What is reclaimed of a tenant last", of_tenant!([2]);
+    Gauge ["bytes"] "tenant_high" "What a tenant is reclaimed down to; infinite for no limit", of_tenant!([3]);
+    Gauge ["bytes"] "tenant_max" "What a tenant may not exceed; infinite for no limit", of_tenant!([4]);
     Counter "tenant_low_events" "Passes that reclaimed below the low limit", of_tenant!(low_events);
     Counter "tenant_high_events" "Times that charges passed the high limit", of_tenant!(high_events);
     Counter "tenant_max_events" "Charges that met the max", of_tenant!(max_events);
@@ -284,46 +311,22 @@ pub(crate) const TENANT: &[Family<TenantSample>] = families! { TenantSample:
     Counter "tenant_objects_reclaimed" "Objects that shrinkers have freed", of_tenant!(objects_reclaimed);
 };
 
-#[cfg(feature = "vmap")]
-macro_rules! of_arena {
-    ($field:ident) => {
-        |sample| Some(Value::Number(sample.$field))
-    };
-}
-
-#[cfg(feature = "vmap")]
-pub(crate) const ARENA: &[Family<stillpoint_vmap::ArenaStatistics>] = families! { stillpoint_vmap::ArenaStatistics:
-    Gauge "arena_areas" "Live areas", of_arena!(areas);
-    Gauge [Bytes] "arena_live" "The pages of live areas", of_arena!(live_bytes);
-    Gauge [Bytes] "arena_lazy" "Freed and not given back to the system yet", of_arena!(lazy_bytes);
-    Gauge [Bytes] "arena_pooled" "Addresses that are ready for use", of_arena!(pooled_bytes);
-    Gauge [Bytes] "arena_free" "Addresses in no pool", of_arena!(free_bytes);
-    Gauge [Bytes] "arena_accessible" "Addresses that have been used", of_arena!(accessible_bytes);
-    Gauge [Bytes] "arena_capacity" "All addresses", of_arena!(capacity_bytes);
-    Counter "arena_allocations" "Areas allocated", of_arena!(allocated);
-    Counter "arena_drains" "Batches given back to the system", of_arena!(drains);
-    Counter [Bytes] "arena_drained" "What they came to", of_arena!(drained_bytes);
-    Counter "arena_failed_drains" "Drains that the system refused in part", of_arena!(failed_drains);
-};
-
-#[cfg(feature = "cache")]
 macro_rules! of_cache {
     ($field:ident) => {
         |sample| Some(Value::Number(sample.$field))
     };
 }
 
-#[cfg(feature = "cache")]
-pub(crate) const CACHE: &[Family<stillpoint_cache::Statistics>] = families! { stillpoint_cache::Statistics:
+pub(crate) const CACHE: Families<stillpoint_cache::Statistics> = families! { "cache":
     Gauge "cache_entries" "Entries", of_cache!(entries);
-    Gauge [Bytes] "cache_size" "What the entries weigh", of_cache!(bytes);
-    Gauge [Bytes] "cache_pinned" "What is pinned of them", of_cache!(pinned_bytes);
+    Gauge ["bytes"] "cache_size" "What the entries weigh", of_cache!(bytes);
+    Gauge ["bytes"] "cache_pinned" "What is pinned of them", of_cache!(pinned_bytes);
     Counter "cache_hits" "Look-ups that found an entry", of_cache!(hits);
     Counter "cache_misses" "Look-ups that found none", of_cache!(misses);
     Counter "cache_inserts" "Entries inserted", of_cache!(inserts);
     Counter "cache_loads" "Loaders that have returned a value", of_cache!(loads);
     Counter "cache_load_failures" "Loaders that have not", of_cache!(load_failures);
-    Counter [Seconds] "cache_load_duration" "Time spent in loaders",
+    Counter ["seconds"] "cache_load_duration" "Time spent in loaders",
         |sample| Some(Value::Real(sample.load_nanos as f64 / 1e9));
     Counter "cache_evictions" "Entries evicted to make space", of_cache!(evicted);
     Counter "cache_expirations" "Entries whose time was over", of_cache!(expired);

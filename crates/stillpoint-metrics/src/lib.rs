@@ -1,13 +1,10 @@
-//! Stillpoint's statistics for Prometheus: domains, tenants, arenas and caches.
+//! Stillpoint's statistics for Prometheus: domains, maps, tenants, memory pressure and caches.
 //!
-//! An [`Exporter`] reads them when it is scraped. It costs nothing in between: there is no thread
-//! that publishes, and no counter beside those that the library has anyway.
-//! [`Exporter::write_openmetrics`] writes the text of a scrape. With the feature `prometheus` (by
-//! default) it also is a collector of the crate `prometheus-client`, beside a program's own
-//! metrics; with `metrics`, `Exporter::record` gives all to the recorder of the crate of that name.
+//! An [`Exporter`] is a collector of the crate [`prometheus_client`], beside a program's own metrics.
+//! It reads the statistics when it is scraped, and costs nothing in between: there is no thread that
+//! publishes, and no counter beside those that the library has anyway.
 //!
 //! ```
-//! # #[cfg(feature = "prometheus")] {
 //! use prometheus_client::{encoding::text::encode, registry::Registry};
 //! use stillpoint_metrics::Exporter;
 //!
@@ -20,14 +17,13 @@
 //! let mut text = String::new();
 //! encode(&mut text, &registry).expect("a string takes all");
 //! assert!(text.contains("stillpoint_stalls_total{domain=\"routes\"} 0"));
-//! # }
 //! ```
 //!
 //! # Names and units
 //!
 //! Names begin with `stillpoint_`, and have their base unit (`_bytes`, `_seconds`) and, for
-//! counters, `_total` at the end. Each kind of thing has one label: `domain`, `tenant`, `arena`,
-//! `cache`. [`Exporter::metrics`] lists all of them with their meaning.
+//! counters, `_total` at the end. Each kind of thing has one label: `domain`, `map`, `pressure`,
+//! `tenant`, `cache`. [`Exporter::metrics`] lists all of them with their meaning.
 //!
 //! # How many series
 //!
@@ -44,23 +40,16 @@
 //! else. In the child of a fork it goes on with the child's copy of what it exports, unless another
 //! thread was inside a call of it when the process forked: that call's lock stays taken, so make a
 //! new one there.
-#![cfg_attr(docsrs, feature(doc_cfg))]
 // What it exports is left out of the models, which build all crates.
 #![cfg(not(stillpoint_loom))]
 
 mod buckets;
 mod exporter;
-#[cfg(feature = "metrics")]
-mod facade;
 mod family;
-#[cfg(feature = "prometheus")]
-mod openmetrics;
-#[cfg(any(feature = "lru", test))]
 mod tenants;
-mod text;
 
 pub use exporter::{Exporter, NameTaken, OTHER};
-pub use family::{Kind, Metric, Unit};
+pub use family::{Kind, Metric};
 
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]

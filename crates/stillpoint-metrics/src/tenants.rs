@@ -13,7 +13,6 @@ pub(crate) trait Source {
     fn sample(&self) -> TenantSample;
 }
 
-#[cfg(feature = "lru")]
 impl Source for stillpoint_lru::Tenant {
     fn is_deleted(&self) -> bool {
         self.is_deleted()

@@ -1,10 +1,4 @@
 //! What a scrape says: names, labels, values, and that nothing is said twice.
-#![cfg(all(
-    feature = "prometheus",
-    feature = "cache",
-    feature = "lru",
-    feature = "vmap"
-))]
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use std::{
@@ -21,7 +15,6 @@ use stillpoint_lru::{Hierarchy, Tenant};
 #[cfg(target_os = "linux")]
 use stillpoint_lru::{Pressure, PressureWatch};
 use stillpoint_metrics::{Exporter, Kind, OTHER};
-use stillpoint_vmap::Arena;
 
 fn scrape(exporter: &Exporter) -> String {
     let mut registry = Registry::default();
@@ -44,43 +37,6 @@ fn series(exporter: &Exporter) -> BTreeMap<String, f64> {
     series
 }
 
-/// What we write ourselves is what `prometheus-client` writes of us, line by line.
-#[track_caller]
-fn assert_same_text(exporter: &Exporter) {
-    // Other tests use the global domain: again if something has changed meanwhile.
-    let (ours, theirs) = loop {
-        let theirs = scrape(exporter);
-        let mut ours = "before".to_owned();
-        exporter.write_openmetrics(&mut ours);
-        if scrape(exporter) == theirs {
-            break (ours, format!("before{theirs}"));
-        }
-    };
-    let mut numbers = 0;
-    for (our, their) in ours.lines().zip(theirs.lines()) {
-        if our == their {
-            continue;
-        }
-        // Numbers that are not whole may be written otherwise: 0.00000025 and 2.5e-7, +Inf and inf.
-        let parts = |line: &str| -> (String, Vec<f64>) {
-            let all = line.split([' ', '"', '{', '}', ',', '=']);
-            let (mut text, mut numbers) = (String::new(), Vec::new());
-            for part in all {
-                match part.parse() {
-                    Ok(number) => numbers.push(number),
-                    Err(_) => text = text + part + " ",
-                }
-            }
-            (text, numbers)
-        };
-        assert_eq!(parts(our), parts(their), "{our} and {their}");
-        numbers += 1;
-    }
-    assert!(numbers > 0, "some are infinite");
-    assert_eq!(ours.lines().count(), theirs.lines().count());
-    assert!(ours.ends_with("\n# EOF\n"));
-}
-
 /// A watch of a socket of its own, whose other end is where pressure would be told.
 #[cfg(target_os = "linux")]
 fn watch(exporter: &Exporter, name: &str, hierarchy: &Hierarchy) -> (Arc<Pressure>, UnixListener) {
@@ -100,9 +56,7 @@ fn tenant(hierarchy: &Hierarchy) -> Tenant {
 #[test]
 fn every_metric_is_there_once_with_its_kind_and_unit() {
     let (exporter, hierarchy) = (Exporter::new(), Hierarchy::new());
-    let arena = Arena::builder().build().expect("an arena");
     exporter.add_tenant("a", &tenant(&hierarchy)).unwrap();
-    exporter.add_arena("a", &arena).unwrap();
     exporter
         .add_cache("a", &Cache::<u64, u64>::new(1 << 20))
         .unwrap();
@@ -111,7 +65,6 @@ fn every_metric_is_there_once_with_its_kind_and_unit() {
     let _pressure = watch(&exporter, "a", &hierarchy);
     let name = "a \"name\"\\ of\nlines";
     exporter.add_tenant(name, &tenant(&hierarchy)).unwrap();
-    assert_same_text(&exporter);
     let (text, series) = (scrape(&exporter), series(&exporter));
     let metrics = Exporter::metrics();
     let names: BTreeSet<_> = metrics.iter().map(|metric| &metric.name).collect();
@@ -125,8 +78,8 @@ fn every_metric_is_there_once_with_its_kind_and_unit() {
         assert!(text.contains(&format!("# TYPE {stem} {kind}\n")), "{stem}");
         assert!(text.contains(&format!("# HELP {stem} {}.\n", metric.help)));
         if let Some(unit) = metric.unit {
-            assert!(stem.ends_with(unit.as_str()));
-            assert!(text.contains(&format!("# UNIT {stem} {}\n", unit.as_str())));
+            assert!(stem.ends_with(unit));
+            assert!(text.contains(&format!("# UNIT {stem} {unit}\n")));
         }
         let name = match metric.kind {
             Kind::Histogram => format!("{}_count", metric.name),
@@ -188,7 +141,6 @@ fn buckets_are_cumulative_and_the_last_has_all() {
     let count = series["stillpoint_callback_delay_seconds_count{domain=\"buckets\"}"];
     assert_eq!(buckets[15], (f64::INFINITY, count));
     assert!(count > 0.0);
-    assert_same_text(&exporter);
 }
 
 #[test]

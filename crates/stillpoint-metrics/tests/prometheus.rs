@@ -1,7 +1,6 @@
 //! A Prometheus server (Debian's package) scrapes an exporter, and answers with its figures.
 //!
 //! Without `prometheus` it is left out, but not where `CI` is set.
-#![cfg(feature = "prometheus")]
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::Value;

@@ -2,12 +2,6 @@
 //!
 //! Without `promtool` (Debian's package `prometheus`) the parts that need it are left out, but not
 //! where `CI` is set.
-#![cfg(all(
-    feature = "prometheus",
-    feature = "cache",
-    feature = "lru",
-    feature = "vmap"
-))]
 
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::Value;
@@ -78,10 +72,8 @@ fn scrape() -> String {
         .root()
         .create()
         .expect("memory");
-    let arena = stillpoint_vmap::Arena::builder().build().expect("an arena");
     let cache = stillpoint_cache::Cache::<u64, u64>::new(1 << 20);
     exporter.add_tenant("a", &tenant).expect("a free name");
-    exporter.add_arena("a", &arena).expect("a free name");
     exporter.add_cache("a", &cache).expect("a free name");
     let mut registry = Registry::default();
     registry.register_collector(Box::new(exporter));

@@ -8,7 +8,7 @@ use crate::{
 };
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, text::encode_registry},
+    encoding::{DescriptorEncoder, EncodeMetric, text::encode},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::{Registry, Unit},
 };
@@ -25,30 +25,27 @@ const DEFAULT: &str = "-";
 /// What is answered to a scrape.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// Of the server.
     registry: Registry,
-    /// Of grace periods, and of tenants as parts of the hierarchy, which may be thousands.
-    exporter: Exporter,
 }
 
 impl Page {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         let exporter = Exporter::new();
         let mut registry = Registry::default();
+        // First: it looks which tenants there are.
         registry.register_collector(Box::new(Figures {
             shared: Arc::clone(shared),
             exporter: exporter.clone(),
             seen: Mutex::default(),
         }));
-        Self { registry, exporter }
+        // Of grace periods, and of tenants as parts of the hierarchy, which may be thousands.
+        registry.register_collector(Box::new(exporter));
+        Self { registry }
     }
 
     /// Adds all figures to `text`, with its end.
     pub(super) fn write(&self, text: &mut String) -> fmt::Result {
-        // First: it looks which tenants there are.
-        encode_registry(text, &self.registry)?;
-        self.exporter.write_openmetrics(text);
-        Ok(())
+        encode(text, &self.registry)
     }
 }
 
@@ -438,8 +435,9 @@ mod tests {
         });
         second.tenant("shop").unwrap().memory().set_min(4_096);
         figures.sum();
-        let mut text = String::new();
-        figures.exporter.write_openmetrics(&mut text);
+        let (mut text, mut registry) = (String::new(), Registry::default());
+        registry.register_collector(Box::new(figures.exporter.clone()));
+        encode(&mut text, &registry).unwrap();
         let series = "stillpoint_tenant_min_bytes{tenant=\"shop\"} 4096\n";
         assert!(text.contains(series), "{text}");
     }
