@@ -6,7 +6,7 @@ pub(crate) use crate::platform::stats::{Tap, Words};
 
 use crate::{
     histogram::BUCKETS,
-    platform::stats::layout::{Field, Kind, MOST_SLOTS},
+    platform::stats::layout::{Field, Kind},
 };
 
 pub(crate) const GRACE_PERIODS: usize = 0;
@@ -39,7 +39,6 @@ pub(crate) const TIMES_WORDS: usize = 1 + BUCKETS;
 /// A domain.
 pub(crate) static DOMAIN: Kind = Kind {
     name: "domain",
-    most: MOST_SLOTS,
     fields: &[
         Field::counter("grace_periods"),
         Field::counter("heavy_barriers"),

@@ -123,8 +123,6 @@ pub const MOST_KINDS: usize = 16;
 pub const MOST_FIELDS: usize = 512;
 /// There are no more things at a time.
 pub const MOST_SLOTS: usize = 1024;
-/// Of kinds of which a program has as many as it has users, there are no more at a time.
-pub const MOST_OF_A_KIND: usize = 100;
 /// No block has more words.
 pub const MOST_BLOCK_WORDS: usize = 1024;
 
@@ -151,10 +149,9 @@ const _: () = assert!(BLOCKS_AT < WORDS && MOST_FIELDS <= MOST_VALUES);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum FieldKind {
-    /// Only grows. The sum of its words, which wraps.
+    /// Only grows, and wraps.
     Counter = 1,
-    /// Goes up and down. The sum of its words, which wraps. Read as signed: a moment's value below 0
-    /// is possible, and counts as 0.
+    /// Goes up and down. Read as signed: a moment's value below 0 is possible, and counts as 0.
     Gauge = 2,
     /// A sum, then buckets, four for each power of two (`stillpoint::Histogram`).
     Histogram = 3,
@@ -208,18 +205,6 @@ impl Field {
         Self::new(name, FieldKind::Counter, Unit::Count, 1)
     }
 
-    /// Counts bytes that something has happened to.
-    #[must_use]
-    pub const fn byte_counter(name: &'static str) -> Self {
-        Self::new(name, FieldKind::Counter, Unit::Bytes, 1)
-    }
-
-    /// Counts time.
-    #[must_use]
-    pub const fn nanoseconds(name: &'static str) -> Self {
-        Self::new(name, FieldKind::Counter, Unit::Nanoseconds, 1)
-    }
-
     /// Counts things that there are.
     #[must_use]
     pub const fn gauge(name: &'static str) -> Self {
@@ -230,16 +215,6 @@ impl Field {
     #[must_use]
     pub const fn bytes(name: &'static str) -> Self {
         Self::new(name, FieldKind::Gauge, Unit::Bytes, 1)
-    }
-
-    /// The same in `parts` words, whose sum counts: one for each lock under which it is written.
-    #[must_use]
-    pub const fn in_parts(self, parts: usize) -> Self {
-        assert!(parts > 0 && matches!(self.kind, FieldKind::Counter | FieldKind::Gauge));
-        Self {
-            words: parts,
-            ..self
-        }
     }
 
     /// A moment.
@@ -266,8 +241,6 @@ impl Field {
 pub struct Kind {
     /// Its name: lower case, at most 32 bytes.
     pub name: &'static str,
-    /// How many of it are in the page at a time, at most.
-    pub most: usize,
     /// The fields of its blocks, in their order.
     pub fields: &'static [Field],
 }

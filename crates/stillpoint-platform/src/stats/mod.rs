@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `layout` | where what is: for the writer and the reader |
 //! | `tap` | what a counter is copied to |
-//! | `published` | a thing's block, from when it has one |
 //! | `sequence` | what belongs together while it is read |
 //! | `write` | the page of this process: things come and go |
 //! | `table` | which of them has which words |
@@ -18,12 +17,10 @@
 pub mod layout;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
-mod published;
 pub mod read;
 mod sequence;
 mod tap;
 
-pub use published::Published;
 pub use tap::{Tap, Words};
 
 #[cfg(all(
@@ -63,4 +60,4 @@ mod write;
     not(stillpoint_loom)
 ))]
 pub(crate) use write::reset_in_child;
-pub use write::{Block, Subject, Unpublished, add, end_all, is_published, publish};
+pub use write::{Block, Subject, Unpublished, add, publish};

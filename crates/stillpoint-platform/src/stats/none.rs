@@ -43,23 +43,11 @@ impl Block {
     }
 }
 
-/// There is none.
-pub fn end_all(_kind: &'static Kind, _is_it: impl Fn(u64) -> bool) {}
-
 /// There is nothing to write to.
 pub(super) fn set_text(_words: Words, _text: impl Display) {}
 
 /// Does nothing.
 pub fn add(_subject: Weak<dyn Subject>) {}
-
-/// There is no list.
-pub(super) fn forget() {}
-
-/// There is no page.
-#[must_use]
-pub fn is_published() -> bool {
-    false
-}
 
 /// There is no page.
 ///

@@ -93,7 +93,7 @@ pub struct Page {
     pub words: usize,
 }
 
-/// A domain, a tenant, and so on.
+/// A domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thing {
     /// What it is.
@@ -264,10 +264,9 @@ fn look(page: &(impl ReadAt + ?Sized), found: &[u64], kinds: &[Kind]) -> Result<
     let block = words(page, block, kind.block)?;
     let value = |field: &Field| {
         let words = &block[field.at..field.at + field.len];
-        let sum = || words.iter().copied().fold(0, u64::wrapping_add);
         let value = match field.kind {
-            FieldKind::Counter => Value::Counter(sum()),
-            FieldKind::Gauge => Value::Gauge(at_least_zero(sum(), field.unit)),
+            FieldKind::Counter => Value::Counter(words[0]),
+            FieldKind::Gauge => Value::Gauge(at_least_zero(words[0], field.unit)),
             FieldKind::Histogram => Value::Histogram(words[0], words[1..].to_vec()),
             FieldKind::Time => Value::Time(words[0]),
             FieldKind::Text => Value::Text(text(words)),

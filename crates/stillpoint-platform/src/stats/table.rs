@@ -82,52 +82,25 @@ impl Table {
     /// A slot and a block for a thing of the kind.
     pub(super) fn find(&self, of: &'static Kind) -> Option<Words> {
         let kind = self.find_kind(of)?;
-        self.find_slot(kind, of.block_words(), of.most)
+        self.find_slot(kind, of.block_words())
     }
 
-    /// The slots of the things of a kind whose number `is_it` accepts.
-    pub(super) fn used(
-        &self,
-        of: &'static Kind,
-        is_it: impl Fn(u64) -> bool,
-    ) -> impl Iterator<Item = usize> {
-        let kind = self.known_kind(&Self::description(of));
-        let slots = (0..self.number(head::SLOTS)).map(|number| SLOTS_AT + number * slot::WORDS);
-        slots.filter(move |&slot| {
-            Some(self.number(slot + slot::KIND)) == kind
-                && self.get(slot + slot::STATE) == slot::USED
-                && is_it(self.get(slot + slot::NUMBER))
-        })
-    }
-
-    /// The words of a kind, but for its first field.
-    fn description(of: &'static Kind) -> [u64; kind::WORDS] {
+    /// The number of the kind, which is described if it was not.
+    fn find_kind(&self, of: &'static Kind) -> Option<usize> {
         let mut description = [0; kind::WORDS];
         description[kind::NAME..][..kind::NAME_WORDS]
             .copy_from_slice(&text_words::<{ kind::NAME_WORDS }>(of.name));
         description[kind::BLOCK] = of.block_words() as u64;
         description[kind::FIELDS] = of.fields.len() as u64;
-        description
-    }
-
-    /// The number of the kind, if it has been described.
-    fn known_kind(&self, of: &[u64; kind::WORDS]) -> Option<usize> {
-        // Another version of a crate may have a kind of the same name.
-        let is_it = |&number: &usize| {
+        let is_known = |&number: &usize| {
             (0..kind::WORDS)
                 .filter(|&word| word != kind::FIRST)
-                .all(|word| self.get(kind_at(number) + word) == of[word])
+                .all(|word| self.get(kind_at(number) + word) == description[word])
         };
-        (0..self.number(head::KINDS)).find(is_it)
-    }
-
-    /// The number of the kind, which is described if it was not.
-    fn find_kind(&self, of: &'static Kind) -> Option<usize> {
-        let mut description = Self::description(of);
-        if let Some(number) = self.known_kind(&description) {
+        let kinds = self.number(head::KINDS);
+        if let Some(number) = (0..kinds).find(is_known) {
             return Some(number);
         }
-        let kinds = self.number(head::KINDS);
         let first = self.number(head::FIELDS);
         let fits = kinds < MOST_KINDS
             && first + of.fields.len() <= MOST_FIELDS
@@ -152,23 +125,21 @@ impl Table {
     }
 
     /// A slot and a block that are free, or new.
-    fn find_slot(&self, kind: usize, len: usize, most: usize) -> Option<Words> {
+    fn find_slot(&self, kind: usize, len: usize) -> Option<Words> {
         let at = |number: usize| SLOTS_AT + number * slot::WORDS;
         let words = |slot: usize| Words {
             words: &self.page[self.number(slot + slot::BLOCK)..][..len],
             slot,
         };
         let slots = self.number(head::SLOTS);
-        let of_kind = || {
-            let of_kind = |&slot: &usize| self.number(slot + slot::KIND) == kind;
-            (0..slots).map(at).filter(of_kind)
+        let is_free = |&slot: &usize| {
+            self.number(slot + slot::KIND) == kind && self.get(slot + slot::STATE) == slot::FREE
         };
-        let is_free = |&slot: &usize| self.get(slot + slot::STATE) == slot::FREE;
-        if let Some(slot) = of_kind().find(is_free) {
+        if let Some(slot) = (0..slots).map(at).find(is_free) {
             return Some(words(slot));
         }
         let end = self.number(head::END);
-        if slots == MOST_SLOTS || of_kind().count() >= most || end + len > WORDS {
+        if slots == MOST_SLOTS || end + len > WORDS {
             return None;
         }
         let new = at(slots);

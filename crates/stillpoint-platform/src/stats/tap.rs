@@ -69,12 +69,6 @@ impl Tap {
         self.0.get().is_some()
     }
 
-    /// The words, if it is open.
-    #[must_use]
-    pub fn words(&self) -> Option<Words> {
-        self.0.get().copied()
-    }
-
     /// Counts in the word `at`, which no other function writes; wraps.
     #[inline]
     pub fn add(&self, at: usize, count: u64) {
@@ -98,14 +92,6 @@ impl Tap {
     pub fn follow(&self, at: usize, gauge: impl Fn() -> u64) {
         if let Some(words) = self.0.get() {
             follow(&words.words[at], gauge);
-        }
-    }
-
-    /// Overwrites the word `at`.
-    #[inline]
-    pub fn set(&self, at: usize, value: u64) {
-        if let Some(words) = self.0.get() {
-            words.words[at].store(value, Ordering::Relaxed);
         }
     }
 

@@ -30,7 +30,7 @@ use std::{
     io, mem, ptr,
     sync::{
         Weak,
-        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering},
     },
 };
 
@@ -67,9 +67,6 @@ static CHANGES: Mutex<()> = Mutex::new(());
 
 /// All that is to be published with the page; nothing once there is one. Taken before [`CHANGES`].
 static SUBJECTS: Mutex<Subjects> = Mutex::new(Subjects::NONE);
-
-/// How many subjects go before the list is looked at.
-const FORGOTTEN: usize = 64;
 
 struct Subjects {
     all: Vec<Weak<dyn Subject>>,
@@ -113,9 +110,7 @@ fn table() -> Option<Table> {
     })
 }
 
-/// Returns whether there is a page.
-#[must_use]
-pub fn is_published() -> bool {
+fn is_published() -> bool {
     table().is_some()
 }
 
@@ -145,23 +140,6 @@ pub fn add(subject: Weak<dyn Subject>) {
         }
         kept
     };
-}
-
-/// A subject is being dropped, whose memory stays as long as it is in the list: where many have gone,
-/// they are taken out. Waits for no lock.
-pub(super) fn forget() {
-    static GONE: AtomicUsize = AtomicUsize::new(0);
-    if is_published() {
-        return;
-    }
-    let gone = 1 + GONE.fetch_add(1, Ordering::Relaxed);
-    if gone.is_multiple_of(FORGOTTEN)
-        && let Some(mut subjects) = try_lock(&SUBJECTS)
-        && 2 * gone >= subjects.all.len()
-    {
-        GONE.store(0, Ordering::Relaxed);
-        subjects.sweep();
-    }
 }
 
 /// Makes the page, with all subjects that there are, unless there is one.
@@ -277,16 +255,6 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         self.set_state(slot::FREE);
-    }
-}
-
-/// The things of a kind whose number `is_it` accepts have ended, and are not shown any more: those of
-/// which nothing is left, in the child of a fork, that could say so itself.
-pub fn end_all(kind: &'static Kind, is_it: impl Fn(u64) -> bool) {
-    let Some(table) = table() else { return };
-    let _changes = lock(&CHANGES);
-    for slot in table.used(kind, is_it) {
-        table.change_owner(slot, || table.put(slot + slot::STATE, slot::ENDED));
     }
 }
 
