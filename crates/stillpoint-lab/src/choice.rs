@@ -20,8 +20,42 @@ pub struct PossibleValues {
 #[derive(Clone, Copy)]
 enum Names {
     Listed(&'static [&'static str]),
+    /// Each with what it is.
+    Explained(&'static [(&'static str, &'static str)]),
+    Scenarios(&'static [Family]),
     /// Those that a registry has.
     Registered(fn() -> Vec<&'static str>),
+}
+
+/// Scenarios that differ by a size, or by who takes part: they have a table together.
+#[derive(Clone, Copy)]
+pub struct Family {
+    /// The scenarios, in the table's order.
+    pub names: &'static [&'static str],
+    /// What happens in them, in one line.
+    pub about: &'static str,
+    /// Whether one round is enough, unless a scenario is asked for by its name.
+    pub once: bool,
+}
+
+impl Family {
+    /// Scenarios that run in all rounds.
+    pub const fn of(names: &'static [&'static str], about: &'static str) -> Self {
+        Self {
+            names,
+            about,
+            once: false,
+        }
+    }
+
+    /// Scenarios that find the same in each round, or take long.
+    pub const fn once(names: &'static [&'static str], about: &'static str) -> Self {
+        Self {
+            names,
+            about,
+            once: true,
+        }
+    }
 }
 
 impl PossibleValues {
@@ -46,35 +80,35 @@ impl PossibleValues {
         }
     }
 
-    /// For `--variants`.
-    pub const fn of_variants(names: &'static [&'static str]) -> Self {
+    /// For `--variants`: each with what it is.
+    pub const fn of_variants(names: &'static [(&'static str, &'static str)]) -> Self {
         Self {
             option: "variants",
             kind: "variant",
             purpose: "Stillpoint's own variants to measure",
-            names: Names::Listed(names),
+            names: Names::Explained(names),
             may_be_none: false,
         }
     }
 
     /// For the `--variants` of a simulation.
-    pub const fn of_simulated(names: &'static [&'static str]) -> Self {
+    pub const fn of_simulated(names: &'static [(&'static str, &'static str)]) -> Self {
         Self {
             option: "variants",
             kind: "variant",
             purpose: "Variants to simulate",
-            names: Names::Listed(names),
+            names: Names::Explained(names),
             may_be_none: false,
         }
     }
 
     /// For `--scenarios`.
-    pub const fn of_scenarios(names: &'static [&'static str]) -> Self {
+    pub const fn of_scenarios(families: &'static [Family]) -> Self {
         Self {
             option: "scenarios",
             kind: "scenario",
             purpose: "Scenarios to measure",
-            names: Names::Listed(names),
+            names: Names::Scenarios(families),
             may_be_none: false,
         }
     }
@@ -94,7 +128,24 @@ impl PossibleValues {
     pub fn names(&self) -> Vec<&'static str> {
         match self.names {
             Names::Listed(names) => names.to_vec(),
+            Names::Explained(names) => names.iter().map(|(name, _)| *name).collect(),
+            Names::Scenarios(families) => scenarios(families).collect(),
             Names::Registered(names) => names(),
+        }
+    }
+
+    /// What each name is, where that is known.
+    pub fn explained(&self) -> Vec<(String, &'static str)> {
+        match self.names {
+            Names::Listed(_) | Names::Registered(_) => Vec::new(),
+            Names::Explained(names) => names
+                .iter()
+                .map(|&(name, about)| (name.to_owned(), about))
+                .collect(),
+            Names::Scenarios(families) => families
+                .iter()
+                .map(|family| (family.names.join(", "), family.about))
+                .collect(),
         }
     }
 
@@ -170,6 +221,22 @@ impl PossibleValues {
             "all, "
         }
     }
+}
+
+/// The names of all scenarios.
+pub fn scenarios(families: &'static [Family]) -> impl Iterator<Item = &'static str> {
+    families
+        .iter()
+        .flat_map(|family| family.names.iter().copied())
+}
+
+/// Explains names in a help text, under a heading.
+pub fn explain(heading: &str, names: &[(String, &str)]) -> String {
+    let mut text = format!("{heading}:\n");
+    for (names, about) in names {
+        text += &format!("  {names}\n          {about}\n");
+    }
+    text
 }
 
 /// What was picked.

@@ -10,6 +10,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::choice;
 use crate::machine::Machine;
 use crate::run::{Case, Curve, Metrics, Spread};
 
@@ -26,6 +27,26 @@ pub struct Metric {
     pub name: &'static str,
     /// Digits after the point in the table; the JSON holds the figure in full.
     pub decimals: usize,
+    /// What it is, in one line.
+    pub about: &'static str,
+}
+
+/// A figure of this name.
+pub const fn metric(name: &'static str, decimals: usize, about: &'static str) -> Metric {
+    Metric {
+        name,
+        decimals,
+        about,
+    }
+}
+
+/// Explains the figures of a table in a help text.
+pub fn explain(metrics: &[Metric]) -> String {
+    let figures: Vec<(String, &str)> = metrics
+        .iter()
+        .map(|metric| (metric.name.to_owned(), metric.about))
+        .collect();
+    choice::explain("Figures", &figures)
 }
 
 /// What a run found, as its JSON file holds it.

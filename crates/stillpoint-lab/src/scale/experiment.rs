@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::choice::{Choice, PossibleValues};
+use crate::choice::{Choice, Family, PossibleValues, explain, scenarios};
 use crate::interrupt;
 use crate::load::Watch;
 use crate::machine::{Machine, this_command, this_program};
-use crate::output::{Metric, Output, Report, Row, Skipped, say, table};
+use crate::output::{self, Metric, Output, Report, Row, Skipped, say, table};
 use crate::peers;
 use crate::run::child::Request;
 use crate::run::{self, Case, Common, Failure, Sample, child};
@@ -35,13 +35,10 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     const PEERS: PossibleValues;
 
     /// The scenarios, in the table's order, where there is more than one.
-    const SCENARIOS: Option<PossibleValues> = None;
+    const SCENARIOS: &'static [Family] = &[];
 
     /// The scenarios that run only if they are named.
     const ONLY_IF_NAMED: &'static [&'static str] = &[];
-
-    /// The scenarios of which one round is enough, unless they are named.
-    const ONE_ROUND: &'static [&'static str] = &[];
 
     /// Whether no figure of a scenario depends on what else runs: several are measured at a time.
     fn is_untimed(_scenario: &str) -> bool {
@@ -78,11 +75,13 @@ pub struct Selection<W> {
 
 impl<W: Work> Args for Selection<W> {
     fn augment_args(command: Command) -> Command {
-        let options = W::SCENARIOS
+        let scenarios = PossibleValues::of_scenarios(W::SCENARIOS);
+        let options = (!W::SCENARIOS.is_empty())
+            .then_some(scenarios)
             .into_iter()
             .chain([W::VARIANTS, W::PEERS])
             .map(PossibleValues::arg);
-        Common::augment_args(W::augment_args(command).args(options))
+        Common::augment_args(W::augment_args(command).args(options)).after_long_help(help::<W>())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -103,7 +102,7 @@ impl<W: Work> FromArgMatches for Selection<W> {
             chosen: Chosen {
                 variants: picked("variants"),
                 peers: picked("peers"),
-                scenarios: W::SCENARIOS.map(|_| {
+                scenarios: (!W::SCENARIOS.is_empty()).then(|| {
                     let mut scenarios = picked("scenarios");
                     scenarios.keep_only_if_named(W::ONLY_IF_NAMED);
                     scenarios
@@ -153,7 +152,12 @@ impl Chosen {
             let scenarios = self.scenarios.as_ref();
             scenarios.is_some_and(|scenarios| scenarios.names_one(scenario))
         };
-        let once = |scenario| W::ONE_ROUND.contains(&scenario) && !is_named(scenario);
+        let once = |scenario| {
+            let family = W::SCENARIOS
+                .iter()
+                .find(|family| family.names.contains(&scenario));
+            family.is_some_and(|family| family.once) && !is_named(scenario)
+        };
         if benchmark.scenario.is_some_and(once) {
             1
         } else {
@@ -250,14 +254,9 @@ impl<W> Benchmark<W> {
 /// The benchmarks, scenario by scenario.
 fn benchmarks<W: Work>() -> Vec<Benchmark<W>> {
     let mut benchmarks = W::benchmarks();
-    if let Some(scenarios) = W::SCENARIOS {
-        let scenarios = scenarios.names();
-        benchmarks.sort_by_key(|benchmark| {
-            scenarios
-                .iter()
-                .position(|&name| benchmark.scenario == Some(name))
-        });
-    }
+    benchmarks.sort_by_key(|benchmark| {
+        scenarios(W::SCENARIOS).position(|name| benchmark.scenario == Some(name))
+    });
     benchmarks
 }
 
@@ -276,6 +275,28 @@ pub fn list<W: Work>() -> String {
         )
     };
     benchmarks::<W>().into_iter().map(line).collect()
+}
+
+/// What the long help says behind the options: each name that a table or the JSON has.
+pub fn help<W: Work>() -> String {
+    let mut text = explain("Variants of Stillpoint", &W::VARIANTS.explained());
+    if !W::SCENARIOS.is_empty() {
+        let scenarios = PossibleValues::of_scenarios(W::SCENARIOS).explained();
+        text += "\n";
+        text += &explain("Scenarios", &scenarios);
+    }
+    let once = W::SCENARIOS.iter().filter(|family| family.once);
+    let once: Vec<&str> = once.flat_map(|family| family.names).copied().collect();
+    for (names, how) in [
+        (once, "In one round, unless named"),
+        (W::ONLY_IF_NAMED.to_vec(), "Only if named"),
+    ] {
+        if !names.is_empty() {
+            text += &format!("  {how}: {}\n", names.join(", "));
+        }
+    }
+    text += "\n";
+    text + &output::explain(W::METRICS)
 }
 
 /// What every table's sentences end with.
@@ -387,6 +408,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     Ok(Comparison {
         report,
         metrics: W::METRICS,
+        families: W::SCENARIOS,
         shows: W::SHOWS,
         rounds: common.rounds,
         seed: common.seed,
@@ -401,6 +423,7 @@ pub struct Comparison {
     /// The medians.
     pub report: Report,
     metrics: &'static [Metric],
+    families: &'static [Family],
     shows: &'static str,
     rounds: u32,
     seed: u64,
@@ -435,7 +458,7 @@ impl Comparison {
     pub fn conclude(self) -> Result<ExitCode> {
         say!(
             "{}\n\n{} {LIMIT}",
-            table::render(&self.report.rows, self.metrics),
+            table::render(&self.report.rows, self.metrics, self.families),
             self.shows
         );
         for Skipped { scenario, reason } in &self.report.skipped {
@@ -471,6 +494,7 @@ pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::output::table::tests::row;
     use crate::scale::map;
 
     /// The scenarios of `scale map` that run with these options, and in how many rounds of three.
@@ -498,6 +522,57 @@ pub mod tests {
         );
         let named = chosen(&["--scenarios", "growth,garbage"]);
         assert_eq!(named, BTreeSet::from([("growth", 3), ("garbage", 3)]));
+    }
+
+    /// The help explains every variant, scenario and figure, each in a line that fits, and a table with
+    /// every figure of every scenario fits too.
+    pub fn assert_fits<W: Work>() {
+        let scenarios_of = PossibleValues::of_scenarios(W::SCENARIOS);
+        let explained = [W::VARIANTS.explained(), scenarios_of.explained()].concat();
+        let figures = W::METRICS.iter().map(|metric| metric.about);
+        let abouts: Vec<&str> = explained.iter().map(|(_, about)| *about).collect();
+        for about in abouts.into_iter().chain(figures) {
+            assert!((3..=100).contains(&about.len()), "{}: {about}", W::NAME);
+        }
+        let help = help::<W>();
+        let variants = W::VARIANTS.names().into_iter();
+        let figures = W::METRICS.iter().map(|metric| metric.name);
+        for name in variants.chain(scenarios(W::SCENARIOS)).chain(figures) {
+            assert!(help.contains(name), "{}: {name}", W::NAME);
+        }
+
+        let figures: Vec<_> = W::METRICS
+            .iter()
+            .map(|metric| (metric.name, 123_456_789.0))
+            .collect();
+        let cases = benchmarks::<W>();
+        let all = cases.iter().map(|benchmark| {
+            let case = benchmark.case();
+            Row {
+                case,
+                ..row("", None, &figures)
+            }
+        });
+        let text = table::render(&all.collect::<Vec<_>>(), W::METRICS, W::SCENARIOS);
+        table::tests::assert_fits(&text);
+        let shown: BTreeSet<String> = table::tests::cells(&text).concat().into_iter().collect();
+        for (name, _) in &figures {
+            assert!(shown.contains(*name), "{}: {name}", W::NAME);
+        }
+        // A figure that one subject has in one scenario is a column there and nowhere else.
+        let one: Vec<Row> = cases
+            .iter()
+            .enumerate()
+            .map(|(index, benchmark)| {
+                let figures = &figures[..if index == 0 { figures.len() } else { 1 }];
+                let case = benchmark.case();
+                Row {
+                    case,
+                    ..row("", None, figures)
+                }
+            })
+            .collect();
+        table::tests::assert_fits(&table::render(&one, W::METRICS, W::SCENARIOS));
     }
 
     /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may
@@ -533,11 +608,6 @@ pub mod tests {
             .iter()
             .filter_map(|benchmark| benchmark.scenario)
             .collect();
-        assert_eq!(
-            found,
-            W::SCENARIOS
-                .map(|values| set(&values.names()))
-                .unwrap_or_default()
-        );
+        assert_eq!(found, scenarios(W::SCENARIOS).collect());
     }
 }

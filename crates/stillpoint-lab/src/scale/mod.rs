@@ -49,9 +49,8 @@ pub struct Options {
 #[derive(Subcommand)]
 enum Experiment {
     /// Read and write caches that threads share, and replay traces on them: time, hits, memory, and
-    /// what a neighbour costs a tenant. The scenarios with -n run only if they are named; all but
-    /// read and mixed run in one round, unless they are named. What one thread replays (traces without
-    /// -6, and mix) is measured behind that, on all processors at once
+    /// what a neighbour costs a tenant. What one thread replays (traces without -6, and mix) is measured
+    /// behind the rest, on all processors at once
     #[cfg(feature = "peers")]
     Cache(Selection<cache::Work>),
     /// Pin, defer and use what stands on crossbeam-epoch, with the drop-in package and with the
@@ -68,16 +67,13 @@ enum Experiment {
     /// goes into locks
     Lru(Selection<lru::Work>),
     /// Read, write and iterate over maps that threads share: time, memory, and pauses while they
-    /// grow. The scenarios with -n, the minute-long garbage, and those of ordered maps (oget, oscan,
-    /// omixed) run only if they are named; growth, memory and many run in one round, unless they are
-    /// named
+    /// grow
     #[cfg(feature = "peers")]
     Map(Selection<map::Work>),
     /// Enter and leave an empty read section: the cost of the pair
     Read(Selection<read::Work>),
     /// Ask cache servers over a Unix socket: stillcache, memcached, redis. Processor time, latencies,
-    /// memory, hits, and what a neighbour costs a tenant. replay-p6 runs only if it is named; all but
-    /// get, set and mixed run in one round, unless they are named
+    /// memory, hits, and what a neighbour costs a tenant
     #[cfg(feature = "peers")]
     Server(Selection<server::Work>),
     /// Wait for a grace period, beside readers that sleep or work: how long, and at what cost
@@ -122,6 +118,8 @@ struct Entry {
     measure: fn(&Request) -> Result<Sample>,
     #[cfg(test)]
     assert_possible_values: fn(),
+    #[cfg(test)]
+    assert_fits: fn(),
 }
 
 impl Entry {
@@ -132,6 +130,8 @@ impl Entry {
             measure: experiment::measure::<W>,
             #[cfg(test)]
             assert_possible_values: experiment::tests::assert_possible_values::<W>,
+            #[cfg(test)]
+            assert_fits: experiment::tests::assert_fits::<W>,
         }
     }
 }
@@ -194,6 +194,13 @@ mod tests {
     fn possible_values_are_the_benchmarks() {
         for entry in ENTRIES {
             (entry.assert_possible_values)();
+        }
+    }
+
+    #[test]
+    fn every_name_is_explained_and_every_table_fits() {
+        for entry in ENTRIES {
+            (entry.assert_fits)();
         }
     }
 }

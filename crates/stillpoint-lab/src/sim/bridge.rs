@@ -44,7 +44,15 @@ pub const VARIANTS: &[Variant] = &[
     },
 ];
 
-const MENU: PossibleValues = PossibleValues::of_simulated(&["default", "fix", "fix+wake", "wake"]);
+pub const MENU: PossibleValues = PossibleValues::of_simulated(&[
+    ("default", "the kernel before the patch"),
+    ("fix", "the grace-period thread reports its own CPU"),
+    (
+        "fix+wake",
+        "and it wakes waiters directly (rcu_normal_wake_from_gp)",
+    ),
+    ("wake", "direct wake-ups alone"),
+]);
 
 /// The command line.
 #[derive(Args, Serialize)]

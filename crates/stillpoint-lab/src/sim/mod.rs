@@ -25,6 +25,9 @@ use anyhow::Result;
 use clap::Subcommand;
 use kernel_sim::{Constants, Size, constants};
 
+use crate::choice::{PossibleValues, explain};
+use crate::output;
+
 mod bridge;
 mod experiment;
 mod improve;
@@ -43,14 +46,14 @@ mod trace;
 pub enum Sim {
     /// synchronize_rcu on an idle machine of 32 CPUs, with and without the report of the
     /// grace-period thread's own CPU
-    #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
+    #[command(after_long_help = help_of(&sync::MENU, &sync::base(Size { cpus: 32, hz: 1000 })))]
     Sync(sync::Options),
     /// A network bridge set up and torn down on 64 CPUs that offload their callbacks, with and
     /// without direct wake-ups
-    #[command(after_long_help = help(&bridge::base(Size { cpus: 64, hz: 250 })))]
+    #[command(after_long_help = help_of(&bridge::MENU, &bridge::base(Size { cpus: 64, hz: 250 })))]
     Bridge(bridge::Options),
     /// RCU Tasks Trace on a laptop, patch by patch
-    #[command(after_long_help = help(&trace::base(Size { cpus: 8, hz: 1000 })))]
+    #[command(after_long_help = help_of(&trace::MENU, &trace::base(Size { cpus: 8, hz: 1000 })))]
     Trace(trace::Options),
     /// synchronize_rcu over the jiffies before a scan, ticks a second and CPUs: a heat map
     #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
@@ -71,6 +74,16 @@ RCU Tasks Trace other than those that run, its readers, and its stall reports.";
 
 fn help(constants: &Constants) -> String {
     format!("{}\n{LEFT_OUT}", constants::help(constants))
+}
+
+/// Explains the names in the tables and the JSON, and the constants.
+fn help_of(variants: &PossibleValues, constants: &Constants) -> String {
+    format!(
+        "{}\n{}\n{}",
+        explain("Variants", &variants.explained()),
+        output::explain(report::METRICS),
+        help(constants)
+    )
 }
 
 /// Runs a simulation and prints what it found.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::options::Files;
 use crate::machine::Machine;
-use crate::output::{self, Metric, Row};
+use crate::output::{self, Metric, Row, metric};
 use crate::run::{Case, Metrics};
 
 /// The subject of simulated figures, by the lab's contract. They are the kernel's, as the model has
@@ -22,38 +22,14 @@ pub const SEED: &str = "seed";
 
 /// A figure's columns, in this order.
 pub const METRICS: &[Metric] = &[
-    Metric {
-        name: "mean_ms",
-        decimals: 3,
-    },
-    Metric {
-        name: "p50_ms",
-        decimals: 3,
-    },
-    Metric {
-        name: "min_ms",
-        decimals: 3,
-    },
-    Metric {
-        name: "max_ms",
-        decimals: 3,
-    },
-    Metric {
-        name: "real_s",
-        decimals: 3,
-    },
-    Metric {
-        name: "fqs_per_gp",
-        decimals: 2,
-    },
-    Metric {
-        name: "gps_per_s",
-        decimals: 1,
-    },
-    Metric {
-        name: "looks_per_s",
-        decimals: 0,
-    },
+    metric("mean_ms", 3, "how long a wait took, on average"),
+    metric("p50_ms", 3, "half of the waits took no longer"),
+    metric("min_ms", 3, "the shortest wait"),
+    metric("max_ms", 3, "the longest wait"),
+    metric("real_s", 3, "how long the run took, in virtual time"),
+    metric("fqs_per_gp", 2, "scans of the CPUs for a grace period"),
+    metric("gps_per_s", 1, "grace periods in a second"),
+    metric("looks_per_s", 0, "CPUs looked at in a second"),
 ];
 
 /// A row, and what it is made of.

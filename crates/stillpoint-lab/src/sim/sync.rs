@@ -32,7 +32,10 @@ pub const VARIANTS: &[Variant] = &[
     },
 ];
 
-const MENU: PossibleValues = PossibleValues::of_simulated(&["baseline", "fix"]);
+pub const MENU: PossibleValues = PossibleValues::of_simulated(&[
+    ("baseline", "the kernel before the patch"),
+    ("fix", "the grace-period thread reports its own CPU"),
+]);
 
 /// The command line.
 #[derive(Args, Serialize)]

@@ -55,8 +55,18 @@ fn gp_sleep(constants: &mut Constants, size: Size) {
     constants.tasks_trace_gp_sleep = (size.hz / 200).max(1);
 }
 
-const MENU: PossibleValues =
-    PossibleValues::of_simulated(&["baseline", "polling", "ipis", "gp_sleep"]);
+pub const MENU: PossibleValues = PossibleValues::of_simulated(&[
+    ("baseline", "the kernel before the series"),
+    (
+        "polling",
+        "polls a fifth of a second apart, not a whole one",
+    ),
+    ("ipis", "and interrupts at once where a CPU runs a reader"),
+    (
+        "gp_sleep",
+        "and shorter pauses of the grace-period thread: the whole series",
+    ),
+]);
 
 /// The command line.
 #[derive(Args, Serialize)]

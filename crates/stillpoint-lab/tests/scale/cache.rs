@@ -63,7 +63,7 @@ fn cache_measures_every_subject() {
             // Long: of the library alone.
             "p3-20000-6" => 1,
             "pressure" => 2,
-            _ => 6,
+            _ => 4,
         };
         assert!(rows.len() >= least, "{scenario}");
         for row in rows {

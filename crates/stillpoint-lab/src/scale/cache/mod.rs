@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use crate::cache::{ByteCache, Cache};
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues, scenarios};
+use crate::output::{Metric, metric};
 use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::{Peer, Registry};
@@ -47,38 +47,57 @@ mod twitter;
 mod weight;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[&str] = &[
-    "read-1",
-    "read-2",
-    "read-n",
-    "mixed-2",
-    "mixed-n",
-    "oltp-1000",
-    "oltp-2000",
-    "oltp-5000",
-    "p3-20000",
-    "p3-40000",
-    "p3-80000",
-    "p6-20000",
-    "p6-40000",
-    "p6-80000",
-    "oltp-1000-6",
-    "oltp-2000-6",
-    "oltp-5000-6",
-    "p3-20000-6",
-    "p3-40000-6",
-    "p3-80000-6",
-    "p6-20000-6",
-    "p6-40000-6",
-    "p6-80000-6",
-    "memory",
-    "isolation",
-    "isolation-static",
-    "mix",
-    "mix-static",
-    "pressure",
-    "cgroup",
-    "many-tenants",
+const SCENARIOS: &[Family] = &[
+    Family::of(
+        &["read-1", "read-2", "read-n"],
+        "Reads, all of which hit, on 1, 2 or --threads threads.",
+    ),
+    Family::of(
+        &["mixed-2", "mixed-n"],
+        "One insert for three reads; the cache evicts.",
+    ),
+    Family::once(
+        &["oltp-1000", "oltp-2000", "oltp-5000"],
+        "One client replays the trace OLTP in a cache of so many entries.",
+    ),
+    Family::once(
+        &["p3-20000", "p3-40000", "p3-80000"],
+        "The same of the trace P3.",
+    ),
+    Family::once(
+        &["p6-20000", "p6-40000", "p6-80000"],
+        "The same of the trace P6.",
+    ),
+    Family::once(
+        &["oltp-1000-6", "oltp-2000-6", "oltp-5000-6"],
+        "Six clients replay parts of OLTP in turn.",
+    ),
+    Family::once(
+        &["p3-20000-6", "p3-40000-6", "p3-80000-6"],
+        "Six clients replay parts of P3 (Stillpoint only, as it takes long).",
+    ),
+    Family::once(
+        &["p6-20000-6", "p6-40000-6", "p6-80000-6"],
+        "Six clients replay parts of P6 (Stillpoint only).",
+    ),
+    Family::once(&["memory"], "A full cache."),
+    Family::once(
+        &["isolation", "isolation-static"],
+        "A tenant beside a neighbour that scans; with half of the cache for each.",
+    ),
+    Family::once(
+        &["mix", "mix-static"],
+        "53 tenants as Twitter's caches are; with an equal share for each.",
+    ),
+    Family::once(
+        &["pressure"],
+        "A full cache of bytes is told to be half as large.",
+    ),
+    Family::once(&["cgroup"], "A flood in a control group of 128 MiB."),
+    Family::once(
+        &["many-tenants"],
+        "10,000 tenants of 100 entries, or as many caches.",
+    ),
 ];
 
 /// What the work depends on.
@@ -126,58 +145,56 @@ impl super::Work for Work {
         Yang, Y. Yue and K. V. Rashmi, \"A large scale analysis of hundreds of in-memory cache clusters at Twitter\", USENIX OSDI \
         2020.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["default"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[(
+        "default",
+        "Cache, and its tenants where there are several",
+    )]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_cache);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+    const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const ONLY_IF_NAMED: &'static [&'static str] = &["read-n", "mixed-n"];
 
-    // They find the same in each round, or take long.
-    const ONE_ROUND: &'static [&'static str] = SCENARIOS.split_at(5).1;
-
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "ns_per_op",
-            decimals: 1,
-        },
-        Metric {
-            name: "ops_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "shared_rmw_per_op",
-            decimals: 2,
-        },
-        Metric {
-            name: "shared_stores_per_op",
-            decimals: 2,
-        },
-        Metric {
-            name: "hit_ratio",
-            decimals: 4,
-        },
-        Metric {
-            name: "hit_ratio_one",
-            decimals: 4,
-        },
-        Metric {
-            name: "bytes_per_entry",
-            decimals: 1,
-        },
-        Metric {
-            name: "hits_lost",
-            decimals: 0,
-        },
-        Metric {
-            name: "rss_ms",
-            decimals: 2,
-        },
-        Metric {
-            name: "rss_ratio",
-            decimals: 3,
-        },
+        metric("ns_per_op", 1, "time of a thread for an operation"),
+        metric("ops_per_s", 0, "operations of all threads in a second"),
+        metric(
+            "shared_rmw_per_op",
+            2,
+            "atomic read-modify-writes of shared cache lines for a hit (with --count)",
+        ),
+        metric(
+            "shared_stores_per_op",
+            2,
+            "plain stores to shared cache lines for a hit (with --count)",
+        ),
+        metric("hit_ratio", 4, "hits of all requests, 0 to 1"),
+        metric(
+            "hit_ratio_one",
+            4,
+            "the same of one client with the requests in the order that six had them in",
+        ),
+        metric(
+            "bytes_per_entry",
+            1,
+            "resident memory for an entry, less 16 bytes for key and value",
+        ),
+        metric(
+            "hits_lost",
+            0,
+            "requests of a tenant that missed beside its neighbour, of 200,000 that hit without it",
+        ),
+        metric(
+            "rss_ms",
+            2,
+            "from telling the cache to shrink until resident memory is down; absent after two seconds",
+        ),
+        metric(
+            "rss_ratio",
+            3,
+            "resident memory divided by what the cache says it holds, or by the limit of the group",
+        ),
     ];
 
     /// Where one thread asks, what it finds takes no account of time.
@@ -211,7 +228,7 @@ impl super::Work for Work {
         ours::register(&mut found);
         peers::register(&mut found);
         let limit = Peer::new("limit");
-        for scenario in SCENARIOS {
+        for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = read::Plan::of(scenario).filter(read::Plan::is_read_only) {
                 found.add(limit, scenario, move |work| {
                     read::measure::<limit::Limit>(work, plan)
@@ -240,7 +257,7 @@ impl Subjects {
 
     /// What needs no tenants; of the traces, those that are wanted.
     fn everywhere<C: Cache>(&mut self, peer: Peer, wanted: impl Fn(replay::Plan) -> bool) {
-        for scenario in SCENARIOS {
+        for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = read::Plan::of(scenario) {
                 self.add(peer, scenario, move |work| read::measure::<C>(work, plan));
             }
@@ -289,9 +306,8 @@ mod tests {
 
     #[test]
     fn what_one_thread_replays_is_measured_beside_others() {
-        let (untimed, timed): (Vec<&str>, Vec<&str>) = SCENARIOS
-            .iter()
-            .partition(|scenario| Work::is_untimed(scenario));
+        let (untimed, timed): (Vec<&str>, Vec<&str>) =
+            scenarios(SCENARIOS).partition(|scenario| Work::is_untimed(scenario));
         assert_eq!(untimed.len(), 9 + 2);
         for of_threads in [
             "read-1",

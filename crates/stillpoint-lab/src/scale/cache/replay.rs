@@ -13,6 +13,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{SCENARIOS, Work, trace};
 use crate::cache::{Cache, request};
+use crate::choice::scenarios;
 use crate::run::Sample;
 use crate::scale::spawn;
 use trace::Trace;
@@ -59,9 +60,7 @@ impl Plan {
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
-        SCENARIOS
-            .iter()
-            .filter_map(|name| Some((*name, Self::of(name)?)))
+        scenarios(SCENARIOS).filter_map(|name| Some((name, Self::of(name)?)))
     }
 }
 

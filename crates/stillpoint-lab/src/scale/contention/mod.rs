@@ -32,8 +32,8 @@ use serde::{Deserialize, Serialize};
 
 use super::experiment::{self, Benchmark, Selection};
 use super::read::{Guard, Trace};
-use crate::choice::PossibleValues;
-use crate::output::{Metric, Row, say};
+use crate::choice::{Family, PossibleValues};
+use crate::output::{Metric, Row, metric, say};
 use crate::peers;
 use crate::run::{Case, Curve, Metrics, Sample};
 use crate::subject::{Peer, ReadSide, Reclaimer, Registry, Updater};
@@ -105,55 +105,63 @@ impl super::Work for Work {
         modelled_ns_per_op is a model's figure, for 64 processors or as the scenario says.";
 
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        "default", "per-page", "call", "guard", "qsbr", "trace", "rcu",
+        ("default", "as in the other experiments"),
+        ("per-page", "as in the other experiments"),
+        ("call", "as in the other experiments"),
+        ("guard", "as in the other experiments"),
+        ("qsbr", "as in the other experiments"),
+        ("trace", "as in the other experiments"),
+        ("rcu", "as in the other experiments"),
     ]);
 
     const PEERS: PossibleValues = PossibleValues::of_peers(&["liburcu-memb", "crossbeam-epoch"]);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
-        "retire",
-        "seal",
-        "read",
-        "synchronize",
-        "get-state",
-        "start-poll",
-        "owned-guard",
-        "charge",
-        "charge-kept",
-        "lru-add",
-        "vmap-alloc",
-        "vmap-find",
-    ]));
+    const SCENARIOS: &'static [Family] = &[Family::of(
+        &[
+            "retire",
+            "seal",
+            "read",
+            "synchronize",
+            "get-state",
+            "start-poll",
+            "owned-guard",
+            "charge",
+            "charge-kept",
+            "lru-add",
+            "vmap-alloc",
+            "vmap-find",
+        ],
+        "An operation of that name.",
+    )];
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "shared_rmw_per_op",
-            decimals: 3,
-        },
-        Metric {
-            name: "shared_stores_per_op",
-            decimals: 3,
-        },
-        Metric {
-            name: "line_transfers_per_op",
-            decimals: 3,
-        },
-        Metric {
-            name: "membarriers_per_op",
-            decimals: 4,
-        },
-        Metric {
-            name: "instructions_per_op",
-            decimals: 1,
-        },
-        Metric {
-            name: MODELLED_NS,
-            decimals: 1,
-        },
-        Metric {
-            name: "ns_per_op",
-            decimals: 1,
-        },
+        metric(
+            "shared_rmw_per_op",
+            3,
+            "counted, instruction by instruction",
+        ),
+        metric(
+            "shared_stores_per_op",
+            3,
+            "counted, instruction by instruction",
+        ),
+        metric(
+            "line_transfers_per_op",
+            3,
+            "counted, instruction by instruction",
+        ),
+        metric(
+            "membarriers_per_op",
+            4,
+            "counted, instruction by instruction",
+        ),
+        metric(
+            "instructions_per_op",
+            1,
+            "counted, instruction by instruction",
+        ),
+        metric(MODELLED_NS, 1, "counted, instruction by instruction"),
+        metric("ns_per_op", 1, "counted, instruction by instruction"),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {

@@ -15,32 +15,43 @@ use serde::{Deserialize, Serialize};
 
 use self::builds::Program;
 use super::Benchmark;
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues, scenarios};
+use crate::output::{Metric, metric};
 use crate::subject::Peer;
 
 mod builds;
 
-const SCENARIOS: &[&str] = &[
-    "pin",
-    "pin-nested",
-    "defer",
-    "box-1",
-    "box-2",
-    "values",
-    "skiplist-get",
-    "skiplist-write",
-    "deque-steal",
-    "deque-push",
-    "moka-95",
-    "moka-50",
-    "flood",
-    "flood-loaded",
-    "prompt",
-    "defer-memory",
-    "moka-memory",
-    "moka-values",
-    "moka-blocks",
+const SCENARIOS: &[Family] = &[
+    Family::of(
+        &["pin", "pin-nested"],
+        "A pin and its end, in no other pin or in one.",
+    ),
+    Family::of(
+        &["defer", "box-1", "box-2", "values"],
+        "Defer a function; make a box and defer its end, on 1 or 2 threads; values with a destructor.",
+    ),
+    Family::of(
+        &[
+            "skiplist-get",
+            "skiplist-write",
+            "deque-steal",
+            "deque-push",
+        ],
+        "crossbeam-skiplist and crossbeam-deque.",
+    ),
+    Family::of(
+        &["moka-95", "moka-50"],
+        "moka on two threads, with so many percent of reads.",
+    ),
+    Family::of(
+        &["flood", "flood-loaded"],
+        "16 threads make boxes and defer their ends, on idle or on busy processors.",
+    ),
+    Family::of(&["prompt"], "A thread defers something and falls idle."),
+    Family::of(
+        &["defer-memory", "moka-memory", "moka-values", "moka-blocks"],
+        "What users have reported: memory that stays.",
+    ),
 ];
 
 /// Those that no other crate's code is in, which have a limit.
@@ -74,33 +85,39 @@ impl super::Work for Work {
     const SHOWS: &'static str = "What programs on crossbeam-epoch cost with the drop-in package and with the original; less \
         is better. The original has no drop_ms: what is left when a program falls idle stays.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["drop-in", "drop-in-nofence"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        ("drop-in", "the package as it is"),
+        (
+            "drop-in-nofence",
+            "its feature nofence, for programs that need no fence in a pin",
+        ),
+    ]);
 
     const PEERS: PossibleValues = PossibleValues::of_peers(&["crossbeam-epoch"]);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+    const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "cpu_ns_per_op",
-            decimals: 2,
-        },
-        Metric {
-            name: "peak_mib",
-            decimals: 1,
-        },
-        Metric {
-            name: "drop_ms",
-            decimals: 1,
-        },
-        Metric {
-            name: "left",
-            decimals: 0,
-        },
+        metric(
+            "cpu_ns_per_op",
+            2,
+            "processor time of the whole process for an operation, the library's thread included",
+        ),
+        metric("peak_mib", 1, "the most that resident memory grew by"),
+        metric(
+            "drop_ms",
+            1,
+            "from the end of the last guard until all is freed; the original has none",
+        ),
+        metric(
+            "left",
+            0,
+            "what is not freed two seconds after caches were dropped: values, or KiB in moka-blocks",
+        ),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
-        let in_scenario = |&scenario: &&'static str| {
+        let in_scenario = |scenario: &'static str| {
             let run = |program: Program| move |_: &Self| program.run(scenario);
             let limit = Benchmark::limit(move |_| STOCK.run(&format!("limit-{scenario}")));
             [
@@ -113,7 +130,7 @@ impl super::Work for Work {
             .flatten()
             .map(move |benchmark| benchmark.in_scenario(scenario))
         };
-        SCENARIOS.iter().flat_map(in_scenario).collect()
+        scenarios(SCENARIOS).flat_map(in_scenario).collect()
     }
 
     fn check(&self) -> Result<(), clap::Error> {

@@ -22,7 +22,7 @@ use super::{contention, experiment::Comparison};
 use crate::choice::PossibleValues;
 use crate::object;
 use crate::output::plot::{self, Axes, Line};
-use crate::output::{Metric, Output, Row, say};
+use crate::output::{Metric, Output, Row, metric, say};
 use crate::peers;
 use crate::subject::{Peer, Reclaimer, Registry};
 use workload::measure;
@@ -103,50 +103,51 @@ impl super::Work for Work {
 
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        "per-page",
-        "whole-batch",
-        "call",
-        "fences",
-        "budget-1",
-        "budget-2",
-        "budget-4",
+        (
+            "per-page",
+            "retire() as it is: a grace period for each page of objects",
+        ),
+        (
+            "whole-batch",
+            "one grace period for all that waits, as the kernel did it before its patch",
+        ),
+        ("call", "a callback for each object, by call()"),
+        (
+            "fences",
+            "a private domain whose readers fence, so that no membarrier is issued",
+        ),
+        ("budget-1", "per-page with a budget of 1 MiB instead of 8"),
+        ("budget-2", "per-page with a budget of 2 MiB"),
+        ("budget-4", "per-page with a budget of 4 MiB"),
     ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_reclaim);
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "ns_per_object",
-            decimals: 2,
-        },
-        Metric {
-            name: "total_s",
-            decimals: 3,
-        },
-        Metric {
-            name: "footprint_mib",
-            decimals: 1,
-        },
-        Metric {
-            name: "peak_mib",
-            decimals: 1,
-        },
-        Metric {
-            name: "drain_ms",
-            decimals: 2,
-        },
-        Metric {
-            name: "grace_periods",
-            decimals: 0,
-        },
-        Metric {
-            name: "membarriers_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: SHARED_RMW,
-            decimals: 3,
-        },
+        metric(
+            "ns_per_object",
+            2,
+            "wall time from the common start to the last retire, divided by the objects of all threads",
+        ),
+        metric("total_s", 3, "that wall time"),
+        metric(
+            "footprint_mib",
+            1,
+            "resident memory above the start, averaged over the run",
+        ),
+        metric("peak_mib", 1, "the most resident memory above the start"),
+        metric(
+            "drain_ms",
+            2,
+            "from the last retire until all is freed; absent where the subject cannot say",
+        ),
+        metric("grace_periods", 0, "grace periods that ended meanwhile"),
+        metric("membarriers_per_s", 0, "heavy barriers issued in a second"),
+        metric(
+            SHARED_RMW,
+            3,
+            "atomic read-modify-writes of shared cache lines for an object (with --count)",
+        ),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {

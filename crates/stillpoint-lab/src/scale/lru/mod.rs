@@ -8,8 +8,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues, scenarios};
+use crate::output::{Metric, metric};
 use workload::{Roles, measure};
 
 mod locked;
@@ -18,7 +18,24 @@ mod profile;
 mod workload;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[&str] = &["threads-2", "threads-16", "spread-16", "churn", "custom"];
+const SCENARIOS: &[Family] = &[
+    Family::of(
+        &["threads-2", "threads-16"],
+        "One thread counts and one adds and deletes; or 14 count and 2 add and delete.",
+    ),
+    Family::of(
+        &["spread-16"],
+        "As threads-16, but each thread counts another list.",
+    ),
+    Family::of(
+        &["churn"],
+        "One thread counts, and another creates and deletes tenants.",
+    ),
+    Family::of(
+        &["custom"],
+        "Threads as --threads, --counters and --mutators say.",
+    ),
+];
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -65,43 +82,44 @@ impl super::Work for Work {
 
     /// Stillpoint's own variants: the lists as they are, and the kernel's as they were, a lock for
     /// each list of all tenants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["rcu", "spinlock", "mutex"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        ("rcu", "the lists as they are: counted without a lock"),
+        (
+            "spinlock",
+            "a spinlock for each list of all tenants, as the kernel had",
+        ),
+        ("mutex", "the same with a mutex"),
+    ]);
 
     /// The peers: none has lists of tenants.
     const PEERS: PossibleValues = PossibleValues::of_peers(&[]);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+    const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "counts_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "adds_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "count_ns",
-            decimals: 2,
-        },
-        Metric {
-            name: "lock_share",
-            decimals: 4,
-        },
-        Metric {
-            name: "tenants_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "add_p999_us",
-            decimals: 2,
-        },
+        metric(
+            "counts_per_s",
+            0,
+            "counts of a list of a tenant, by all threads in a second",
+        ),
+        metric("adds_per_s", 0, "items added in a second"),
+        metric("count_ns", 2, "a count, on the thread that counts"),
+        metric(
+            "lock_share",
+            4,
+            "share of the profile's samples that are in locks, 0 to 1",
+        ),
+        metric(
+            "tenants_per_s",
+            0,
+            "tenants created and deleted in a second, in churn",
+        ),
+        metric("add_p999_us", 2, "999 of 1,000 adds took no longer"),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let mut benchmarks = Vec::new();
-        for &scenario in SCENARIOS {
+        for scenario in scenarios(SCENARIOS) {
             let roles = move |work: &Work| match scenario {
                 "threads-2" | "churn" => Roles {
                     counters: 1,

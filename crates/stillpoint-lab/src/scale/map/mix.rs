@@ -292,6 +292,7 @@ pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::choice::scenarios;
     use crate::map::Lookup;
     use crate::scale::map::SCENARIOS;
     use crate::scale::map::limit::{Limit, Unshared};
@@ -301,7 +302,7 @@ mod tests {
         for mix in &MIXES {
             assert_eq!(mix.operations().len(), 100, "{}", mix.name);
         }
-        let plans: Vec<_> = SCENARIOS.iter().filter_map(|name| Plan::of(name)).collect();
+        let plans: Vec<_> = scenarios(SCENARIOS).filter_map(Plan::of).collect();
         assert_eq!(plans.len(), 18);
         assert_eq!(plans.iter().filter(|plan| plan.is_presized).count(), 9);
         let threads = |count| plans.iter().filter(|plan| plan.threads == count).count();

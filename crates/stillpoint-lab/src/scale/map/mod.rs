@@ -23,9 +23,9 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
-use crate::choice::PossibleValues;
+use crate::choice::{Family, PossibleValues, scenarios};
 use crate::map::{Counted, Map, OrderedMap};
-use crate::output::Metric;
+use crate::output::{Metric, metric};
 use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::{Peer, Registry};
@@ -43,39 +43,56 @@ pub mod weight;
 pub mod zipf;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[&str] = &[
-    "get-1000",
-    "get-100000",
-    "get-2000000",
-    "readheavy-1",
-    "readheavy-2",
-    "readheavy-n",
-    "exchange-1",
-    "exchange-2",
-    "exchange-n",
-    "rapidgrow-1",
-    "rapidgrow-2",
-    "rapidgrow-n",
-    "readheavy-1-grow",
-    "readheavy-2-grow",
-    "readheavy-n-grow",
-    "exchange-1-grow",
-    "exchange-2-grow",
-    "exchange-n-grow",
-    "rapidgrow-1-grow",
-    "rapidgrow-2-grow",
-    "rapidgrow-n-grow",
-    "growth",
-    "growth-presized",
-    "memory",
-    "many",
-    "drop",
-    "iterate",
-    "garbage",
-    "oget-100000",
-    "oget-2000000",
-    "oscan",
-    "omixed-2",
+const SCENARIOS: &[Family] = &[
+    Family::of(
+        &["get-1000", "get-100000", "get-2000000"],
+        "One thread reads random keys of a map of so many entries.",
+    ),
+    Family::of(
+        &["readheavy-1", "readheavy-2", "readheavy-n"],
+        "98 % reads, 1 % inserts, 1 % removals, on 1, 2 or --threads threads.",
+    ),
+    Family::of(
+        &["exchange-1", "exchange-2", "exchange-n"],
+        "10 % reads, 40 % inserts, 40 % removals, 10 % updates.",
+    ),
+    Family::of(
+        &["rapidgrow-1", "rapidgrow-2", "rapidgrow-n"],
+        "5 % reads, 80 % inserts, 5 % removals, 10 % updates.",
+    ),
+    Family::of(
+        &["readheavy-1-grow", "readheavy-2-grow", "readheavy-n-grow"],
+        "readheavy in a map that is not told how large it will be.",
+    ),
+    Family::of(
+        &["exchange-1-grow", "exchange-2-grow", "exchange-n-grow"],
+        "exchange in a map that is not told how large it will be.",
+    ),
+    Family::of(
+        &["rapidgrow-1-grow", "rapidgrow-2-grow", "rapidgrow-n-grow"],
+        "rapidgrow in a map that is not told how large it will be.",
+    ),
+    Family::once(
+        &["growth", "growth-presized"],
+        "Single inserts into a growing map beside a reader; or into one that was told its size.",
+    ),
+    Family::once(&["memory"], "A map of 2,000,000 entries."),
+    Family::once(&["many"], "A million empty maps."),
+    Family::of(&["drop"], "A removal, after which no thread uses the map."),
+    Family::of(&["iterate"], "One thread visits all of a million entries."),
+    Family::of(
+        &["garbage"],
+        "exchange on two threads for --garbage-s seconds.",
+    ),
+    Family::of(&["oget-100000", "oget-2000000"], "Ordered maps: as get."),
+    Family::of(
+        &["oscan"],
+        "Ordered maps: visit the 100 entries behind a random key, of a million.",
+    ),
+    Family::of(
+        &["omixed-2"],
+        "Ordered maps: half reads, half replaced values on two threads, keys by a Zipf law.",
+    ),
 ];
 
 /// What the work depends on.
@@ -112,11 +129,15 @@ impl super::Work for Work {
     const SHOWS: &'static str = "What maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
         is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["hash", "hash-inline", "btree"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        ("hash", "HashMap"),
+        ("hash-inline", "CopyMap, whose buckets hold the values"),
+        ("btree", "BTreeMap, in the scenarios of ordered maps"),
+    ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_map);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+    const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const ONLY_IF_NAMED: &'static [&'static str] = &[
         "readheavy-n",
@@ -132,66 +153,53 @@ impl super::Work for Work {
         "omixed-2",
     ];
 
-    // They take long, or find the same in each round.
-    const ONE_ROUND: &'static [&'static str] = &["growth", "growth-presized", "memory", "many"];
-
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "ns_per_op",
-            decimals: 1,
-        },
-        Metric {
-            name: "dependent_ns",
-            decimals: 1,
-        },
-        Metric {
-            name: "ops_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "p999_us",
-            decimals: 2,
-        },
-        Metric {
-            name: "p9999_us",
-            decimals: 2,
-        },
-        Metric {
-            name: "max_us",
-            decimals: 0,
-        },
-        Metric {
-            name: "read_p999_us",
-            decimals: 2,
-        },
-        Metric {
-            name: "read_rest_p999_us",
-            decimals: 2,
-        },
-        Metric {
-            name: "bytes_per_entry",
-            decimals: 1,
-        },
-        Metric {
-            name: "bytes_per_empty",
-            decimals: 1,
-        },
-        Metric {
-            name: "drop_ms",
-            decimals: 4,
-        },
-        Metric {
-            name: "keys_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "ns_per_key",
-            decimals: 1,
-        },
-        Metric {
-            name: "garbage_mib",
-            decimals: 1,
-        },
+        metric("ns_per_op", 1, "a read of a random key that is there"),
+        metric(
+            "dependent_ns",
+            1,
+            "a read whose key is the value that the last one found",
+        ),
+        metric("ops_per_s", 0, "operations of all threads in a second"),
+        metric("p999_us", 2, "999 of 1,000 single inserts took no longer"),
+        metric(
+            "p9999_us",
+            2,
+            "9,999 of 10,000 single inserts took no longer",
+        ),
+        metric("max_us", 0, "the longest insert"),
+        metric(
+            "read_p999_us",
+            2,
+            "999 of 1,000 single reads meanwhile took no longer",
+        ),
+        metric(
+            "read_rest_p999_us",
+            2,
+            "the same of reads after the last insert",
+        ),
+        metric(
+            "bytes_per_entry",
+            1,
+            "resident memory for an entry, after garbage has been freed",
+        ),
+        metric("bytes_per_empty", 1, "resident memory for an empty map"),
+        metric(
+            "drop_ms",
+            4,
+            "from a removal until the value is dropped; absent if that takes over a second",
+        ),
+        metric("keys_per_s", 0, "entries visited in a second"),
+        metric(
+            "ns_per_key",
+            1,
+            "time of a scan for each entry that it visits",
+        ),
+        metric(
+            "garbage_mib",
+            1,
+            "the most that became resident above the filled map",
+        ),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
@@ -230,7 +238,7 @@ impl Registry for Subjects {
         ] {
             self.add(peer, scenario, move |_| get::measure::<M>(entries));
         }
-        for scenario in SCENARIOS {
+        for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = mix::Plan::of(scenario) {
                 self.add(peer, scenario, move |work| mix::measure::<M>(work, plan));
             }
@@ -254,7 +262,7 @@ impl Registry for Subjects {
             self.add(peer, scenario, move |_| get::measure_ordered::<M>(entries));
         }
         self.add(peer, "oscan", ordered::scan::<M>);
-        for scenario in SCENARIOS {
+        for scenario in scenarios(SCENARIOS) {
             if let Some(threads) = ordered::threads_of(scenario) {
                 self.add(peer, scenario, move |work| {
                     ordered::mixed::<M>(work, threads)

@@ -28,8 +28,8 @@ use super::in_domain::{Fences, Tasks};
 use super::kfree::{self, Kvfree};
 use super::sync::Qsbr;
 use super::{Benchmark, spawn};
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues};
+use crate::output::{Metric, metric};
 use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::{Peer, ReadSide, Reclaimer, Registry};
@@ -61,23 +61,35 @@ impl super::Work for Work {
 
     /// Stillpoint's own variants.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        "guard",
-        "closure",
-        "fences",
-        "qsbr",
-        "trace",
-        "trace-owned",
+        ("guard", "read_lock() and the drop of its guard"),
+        ("closure", "read(|| ...)"),
+        ("fences", "a private domain whose readers fence"),
+        (
+            "qsbr",
+            "a reader that reports quiescent states, one for each slice of the measurement",
+        ),
+        ("trace", "a guard of tasks_trace, whose section may block"),
+        (
+            "trace-owned",
+            "an owned guard of tasks_trace, which a task may hold across an await",
+        ),
     ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_read);
 
-    const SCENARIOS: Option<PossibleValues> =
-        Some(PossibleValues::of_scenarios(&["alone", "beside-flood"]));
+    const SCENARIOS: &'static [Family] = &[
+        Family::of(&["alone"], "Nothing else runs in the process."),
+        Family::of(
+            &["beside-flood"],
+            "Another thread retires objects in the same domain without a pause.",
+        ),
+    ];
 
-    const METRICS: &'static [Metric] = &[Metric {
-        name: "ns_per_pair",
-        decimals: 2,
-    }];
+    const METRICS: &'static [Metric] = &[metric(
+        "ns_per_pair",
+        2,
+        "time of one thread to enter and leave a section, the loop around it included",
+    )];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let ours = |variant| Peer::new("stillpoint").variant(variant);

@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use super::cache::trace;
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues, scenarios};
+use crate::output::{Metric, metric};
 use crate::peers::servers::Kind;
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::Peer;
@@ -44,20 +44,30 @@ mod stuck;
 mod weight;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[&str] = &[
-    "get-1",
-    "get-pipelined",
-    "get-keys",
-    "set",
-    "mixed",
-    "idle-clients",
-    "memory",
-    "shrink",
-    "isolation",
-    "stuck-client",
-    "replay-oltp",
-    "replay-p3",
-    "replay-p6",
+const SCENARIOS: &[Family] = &[
+    Family::of(
+        &["get-1", "get-pipelined", "get-keys"],
+        "16 connections with a get each; with 50 in a write; with 50 keys in a get.",
+    ),
+    Family::of(
+        &["set", "mixed"],
+        "16 connections with a set each; with nine gets for a set.",
+    ),
+    Family::once(&["idle-clients"], "10,000 clients that are silent."),
+    Family::once(&["memory"], "A server that is filled with items."),
+    Family::once(&["shrink"], "The limit of a full server halves under load."),
+    Family::once(
+        &["isolation"],
+        "A tenant with a guaranteed minimum beside a neighbour that floods; peers have one key space.",
+    ),
+    Family::once(
+        &["stuck-client"],
+        "16 clients ask for 10,000 values of 200,000 bytes, and read nothing.",
+    ),
+    Family::once(
+        &["replay-oltp", "replay-p3", "replay-p6"],
+        "One client replays a trace, with -m 8, 32 or 64.",
+    ),
 ];
 
 /// What the work depends on.
@@ -92,32 +102,62 @@ impl super::Work for Work {
         when a request should have been sent. replay is traces of N. Megiddo and D. S. Modha, \"ARC: A Self-Tuning, Low Overhead \
         Replacement Cache\", USENIX FAST 2003, pp. 115-130.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["stillcache"]);
+    const VARIANTS: PossibleValues =
+        PossibleValues::of_variants(&[("stillcache", "the server of this project")]);
 
     const PEERS: PossibleValues = PossibleValues::of_peers(&["memcached", "redis"]);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(SCENARIOS));
+    const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const ONLY_IF_NAMED: &'static [&'static str] = &["replay-p6"];
 
-    // They find the same in each round, or take long.
-    const ONE_ROUND: &'static [&'static str] = SCENARIOS.split_at(5).1;
-
     const METRICS: &'static [Metric] = &[
-        metric("cpu_us_per_op", 2),
-        metric("ops_per_s", 0),
-        metric("p50_us", 0),
-        metric("p99_us", 0),
-        metric("p999_us", 0),
-        metric("p999_ratio", 2),
-        metric("bytes_per_item", 1),
-        metric("bytes_per_client", 0),
-        metric("rss_ms", 0),
-        metric("rss_ratio", 3),
-        metric("hits_lost", 0),
-        metric("hit_ratio", 4),
-        metric("held_mib", 1),
-        metric("dropped_ms", 0),
+        metric(
+            "cpu_us_per_op",
+            2,
+            "processor time of the server for a key asked for or stored, the system's part included",
+        ),
+        metric("ops_per_s", 0, "keys asked for or stored in a second"),
+        metric(
+            "p50_us",
+            0,
+            "half of the requests of an open loop of 20,000 a second took no longer",
+        ),
+        metric("p99_us", 0, "99 of 100 took no longer"),
+        metric("p999_us", 0, "999 of 1,000 took no longer"),
+        metric(
+            "p999_ratio",
+            2,
+            "that divided by the same before the limit fell",
+        ),
+        metric(
+            "bytes_per_item",
+            1,
+            "resident memory for an item, less key and value",
+        ),
+        metric("bytes_per_client", 0, "resident memory for a client"),
+        metric(
+            "rss_ms",
+            0,
+            "from the new limit until resident memory is down",
+        ),
+        metric("rss_ratio", 3, "resident memory divided by the limit"),
+        metric(
+            "hits_lost",
+            0,
+            "requests of a tenant that missed beside its neighbour, and hit without it",
+        ),
+        metric("hit_ratio", 4, "hits of all requests, 0 to 1"),
+        metric(
+            "held_mib",
+            1,
+            "the most that clients which do not read have cost",
+        ),
+        metric(
+            "dropped_ms",
+            0,
+            "when the last of them was dropped; absent if it was not",
+        ),
     ];
 
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
@@ -144,7 +184,7 @@ impl super::Work for Work {
                 Kind::Stillcache => Peer::new("stillpoint").variant("stillcache"),
                 _ => Peer::new(kind.name()),
             };
-            for &scenario in SCENARIOS {
+            for scenario in scenarios(SCENARIOS) {
                 if takes_part(kind, scenario) {
                     let measure = move |work: &Self| measure(work, kind, scenario);
                     found.push(Benchmark::new(peer, measure).in_scenario(scenario));
@@ -153,10 +193,6 @@ impl super::Work for Work {
         }
         found
     }
-}
-
-const fn metric(name: &'static str, decimals: usize) -> Metric {
-    Metric { name, decimals }
 }
 
 /// Redis has no limit of its clients' answers by default, and takes the memory that they ask for:

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
 use super::in_domain::Fences;
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues};
+use crate::output::{Metric, metric};
 use crate::peers;
 use crate::subject::{Callbacks, Peer, Polled, Registry, Updater};
 use readers::ReaderPool;
@@ -40,62 +40,71 @@ impl super::Work for Work {
         is better.";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues =
-        PossibleValues::of_variants(&["rcu", "expedited", "qsbr", "service-led", "fences"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        ("rcu", "synchronize() of the global domain"),
+        ("expedited", "synchronize_expedited()"),
+        (
+            "qsbr",
+            "a private domain whose readers report quiescent states",
+        ),
+        (
+            "service-led",
+            "a callback that the service thread calls, as waits in the kernel were before direct wake-ups",
+        ),
+        ("fences", "a private domain whose readers fence"),
+    ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_wait);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
-        "idle",
-        "idle16",
-        "idle255",
-        "idle1000",
-        "busy1",
-        "busy-oversub",
-        "herd64",
-        "bridge",
-        "callback",
-        "barrier",
-        "poll",
-    ]));
+    const SCENARIOS: &'static [Family] = &[
+        Family::of(
+            &["idle", "idle16", "idle255", "idle1000"],
+            "One thread waits, beside no reader, or beside so many registered threads that sleep.",
+        ),
+        Family::of(
+            &["busy1", "busy-oversub"],
+            "One thread waits beside one reader that is always in sections, or two on the same two CPUs.",
+        ),
+        Family::of(
+            &["herd64"],
+            "As many threads as --threads says (64) wait at once.",
+        ),
+        Family::of(
+            &["bridge"],
+            "One thread waits 100 times 4 times in a row, beside 64 registered threads that sleep.",
+        ),
+        Family::of(
+            &["callback"],
+            "From call() to the first instruction of the callback, beside 16 threads that sleep.",
+        ),
+        Family::of(
+            &["barrier"],
+            "A callback and the barrier behind it, beside 16 threads that sleep.",
+        ),
+        Family::of(
+            &["poll"],
+            "From start_poll() to the first poll() that is true, beside 16 threads that sleep.",
+        ),
+    ];
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "mean_us",
-            decimals: 3,
-        },
-        Metric {
-            name: "min_us",
-            decimals: 3,
-        },
-        Metric {
-            name: "p50_us",
-            decimals: 3,
-        },
-        Metric {
-            name: "p99_us",
-            decimals: 3,
-        },
-        Metric {
-            name: "max_us",
-            decimals: 1,
-        },
-        Metric {
-            name: "cpu_us_per_gp",
-            decimals: 3,
-        },
-        Metric {
-            name: "calls_per_gp",
-            decimals: 2,
-        },
-        Metric {
-            name: "calls_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "total_s",
-            decimals: 5,
-        },
+        metric("mean_us", 3, "how long what is timed took, on average"),
+        metric("min_us", 3, "the shortest"),
+        metric("p50_us", 3, "half of them took no longer"),
+        metric("p99_us", 3, "99 of 100 took no longer"),
+        metric("max_us", 1, "the longest"),
+        metric(
+            "cpu_us_per_gp",
+            3,
+            "processor time of all threads for a wait, without that of the readers",
+        ),
+        metric(
+            "calls_per_gp",
+            2,
+            "waits that a grace period served; absent if none ended meanwhile",
+        ),
+        metric("calls_per_s", 0, "waits of all threads in a second"),
+        metric("total_s", 5, "sum of all waits of bridge"),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {

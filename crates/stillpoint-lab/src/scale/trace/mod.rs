@@ -34,8 +34,8 @@ use serde::{Deserialize, Serialize};
 use super::Benchmark;
 use super::read;
 use super::sync::figures::Times;
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues};
+use crate::output::{Metric, metric};
 use crate::peers;
 use crate::subject::{Cell, Peer, Registry, Value};
 use ours::Mode;
@@ -83,46 +83,56 @@ impl super::Work for Work {
         and updates there are in a second (more is better).";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&["native", "read-mb"]);
+    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
+        (
+            "native",
+            "the global domain of tasks_trace, whose readers do not fence",
+        ),
+        (
+            "read-mb",
+            "a domain whose readers fence, so that grace periods interrupt no processor",
+        ),
+    ]);
 
     const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_share);
 
-    const SCENARIOS: Option<PossibleValues> =
-        Some(PossibleValues::of_scenarios(&[IDLE, SLEEPERS, ASYNC]));
+    const SCENARIOS: &'static [Family] = &[
+        Family::of(&[IDLE], "No reader."),
+        Family::of(
+            &[SLEEPERS],
+            "Threads (--threads) in sections that sleep for 1 ms.",
+        ),
+        Family::of(
+            &[ASYNC],
+            "Tasks (--tasks) in sections that they hold across timers.",
+        ),
+    ];
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "gp_mean_ms",
-            decimals: 5,
-        },
-        Metric {
-            name: "gp_p99_ms",
-            decimals: 5,
-        },
-        Metric {
-            name: "read_ns",
-            decimals: 2,
-        },
-        Metric {
-            name: "exit_to_gp_us",
-            decimals: 1,
-        },
-        Metric {
-            name: "other_domain_gp_us",
-            decimals: 2,
-        },
-        Metric {
-            name: "reads_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "updates_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "bytes_per_guard",
-            decimals: 1,
-        },
+        metric(
+            "gp_mean_ms",
+            5,
+            "how long a wait for a grace period takes, on average",
+        ),
+        metric("gp_p99_ms", 5, "99 of 100 waits took no longer"),
+        metric("read_ns", 2, "to enter and leave a section on a thread"),
+        metric(
+            "exit_to_gp_us",
+            1,
+            "mean time from the exit of the last reader until the wait returns",
+        ),
+        metric(
+            "other_domain_gp_us",
+            2,
+            "median wait in a domain without readers meanwhile",
+        ),
+        metric(
+            "reads_per_s",
+            0,
+            "sections that the tasks ended in a second",
+        ),
+        metric("updates_per_s", 0, "values replaced in a second"),
+        metric("bytes_per_guard", 1, "memory for one more live owned guard"),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {

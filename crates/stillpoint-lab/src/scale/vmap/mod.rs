@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use stillpoint_vmap::Arena;
 
 use super::Benchmark;
-use crate::choice::PossibleValues;
-use crate::output::Metric;
+use crate::choice::{Family, PossibleValues};
+use crate::output::{Metric, metric};
 use crate::run::{Curve, Metrics, Sample};
 use crate::subject::Peer;
 use allocate::{Mmap, Pooled};
@@ -50,64 +50,82 @@ impl super::Work for Work {
     /// Stillpoint's own variants: a section and a check for each copy, fewer of them, and for
     /// comparison none, the kernel's ways, and buffers that are no areas.
     const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        "rcu",
-        "one-section",
-        "found-once",
-        "section-alone",
-        "unchecked",
-        "node-rwlock",
-        "node-spinlock",
-        "global-lock",
-        "global-mutex",
-        "heap",
+        ("rcu", "a section and a check for each copy"),
+        (
+            "one-section",
+            "a check for each copy, but one section for all copies of a turn",
+        ),
+        (
+            "found-once",
+            "one section for a turn, and one look-up for both copies of a message",
+        ),
+        (
+            "section-alone",
+            "sections and the copy, without a check: what rcu costs at least",
+        ),
+        ("unchecked", "neither section nor check"),
+        (
+            "node-rwlock",
+            "a tree for each node under an RwLock, as the kernel has since its patch",
+        ),
+        ("node-spinlock", "the same under a spinlock"),
+        (
+            "global-lock",
+            "one tree under a spinlock, as the kernel had",
+        ),
+        ("global-mutex", "one tree under a mutex"),
+        ("heap", "buffers of malloc, without a check"),
     ]);
 
     const PEERS: PossibleValues = PossibleValues::of_peers(&["std-rwlock-btreemap", "mmap"]);
 
-    const SCENARIOS: Option<PossibleValues> = Some(PossibleValues::of_scenarios(&[
-        "find-1000",
-        "find-100000",
-        "find-1000000",
-        "copy-256",
-        "copy-4096",
-        "copy-256-2threads",
-        "copy-4096-2threads",
-        "alloc-pool",
-        "fix-size",
-        "full-fit",
-        "long-busy-list",
-        "random-size",
-        "fix-align",
-        "random-size-align",
-        "purge",
-        "purge-single",
-    ]));
+    const SCENARIOS: &'static [Family] = &[
+        Family::of(
+            &["find-1000", "find-100000", "find-1000000"],
+            "Find the area around a random address, among so many.",
+        ),
+        Family::of(
+            &[
+                "copy-256",
+                "copy-4096",
+                "copy-256-2threads",
+                "copy-4096-2threads",
+            ],
+            "Check and copy messages of so many bytes, on --threads threads (16) or on 2.",
+        ),
+        Family::of(
+            &["alloc-pool", "fix-size", "full-fit", "long-busy-list"],
+            "Allocate and free 4 pages, 1 page, 1 page among holes of that size, 100 and 1 among 15,000.",
+        ),
+        Family::of(
+            &["random-size", "fix-align", "random-size-align"],
+            "Allocate and free areas of random size, of 32 KiB alignment, of random size and alignment.",
+        ),
+        Family::of(
+            &["purge", "purge-single"],
+            "Give pages back to the system, in areas of 16 pages or of one.",
+        ),
+    ];
 
     const METRICS: &'static [Metric] = &[
-        Metric {
-            name: "find_ns",
-            decimals: 2,
-        },
-        Metric {
-            name: "find_dependent_ns",
-            decimals: 2,
-        },
-        Metric {
-            name: "check_ns",
-            decimals: 2,
-        },
-        Metric {
-            name: "requests_per_s",
-            decimals: 0,
-        },
-        Metric {
-            name: "alloc_free_ns",
-            decimals: 0,
-        },
-        Metric {
-            name: "purge_ns_per_page",
-            decimals: 0,
-        },
+        metric(
+            "find_ns",
+            2,
+            "to find the area around a random address, section or lock included",
+        ),
+        metric(
+            "find_dependent_ns",
+            2,
+            "the same where each address depends on the area found before",
+        ),
+        metric("check_ns", 2, "to check that a range lies in one live area"),
+        metric(
+            "requests_per_s",
+            0,
+            "messages copied into and out of rings in a second, each copy checked",
+        ),
+        metric("alloc_free_ns", 0, "to allocate an area and free it"),
+        metric("purge_ns_per_page", 0, "to give a page back to the system"),
     ];
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
