@@ -41,7 +41,6 @@ mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod merge;
-#[cfg(not(stillpoint_loom))]
 mod node;
 mod order;
 #[cfg(not(stillpoint_loom))]
