@@ -25,6 +25,20 @@
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_BP_
 #define STILLPOINT_FLAVOUR_(name) urcu_bp_##name
 #include <urcu/stillpoint/flavour.h>
+
+#ifndef URCU_NO_COMPAT_IDENTIFIERS
+#define STILLPOINT_SUFFIXED_(name) name##_bp
+#define STILLPOINT_INFIXED_(name) rcu_bp_##name
+#include <urcu/stillpoint/suffixed.h>
+#undef STILLPOINT_INFIXED_
+#undef STILLPOINT_SUFFIXED_
+#define rcu_flavor_bp urcu_bp_flavor
+#define rcu_dereference_bp rcu_dereference
+#define rcu_set_pointer_bp rcu_set_pointer
+#define rcu_xchg_pointer_bp rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_bp rcu_cmpxchg_pointer
+#endif
+
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
@@ -45,8 +59,6 @@
 
 #ifdef URCU_API_MAP
 #include <urcu/map/urcu-bp.h>
-#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
-#include <urcu/stillpoint/suffixed-bp.h>
 #endif
 
 #endif

@@ -25,6 +25,20 @@
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MB_
 #define STILLPOINT_FLAVOUR_(name) urcu_mb_##name
 #include <urcu/stillpoint/flavour.h>
+
+#ifndef URCU_NO_COMPAT_IDENTIFIERS
+#define STILLPOINT_SUFFIXED_(name) name##_mb
+#define STILLPOINT_INFIXED_(name) rcu_mb_##name
+#include <urcu/stillpoint/suffixed.h>
+#undef STILLPOINT_INFIXED_
+#undef STILLPOINT_SUFFIXED_
+#define rcu_flavor_mb urcu_mb_flavor
+#define rcu_dereference_mb rcu_dereference
+#define rcu_set_pointer_mb rcu_set_pointer
+#define rcu_xchg_pointer_mb rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_mb rcu_cmpxchg_pointer
+#endif
+
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
@@ -35,8 +49,6 @@
 
 #ifdef URCU_API_MAP
 #include <urcu/map/urcu-mb.h>
-#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
-#include <urcu/stillpoint/suffixed-mb.h>
 #endif
 
 #endif

@@ -24,6 +24,20 @@
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_MEMB_
 #define STILLPOINT_FLAVOUR_(name) urcu_memb_##name
 #include <urcu/stillpoint/flavour.h>
+
+#ifndef URCU_NO_COMPAT_IDENTIFIERS
+#define STILLPOINT_SUFFIXED_(name) name##_memb
+#define STILLPOINT_INFIXED_(name) rcu_memb_##name
+#include <urcu/stillpoint/suffixed.h>
+#undef STILLPOINT_INFIXED_
+#undef STILLPOINT_SUFFIXED_
+#define rcu_flavor_memb urcu_memb_flavor
+#define rcu_dereference_memb rcu_dereference
+#define rcu_set_pointer_memb rcu_set_pointer
+#define rcu_xchg_pointer_memb rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_memb rcu_cmpxchg_pointer
+#endif
+
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
@@ -34,8 +48,6 @@
 
 #ifdef URCU_API_MAP
 #include <urcu/map/urcu-memb.h>
-#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
-#include <urcu/stillpoint/suffixed-memb.h>
 #endif
 
 #endif

@@ -24,6 +24,20 @@
 #define STILLPOINT_FLAVOUR_NUMBER_ STILLPOINT_URCU_QSBR_
 #define STILLPOINT_FLAVOUR_(name) urcu_qsbr_##name
 #include <urcu/stillpoint/flavour.h>
+
+#ifndef URCU_NO_COMPAT_IDENTIFIERS
+#define STILLPOINT_SUFFIXED_(name) name##_qsbr
+#define STILLPOINT_INFIXED_(name) rcu_qsbr_##name
+#include <urcu/stillpoint/suffixed.h>
+#undef STILLPOINT_INFIXED_
+#undef STILLPOINT_SUFFIXED_
+#define rcu_flavor_qsbr urcu_qsbr_flavor
+#define rcu_dereference_qsbr rcu_dereference
+#define rcu_set_pointer_qsbr rcu_set_pointer
+#define rcu_xchg_pointer_qsbr rcu_xchg_pointer
+#define rcu_cmpxchg_pointer_qsbr rcu_cmpxchg_pointer
+#endif
+
 #undef STILLPOINT_FLAVOUR_
 #undef STILLPOINT_FLAVOUR_NUMBER_
 
@@ -37,8 +51,6 @@
 
 #ifdef URCU_API_MAP
 #include <urcu/map/urcu-qsbr.h>
-#elif !defined(URCU_NO_COMPAT_IDENTIFIERS)
-#include <urcu/stillpoint/suffixed-qsbr.h>
 #endif
 
 #endif

@@ -1,8 +1,6 @@
 /* From here on the short names mean the mb flavour: included by its header, or by a program. SPDX: MIT OR Apache-2.0 */
+#include <urcu/urcu-mb.h>
+
 #include <urcu/stillpoint/names.h>
 #undef STILLPOINT_MAPPED_
 #define STILLPOINT_MAPPED_(name) urcu_mb_##name
-
-#ifndef URCU_NO_COMPAT_IDENTIFIERS
-#include <urcu/stillpoint/suffixed-mb.h>
-#endif
