@@ -62,7 +62,6 @@ impl<T: Send + Sync + 'static> Slots<T> {
     pub(crate) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
         self.grow(len, |old, _layout| {
             let address = old.as_ptr().expose_provenance();
-            // Not `call`, which runs a subscriber of `tracing`: the caller has a lock.
             let is_queued = try_call(global(), move || {
                 // SAFETY: an array of this type that stays for ever.
                 let slots = unsafe { Array::<T>::slots(ptr::with_exposed_provenance(address)) };
