@@ -369,8 +369,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// # Deadlocks
     ///
     /// If a guard of that domain is never dropped before this returns: an
-    /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard) or a [`Snapshot`] with one that the caller
-    /// keeps, or another task of its thread; one that any thread has leaked.
+    /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard) or a [`Snapshot`](crate::Snapshot) with one
+    /// that the caller keeps, or another task of its thread; one that any thread has leaked.
     #[must_use]
     #[track_caller]
     pub fn get_mut(&mut self) -> &mut T {
