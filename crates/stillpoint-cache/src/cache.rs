@@ -94,10 +94,10 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// its own block if that is more. A thread that inserts faster than readers leave, of which one may
 /// hold a [`Ref`] for long, is throttled at the end of the call, for a bounded time.
 ///
-/// Without memory an insert is refused. (Loads, tenants, and the start of the service thread need
-/// memory that cannot be refused: a process that has none for them ends. An entry that expires, or
-/// that takes a tenant above its high limit, and one that goes where most of several thousand have
-/// gone, starts that thread, if it is not running: it ends after ten seconds with nothing to do.)
+/// Without memory the process ends, as with std's collections; an [`Arena`](crate::Arena) of byte values
+/// returns an error. An entry that expires, or that takes a tenant above its high limit, and one that
+/// goes where most of several thousand have gone, starts the service thread, if it is not running: it
+/// ends after ten seconds with nothing to do.
 ///
 /// An insert that is much larger than others evicts in batches, between which other threads may take
 /// what it has freed. Where they always do, it goes on evicting.
@@ -152,8 +152,6 @@ pub struct Inner<K, V, S> {
 impl<K, V, S> Inner<K, V, S> {
     pub fn new(builder: Builder<K, V, S>, name: String, max: u64, memory: Memory) -> Self {
         let store = Store::new(None);
-        // Here, so that no insert ends the process where there is no memory for it.
-        store.make_room(0, false);
         Self {
             place: AtForkHandle::reserve(),
             store,

@@ -41,10 +41,10 @@ pub enum InsertError {
         /// What the entry weighs, in bytes.
         weight: u64,
     },
-    /// There is no memory for the entry, or for the map to have it.
+    /// There is no memory for the bytes of [`insert_bytes`](crate::Cache::insert_bytes).
     #[non_exhaustive]
     NoMemory {
-        /// What the entry weighs, in bytes.
+        /// How many bytes that are.
         weight: u64,
     },
 }
@@ -77,7 +77,7 @@ impl fmt::Display for InsertError {
             ),
             Self::NoMemory { weight } => write!(
                 f,
-                "no memory for an entry that weighs {weight} bytes: the system has no more, so lower the \
+                "no memory for a value of {weight} bytes: the system has no more, so lower the \
                  limit of the cache, or free something else"
             ),
         }

@@ -15,10 +15,7 @@ use std::{
     ptr::NonNull,
     sync::atomic::{AtomicU64, Ordering},
 };
-use stillpoint_platform::{
-    clock::{self, Nanos},
-    memory,
-};
+use stillpoint_platform::clock::{self, Nanos};
 
 /// How many sections a visit makes: other caches wait for it.
 const STEPS: usize = 256;
@@ -127,7 +124,7 @@ where
     }
 
     /// Moves what is to be moved in some buckets; `see` is shown the old places. Returns where to go
-    /// on; `None` at the end, or without memory.
+    /// on; `None` at the end.
     fn move_some(
         &self,
         position: u64,
@@ -135,8 +132,7 @@ where
         unused: &mut Option<Box<Batch>>,
         see: impl Fn(&[Bytes]),
     ) -> Option<u64> {
-        // Before anything is moved: what cannot be waited for could not be freed.
-        let mut batch = unused.take().or_else(new_batch)?;
+        let mut batch = unused.take().unwrap_or_else(new_batch);
         let (mut next, mut moved, mut weight) = (Some(position), 0, 0);
         let guard = self.inner().store.read_lock();
         let mut entries = self.inner().store.iter_from(next, &guard);
@@ -184,11 +180,8 @@ where
     }
 }
 
-fn new_batch() -> Option<Box<Batch>> {
-    let new = memory::try_several(1, || std::array::from_fn(|_| Bytes::default()))?;
-    let new: *mut [Batch] = Box::into_raw(new);
-    // SAFETY: one, from a box of as much.
-    Some(unsafe { Box::from_raw(new.cast::<Batch>()) })
+fn new_batch() -> Box<Batch> {
+    Box::new(std::array::from_fn(|_| Bytes::default()))
 }
 
 /// Moves all that lies where it is not to stay, and writes over the old places before readers have

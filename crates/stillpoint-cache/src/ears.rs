@@ -9,7 +9,6 @@ use std::{io, path::Path, sync::Weak};
 use stillpoint_platform::{
     clock::Nanos,
     fork::{Process, process},
-    memory::refusable,
     watch::{Bell, Watch, Watched},
 };
 
@@ -71,7 +70,6 @@ impl<'w> Ears<'w> {
         let before = before.map(|index| self.followed.swap_remove(index).what);
         if let Some(what) = heard
             && comes_again
-            && refusable(|| self.followed.try_reserve(1)).is_ok()
         {
             let by = Weak::clone(of);
             self.followed.push(Followed { by, what });
@@ -133,8 +131,6 @@ mod tests {
         fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
             None
         }
-
-        fn is_forgotten(&self) {}
     }
 
     struct File(PathBuf);

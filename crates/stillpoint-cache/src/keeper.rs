@@ -24,7 +24,6 @@ use stillpoint_platform::{
     clock::{self, Nanos},
     event::EventCount,
     fork::{AtForkHandle, ForkReset, process},
-    memory::refusable,
     sync::{Mutex, MutexGuard, lock},
     thread, user_code,
     watch::{Bell, Watch},
@@ -40,9 +39,6 @@ const LINGER: Nanos = 10_000_000_000;
 pub trait Visited: Send + Sync {
     /// Does what is due. Returns when to be visited again; `None` for not before it asks.
     fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos>;
-
-    /// There was no memory to note the next visit: it has to ask again.
-    fn is_forgotten(&self);
 }
 
 struct Tasks {
@@ -107,22 +103,18 @@ impl Tasks {
         }
     }
 
-    /// Notes a visit. Returns false without memory.
-    fn add(&mut self, at: Nanos, what: &Weak<dyn Visited>) -> bool {
+    /// Notes a visit.
+    fn add(&mut self, at: Nanos, what: &Weak<dyn Visited>) {
         let is_it = |other: &Weak<dyn Visited>| other.as_ptr().cast::<()>() == what.as_ptr().cast();
         if let Some(visit) = self.visits.iter_mut().find(|visit| is_it(&visit.1)) {
             visit.0 = visit.0.min(at);
-            return true;
+            return;
         }
         if self.visits.len() == self.visits.capacity() {
             // Those that were dropped long before their time.
             self.visits.retain(|visit| visit.1.strong_count() > 0);
         }
-        let room = refusable(|| self.visits.try_reserve(1)).is_ok();
-        if room {
-            self.visits.push((at, Weak::clone(what)));
-        }
-        room
+        self.visits.push((at, Weak::clone(what)));
     }
 
     /// Takes out what is due; else returns when something is, `NEVER` if nothing is noted.
@@ -136,14 +128,12 @@ impl Tasks {
     }
 }
 
-/// Has `what` visited at that time, or before. Returns false if there is no memory, or no thread: where
+/// Has `what` visited at that time, or before. Returns false if there is no thread: where
 /// one could not be started, the next try is [`GAP`] later.
 pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
     let keeper = keeper();
     let mut tasks = lock(&keeper.tasks);
-    if !tasks.add(at, what) {
-        return false;
-    }
+    tasks.add(at, what);
     if !tasks.is_running && clock::now() >= tasks.starts {
         let start = || thread::spawn("stillpoint/cache".to_owned(), || keeper.run());
         tasks.is_running = thread::without_signals(start).is_ok();
@@ -252,16 +242,10 @@ impl Keeper {
         // the thread.
         let visited = user_code::contained(|| what.upgrade().and_then(|it| it.visit(ears)));
         let next = visited.unwrap_or_else(|| Some(clock::now() + GAP));
-        let is_noted = next.is_none_or(|next| lock(&self.tasks).add(next, what));
-        ears.end_visit(what, next.is_some() && is_noted);
-        if !is_noted {
-            // It may be the last user's end, and so user code.
-            user_code::contained(|| {
-                if let Some(it) = what.upgrade() {
-                    it.is_forgotten();
-                }
-            });
+        if let Some(next) = next {
+            lock(&self.tasks).add(next, what);
         }
+        ears.end_visit(what, next.is_some());
         let mut tasks = lock(&self.tasks);
         // The child has forgotten this thread, and may have started another one.
         let is_other = process() != before && tasks.is_running;
@@ -302,8 +286,6 @@ mod tests {
                 _ => None,
             }
         }
-
-        fn is_forgotten(&self) {}
     }
 
     #[test]
@@ -345,8 +327,6 @@ mod tests {
             self.0.iter().for_each(|file| ears.hear(file));
             Some(clock::now() + HOUR)
         }
-
-        fn is_forgotten(&self) {}
     }
 
     /// To ask for a visit may forget those of what was dropped, of which the thread would wait for one.
@@ -358,7 +338,7 @@ mod tests {
         let ask = |follows: &Arc<Follows>, at| {
             let what: Weak<dyn Visited> = Arc::downgrade(&(Arc::clone(follows) as _));
             let mut tasks = lock(&keeper.tasks);
-            assert!(tasks.add(at, &what));
+            tasks.add(at, &what);
             keeper.wake_up(tasks);
         };
         let until = |condition: &dyn Fn() -> bool| {

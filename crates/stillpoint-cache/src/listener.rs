@@ -5,7 +5,7 @@ use crate::{
     node::{Id, Node},
 };
 use stillpoint_map::internal::Found;
-use stillpoint_platform::{memory::refusable, user_code};
+use stillpoint_platform::user_code;
 
 type Notify<K, V> = dyn Fn(&K, &V, Cause) + Send + Sync;
 
@@ -31,7 +31,7 @@ impl<'a, K, V> Notes<'a, K, V> {
     }
 
     /// Notes an entry that this thread has claimed and that is out of the map. Clones it, if there
-    /// is a listener, and memory to note it; does not panic.
+    /// is a listener; does not panic.
     #[inline]
     pub fn add(&mut self, entry: Found<'_, K, Node<V>>, cause: Cause) {
         if let Some(listener) = self.listener {
@@ -40,13 +40,11 @@ impl<'a, K, V> Notes<'a, K, V> {
     }
 
     fn add_for(&mut self, listener: &Listener<K, V>, entry: Found<'_, K, Node<V>>, cause: Cause) {
-        if refusable(|| self.notes.try_reserve(1)).is_ok() {
-            let entry = entry.get();
-            // A clone that panics is a note that is lost: the caller is in the middle of a change.
-            let clones = user_code::contained(|| (listener.clone)(&entry.key, &entry.value.value));
-            self.notes
-                .extend(clones.map(|(key, value)| (key, value, cause)));
-        }
+        let entry = entry.get();
+        // A clone that panics is a note that is lost: the caller is in the middle of a change.
+        let clones = user_code::contained(|| (listener.clone)(&entry.key, &entry.value.value));
+        self.notes
+            .extend(clones.map(|(key, value)| (key, value, cause)));
     }
 
     /// As [`add`](Self::add).

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::Guard;
-use stillpoint_map::internal::{Entry, Found, NewEntry, Refused};
+use stillpoint_map::internal::{Entry, Found, NewEntry};
 use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
 /// An entry that is in the map.
@@ -23,13 +23,6 @@ struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// What it has replaced there, and why: still in its queue, and to be retired.
     old: Option<(Found<'g, K, Node<V>>, Cause)>,
-}
-
-/// An entry that is not in the map.
-enum Unpublished<K, V> {
-    /// It was not to replace the one that is there.
-    NotReplacing(#[expect(dead_code, reason = "dropped")] NewEntry<K, Node<V>>),
-    NoMemory(#[expect(dead_code, reason = "dropped")] NewEntry<K, Node<V>>),
 }
 
 /// What an entry owns beside its block, by its weight: the domain counts it so while it is unreclaimed.
@@ -64,7 +57,7 @@ where
     /// one may replace another's before that is its tenant's. It is charged once, to whose it is.
     ///
     /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped, and
-    /// counted; the one with its key is gone as well, unless there was no memory for the new one.
+    /// counted; the one with its key is gone as well.
     pub fn insert(&self, key: K, value: V) {
         let _ = self.put(key, value, None, Over::Any);
     }
@@ -83,8 +76,8 @@ where
     ///
     /// # Errors
     ///
-    /// If there is no room for it below a limit, which the error names, or no memory. An older entry
-    /// with its key may be gone then, too.
+    /// If there is no room for it below a limit, which the error names. An older entry with its key may be
+    /// gone then, too.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), InsertError> {
         self.put(key, value, None, Over::Any)
     }
@@ -107,35 +100,20 @@ where
             meta: Meta::new(weight, hash, expires, latest, pinned),
             value,
         };
-        let new = match inner.store.try_new_entry(hash, key, node, &guard) {
-            Ok(new) => new,
-            Err(unused) => {
-                // Its destructors are user code: outside of the section.
-                drop(guard);
-                drop(unused);
-                return self.refuse(InsertError::NoMemory { weight });
-            }
-        };
+        let new = inner.store.new_entry(hash, key, node, &guard);
         let published = match self.publish(new, there, over, &guard) {
             Ok(published) => published,
-            Err(unpublished) => {
+            Err(_not_replacing) => {
+                // The destructors of what is not put in are user code: outside of the section.
                 drop(guard);
                 notes.tell();
-                return match unpublished {
-                    Unpublished::NotReplacing(_) => Ok(()),
-                    Unpublished::NoMemory(_) => self.refuse(InsertError::NoMemory { weight }),
-                };
+                return Ok(());
             }
         };
         let done = self.link(published, weight, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
-        done.or_else(|refused| self.refuse(refused))
-    }
-
-    fn refuse(&self, refused: InsertError) -> Result<(), InsertError> {
-        self.handle().count(Event::Refused, 1);
-        Err(refused)
+        done.inspect_err(|_| self.handle().count(Event::Refused, 1))
     }
 
     /// When an entry expires unless it is used, and when however much it is used.
@@ -162,19 +140,18 @@ where
         mut there: Option<Found<'g, K, Node<V>>>,
         over: Over,
         guard: &'g Guard<'_>,
-    ) -> Result<Published<'g, K, V>, Unpublished<K, V>> {
+    ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
         let store = &self.inner().store;
         loop {
             let (old, refused) = if let Some(old) = there.take() {
                 (old, new)
             } else {
-                match store.try_insert(new, false, guard, |a, b| a == b) {
+                match store.insert(new, false, guard, |a, b| a == b) {
                     Ok(inserted) => {
                         let (new, old) = (inserted.new, None);
                         return Ok(Published { new, old });
                     }
-                    Err(Refused::Occupied(occupied)) => (occupied.old, occupied.new),
-                    Err(Refused::NoMemory(new)) => return Err(Unpublished::NoMemory(new)),
+                    Err(occupied) => (occupied.old, occupied.new),
                 }
             };
             let cause = if self.inner().has_expired(old) {
@@ -183,7 +160,7 @@ where
                 Cause::Replaced
             };
             if over == Over::Expired && cause == Cause::Replaced {
-                return Err(Unpublished::NotReplacing(refused));
+                return Err(refused);
             }
             match store.swap(old, refused, guard) {
                 Ok(new) => {
@@ -404,7 +381,7 @@ mod tests {
         key: u64,
         weight: u64,
         guard: &'g Guard<'_>,
-    ) -> Result<Published<'g, u64, u64>, Unpublished<u64, u64>> {
+    ) -> Result<Published<'g, u64, u64>, NewEntry<u64, Node<u64>>> {
         let meta = Meta::new(weight, cache.hash(&key), NEVER, NEVER, false);
         let node = Node {
             value: weight,

@@ -131,7 +131,8 @@ pub struct State {
     wheel: Wheel<Id>,
     /// The tenants to be brought back below their high limits.
     high: Vec<u32>,
-    oversized: trim::Oversized,
+    /// The tenants whose tables are to be made smaller by the service thread.
+    oversized: Vec<u32>,
     /// Inserts so far, but for those that have taken another entry's place: the clock of what is
     /// decayed.
     inserts: u64,
@@ -154,7 +155,7 @@ impl State {
             names: BTreeMap::new(),
             wheel: Wheel::new(),
             high: Vec::new(),
-            oversized: Default::default(),
+            oversized: Vec::new(),
             inserts: 0,
             entries: 0,
             searches: 0,
@@ -204,9 +205,7 @@ impl State {
 
     fn set_timer(&mut self, locked: &mut Locked, id: Id, expires: u64) {
         if expires != NEVER {
-            // Without memory it has none: it is not found once it has expired, and evicted later
-            // unless it is pinned.
-            locked.of(id).timer = self.wheel.add(id, tick_after(expires)).unwrap_or(NO_TIMER);
+            locked.of(id).timer = self.wheel.add(id, tick_after(expires));
         }
     }
 

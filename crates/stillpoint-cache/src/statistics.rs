@@ -5,7 +5,7 @@ use std::{
     slice,
 };
 use stillpoint_platform::{
-    cpu, memory,
+    cpu,
     sync::{AtomicPtr, AtomicU64, Ordering},
     thread,
 };
@@ -113,8 +113,6 @@ pub struct Counters {
     word: AtomicPtr<Stripe>,
     /// The first stripe; null until there is one.
     first: AtomicPtr<Stripe>,
-    /// What was counted without memory for stripes.
-    homeless: [AtomicU64; Event::ALL.len()],
 }
 
 /// The stripe that no thread owns, or writes: so a thread that counts need not ask whether there are
@@ -160,7 +158,6 @@ impl Default for Counters {
         Self {
             word: AtomicPtr::new(ptr::from_ref(unowned()).cast_mut()),
             first: AtomicPtr::new(ptr::null_mut()),
-            homeless: Default::default(),
         }
     }
 }
@@ -226,9 +223,7 @@ impl Counters {
             self.spread_out();
         }
         let stripe = self.stripe_of(me);
-        if ptr::eq(stripe, unowned()) {
-            self.homeless[event as usize].fetch_add(number, Ordering::Relaxed);
-        } else if stripe.owner.is(me) || stripe.owner.becomes(me) {
+        if stripe.owner.is(me) || stripe.owner.becomes(me) {
             stripe.add_owned(event, number);
         } else {
             stripe.add_shared(event, number);
@@ -263,19 +258,15 @@ impl Counters {
         Some(unsafe { first.as_ref() })
     }
 
-    /// Has threads use the first stripe, or if they do, and its owner counts no more alone, the others;
-    /// if there is memory.
+    /// Has threads use the first stripe, or if they do, and its owner counts no more alone, the others.
     fn spread_out(&self) {
         let now = self.word.load(Ordering::Relaxed);
         let word = if ptr::eq(now, unowned()) {
-            self.first_or_made().map(NonNull::as_ptr)
+            self.first_or_made()
         } else if now.addr() & MASK == 0 {
             make(stripes())
         } else {
             // Another thread has made the others: those stay.
-            return;
-        };
-        let Some(word) = word else {
             return;
         };
         // Release, pairs with `stripe_of` and `stripes`: they are complete. A lost race leaves the
@@ -289,12 +280,14 @@ impl Counters {
         }
     }
 
-    /// The first stripe, which may be another thread's that has not said so yet, or is lost in a fork.
-    fn first_or_made(&self) -> Option<NonNull<Stripe>> {
-        if let Some(first) = self.first() {
-            return Some(first.into());
+    /// The first stripe, which may be another thread's that has not said so yet.
+    fn first_or_made(&self) -> *mut Stripe {
+        // Acquire, pairs with the exchange below: it is complete.
+        let first = self.first.load(Ordering::Acquire);
+        if !first.is_null() {
+            return first;
         }
-        let made = make(1)?;
+        let made = make(1);
         // Release, pairs with `first`: it is complete. Acquire: so is the faster thread's.
         let set = self.first.compare_exchange(
             ptr::null_mut(),
@@ -302,27 +295,24 @@ impl Counters {
             Ordering::Release,
             Ordering::Acquire,
         );
-        NonNull::new(match set {
+        match set {
             Ok(_) => made,
             Err(faster) => {
                 // SAFETY: made just now, and no other thread knows it.
                 unsafe { free(made) };
                 faster
             }
-        })
+        }
     }
 
     /// Returns the sum over all stripes.
     pub fn get(&self, event: Event) -> u64 {
         // Before the first one, which is there if they are.
         let others = self.others();
-        let homeless = self.homeless[event as usize].load(Ordering::Relaxed);
         let first = self.first().map_or(0, |first| first.get(event));
         others
             .iter()
-            .fold(homeless.wrapping_add(first), |sum, stripe| {
-                sum.wrapping_add(stripe.get(event))
-            })
+            .fold(first, |sum, stripe| sum.wrapping_add(stripe.get(event)))
     }
 
     fn others(&self) -> &[Stripe] {
@@ -349,11 +339,11 @@ impl Drop for Counters {
     }
 }
 
-/// Leaks so many stripes. Returns their word; `None` without memory.
-fn make(number: usize) -> Option<*mut Stripe> {
-    let made = memory::try_several(number, Stripe::default)?;
+/// Leaks `number` stripes. Returns their word.
+fn make(number: usize) -> *mut Stripe {
+    let made: Box<[Stripe]> = (0..number).map(|_| Stripe::default()).collect();
     let first: *mut Stripe = Box::into_raw(made).cast();
-    Some(first.map_addr(|address| address | (number - 1)))
+    first.map_addr(|address| address | (number - 1))
 }
 
 /// # Safety
@@ -414,7 +404,7 @@ mod tests {
     #[test]
     fn a_first_stripe_of_a_thread_that_is_lost_is_used() {
         let counters = Counters::default();
-        let first = make(1).unwrap();
+        let first = make(1);
         counters.first.store(first, Ordering::Relaxed);
         for number in 1..4 {
             counters.add(Event::Hit, 1);

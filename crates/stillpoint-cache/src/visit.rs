@@ -43,8 +43,7 @@ impl<K, V, S> Inner<K, V, S> {
             let container = self.container.as_ref();
             container.is_some_and(|it| it.follows.load(Ordering::Relaxed))
         };
-        let is_forgotten = || follows() || state.has_put_off();
-        let at = if state.has_work() || before == FORGOTTEN && is_forgotten() {
+        let at = if state.has_work() || before == FORGOTTEN && follows() {
             0
         } else if !matches!(self.clock, Clock::Monotonic) {
             NEVER
@@ -85,13 +84,6 @@ where
     fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos> {
         let handle = Arc::clone(&self.shared.root);
         Cache::of_parts(self, handle).tend(ears)
-    }
-
-    fn is_forgotten(&self) {
-        self.shared.visit.store(FORGOTTEN, Ordering::Relaxed);
-        if let Some(arena) = &self.memory.arena {
-            arena.forget_asking();
-        }
     }
 }
 
@@ -148,12 +140,9 @@ where
                 Clock::Monotonic => state.next_due(),
                 Clock::Manual(_) => None,
             };
-            // Memory that was refused: not before other visits.
-            let put_off = state.has_put_off().then_some(now + GAP);
             let next = due
                 .map(|due| due.max(now + GAP))
                 .into_iter()
-                .chain(put_off)
                 .chain(looks)
                 .chain(compact)
                 .chain(measure)
@@ -166,10 +155,9 @@ where
         })
     }
 
-    /// Makes tables smaller that are too large, unless there is no memory for that: some parts, between
-    /// which other threads have the lock. Returns whether there is more.
+    /// Makes tables smaller that are too large: some parts, between which other threads have the lock.
+    /// Returns whether there is more.
     pub(crate) fn trim_oversized(&self, parts: usize) -> bool {
-        self.with_state(State::end_putting_off);
         for _ in 0..parts {
             if self.with_state(State::trim_oversized).is_none() {
                 return false;

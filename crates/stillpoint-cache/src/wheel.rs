@@ -5,8 +5,6 @@
 //! in which its tick and the present one differ, and moves down as time comes nearer: at most once
 //! for each level.
 
-use stillpoint_platform::memory::refusable;
-
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 7;
@@ -50,26 +48,16 @@ pub enum Step<T> {
     None,
 }
 
-/// One without slots, to which nothing may be added. Allocates nothing.
-impl<T> Default for Wheel<T> {
-    fn default() -> Self {
-        Self {
-            now: 0,
-            occupied: [0; LEVELS],
-            slots: Box::default(),
-            items: Vec::new(),
-            unused: NONE,
-            len: 0,
-        }
-    }
-}
-
 impl<T: Copy> Wheel<T> {
     /// An empty one, at tick 0.
     pub fn new() -> Self {
         Self {
+            now: 0,
+            occupied: [0; LEVELS],
             slots: vec![NONE; SLOTS * LEVELS].into_boxed_slice(),
-            ..Self::default()
+            items: Vec::new(),
+            unused: NONE,
+            len: 0,
         }
     }
 
@@ -78,9 +66,8 @@ impl<T: Copy> Wheel<T> {
         self.len
     }
 
-    /// Adds an item that is due at `tick`, or at the next one if that is over. `None` without
-    /// memory.
-    pub fn add(&mut self, what: T, tick: u64) -> Option<Key> {
+    /// Adds an item that is due at `tick`, or at the next one if that is over.
+    pub fn add(&mut self, what: T, tick: u64) -> Key {
         let item = Item {
             what: Some(what),
             tick,
@@ -89,12 +76,10 @@ impl<T: Copy> Wheel<T> {
             slot: 0,
         };
         let key = if self.unused == NONE {
-            let key = u32::try_from(self.items.len())
-                .ok()
-                .filter(|&key| key != NONE)?;
-            refusable(|| self.items.try_reserve(1)).ok()?;
+            let key = u32::try_from(self.items.len()).ok();
+            let key = key.filter(|&key| key != NONE);
             self.items.push(item);
-            key
+            key.expect("fewer than 2^32 - 1 timers")
         } else {
             let key = self.unused;
             self.unused = self.items[key as usize].next;
@@ -103,7 +88,7 @@ impl<T: Copy> Wheel<T> {
         };
         self.len += 1;
         self.put(key);
-        Some(key)
+        key
     }
 
     /// Takes out an item before it is due.
@@ -217,10 +202,7 @@ mod tests {
         let (mut model, mut keys) = (BTreeMap::new(), BTreeMap::new());
         let mut now = 0;
         for (number, (ahead, passes, remove)) in steps.into_iter().enumerate() {
-            keys.insert(
-                number,
-                (wheel.add(number, now + ahead).unwrap(), now + ahead),
-            );
+            keys.insert(number, (wheel.add(number, now + ahead), now + ahead));
             model.insert((now + ahead, number), ());
             if remove && let Some((number, (key, tick))) = keys.pop_first() {
                 wheel.remove(key);

@@ -203,11 +203,6 @@ impl Arena {
         self.0.state.lock().is_wanted
     }
 
-    /// Has it ask again, as what it has asked for has been lost.
-    pub(crate) fn forget_asking(&self) {
-        self.0.state.lock().is_asked = false;
-    }
-
     /// Chooses the runs whose values are to [leave](Bytes::leave). Returns how many; and how many
     /// have left so far, of all that were ever chosen.
     pub(crate) fn begin_moving(&self) -> (usize, u64) {

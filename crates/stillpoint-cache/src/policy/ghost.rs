@@ -7,6 +7,7 @@
 //! A table becomes smaller in parts: until all of the old one has been moved, ghosts are in both.
 
 use super::{Freed, PART, Place, ROOM, Trimmed};
+use std::alloc::{Layout, handle_alloc_error};
 use stillpoint_platform::memory;
 
 const WAYS: usize = 4;
@@ -132,12 +133,9 @@ impl Ghosts {
         (age(self.now, found.stamp) < lifetime).then(|| found.place())
     }
 
-    /// A larger table, with the ghosts of the one that there was. Without memory that stays.
+    /// Makes a larger table, with the ghosts of the one that there was.
     fn grow(&mut self, wanted: usize) {
-        let Some(slots) = empty(slots_for(wanted)) else {
-            return;
-        };
-        let before = std::mem::replace(&mut self.slots, slots);
+        let before = std::mem::replace(&mut self.slots, empty(slots_for(wanted)));
         before.iter().for_each(|slot| self.keep(*slot));
     }
 
@@ -150,10 +148,7 @@ impl Ghosts {
             if slots >= self.slots.len() {
                 return Trimmed::Done;
             }
-            let Some(smaller) = empty(slots) else {
-                return Trimmed::Refused;
-            };
-            self.old = std::mem::replace(&mut self.slots, smaller);
+            self.old = std::mem::replace(&mut self.slots, empty(slots));
             (self.moved, self.oldest) = (0, slots);
         }
         let end = self.old.len().min(self.moved + PART);
@@ -193,10 +188,11 @@ impl Ghosts {
     }
 }
 
-/// A table of so many slots; `None` without memory.
-fn empty(slots: usize) -> Option<Box<[Slot]>> {
+/// Returns a table of `slots` slots.
+fn empty(slots: usize) -> Box<[Slot]> {
     // SAFETY: two numbers, of an empty one zeros.
-    unsafe { memory::try_zeroed(slots) }
+    let all = unsafe { memory::try_zeroed(slots) };
+    all.unwrap_or_else(|| handle_alloc_error(Layout::array::<Slot>(slots).expect("it is small")))
 }
 
 /// The slots of a table for so many ghosts.

@@ -60,8 +60,6 @@ pub enum Trimmed {
     Part(Option<Freed>),
     /// Nothing is too large.
     Done,
-    /// There is no memory for a smaller table.
-    Refused,
 }
 
 /// A table that is used no longer: to be dropped once the lock has been released.

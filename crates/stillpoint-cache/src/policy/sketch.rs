@@ -7,7 +7,6 @@
 //! in the old one or in the new one, as the words of the old one come in turn.
 
 use super::{Freed, PART, ROOM, SPARE, Trimmed};
-use stillpoint_platform::memory;
 
 /// Counters of an entry, at least. They take half a byte each.
 const COUNTERS: usize = 8;
@@ -64,7 +63,7 @@ impl Sketch {
         }
     }
 
-    /// How often the key was counted, at most 15; 0 without memory for counts.
+    /// How often the key was counted, at most 15.
     pub fn get(&self, fingerprint: u32) -> u64 {
         if self.words.is_empty() {
             return 0;
@@ -78,9 +77,6 @@ impl Sketch {
     pub fn add(&mut self, fingerprint: u32, uses: u8, entries: usize) {
         if self.words.len() * IN_WORD < entries.max(IN_WORD) * COUNTERS {
             self.grow(entries.max(IN_WORD) * COUNTERS / IN_WORD);
-        }
-        if self.words.is_empty() {
-            return;
         }
         let count = (self.get(fingerprint) + u64::from(uses)).min(MOST);
         for (word, shift) in self.places(fingerprint) {
@@ -123,10 +119,7 @@ impl Sketch {
             if self.words.len() <= len {
                 return Trimmed::Done;
             }
-            let Some(smaller) = zeros(len) else {
-                return Trimmed::Refused;
-            };
-            self.old = std::mem::replace(&mut self.words, smaller);
+            self.old = std::mem::replace(&mut self.words, zeros(len));
             // What was due was measured by a table and by entries that are no longer there.
             (self.folded, self.next, self.due) = (0, 0, 0);
         }
@@ -150,17 +143,14 @@ impl Sketch {
         (end == self.old.len()).then(|| std::mem::take(&mut self.old))
     }
 
-    /// A table of at least so many words, in which all counts are as they were. Without memory the
-    /// old one stays.
+    /// Makes a table of at least `wanted` words, in which all counts are as they were.
     fn grow(&mut self, wanted: usize) {
         if self.is_shrinking() {
             // All at once: seldom is a table to be larger again before it has become smaller.
             self.fold(usize::MAX);
         }
         let len = wanted.next_power_of_two();
-        let Some(mut words) = zeros(len) else {
-            return;
-        };
+        let mut words = zeros(len);
         // The low bits choose a word in the old table, so each part of the new one is a copy of it.
         let old = self.words.len();
         if old > 0 {
@@ -172,10 +162,9 @@ impl Sketch {
     }
 }
 
-/// A table of so many words; `None` without memory.
-fn zeros(len: usize) -> Option<Box<[u64]>> {
-    // SAFETY: numbers.
-    unsafe { memory::try_zeroed(len) }
+/// Returns a table of `len` words.
+fn zeros(len: usize) -> Box<[u64]> {
+    vec![0; len].into_boxed_slice()
 }
 
 /// The larger ones of the counters of two words. Without a loop: under the lock, it is asked of each

@@ -5,7 +5,6 @@ use crate::{
     node::{Id, Locked, Stage},
     policy::Nodes,
 };
-use stillpoint_platform::memory::refusable;
 
 impl State {
     /// Pins an entry, or lets it be evicted again. Returns false if it was claimed.
@@ -65,10 +64,8 @@ impl State {
     /// Has a tenant brought back below its high limit.
     #[cold]
     pub(super) fn queue_high(&mut self, number: u32) {
-        if refusable(|| self.high.try_reserve(1)).is_ok() {
-            self.high.push(number);
-            self.tenant_mut(number).is_queued = true;
-        }
+        self.high.push(number);
+        self.tenant_mut(number).is_queued = true;
     }
 
     /// Whether tenants are to be brought back below their high limits.

@@ -2,24 +2,11 @@
 //! under one hold of the lock.
 
 use super::State;
-use crate::{
-    node::Id,
-    policy::{PART, Policy, Trimmed},
-};
-use stillpoint_platform::memory::refusable;
+use crate::policy::{PART, Trimmed};
 
 /// As much as a look at a tenant are so many ghosts, or words of counts, that are moved: under one
 /// hold of the lock are some hundred looks.
 const LOOK: usize = PART / 512;
-
-/// The tenants whose tables are to be made smaller by the service thread.
-#[derive(Debug, Default)]
-pub struct Oversized {
-    tenants: Vec<u32>,
-    /// There was no memory for a smaller table: the next visit that is due tries again, and no change
-    /// asks for one.
-    is_put_off: bool,
-}
 
 impl State {
     /// Makes what tenants know beside their entries as small as these need it: of a tenant and all
@@ -36,7 +23,7 @@ impl State {
                         continue;
                     }
                     part @ Trimmed::Part(_) => return Some(part),
-                    Trimmed::Done | Trimmed::Refused => {}
+                    Trimmed::Done => {}
                 }
             }
             left = left.saturating_sub(LOOK);
@@ -56,70 +43,38 @@ impl State {
 
     #[cold]
     fn queue_trim(&mut self, number: u32) {
-        let tenants = &mut self.oversized.tenants;
-        if refusable(|| tenants.try_reserve(1)).is_ok() {
-            tenants.push(number);
-            self.tenant_mut(number).is_to_be_trimmed = true;
-        }
+        self.oversized.push(number);
+        self.tenant_mut(number).is_to_be_trimmed = true;
     }
 
-    /// Trims one tenant of those that are to be: a part. `None` if there is none, or there was no
-    /// memory.
+    /// Trims one tenant of those that are to be: a part. `None` if there is none.
     pub fn trim_oversized(&mut self) -> Option<Trimmed> {
-        self.trim_oversized_by(Policy::trim)
-    }
-
-    fn trim_oversized_by(
-        &mut self,
-        trim: impl FnOnce(&mut Policy<Id>) -> Trimmed,
-    ) -> Option<Trimmed> {
-        let number = *self.oversized.tenants.last()?;
+        let number = *self.oversized.last()?;
         let tenant = self.tenant_mut(number);
-        let trimmed = trim(&mut tenant.policy);
-        match trimmed {
-            Trimmed::Part(_) => {}
-            Trimmed::Done => {
-                tenant.is_to_be_trimmed = false;
-                self.oversized.tenants.pop();
-            }
-            Trimmed::Refused => {
-                // The others come before it then: theirs may need less.
-                self.oversized.tenants.rotate_right(1);
-                self.oversized.is_put_off = true;
-                return None;
-            }
+        let trimmed = tenant.policy.trim();
+        if matches!(trimmed, Trimmed::Done) {
+            tenant.is_to_be_trimmed = false;
+            self.oversized.pop();
         }
         Some(trimmed)
     }
 
     /// A tenant has ended.
     pub(super) fn forget_oversized(&mut self, number: u32) {
-        self.oversized.tenants.retain(|&other| other != number);
-    }
-
-    /// Whether tenants are to be trimmed, and have been put off.
-    pub fn has_put_off(&self) -> bool {
-        self.oversized.is_put_off
-    }
-
-    /// Tries again what has been put off.
-    pub fn end_putting_off(&mut self) {
-        self.oversized.is_put_off = false;
+        self.oversized.retain(|&other| other != number);
     }
 
     /// Whether the service thread is to come at once.
     pub fn has_work(&self) -> bool {
-        let is_to_trim = !self.oversized.tenants.is_empty() && !self.oversized.is_put_off;
-        self.has_high() || is_to_trim
+        self.has_high() || !self.oversized.is_empty()
     }
 }
 
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, clock::ManualClock, node::NEVER, shared::FORGOTTEN, state::ROOT};
+    use crate::{Cache, clock::ManualClock, state::ROOT};
     use std::{
-        sync::atomic::Ordering,
         thread,
         time::{Duration, Instant},
     };
@@ -131,29 +86,6 @@ mod tests {
         let cache = cache.clock(ManualClock::default()).build();
         (0..ENTRIES).for_each(|key| cache.insert(key, key));
         cache
-    }
-
-    #[test]
-    fn what_was_refused_memory_is_put_off_and_asks_for_nothing() {
-        let cache = filled();
-        let mut state = cache.inner().shared.lock();
-        state.queue_trim(ROOT);
-        assert!(state.has_work());
-        assert!(state.trim_oversized_by(|_| Trimmed::Refused).is_none());
-        assert!(state.has_put_off() && !state.has_work());
-        assert!(state.tenant(ROOT).is_to_be_trimmed, "it is asked for once");
-        let next = |state: &State| cache.inner().next_visit(state, NEVER);
-        assert_eq!(next(&state), None);
-        // What a fork's child has lost is asked for by its first change.
-        let visit = &cache.inner().shared.visit;
-        visit.store(FORGOTTEN, Ordering::Relaxed);
-        assert_eq!(next(&state), Some(0));
-        state.end_putting_off();
-        assert!(state.has_work());
-        // What is not too large any more is done.
-        assert!(matches!(state.trim_oversized(), Some(Trimmed::Done)));
-        assert!(!state.has_work() && !state.has_put_off());
-        assert!(!state.tenant(ROOT).is_to_be_trimmed);
     }
 
     /// Other caches wait for the service thread.
@@ -188,21 +120,6 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(60), "no other visit");
             thread::yield_now();
         }
-    }
-
-    #[test]
-    fn a_table_that_is_refused_memory_does_not_keep_others_large() {
-        let cache = filled();
-        let small = cache.tenant("small");
-        let mut state = cache.inner().shared.lock();
-        let number = small.handle().own_number().unwrap();
-        state.queue_trim(number);
-        state.queue_trim(ROOT);
-        assert!(state.trim_oversized_by(|_| Trimmed::Refused).is_none());
-        state.end_putting_off();
-        assert!(state.trim_oversized().is_some());
-        assert!(!state.tenant(number).is_to_be_trimmed);
-        assert!(state.tenant(ROOT).is_to_be_trimmed);
     }
 
     #[test]
