@@ -3,7 +3,7 @@
 use crate::{
     deferred_area,
     domain::{Domain, check_unused, pointer},
-    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    ffi::{catch_panic, catch_panic_or, misuse},
     handle::{deref, free_handle, new_handle, write_sized},
 };
 use std::{
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
     error: *mut c_int,
 ) -> *mut c_void {
     let mut area = ptr::null_mut();
-    let outcome = catch_panic_with_memory(|| {
+    let outcome = catch_panic(|| {
         // SAFETY: the caller's promise.
         area = unsafe { deref(arena) }?
             .arena
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
 /// The handle is good; the area is the caller's alone, except for readers that check it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mut c_void) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         unsafe { deref(arena)?.arena.free_raw(area.cast()) }.map(|()| 0).map_err(|error| match errno(error) {
             libc::EFAULT => {
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
     arena: *mut Arena,
     area: *mut c_void,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let arena = &unsafe { deref(arena) }?.arena;
         let start = area.cast::<u8>();
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn stillpoint_arena_copy_between(
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_arena_drain(arena: *mut Arena) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         unsafe { deref(arena) }?
             .arena
@@ -502,7 +502,7 @@ pub unsafe extern "C" fn stillpoint_arena_describe(
     text: *mut c_char,
     size: usize,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let whole = unsafe { deref(arena) }?
             .arena

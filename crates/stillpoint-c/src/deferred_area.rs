@@ -1,6 +1,6 @@
 //! Areas of an arena that are freed after a grace period.
 
-use crate::{ffi::misuse, handle::try_box};
+use crate::ffi::misuse;
 use std::{
     cell::Cell,
     ffi::c_int,
@@ -36,8 +36,8 @@ pub(crate) unsafe fn free_after_grace_period(arena: &Arena, start: *const u8) ->
         start,
         queued: Instant::now(),
     };
-    // SAFETY: made by `try_box` just now, and given up here.
-    unsafe { defer(try_box(area)?) };
+    // SAFETY: made just now, and given up here.
+    unsafe { defer(Box::into_raw(Box::new(area))) };
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Domains, as C sees them.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    ffi::{catch_panic, catch_panic_or, misuse},
     handle::write_sized,
-    reserve, static_domain,
+    static_domain,
 };
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_void},
@@ -70,11 +70,7 @@ pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
 }
 
 fn new_domain(make: impl FnOnce() -> stillpoint::Domain) -> *mut Domain {
-    catch_panic_or(ptr::null_mut(), || {
-        reserve::check().map_or(ptr::null_mut(), |()| {
-            Box::into_raw(Box::new(Domain(make())))
-        })
-    })
+    catch_panic_or(ptr::null_mut(), || Box::into_raw(Box::new(Domain(make()))))
 }
 
 /// Like stillpoint_domain_new(), with readers that fence, so that its grace periods make no system
@@ -488,7 +484,7 @@ pub unsafe extern "C" fn stillpoint_domain_statistics(
 /// child of a fork in which the system has refused it.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_publish_statistics() -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         let published = stillpoint::publish_statistics();
         let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOSYS);
         published.map(|()| 0).map_err(errno)

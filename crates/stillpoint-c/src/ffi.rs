@@ -1,6 +1,6 @@
 //! The boundary between C and Rust: panics, errors, misuse.
 
-use crate::{log::log, reserve};
+use crate::log::log;
 use std::{
     ffi::{CStr, c_char, c_int},
     panic::{self, AssertUnwindSafe},
@@ -18,12 +18,6 @@ pub(crate) fn catch_panic(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int 
     catch_panic_or(-libc::ENOTRECOVERABLE, || {
         body().unwrap_or_else(|errno| -errno)
     })
-}
-
-/// Like [`catch_panic`], for a body that may need memory: without memory it is refused before it
-/// begins.
-pub(crate) fn catch_panic_with_memory(body: impl FnOnce() -> Result<c_int, c_int>) -> c_int {
-    catch_panic(|| reserve::check().and_then(|()| body()))
 }
 
 /// Like [`catch_panic`], for functions that return something else.

@@ -1,28 +1,7 @@
 //! Handles: the objects that C has pointers to.
 
-use crate::{
-    ffi::{catch_panic_or, misuse},
-    reserve,
-};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    ffi::c_int,
-    ptr,
-};
-
-/// Boxes a value for C; `ENOMEM` if there is no memory.
-pub(crate) fn try_box<T>(value: T) -> Result<*mut T, c_int> {
-    const { assert!(size_of::<T>() > 0, "a handle has something in it") };
-    // SAFETY: the size is not 0. The system's allocator and not the reserve: a block is given back
-    // by its address, whichever has it.
-    let block = unsafe { System.alloc(Layout::new::<T>()) }.cast::<T>();
-    if block.is_null() {
-        return Err(libc::ENOMEM);
-    }
-    // SAFETY: allocated for a T just now.
-    unsafe { block.write(value) };
-    Ok(block)
-}
+use crate::ffi::{catch_panic_or, misuse};
+use std::{ffi::c_int, ptr};
 
 /// Writes a new handle to the caller's pointer.
 ///
@@ -39,8 +18,7 @@ pub(crate) unsafe fn new_handle<T>(
             "a null output pointer for the new handle",
         ));
     }
-    reserve::check_system()?;
-    let handle = try_box(make()?)?;
+    let handle = Box::into_raw(Box::new(make()?));
     // SAFETY: the caller's promise.
     unsafe { out.write(handle) };
     Ok(0)
@@ -50,10 +28,10 @@ pub(crate) unsafe fn new_handle<T>(
 ///
 /// # Safety
 ///
-/// Null, or made by [`try_box`] and not used again.
+/// Null, or made by [`new_handle`] and not used again.
 pub(crate) unsafe fn free_handle<T>(handle: *mut T) {
     if !handle.is_null() {
-        // SAFETY: the caller's promise; `try_box` allocated as a box does.
+        // SAFETY: the caller's promise.
         catch_panic_or((), || drop(unsafe { Box::from_raw(handle) }));
     }
 }

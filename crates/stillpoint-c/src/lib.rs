@@ -3,7 +3,6 @@
 //! | file | subject |
 //! |---|---|
 //! | `ffi`, `handle`, `log` | panics end here, errors become errno, misuse is reported; what C has pointers to |
-//! | `reserve` | the allocator, and its memory for when there is none |
 //! | `thread` | what a thread has cached, and its end; `thread.c` has the thread-local state of the inlined functions |
 //! | `reader` | sections of threads, owned guards |
 //! | `qsbr` | readers by quiescent states |
@@ -35,7 +34,6 @@ pub mod map;
 pub mod pressure;
 pub mod qsbr;
 pub mod reader;
-mod reserve;
 mod static_domain;
 pub mod tenant;
 // The C side of this module is private to it.

@@ -1,9 +1,8 @@
 //! LRU lists.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    ffi::{catch_panic, catch_panic_or, misuse},
     handle::{deref, free_handle, new_handle},
-    reserve,
     tenant::{Hierarchy, Tenant},
 };
 use std::{
@@ -113,9 +112,6 @@ pub unsafe extern "C" fn stillpoint_entry_new(
     release: ReleaseFunction,
 ) -> *mut LruEntry {
     catch_panic_or(std::ptr::null_mut(), || {
-        if reserve::check().is_err() {
-            return std::ptr::null_mut();
-        }
         Arc::into_raw(Arc::new(stillpoint_lru::Entry::new(Object {
             object,
             release,
@@ -179,7 +175,7 @@ pub unsafe extern "C" fn stillpoint_lru_add(
     tenant: *mut Tenant,
     entry: *mut LruEntry,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let (lru, tenant) = unsafe { (deref(lru)?, tenant.as_ref()) };
         if entry.is_null() {
@@ -491,7 +487,7 @@ pub unsafe extern "C" fn stillpoint_shrinker_covers(
     shrinker: *mut Shrinker,
     lru: *mut Lru,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let (shrinker, lru) = unsafe { (deref(shrinker)?, deref(lru)?) };
         if lru.hierarchy.as_ref() != Some(&shrinker.hierarchy) {

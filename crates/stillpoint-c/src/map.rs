@@ -5,8 +5,7 @@ mod look;
 
 use crate::{
     domain::Domain,
-    ffi::{catch_panic, catch_panic_with_memory, misuse, stillpoint_reports_misuse},
-    reserve,
+    ffi::{catch_panic, misuse, stillpoint_reports_misuse},
 };
 use std::{
     ffi::{c_int, c_uint, c_void},
@@ -159,7 +158,6 @@ pub unsafe extern "C" fn stillpoint_map_new(
                 "stillpoint_map_new() with a null output pointer or unknown flags",
             ));
         }
-        reserve::check_system()?;
         // SAFETY: the caller's promise.
         let domain = unsafe { domain.as_ref() }.map(|domain| &domain.0);
         let made = Nodes::new(domain, capacity, flags & KEEP_CAPACITY != 0).map_err(no_memory)?;
@@ -237,7 +235,7 @@ pub unsafe extern "C" fn stillpoint_map_capacity(map: *const Map) -> usize {
 /// The map is NULL or alive; inside a section of its domain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_reserve(map: *mut Map, nodes: usize) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let reserved = unsafe { to_change(map)?.reserve(nodes) };
         reserved.map(|()| 0).map_err(no_memory)

@@ -4,7 +4,6 @@
 use crate::{
     domain::{Domain, SELF_DEADLOCK, pointer},
     ffi::{catch_panic, catch_panic_or, misuse},
-    reserve,
     static_domain::QSBR,
     thread::{self, cache_record, qsbr_record, release_qsbr_record, watch_exit},
 };
@@ -41,7 +40,6 @@ pub extern "C" fn stillpoint_qsbr_register() -> c_int {
         if raw::is_exiting() {
             return Err(libc::ESRCH);
         }
-        reserve::check()?;
         if !watch_exit() {
             return Err(libc::ENOMEM);
         }

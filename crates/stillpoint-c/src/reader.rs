@@ -6,8 +6,7 @@
 
 use crate::{
     domain::{Domain, resolve},
-    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
-    reserve,
+    ffi::{catch_panic, catch_panic_or, misuse},
     thread::{cache_record, unregistered, watch_exit},
 };
 use std::{
@@ -22,11 +21,14 @@ use stillpoint::{raw, tasks_trace};
 #[repr(transparent)]
 pub struct Record(raw::Record);
 
-/// Returns whether the calling thread may be registered in `domain`, or is. If not, its sections
-/// use no registered record.
+/// What the registration of a thread allocates, at most, in bytes.
+const FIRST_USE: usize = 64 << 10;
+
+/// Returns whether the calling thread is registered in `domain`, or there is memory for that.
+/// kfree_rcu() with a head needs none.
 #[inline]
 pub(crate) fn may_register(domain: &stillpoint::Domain) -> bool {
-    reserve::is_untouched() || raw::is_registered(domain) || reserve::check().is_ok()
+    raw::is_registered(domain) || raw::is_there_for(FIRST_USE)
 }
 
 fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
@@ -42,9 +44,6 @@ fn global(which: c_int) -> (usize, &'static stillpoint::Domain) {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_read_lock_slow(which: c_int, started: *const u64) {
     let (which, domain) = global(which);
-    if !may_register(domain) {
-        return raw::lock_unregistered(domain);
-    }
     // The slow path runs also where nothing will be cached: it reports sections that are left open.
     let watched = watch_exit();
     if let Some(record) = raw::lock_global(which)
@@ -105,7 +104,7 @@ pub unsafe extern "C" fn stillpoint_domain_register_thread(domain: *mut Domain) 
 }
 
 fn register(domain: &stillpoint::Domain) -> Result<(), c_int> {
-    let registered = may_register(domain) && raw::register(domain);
+    let registered = raw::register(domain);
     let why = if raw::is_exiting() {
         libc::ESRCH
     } else {
@@ -208,11 +207,7 @@ pub unsafe extern "C" fn stillpoint_domain_is_registered(domain: *mut Domain) ->
 pub unsafe extern "C" fn stillpoint_domain_read_lock(domain: *mut Domain) {
     // SAFETY: the caller's promise.
     let domain = unsafe { resolve(domain) };
-    if may_register(domain) {
-        raw::lock(domain);
-    } else {
-        raw::lock_unregistered(domain);
-    }
+    raw::lock(domain);
 }
 
 /// Leaves a section or a level: srcu_read_unlock(). -EPERM if the calling thread is in none.
@@ -244,7 +239,7 @@ pub struct Guard(raw::Record);
 
 /// Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on any
 /// thread: a request, a task. It is for readers that sleep, usually in the trace domain. Costs some
-/// 10 nanoseconds. Returns NULL if there is no memory.
+/// 10 nanoseconds.
 ///
 /// A wait for the section by its own holder cannot be refused: it never ends, and is reported as a
 /// stall.
@@ -256,11 +251,7 @@ pub struct Guard(raw::Record);
 pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Guard {
     // SAFETY: the caller's promise.
     let domain = unsafe { resolve(domain) };
-    if reserve::is_untouched() || raw::has_cached_record(domain) || reserve::check().is_ok() {
-        raw::lock_owned(domain).as_ptr().cast()
-    } else {
-        ptr::null_mut()
-    }
+    raw::lock_owned(domain).as_ptr().cast()
 }
 
 /// Gives the section a name for stall reports, which is copied. -EINVAL for null; -ENOMEM.
@@ -270,7 +261,7 @@ pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Gu
 /// The guard is the caller's and has not been ended; the name is a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_guard_name(guard: *mut Guard, name: *const c_char) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let Some(guard) = (unsafe { guard.as_ref() }).filter(|_| !name.is_null()) else {
             return Err(misuse(

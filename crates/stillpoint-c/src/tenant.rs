@@ -1,12 +1,10 @@
 //! Tenants with limits, and charges to them.
 
 use crate::{
-    ffi::{catch_panic, catch_panic_or, catch_panic_with_memory, misuse},
+    ffi::{catch_panic, catch_panic_or, misuse},
     handle::{deref, free_handle, new_handle, write_sized},
-    reserve,
 };
 use std::{ffi::c_int, ptr};
-use stillpoint::raw;
 use stillpoint_lru::{ChargeError, CreateError, DeleteError, Reclaimed, TenantStatistics};
 
 /// A tree of tenants.
@@ -88,7 +86,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
     target: u64,
     relieved: *mut Reclaimed,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let hierarchy = &unsafe { deref(hierarchy) }?.0;
         let done = if target == u64::MAX {
@@ -139,7 +137,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
     parent: *mut Tenant,
     tenant: *mut *mut Tenant,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let parent = unsafe { deref(parent) }?;
         let create = || {
@@ -167,13 +165,7 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
 /// The handle is good.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_tenant_delete(tenant: *mut Tenant) -> c_int {
-    catch_panic_with_memory(|| {
-        // Each of its lists is kept until readers are done, by a callback where there is no page
-        // and no waiting.
-        let global = stillpoint::global();
-        if raw::is_reading(global) || raw::in_callback(global) {
-            reserve::check_system()?;
-        }
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let deleted = unsafe { deref(tenant) }?.tenant.delete();
         deleted.map(|()| 0).map_err(|error| {
@@ -223,7 +215,7 @@ pub unsafe extern "C" fn stillpoint_tenant_set_limit(
     limit: c_int,
     bytes: u64,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         let tenant = &unsafe { deref(tenant) }?.tenant;
         match limit {
@@ -305,7 +297,7 @@ pub unsafe extern "C" fn stillpoint_tenant_charge(
     bytes: usize,
     charge: *mut Charge,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         if charge.is_null() {
             return Err(misuse(
                 libc::EINVAL,

@@ -6,7 +6,7 @@
 use crate::{
     domain::{Domain, pointer},
     ffi::{catch_panic, catch_panic_or},
-    reader::{may_register, unlock_result},
+    reader::unlock_result,
     static_domain::{self, StaticDomain, URCU_BP, URCU_MB},
     thread::{cache_urcu_record, qsbr_record, watch_exit},
 };
@@ -54,9 +54,6 @@ fn is_reading(domain: &'static StaticDomain) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_urcu_lock_slow(flavour: c_int) {
     let domain = domain(flavour);
-    if !may_register(domain) {
-        return raw::lock_unregistered(domain);
-    }
     let watched = watch_exit();
     if let Some(record) = raw::lock_static(domain)
         && watched

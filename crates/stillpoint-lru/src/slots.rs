@@ -17,10 +17,7 @@ use std::{
     ptr::{self, NonNull},
     sync::Arc,
 };
-use stillpoint_platform::{
-    memory,
-    sync::{AtomicPtr, Ordering},
-};
+use stillpoint_platform::sync::{AtomicPtr, Ordering};
 
 /// There was no memory for a larger array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +50,7 @@ impl<T> Array<T> {
         let layout = Self::layout(len).ok_or(OutOfMemory)?;
         // SAFETY: the head alone is larger than nothing.
         let array =
-            NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
+            NonNull::new(unsafe { std::alloc::alloc(layout) }.cast::<Self>()).ok_or(OutOfMemory)?;
         // SAFETY: fresh memory of the array's layout, and ours alone.
         unsafe {
             (&raw mut (*array.as_ptr()).len).write(len);

@@ -5,7 +5,6 @@ use crate::{
     slot::Head,
 };
 use std::ptr::NonNull;
-use stillpoint_platform::memory::refusable;
 
 /// What became of an entry.
 #[derive(Debug)]
@@ -13,7 +12,6 @@ pub enum Added {
     Done,
     /// There is one with its key.
     Found(NonNull<Head>),
-    NoMemory,
 }
 
 impl Core {
@@ -54,28 +52,21 @@ impl Core {
         mut is_same: impl FnMut(NonNull<Head>) -> bool,
     ) -> Added {
         loop {
-            let (mut unequal, mut memory) = (Vec::new(), true);
+            let mut unequal = Vec::new();
             // SAFETY: the caller's promise.
             let found = unsafe { self.table() }.find(hash, |other| {
                 let same = is_same(other);
                 if !same {
-                    memory &= refusable(|| unequal.try_reserve(1)).is_ok();
-                    if memory {
-                        unequal.push(other);
-                    }
+                    unequal.push(other);
                 }
                 same
             });
             if let Some(found) = found {
                 return Added::Found(found);
             }
-            if !memory {
-                return Added::NoMemory;
-            }
             // SAFETY: the caller's promises; inside the section since before they were found.
             match unsafe { self.insert(entry, Some(&unequal), reclaim) } {
                 Inserted::Done => return Added::Done,
-                Inserted::NoMemory => return Added::NoMemory,
                 Inserted::Changed => {}
             }
         }

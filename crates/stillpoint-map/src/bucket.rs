@@ -447,11 +447,11 @@ mod tests {
 
     /// A home, and so many entries in its chain, in their order.
     fn filled(heads: &mut [Head]) -> Box<Bucket> {
-        let home = spare().expect("memory");
+        let home = spare();
         for head in heads {
             let mut locked = home.lock(home.word()).expect("no other thread");
             if locked.free().is_none() {
-                locked.extend(spare().expect("memory"));
+                locked.extend(spare());
             }
             let place = locked.free().expect("it was extended");
             locked.fill(place, Slot::entry(NonNull::from(head), 0, 1), TAG);

@@ -52,7 +52,6 @@ pub enum Inserted {
     Done,
     /// There is an entry with the tag that the caller has not compared.
     Changed,
-    NoMemory,
 }
 
 /// A map without the types of its entries, and without their drops.
@@ -213,10 +212,7 @@ impl Core {
                 break (table, place);
             }
             drop(locked);
-            spare = resize::spare();
-            if spare.is_none() {
-                return Inserted::NoMemory;
-            }
+            spare = Some(resize::spare());
         };
         self.note_added();
         if !place.is_in(table.at(table.index(hash))) && is_looked_at(table.bits(), hash) {

@@ -4,12 +4,17 @@ use crate::{
     slab::Arena,
     slot::{Head, IN_SLAB, fits},
 };
-use std::{alloc::Layout, marker::PhantomData, mem::needs_drop, ops::Deref, ptr::NonNull};
+use std::{
+    alloc::{Layout, alloc, handle_alloc_error},
+    marker::PhantomData,
+    mem::needs_drop,
+    ops::Deref,
+    ptr::NonNull,
+};
 use stillpoint::{
     Destructor, Domain,
     internal::{retire_in_place, retire_owning},
 };
-use stillpoint_platform::memory::try_alloc;
 
 /// A key and its value.
 #[derive(Debug)]
@@ -128,23 +133,19 @@ pub struct NewEntry<K, V>(NonNull<Entry<K, V>>);
 
 impl<K, V> NewEntry<K, V> {
     /// Makes an entry of a key with that hash, in a slot of the arena if there is one.
-    ///
-    /// # Errors
-    ///
-    /// The key and the value, without memory.
+    /// Ends the process without memory.
     #[inline]
-    pub fn try_new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Result<Self, (K, V)> {
+    pub fn new(hash: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
         // Else an entry in a box would be freed as one in a slab.
         let hash = hash & !IN_SLAB;
         if let Some(slot) = arena.and_then(Arena::allocate) {
             // SAFETY: of the arena, which is of this layout, just now.
-            return Ok(unsafe { Self::in_slot(slot, hash, key, value) });
+            return unsafe { Self::in_slot(slot, hash, key, value) };
         }
+        let layout = Layout::new::<Entry<K, V>>();
         // SAFETY: not of size 0.
-        let place = unsafe { try_alloc(Layout::new::<Entry<K, V>>()) };
-        let Some(entry) = NonNull::new(place).map(NonNull::cast) else {
-            return Err((key, value));
-        };
+        let place = NonNull::new(unsafe { alloc(layout) });
+        let entry = place.unwrap_or_else(|| handle_alloc_error(layout)).cast();
         let head = Head { hash };
         // SAFETY: it was allocated for one.
         unsafe { entry.write(Entry { head, key, value }) };
@@ -152,7 +153,7 @@ impl<K, V> NewEntry<K, V> {
             fits(entry),
             "a map's entries lie at addresses of 48 bits: use an allocator that gives such"
         );
-        Ok(Self(entry))
+        Self(entry)
     }
 
     /// Makes an entry of a key with that hash in a slot.
@@ -284,7 +285,7 @@ mod tests {
     /// No bit of the hash that the caller gives says where the entry lies.
     #[test]
     fn entries_of_any_hashes_are_in_boxes() {
-        let entry = NewEntry::try_new(!0, 1, "one".to_owned(), None).expect("memory");
+        let entry = NewEntry::new(!0, 1, "one".to_owned(), None);
         assert!(!entry.is_in_slab());
         assert_eq!((entry.key, entry.hash()), (1, !IN_SLAB));
         assert_eq!(entry.into_entry().value, "one");

@@ -218,25 +218,21 @@ impl Core {
     ///
     /// Inside a section of the map's domain; after [`Driving::begin`].
     pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
-        let mut progress = Progress::Moved;
         for _ in 0..SLICE {
             // SAFETY: the caller's promise.
             let Some(under_way) = Move::of(unsafe { self.table() }) else {
-                progress = Progress::NothingToTake;
                 break;
             };
-            progress = self.help_with(under_way, reclaim, Helper::Service);
-            if matches!(progress, Progress::NothingToTake | Progress::NoMemory) {
+            if self.help_with(under_way, reclaim, Helper::Service) == Progress::NothingToTake {
                 break;
             }
         }
         // SAFETY: the caller's promise.
         let moves = || unsafe { self.table() }.next().is_some();
-        // Without memory, the next writer asks for the callback, and not this one for ever.
-        if moves() && progress != Progress::NoMemory {
+        if moves() {
             return true;
         }
         self.driving.end_queue();
-        progress != Progress::NoMemory && moves() && self.driving.is_to_queue()
+        moves() && self.driving.is_to_queue()
     }
 }

@@ -175,7 +175,7 @@ pub mod internal {
         nodes::{Exhausted, Node, NodeIter, Nodes},
         slab::memory::{Memory as Region, REGION},
         slot::{mix, spread},
-        store::{Policy, Refused, Sound, Store},
+        store::{Policy, Sound, Store},
     };
 }
 
@@ -192,7 +192,7 @@ pub mod internal {
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod lab {
-    pub use crate::tree::torture::{Inserted as OrderedInserted, NotInserted, Ordered};
+    pub use crate::tree::torture::{Inserted as OrderedInserted, Ordered};
     pub use crate::{
         copy::Copies,
         slot::spread,

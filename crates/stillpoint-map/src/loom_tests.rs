@@ -114,7 +114,7 @@ impl World {
         let hash = self.hash(index);
         let (table, mut locked) = self.table.lock(hash);
         if locked.free().is_none() {
-            locked.extend(resize::spare().unwrap());
+            locked.extend(resize::spare());
         }
         let place = locked.free().unwrap();
         let slot = Slot::entry(self.entry(index), hash, table.bits());

@@ -228,10 +228,8 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///   system for them; inserts panic then.
 /// * Forks inside children nest 62 deep. In deeper ones, a bucket that a thread of an ancestor had
 ///   locked at its fork may never be unlocked.
-/// * Without memory for an entry the process ends, as with std's map, after the domain has freed what
-///   is due of the calling thread's and that has not been enough ([`Domain::flush`]). Without memory
-///   for a larger table the map goes on with the one it has; [`try_reserve`](Self::try_reserve) says
-///   so.
+/// * Without memory the process ends, as with std's map; [`try_reserve`](Self::try_reserve) returns an
+///   error.
 pub struct HashMap<K, V, S = DefaultHashBuilder> {
     pub(crate) store: Store<K, V>,
     pub(crate) hasher: S,

@@ -6,7 +6,6 @@ use std::{
     marker::PhantomData,
     ptr::NonNull,
 };
-use stillpoint_platform::memory::try_alloc;
 
 #[cfg(all(target_os = "linux", not(miri), not(stillpoint_loom)))]
 use mapped::Mapped;
@@ -66,7 +65,7 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
             return Some(Self(Place::Mapped(mapped), PhantomData));
         }
         // SAFETY: not of size 0.
-        let block = NonNull::new(unsafe { try_alloc(layout) })?;
+        let block = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
         // SAFETY: room for a header, and on both sides of it for that many.
         let start = unsafe {
             let start = block.add(offset);

@@ -6,9 +6,8 @@
 use crate::{
     adding::Added,
     chain::Duplicates,
-    core::{Core, Inserted},
+    core::Core,
     driver::Shared,
-    load::references::bits_for,
     reclaim::To,
     slot::{Head, fits, spread},
     walk::Walk,
@@ -169,19 +168,6 @@ impl Nodes {
         NodeIter::All(unsafe { Walk::from(Some(NonNull::from(self.core())), Some(0)) })
     }
 
-    /// What `attempt` returns; if there is no memory, after the domain has freed what is due of the
-    /// calling thread's.
-    #[inline]
-    fn with_memory<R>(
-        &self,
-        mut attempt: impl FnMut() -> Result<R, Exhausted>,
-    ) -> Result<R, Exhausted> {
-        attempt().or_else(|_| {
-            self.domain().flush();
-            attempt()
-        })
-    }
-
     /// # Safety
     ///
     /// The node is the caller's, and in no map.
@@ -204,35 +190,21 @@ impl Nodes {
 
     /// Puts a node in, whatever is there.
     ///
-    /// # Errors
-    ///
-    /// Without memory; the node is then the caller's still, in this function and the next two.
-    ///
     /// # Safety
     ///
     /// As [`find`](Self::find). The node [fits](Node::fits), is in no map and has been in none for a
     /// grace period, and is the map's from now on.
-    pub unsafe fn add(&self, hash: u64, node: NonNull<Node>) -> Result<(), Exhausted> {
+    pub unsafe fn add(&self, hash: u64, node: NonNull<Node>) {
         // SAFETY: the caller's promise.
         let (head, _) = unsafe { Self::prepare(node, hash) };
-        self.with_memory(|| {
-            // SAFETY: the caller's promise.
-            let inserted = unsafe { self.core().insert(head, None, &self.to()) };
-            match inserted {
-                Inserted::NoMemory => Err(Exhausted),
-                Inserted::Done | Inserted::Changed => Ok(()),
-            }
-        })?;
-        // SAFETY: the caller's promise.
-        unsafe { self.queue_driver() };
-        Ok(())
+        // SAFETY: the caller's promises.
+        unsafe {
+            self.core().insert(head, None, &self.to());
+            self.queue_driver();
+        }
     }
 
     /// Puts a node in, unless there is one with that hash which `is_same` accepts: it is returned.
-    ///
-    /// # Errors
-    ///
-    /// As [`add`](Self::add).
     ///
     /// # Safety
     ///
@@ -243,7 +215,7 @@ impl Nodes {
         hash: u64,
         node: NonNull<Node>,
         mut is_same: impl FnMut(NonNull<Node>) -> bool,
-    ) -> Result<Option<NonNull<Node>>, Exhausted> {
+    ) -> Option<NonNull<Node>> {
         // SAFETY: the caller's promise.
         let (head, hash) = unsafe { Self::prepare(node, hash) };
         let mut is_same = |other: NonNull<Head>| {
@@ -251,29 +223,20 @@ impl Nodes {
             let has_hash = unsafe { other.as_ref() }.hash == hash;
             has_hash && (other == head || is_same(other.cast()))
         };
-        let found = self.with_memory(|| {
-            let core = self.core();
-            // SAFETY: the caller's promise.
-            let added = unsafe { core.add_unless(head, hash, &self.to(), &mut is_same) };
-            match added {
-                Added::Done => Ok(None),
-                Added::Found(other) => Ok(Some(other.cast())),
-                Added::NoMemory => Err(Exhausted),
+        let core = self.core();
+        // SAFETY: the caller's promise.
+        match unsafe { core.add_unless(head, hash, &self.to(), &mut is_same) } {
+            Added::Done => {
+                // SAFETY: the caller's promise.
+                unsafe { self.queue_driver() };
+                None
             }
-        })?;
-        if found.is_none() {
-            // SAFETY: the caller's promise.
-            unsafe { self.queue_driver() };
+            Added::Found(other) => Some(other.cast()),
         }
-        Ok(found)
     }
 
     /// Puts a node in, in the place of one with that hash which `is_same` accepts, if there is one: it
     /// is returned, and is the caller's after a grace period.
-    ///
-    /// # Errors
-    ///
-    /// As [`add`](Self::add).
     ///
     /// # Safety
     ///
@@ -283,15 +246,13 @@ impl Nodes {
         hash: u64,
         node: NonNull<Node>,
         mut is_same: impl FnMut(NonNull<Node>) -> bool,
-    ) -> Result<Option<NonNull<Node>>, Exhausted> {
+    ) -> Option<NonNull<Node>> {
         loop {
             // SAFETY: the caller's promise.
-            let Some(old) = (unsafe { self.add_unique(hash, node, &mut is_same) })? else {
-                return Ok(None);
-            };
+            let old = unsafe { self.add_unique(hash, node, &mut is_same) }?;
             // SAFETY: found in the caller's section, with that hash.
             if old == node || unsafe { self.replace(old, node) } {
-                return Ok(Some(old));
+                return Some(old);
             }
         }
     }
@@ -337,19 +298,12 @@ impl Nodes {
     ///
     /// As [`find`](Self::find).
     pub unsafe fn reserve(&self, nodes: usize) -> Result<(), Exhausted> {
-        // No table is so large: to free memory would not help.
-        if self.len().checked_add(nodes).and_then(bits_for).is_none() {
-            return Err(Exhausted);
-        }
-        let reserved = self.with_memory(|| {
-            // SAFETY: the caller's promise.
-            let reserved = unsafe { self.core().reserve(nodes) };
-            reserved.then_some(()).ok_or(Exhausted)
-        });
+        // SAFETY: the caller's promise.
+        let reserved = unsafe { self.core().reserve(nodes) };
         // Also after an error: the look at the table behind a raise that is taken back may begin a move.
         // SAFETY: the caller's promise.
         unsafe { self.queue_driver() };
-        reserved
+        reserved.then_some(()).ok_or(Exhausted)
     }
 
     /// Lets the table shrink to what its nodes need.

@@ -10,9 +10,8 @@
 //! No thread waits for another thread's unit, but for a lock, and a table that moves is used as
 //! before.
 //!
-//! `taken` and `done` count the units of a pass over the table. Some may be left out: there was no
-//! memory for a chain; or, in a [`crate::CopyMap`], other threads changed the entries too often, or
-//! user code panicked. Then there is another pass. In the child of a fork the units that
+//! `taken` and `done` count the units of a pass over the table. Some may be left out, in a
+//! [`crate::CopyMap`]: other threads changed the entries too often, or user code panicked. Then there is another pass. In the child of a fork the units that
 //! vanished threads had taken are taken again, by counting from 0: units that have moved are done
 //! at once.
 
@@ -24,9 +23,13 @@ use crate::{
     table::{Table, Units},
     word::{SLOTS, Word},
 };
-use std::{alloc::Layout, ops::Range, ptr::NonNull};
+use std::{
+    alloc::{Layout, handle_alloc_error},
+    ops::Range,
+    ptr::NonNull,
+};
 use stillpoint_platform::{
-    fork, memory,
+    fork,
     sync::{AtomicU64, Ordering},
 };
 
@@ -36,14 +39,13 @@ const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
 /// How many units ahead are fetched.
 const AHEAD: usize = 4;
 
-/// A counter of units: in the low bits. Above them, whether some were left out, and whether that was
-/// for lack of memory; and which process counts.
+/// A counter of units: in the low bits. Above them, whether some were left out, and which
+/// process counts.
 #[derive(Clone, Copy)]
 struct Count(u64);
 
 const UNITS: u64 = (1 << 46) - 1;
 const LEFT_OUT: u64 = 1 << 46;
-const NO_MEMORY: u64 = 1 << 47;
 const PROCESS_SHIFT: u32 = 48;
 
 impl Count {
@@ -74,8 +76,6 @@ impl Count {
 pub enum Progress {
     /// Other threads have all units that are left.
     NothingToTake,
-    /// There was no memory for some, which are left for another pass.
-    NoMemory,
     /// Other threads were in the way of some, or user code has panicked: another pass moves them.
     LeftOut,
     /// There are more.
@@ -89,10 +89,8 @@ pub enum Progress {
 pub enum Chunk {
     /// All have moved.
     Moved,
-    /// Some were left out, though there was memory.
+    /// Some were left out.
     LeftOut,
-    /// There was no memory for some.
-    NoMemory,
 }
 
 impl Units {
@@ -123,7 +121,6 @@ impl Units {
             let left_out = match chunk {
                 Chunk::Moved => 0,
                 Chunk::LeftOut => LEFT_OUT,
-                Chunk::NoMemory => NO_MEMORY,
             };
             let next = Count((count.0 + units as u64) | left_out);
             // AcqRel, pairs with itself: who is last has seen all units moved.
@@ -134,18 +131,14 @@ impl Units {
             if next.units() < all {
                 return Progress::Moved;
             }
-            if next.0 & (LEFT_OUT | NO_MEMORY) == 0 {
+            if next.0 & LEFT_OUT == 0 {
                 return Progress::Finished;
             }
             // No thread has a unit any more, and none takes one before `taken` is 0 again.
             done.store(Count::zero().0, Ordering::Relaxed);
             // Release, pairs with `take`: `done` is 0.
             taken.store(Count::zero().0, Ordering::Release);
-            return if next.0 & NO_MEMORY == 0 {
-                Progress::LeftOut
-            } else {
-                Progress::NoMemory
-            };
+            return Progress::LeftOut;
         }
     }
 }
@@ -207,25 +200,19 @@ impl<'t> Move<'t> {
         let first = self.news(units.start).start;
         self.to.at(first).touch();
         self.to.header().pages.has_touched(first);
-        let (mut chunk, grows) = (Chunk::Moved, self.to.bits() > self.from.bits());
+        let grows = self.to.bits() > self.from.bits();
         for unit in units {
             // Most do no more.
-            if !(grows && self.split(unit)) {
-                match self.move_unit(unit) {
-                    Some(true) => {
-                        let old = self.olds(unit);
-                        old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
-                    }
-                    Some(false) => {}
-                    None => chunk = Chunk::NoMemory,
-                }
+            if !(grows && self.split(unit)) && self.move_unit(unit) {
+                let old = self.olds(unit);
+                old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
             }
             if fork::process() != process {
                 // The child counts anew.
                 return Progress::NothingToTake;
             }
         }
-        self.counters().add_done(count, chunk, self.units())
+        self.counters().add_done(count, Chunk::Moved, self.units())
     }
 
     /// The buckets that a unit is in.
@@ -263,8 +250,8 @@ impl<'t> Move<'t> {
         is_split
     }
 
-    /// Returns whether this thread has moved it, and not another before; `None` without memory.
-    fn move_unit(self, unit: usize) -> Option<bool> {
+    /// Returns whether this thread has moved it, and not another before.
+    fn move_unit(self, unit: usize) -> bool {
         let mut spares = Vec::new();
         loop {
             let tried = if self.news(unit).len() == 2 {
@@ -273,13 +260,8 @@ impl<'t> Move<'t> {
                 self.try_merge(unit, &mut spares)
             };
             match tried {
-                Ok(moved) => return Some(moved),
-                Err(NeedsSpares(count)) => {
-                    spares.try_reserve(count - spares.len()).ok()?;
-                    while spares.len() < count {
-                        spares.push(spare()?);
-                    }
-                }
+                Ok(moved) => return moved,
+                Err(NeedsSpares(count)) => spares.resize_with(count, spare),
             }
         }
     }
@@ -372,17 +354,13 @@ impl NeedsSpares {
     }
 }
 
-/// Makes an empty bucket for a chain; `None` without memory.
-pub fn spare() -> Option<Spare> {
-    let layout = Layout::new::<Bucket>();
-    // SAFETY: not of size 0.
-    let bucket = NonNull::new(unsafe { memory::try_alloc(layout) })?.cast::<Bucket>();
-    // SAFETY: allocated just now, as a box of a bucket is.
-    let bucket = unsafe {
-        bucket.write(Bucket::default());
-        Box::from_raw(bucket.as_ptr())
-    };
-    fits(NonNull::from(&*bucket)).then_some(bucket)
+/// Makes an empty bucket for a chain. Ends the process if it has an address of more than 48 bits.
+pub fn spare() -> Spare {
+    let bucket = Box::<Bucket>::default();
+    if !fits(NonNull::from(&*bucket)) {
+        handle_alloc_error(Layout::new::<Bucket>());
+    }
+    bucket
 }
 
 /// Fills a bucket that no other thread knows, and chains more behind it.
@@ -449,7 +427,7 @@ mod tests {
             for slot in slots.take(entries) {
                 let mut locked = from.lock_at(0).expect("it has not moved");
                 if locked.free().is_none() {
-                    locked.extend(spare().expect("memory"));
+                    locked.extend(spare());
                 }
                 let place = locked.free().expect("it was extended");
                 locked.fill(place, slot, 1);

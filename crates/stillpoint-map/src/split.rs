@@ -44,7 +44,7 @@ mod tests {
 
     /// Entries of a bucket of a table of two, with that many bits of the hash in each slot's.
     fn filled(heads: &mut [Head], used: u32) -> Box<Bucket> {
-        let home = spare().expect("memory");
+        let home = spare();
         for (tag, head) in (1..).zip(heads) {
             let mut locked = home.lock(home.word()).expect("no other thread");
             let place = locked.free().expect("they fit");
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn chains_and_slots_without_bits_are_left_to_others() {
         let mut heads = [(); SLOTS].map(|()| Head { hash: 0 });
-        let halves = [(); 2].map(|()| spare().expect("memory"));
+        let halves = [(); 2].map(|()| spare());
         let tries = |home: &Bucket| {
             let locked = home.lock(home.word()).expect("no other thread");
             split(&locked, [&halves[0], &halves[1]])
@@ -110,14 +110,14 @@ mod tests {
             let place = [&halves[0], &halves[1]].map(|half| half.word().is_empty());
             assert_eq!(place.map(usize::from).iter().sum::<usize>(), 1);
             let half = &halves[usize::from(place[0])];
-            home = spare().expect("memory");
+            home = spare();
             home.set_slot(0, half.slot(0));
             home.set_word(half.word());
         }
         assert!(!tries(&home));
         let home = filled(&mut heads, 1);
         let mut locked = home.lock(home.word()).expect("no other thread");
-        locked.extend(spare().expect("memory"));
+        locked.extend(spare());
         drop(locked);
         assert!(!tries(&home));
         for link in home.links() {

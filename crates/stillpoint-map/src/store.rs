@@ -9,13 +9,12 @@ use crate::{
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found},
-    load::references::bits_for,
     owned::OwnedEntries,
     reclaim::To,
     table::Seen,
     walk::Walk,
 };
-pub use change::{Inserted, Occupied, Refused};
+pub use change::{Inserted, Occupied};
 use std::{
     alloc::{Layout, handle_alloc_error},
     fmt,
@@ -131,19 +130,9 @@ impl<K, V, P: Policy> Store<K, V, P> {
         }
     }
 
-    /// What `attempt` returns; if there is no memory, after the domain has freed what is due of the
-    /// calling thread's.
-    #[inline]
-    fn with_memory<R>(&self, attempt: impl Fn() -> Option<R>) -> Option<R> {
-        attempt().or_else(|| {
-            self.domain().flush();
-            attempt()
-        })
-    }
-
     #[cold]
     fn make_core(&self, entries: usize, stays: bool) -> Option<&Core> {
-        let made = self.with_memory(|| Shared::try_new(self.domain.clone(), entries, stays))?;
+        let made = Shared::try_new(self.domain.clone(), entries, stays)?;
         // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
         let set = self.shared.compare_exchange(
             ptr::null_mut(),
@@ -292,17 +281,13 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// Makes room for so many more entries. Returns false without memory.
     pub fn reserve(&self, entries: usize, section: &impl Section) -> bool {
         self.check(section);
-        // No table is so large: to free memory would not help.
-        if self.len().checked_add(entries).and_then(bits_for).is_none() {
-            return false;
-        }
         let Some(core) = self.core_for(entries, true) else {
             return false;
         };
         // SAFETY: inside a section of the map's domain.
-        let reserved = self.with_memory(|| unsafe { core.reserve(entries) }.then_some(()));
+        let reserved = unsafe { core.reserve(entries) };
         self.queue_driver();
-        reserved.is_some()
+        reserved
     }
 
     /// Lets the table shrink to what its entries need.

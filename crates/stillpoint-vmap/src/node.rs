@@ -7,7 +7,6 @@
 //! frees it where.
 
 use super::space::Range;
-use stillpoint_platform::memory;
 
 /// The sizes of which there are pools, in pages: 1 to this.
 pub(crate) const CLASSES: u32 = 256;
@@ -95,7 +94,7 @@ impl Node {
     /// Returns whether there was memory for it.
     pub(crate) fn give(&mut self, range: Range) -> bool {
         let starts = &mut self.pools[range.pages as usize - 1].starts;
-        let room = memory::refusable(|| starts.try_reserve(1)).is_ok();
+        let room = starts.try_reserve(1).is_ok();
         if room {
             starts.push(range.start);
             self.pooled += u64::from(range.pages);
@@ -115,7 +114,7 @@ impl Node {
 
     /// Moves what was freed to the end of `all`, unless there is no memory for that; says so then.
     pub(crate) fn take_freed(&mut self, all: &mut Vec<Freed>) -> bool {
-        let room = memory::refusable(|| all.try_reserve(self.freed.len())).is_ok();
+        let room = all.try_reserve(self.freed.len()).is_ok();
         if room {
             all.append(&mut self.freed);
         }
@@ -125,8 +124,7 @@ impl Node {
     /// Returns true if another freed range can be recorded, under the same lock.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
-        self.freed.len() < self.freed.capacity()
-            || memory::refusable(|| self.freed.try_reserve(1)).is_ok()
+        self.freed.len() < self.freed.capacity() || self.freed.try_reserve(1).is_ok()
     }
 
     /// Takes out a quarter of the ranges that were not needed since the last decay, or all ranges;
@@ -139,7 +137,7 @@ impl Node {
             } else {
                 pool.spare.div_ceil(4)
             };
-            if memory::refusable(|| out.try_reserve(count)).is_err() {
+            if out.try_reserve(count).is_err() {
                 continue;
             }
             out.extend(

@@ -823,7 +823,7 @@ fn the_first_uses_of_a_domain_may_be_under_way() {
             });
         }
         let mut random = Random(7);
-        for _ in 0..FORKS {
+        for _ in 0..forks() {
             let domain = Domain::new();
             *newest.lock().expect("no panic") = Some(domain.clone());
             made.wait();
@@ -859,7 +859,7 @@ fn domains_and_threads_may_come_and_go_meanwhile() {
         // Also if a child has failed.
         let _stop = AtEnd(|| stop.store(true, Ordering::Relaxed));
         let mut random = Random(3);
-        for _ in 0..2 * FORKS {
+        for _ in 0..forks() {
             let domain = Domain::new();
             thread::sleep(Duration::from_micros(random.below(500)));
             let child = fork(|| {
@@ -967,7 +967,7 @@ fn any_moment_will_do() {
             rest.store(false, Ordering::Relaxed);
         });
         let mut random = Random(42);
-        for _ in 0..FORKS {
+        for _ in 0..forks() {
             for (domain, cell) in domains.iter().zip(&cells) {
                 do_something(&mut random, domain, cell, &tally);
             }
@@ -994,7 +994,10 @@ fn any_moment_will_do() {
     domains.iter().for_each(assert_works);
 }
 
-const FORKS: usize = 200;
+/// How many children each of the long tests forks.
+fn forks() -> usize {
+    if common::without_membarrier() { 20 } else { 60 }
+}
 
 #[test]
 fn all_of_this_holds_without_membarrier_too() {

@@ -1293,7 +1293,7 @@ int stillpoint_map_shrink(struct stillpoint_map *map);
  other threads hold for nanoseconds; not async-signal-safe. Each of many nodes with one hash costs
  more to find and to put in than the one before it.
 
- -EINVAL for null; -ENOMEM; -EBUSY for a node that is in this map with that hash, and -EPERM outside
+ -EINVAL for null; -EBUSY for a node that is in this map with that hash, and -EPERM outside
  of a section, if misuse is reported. The node is then the caller's still.
 
  # Safety
@@ -1328,7 +1328,7 @@ int stillpoint_map_add_unique(struct stillpoint_map *map,
  finds one of the two. Otherwise as stillpoint_map_add_unique(). The one that was replaced, or NULL, is
  written to `old`; it may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
 
- -EINVAL, -ENOMEM, -EBUSY and -EPERM as there.
+ -EINVAL, -EBUSY and -EPERM as there.
 
  # Safety
 
@@ -1680,7 +1680,7 @@ bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 /*
  Begins a section that belongs to the holder of the guard, until stillpoint_guard_end(), on any
  thread: a request, a task. It is for readers that sleep, usually in the trace domain. Costs some
- 10 nanoseconds. Returns NULL if there is no memory.
+ 10 nanoseconds.
 
  A wait for the section by its own holder cannot be refused: it never ends, and is reported as a
  stall.

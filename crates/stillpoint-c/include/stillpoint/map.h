@@ -40,7 +40,7 @@
  *   cds_lfht_next_duplicate         stillpoint_map_next_duplicate
  *   cds_lfht_first, _next           stillpoint_map_first, stillpoint_map_next: each node that stays is found once, also while the table is resized
  *   cds_lfht_iter_get_node          what these return, and iter.node
- *   cds_lfht_add                    stillpoint_map_add: may return -ENOMEM, as may the next two
+ *   cds_lfht_add                    stillpoint_map_add
  *   cds_lfht_add_unique             stillpoint_map_add_unique: returns -EEXIST, and the node that is there
  *   cds_lfht_add_replace            stillpoint_map_add_replace
  *   cds_lfht_replace                stillpoint_map_replace: of a node; asks no function

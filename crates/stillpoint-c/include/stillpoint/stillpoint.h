@@ -18,12 +18,8 @@
  * Fork. In the child the forking thread's sections are open as before, and all functions work. What waited is the parent's: callbacks and frees
  * of before the fork are forgotten in the child (their heads stay taken there). Sections of other threads are over.
  *
- * Memory. Running out of memory or threads does not end the process. Functions that make something return -ENOMEM or NULL, and have then changed nothing.
- * Those that must not fail do without: a thread that cannot be registered reads through a record for each section (slower, and not in signal
- * handlers); kvfree does without a page; where no service thread can be created, waiting threads do its work, and later calls try again. What
- * little has to be allocated all the same comes from a reserve of 680 KiB in the library (untouched until then); if these are used up as
- * well, the calling thread waits for memory, and says so on stderr. What the C library does by itself is its own business: to load a library
- * without memory, say.
+ * Memory. call_rcu() and kfree_rcu() with a head need none. Tenants, charges, areas, and room that is reserved in maps report -ENOMEM. Elsewhere
+ * an allocation that fails ends the process. Where no service thread can be created, waiting threads do its work, and later calls try again.
  *
  * The library is never unloaded: dlclose() leaves it there, with what is pending. A plug-in that has functions pending is unloaded, and they with
  * it: it calls stillpoint_domain_barrier() before dlclose(), for each domain that it has used. Do not link both forms of the library into one process.

@@ -1,7 +1,7 @@
 //! What puts nodes in and takes them out.
 
-use super::{Map, MapNode, MatchFunction, given, is_match, no_memory, node, pointer, to_change};
-use crate::ffi::{catch_panic, catch_panic_with_memory, misuse, stillpoint_reports_misuse};
+use super::{Map, MapNode, MatchFunction, given, is_match, node, pointer, to_change};
+use crate::ffi::{catch_panic, misuse, stillpoint_reports_misuse};
 use std::{
     ffi::{c_int, c_void},
     ptr::NonNull,
@@ -35,7 +35,7 @@ fn is_there() -> c_int {
 /// other threads hold for nanoseconds; not async-signal-safe. Each of many nodes with one hash costs
 /// more to find and to put in than the one before it.
 ///
-/// -EINVAL for null; -ENOMEM; -EBUSY for a node that is in this map with that hash, and -EPERM outside
+/// -EINVAL for null; -EBUSY for a node that is in this map with that hash, and -EPERM outside
 /// of a section, if misuse is reported. The node is then the caller's still.
 ///
 /// # Safety
@@ -44,12 +44,13 @@ fn is_there() -> c_int {
 /// find it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stillpoint_map_add(map: *mut Map, hash: u64, new: *mut MapNode) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
             let new = new_node(&map, hash, new)?;
-            map.add(hash, new).map(|()| 0).map_err(no_memory)
+            map.add(hash, new);
+            Ok(0)
         }
     })
 }
@@ -74,14 +75,14 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
     new: *mut MapNode,
     existing: *mut *mut MapNode,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
             let function = given(function)?;
             let new = new_node(&map, hash, new)?;
             let found = map.add_unique(hash, new, is_match(function, key));
-            let Some(found) = found.map_err(no_memory)? else {
+            let Some(found) = found else {
                 return Ok(0);
             };
             if found == new {
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn stillpoint_map_add_unique(
 /// finds one of the two. Otherwise as stillpoint_map_add_unique(). The one that was replaced, or NULL, is
 /// written to `old`; it may be freed after a grace period, by stillpoint_call() or stillpoint_kvfree().
 ///
-/// -EINVAL, -ENOMEM, -EBUSY and -EPERM as there.
+/// -EINVAL, -EBUSY and -EPERM as there.
 ///
 /// # Safety
 ///
@@ -113,14 +114,14 @@ pub unsafe extern "C" fn stillpoint_map_add_replace(
     new: *mut MapNode,
     old: *mut *mut MapNode,
 ) -> c_int {
-    catch_panic_with_memory(|| {
+    catch_panic(|| {
         // SAFETY: the caller's promise.
         unsafe {
             let map = to_change(map)?;
             let (function, old) = (given(function)?, given(old.as_mut())?);
             let new = new_node(&map, hash, new)?;
             let replaced = map.add_or_replace(hash, new, is_match(function, key));
-            match replaced.map_err(no_memory)? {
+            match replaced {
                 Some(found) if found == new => Err(is_there()),
                 found => {
                     *old = pointer(found);

@@ -86,7 +86,6 @@ mod imp {
         alloc::{Layout, dealloc},
         ptr::NonNull,
     };
-    use stillpoint_platform::memory::try_alloc;
 
     #[derive(Debug)]
     pub struct Memory(NonNull<u8>, Layout);
@@ -95,7 +94,7 @@ mod imp {
         pub fn new(len: usize) -> Option<Self> {
             let layout = Layout::from_size_align(len, 16).ok()?;
             // SAFETY: not of size 0.
-            let start = NonNull::new(unsafe { try_alloc(layout) })?;
+            let start = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
             Some(Self(start, layout))
         }
 

@@ -34,7 +34,7 @@ use std::{
     },
 };
 use stillpoint::{Rcu, global, internal::retire_shared, read_lock};
-use stillpoint_platform::{fork::AtForkHandle, fork_mutex::ForkMutex, memory, sync::MutexGuard};
+use stillpoint_platform::{fork::AtForkHandle, fork_mutex::ForkMutex, sync::MutexGuard};
 
 /// Tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;
@@ -168,7 +168,9 @@ impl Tree {
             .map_err(|OutOfMemory| CreateError::OutOfMemory)?;
         // Room for it when it comes back, so that giving it back cannot fail.
         let more = (number as usize + 1).saturating_sub(numbers.free.len());
-        memory::refusable(|| numbers.free.try_reserve(more))
+        numbers
+            .free
+            .try_reserve(more)
             .map_err(|_| CreateError::OutOfMemory)?;
         numbers.next = number.checked_add(1).ok_or(CreateError::OutOfMemory)?;
         Ok(number)
@@ -188,7 +190,9 @@ impl Tree {
         }
         let larger = tenants.max(2 * room).max(FIRST_ROOM);
         let all = self.lists_at_rest(numbers);
-        memory::refusable(|| replaced.try_reserve_exact(all.len() + 1)).map_err(|_| OutOfMemory)?;
+        replaced
+            .try_reserve_exact(all.len() + 1)
+            .map_err(|_| OutOfMemory)?;
         replaced.push(self.tenants.reserve(larger)?);
         for lists in all {
             replaced.push(lists.reserve(larger)?);

@@ -534,7 +534,7 @@ mod tests {
             value: 1,
             tag: 7,
         };
-        let spill = NewSpill::new(1, [new].into_iter()).unwrap().publish();
+        let spill = NewSpill::new(1, [new].into_iter()).publish();
         bucket.set_behind(bucket.behind().with_spill(Some(spill)).with_pending(1, 0));
         repair(bucket);
         assert_eq!(bucket.word().taken().bits(), 0b10);

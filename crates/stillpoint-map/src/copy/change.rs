@@ -113,7 +113,6 @@ where
             match changed {
                 Changed::Done => return with,
                 Changed::NotSame => {}
-                Changed::NoMemory => no_memory(),
             }
         }
     }

@@ -40,7 +40,6 @@ pub enum Changed {
     Done,
     /// The bucket is another one than the caller has seen.
     NotSame,
-    NoMemory,
 }
 
 /// A look at what a change is about, in a section.
@@ -243,7 +242,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             }
             drop(locked);
             // SAFETY: the section in which it was seen.
-            prepared = unsafe {
+            prepared = Some(unsafe {
                 with_entry(
                     look,
                     Tagged {
@@ -252,10 +251,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                         tag,
                     },
                 )
-            };
-            if prepared.is_none() {
-                return Changed::NoMemory;
-            }
+            });
         };
         // SAFETY: the caller's promise.
         unsafe { self.note_put(hash, (look.table, look.place()), left, world, hash_of) };
@@ -353,10 +349,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         let prepared = match place {
             Place::Slot(_) => None,
             // SAFETY: the section in which it was seen.
-            Place::Spilled(index) => match unsafe { without_entry(look, index) } {
-                Some(new) => new,
-                None => return Changed::NoMemory,
-            },
+            Place::Spilled(index) => unsafe { without_entry(look, index) },
         };
         let Some(mut locked) = table.lock_at(look.index, stamp) else {
             return Changed::NotSame;
@@ -419,10 +412,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 /// # Safety
 ///
 /// Inside the section of the look.
-unsafe fn with_entry<K: Copy, V: Copy>(
-    look: &Look<'_, K, V>,
-    new: Tagged<K, V>,
-) -> Option<NewSpill<K, V>> {
+unsafe fn with_entry<K: Copy, V: Copy>(look: &Look<'_, K, V>, new: Tagged<K, V>) -> NewSpill<K, V> {
     // SAFETY: the caller's promise.
     let old = look
         .seen
@@ -437,7 +427,7 @@ unsafe fn with_entry<K: Copy, V: Copy>(
     NewSpill::new(entries.len(), entries)
 }
 
-/// The spill without an entry; none, if there is no other. `None` without memory.
+/// The spill without an entry; none, if there is no other.
 ///
 /// # Safety
 ///
@@ -445,23 +435,23 @@ unsafe fn with_entry<K: Copy, V: Copy>(
 unsafe fn without_entry<K: Copy, V: Copy>(
     look: &Look<'_, K, V>,
     removed: usize,
-) -> Option<Option<NewSpill<K, V>>> {
+) -> Option<NewSpill<K, V>> {
     // SAFETY: the caller's promise.
     let old = look
         .seen
         .spill
         .map_or(&[][..], |spill| unsafe { spill.entries() });
     if old.len() <= 1 {
-        return Some(None);
+        return None;
     }
     let entries = old
         .iter()
         .enumerate()
         .filter(|(index, _)| *index != removed);
-    Some(Some(NewSpill::new(
+    Some(NewSpill::new(
         old.len() - 1,
         entries.map(|(_, entry)| *entry),
-    )?))
+    ))
 }
 
 impl<K, V, C> Core<K, V, C> {

@@ -225,7 +225,6 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     {
         let stamp = || self.epochs.stamp(world);
         let hash_of = |_: &K| unreachable!("a table that does not grow hashes no keys");
-        let mut progress = Progress::Moved;
         for _ in 0..SLICE {
             // SAFETY: the caller's promise.
             let under_way = Move::of(unsafe { self.table() });
@@ -233,7 +232,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 break;
             };
             // SAFETY: the same.
-            progress = unsafe { under_way.help(world, &hash_of, stamp) };
+            let progress = unsafe { under_way.help(world, &hash_of, stamp) };
             if progress == Progress::Finished {
                 self.finish(under_way, world);
             }
@@ -241,16 +240,15 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 break;
             }
         }
-        let has_memory = progress != Progress::NoMemory;
-        // Without memory, the next writer asks for the callback, and not this one for ever.
         // Where other threads were in the way, another pass costs one grace period.
         // SAFETY: the caller's promise.
-        if has_memory && unsafe { self.can_drive() } {
+        if unsafe { self.can_drive() } {
             return true;
         }
         self.driving.end_queue();
         // SAFETY: the caller's promise.
-        has_memory && unsafe { self.can_drive() } && self.driving.is_to_queue()
+        let can_drive = unsafe { self.can_drive() };
+        can_drive && self.driving.is_to_queue()
     }
 
     fn finish(&self, Move { from, to }: Move<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
@@ -343,37 +341,28 @@ pub(super) mod tests {
         }
     }
 
-    /// A pass that leaves units out is followed by another one, unless there is no memory for them:
-    /// then the driver ends, and is asked for again by the next change.
+    /// A pass that leaves units out is followed by another one.
     #[test]
-    fn driver_goes_on_unless_memory_is_lacking() {
-        for left_out in [Chunk::LeftOut, Chunk::NoMemory] {
-            let world = Alone::default();
-            let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
-            // SAFETY: there are no readers; the callback's part is played here.
-            unsafe {
-                let before = core.capacity();
-                core.shrink_to_fit(&world);
-                assert_eq!(world.0.get(), 1);
-                let table = core.table();
-                let all = table
-                    .buckets()
-                    .min(table.next().expect("it moves").buckets());
-                let units = &table.header().units;
-                // As a thread does that has taken a chunk, and has not moved it.
-                let taken = units.take(all).expect("it begins").len();
-                units.add_done(taken, left_out, all);
-                let goes_on = core.drive(&world);
-                assert_eq!(goes_on, left_out == Chunk::LeftOut);
-                assert_eq!(core.capacity(), before);
-                if !goes_on {
-                    core.shrink_to_fit(&world);
-                    assert_eq!(world.0.get(), 2);
-                }
-                while core.drive(&world) {}
-                assert!(core.capacity() < before);
-                core.free_tables();
-            }
+    fn driver_goes_on_after_a_pass_that_leaves_units_out() {
+        let world = Alone::default();
+        let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
+        // SAFETY: there are no readers; the callback's part is played here.
+        unsafe {
+            let before = core.capacity();
+            core.shrink_to_fit(&world);
+            let table = core.table();
+            let all = table
+                .buckets()
+                .min(table.next().expect("it moves").buckets());
+            let units = &table.header().units;
+            // As a thread does that has taken a chunk, and has not moved it.
+            let taken = units.take(all).expect("it begins").len();
+            units.add_done(taken, Chunk::LeftOut, all);
+            assert!(core.drive(&world));
+            assert_eq!(core.capacity(), before);
+            while core.drive(&world) {}
+            assert!(core.capacity() < before);
+            core.free_tables();
         }
     }
 }

@@ -51,7 +51,6 @@ enum Unit {
     Done,
     /// It has other entries now.
     NotSame,
-    NoMemory,
 }
 
 /// The entries for each new bucket of a unit.
@@ -261,7 +260,6 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             match unsafe { self.try_move(unit, halves, &before, world, hash_of, stamp) } {
                 Unit::Moved | Unit::Done => return Chunk::Moved,
                 Unit::NotSame => {}
-                Unit::NoMemory => return Chunk::NoMemory,
             }
         }
         Chunk::LeftOut
@@ -309,9 +307,6 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
                 } else {
                     0
                 };
-                if halves[half].try_reserve(1).is_err() {
-                    return Unit::NoMemory;
-                }
                 halves[half].push(entry);
             }
         }
@@ -324,10 +319,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         for (spill, entries) in spills.iter_mut().zip(&*halves) {
             if entries.len() > SLOTS {
                 let rest = entries[SLOTS..].iter().copied();
-                *spill = NewSpill::new(rest.len(), rest);
-                if spill.is_none() {
-                    return Unit::NoMemory;
-                }
+                *spill = Some(NewSpill::new(rest.len(), rest));
             }
         }
         // Only this thread locks two, so it cannot come to a deadlock.

@@ -3,12 +3,12 @@
 
 use crate::slot::fits;
 use std::{
-    alloc::{Layout, dealloc},
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
     mem::forget,
     ptr::NonNull,
     slice,
 };
-use stillpoint_platform::{memory::try_alloc, sync::UnsafeCell};
+use stillpoint_platform::sync::UnsafeCell;
 
 /// An entry with its tag.
 #[derive(Clone, Copy, Debug)]
@@ -125,11 +125,15 @@ impl<K, V> Spill<K, V> {
 pub struct NewSpill<K, V>(Spill<K, V>);
 
 impl<K: Copy, V: Copy> NewSpill<K, V> {
-    /// Makes one of `len` entries, the first ones of `entries`. `None` without memory.
-    pub fn new(len: usize, entries: impl Iterator<Item = Tagged<K, V>>) -> Option<Self> {
-        let layout = Spill::<K, V>::layout_of(len)?;
+    /// Makes one of `len` entries, the first ones of `entries`. Ends the process without memory at
+    /// addresses of 48 bits.
+    pub fn new(len: usize, entries: impl Iterator<Item = Tagged<K, V>>) -> Self {
+        let layout = Spill::<K, V>::layout_of(len).expect("as many as a map has");
         // SAFETY: not of size 0: there is the length.
-        let node = NonNull::new(unsafe { try_alloc(layout) })?.cast::<Node<K, V>>();
+        let node = NonNull::new(unsafe { alloc(layout) }).map(NonNull::cast::<Node<K, V>>);
+        let Some(node) = node.filter(|&node| fits(node)) else {
+            handle_alloc_error(layout);
+        };
         let first = node.as_ptr();
         let mut written = 0;
         // SAFETY: room for the length and so many entries.
@@ -142,9 +146,7 @@ impl<K: Copy, V: Copy> NewSpill<K, V> {
             assert_eq!(written, len, "there are as many as were counted");
             (&raw mut (*first).len).write(UnsafeCell::new(len));
         }
-        let new = Self(Spill(node));
-        // One that does not fit is freed.
-        fits(node).then_some(new)
+        Self(Spill(node))
     }
 
     /// A bucket has it now.

@@ -72,7 +72,6 @@ impl<P: Policy> Copies<P> {
             match act(&look) {
                 Changed::Done => return,
                 Changed::NotSame => {}
-                Changed::NoMemory => panic!("{NO_MEMORY}"),
             }
         }
     }

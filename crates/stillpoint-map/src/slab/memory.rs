@@ -263,7 +263,6 @@ mod unmapped {
         alloc::{Layout, dealloc},
         ptr::NonNull,
     };
-    use stillpoint_platform::memory::try_alloc;
 
     /// A region.
     #[derive(Debug)]
@@ -277,7 +276,7 @@ mod unmapped {
         /// `None` without memory.
         pub fn new(_huge: bool) -> Option<Self> {
             // SAFETY: not of size 0.
-            NonNull::new(unsafe { try_alloc(layout()) }).map(Self)
+            NonNull::new(unsafe { std::alloc::alloc(layout()) }).map(Self)
         }
 
         /// The first byte.

@@ -139,7 +139,7 @@ impl Arena {
         let count = cpu::count().next_power_of_two().min(MOST_STRIPES);
         let stripes = fallible::try_several(count, CachePadded::<Stripe>::default)?;
         // SAFETY: not of size 0.
-        let place = unsafe { fallible::try_alloc(Layout::new::<Self>()) };
+        let place = unsafe { std::alloc::alloc(Layout::new::<Self>()) };
         let itself = NonNull::new(place)?.cast::<Self>();
         let arena = Self {
             itself,

@@ -9,11 +9,7 @@ use crate::{
     slab::has_slots,
     table::Seen,
 };
-use std::{
-    alloc::{Layout, handle_alloc_error},
-    mem::needs_drop,
-    ptr::NonNull,
-};
+use std::{alloc::Layout, mem::needs_drop, ptr::NonNull};
 use stillpoint::{Section, internal};
 
 /// What an insert has done.
@@ -32,15 +28,6 @@ pub struct Occupied<'g, K, V> {
     pub new: NewEntry<K, V>,
 }
 
-/// Why an entry was not put in.
-#[derive(Debug)]
-pub enum Refused<'g, K, V> {
-    /// There is one with its key.
-    Occupied(Occupied<'g, K, V>),
-    /// There is no memory.
-    NoMemory(NewEntry<K, V>),
-}
-
 impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// Puts an entry in, and returns it, and the one with its key that it has replaced.
     ///
@@ -51,36 +38,13 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     #[track_caller]
     pub fn insert<'g>(
         &'g self,
-        new: NewEntry<K, V>,
-        replace: bool,
-        section: &'g impl Section,
-        is_same: impl FnMut(&K, &K) -> bool,
-    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        self.try_insert(new, replace, section, is_same)
-            .map_err(|refused| match refused {
-                Refused::Occupied(occupied) => occupied,
-                Refused::NoMemory(_) => no_memory(),
-            })
-    }
-
-    /// As [`insert`](Self::insert), which ends the process without memory.
-    ///
-    /// # Errors
-    ///
-    /// As there, or the new entry, without memory.
-    #[track_caller]
-    pub fn try_insert<'g>(
-        &'g self,
         mut new: NewEntry<K, V>,
         replace: bool,
         section: &'g impl Section,
         mut is_same: impl FnMut(&K, &K) -> bool,
-    ) -> Result<Inserted<'g, K, V>, Refused<'g, K, V>> {
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         self.check(section);
-        let Some(core) = self.core_for(0, false) else {
-            return Err(Refused::NoMemory(new));
-        };
-        let mut has_flushed = false;
+        let core = self.core_for(0, false).unwrap_or_else(|| no_memory());
         loop {
             let is_same = |head| {
                 // SAFETY: found in the caller's section, and this map's entries are of these types.
@@ -99,7 +63,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                     // SAFETY: found in the caller's section.
                     let old = unsafe { Found::of(old) };
                     if !replace {
-                        return Err(Refused::Occupied(Occupied { old, new }));
+                        return Err(Occupied { old, new });
                     }
                     match self.replace(old, new, section) {
                         Ok(new) => {
@@ -108,11 +72,6 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                         }
                         Err(refused) => new = refused,
                     }
-                }
-                Added::NoMemory if has_flushed => return Err(Refused::NoMemory(new)),
-                Added::NoMemory => {
-                    self.domain().flush();
-                    has_flushed = true;
                 }
             }
         }
@@ -349,23 +308,6 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// Makes an entry, of a key with that hash, for this map. Ends the process without memory.
     #[inline]
     pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
-        self.try_new_entry(hash, key, value, section)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Entry<K, V>>()))
-    }
-
-    /// As [`new_entry`](Self::new_entry).
-    ///
-    /// # Errors
-    ///
-    /// The key and the value, without memory.
-    #[inline]
-    pub fn try_new_entry(
-        &self,
-        hash: u64,
-        key: K,
-        value: V,
-        section: &impl Section,
-    ) -> Result<NewEntry<K, V>, (K, V)> {
         self.check(section);
         let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
             // SAFETY: inside a section of the map's domain.
@@ -374,10 +316,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         } else {
             None
         };
-        NewEntry::try_new(hash, key, value, arena).or_else(|(key, value)| {
-            self.domain().flush();
-            NewEntry::try_new(hash, key, value, arena)
-        })
+        NewEntry::new(hash, key, value, arena)
     }
 
     /// # Safety

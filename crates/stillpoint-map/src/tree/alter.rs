@@ -19,7 +19,6 @@ use std::{
     alloc::{Layout, handle_alloc_error},
     marker::PhantomData,
     mem::needs_drop,
-    ops::ControlFlow,
     ptr::NonNull,
 };
 use stillpoint::{
@@ -36,17 +35,12 @@ pub struct Inserted<'g, K, V> {
     pub old: Option<Found<'g, K, V>>,
 }
 
-/// An entry that was not put in.
+/// An entry that was not put in, and the one with its key that is there.
 #[derive(Debug)]
-pub enum NotInserted<'g, K, V> {
-    /// There is one with its key.
-    Occupied(Found<'g, K, V>, NewEntry<K, V>),
-    /// There is no memory, or the tree is as deep as it can be.
-    NoMemory(NewEntry<K, V>),
+pub struct Occupied<'g, K, V> {
+    pub old: Found<'g, K, V>,
+    pub new: NewEntry<K, V>,
 }
-
-/// An entry that was not put in: to go on with, or, without memory, to break.
-type NotPut<K, V> = ControlFlow<NewEntry<K, V>, NewEntry<K, V>>;
 
 /// How nodes in slabs are freed.
 const LEAF: &Destructor = &Destructor::new(free_slot, size_of::<Leaf>());
@@ -91,7 +85,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         To(self.domain(), PhantomData)
     }
 
-    /// Puts an entry in, and returns it, and the one with its key that it has replaced.
+    /// Puts an entry in, and returns it, and the one with its key that it has replaced. Ends the process
+    /// without memory, or if the tree is as deep as it can be.
     ///
     /// # Errors
     ///
@@ -102,21 +97,16 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         mut new: NewEntry<K, V>,
         replace: bool,
         section: &'g impl Section,
-    ) -> Result<Inserted<'g, K, V>, NotInserted<'g, K, V>> {
+    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         self.check(section);
         loop {
             let Some(at) = self.locate(new.key(), section) else {
-                if self.make_tree().is_none() {
-                    self.domain().flush();
-                    if self.make_tree().is_none() {
-                        return Err(NotInserted::NoMemory(new));
-                    }
-                }
+                self.make_tree();
                 continue;
             };
             if let Some(old) = at.found() {
                 if !replace {
-                    return Err(NotInserted::Occupied(old, new));
+                    return Err(Occupied { old, new });
                 }
                 match self.replace(at, new, section) {
                     Ok(new) => {
@@ -131,8 +121,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
             }
             match self.put(&at, new, section) {
                 Ok(new) => return Ok(Inserted { new, old: None }),
-                Err(ControlFlow::Break(refused)) => return Err(NotInserted::NoMemory(refused)),
-                Err(ControlFlow::Continue(refused)) => new = refused,
+                Err(refused) => new = refused,
             }
         }
     }
@@ -141,22 +130,22 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     ///
     /// # Errors
     ///
-    /// To go on, if the place has changed; to break, without memory.
+    /// The entry, if the place has changed.
     fn put<'g>(
         &'g self,
         at: &At<'g, K, V>,
         new: NewEntry<K, V>,
         section: &'g impl Section,
-    ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
+    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
         let Some(tree) = self.tree() else {
-            return Err(ControlFlow::Continue(new));
+            return Err(new);
         };
         // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
         match unsafe { tree.insert(&at.place, new.item()) } {
             // SAFETY: it is, since this section.
             Ok(()) => Ok(unsafe { new.publish() }),
             Err(Refused::Full) => self.put_in_copy(new, section),
-            Err(_) => Err(ControlFlow::Continue(new)),
+            Err(_) => Err(new),
         }
     }
 
@@ -166,17 +155,16 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
         &'g self,
         new: NewEntry<K, V>,
         section: &'g impl Section,
-    ) -> Result<Found<'g, K, V>, NotPut<K, V>> {
+    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
         let mut spares = Spares::new();
-        let mut has_flushed = false;
         loop {
             let (Some(tree), Some((path, place))) =
                 (self.tree(), self.locate_by(new.key(), section))
             else {
-                return Err(ControlFlow::Continue(new));
+                return Err(new);
             };
             if place.entry.is_some() {
-                return Err(ControlFlow::Continue(new));
+                return Err(new);
             }
             // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
             let put =
@@ -184,14 +172,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
             match put {
                 // SAFETY: it is, since this section.
                 Ok(()) => return Ok(unsafe { new.publish() }),
-                Err(Refused::Changed | Refused::Full) => return Err(ControlFlow::Continue(new)),
-                Err(Refused::TooDeep) => return Err(ControlFlow::Break(new)),
+                Err(Refused::Changed | Refused::Full) => return Err(new),
+                Err(Refused::TooDeep) => no_memory(),
                 Err(Refused::Spares { leaves, inners }) => {
-                    while !spares.provide(leaves, inners, tree.node_arenas()) {
-                        if std::mem::replace(&mut has_flushed, true) {
-                            return Err(ControlFlow::Break(new));
-                        }
-                        self.domain().flush();
+                    if !spares.provide(leaves, inners, tree.node_arenas()) {
+                        no_memory();
                     }
                 }
             }
@@ -284,28 +269,13 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     /// Makes an entry for this map. Ends the process without memory.
     #[inline]
     pub fn new_entry(&self, key: K, value: V) -> NewEntry<K, V> {
-        self.try_new_entry(key, value)
-            .unwrap_or_else(|_| handle_alloc_error(Layout::new::<Entry<K, V>>()))
-    }
-
-    /// As [`new_entry`](Self::new_entry).
-    ///
-    /// # Errors
-    ///
-    /// The key and the value, without memory.
-    #[inline]
-    pub fn try_new_entry(&self, key: K, value: V) -> Result<NewEntry<K, V>, (K, V)> {
         let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
             self.tree()
                 .and_then(|tree| tree.arena(Layout::new::<Entry<K, V>>()))
         } else {
             None
         };
-        let hint = hint::of(&key);
-        NewEntry::try_new(hint, key, value, arena).or_else(|(key, value)| {
-            self.domain().flush();
-            NewEntry::try_new(hint, key, value, arena)
-        })
+        NewEntry::new(hint::of(&key), key, value, arena)
     }
 
     /// # Safety
@@ -334,6 +304,6 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
 }
 
 #[cold]
-pub fn no_memory() -> ! {
+fn no_memory() -> ! {
     handle_alloc_error(Layout::new::<Leaf>())
 }

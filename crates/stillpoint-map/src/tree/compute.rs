@@ -1,9 +1,6 @@
 //! The methods of `BTreeMap` that change what they find.
 
-use super::{
-    alter::{NotInserted, no_memory},
-    map::BTreeMap,
-};
+use super::map::BTreeMap;
 use crate::outcome::{Compute, Operation};
 use std::convert::Infallible;
 use stillpoint::Section;
@@ -189,11 +186,10 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
                             let (key, value) = inserted.new.pair();
                             return Compute::Inserted(key, value);
                         }
-                        Err(NotInserted::Occupied(_, new)) => {
-                            let refused = new.into_pair();
+                        Err(occupied) => {
+                            let refused = occupied.new.into_pair();
                             (key, not_inserted) = (refused.0, Some(refused.1));
                         }
-                        Err(NotInserted::NoMemory(_)) => no_memory(),
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::{
     gate::Gate,
-    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node, Shared, room},
+    node::{Fence, Head, Inner, KEYS, Kind, Leaf, Node, Shared},
     order::SLOTS,
     search::{Path, Place, Sought},
     spare::Arenas,
@@ -49,12 +49,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Makes an empty one. `None` without memory.
-    pub fn new(hints_tell_keys: bool) -> Option<Self> {
-        let leaf = room::<Leaf>()?;
-        // SAFETY: room for one.
-        unsafe { leaf.write(Leaf::new(ptr::null_mut(), &[])) };
-        Some(Self {
+    /// Makes an empty one.
+    pub fn new(hints_tell_keys: bool) -> Self {
+        let leaf = Box::new(Leaf::new(ptr::null_mut(), &[]));
+        let leaf = NonNull::from(Box::leak(leaf));
+        Self {
             root: AtomicPtr::new(Node::leaf(leaf).0),
             gate: Gate::new(0),
             hints_tell_keys,
@@ -62,7 +61,7 @@ impl Tree {
             arena: AtomicPtr::new(ptr::null_mut()),
             leaves: AtomicPtr::new(ptr::null_mut()),
             inners: AtomicPtr::new(ptr::null_mut()),
-        })
+        }
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 //! find.
 
 use super::{
-    alter::{Inserted, NotInserted, no_memory},
+    alter::{Inserted, Occupied},
     map::BTreeMap,
 };
 use crate::outcome::OccupiedError;
@@ -21,11 +21,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         // Before anything is allocated.
         self.store.check(guard);
         let new = self.store.new_entry(key, value);
-        match self.store.insert(new, replace, guard) {
-            Ok(inserted) => Ok(inserted),
-            Err(NotInserted::Occupied(old, new)) => Err((old.value(), new.into_pair().1)),
-            Err(NotInserted::NoMemory(_)) => no_memory(),
-        }
+        self.store
+            .insert(new, replace, guard)
+            .map_err(|Occupied { old, new }| (old.value(), new.into_pair().1))
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.

@@ -7,7 +7,7 @@
 use super::node::{Head, Item};
 use crate::slab::Arena;
 use std::{
-    alloc::Layout,
+    alloc::{Layout, alloc, handle_alloc_error},
     marker::PhantomData,
     mem::needs_drop,
     ptr::NonNull,
@@ -17,7 +17,6 @@ use stillpoint::{
     Destructor, Domain,
     internal::{retire_in_place, retire_owning},
 };
-use stillpoint_platform::memory::try_alloc;
 
 /// A key and its value.
 #[derive(Debug)]
@@ -197,23 +196,17 @@ pub struct NewEntry<K, V> {
 
 impl<K, V> NewEntry<K, V> {
     /// Makes one, in a slot of the arena if there is one.
-    ///
-    /// # Errors
-    ///
-    /// The key and the value, without memory.
+    /// Ends the process without memory.
     #[inline]
-    pub fn try_new(hint: u64, key: K, value: V, arena: Option<&Arena>) -> Result<Self, (K, V)> {
-        let slot = arena.and_then(Arena::allocate);
-        let (place, state) = match slot {
-            Some(slot) => (Some(slot), IN_SLAB),
-            // SAFETY: not of size 0.
-            None => (
-                NonNull::new(unsafe { try_alloc(Layout::new::<Entry<K, V>>()) }),
-                0,
-            ),
-        };
-        let Some(place) = place else {
-            return Err((key, value));
+    pub fn new(hint: u64, key: K, value: V, arena: Option<&Arena>) -> Self {
+        let layout = Layout::new::<Entry<K, V>>();
+        let (place, state) = match arena.and_then(Arena::allocate) {
+            Some(slot) => (slot, IN_SLAB),
+            None => {
+                // SAFETY: not of size 0.
+                let place = NonNull::new(unsafe { alloc(layout) });
+                (place.unwrap_or_else(|| handle_alloc_error(layout)), 0)
+            }
         };
         let entry = place.cast::<Entry<K, V>>();
         let head = Head {
@@ -221,7 +214,7 @@ impl<K, V> NewEntry<K, V> {
         };
         // SAFETY: the place is this thread's, and large enough: the arena is of this layout.
         unsafe { entry.write(Entry { head, key, value }) };
-        Ok(Self { entry, hint })
+        Self { entry, hint }
     }
 
     /// As leaves have it.

@@ -17,10 +17,7 @@ use std::{
     ops::Deref,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::{
-    memory::try_alloc,
-    sync::{AtomicPtr, AtomicU64, Ordering},
-};
+use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// Separators of an inner node.
 pub const KEYS: usize = if cfg!(stillpoint_loom) { 2 } else { 31 };
@@ -421,7 +418,7 @@ impl Node {
 /// Memory for a node, as a box's; `None` without memory.
 pub fn room<T>() -> Option<NonNull<T>> {
     // SAFETY: nodes are not of size 0.
-    NonNull::new(unsafe { try_alloc(Layout::new::<T>()) }.cast())
+    NonNull::new(unsafe { std::alloc::alloc(Layout::new::<T>()) }.cast())
 }
 
 /// Gives back [`room`] in which no node was made.

@@ -25,7 +25,6 @@ use stillpoint::{
     internal::{self, Kept},
     read_lock,
 };
-use stillpoint_platform::memory::is_there_for;
 
 /// An ordered map of entries.
 pub struct Ordered<K, V, P: Policy = Sound> {
@@ -132,11 +131,8 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     }
 
     #[cold]
-    pub(super) fn make_tree(&self) -> Option<&Tree> {
-        if !is_there_for(size_of::<Tree>()) {
-            return None;
-        }
-        let made = Box::into_raw(Box::new(Tree::new(hint::hints::<K>() == Hints::Key)?));
+    pub(super) fn make_tree(&self) {
+        let made = Box::into_raw(Box::new(Tree::new(hint::hints::<K>() == Hints::Key)));
         // Release, pairs with `tree`: it is complete. Acquire: so is the faster thread's.
         let set =
             self.tree
@@ -148,7 +144,6 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
                 made.free_nodes(|_| ());
             }
         }
-        self.tree()
     }
 
     /// How many entries there are; exact while no thread changes it.

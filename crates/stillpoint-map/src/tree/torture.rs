@@ -1,5 +1,2 @@
 //! For the torture program and tests alone.
-pub use super::{
-    alter::{Inserted, NotInserted},
-    store::Ordered,
-};
+pub use super::{alter::Inserted, store::Ordered};

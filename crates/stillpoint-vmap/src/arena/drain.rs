@@ -74,7 +74,7 @@ impl ArenaState {
     /// Makes a batch of all that has been freed, as far as there is memory for it; an error if that
     /// was not all. Its cookie is that of the newest.
     pub(crate) fn gather(&self, queue: &mut Queue) -> Result<(), Refused> {
-        memory::refusable(|| queue.try_reserve(1)).map_err(|_| NO_MEMORY)?;
+        queue.try_reserve(1).map_err(|_| NO_MEMORY)?;
         let mut ranges = Vec::new();
         let mut result = Ok(());
         for shard in &self.shards {

@@ -1,7 +1,6 @@
 //! A callback and its link, and the queue of those that wait.
 
 use super::{queue_times::Batches, seq::Cookie};
-use crate::platform::memory;
 use std::{
     alloc::Layout,
     cell::UnsafeCell,
@@ -96,7 +95,7 @@ pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
 pub(super) fn try_boxed<F: FnOnce() + Send + 'static>(run: F) -> Option<Callback> {
     // SAFETY: the size is not 0: there is a head in it.
     let place =
-        NonNull::new(unsafe { memory::alloc_now(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
+        NonNull::new(unsafe { std::alloc::alloc(Layout::new::<Boxed<F>>()) }.cast::<Boxed<F>>())?;
     // SAFETY: allocated for it just now.
     unsafe {
         place.write(Boxed {

@@ -31,10 +31,6 @@ impl RecordCache {
         }
     }
 
-    pub(crate) fn has_some(&self) -> bool {
-        self.count.get() > 0
-    }
-
     /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the
     /// thread's own record there.
     #[inline]

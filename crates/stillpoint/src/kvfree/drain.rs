@@ -19,7 +19,7 @@ use crate::{
     gp::{Cookie, Engine, Outlook, Work, WouldDeadlock},
     platform::{
         clock::{self, Nanos},
-        fork, memory,
+        fork,
         sync::{Arc, lock},
         user_code,
     },
@@ -145,7 +145,7 @@ impl Heap {
             // If there is no memory for the list of those, it is parked at a later tick.
             if idle >= PARKING_TICKS
                 && buffer.is_empty(&lock(&buffer.queue))
-                && memory::refusable(|| parking.try_reserve(1)).is_ok()
+                && parking.try_reserve(1).is_ok()
             {
                 parking.push(buffer);
             }

@@ -25,7 +25,6 @@ use crate::{
     histogram::{Histogram, Recorder},
     platform::{
         clock::{self, Nanos},
-        memory,
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, lock, try_lock},
     },
     published::{
@@ -162,7 +161,7 @@ impl Heap {
     /// its lock: none waits for memory under it.
     pub(super) fn list(&self, buffer: &Arc<ThreadBuffer>) -> bool {
         let mut buffers = lock(&self.buffers);
-        let has_space = memory::refusable(|| buffers.try_reserve(1)).is_ok();
+        let has_space = buffers.try_reserve(1).is_ok();
         if has_space {
             buffer.set_listed(buffers.last().map_or(1, |last| last.number() + 1));
             buffers.push(Arc::clone(buffer));

@@ -9,7 +9,7 @@ use super::slot::Slot;
 use crate::{
     gp::Cookie,
     platform::{
-        fork, memory,
+        fork,
         sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, lock},
         user_code,
     },
@@ -104,7 +104,7 @@ impl Page {
     pub(super) fn try_new() -> Option<NonNull<Page>> {
         let layout = Layout::new::<Page>();
         // SAFETY: the layout is not of size 0.
-        let page = NonNull::new(unsafe { memory::try_alloc(layout) }.cast::<Page>())?;
+        let page = NonNull::new(unsafe { std::alloc::alloc(layout) }.cast::<Page>())?;
         let at = page.as_ptr();
         // SAFETY: the memory is ours and of this layout; every field is written, the slots (which
         // may hold anything) only where cells have a state of their own.

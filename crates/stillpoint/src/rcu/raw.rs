@@ -12,7 +12,7 @@
 use super::{Domain, thread};
 pub use crate::kvfree::OnNoPage;
 #[cfg(feature = "c-symbols")]
-pub use crate::platform::{environment::debug, memory::Need, stderr::Line};
+pub use crate::platform::{environment::debug, memory::is_there_for, stderr::Line};
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{self, GLOBALS, Haste, WouldDeadlock},
@@ -139,13 +139,6 @@ pub unsafe fn at_thread_exit(exit: fn()) -> bool {
 /// be.
 pub fn is_exiting() -> bool {
     thread::is_over()
-}
-
-/// Returns how badly the calling thread needs the memory that it allocates at this moment: for an
-/// allocator with a reserve. Neither allocates nor unwinds.
-#[cfg(feature = "c-symbols")]
-pub fn need() -> Need {
-    crate::platform::memory::need()
 }
 
 /// Returns the address from which a new section of `domain` loads its word, by acquire. It is valid
@@ -424,11 +417,6 @@ pub unsafe fn retire_malloced_to(
         }
         .map_err(|_| NoMemory),
     }
-}
-
-/// Returns whether [`lock_owned`] has all that it needs at this moment.
-pub fn has_cached_record(domain: &Domain) -> bool {
-    thread::has_spare(domain.core())
 }
 
 /// Begins a section that belongs to no thread: [`OwnedGuard`](crate::tasks_trace::OwnedGuard), by

@@ -358,13 +358,6 @@ pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record>
     )
 }
 
-/// Returns whether [`take_cached_record`] needs neither memory nor a lock.
-pub(super) fn has_spare<P: Policy>(domain: &Core<P>) -> bool {
-    // SAFETY: as in `binding`.
-    unsafe { LAST.get().as_ref() }
-        .is_some_and(|last| last.id == domain.id() && last.spares.has_some())
-}
-
 /// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for
 /// the calling thread's next one, if the thread is bound to the domain, else gives it back to that.
 #[inline]

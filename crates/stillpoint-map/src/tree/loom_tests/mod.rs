@@ -153,7 +153,7 @@ impl World {
     fn freeing(keys: &[u32], others: &[u32], free: Box<dyn Fn() -> bool>) -> Arc<Self> {
         let all = keys.iter().chain(others);
         let world = Self {
-            tree: Tree::new(false).unwrap(),
+            tree: Tree::new(false),
             entries: all.map(|key| Entry::new(*key, *key)).collect(),
             freed: Entry::new(FREED, FREED),
             graves: Mutex::default(),

@@ -296,9 +296,7 @@ impl<P: Policy> Engine<P> {
         let in_the_way = || goal.into_iter().flat_map(|goal| self.holdouts(goal));
         let (mut holdouts, readers) = (Vec::new(), in_the_way().count());
         let needed = REPORTS_MEMORY + ENTRYS_MEMORY * (readers + self.stalls.listed());
-        if !memory::is_there_for(needed)
-            || memory::refusable(|| holdouts.try_reserve(2 * readers)).is_err()
-        {
+        if !memory::is_there_for(needed) || holdouts.try_reserve(2 * readers).is_err() {
             report.more_holdouts = readers;
             return report;
         }
