@@ -44,19 +44,23 @@ use crate::subject::Reclaimer;
 
 /// Measures the work with `R`.
 pub fn measure<R: Reclaimer>(work: &Work) -> Result<Sample> {
-    match work.object_size {
-        16 => run::<R, 16>(work),
-        32 => run::<R, 32>(work),
-        64 => run::<R, 64>(work),
-        128 => run::<R, 128>(work),
-        256 => run::<R, 256>(work),
-        512 => run::<R, 512>(work),
-        1024 => run::<R, 1024>(work),
-        2048 => run::<R, 2048>(work),
-        4096 => run::<R, 4096>(work),
+    let loops: Loops<R> = match work.object_size {
+        16 => allocate_and_retire::<R, 16>,
+        32 => allocate_and_retire::<R, 32>,
+        64 => allocate_and_retire::<R, 64>,
+        128 => allocate_and_retire::<R, 128>,
+        256 => allocate_and_retire::<R, 256>,
+        512 => allocate_and_retire::<R, 512>,
+        1024 => allocate_and_retire::<R, 1024>,
+        2048 => allocate_and_retire::<R, 2048>,
+        4096 => allocate_and_retire::<R, 4096>,
         other => bail!("no objects of {other} bytes"),
-    }
+    };
+    run(loops, work)
 }
+
+/// [`allocate_and_retire`] with objects of one size: all that is compiled for each.
+type Loops<R> = fn(&mut R, &Work, u64) -> Result<f64>;
 
 /// What the threads of one run share.
 struct Shared {
@@ -79,7 +83,7 @@ struct Seen {
     membarriers: Option<u64>,
 }
 
-fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
+fn run<R: Reclaimer>(loops: Loops<R>, work: &Work) -> Result<Sample> {
     let shared = Shared {
         start: Barrier::new((work.threads + work.readers) as usize),
         finish: Barrier::new(work.threads as usize + 1),
@@ -98,7 +102,7 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
         let producers: Vec<_> = (0..work.threads)
             .map(|_| {
                 spawn(Builder::new(), scope, || {
-                    produce::<R, N>(&shared, work, watch.base())
+                    produce(loops, &shared, work, watch.base())
                 })
             })
             .collect();
@@ -157,11 +161,11 @@ fn run<R: Reclaimer, const N: usize>(work: &Work) -> Result<Sample> {
 
 /// A thread that allocates and retires, and then waits for the drain without a further call on the
 /// subject.
-fn produce<R: Reclaimer, const N: usize>(shared: &Shared, work: &Work, base: u64) -> Result<Seen> {
+fn produce<R: Reclaimer>(loops: Loops<R>, shared: &Shared, work: &Work, base: u64) -> Result<Seen> {
     let mut part = R::register_thread();
     shared.start.wait();
     let began = Instant::now();
-    let footprint = allocate_and_retire::<R, N>(&mut part, work, base);
+    let footprint = loops(&mut part, work, base);
     let ended = Instant::now();
     let grace_periods = R::GRACE_PERIODS.map(|count| count());
     let membarriers = R::MEMBARRIERS.map(|count| count());
