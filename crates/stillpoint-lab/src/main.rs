@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod authors;
 mod cache;
 mod choice;
 mod features;
@@ -40,6 +41,7 @@ mod peers;
 mod report;
 mod run;
 mod scale;
+mod seeds;
 mod sim;
 mod subject;
 #[cfg(feature = "torture")]
@@ -47,6 +49,7 @@ mod torture;
 
 /// What to begin with.
 const EXAMPLES: &str = "Start with one of these (times on two processors):
+  stillpoint seeds                                  the kernel's five patches, and the same here: a minute
   stillpoint scale kfree                            deferred frees beside the peers: 25 seconds
   stillpoint scale read                             what a read section costs: 40 seconds
   stillpoint torture all --duration 10              try to break it: 10 seconds
@@ -68,6 +71,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Show what five patches to the kernel gained, and what the same systems gain here
+    #[command(after_long_help = seeds::HELP)]
+    Seeds(seeds::Options),
+
     /// Measure how an operation scales, beside the peers that offer it
     Scale(scale::Options),
 
@@ -112,6 +119,7 @@ fn main() -> ExitCode {
         run::silence_progress();
     }
     let outcome = match command {
+        Command::Seeds(options) => seeds::run(&options),
         Command::Scale(options) => scale::run(&options),
         Command::Sim(simulation) => sim::run(&simulation),
         #[cfg(feature = "torture")]

@@ -80,6 +80,9 @@ pub struct Skipped {
 /// A case and its medians.
 #[derive(Serialize)]
 pub struct Row {
+    /// The experiment, where the rows are of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experiment: Option<&'static str>,
     /// The subject, variant and scenario.
     #[serde(flatten)]
     pub case: Case,
@@ -98,6 +101,7 @@ impl Row {
     /// A row of a single round, without a curve.
     pub fn new(case: Case, metrics: Metrics) -> Self {
         Self {
+            experiment: None,
             case,
             metrics,
             spread: Spread::new(),

@@ -5,7 +5,6 @@
 //! | `parts` | which commands a report consists of |
 //! | `collect` | runs them, each as a child: what the page calls the command is the command |
 //! | `stored`, `host` | the JSON that a page is drawn from, and nothing else; where it was taken |
-//! | `authors` | what the kernel's patches' authors measured |
 //! | `standing`, `names` | Stillpoint's place among the peers; what a row is called on the page |
 //! | `charts` | the charts of the experiments, and the picture for other documents |
 //! | `page`, `head`, `torture`, `patches` | the page |
@@ -24,7 +23,6 @@ use host::Host;
 use parts::{Extent, PARTS, Task};
 use stored::{Params, Stored};
 
-mod authors;
 mod charts;
 mod collect;
 mod head;

@@ -4,13 +4,13 @@
 use anyhow::Result;
 use maud::{Markup, html};
 
-use super::authors::{
-    BRIDGE_MEDIAN_MS, KVFREE_FOOTPRINT_MB, KVFREE_TOTAL_NS, LRU_SPINLOCK_PERCENT, SYNC_SUMMARY_MS,
-    TRACE_MS, TRACE_READ_NS, VMAP_REQUESTS_PER_S, median,
-};
 use super::charts::Better;
 use super::page::{Section, figure};
 use super::stored::Stored;
+use crate::authors::{
+    BRIDGE_MEDIAN_MS, KVFREE_FOOTPRINT_MB, KVFREE_TOTAL_NS, LRU_SPINLOCK_PERCENT, SYNC_SUMMARY_MS,
+    TRACE_MS, TRACE_READ_NS, VMAP_REQUESTS_PER_S, median,
+};
 use crate::output::numbers::Unit;
 use crate::output::plot::{Bar, Group, Panel, Tone};
 

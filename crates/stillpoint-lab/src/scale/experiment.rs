@@ -348,6 +348,22 @@ pub fn run<W: Work>(selection: &Selection<W>) -> Result<ExitCode> {
     found.conclude()
 }
 
+/// Measures what the experiment's command line with these options chooses, with the rounds, seed and
+/// timeout of `common`, for another command's figures.
+pub fn compare_by<W: Work>(options: &str, common: &Common) -> Result<Comparison> {
+    let command = Selection::<W>::augment_args(Command::new(W::NAME).no_binary_name(true));
+    let matches = command.try_get_matches_from(options.split_whitespace())?;
+    let selection = Selection::<W> {
+        common: Common {
+            json: None,
+            ..common.clone()
+        },
+        ..Selection::from_arg_matches(&matches)?
+    };
+    selection.work.check()?;
+    compare(&selection)
+}
+
 /// In the parent: measures the chosen cases of Stillpoint and the peers, and the limit, round by
 /// round.
 pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
@@ -383,6 +399,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         .iter()
         .filter(|measured| !measured.samples.is_empty())
         .map(|measured| Row {
+            experiment: None,
             case: measured.case.clone(),
             metrics: run::medians(&measured.samples),
             spread: run::spread(&measured.samples),
@@ -464,17 +481,7 @@ impl Comparison {
         for Skipped { scenario, reason } in &self.report.skipped {
             say!("{scenario}: skipped: {reason}");
         }
-        for failure in &self.failures {
-            eprintln!("stillpoint: failed: {failure}");
-        }
-        if !self.failures.is_empty() {
-            eprintln!(
-                "stillpoint: to do the same again: {} (seed {}; {})",
-                this_command(),
-                self.seed,
-                this_program()
-            );
-        }
+        tell(&self.failures, self.seed);
         if let Some(file) = self.json {
             self.report.write_json(file)?;
         }
@@ -489,14 +496,30 @@ impl Comparison {
     }
 }
 
+/// Tells on standard error which rounds failed, and how to run them again.
+pub fn tell(failures: &[Failure], seed: u64) {
+    for failure in failures {
+        eprintln!("stillpoint: failed: {failure}");
+    }
+    if !failures.is_empty() {
+        eprintln!(
+            "stillpoint: to do the same again: {} (seed {seed}; {})",
+            this_command(),
+            this_program()
+        );
+    }
+}
+
 #[cfg(test)]
 pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
     use crate::output::table::tests::row;
+    #[cfg(feature = "peers")]
     use crate::scale::map;
 
+    #[cfg(feature = "peers")]
     /// The scenarios of `scale map` that run with these options, and in how many rounds of three.
     fn chosen(options: &[&str]) -> BTreeSet<(&'static str, u32)> {
         let command = Selection::<map::Work>::augment_args(Command::new("map"));
@@ -511,6 +534,7 @@ pub mod tests {
         chosen.collect()
     }
 
+    #[cfg(feature = "peers")]
     #[test]
     fn a_scenario_may_run_only_if_named_and_once_unless_named() {
         let all = chosen(&[]);

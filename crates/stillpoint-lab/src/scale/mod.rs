@@ -4,13 +4,15 @@
 use std::process::{self, ExitCode};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
 use crate::output::say;
-use crate::run::Sample;
 use crate::run::child::Request;
-use experiment::{Benchmark, Selection, Work};
+use crate::run::{Common, Sample};
+use experiment::{Benchmark, Comparison, Selection, Work};
+
+pub use experiment::tell;
 
 #[cfg(feature = "peers")]
 mod cache;
@@ -116,6 +118,7 @@ struct Entry {
     name: &'static str,
     list: fn() -> String,
     measure: fn(&Request) -> Result<Sample>,
+    compare: fn(&str, &Common) -> Result<Comparison>,
     #[cfg(test)]
     assert_possible_values: fn(),
     #[cfg(test)]
@@ -128,6 +131,7 @@ impl Entry {
             name: W::NAME,
             list: experiment::list::<W>,
             measure: experiment::measure::<W>,
+            compare: experiment::compare_by::<W>,
             #[cfg(test)]
             assert_possible_values: experiment::tests::assert_possible_values::<W>,
             #[cfg(test)]
@@ -163,13 +167,17 @@ fn list() -> String {
 
 /// Takes one measurement, in the child process.
 pub fn measure(request: &Request) -> Result<Sample> {
-    let Some(entry) = ENTRIES
-        .iter()
-        .find(|entry| entry.name == request.experiment)
-    else {
-        bail!("no experiment {}", request.experiment);
-    };
-    (entry.measure)(request)
+    (entry(&request.experiment)?.measure)(request)
+}
+
+/// Measures what `scale EXPERIMENT OPTIONS` chooses, for figures that another command prints.
+pub fn compare(experiment: &str, options: &str, common: &Common) -> Result<Comparison> {
+    (entry(experiment)?.compare)(options, common)
+}
+
+fn entry(name: &str) -> Result<&'static Entry> {
+    let entry = ENTRIES.iter().find(|entry| entry.name == name);
+    entry.with_context(|| format!("no experiment {name}"))
 }
 
 /// Starts a thread of a measurement. If the system has none to give, the process ends and says so:

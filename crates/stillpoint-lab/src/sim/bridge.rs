@@ -13,7 +13,7 @@ use clap::Args;
 use kernel_sim::{Constants, Kernel, Setup, Size, Stream};
 use serde::Serialize;
 
-use super::experiment::{self, Experiment};
+use super::experiment::{self, Experiment, Outcome};
 use super::measured::{Measured, Wait};
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::report::OURS;
@@ -96,8 +96,8 @@ pub fn base(size: Size) -> Constants {
     }
 }
 
-/// Runs it.
-pub fn run(options: &Options) -> Result<ExitCode> {
+/// Simulates it.
+pub fn simulate(options: &Options) -> Result<Outcome> {
     let size = Size {
         cpus: options.cpus,
         hz: options.hz,
@@ -114,6 +114,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let mut outcome =
         experiment.run(&options.common, |setup| bridges(setup, options.iterations))?;
     outcome.summarise_runs(seed::summary);
+    Ok(outcome)
+}
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let outcome = simulate(options)?;
     for row in outcome
         .report
         .rows

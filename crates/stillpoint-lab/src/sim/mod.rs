@@ -22,11 +22,14 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Subcommand;
+use clap::{Args, Command, Subcommand};
 use kernel_sim::{Constants, Size, constants};
 
 use crate::choice::{PossibleValues, explain};
-use crate::output;
+use crate::output::{self, Row};
+use experiment::Outcome;
+
+pub use report::SEED;
 
 mod bridge;
 mod experiment;
@@ -34,7 +37,7 @@ mod improve;
 mod measured;
 mod options;
 mod report;
-mod seed;
+pub mod seed;
 mod sweep;
 mod sync;
 #[cfg(test)]
@@ -84,6 +87,26 @@ fn help_of(variants: &PossibleValues, constants: &Constants) -> String {
         output::explain(report::METRICS),
         help(constants)
     )
+}
+
+/// Simulates what the seeds measured, on machines of their size: the experiments, and their rows.
+pub fn of_seeds(seed: u64) -> Result<Vec<(&'static str, Vec<Row>)>> {
+    fn options<O: Args>(seed: u64) -> Result<O> {
+        let command = O::augment_args(Command::new("sim").no_binary_name(true));
+        let matches = command.try_get_matches_from(["--seed".to_owned(), seed.to_string()])?;
+        Ok(O::from_arg_matches(&matches)?)
+    }
+    let outcomes = [
+        ("sim sync", sync::simulate(&options(seed)?)?),
+        ("sim bridge", bridge::simulate(&options(seed)?)?),
+        ("sim trace", trace::simulate(&options(seed)?)?),
+    ];
+    let simulated = |(name, outcome): (&'static str, Outcome)| {
+        let rows = outcome.report.rows.into_iter().map(|row| row.row);
+        let rows = rows.filter(|row| row.case.subject == report::OURS);
+        (name, rows.collect())
+    };
+    Ok(outcomes.into_iter().map(simulated).collect())
 }
 
 /// Runs a simulation and prints what it found.

@@ -13,7 +13,7 @@ use clap::Args;
 use kernel_sim::{Constants, Size};
 use serde::Serialize;
 
-use super::experiment::{self, Experiment};
+use super::experiment::{self, Experiment, Outcome};
 use super::measured::Loop;
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
@@ -81,8 +81,8 @@ pub fn base(size: Size) -> Constants {
     }
 }
 
-/// Runs it.
-pub fn run(options: &Options) -> Result<ExitCode> {
+/// Simulates it.
+pub fn simulate(options: &Options) -> Result<Outcome> {
     let size = Size {
         cpus: options.cpus,
         hz: options.hz,
@@ -103,6 +103,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut outcome = experiment.run(&options.common, |setup| work.run(setup))?;
     outcome.summarise_runs(seed::summary);
+    Ok(outcome)
+}
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let outcome = simulate(options)?;
     say!("{}\n", outcome.report.table_of_runs());
     outcome.conclude("mean_ms")
 }

@@ -14,7 +14,7 @@ use clap::Args;
 use kernel_sim::{Constants, Kernel, Setup, Size, tasks_trace};
 use serde::Serialize;
 
-use super::experiment::{self, Experiment};
+use super::experiment::{self, Experiment, Outcome};
 use super::measured::{Measured, Wait};
 use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
@@ -104,8 +104,8 @@ pub fn base(size: Size) -> Constants {
     }
 }
 
-/// Runs it.
-pub fn run(options: &Options) -> Result<ExitCode> {
+/// Simulates it.
+pub fn simulate(options: &Options) -> Result<Outcome> {
     let size = Size {
         cpus: options.cpus,
         hz: options.hz,
@@ -121,6 +121,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut outcome = experiment.run(&options.common, |setup| calls(setup, options.calls))?;
     outcome.summarise_runs(seed::summary);
+    Ok(outcome)
+}
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let outcome = simulate(options)?;
     outcome.conclude("mean_ms")
 }
 

@@ -1,6 +1,6 @@
 //! What the authors of the kernel's patches measured, and wrote beside them, in their own digits.
-//! Their figures of grace periods stand in `sim`'s JSON; these are the others. A figure that is
-//! made of theirs says how.
+//! Those of each run and variant of a grace-period experiment are in `sim/seed.rs`; these are the
+//! others. A figure that is made of theirs says how.
 
 /// `[PATCH 4/4] rcu/kvfree: Use a polled API to speedup a reclaim process`, Uladzislau Rezki,
 /// November 2022: the memory footprint of five runs of rcuscale each, in the MB that it prints.
@@ -35,10 +35,18 @@ pub const SYNC_SUMMARY_MS: [f64; 2] = [9.75, 6.04];
 /// median wait, in milliseconds.
 pub const BRIDGE_MEDIAN_MS: [f64; 2] = [37.2495, 15.765];
 
+/// The same test's system CPU time, in seconds: the least and the greatest of five runs, before and
+/// after.
+pub const BRIDGE_SYSTEM_CPU_S: [[f64; 2]; 2] = [[1.698, 1.937], [1.667, 1.930]];
+
 /// `[PATCH v2-REBASED] mm: Make count list_lru_one::nr_items lockless`, Kirill Tkhai, November
 /// 2017: samples in spinlocks in a profile by Shakeel Butt, `queued_spin_lock_slowpath` and
 /// `_raw_spin_lock`, in percent. Neither is in the list that he gives for the patched kernel.
 pub const LRU_SPINLOCK_PERCENT: [f64; 2] = [34.19, 30.77];
+
+/// The least share in the list that he gives for the patched kernel, in percent: no spinlock took
+/// more.
+pub const LRU_LISTED_PERCENT: f64 = 0.04;
 
 /// `[PATCH RFC tip/core/rcu 0/4] Accelerate RCU Tasks Trace updates`, Paul E. McKenney, September
 /// 2020: the mean grace period, in milliseconds.

@@ -1,0 +1,157 @@
+//! `stillpoint seeds`: what five patches to the Linux kernel gained, and what the same systems gain
+//! here. The experiments are those of `scale` and `sim`; [`kernel`] has the authors' figures,
+//! [`systems`] says which figures stand beside each other, and [`page`] prints them.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+
+use crate::interrupt;
+use crate::load::Watch;
+use crate::machine::Machine;
+use crate::output::{Output, Report, Row, say};
+use crate::run::Common;
+use crate::{scale, sim};
+
+mod kernel;
+mod page;
+mod systems;
+
+/// Subject of simulated figures.
+const SIMULATION: &str = "simulation";
+
+/// What the help says of the rows.
+pub const HELP: &str = "The JSON has a row for each case, as `scale` writes it, with its experiment beside it. The subject
+`seed` is the kernel, by the figures of its patch; `simulation` is the kernel's machinery in virtual time;
+`stillpoint` and `limit` are measured.";
+
+/// The command line.
+#[derive(Args)]
+pub struct Options {
+    /// Do little of each work: enough to see that all runs, too little for figures
+    #[arg(long)]
+    quick: bool,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Experiments of `scale`: what is measured of each, and what makes it less with `--quick`.
+const EXPERIMENTS: [(&str, &str, &str); 5] = [
+    (
+        "kfree",
+        "--variants per-page,whole-batch --peers none",
+        "--threads 2 --loops 4 --objects 100",
+    ),
+    (
+        "sync",
+        "--variants rcu,service-led --peers none --scenarios bridge",
+        "",
+    ),
+    (
+        "lru",
+        "--variants rcu,spinlock,mutex --peers none --scenarios threads-16",
+        "--tenants 10 --lists 2",
+    ),
+    (
+        "trace",
+        "--variants native,read-mb --peers none --scenarios idle,sleepers",
+        "--threads 2 --span-ms 20",
+    ),
+    (
+        "vmap",
+        "--variants rcu,unchecked,node-rwlock,node-spinlock,global-lock,global-mutex --peers none --scenarios copy-4096",
+        "--threads 2 --connections 4 --copy-ms 5",
+    ),
+];
+
+/// All figures: the kernel's, simulated ones, and those measured here.
+pub struct Found(Vec<Row>);
+
+impl Found {
+    fn add(&mut self, experiment: &'static str, rows: impl IntoIterator<Item = Row>) {
+        let named = |row| Row {
+            experiment: Some(experiment),
+            curve: None,
+            ..row
+        };
+        self.0.extend(rows.into_iter().map(named));
+    }
+
+    /// A figure; `None` where it was not measured.
+    fn figure(
+        &self,
+        experiment: &str,
+        subject: &str,
+        variant: &str,
+        scenario: Option<&str>,
+        metric: &str,
+    ) -> Option<f64> {
+        let is_it = |row: &&Row| {
+            row.experiment == Some(experiment)
+                && row.case.subject == subject
+                && row.case.variant == variant
+                && row.case.scenario.as_deref() == scenario
+        };
+        self.0.iter().find(is_it)?.metrics.get(metric).copied()
+    }
+}
+
+/// Measures, simulates and prints.
+pub fn run(options: &Options) -> Result<ExitCode> {
+    let Options { quick, common } = options;
+    let json = common.json.as_deref().map(Output::create).transpose()?;
+    let watch = Watch::start();
+    let mut found = Found(Vec::new());
+    for (experiment, rows) in kernel::rows() {
+        found.add(experiment, rows);
+    }
+    for (experiment, rows) in sim::of_seeds(common.seed)? {
+        found.add(experiment, rows.into_iter().map(as_simulation));
+    }
+    let mut failures = Vec::new();
+    for (experiment, chosen, less) in EXPERIMENTS {
+        let less = if *quick { less } else { "" };
+        let compared = scale::compare(experiment, &format!("{chosen} {less}"), common)?;
+        found.add(experiment, compared.report.rows);
+        failures.extend(compared.failures);
+        if interrupt::received().is_some() {
+            break;
+        }
+    }
+    let interrupted = interrupt::received();
+
+    let machine = Machine::watched_by(&watch);
+    say!("{}", page::head(&machine, common.rounds, *quick));
+    for system in systems::all(&found, machine.cpus) {
+        say!("\n{}", page::render(&system));
+    }
+    scale::tell(&failures, common.seed);
+    if let Some(file) = json {
+        let report = Report {
+            experiment: "seeds",
+            params: json!({"rounds": common.rounds, "seed": common.seed, "quick": quick}),
+            machine,
+            partial: interrupted.is_some(),
+            rows: found.0,
+            skipped: Vec::new(),
+        };
+        report.write_json(file)?;
+    }
+    Ok(match interrupted {
+        Some(code) => code,
+        None if failures.is_empty() => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
+}
+
+/// A row of `sim`, whose subject does not look like a measurement among measurements.
+fn as_simulation(mut row: Row) -> Row {
+    SIMULATION.clone_into(&mut row.case.subject);
+    row
+}
+
+#[cfg(test)]
+mod tests;
