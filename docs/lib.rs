@@ -44,6 +44,7 @@ mod chapters {
     chapter!(limits, "src/limits.md");
     chapter!(platforms, "src/platforms.md");
     chapter!(process, "src/process.md");
+    chapter!(five_systems, "src/five-systems.md");
     chapter!(lab, "src/lab.md");
     chapter!(figures, "src/figures.md");
     chapter!(testing, "src/testing.md");

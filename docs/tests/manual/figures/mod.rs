@@ -17,7 +17,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
 };
-use tables::{Column, Row, TABLES, Table};
+use tables::{Column, Row, SeedFigure, TABLES, Table};
 
 /// What the lab found, by experiment.
 struct Figures(BTreeMap<String, Value>);
@@ -120,6 +120,34 @@ impl Figures {
         text
     }
 
+    /// The seeds' systems: the kernel and Stillpoint, before and after.
+    fn seeds(&self) -> String {
+        let heads = ["kernel before", "after", "here before", "after"];
+        let mut text = head("", heads.into_iter());
+        for seed in &tables::SEEDS {
+            let cells = seed.cells.map(|figures| {
+                let told: Option<Vec<String>> =
+                    figures.iter().map(|figure| self.seed(figure)).collect();
+                told.map(|told| told.join(", "))
+            });
+            line(&mut text, seed.label, cells.into());
+        }
+        text
+    }
+
+    fn seed(&self, figure: &SeedFigure) -> Option<String> {
+        let is_it = |row: &&Value| {
+            row["experiment"] == figure.experiment
+                && row["subject"] == figure.subject
+                && row["variant"] == figure.variant
+                && row["scenario"].as_str().unwrap_or_default() == figure.scenario
+        };
+        let row = self.rows("seeds").find(is_it)?;
+        let (divided_by, unit) = figure.unit;
+        let value = row["metrics"][figure.metric].as_f64()? / divided_by;
+        Some(format!("{}{}{unit}", figure.name, readable(value)))
+    }
+
     /// When and where the experiments were run, those together that were run alike.
     fn taken(&self) -> String {
         let mut runs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -152,6 +180,7 @@ impl Figures {
     fn block(&self, name: &str) -> Option<String> {
         match name {
             "readme" => Some(self.readme()),
+            "seeds" => Some(self.seeds()),
             "taken" => Some(self.taken()),
             _ => TABLES
                 .iter()
@@ -350,6 +379,13 @@ fn every_table_has_figures() {
             .map(|column| format!("{}: no row has {:?}", table.name, column.head))
     });
     assert_none(&empty.collect::<Vec<_>>());
+}
+
+#[test]
+fn every_seed_has_figures() {
+    let table = Figures::of_the_repository().seeds();
+    assert_eq!(table.lines().count(), tables::SEEDS.len() + 2);
+    assert!(!table.contains("| - |"), "{table}");
 }
 
 #[test]

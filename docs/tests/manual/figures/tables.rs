@@ -52,6 +52,189 @@ const fn scaled(
     }
 }
 
+/// A row of the table of the seeds: the kernel and Stillpoint, before and after.
+pub struct Seed {
+    pub label: &'static str,
+    /// The kernel before, after; Stillpoint before, after. Several figures where there are several
+    /// befores.
+    pub cells: [&'static [SeedFigure]; 4],
+}
+
+/// A figure of `docs/figures/seeds.json`.
+pub struct SeedFigure {
+    /// What stands before it.
+    pub name: &'static str,
+    pub experiment: &'static str,
+    pub subject: &'static str,
+    pub variant: &'static str,
+    /// Empty where the experiment has but one.
+    pub scenario: &'static str,
+    pub metric: &'static str,
+    /// What it is divided by, and what stands behind it.
+    pub unit: (f64, &'static str),
+}
+
+const fn kernel(
+    name: &'static str,
+    experiment: &'static str,
+    variant: &'static str,
+    metric: &'static str,
+    unit: (f64, &'static str),
+) -> SeedFigure {
+    SeedFigure {
+        name,
+        experiment,
+        subject: "seed",
+        variant,
+        scenario: "",
+        metric,
+        unit,
+    }
+}
+
+const fn ours(
+    name: &'static str,
+    case: (&'static str, &'static str, &'static str),
+    metric: &'static str,
+    unit: (f64, &'static str),
+) -> SeedFigure {
+    SeedFigure {
+        name,
+        experiment: case.0,
+        subject: "stillpoint",
+        variant: case.2,
+        scenario: case.1,
+        metric,
+        unit,
+    }
+}
+
+const MB: (f64, &str) = (1.0, " MB");
+const MIB: (f64, &str) = (1.0, " MiB");
+const MS: (f64, &str) = (1.0, " ms");
+const US: (f64, &str) = (1.0, " us");
+const US_OF_MS: (f64, &str) = (1e-3, " us");
+const NS: (f64, &str) = (1.0, " ns");
+const PERCENT: (f64, &str) = (0.01, " %");
+const REQUESTS: (f64, &str) = (1.0, "/s");
+const MILLIONS: (f64, &str) = (1e6, " M/s");
+
+/// README's first table.
+pub const SEEDS: [Seed; 6] = [
+    Seed {
+        label: "kvfree: memory of deferred frees",
+        cells: [
+            &[kernel("", "kfree", "before", "footprint_mb", MB)],
+            &[kernel("", "kfree", "after", "footprint_mb", MB)],
+            &[ours("", ("kfree", "", "whole-batch"), "footprint_mib", MIB)],
+            &[ours("", ("kfree", "", "per-page"), "footprint_mib", MIB)],
+        ],
+    },
+    Seed {
+        label: "`synchronize_rcu`: median wait",
+        cells: [
+            &[kernel("", "bridge", "default", "p50_ms", MS)],
+            &[kernel("", "bridge", "fix+wake", "p50_ms", MS)],
+            &[ours("", ("sync", "bridge", "service-led"), "p50_us", US)],
+            &[ours("", ("sync", "bridge", "rcu"), "p50_us", US)],
+        ],
+    },
+    Seed {
+        label: "list_lru: time in locks",
+        cells: [
+            &[kernel("", "lru", "before", "lock_share", PERCENT)],
+            &[kernel(
+                "at most ",
+                "lru",
+                "after",
+                "most_lock_share",
+                PERCENT,
+            )],
+            &[
+                ours(
+                    "spinlock ",
+                    ("lru", "threads-16", "spinlock"),
+                    "lock_share",
+                    PERCENT,
+                ),
+                ours(
+                    "mutex ",
+                    ("lru", "threads-16", "mutex"),
+                    "lock_share",
+                    PERCENT,
+                ),
+            ],
+            &[ours(
+                "",
+                ("lru", "threads-16", "rcu"),
+                "lock_share",
+                PERCENT,
+            )],
+        ],
+    },
+    Seed {
+        label: "Tasks Trace: mean grace period",
+        cells: [
+            &[kernel("", "trace", "baseline", "gp_mean_ms", MS)],
+            &[kernel("", "trace", "gp_sleep", "gp_mean_ms", MS)],
+            &[ours(
+                "",
+                ("trace", "idle", "read-mb"),
+                "gp_mean_ms",
+                US_OF_MS,
+            )],
+            &[ours(
+                "",
+                ("trace", "idle", "native"),
+                "gp_mean_ms",
+                US_OF_MS,
+            )],
+        ],
+    },
+    Seed {
+        label: "its read section",
+        cells: [
+            &[kernel("", "trace", "baseline", "read_ns", NS)],
+            &[kernel("", "trace", "gp_sleep", "read_ns", NS)],
+            &[ours("", ("trace", "idle", "read-mb"), "read_ns", NS)],
+            &[ours("", ("trace", "idle", "native"), "read_ns", NS)],
+        ],
+    },
+    Seed {
+        label: "vmalloc: requests with checked copies",
+        cells: [
+            &[kernel("", "vmap", "before", "requests_per_s", REQUESTS)],
+            &[kernel("", "vmap", "after", "requests_per_s", REQUESTS)],
+            &[
+                ours(
+                    "spinlock ",
+                    ("vmap", "copy-4096", "global-lock"),
+                    "requests_per_s",
+                    MILLIONS,
+                ),
+                ours(
+                    "mutex ",
+                    ("vmap", "copy-4096", "global-mutex"),
+                    "requests_per_s",
+                    MILLIONS,
+                ),
+                ours(
+                    "node-rwlock ",
+                    ("vmap", "copy-4096", "node-rwlock"),
+                    "requests_per_s",
+                    MILLIONS,
+                ),
+            ],
+            &[ours(
+                "",
+                ("vmap", "copy-4096", "rcu"),
+                "requests_per_s",
+                MILLIONS,
+            )],
+        ],
+    },
+];
+
 macro_rules! rows {
     ($($label:literal: $subject:literal $variant:literal,)*) => {
         &[$(Row { label: $label, cases: &[("", $subject, $variant)] },)*]
