@@ -43,6 +43,17 @@ pub struct Sample {
     pub curve: Curve,
 }
 
+impl Sample {
+    /// Figures without a curve.
+    pub fn of(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Self {
+        let named = |(name, figure): (&str, f64)| (name.to_owned(), figure);
+        Self {
+            metrics: figures.into_iter().map(named).collect(),
+            curve: Curve::new(),
+        }
+    }
+}
+
 /// The median of each figure over the samples that have it.
 pub fn medians(samples: &[Sample]) -> Metrics {
     by_figure(samples)

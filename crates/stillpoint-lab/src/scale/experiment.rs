@@ -558,6 +558,7 @@ pub mod tests {
         for about in abouts.into_iter().chain(figures) {
             assert!((3..=100).contains(&about.len()), "{}: {about}", W::NAME);
         }
+        assert!(W::SHOWS.contains(" is better"), "{}", W::SHOWS);
         let help = help::<W>();
         let variants = W::VARIANTS.names().into_iter();
         let figures = W::METRICS.iter().map(|metric| metric.name);

@@ -287,31 +287,6 @@ fn a_busy_machine_is_told() {
 }
 
 #[test]
-fn every_table_has_a_sentence_below_it() {
-    for experiment in ["kfree", "read", "sync", "trace", "lru", "vmap", "map"] {
-        let tiny = match experiment {
-            "kfree" => "--threads 2 --loops 4 --objects 100",
-            "read" => "--threads 1 --scenarios beside-flood",
-            "sync" => "--scenarios idle",
-            "trace" => "--scenarios idle --span-ms 10",
-            "lru" => "--scenarios threads-2 --tenants 10 --lists 1",
-            "map" => "--scenarios exchange-1 --capacity-log2 10",
-            _ => "--scenarios alloc-pool",
-        };
-        let run = stillpoint(&format!(
-            "--quiet scale {experiment} {tiny} --rounds 1 --peers none --variants all"
-        ));
-        assert_eq!(run.code, 0, "{}", run.err);
-        let (_, below) = run.out.rsplit_once("|\n\n").expect("a table");
-        assert!(
-            below.contains(" is better") && below.contains("`x limit` "),
-            "{}",
-            run.out
-        );
-    }
-}
-
-#[test]
 fn variants_restrict_stillpoint_alone() {
     let (run, json) = with_json(&format!("{TINY} --variants call --peers sdd"));
     assert_eq!(run.code, 0, "{}", run.err);

@@ -48,7 +48,7 @@ pub fn measure<C: ByteCache>(work: &Work, make: impl FnOnce() -> C) -> Result<Sa
         is_unharmed,
         "the kernel killed a process of the group: {events}"
     );
-    Ok(super::sample([("rss_ratio", most as f64 / LIMIT as f64)]))
+    Ok(Sample::of([("rss_ratio", most as f64 / LIMIT as f64)]))
 }
 
 impl Group {

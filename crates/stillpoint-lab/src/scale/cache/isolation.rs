@@ -96,7 +96,7 @@ pub fn measure(
             .map_err(|_| anyhow!("the neighbour panicked"));
         neighbour.map(|()| counted)
     })?;
-    Ok(super::sample([
+    Ok(Sample::of([
         ("hits_lost", counted.missed() as f64),
         ("hit_ratio", counted.ratio()),
     ]))

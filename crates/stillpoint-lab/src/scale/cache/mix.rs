@@ -220,7 +220,7 @@ pub fn limit(work: &Work, is_shared: bool) -> Result<Sample> {
             }
         }
     }
-    Ok(super::sample([("hit_ratio", counted.ratio())]))
+    Ok(Sample::of([("hit_ratio", counted.ratio())]))
 }
 
 /// Measures the hit ratio of all tenants together, each with its handle.
@@ -241,7 +241,7 @@ pub fn measure(work: &Work, mut tenants: Vec<impl CacheHandle>) -> Result<Sample
             }
         }
     }
-    Ok(super::sample([("hit_ratio", counted.ratio())]))
+    Ok(Sample::of([("hit_ratio", counted.ratio())]))
 }
 
 #[cfg(test)]

@@ -16,11 +16,8 @@
 //! | `cgroup` | `rss_ratio` | [`cgroup`]: a flood in a control group of 128 MiB |
 //! | `many-tenants` | `ns_per_op`, `hit_ratio`, `bytes_per_entry` | [`tenants`]: 10,000 tenants of 100 entries |
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
-use clap::error::ErrorKind;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -28,7 +25,7 @@ use crate::cache::{ByteCache, Cache};
 use crate::choice::{Family, PossibleValues, scenarios};
 use crate::output::{Metric, metric};
 use crate::peers;
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
 mod cgroup;
@@ -107,10 +104,9 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: u32,
 
-    /// The folder of the traces OLTP, P3 and P6, as NAME.lis or NAME.lis.zst; by default ../traces
-    /// or ../shared/traces, seen from the project's root. Without it the rows are skipped
-    #[arg(long, value_name = "DIR", env = "STILLPOINT_TRACES")]
-    traces: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    traces: trace::Folder,
 
     /// Count the shared cache lines that a hit writes, too, in the scenarios read-N
     #[arg(long)]
@@ -208,19 +204,12 @@ impl super::Work for Work {
             return Some("no control group with a limit of memory can be made");
         }
         let plan = replay::Plan::of(scenario)?;
-        let is_there = |folder: PathBuf| trace::file(&folder, plan.trace).is_some();
-        let found = trace::folder(self.traces.as_deref()).is_some_and(is_there);
+        let found = self.traces.file(plan.trace).is_some();
         (!found).then_some("no traces")
     }
 
     fn check(&self) -> Result<(), clap::Error> {
-        match &self.traces {
-            Some(folder) if !folder.is_dir() => {
-                let message = format!("--traces: {} is no folder\n", folder.display());
-                Err(clap::Error::raw(ErrorKind::ValueValidation, message))
-            }
-            _ => Ok(()),
-        }
+        self.traces.check()
     }
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
@@ -287,16 +276,6 @@ impl Registry for Subjects {
 /// A cache that is never dropped: the process ends with its measurement.
 fn leak<C: Cache>(cache: C) -> &'static C {
     Box::leak(Box::new(cache))
-}
-
-fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
-    Sample {
-        metrics: figures
-            .into_iter()
-            .map(|(name, figure)| (name.to_owned(), figure))
-            .collect::<Metrics>(),
-        curve: Curve::new(),
-    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub fn measure<C: ByteCache>(work: &Work) -> Result<Sample> {
     }
     let left = resident()?.saturating_sub(base) as f64;
     figures.push(("rss_ratio", left / cache.charged().max(1) as f64));
-    Ok(super::sample(figures))
+    Ok(Sample::of(figures))
 }
 
 /// Inserts values of so many bytes together.

@@ -149,7 +149,7 @@ pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
     if work.count && kind.is_read_only() {
         figures.extend(lines::written_by_a_hit(cache)?);
     }
-    Ok(super::sample(figures))
+    Ok(Sample::of(figures))
 }
 
 /// Reads, and returns how many keys were found.

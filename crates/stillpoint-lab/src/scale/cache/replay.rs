@@ -9,14 +9,14 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::Builder;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 
-use super::{SCENARIOS, Work, trace};
+use super::trace::Trace;
+use super::{SCENARIOS, Work};
 use crate::cache::{Cache, request};
 use crate::choice::scenarios;
 use crate::run::Sample;
 use crate::scale::spawn;
-use trace::Trace;
 
 /// The names of the traces.
 const TRACES: [&str; 3] = ["oltp", "p3", "p6"];
@@ -66,19 +66,16 @@ impl Plan {
 
 /// Measures a hit ratio.
 pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
-    let folder = trace::folder(work.traces.as_deref()).context("there is no folder of traces")?;
-    let file = trace::file(&folder, plan.trace)
-        .with_context(|| format!("{} has no {}", folder.display(), plan.trace))?;
-    let trace = Trace::read(&file)?.divided(work.divide);
+    let trace = work.traces.read(plan.trace)?.divided(work.divide);
     let cache: &C = super::leak(C::with_entries(plan.entries));
     if plan.is_of_one() {
         let counted = replay(cache, trace.blocks());
-        return Ok(super::sample([("hit_ratio", counted.ratio())]));
+        return Ok(Sample::of([("hit_ratio", counted.ratio())]));
     }
     let (counted, order) = by_clients(cache, &trace, plan.clients)?;
     let other: &C = super::leak(C::with_entries(plan.entries));
     let one = replay(other, order.into_iter());
-    Ok(super::sample([
+    Ok(Sample::of([
         ("hit_ratio", counted.ratio()),
         ("hit_ratio_one", one.ratio()),
     ]))

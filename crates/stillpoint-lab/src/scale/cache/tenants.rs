@@ -70,7 +70,7 @@ pub fn measure<H: CacheHandle>(work: &Work, make: impl FnOnce(usize) -> Vec<H>) 
         .filter(|&(tenant, rank)| tenants[tenant].get(key_of(tenant, rank)).is_some())
         .count();
     ensure!(found > 0, "the caches are empty");
-    Ok(super::sample([
+    Ok(Sample::of([
         ("ns_per_op", took.as_nanos() as f64 / operations as f64),
         ("hit_ratio", counted.ratio()),
         ("bytes_per_entry", beyond_entry(bytes, found)),

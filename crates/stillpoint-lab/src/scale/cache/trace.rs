@@ -13,7 +13,10 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::Args;
+use clap::error::ErrorKind;
 use ruzstd::decoding::StreamingDecoder;
+use serde::{Deserialize, Serialize};
 
 /// Where a folder of traces may be, seen from the project's root.
 const BESIDE: [&str; 2] = ["../traces", "../shared/traces"];
@@ -31,23 +34,46 @@ pub struct Trace {
     runs: Vec<Run>,
 }
 
-/// The folder of traces: the one that was asked for, or one beside the project, if there is one.
-pub fn folder(asked: Option<&Path>) -> Option<PathBuf> {
-    if let Some(asked) = asked {
-        return Some(asked.to_owned());
-    }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut beside = BESIDE.into_iter().map(|folder| root.join(folder));
-    beside.find(|folder| folder.is_dir())
+/// Where traces are looked for.
+#[derive(Args, Serialize, Deserialize)]
+pub struct Folder {
+    /// The folder of the traces OLTP, P3 and P6, as NAME.lis or NAME.lis.zst; by default ../traces
+    /// or ../shared/traces, seen from the project's root. Without it the rows are skipped
+    #[arg(long, value_name = "DIR", env = "STILLPOINT_TRACES")]
+    traces: Option<PathBuf>,
 }
 
-/// The file of a trace in a folder.
-pub fn file(folder: &Path, name: &str) -> Option<PathBuf> {
-    let name = name.to_uppercase();
-    let mut files = ["lis", "lis.zst"]
-        .map(|kind| folder.join(format!("{name}.{kind}")))
-        .into_iter();
-    files.find(|file| file.is_file())
+impl Folder {
+    /// Refuses an option that names no folder.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        match &self.traces {
+            Some(folder) if !folder.is_dir() => {
+                let message = format!("--traces: {} is no folder\n", folder.display());
+                Err(clap::Error::raw(ErrorKind::ValueValidation, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the file of a trace.
+    pub fn file(&self, name: &str) -> Option<PathBuf> {
+        let folder = self.traces.clone().or_else(|| {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+            let mut beside = BESIDE.into_iter().map(|folder| root.join(folder));
+            beside.find(|folder| folder.is_dir())
+        })?;
+        let name = name.to_uppercase();
+        ["lis", "lis.zst"]
+            .map(|kind| folder.join(format!("{name}.{kind}")))
+            .into_iter()
+            .find(|file| file.is_file())
+    }
+
+    /// Reads a trace.
+    pub fn read(&self, name: &str) -> Result<Trace> {
+        let file = self.file(name);
+        Trace::read(&file.with_context(|| format!("there is no trace {name}"))?)
+    }
 }
 
 impl Trace {
@@ -197,7 +223,10 @@ mod tests {
     #[test]
     fn packed_and_plain_files_are_read() {
         let folder = TempDir::new().expect("a folder for temporary files");
-        assert_eq!(file(folder.path(), "oltp"), None);
+        let traces = Folder {
+            traces: Some(folder.path().to_owned()),
+        };
+        assert_eq!(traces.file("oltp"), None);
         let packed = compress_to_vec(LINES.as_bytes(), CompressionLevel::Fastest);
         for (name, content) in [
             ("OLTP.lis.zst", packed),
@@ -206,15 +235,10 @@ mod tests {
         ] {
             std::fs::write(folder.path().join(name), content).expect("it can be written");
         }
-        let read = |name| Trace::read(&file(folder.path(), name).expect("it is there"));
+        let read = |name| traces.read(name);
         assert_eq!(read("oltp").expect("it is in order").blocks().count(), 6);
         assert_eq!(read("p3").expect("it is in order").blocks().count(), 6);
         let error = format!("{:#}", read("p6").expect_err("it is not packed"));
         assert!(error.contains("P6.lis.zst is not zstd"), "{error}");
-        assert_eq!(folder_of(&folder), Some(folder.path().to_owned()));
-    }
-
-    fn folder_of(asked: &TempDir) -> Option<PathBuf> {
-        super::folder(Some(asked.path()))
     }
 }

@@ -38,7 +38,7 @@ pub fn measure<C: Cache>(work: &Work) -> Result<Sample> {
         .filter(|&number| handle.get(key(number)).is_some())
         .count();
     ensure!(found > 0, "the cache is empty");
-    Ok(super::sample([(
+    Ok(Sample::of([(
         "bytes_per_entry",
         beyond_entry(bytes, found),
     )]))

@@ -49,7 +49,7 @@ fn of_filled(handle: &impl Lookup, entries: usize) -> Result<Sample> {
     let independent = best(|| independent(handle, entries, &mut numbers));
     let mut at = key(0);
     let dependent = best(|| dependent(handle, &mut at));
-    Ok(super::sample([
+    Ok(Sample::of([
         ("ns_per_op", independent),
         ("dependent_ns", dependent),
     ]))

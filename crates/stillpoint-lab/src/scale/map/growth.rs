@@ -93,7 +93,7 @@ pub fn measure<M: Map<u64>>(work: &Work, is_presized: bool) -> Result<Sample> {
         figures.push(("read_p999_us", us(&read.meanwhile, 0.999)));
         figures.push(("read_rest_p999_us", us(&read.at_rest, 0.999)));
     }
-    Ok(super::sample(figures))
+    Ok(Sample::of(figures))
 }
 
 fn times() -> Times {

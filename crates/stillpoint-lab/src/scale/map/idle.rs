@@ -45,7 +45,7 @@ pub fn until_dropped<M: Map<Counted>>() -> Result<Sample> {
         longest = longest.max(begun.elapsed());
     }
     let drop_ms = longest.as_secs_f64() * 1e3;
-    Ok(super::sample([("drop_ms", drop_ms)]))
+    Ok(Sample::of([("drop_ms", drop_ms)]))
 }
 
 /// Entries that are visited.
@@ -71,5 +71,5 @@ pub fn iterate<M: Map<u64>>(work: &Work) -> Result<Sample> {
         ensure!(found == all, "visited {found:?}, expected {all:?}");
     }
     let per_s = entries as f64 / best.as_secs_f64();
-    Ok(super::sample([("keys_per_s", per_s)]))
+    Ok(Sample::of([("keys_per_s", per_s)]))
 }

@@ -263,7 +263,7 @@ pub fn measure<M: Map<u64>>(work: &Work, plan: Plan) -> Result<Sample> {
     };
     let (took, ()) = run(map, &extent, || Ok(()), passes)?;
     let per_s = extent.all() as f64 / took.as_secs_f64();
-    Ok(super::sample([("ops_per_s", per_s)]))
+    Ok(Sample::of([("ops_per_s", per_s)]))
 }
 
 /// Measures the memory that comes on top of a filled map while entries are exchanged: what is not
@@ -286,7 +286,7 @@ pub fn garbage<M: Map<u64>>(work: &Work) -> Result<Sample> {
     let begun = Instant::now();
     let (_, watch) = run(map, &extent, filled, exchange)?;
     let seen = watch.finish(begun)?;
-    Ok(super::sample([("garbage_mib", seen.peak_mib)]))
+    Ok(Sample::of([("garbage_mib", seen.peak_mib)]))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use crate::choice::{Family, PossibleValues, scenarios};
 use crate::map::{Counted, Map, OrderedMap};
 use crate::output::{Metric, metric};
 use crate::peers;
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
 mod get;
@@ -285,14 +285,4 @@ fn leak<V, M: Map<V>>(capacity: usize) -> &'static M {
 /// The same of an ordered one.
 fn leak_ordered<M: OrderedMap>() -> &'static M {
     Box::leak(Box::new(M::new()))
-}
-
-fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
-    Sample {
-        metrics: figures
-            .into_iter()
-            .map(|(name, figure)| (name.to_owned(), figure))
-            .collect::<Metrics>(),
-        curve: Curve::new(),
-    }
 }

@@ -50,7 +50,7 @@ pub fn scan<M: OrderedMap>(work: &Work) -> Result<Sample> {
     let ns_per_key = (0..SLICES)
         .map(|_| slice(&handle, entries, &mut numbers))
         .fold(f64::INFINITY, f64::min);
-    Ok(super::sample([("ns_per_key", ns_per_key)]))
+    Ok(Sample::of([("ns_per_key", ns_per_key)]))
 }
 
 /// Entries of so many keys, in no order, whose values are their keys.
@@ -157,7 +157,7 @@ pub fn mixed<M: OrderedMap>(work: &Work, threads: usize) -> Result<Sample> {
         |(handle, requests)| serve(handle, requests, M::KEEPS_KEYS),
     )?;
     let per_s = (threads * count) as f64 / took.as_secs_f64();
-    Ok(super::sample([("ops_per_s", per_s)]))
+    Ok(Sample::of([("ops_per_s", per_s)]))
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub fn of_entries<M: Map<u64>>(work: &Work) -> Result<Sample> {
     let (count, _) = handle.count_and_sum();
     ensure!(count == entries, "{count} entries of {entries}");
     let per_entry = bytes as f64 / entries as f64;
-    Ok(super::sample([("bytes_per_entry", per_entry)]))
+    Ok(Sample::of([("bytes_per_entry", per_entry)]))
 }
 
 /// Measures an empty map's weight. There are fewer where they would take more than [`MOST`].
@@ -84,5 +84,5 @@ pub fn of_empty<M>(work: &Work, make: fn() -> M) -> Result<Sample> {
     let per_map = bytes as f64 / maps.len() as f64;
     // The process ends here; to free a million of maps would take as long as to make them.
     std::mem::forget(maps);
-    Ok(super::sample([("bytes_per_empty", per_map)]))
+    Ok(Sample::of([("bytes_per_empty", per_map)]))
 }

@@ -31,7 +31,7 @@ use super::{Benchmark, spawn};
 use crate::choice::{Family, PossibleValues};
 use crate::output::{Metric, metric};
 use crate::peers;
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
 use crate::subject::{Peer, ReadSide, Reclaimer, Registry};
 
 mod flood;
@@ -136,10 +136,7 @@ fn beside_flood<R: ReadSide, F: Reclaimer>(peer: Peer) -> Benchmark<Work> {
 }
 
 fn sample(ns_per_pair: Result<f64>) -> Result<Sample> {
-    Ok(Sample {
-        metrics: Metrics::from([("ns_per_pair".to_owned(), ns_per_pair?)]),
-        curve: Curve::new(),
-    })
+    Ok(Sample::of([("ns_per_pair", ns_per_pair?)]))
 }
 
 /// What a pair costs while so many threads read.

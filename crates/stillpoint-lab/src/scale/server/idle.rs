@@ -5,7 +5,7 @@ use anyhow::Result;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::process::{Server, Settings};
-use super::{Work, keys, sample};
+use super::{Work, keys};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
@@ -37,7 +37,7 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
     let connections = (0..clients).map(|_| ask()).collect::<Result<Vec<_>>>()?;
     let grown = server.resident()?.saturating_sub(before);
     drop(connections);
-    Ok(sample([(
+    Ok(Sample::of([(
         "bytes_per_client",
         grown as f64 / clients as f64,
     )]))

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::client::Connection;
 use super::process::{Server, Settings};
-use super::{Work, keys, load, sample};
+use super::{Work, keys, load};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
@@ -62,7 +62,7 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
         found += read(&mut tenant, &mut next, items)?;
         asked += EACH;
     }
-    Ok(sample([
+    Ok(Sample::of([
         ("hits_lost", (asked - found) as f64),
         ("hit_ratio", found as f64 / asked as f64),
     ]))

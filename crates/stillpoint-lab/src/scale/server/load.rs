@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::Work;
 use super::client::Connection;
 use super::keys::{self, LONGEST};
 use super::open::{self, Schedule};
 use super::process::{Server, Settings};
-use super::{Work, sample};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
@@ -150,7 +150,7 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
         let found = open::run(&mut connections, &mut schedule, push, |_| Ok(()))?;
         figures.extend(found.figures());
     }
-    Ok(sample(figures))
+    Ok(Sample::of(figures))
 }
 
 /// Has each connection send a write and wait for the answers, for that long. Returns the number of

@@ -16,11 +16,8 @@
 //! | `stuck-client` | `held_mib`, `dropped_ms` | [`stuck`]: clients that do not read |
 //! | `replay-oltp`, `replay-p3`, `replay-p6` | `hit_ratio` | [`replay`]: traces, at the same `-m` |
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use clap::Args;
-use clap::error::ErrorKind;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmark;
@@ -28,7 +25,7 @@ use super::cache::trace;
 use crate::choice::{Family, PossibleValues, scenarios};
 use crate::output::{Metric, metric};
 use crate::peers::servers::Kind;
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
 use crate::subject::Peer;
 
 mod client;
@@ -77,10 +74,9 @@ pub struct Work {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=512))]
     threads: u32,
 
-    /// The folder of the traces OLTP, P3 and P6, as NAME.lis or NAME.lis.zst; by default ../traces
-    /// or ../shared/traces, seen from the project's root. Without it the rows are skipped
-    #[arg(long, value_name = "DIR", env = "STILLPOINT_TRACES")]
-    traces: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    traces: trace::Folder,
 
     /// Divide times, items and clients, and replay the first part of a trace only, for a quick look
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -162,19 +158,12 @@ impl super::Work for Work {
 
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
         let plan = replay::Plan::of(scenario)?;
-        let is_there = |folder: PathBuf| trace::file(&folder, plan.trace).is_some();
-        let found = trace::folder(self.traces.as_deref()).is_some_and(is_there);
+        let found = self.traces.file(plan.trace).is_some();
         (!found).then_some("no traces")
     }
 
     fn check(&self) -> Result<(), clap::Error> {
-        match &self.traces {
-            Some(folder) if !folder.is_dir() => {
-                let message = format!("--traces: {} is no folder\n", folder.display());
-                Err(clap::Error::raw(ErrorKind::ValueValidation, message))
-            }
-            _ => Ok(()),
-        }
+        self.traces.check()
     }
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
@@ -213,15 +202,5 @@ fn measure(work: &Work, kind: Kind, scenario: &str) -> Result<Sample> {
             (_, Some(plan)) => load::measure(work, kind, plan),
             (None, None) => unreachable!("{scenario} is measured by no one"),
         },
-    }
-}
-
-fn sample(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Sample {
-    Sample {
-        metrics: figures
-            .into_iter()
-            .map(|(name, figure)| (name.to_owned(), figure))
-            .collect::<Metrics>(),
-        curve: Curve::new(),
     }
 }

@@ -1,13 +1,12 @@
 //! Traces, at the same limit. A request that misses stores the block's value, of 64 to 1,087 bytes;
 //! requests are sent [`BATCH`] at a time, then what missed is stored. `hit_ratio` is that of all.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::process::{Server, Settings};
-use super::{Work, keys, sample};
+use super::{Work, keys};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
-use crate::scale::cache::trace::{self, Trace};
 
 /// Requests at a time.
 const BATCH: usize = 20;
@@ -39,9 +38,7 @@ impl Plan {
 
 /// Measures a trace.
 pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
-    let folder = trace::folder(work.traces.as_deref()).context("there are no traces")?;
-    let file = trace::file(&folder, plan.trace).context("the trace is not there")?;
-    let trace = Trace::read(&file)?.divided(work.divide);
+    let trace = work.traces.read(plan.trace)?.divided(work.divide);
     let server = Server::start(kind, &Settings::new(work, plan.mib))?;
     let mut client = server.connect()?;
     let value = keys::bytes(LONGEST);
@@ -76,5 +73,5 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
         }
         client.ask(missed.len())?;
     }
-    Ok(sample([("hit_ratio", found as f64 / asked as f64)]))
+    Ok(Sample::of([("hit_ratio", found as f64 / asked as f64)]))
 }

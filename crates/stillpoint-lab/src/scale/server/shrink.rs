@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::client::Connection;
 use super::open::{self, Schedule};
 use super::process::{Server, Settings};
-use super::{Work, keys, load, sample};
+use super::{Work, keys, load};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
@@ -94,7 +94,7 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
         ("rss_ratio", after as f64 / before as f64),
     ];
     figures.extend(down.map(|down| ("rss_ms", down.as_secs_f64() * 1e3)));
-    Ok(sample(figures))
+    Ok(Sample::of(figures))
 }
 
 /// Has the limit set, and does not wait for the answer.

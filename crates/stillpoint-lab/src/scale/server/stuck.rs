@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::process::{Server, Settings};
-use super::{Work, keys, load, sample};
+use super::{Work, keys, load};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
@@ -58,5 +58,5 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
     }
     let mut figures = vec![("held_mib", most as f64 / f64::from(1 << 20))];
     figures.extend(dropped.map(|time| ("dropped_ms", time.as_secs_f64() * 1e3)));
-    Ok(sample(figures))
+    Ok(Sample::of(figures))
 }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::process::{Server, Settings};
-use super::{Work, keys, load, sample};
+use super::{Work, keys, load};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 
@@ -25,5 +25,5 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
     let grown = server.resident()?.saturating_sub(before);
     let content = bytes + items * keys::LEN as u64;
     let each = grown.saturating_sub(content) as f64 / items as f64;
-    Ok(sample([("bytes_per_item", each)]))
+    Ok(Sample::of([("bytes_per_item", each)]))
 }

@@ -189,7 +189,7 @@ fn time<A: Allocator>(
         drop(black_box(allocator.alloc(pages * PAGE, align)?));
     }
     allocator.settle()?;
-    Ok(super::sample([(
+    Ok(Sample::of([(
         "alloc_free_ns",
         begun.elapsed().as_nanos() as f64 / ALLOCATIONS as f64,
     )]))
@@ -206,7 +206,7 @@ unsafe fn touch(at: *mut u8, len: usize) {
 }
 
 fn per_page(begun: Instant, pages: usize) -> Sample {
-    super::sample([(
+    Sample::of([(
         "purge_ns_per_page",
         begun.elapsed().as_nanos() as f64 / pages as f64,
     )])

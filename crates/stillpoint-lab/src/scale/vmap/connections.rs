@@ -219,7 +219,7 @@ fn serve(
         .max()
         .context("no thread")?;
     let messages: u64 = served.iter().map(|served| served.messages).sum();
-    Ok(super::sample([(
+    Ok(Sample::of([(
         "requests_per_s",
         messages as f64 / (ended - begun).as_secs_f64(),
     )]))

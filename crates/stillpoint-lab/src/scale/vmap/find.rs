@@ -43,7 +43,7 @@ pub fn measure<I: Index>(count: usize) -> Result<Sample> {
         "an area is not found"
     );
 
-    Ok(super::sample([
+    Ok(Sample::of([
         ("find_ns", best(|| independent(&index, &addresses))),
         ("find_dependent_ns", best(|| dependent(&index, &addresses))),
         ("check_ns", best(|| check(&index, ranges[count / 2].start))),

@@ -14,7 +14,7 @@ use stillpoint_vmap::Arena;
 use super::Benchmark;
 use crate::choice::{Family, PossibleValues};
 use crate::output::{Metric, metric};
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
 use crate::subject::Peer;
 use allocate::{Mmap, Pooled};
 use index::{Flat, FoundOnce, Global, Nodes, OneSection, Rcu, SectionAlone, StdTree};
@@ -220,14 +220,4 @@ fn purges(
 /// The arena that every subject's areas are of.
 fn arena() -> Result<Arena> {
     Ok(Arena::builder().domain(stillpoint::global()).build()?)
-}
-
-fn sample<const N: usize>(figures: [(&str, f64); N]) -> Sample {
-    Sample {
-        metrics: figures
-            .into_iter()
-            .map(|(name, figure)| (name.to_owned(), figure))
-            .collect::<Metrics>(),
-        curve: Curve::new(),
-    }
 }
