@@ -3,6 +3,7 @@
 #include "refusing_malloc.h"
 
 #include <stillpoint/map.h>
+#include <string.h>
 
 #ifndef SANITIZED
 
@@ -78,7 +79,7 @@ static void reserve(void)
     set_short(false);
     CHECK(stillpoint_map_reserve(map, 100000) == 0);
     CHECK(stillpoint_read_unlock() == 0);
-    stillpoint_map_free(map);
+    CHECK(stillpoint_map_destroy(map, NULL, NULL) == 0);
 }
 
 int main(void)
@@ -87,7 +88,7 @@ int main(void)
     CHECK(domain != NULL);
     by_heads(NULL);
     by_heads(domain);
-    stillpoint_domain_free(domain);
+    CHECK(stillpoint_domain_destroy(domain) == 0);
     reserve();
     return 0;
 }
