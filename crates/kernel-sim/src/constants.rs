@@ -47,10 +47,6 @@ pub struct Constants {
     /// RCU Tasks Trace sends interrupts also in the jiffy in which its grace period began (seed
     /// 003).
     pub tasks_trace_ipi_at_once: bool,
-    /// Scan at the end of the beginning, before any wait (our proposal).
-    pub scan_at_init: bool,
-    /// Jiffies from the beginning of a grace period to that of the next, at least (our proposal).
-    pub gp_spacing: u64,
 
     // Calibration: no source gives these.
     /// From a wake-up to its thread's running, at least.
@@ -104,7 +100,6 @@ const LIMITS: &[(&str, f64, f64)] = &[
     ("tasks_trace_init_fract", 1.0, 10_000.0),
     ("rcu_task_ipi_delay", 0.0, 100_000.0),
     ("tasks_trace_gp_sleep", 0.0, 100_000.0),
-    ("gp_spacing", 0.0, 1000.0),
     // Later than every tick of the same instant, whatever the order of events.
     ("wakeup_us", 0.001, 100_000.0),
     ("wakeup_jitter_us", 0.0, 100_000.0),
@@ -149,8 +144,6 @@ impl Constants {
             rcu_nocbs: false,
             timer_pull: true,
             tasks_trace_ipi_at_once: false,
-            scan_at_init: false,
-            gp_spacing: 0,
 
             wakeup_us: 3.0,
             wakeup_jitter_us: 5.0,

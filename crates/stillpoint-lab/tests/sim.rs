@@ -183,22 +183,14 @@ fn constants_can_be_set() {
 }
 
 #[test]
-fn large_machines_sweeps_and_plots() {
+fn large_machines_and_plots() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let svg = folder.path().join("plot.svg");
-    for (arguments, expected) in [
-        ("sync --cpus 4096 --runs 1 --calls 5", "baseline"),
-        ("sweep --calls 2", "fix, 300 Hz: mean ms"),
-        ("improve --calls 5", "scan-at-init"),
-    ] {
-        let (_, json) = with_json(&format!("{arguments} --plot {}", svg.display()));
-        assert!(!rows(&json).is_empty());
-        let svg = fs::read_to_string(&svg).expect("the plot is there");
-        assert!(
-            svg.starts_with("<svg") && svg.lines().any(|line| line.trim() == expected),
-            "{arguments}"
-        );
-    }
+    let arguments = "sync --cpus 4096 --runs 1 --calls 5";
+    let (_, json) = with_json(&format!("{arguments} --plot {}", svg.display()));
+    assert!(!rows(&json).is_empty());
+    let svg = fs::read_to_string(&svg).expect("the plot is there");
+    assert!(svg.starts_with("<svg") && svg.lines().any(|line| line.trim() == "baseline"));
 }
 
 #[test]

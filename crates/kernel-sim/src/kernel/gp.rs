@@ -4,7 +4,7 @@
 
 use super::queue::Time;
 use super::seq::Seq;
-use super::{Constants, Event, Kernel, Thread};
+use super::{Event, Kernel, Thread};
 
 /// A grace period that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +15,6 @@ pub struct GracePeriod {
     pub ended: Time,
     /// Scans for idle CPUs.
     pub scans: u32,
-    /// CPUs that these looked at.
-    pub looked_at: u32,
 }
 
 /// What the thread does.
@@ -24,8 +22,6 @@ pub struct GracePeriod {
 enum Doing {
     /// Sleeps until a grace period is requested.
     Nothing,
-    /// Sleeps until it may begin the one that was asked for.
-    Spacing,
     /// Begins one.
     Beginning,
     /// Sleeps before a scan.
@@ -59,7 +55,6 @@ pub struct GpThread {
     found: Vec<usize>,
     began: Time,
     scans: u32,
-    looked_at: u32,
 }
 
 impl GpThread {
@@ -79,7 +74,6 @@ impl GpThread {
             found: Vec::new(),
             began: 0,
             scans: 0,
-            looked_at: 0,
         }
     }
 }
@@ -122,7 +116,7 @@ impl Kernel {
         self.cancel_timer(Thread::Gp);
         self.enter(self.gp.cpu);
         match self.gp.doing {
-            Doing::Nothing | Doing::Spacing => self.begin_or_sleep(),
+            Doing::Nothing => self.begin_or_sleep(),
             Doing::Waiting => self.after_wait(),
             Doing::Beginning | Doing::Scanning | Doing::Ending => {
                 unreachable!("it does not sleep then")
@@ -136,7 +130,7 @@ impl Kernel {
             Doing::Beginning => self.begun(),
             Doing::Scanning => self.scanned(),
             Doing::Ending => self.ended(),
-            Doing::Nothing | Doing::Spacing | Doing::Waiting => unreachable!("it works"),
+            Doing::Nothing | Doing::Waiting => unreachable!("it works"),
         }
     }
 
@@ -161,13 +155,6 @@ impl Kernel {
         if !self.gp.asked {
             return self.gp_sleeps(Doing::Nothing);
         }
-        let may_begin = self.gp.began / self.tick + self.setup.constants.gp_spacing;
-        if self.setup.constants.gp_spacing > 0 && self.jiffies() < may_begin {
-            // The wheel adds a jiffy.
-            let timeout = may_begin - self.jiffies() - 1;
-            self.arm_timer(Thread::Gp, timeout);
-            return self.gp_sleeps(Doing::Spacing);
-        }
         self.begin();
     }
 
@@ -178,7 +165,6 @@ impl Kernel {
         self.gp.seq.start();
         self.gp.began = self.queue.now();
         self.gp.scans = 0;
-        self.gp.looked_at = 0;
         let (cpu, number) = (self.gp.cpu, self.gp.seq.ended().0 >> 2);
         self.note(cpu, || format!("begins grace period {number}"));
         self.gp_works(
@@ -197,9 +183,6 @@ impl Kernel {
         if self.setup.constants.early_qs {
             self.pass_quiescent_state(cpu);
             self.report_own(cpu);
-        }
-        if self.setup.constants.scan_at_init {
-            return self.scan();
         }
         self.wait_for_scan(self.setup.constants.jiffies_till_first_fqs);
     }
@@ -255,7 +238,6 @@ impl Kernel {
         });
         self.gp.found = found;
         self.gp.scans += 1;
-        self.gp.looked_at += looked_at;
         self.gp_works(
             Doing::Scanning,
             self.walk_us() + f64::from(looked_at) * self.setup.constants.cpu_look_us,
@@ -266,19 +248,9 @@ impl Kernel {
         for cpu in std::mem::take(&mut self.gp.found) {
             self.tree.report(cpu);
         }
-        let at_init = self.setup.constants.scan_at_init && self.gp.scans == 1;
         self.gp.first_scan = false;
         self.gp.scan_asked = false;
-        let Constants {
-            jiffies_till_first_fqs,
-            jiffies_till_next_fqs,
-            ..
-        } = self.setup.constants;
-        self.wait_for_scan(if at_init {
-            jiffies_till_first_fqs
-        } else {
-            jiffies_till_next_fqs
-        });
+        self.wait_for_scan(self.setup.constants.jiffies_till_next_fqs);
     }
 
     /// `rcu_gp_cleanup`, until all nodes have been told.
@@ -298,17 +270,11 @@ impl Kernel {
         self.gp.seq.end();
         let number = self.gp.seq.0 >> 2;
         self.note(cpu, || format!("ends grace period {number}"));
-        let GpThread {
-            began,
-            scans,
-            looked_at,
-            ..
-        } = self.gp;
+        let GpThread { began, scans, .. } = self.gp;
         self.gp.history.push(GracePeriod {
             began,
             ended: self.queue.now(),
             scans,
-            looked_at,
         });
         if !self.setup.constants.rcu_nocbs {
             self.accelerate(cpu);

@@ -1,4 +1,4 @@
-//! The lab's pictures, as SVG: bars, curves, points and heat maps.
+//! The lab's pictures, as SVG: bars, curves and points.
 //!
 //! Text has a fixed size in a narrow picture, so that it can be read on a telephone. A picture for
 //! another document has no background, and [`style`] has its colours for a dark one; a picture in
@@ -519,77 +519,6 @@ fn strokes<'s>(subjects: impl Iterator<Item = &'s str>) -> Vec<Stroke> {
             }
         })
         .collect()
-}
-
-/// One square of a heat map: milliseconds, row by row.
-pub struct Square {
-    /// What stands above it.
-    pub title: String,
-    /// The cells.
-    pub cells: Vec<Vec<f64>>,
-}
-
-/// Draws squares, `across` of them beside each other, on one logarithmic scale of colours. Each cell
-/// has its figure.
-pub fn heat_map(
-    across: usize,
-    squares: &[Square],
-    rows: &[String],
-    columns: &[String],
-) -> Result<String> {
-    const CELL: (i32, i32) = (44, 30);
-    const MARGIN: (i32, i32) = (70, 64);
-    let size = (
-        MARGIN.0 + CELL.0 * columns.len() as i32,
-        MARGIN.1 + CELL.1 * rows.len() as i32,
-    );
-    let all = (
-        (size.0 * across as i32 + 12) as u32,
-        (size.1 * squares.len().div_ceil(across) as i32 + 40) as u32,
-    );
-    let values = || {
-        let cells = squares.iter().flat_map(|square| square.cells.iter());
-        cells.flatten().map(|ms| ms.ln())
-    };
-    let least = values().fold(f64::INFINITY, f64::min);
-    let most = values().fold(f64::NEG_INFINITY, f64::max);
-    let centred = |area: &Area<'_>, words: &str, at: (i32, i32)| {
-        text(area, words, at, HPos::Center, 12.0, false)
-    };
-    picture(all, |root| {
-        root.fill(&WHITE)?;
-        for (index, square) in squares.iter().enumerate() {
-            let place = (
-                size.0 * (index % across) as i32,
-                size.1 * (index / across) as i32,
-            );
-            let area = root.clone().shrink(place, size);
-            let middle = MARGIN.0 + CELL.0 * columns.len() as i32 / 2;
-            centred(&area, &format!("{}: mean ms", square.title), (middle, 10))?;
-            for (column, label) in (0..).zip(columns) {
-                centred(&area, label, (MARGIN.0 + CELL.0 * column + CELL.0 / 2, 42))?;
-            }
-            for ((row, label), cells) in (0..).zip(rows).zip(&square.cells) {
-                let y = MARGIN.1 + CELL.1 * row;
-                centred(&area, label, (MARGIN.0 / 2 + 6, y + 9))?;
-                for (column, &ms) in (0..).zip(cells) {
-                    let x = MARGIN.0 + CELL.0 * column;
-                    let heat = (ms.ln() - least) / (most - least).max(f64::MIN_POSITIVE);
-                    let corners = [(x, y), (x + CELL.0, y + CELL.1)];
-                    area.draw(&Rectangle::new(corners, heat_colour(heat).filled()))?;
-                    centred(&area, &format!("{ms:.1}"), (x + CELL.0 / 2, y + 9))?;
-                }
-            }
-        }
-        let about = "CPUs across; jiffies before the first scan and the next ones down; the scale of colours is logarithmic";
-        centred(root, about, (all.0 as i32 / 2, all.1 as i32 - 24))
-    })
-}
-
-/// From white to a red that black figures can still be read on.
-fn heat_colour(heat: f64) -> RGBColor {
-    let towards = |full: f64| (255.0 - heat * (255.0 - full)) as u8;
-    RGBColor(towards(226.0), towards(108.0), towards(62.0))
 }
 
 /// Writes a picture into a file, whose place it takes.

@@ -93,7 +93,7 @@ impl Experiment {
                 all.append(measured);
             }
             progress.end(variant.name);
-            let mut row = SimRow::new(OURS, variant.name, None, all.metrics());
+            let mut row = SimRow::new(OURS, variant.name, all.metrics());
             row.longest_ms = all.longest_ms.clone();
             if runs > 1 {
                 row.runs = each;
@@ -107,7 +107,7 @@ impl Experiment {
             if let Some((metrics, runs)) = seed(variant.name) {
                 rows.push(SimRow {
                     runs,
-                    ..SimRow::new(SEED, variant.name, None, metrics)
+                    ..SimRow::new(SEED, variant.name, metrics)
                 });
             }
         }
@@ -145,7 +145,7 @@ pub fn distribution(variant: &'static str, sorted_ms: &[f64]) -> Line<'static> {
 }
 
 /// Draws which share of the waits took so long at most, a curve for each variant.
-pub fn plot_distributions(file: Output, title: &str, lines: &[Line<'_>]) -> Result<()> {
+fn plot_distributions(file: Output, title: &str, lines: &[Line<'_>]) -> Result<()> {
     let axes = Axes {
         size: (900, 520),
         title,

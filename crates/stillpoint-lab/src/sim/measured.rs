@@ -27,8 +27,6 @@ pub struct Measured {
     pub waits: Vec<Wait>,
     /// The grace periods that ended meanwhile.
     pub grace_periods: Vec<GracePeriod>,
-    /// From the first call to the last return, of all runs.
-    pub span: Time,
     /// The whole workload's time, where that is a figure.
     pub real: Option<Time>,
     /// The longest wait's share of each grace period that it saw, in milliseconds.
@@ -40,11 +38,6 @@ pub struct Measured {
 impl Measured {
     /// What there is once the workload has ended.
     pub fn gather(waits: Vec<Wait>, mut kernel: Kernel) -> Self {
-        let (began, ended) = (
-            waits.iter().map(|wait| wait.began).min(),
-            waits.iter().map(|wait| wait.ended).max(),
-        );
-        let span = ended.zip(began).map_or(0, |(ended, began)| ended - began);
         let grace_periods = kernel.grace_periods().to_vec();
         let longest_ms = waits
             .iter()
@@ -53,7 +46,6 @@ impl Measured {
         Self {
             waits,
             grace_periods,
-            span,
             real: None,
             longest_ms: longest_ms.unwrap_or_default(),
             log: kernel.take_log(),
@@ -67,7 +59,6 @@ impl Measured {
         }
         self.waits.append(&mut other.waits);
         self.grace_periods.append(&mut other.grace_periods);
-        self.span += other.span;
         self.real = self.real.or(other.real);
     }
 

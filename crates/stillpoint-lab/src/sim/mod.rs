@@ -1,11 +1,11 @@
 //! `stillpoint sim`: the kernel's grace periods in virtual time. The patches that Stillpoint
 //! follows were measured on machines with 32 and 64 CPUs, ticks and jiffies; here their tables come
-//! out of the mechanism, and one can ask what the kernel could still gain.
+//! out of the mechanism.
 //!
 //! The crate [`kernel_sim`] is the machine, with every number that it depends on. Here [`sync`],
-//! [`bridge`] and [`trace`] are the patches' experiments, [`sweep`] and [`improve`] go beyond them;
-//! [`seed`] has the authors' figures; [`experiment`], [`measured`] and [`report`] turn runs
-//! into tables, JSON and pictures; [`options`] is the command line that all have.
+//! [`bridge`] and [`trace`] are the patches' experiments; [`seed`] has the authors' figures;
+//! [`experiment`], [`measured`] and [`report`] turn runs into tables, JSON and pictures; [`options`]
+//! is the command line that all have.
 //!
 //! **What is prediction and what is not.** The kernel's constants are the kernel's, and the
 //! latencies' multiples of ticks follow from them alone: 10 and 6 ms, 980 to 18 ms, grace periods
@@ -33,12 +33,10 @@ pub use report::SEED;
 
 mod bridge;
 mod experiment;
-mod improve;
 mod measured;
 mod options;
 mod report;
 pub mod seed;
-mod sweep;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -58,14 +56,6 @@ pub enum Sim {
     /// RCU Tasks Trace on a laptop, patch by patch
     #[command(after_long_help = help_of(&trace::MENU, &trace::base(Size { cpus: 8, hz: 1000 })))]
     Trace(trace::Options),
-    /// synchronize_rcu over the jiffies before a scan, ticks a second and CPUs: a heat map
-    #[command(after_long_help = help(&sync::base(Size { cpus: 32, hz: 1000 })))]
-    Sweep(sweep::Options),
-    /// A further improvement of the kernel's machinery, beside the patches that are there
-    #[command(after_long_help = improve::HELP.to_owned()
-        + "\n\n"
-        + &help(&sync::base(Size { cpus: 64, hz: 1000 })))]
-    Improve(improve::Options),
 }
 
 /// What the model does not have.
@@ -115,7 +105,5 @@ pub fn run(simulation: &Sim) -> Result<ExitCode> {
         Sim::Sync(options) => sync::run(options),
         Sim::Bridge(options) => bridge::run(options),
         Sim::Trace(options) => trace::run(options),
-        Sim::Sweep(options) => sweep::run(options),
-        Sim::Improve(options) => improve::run(options),
     }
 }

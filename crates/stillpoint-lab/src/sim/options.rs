@@ -26,7 +26,7 @@ pub struct Common {
     #[serde(skip)]
     pub json: Option<PathBuf>,
 
-    /// Draw the latencies' distributions into this file (SVG); of a sweep, the heat map
+    /// Draw the latencies' distributions into this file (SVG)
     #[arg(long, value_name = "FILE.svg")]
     #[serde(skip)]
     pub plot: Option<PathBuf>,

@@ -28,14 +28,12 @@ pub const METRICS: &[Metric] = &[
     metric("max_ms", 3, "the longest wait"),
     metric("real_s", 3, "how long the run took, in virtual time"),
     metric("fqs_per_gp", 2, "scans of the CPUs for a grace period"),
-    metric("gps_per_s", 1, "grace periods in a second"),
-    metric("looks_per_s", 0, "CPUs looked at in a second"),
 ];
 
 /// A row, and what it is made of.
 #[derive(Serialize)]
 pub struct SimRow {
-    /// The subject, variant, scenario and figures.
+    /// The subject, variant and figures.
     #[serde(flatten)]
     pub row: Row,
     /// The figures of each run, where there are several.
@@ -48,11 +46,11 @@ pub struct SimRow {
 
 impl SimRow {
     /// A row of nothing but figures.
-    pub fn new(subject: &str, variant: &str, scenario: Option<String>, metrics: Metrics) -> Self {
+    pub fn new(subject: &str, variant: &str, metrics: Metrics) -> Self {
         let case = Case {
             subject: subject.to_owned(),
             variant: variant.to_owned(),
-            scenario,
+            scenario: None,
         };
         Self {
             row: Row::new(case, metrics),
@@ -63,7 +61,7 @@ impl SimRow {
 
     fn is(&self, subject: &str, like: &Self) -> bool {
         let (own, other) = (&self.row.case, &like.row.case);
-        own.subject == subject && own.variant == other.variant && own.scenario == other.scenario
+        own.subject == subject && own.variant == other.variant
     }
 }
 
@@ -98,14 +96,9 @@ impl SimReport {
                 .iter()
                 .any(|row| row.row.case.subject == subject && row.row.metrics.contains_key(name))
         };
-        let scenarios = self.rows.iter().any(|row| row.row.case.scenario.is_some());
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
-        let mut header: Vec<&str> = scenarios
-            .then_some("scenario")
-            .into_iter()
-            .chain(["variant"])
-            .collect();
+        let mut header = vec!["variant"];
         for metric in METRICS.iter().filter(|metric| has(OURS, metric.name)) {
             header.push(metric.name);
             if has(SEED, metric.name) {
@@ -116,11 +109,7 @@ impl SimReport {
         table.set_header(header);
         for ours in self.rows.iter().filter(|row| row.row.case.subject == OURS) {
             let seed = self.rows.iter().find(|row| row.is(SEED, ours));
-            let mut cells: Vec<Cell> = Vec::new();
-            if scenarios {
-                cells.push(Cell::new(ours.row.case.scenario.as_deref().unwrap_or("-")));
-            }
-            cells.push(Cell::new(&ours.row.case.variant));
+            let mut cells = vec![Cell::new(&ours.row.case.variant)];
             for metric in METRICS.iter().filter(|metric| has(OURS, metric.name)) {
                 let figure = ours.row.metrics.get(metric.name).copied();
                 cells.push(number(figure, metric.decimals));

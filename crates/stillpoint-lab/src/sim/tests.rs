@@ -3,8 +3,8 @@
 use kernel_sim::{Constants, Setup, Size};
 use proptest::prelude::*;
 
-use super::measured::{Loop, Measured};
-use super::{bridge, improve, sync, trace};
+use super::measured::Loop;
+use super::{bridge, sync, trace};
 
 fn setup(size: Size, constants: Constants, seed: u64) -> Setup {
     Setup {
@@ -93,15 +93,13 @@ proptest! {
     /// Whatever the constants: every wait holds a grace period that began in it and ended in it.
     #[test]
     fn no_wait_is_shorter_than_a_grace_period(
-        cpus in 1_usize..80, nocbs in any::<bool>(), wake in any::<bool>(), scan in any::<bool>(), pull in any::<bool>(),
+        cpus in 1_usize..80, nocbs in any::<bool>(), wake in any::<bool>(), pull in any::<bool>(),
         early in any::<bool>(), callers in 1_usize..12, kept in 0.0..1.0, rate in 0.0..2000.0, busy in 0_u64..8, seed in any::<u64>(),
     ) {
         let size = Size { cpus, hz: 1000 };
         let constants = Constants {
             rcu_nocbs: nocbs,
             rcu_normal_wake_from_gp: wake,
-            scan_at_init: scan,
-            gp_spacing: if scan { 4 } else { 0 },
             timer_pull: pull,
             early_qs: early,
             idle_tick_kept: kept,
@@ -183,47 +181,6 @@ fn the_largest_machine_waits_for_its_own_jiffies() {
     assert_eq!(constants.jiffies_till_first_fqs, 3 + 16);
     let seed = (0..).find(|&seed| apart(4096, seed)).expect("most are");
     assert_near(ticks(size, &constants, seed), 22.0, 0.01);
-}
-
-#[test]
-fn a_scan_at_the_beginning_is_never_longer_and_no_more_frequent() {
-    let size = Size { cpus: 64, hz: 1000 };
-    let run = |index: usize, pause_ms: f64| -> Measured {
-        let mut constants = sync::base(size);
-        (improve::VARIANTS[index].apply)(&mut constants, size);
-        Loop {
-            callers: 8,
-            calls: 100,
-            pause_ms,
-        }
-        .run(setup(size, constants, 3))
-    };
-    let mean = |measured: &Measured| measured.metrics()["mean_ms"];
-    let per_s = |measured: &Measured| measured.grace_periods.len() as f64 / measured.span as f64;
-    for (today, proposed) in [(0, 1), (2, 3)] {
-        // Callers without a pause keep today's thread as busy as it can be; the proposal's thread
-        // may do no more.
-        let (saturated, ours) = (run(today, 0.0), run(proposed, 0.0));
-        assert!(
-            mean(&ours) <= 1.01 * mean(&saturated),
-            "{} {}",
-            mean(&ours),
-            mean(&saturated)
-        );
-        let most = 1000.0 / (size_constants(size).jiffies_till_first_fqs + 1) as f64;
-        assert!(1e9 * per_s(&ours) <= 1.01 * most, "{}", 1e9 * per_s(&ours));
-        let (apart, ours) = (run(today, 200.0), run(proposed, 200.0));
-        assert!(
-            mean(&ours) < 0.6 * mean(&apart),
-            "{} {}",
-            mean(&ours),
-            mean(&apart)
-        );
-    }
-}
-
-fn size_constants(size: Size) -> Constants {
-    Constants::of_kernel(size.cpus, size.hz)
 }
 
 #[test]
