@@ -10,7 +10,7 @@ const FEATURES: &[Feature] = &[
     (
         "peers",
         cfg!(feature = "peers"),
-        &["cache", "contention", "epoch", "map", "server", "--count"],
+        &["cache", "epoch", "map", "server", "--count"],
     ),
     ("report", cfg!(feature = "report"), &["report"]),
     ("torture", cfg!(feature = "torture"), &["torture"]),

@@ -2,7 +2,6 @@
 //! a table and a JSON file.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -115,21 +114,6 @@ impl<W: Work> FromArgMatches for Selection<W> {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
-    }
-}
-
-impl<W> Selection<W> {
-    /// The same cases of other work, for figures that join those of a run and have no file of their
-    /// own.
-    pub fn with_work(&self, work: W) -> Self {
-        Self {
-            work,
-            chosen: self.chosen.clone(),
-            common: Common {
-                json: None,
-                ..self.common.clone()
-            },
-        }
     }
 }
 
@@ -320,12 +304,6 @@ fn request<W: Work>(case: &Case, params: &Value) -> Request {
         case: case.clone(),
         params: params.clone(),
     }
-}
-
-/// In the parent: measures one case in a process of its own, for a figure of another experiment.
-pub fn measure_once<W: Work>(work: &W, case: Case, timeout: Duration) -> Result<Sample> {
-    let params = serde_json::to_value(work)?;
-    child::measure(&request::<W>(&case, &params), timeout)
 }
 
 /// In the child: takes the measurement that the parent asks for.

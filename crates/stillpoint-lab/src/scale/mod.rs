@@ -17,8 +17,6 @@ pub use experiment::tell;
 #[cfg(feature = "peers")]
 mod cache;
 #[cfg(feature = "peers")]
-mod contention;
-#[cfg(feature = "peers")]
 mod epoch;
 mod experiment;
 mod in_domain;
@@ -30,6 +28,8 @@ mod memory;
 mod read;
 #[cfg(feature = "peers")]
 mod server;
+#[cfg(feature = "peers")]
+mod shared_lines;
 mod sync;
 mod trace;
 mod vmap;
@@ -59,10 +59,6 @@ enum Experiment {
     /// original
     #[cfg(feature = "peers")]
     Epoch(Selection<epoch::Work>),
-    /// Count what operations do to cache lines that all threads share, and model what that costs on
-    /// many processors
-    #[cfg(feature = "peers")]
-    Contention(Selection<contention::Work>),
     /// Free objects after a grace period, many threads at once: time, and memory that waits
     Kfree(kfree::Options),
     /// Count, add to and take from LRU lists of many tenants: counts and adds a second, and what
@@ -98,8 +94,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         Experiment::Epoch(selection) => experiment::run(selection),
         #[cfg(feature = "peers")]
         Experiment::Cache(selection) => experiment::run(selection),
-        #[cfg(feature = "peers")]
-        Experiment::Contention(selection) => contention::run(selection),
         Experiment::Kfree(options) => kfree::run(options),
         Experiment::Lru(selection) => experiment::run(selection),
         #[cfg(feature = "peers")]
@@ -146,8 +140,6 @@ const ENTRIES: &[Entry] = &[
     Entry::of::<epoch::Work>(),
     #[cfg(feature = "peers")]
     Entry::of::<cache::Work>(),
-    #[cfg(feature = "peers")]
-    Entry::of::<contention::Work>(),
     Entry::of::<kfree::Work>(),
     Entry::of::<lru::Work>(),
     #[cfg(feature = "peers")]
@@ -167,6 +159,10 @@ fn list() -> String {
 
 /// Takes one measurement, in the child process.
 pub fn measure(request: &Request) -> Result<Sample> {
+    #[cfg(feature = "peers")]
+    if request.experiment == kfree::lines::NAME {
+        return kfree::lines::measure(request);
+    }
     (entry(&request.experiment)?.measure)(request)
 }
 

@@ -2,7 +2,6 @@
 //! and a run that fails says so. Times are never judged.
 
 mod cache;
-mod contention;
 mod kfree;
 #[path = "../program/mod.rs"]
 mod program;

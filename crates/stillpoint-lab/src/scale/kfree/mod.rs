@@ -15,10 +15,10 @@ use clap::error::ErrorKind;
 use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
+#[cfg(feature = "peers")]
+use super::experiment::Comparison;
 use super::in_domain::Fences;
 use super::{Benchmark, Selection, Work as _, experiment};
-#[cfg(feature = "peers")]
-use super::{contention, experiment::Comparison};
 use crate::choice::PossibleValues;
 use crate::object;
 use crate::output::plot::{self, Axes, Line};
@@ -29,11 +29,13 @@ use workload::measure;
 
 pub use ours::{Kvfree, Limit, wait_until_drained};
 
+#[cfg(feature = "peers")]
+pub mod lines;
 mod ours;
 mod tradeoff;
 mod workload;
 
-/// Counted by another experiment: see [`contention::shared_rmw_per_retire`].
+/// The figure of `--count`.
 const SHARED_RMW: &str = "shared_rmw_per_object";
 
 /// The command line.
@@ -255,8 +257,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     Ok(outcome)
 }
 
-/// Gives the row of pages the figure that another experiment counts. Where that fails, the row goes
-/// without, and the times that have been measured are told all the same.
+/// Gives the row of pages the figure that is counted. Where that fails, the row goes without,
+/// and the times that have been measured are told all the same.
 #[cfg(feature = "peers")]
 fn with_shared_rmw(mut found: Comparison, selection: &Selection<Work>) -> Comparison {
     let is_paged =
@@ -265,7 +267,7 @@ fn with_shared_rmw(mut found: Comparison, selection: &Selection<Work>) -> Compar
         return found;
     };
     let timeout = Duration::from_secs(selection.common.timeout_s);
-    match contention::shared_rmw_per_retire(selection.work.threads, timeout) {
+    match lines::count(selection.work.threads, timeout) {
         Ok(count) => row
             .metrics
             .extend(count.map(|count| (SHARED_RMW.to_owned(), count))),

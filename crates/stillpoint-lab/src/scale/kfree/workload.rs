@@ -19,8 +19,8 @@
 //! - `grace_periods`: those completed between the start and the last retire;
 //! - `membarriers_per_s`: those issued in that time, of whichever thread;
 //! - `shared_rmw_per_object`, of Stillpoint's pages, with `--count`: the atomic read-modify-writes of lines that
-//!   threads share, for an object of 32 bytes. `scale contention` counts them in a process of its
-//!   own: two threads in turn, the others beside them.
+//!   threads share, for an object of 32 bytes; `lines.rs` counts them in a process of its own: two
+//!   threads in turn, the others beside them.
 //!
 //! Fair: one allocator (the system's malloc, objects aligned to 16 bytes) serves all; what a
 //! subject keeps beside an object or in it is its own choice, and its memory counts; a process has

@@ -37,7 +37,7 @@ use crate::subject::{Peer, ReadSide, Reclaimer, Registry};
 mod flood;
 mod ours;
 
-pub use ours::{Guard, Limit, Trace};
+pub use ours::{Limit, Trace};
 
 /// Slices that a process times.
 const SLICES: usize = 16;

@@ -16,9 +16,6 @@ const LONGEST: usize = 15;
 /// Coherence is kept of so many bytes at a time.
 const LINE: u64 = 64;
 
-/// The number of `membarrier` among the system calls.
-const MEMBARRIER: u64 = 324;
-
 /// What an instruction does to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -29,23 +26,10 @@ pub enum Kind {
     ReadModifyWrite,
 }
 
-/// What an instruction does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    Access { line: u64, kind: Kind },
-    Membarrier,
-    OtherSystemCall,
-}
-
-/// An instruction as far as it matters here.
-struct Decoded {
-    memory: Vec<(UsedMemory, Kind)>,
-    is_system_call: bool,
-}
-
 /// Decodes each instruction once.
 pub struct Accesses {
-    known: HashMap<u64, Decoded>,
+    /// What the instruction at each address accesses.
+    known: HashMap<u64, Vec<(UsedMemory, Kind)>>,
     factory: InstructionInfoFactory,
 }
 
@@ -57,27 +41,20 @@ impl Accesses {
         }
     }
 
-    /// What an instruction that was stepped through does.
-    pub fn of(&mut self, step: &Step, thread_segment: u64, mut tell: impl FnMut(Event)) {
+    /// Tells each line that an instruction which was stepped through accesses, and how.
+    pub fn of(&mut self, step: &Step, thread_segment: u64, mut tell: impl FnMut(u64, Kind)) {
         let Self { known, factory } = self;
-        let decoded = known
+        let accessed = known
             .entry(step.at)
             .or_insert_with(|| decode(&instruction_at(step.at), factory));
-        if decoded.is_system_call {
-            tell(if step.registers[0] == MEMBARRIER {
-                Event::Membarrier
-            } else {
-                Event::OtherSystemCall
-            });
-        }
-        for (memory, kind) in &decoded.memory {
+        for (memory, kind) in accessed {
             let value = |register: Register, _, _| value_of(register, step, thread_segment);
             let Some(address) = memory.virtual_address(0, value) else {
                 continue;
             };
             let bytes = memory.memory_size().size().max(1) as u64;
             let lines = address / LINE..=(address + bytes - 1) / LINE;
-            lines.for_each(|line| tell(Event::Access { line, kind: *kind }));
+            lines.for_each(|line| tell(line, *kind));
         }
     }
 }
@@ -100,7 +77,10 @@ fn bytes_up_to_the_page(at: u64) -> usize {
     LONGEST.min(4096 - (at % 4096) as usize)
 }
 
-fn decode(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Decoded {
+fn decode(
+    instruction: &Instruction,
+    factory: &mut InstructionInfoFactory,
+) -> Vec<(UsedMemory, Kind)> {
     let is_atomic = instruction.has_lock_prefix() || instruction.mnemonic() == Mnemonic::Xchg;
     let kind = |access| match access {
         OpAccess::Read | OpAccess::CondRead => Some(Kind::Load),
@@ -110,12 +90,9 @@ fn decode(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> De
         _ => None,
     };
     let memory = factory.info(instruction).used_memory().iter();
-    Decoded {
-        memory: memory
-            .filter_map(|used| Some((*used, kind(used.access())?)))
-            .collect(),
-        is_system_call: instruction.mnemonic() == Mnemonic::Syscall,
-    }
+    memory
+        .filter_map(|used| Some((*used, kind(used.access())?)))
+        .collect()
 }
 
 fn value_of(register: Register, step: &Step, thread_segment: u64) -> Option<u64> {

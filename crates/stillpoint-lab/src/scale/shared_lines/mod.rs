@@ -1,5 +1,9 @@
-//! Counts what an operation does: so many threads run it in turn, one at a time, each stepped
-//! through (`stepping.rs`).
+//! Counts what an operation writes of the cache lines that threads share.
+//!
+//! [`THREADS`] threads run it in turn, one machine instruction after the other ([`stepping`]). What
+//! counts is what the processor does ([`accesses`]) to lines that both threads have touched
+//! ([`lines`]). A read-modify-write that a compiler has made a fence and a load is none. Memory
+//! allocators' lines count where threads share them.
 
 use std::sync::{Barrier, Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
@@ -7,10 +11,19 @@ use std::thread::{self, Builder};
 use anyhow::{Result, anyhow};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::accesses::Accesses;
-use super::lines::{Lines, Totals};
-use super::stepping::{Step, Steps};
-use crate::scale::spawn;
+use super::spawn;
+use accesses::Accesses;
+use lines::Lines;
+pub use lines::Totals;
+pub use stepping::available;
+use stepping::{Step, Steps};
+
+mod accesses;
+mod lines;
+mod stepping;
+
+/// Threads that run the operation in turn, each on a processor of its own where there are enough.
+pub const THREADS: usize = 2;
 
 /// How an operation is counted.
 #[derive(Clone, Copy)]
@@ -20,14 +33,7 @@ pub struct Plan {
     /// Runs of each thread that are stepped through and counted, behind one that is not counted
     /// and brings the lines to where they are.
     pub calls: usize,
-}
-
-/// Who takes part.
-#[derive(Clone, Copy)]
-pub struct Threads {
-    /// Those that run the operation in turn, each on a processor of its own where there are enough.
-    pub counted: usize,
-    /// Others, that have run it once and wait.
+    /// Threads beside those that are counted, which have run the operation once and wait.
     pub beside: usize,
 }
 
@@ -49,7 +55,6 @@ impl<F: FnMut()> Operation for F {
 struct Turns<'t> {
     next: Mutex<usize>,
     changed: Condvar,
-    threads: usize,
     counted: Mutex<(Accesses, &'t mut Lines)>,
 }
 
@@ -59,7 +64,7 @@ impl Turns<'_> {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = self
             .changed
-            .wait_while(next, |next| *next % self.threads != thread)
+            .wait_while(next, |next| *next % THREADS != thread)
             .unwrap_or_else(PoisonError::into_inner);
         let done = work();
         *next += 1;
@@ -71,49 +76,45 @@ impl Turns<'_> {
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let (accesses, lines) = &mut *counted;
         for step in taken {
-            accesses.of(step, thread_segment, |event| {
-                lines.note(thread, event, is_counted)
+            accesses.of(step, thread_segment, |line, kind| {
+                lines.note(thread, line, kind, is_counted)
             });
         }
         if is_counted {
-            lines.note_run(taken.len());
+            lines.note_run();
         }
     }
 }
 
-/// What all threads together did to shared lines. `make` makes an operation on its thread.
-pub fn count<O: Operation>(
-    plan: Plan,
-    threads: Threads,
-    make: impl Fn(usize) -> O + Sync,
-) -> Result<Totals> {
+/// Returns what the counted threads together did to shared lines. `make` makes an operation on its
+/// thread.
+pub fn count<O: Operation>(plan: Plan, make: impl Fn() -> O + Sync) -> Result<Totals> {
     let mut lines = Lines::default();
     let turns = Turns {
         next: Mutex::new(0),
         changed: Condvar::new(),
-        threads: threads.counted,
         counted: Mutex::new((Accesses::new(), &mut lines)),
     };
     // After their one run those beside wait here until all is counted.
-    let all_wait = Barrier::new(threads.beside + 1);
-    let over = Barrier::new(threads.beside + 1);
+    let all_wait = Barrier::new(plan.beside + 1);
+    let over = Barrier::new(plan.beside + 1);
     thread::scope(|scope| {
-        for number in 0..threads.beside {
+        for _ in 0..plan.beside {
             let (all_wait, over, make) = (&all_wait, &over, &make);
             spawn(Builder::new(), scope, move || {
-                let mut operation = make(threads.counted + number);
+                let mut operation = make();
                 operation.run();
                 all_wait.wait();
                 over.wait();
             });
         }
         all_wait.wait();
-        let started: Vec<_> = (0..threads.counted)
+        let started: Vec<_> = (0..THREADS)
             .map(|thread| {
                 let (turns, make) = (&turns, &make);
                 spawn(Builder::new(), scope, move || {
-                    pin(thread, threads.counted);
-                    run_one(plan, thread, turns, make(thread))
+                    pin(thread);
+                    run_one(plan, thread, turns, make())
                 })
             })
             .collect();
@@ -159,19 +160,65 @@ fn run_one<O: Operation>(
 }
 
 /// Gives the calling thread processor number `thread` of those that the process may use, if there
-/// is one for each of `threads`: what the library has a piece of for each processor is then that
-/// thread's alone.
-fn pin(thread: usize, threads: usize) {
+/// is one for each: what the library has a piece of for each processor is then that thread's alone.
+fn pin(thread: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
     };
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    if allowed.count() as usize >= threads
+    if allowed.count() as usize >= THREADS
         && let Some(cpu) = cpus.nth(thread)
     {
         let mut one = CpuSet::new();
         one.set(cpu);
         // Where it is refused, per-processor state may count as shared.
         let _ = sched_setaffinity(None, &one);
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+mod tests {
+    use std::hint::black_box;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// So often that crossbeam-epoch looks at its other threads once.
+    const PLAN: Plan = Plan {
+        warm_up: 100,
+        calls: 100,
+        beside: 1,
+    };
+
+    /// Read-modify-writes and stores of shared lines, for one operation.
+    fn per_op<O: Operation>(make: impl Fn() -> O + Sync) -> (f64, f64) {
+        let totals = count(PLAN, make).expect("instructions can be stepped through");
+        let per_op = |count: u64| count as f64 / totals.runs as f64;
+        (per_op(totals.read_modify_writes), per_op(totals.stores))
+    }
+
+    #[test]
+    fn writes_of_shared_lines_are_counted_and_no_others() {
+        let shared = AtomicU64::new(0);
+        let add = || || _ = black_box(shared.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(per_op(add), (1.0, 0.0));
+        let store = || || shared.store(1, Ordering::Relaxed);
+        assert_eq!(per_op(store), (0.0, 1.0));
+        let load = || || _ = black_box(shared.load(Ordering::Relaxed));
+        assert_eq!(per_op(load), (0.0, 0.0));
+        let private = || {
+            // The middle one has its line to itself, wherever the box lies.
+            let own: Box<[AtomicU64; 16]> = Box::default();
+            move || _ = black_box(own[8].fetch_add(1, Ordering::Relaxed))
+        };
+        assert_eq!(per_op(private), (0.0, 0.0));
+    }
+
+    /// The protocol's promise to readers, and a reader of a scheme that pins itself.
+    #[test]
+    fn a_section_writes_no_shared_line() {
+        assert_eq!(per_op(|| || drop(stillpoint::read_lock())), (0.0, 0.0));
+        let (pinned, _) = per_op(|| || drop(crossbeam_epoch::pin()));
+        assert!(pinned >= 1.0, "{pinned}");
     }
 }
