@@ -1,17 +1,17 @@
-//! The ordered map: as [`super::map`], of a tree whose nodes are divided and merged all the time.
+//! The ordered map, as [`super::map`]: its nodes are divided and merged all the time.
 //!
 //! Keys are such that the tree knows nothing of their order: so there are fences, which are keys of
 //! entries that may have been removed. Walks also see whether keys come in their order.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use stillpoint::{Domain, Guard};
+use stillpoint::Domain;
 use stillpoint_map::lab::{Ordered, OrderedInserted, Policy, Sound};
 
 use super::elements::{Elements, Life};
-use super::map::{Churned, FreesAtOnce, STAYING, check_visits, churn};
-use crate::torture::session::{Session, ThreadCtx};
+use super::keyed::{self, Keyed, STAYING};
+use super::map::FreesAtOnce;
+use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
 /// Numbers, of a type that hints tell nothing of.
@@ -38,8 +38,10 @@ fn torture<P: Policy>(session: &Arc<Session>) {
         tree: Ordered::new(Some((&domain).into())),
         elements: Elements::new(),
     };
-    churn(session, &domain, &test);
-    test.end(session, &domain);
+    keyed::torture(session, &domain, &test);
+    let Test { tree, elements } = test;
+    drop(tree);
+    elements.end(session, &domain);
 }
 
 /// Keys that stay lie among those that come and go, and not in leaves of their own.
@@ -51,17 +53,13 @@ fn place(key: u64) -> Key {
     }
 }
 
-impl<P: Policy> Churned for Test<P> {
+impl<P: Policy> Keyed for Test<P> {
     fn put(&self, session: &Session, key: u64) {
-        let Some(number) = self.elements.take() else {
-            // Its element has a value that waits for readers.
-            add(&session.tally.exhausted, 1);
+        let Some(value) = self.elements.live(session) else {
             return;
         };
-        let value = Life::new(number, &self.elements);
         let section = self.tree.read_lock();
         let entry = self.tree.new_entry(place(key), value);
-        add(&session.tally.published, 1);
         let inserted = self.tree.insert(entry, true, &section);
         if let Ok(OrderedInserted { old: Some(_), .. }) = inserted {
             add(&session.tally.retired, 1);
@@ -77,76 +75,25 @@ impl<P: Policy> Churned for Test<P> {
         }
     }
 
-    fn look(&self, ctx: &mut ThreadCtx) {
-        let key = ctx.random.u64(0..STAYING);
+    fn find(&self, key: u64, pause: impl FnMut()) -> Option<Fault> {
         let section = self.tree.read_lock();
-        let number = self.find(key, &section);
-        ctx.delay();
-        let alive = number.is_none_or(|number| self.elements.is_alive(number));
-        drop(section);
-        ctx.count(0, 0);
-        let tally = &ctx.session.tally;
-        if number.is_none() {
-            tally.fault(Fault::Lost, || format!("key {key} was not found"));
-        }
-        if !alive {
-            tally.fault(Fault::TooShort, || {
-                format!("the value of key {key} was freed")
-            });
-        }
+        let found = self.tree.find(&place(key), &section);
+        let number = found.map(|found| found.value().number());
+        self.elements.fault_of(number, pause)
     }
 
-    fn look_in_handler(&self, session: &Session, key: u64) {
+    fn visit(&self, mut visit: impl FnMut(u64)) -> Option<Fault> {
         let section = self.tree.read_lock();
-        if !self
-            .find(key, &section)
-            .is_some_and(|number| self.elements.is_alive(number))
-        {
-            session.tally.fault_in_handler(Fault::Lost);
-        }
-        drop(section);
-        session.tally.section_in_handler(0, 0);
-    }
-
-    fn walk(&self, session: &Session) {
-        let mut visits = [0; STAYING as usize];
-        let section = self.tree.read_lock();
-        let mut last = None;
+        let (mut last, mut in_order) = (None, true);
         let mut cursor = self.tree.cursor(&section);
         while let Some(found) = cursor.next_of_all() {
             let key = *found.key();
-            if last.is_some_and(|last| last >= key) {
-                session
-                    .tally
-                    .fault(Fault::Count, || format!("{key:?} behind {last:?}"));
-            }
+            in_order &= last.is_none_or(|last| last < key);
             last = Some(key);
-            if key.0.is_multiple_of(16)
-                && let Some(visits) = visits.get_mut(key.0 as usize / 16)
-            {
-                *visits += 1;
+            if key.0.is_multiple_of(16) {
+                visit(key.0 / 16);
             }
         }
-        drop(section);
-        check_visits(session, &visits);
-    }
-}
-
-impl<P: Policy> Test<P> {
-    fn find(&self, key: u64, section: &Guard<'_>) -> Option<u64> {
-        let found = self.tree.find(&place(key), section);
-        found.map(|found| found.value().number())
-    }
-
-    /// All values have been dropped in the end, once.
-    fn end(self, session: &Session, domain: &Domain) {
-        let Self { tree, elements } = self;
-        drop(tree);
-        domain.kvfree_barrier();
-        add(
-            &session.tally.freed,
-            session.tally.retired.load(Ordering::Relaxed),
-        );
-        elements.check_end(session);
+        (!in_order).then_some(Fault::Count)
     }
 }

@@ -10,14 +10,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use stillpoint::{global, lab::core_of};
+use stillpoint::global;
 use stillpoint_cache::Cache;
 
 use super::elements::{Elements, Life};
-use crate::torture::harness::{Harness, ThreadSpec};
-use crate::torture::runner;
+use super::subject::{self, Subject};
 use crate::torture::session::{Session, ThreadCtx};
-use crate::torture::tally::{Fault, add};
+use crate::torture::tally::Fault;
 
 /// Keys that are pinned: they are replaced, and not removed.
 const PINNED: u64 = 32;
@@ -53,95 +52,32 @@ struct Test {
     elements: Arc<Elements>,
     /// Whether pinned keys stay.
     pins: bool,
-}
-
-/// What readers and walkers do to a cache.
-pub trait Tested: Sync {
-    /// Finds a key, and holds it.
-    fn look(&self, ctx: &mut ThreadCtx);
-
-    /// Visits all entries.
-    fn walk(&self, session: &Session);
-
-    /// What holds between any two changes.
-    fn check(&self, session: &Session);
+    /// What a writer does to the cache.
+    change: fn(&Self, &mut ThreadCtx),
 }
 
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
-    let test = Test::with_listener(session);
-    test.begin(session);
-    torture(session, &test, Test::change);
-    test.end(session);
+    torture(session, Test::with_listener(session));
 }
 
 /// Entries that are invalidated are dropped at once.
 pub fn busted(session: &Arc<Session>) {
     // Without a listener, which would clone what was dropped.
     let cache = Cache::builder().max_bytes(MOST).weigher(|_, _| 1).build();
-    let elements = Elements::new();
     let test = Test {
         cache,
-        elements,
+        elements: Elements::new(),
         pins: false,
+        change: Test::drop_at_once,
     };
-    test.begin(session);
-    torture(session, &test, Test::drop_at_once);
-    test.end(session);
+    torture(session, test);
 }
 
-/// Writers, which make changes, readers and walkers, until the session is over.
-pub fn torture<T: Tested>(session: &Arc<Session>, test: &T, change: fn(&T, &mut ThreadCtx)) {
-    let visit = |ctx: &mut ThreadCtx| test.look(ctx);
-    let reader = |number| {
-        let visit = &visit;
-        ThreadSpec::new(format!("reader {number}"), move || {
-            let mut ctx = session.thread_ctx("reader", number);
-            while !session.is_over() {
-                session.wait_while_paused(|| ());
-                visit(&mut ctx);
-            }
-        })
-    };
-    let writer = |number: usize| {
-        ThreadSpec::new(format!("writer {number}"), move || {
-            let mut ctx = session.thread_ctx("writer", number);
-            while !session.is_over() {
-                session.beat(number);
-                session.wait_while_paused(|| session.beat(number));
-                for _ in 0..32 {
-                    change(test, &mut ctx);
-                }
-                test.check(session);
-            }
-        })
-    };
-    let walker = |number: usize| {
-        ThreadSpec::new(format!("fakewriter {number}"), move || {
-            let who = session.plan.writers + number;
-            while !session.is_over() {
-                session.beat(who);
-                session.wait_while_paused(|| session.beat(who));
-                test.walk(session);
-                add(&session.tally.waits, 1);
-                global().synchronize();
-            }
-        })
-    };
-    let plan = &session.plan;
-    let threads = (0..plan.readers)
-        .map(reader)
-        .chain((0..plan.writers).map(writer))
-        .chain((0..plan.fakewriters).map(walker))
-        .collect();
-    let harness = Harness {
-        domain: core_of(global()),
-        visit: &visit,
-        // No look-up is async-signal-safe.
-        visit_in_handler: None,
-        in_child: &|| (),
-    };
-    runner::run(session, &harness, threads);
+fn torture(session: &Arc<Session>, test: Test) {
+    (0..PINNED).for_each(|key| test.put(session, &test.cache, key, None));
+    subject::torture(session, global(), &test);
+    test.end(session);
 }
 
 impl Test {
@@ -173,11 +109,8 @@ impl Test {
             cache,
             elements,
             pins: true,
+            change: Test::change,
         }
-    }
-
-    fn begin(&self, session: &Session) {
-        (0..PINNED).for_each(|key| self.put(session, &self.cache, key, None));
     }
 
     fn put(&self, session: &Session, view: &Cache<u64, Value>, key: u64, ttl: Option<Duration>) {
@@ -191,17 +124,11 @@ impl Test {
     }
 
     fn value(&self, session: &Session, key: u64) -> Option<Value> {
-        let Some(number) = self.elements.take() else {
-            // Its element has a value that waits for readers.
-            add(&session.tally.exhausted, 1);
-            return None;
-        };
-        add(&session.tally.published, 1);
-        let life = Some(Life::new(number, &self.elements));
+        let life = self.elements.live(session)?;
         Some(Value {
             key,
-            number,
-            _life: life,
+            number: life.number(),
+            _life: Some(life),
         })
     }
 
@@ -291,7 +218,7 @@ impl Test {
     }
 }
 
-impl Tested for Test {
+impl Subject for Test {
     fn look(&self, ctx: &mut ThreadCtx) {
         let pinned = ctx.one_in(2);
         let key = ctx
@@ -316,18 +243,24 @@ impl Tested for Test {
         }
     }
 
-    fn check(&self, session: &Session) {
-        let bytes = self.cache.weighted_bytes();
-        if bytes > MOST {
-            session
-                .tally
-                .fault(Fault::Count, || format!("{bytes} bytes, of {MOST} at most"));
-        }
+    /// Makes changes, between which the limit holds.
+    fn write(&self, ctx: &mut ThreadCtx, _writer: usize) {
+        (0..32).for_each(|_| (self.change)(self, ctx));
+        check_limit(ctx.session, self.cache.weighted_bytes(), MOST);
     }
 
-    fn walk(&self, session: &Session) {
+    fn walk(&self, ctx: &mut ThreadCtx) {
         self.cache
-            .for_each(|&key, value| check(session, key, value));
+            .for_each(|&key, value| check(ctx.session, key, value));
+    }
+}
+
+/// A cache never has more than the largest limit that was ever set.
+pub fn check_limit(session: &Session, bytes: u64, most: u64) {
+    if bytes > most {
+        session
+            .tally
+            .fault(Fault::Count, || format!("{bytes} bytes, of {most} at most"));
     }
 }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use stillpoint::global;
 use stillpoint_cache::{Bytes, Cache, lab::move_and_overwrite};
 
-use super::cache::{Tested, torture};
+use super::cache::check_limit;
+use super::subject::{self, Subject};
 use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
@@ -30,19 +31,27 @@ const KEPT: usize = 256;
 struct Test {
     cache: Cache<u64, Bytes>,
     kept: Mutex<Vec<(u64, Bytes)>>,
+    /// What a writer does to the cache.
+    change: fn(&Self, &mut ThreadCtx),
 }
 
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
-    let test = Test::new();
-    torture(session, &test, Test::change);
-    test.end(session);
+    torture(session, Test::change);
 }
 
 /// Old places are written over before readers have left them.
 pub fn busted(session: &Arc<Session>) {
-    let test = Test::new();
-    torture(session, &test, Test::move_at_once);
+    torture(session, Test::move_at_once);
+}
+
+fn torture(session: &Arc<Session>, change: fn(&Test, &mut ThreadCtx)) {
+    let test = Test {
+        cache: Cache::new(MOST),
+        kept: Mutex::default(),
+        change,
+    };
+    subject::torture(session, global(), &test);
     test.end(session);
 }
 
@@ -52,13 +61,6 @@ fn byte_at(number: u64, place: usize) -> u8 {
 }
 
 impl Test {
-    fn new() -> Self {
-        Self {
-            cache: Cache::new(MOST),
-            kept: Mutex::default(),
-        }
-    }
-
     fn put(&self, ctx: &mut ThreadCtx, key: u64) {
         let number = ctx.random.u64(0..u64::MAX);
         let mut value = [0; SIZES.end];
@@ -125,8 +127,7 @@ impl Test {
 
     /// Something was moved, and all memory goes back.
     fn end(self, session: &Session) {
-        let Self { cache, kept } = self;
-        let (arena, tally) = (cache.arena().clone(), &session.tally);
+        let (arena, tally) = (self.cache.arena().clone(), &session.tally);
         let eventually = |is: &mut dyn FnMut() -> bool| {
             let begun = Instant::now();
             while !is() && !tally.is_faulty() {
@@ -138,16 +139,12 @@ impl Test {
         };
         // A run may be too short for the service thread.
         let mut ctx = session.thread_ctx("writer", 0);
-        let test = Self {
-            cache,
-            kept: Mutex::default(),
-        };
         let has_moved = eventually(&mut || {
             let moved = arena.statistics().moved > 0;
             if !moved {
-                test.cache.set_max_bytes(MOST);
-                (0..KEYS).for_each(|key| test.put(&mut ctx, key));
-                test.scatter(3);
+                self.cache.set_max_bytes(MOST);
+                (0..KEYS).for_each(|key| self.put(&mut ctx, key));
+                self.scatter(3);
                 std::thread::yield_now();
             }
             moved
@@ -155,11 +152,12 @@ impl Test {
         if !has_moved {
             tally.fault(Fault::NoEnd, || "no value was moved".to_owned());
         }
+        let Self { cache, kept, .. } = self;
         for (key, value) in kept.into_inner().unwrap_or_else(PoisonError::into_inner) {
             check(session, key, &value);
         }
-        test.cache.invalidate_all();
-        drop(test);
+        cache.invalidate_all();
+        drop(cache);
         // The service thread may be about to free what it has moved.
         let is_empty = eventually(&mut || {
             global().kvfree_barrier();
@@ -173,7 +171,7 @@ impl Test {
     }
 }
 
-impl Tested for Test {
+impl Subject for Test {
     fn look(&self, ctx: &mut ThreadCtx) {
         let key = ctx.random.u64(0..KEYS);
         if let Some(value) = self.cache.get_ref(&key) {
@@ -186,18 +184,15 @@ impl Tested for Test {
         ctx.count(0, 0);
     }
 
-    fn walk(&self, session: &Session) {
-        self.cache
-            .for_each(|&key, value| check(session, key, value));
+    /// Makes changes, between which the limit holds.
+    fn write(&self, ctx: &mut ThreadCtx, _writer: usize) {
+        (0..32).for_each(|_| (self.change)(self, ctx));
+        check_limit(ctx.session, self.cache.weighted_bytes(), MOST);
     }
 
-    fn check(&self, session: &Session) {
-        let bytes = self.cache.weighted_bytes();
-        if bytes > MOST {
-            session
-                .tally
-                .fault(Fault::Count, || format!("{bytes} bytes, of {MOST} at most"));
-        }
+    fn walk(&self, ctx: &mut ThreadCtx) {
+        self.cache
+            .for_each(|&key, value| check(ctx.session, key, value));
     }
 }
 

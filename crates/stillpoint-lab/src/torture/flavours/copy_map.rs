@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use stillpoint::Domain;
 use stillpoint_map::lab::{Copies, Policy, Sound};
 
-use super::map::{Churned, STAYING, check_visits, churn};
-use crate::torture::session::{Session, ThreadCtx};
+use super::keyed::{self, Keyed};
+use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
 /// Slots are used again at once.
@@ -56,29 +56,14 @@ fn torture<P: Policy>(session: &Arc<Session>) {
         map: Copies::new(&domain, hash_of),
         next: AtomicU64::new(0),
     };
-    churn(session, &domain, &test);
-    test.walk(session);
+    keyed::torture(session, &domain, &test);
     let tally = &session.tally;
     add(&tally.freed, tally.retired.load(Ordering::Relaxed));
 }
 
-impl<P: Policy> Test<P> {
-    /// Whether what was found is the key's.
-    fn check(session: &Session, key: u64, found: Option<u64>) {
-        match found {
-            None => session
-                .tally
-                .fault(Fault::Lost, || format!("key {key} was not found")),
-            Some(value) if !is_of(value, key) => session.tally.fault(Fault::Content, || {
-                format!("key {key} was found with {value:#x}")
-            }),
-            Some(_) => {}
-        }
-    }
-}
-
-impl<P: Policy> Churned for Test<P> {
+impl<P: Policy> Keyed for Test<P> {
     fn put(&self, session: &Session, key: u64) {
+        // Relaxed: numbers, and no more.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.map.put(key, number << KEY_BITS | key);
         add(&session.tally.published, 1);
@@ -89,35 +74,22 @@ impl<P: Policy> Churned for Test<P> {
         add(&session.tally.retired, 1);
     }
 
-    fn look(&self, ctx: &mut ThreadCtx) {
-        let key = ctx.random.u64(0..STAYING);
+    /// Pauses between the copies, and has nothing to look at afterwards.
+    fn find(&self, key: u64, pause: impl FnMut()) -> Option<Fault> {
         let section = self.map.read_lock();
-        let found = self.map.find(key, &section, || ctx.delay());
-        drop(section);
-        ctx.count(0, 0);
-        Self::check(ctx.session, key, found);
-    }
-
-    fn look_in_handler(&self, session: &Session, key: u64) {
-        let section = self.map.read_lock();
-        let found = self.map.find(key, &section, || ());
-        drop(section);
-        if !found.is_some_and(|value| is_of(value, key)) {
-            session.tally.fault_in_handler(Fault::Lost);
+        match self.map.find(key, &section, pause) {
+            None => Some(Fault::Lost),
+            Some(value) => (!is_of(value, key)).then_some(Fault::Content),
         }
-        session.tally.section_in_handler(0, 0);
     }
 
-    fn walk(&self, session: &Session) {
-        let mut visits = [0; STAYING as usize];
+    fn visit(&self, mut visit: impl FnMut(u64)) -> Option<Fault> {
         let section = self.map.read_lock();
+        let mut all_are_theirs = true;
         self.map.visit(&section, |key, value| {
-            if let Some(visits) = visits.get_mut(key as usize) {
-                *visits += 1;
-            }
-            Self::check(session, key, Some(value));
+            all_are_theirs &= is_of(value, key);
+            visit(key);
         });
-        drop(section);
-        check_visits(session, &visits);
+        (!all_are_theirs).then_some(Fault::Content)
     }
 }

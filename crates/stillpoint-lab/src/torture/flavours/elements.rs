@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use stillpoint::Domain;
+
 use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
@@ -32,15 +34,35 @@ impl Elements {
         &self.numbers[(number % ELEMENTS) as usize]
     }
 
-    /// A number whose element is its own from now on; `None` if the element is still another's.
-    pub fn take(&self) -> Option<u64> {
+    /// Returns a value that lives in an element from now on, and counts it as published. `None` if
+    /// the next element is still another's, which waits for readers.
+    pub fn live(self: &Arc<Self>, session: &Session) -> Option<Life> {
+        // Relaxed: numbers, and no more.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.of(number)
+        let element = self.of(number);
+        if element
             .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
-            .ok()?;
-        Some(number)
+            .is_err()
+        {
+            add(&session.tally.exhausted, 1);
+            return None;
+        }
+        add(&session.tally.published, 1);
+        let elements = Arc::clone(self);
+        Some(Life { number, elements })
     }
 
+    /// Returns what is wrong with a value that was found in a section which lasts: it is not there,
+    /// or dies during `pause`.
+    pub fn fault_of(&self, found: Option<u64>, mut pause: impl FnMut()) -> Option<Fault> {
+        pause();
+        match found {
+            None => Some(Fault::Lost),
+            Some(number) => (!self.is_alive(number)).then_some(Fault::TooShort),
+        }
+    }
+
+    /// Returns whether the value with this number has not been dropped.
     pub fn is_alive(&self, number: u64) -> bool {
         self.of(number).load(Ordering::Acquire) == number
     }
@@ -50,7 +72,16 @@ impl Elements {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// All that was published has been dropped in the end, once.
+    /// Ends a run whose structure has been dropped: waits for what was retired in `domain`, and
+    /// checks that all values have been dropped.
+    pub fn end(&self, session: &Session, domain: &Domain) {
+        domain.kvfree_barrier();
+        let tally = &session.tally;
+        add(&tally.freed, tally.retired.load(Ordering::Relaxed));
+        self.check_end(session);
+    }
+
+    /// Checks that all that was published has been dropped, once.
     pub fn check_end(&self, session: &Session) {
         let tally = &session.tally;
         let (made, dropped) = (tally.published.load(Ordering::Relaxed), self.ended());
@@ -72,13 +103,7 @@ pub struct Life {
 }
 
 impl Life {
-    /// Of an element that was [taken](Elements::take).
-    pub fn new(number: u64, elements: &Arc<Elements>) -> Self {
-        let elements = Arc::clone(elements);
-        Self { number, elements }
-    }
-
-    /// The number.
+    /// Returns the number, which no other value has.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -11,122 +11,94 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stillpoint::{global, lab::core_of};
+use stillpoint::global;
 use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant, lab::GrowingArray};
 
-use crate::torture::harness::{Harness, ThreadSpec};
-use crate::torture::runner;
+use super::subject::{self, Subject};
 use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
 /// Items of the tenant whose items are never removed.
 const ANCHORED: usize = 100;
 
+/// Looks of a reader's round at the same array.
+const LOOKS: usize = 64;
+
 /// Nothing left out.
 pub fn run(session: &Arc<Session>) {
-    let lists = Lists::new(session);
-    let arrays = Arrays::<true>::new();
-    let visit = |ctx: &mut ThreadCtx| {
-        lists.count(ctx);
-        let array = arrays.present();
-        arrays.count_in_section(&array, ctx);
+    let test = Test {
+        lists: Lists::new(session),
+        arrays: Arrays::new(),
     };
-    let count = |number| {
-        let (lists, arrays) = (&lists, &arrays);
-        let body = move || {
-            let mut ctx = session.thread_ctx("reader", number);
-            while !session.is_over() {
-                session.wait_while_paused(|| ());
-                let array = arrays.present();
-                for _ in 0..64 {
-                    lists.count(&mut ctx);
-                    arrays.count_in_section(&array, &mut ctx);
-                }
-            }
-        };
-        ThreadSpec::new(format!("reader {number}"), body).with_signals()
-    };
-    let mutate = |number| {
-        let lists = &lists;
-        ThreadSpec::new(format!("writer {number}"), move || {
-            lists.mutate(session, number)
-        })
-        .with_signals()
-    };
-    let mut threads: Vec<ThreadSpec> = (0..session.plan.readers)
-        .map(count)
-        .chain((0..session.plan.writers).map(mutate))
-        .collect();
-    for number in 0..session.plan.fakewriters {
-        let (lists, arrays) = (&lists, &arrays);
-        threads.push(ThreadSpec::new(format!("fakewriter {number}"), move || {
-            let (mut ctx, who) = (
-                session.thread_ctx("fakewriter", number),
-                session.plan.writers + number,
-            );
-            while !session.is_over() {
-                session.beat(who);
-                session.wait_while_paused(|| session.beat(who));
-                arrays.grow(session, &mut ctx);
-                lists.walk(&mut ctx);
-            }
-        }));
+    subject::torture(session, global(), &test);
+    test.lists.check_callbacks(session);
+}
+
+struct Test<'s> {
+    lists: Lists<'s>,
+    arrays: Arrays<true>,
+}
+
+impl Test<'_> {
+    fn count(&self, array: &GrowingArray<true>, ctx: &mut ThreadCtx) {
+        self.lists.count(ctx);
+        let index = ctx.random.usize(0..FIRST);
+        let guard = global().read_lock();
+        let found = array.count(index, &guard, || ctx.delay());
+        drop(guard);
+        check(ctx, index, found);
     }
-    let visit_in_handler = || lists.count_in_handler();
-    let harness = Harness {
-        domain: core_of(global()),
-        visit: &visit,
-        visit_in_handler: Some(&visit_in_handler),
-        in_child: &|| (),
-    };
-    runner::run(session, &harness, threads);
-    lists.check_callbacks(session);
+}
+
+impl Subject for Test<'_> {
+    fn look(&self, ctx: &mut ThreadCtx) {
+        self.count(&self.arrays.present(), ctx);
+    }
+
+    fn read(&self, ctx: &mut ThreadCtx) {
+        let array = self.arrays.present();
+        (0..LOOKS).for_each(|_| self.count(&array, ctx));
+    }
+
+    const HANDLERS: bool = true;
+
+    fn look_in_handler(&self, _number: usize) -> Option<Fault> {
+        self.lists.count_in_handler()
+    }
+
+    fn write(&self, ctx: &mut ThreadCtx, _writer: usize) {
+        self.lists.mutate(ctx);
+    }
+
+    fn walk(&self, ctx: &mut ThreadCtx) {
+        for _ in 0..16 {
+            self.arrays.grow(ctx);
+            self.lists.walk(ctx);
+        }
+    }
 }
 
 /// Counts outside of sections.
 pub fn busted(session: &Arc<Session>) {
-    // They stay where they are when they have been replaced, so that to count outside of a section
-    // is a finding and no more.
-    let arrays = Arrays::<false>::new();
-    let arrays = &arrays;
-    let count = |number| {
-        ThreadSpec::new(format!("reader {number}"), move || {
-            let mut ctx = session.thread_ctx("reader", number);
-            while !session.is_over() {
-                let array = arrays.present();
-                for _ in 0..64 {
-                    let index = ctx.random.usize(0..FIRST);
-                    // SAFETY: these arrays stay where they are.
-                    let found = unsafe { array.count_outside(index, || ctx.spin(400)) };
-                    check(&mut ctx, index, found);
-                }
-            }
-        })
-    };
-    let grow = |number| {
-        ThreadSpec::new(format!("writer {number}"), move || {
-            let mut ctx = session.thread_ctx("writer", number);
-            while !session.is_over() {
-                session.beat(number);
-                arrays.grow(session, &mut ctx);
-            }
-        })
-    };
-    let threads = (0..session.plan.readers)
-        .map(count)
-        .chain((0..session.plan.writers).map(grow))
-        .collect();
-    let visit = |ctx: &mut ThreadCtx| global().read(|_| ctx.delay());
-    runner::run(
-        session,
-        &Harness {
-            domain: core_of(global()),
-            visit: &visit,
-            visit_in_handler: None,
-            in_child: &|| (),
-        },
-        threads,
-    );
+    subject::torture(session, global(), &Arrays::<false>::new());
+}
+
+// These arrays stay where they are when they have been replaced, so that to count outside of a
+// section is a finding and no more.
+impl Subject for Arrays<false> {
+    fn look(&self, ctx: &mut ThreadCtx) {
+        let array = self.present();
+        for _ in 0..LOOKS {
+            let index = ctx.random.usize(0..FIRST);
+            // SAFETY: these arrays stay where they are.
+            let found = unsafe { array.count_outside(index, || ctx.spin(400)) };
+            check(ctx, index, found);
+        }
+    }
+
+    fn write(&self, ctx: &mut ThreadCtx, _writer: usize) {
+        self.grow(ctx);
+    }
 }
 
 /// Slots of an array when it is new, and when it is replaced by a new one.
@@ -149,22 +121,14 @@ impl<const FREES: bool> Arrays<FREES> {
         Arc::clone(&self.present.lock().0)
     }
 
-    fn count_in_section(&self, array: &GrowingArray<FREES>, ctx: &mut ThreadCtx) {
-        let index = ctx.random.usize(0..FIRST);
-        let guard = global().read_lock();
-        let found = array.count(index, &guard, || ctx.delay());
-        drop(guard);
-        check(ctx, index, found);
-    }
-
-    fn grow(&self, session: &Session, ctx: &mut ThreadCtx) {
+    fn grow(&self, ctx: &mut ThreadCtx) {
         let mut present = self.present.lock();
         present.1 += 1 + present.1 / 4;
         if present.1 > LAST {
             *present = (Arc::new(GrowingArray::new(FIRST)), FIRST);
         } else {
             present.0.grow(present.1);
-            add(&session.tally.published, 1);
+            add(&ctx.session.tally.published, 1);
         }
         drop(present);
         ctx.spin(2000);
@@ -248,53 +212,47 @@ impl<'s> Lists<'s> {
     }
 
     /// The same in a signal handler.
-    fn count_in_handler(&self) {
+    fn count_in_handler(&self) -> Option<Fault> {
         let found: usize = Node::all()
             .map(|node| self.lru.count_one(&self.anchor, node))
             .sum();
-        if found != ANCHORED {
-            self.session.tally.fault_in_handler(Fault::Count);
-        }
-        self.session.tally.section_in_handler(0, 0);
+        (found != ANCHORED).then_some(Fault::Count)
     }
 
     /// A tenant comes, gets items, some under a child of its own, loses some, and goes; its items,
     /// wherever they are now, come off once.
-    fn mutate(&self, session: &Session, number: usize) {
-        let mut ctx = session.thread_ctx("writer", number);
-        while !session.is_over() {
-            session.beat(number);
-            session.wait_while_paused(|| session.beat(number));
-            let (Ok(tenant), mut items) = (self.hierarchy.root().create(), Vec::new()) else {
-                continue;
-            };
-            let child = tenant.create().ok();
-            for _ in 0..ctx.random.usize(1..200) {
-                let item = self.item();
-                let of = child
-                    .as_ref()
-                    .filter(|_| ctx.random.bool())
-                    .unwrap_or(&tenant);
-                if !self.lru.add(of, Arc::clone(&item)) {
-                    session.tally.fault(Fault::Twice, || {
-                        "a new item was on a list already".to_owned()
-                    });
-                }
-                items.push(item);
+    fn mutate(&self, ctx: &mut ThreadCtx) {
+        let tally = &ctx.session.tally;
+        let Ok(tenant) = self.hierarchy.root().create() else {
+            return;
+        };
+        let child = tenant.create().ok();
+        let mut items = Vec::new();
+        for _ in 0..ctx.random.usize(1..200) {
+            let item = self.item();
+            let of = child
+                .as_ref()
+                .filter(|_| ctx.random.bool())
+                .unwrap_or(&tenant);
+            if !self.lru.add(of, Arc::clone(&item)) {
+                tally.fault(Fault::Twice, || {
+                    "a new item was on a list already".to_owned()
+                });
             }
-            add(&session.tally.retired, items.len() as u64);
-            ctx.random.shuffle(&mut items);
-            let early = ctx.random.usize(0..items.len());
-            self.take_off(items.drain(..early));
-            for gone in child.iter().chain([&tenant]) {
-                if let Err(error) = gone.delete() {
-                    session.tally.fault(Fault::Count, || {
-                        format!("a tenant could not be deleted: {error}")
-                    });
-                }
-            }
-            self.take_off(items.drain(..));
+            items.push(item);
         }
+        add(&tally.retired, items.len() as u64);
+        ctx.random.shuffle(&mut items);
+        let early = ctx.random.usize(0..items.len());
+        self.take_off(items.drain(..early));
+        for gone in child.iter().chain([&tenant]) {
+            if let Err(error) = gone.delete() {
+                tally.fault(Fault::Count, || {
+                    format!("a tenant could not be deleted: {error}")
+                });
+            }
+        }
+        self.take_off(items.drain(..));
     }
 
     fn take_off(&self, items: impl Iterator<Item = Arc<Entry<Item>>>) {

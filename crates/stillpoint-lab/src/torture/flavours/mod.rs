@@ -12,7 +12,9 @@
 //! | `cache`, `cache_bytes` | the cache; its byte values, which are moved |
 //! | `wake` | one waiter and one reader, again and again: wake-ups and promises |
 //! | `broken` | the policies of the broken flavours |
-//! | `pipe_test`, `elements` | what those that use the pipe share; those whose values live in elements |
+//! | `subject`, `keyed` | what the flavours of data structures share; those of maps |
+//! | `elements` | elements that values live in |
+//! | `pipe_test` | what the other flavours share |
 
 use std::sync::Arc;
 
@@ -25,11 +27,13 @@ mod cache;
 mod cache_bytes;
 mod copy_map;
 mod elements;
+mod keyed;
 mod kvfree;
 mod lru;
 mod map;
 mod pipe_test;
 mod qsbr;
+mod subject;
 mod thread;
 mod trace;
 mod trace_async;

@@ -5,17 +5,18 @@
 //! has, in every word. A section that finds an area must find these, and find them again, until its
 //! end, even if another thread frees and purges it meanwhile.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use stillpoint::{Domain, lab::core_of};
-use stillpoint_vmap::{Area, Arena, Found, lab};
+use parking_lot::Mutex;
+use stillpoint::Domain;
+use stillpoint_vmap::{Area, Arena, Builder, Found, lab};
 
-use crate::torture::harness::{Harness, ThreadSpec};
-use crate::torture::runner;
+use super::subject::{self, Subject};
 use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::tally::{Fault, add};
 
@@ -34,8 +35,7 @@ pub fn run(session: &Arc<Session>) {
         .capacity(1 << 30)
         .lazy_limit(4 << 20)
         .domain(&domain);
-    let arena = builder.build().expect("there is room for an arena");
-    torture(session, &arena, |arena, ctx| match ctx.random.u32(0..64) {
+    torture(session, builder, |arena, ctx| match ctx.random.u32(0..64) {
         0 => drop(arena.drain()),
         1 => drop(arena.shrink()),
         _ => {}
@@ -51,153 +51,164 @@ pub fn busted(session: &Arc<Session>) {
         .lazy_limit(1 << 30)
         .guards(false)
         .domain(&domain);
-    let arena = builder.build().expect("there is room for an arena");
     // SAFETY: readers make checked copies alone, and compare what they find.
-    torture(session, &arena, |arena, _| unsafe {
+    torture(session, builder, |arena, _| unsafe {
         lab::drain_without_grace_period(arena)
     });
 }
 
-/// Where areas are published: their addresses, 0 for none.
-type Places = [CachePadded<AtomicUsize>];
+fn torture(session: &Arc<Session>, builder: Builder, drain: fn(&Arena, &mut ThreadCtx)) {
+    let test = Test {
+        arena: builder.build().expect("there is room for an arena"),
+        places: (0..PLACES * session.plan.writers)
+            .map(|_| CachePadded::default())
+            .collect(),
+        areas: (0..PLACES * session.plan.writers)
+            .map(|_| Mutex::default())
+            .collect(),
+        drain,
+    };
+    subject::torture(session, test.arena.domain(), &test);
+    test.end(session);
+}
 
-fn torture(session: &Arc<Session>, arena: &Arena, drain: impl Fn(&Arena, &mut ThreadCtx) + Sync) {
-    let places: Box<Places> = (0..PLACES * session.plan.writers)
-        .map(|_| CachePadded::default())
-        .collect();
-    let (places, drain) = (&*places, &drain);
-    let visit = |ctx: &mut ThreadCtx| look(arena, places, ctx);
-    let visit = &visit;
-    let reader = |number| {
-        let body = move || {
-            let mut ctx = session.thread_ctx("reader", number);
-            while !session.is_over() {
-                session.wait_while_paused(|| ());
-                visit(&mut ctx);
-            }
+struct Test {
+    arena: Arena,
+    /// Where areas are published: their addresses, 0 for none. Each writer has [`PLACES`].
+    places: Box<[CachePadded<AtomicUsize>]>,
+    /// The areas that are published there. Only the writer of a place locks it.
+    areas: Box<[Mutex<Option<Area>>]>,
+    /// What a writer does after each change, so that memory is purged.
+    drain: fn(&Arena, &mut ThreadCtx),
+}
+
+impl Test {
+    /// Frees all areas, after which the arena has none.
+    fn end(&self, session: &Session) {
+        let (arena, tally) = (&self.arena, &session.tally);
+        let mut ctx = session.thread_ctx("writer", 0);
+        for (place, area) in self.places.iter().zip(&self.areas) {
+            place.store(0, Ordering::Release);
+            free(area.lock().take(), &mut ctx);
+        }
+        arena.domain().kvfree_barrier();
+        let left = arena.areas(&arena.read_lock()).count();
+        if left > 0 {
+            tally.fault(Fault::Lost, || {
+                format!("{left} areas are there after the last was freed")
+            });
+        }
+        if let Err(error) = arena.drain() {
+            tally.fault(Fault::Content, || format!("the last drain failed: {error}"));
+        }
+        let (statistics, retired) = (arena.statistics(), tally.retired.load(Ordering::Relaxed));
+        let (freed, waiting) = (
+            statistics.allocated - statistics.areas,
+            statistics.lazy_bytes,
+        );
+        add(&tally.freed, freed);
+        if (retired, 0) != (freed, waiting) && !tally.is_faulty() {
+            tally.fault(Fault::Lost, || {
+                format!("of {retired} areas the arena has freed {freed}, and after the last drain {waiting} bytes wait")
+            });
+        }
+    }
+}
+
+impl Subject for Test {
+    /// One section: finds what is at a place, and looks at it more than once.
+    fn look(&self, ctx: &mut ThreadCtx) {
+        let place = &self.places[ctx.random.usize(0..self.places.len())];
+        let guard = self.arena.read_lock();
+        // From here on, an area found at this address was published before the section looked;
+        // otherwise its address could not be in use before the section ends.
+        let addr = place.load(Ordering::Acquire);
+        let found = if addr == 0 {
+            None
+        } else {
+            self.arena.find(addr, &guard)
         };
-        ThreadSpec::new(format!("reader {number}"), body).with_signals()
-    };
-    let writer = |number: usize| {
-        let own = &places[number * PLACES..][..PLACES];
-        ThreadSpec::new(format!("writer {number}"), move || {
-            write(session, arena, own, number, drain)
-        })
-        .with_signals()
-    };
-    let fake = |number| {
-        ThreadSpec::new(format!("fakewriter {number}"), move || {
-            let who = session.plan.writers + number;
-            while !session.is_over() {
-                session.beat(who);
-                arena.domain().synchronize();
-                add(&session.tally.waits, 1);
-                // Over areas and holes alike: it must only come back.
-                arena.read(arena.addresses().start, &mut [0; 16 * PAGE]);
-                thread::sleep(Duration::from_millis(1));
+        if let Some(found) = found {
+            if found.addr() != addr {
+                ctx.session.tally.fault(Fault::Content, || {
+                    format!("{addr:#x} was found inside an area at {:#x}", found.addr())
+                });
             }
-        })
-    };
-    let (readers, writers) = (
-        (0..session.plan.readers).map(reader),
-        (0..session.plan.writers).map(writer),
-    );
-    let threads = readers
-        .chain(writers)
-        .chain((0..session.plan.fakewriters).map(fake))
-        .collect();
-    let visit_in_handler = || look_in_handler(session, arena, places);
-    let harness = Harness {
-        domain: core_of(arena.domain()),
-        visit,
-        visit_in_handler: Some(&visit_in_handler),
-        in_child: &|| (),
-    };
-    runner::run(session, &harness, threads);
-    arena.domain().kvfree_barrier();
-    let left = arena.areas(&arena.read_lock()).count();
-    if left > 0 {
-        session.tally.fault(Fault::Lost, || {
-            format!("{left} areas are there after the last was freed")
-        });
+            let mut number = None;
+            for _ in 0..ctx.random.u32(3..6) {
+                match compare(&found, number) {
+                    Ok(theirs) => number = Some(theirs),
+                    Err(mismatch) => ctx
+                        .session
+                        .tally
+                        .fault(Fault::Content, || format!("{mismatch:?}")),
+                }
+                ctx.delay();
+            }
+        }
+        drop(guard);
+        ctx.count(0, 0);
     }
-    if let Err(error) = arena.drain() {
-        session
-            .tally
-            .fault(Fault::Content, || format!("the last drain failed: {error}"));
-    }
-    let (tally, arena) = (&session.tally, arena.statistics());
-    let (retired, freed) = (
-        tally.retired.load(Ordering::Relaxed),
-        arena.allocated - arena.areas,
-    );
-    add(&tally.freed, freed);
-    if (retired, 0) != (freed, arena.lazy_bytes) && !tally.is_faulty() {
-        let waiting = arena.lazy_bytes;
-        tally.fault(Fault::Lost, || {
-            format!("of {retired} areas the arena has freed {freed}, and after the last drain {waiting} bytes wait")
-        });
-    }
-}
 
-/// A word of an area: which one, whose, and where.
-fn word(number: u64, addr: usize, index: usize) -> u64 {
-    number ^ (addr as u64).rotate_left(32) ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
+    const HANDLERS: bool = true;
 
-fn write(
-    session: &Session,
-    arena: &Arena,
-    places: &Places,
-    number: usize,
-    drain: &(impl Fn(&Arena, &mut ThreadCtx) + Sync),
-) {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let mut ctx = session.thread_ctx("writer", number);
-    let mut areas: Vec<Option<Area>> = places.iter().map(|_| None).collect();
-    while !session.is_over() {
-        session.beat(number);
-        session.wait_while_paused(|| session.beat(number));
-        let at = ctx.random.usize(0..places.len());
+    fn look_in_handler(&self, number: usize) -> Option<Fault> {
+        let guard = self.arena.read_lock();
+        let addr = self.places[number % self.places.len()].load(Ordering::Acquire);
+        let found = self.arena.find(addr, &guard)?;
+        let twice = compare(&found, None).and_then(|number| compare(&found, Some(number)));
+        twice.is_err().then_some(Fault::Content)
+    }
+
+    /// Replaces an area by a new one.
+    fn write(&self, ctx: &mut ThreadCtx, writer: usize) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let tally = &ctx.session.tally;
+        let at = writer * PLACES + ctx.random.usize(0..PLACES);
         let pages = if ctx.one_in(64) {
             ctx.random.usize(1..600)
         } else {
             ctx.random.usize(1..9)
         };
-        match arena.alloc(pages * PAGE, PAGE) {
-            Ok(area) => {
-                stamp(&area, NEXT.fetch_add(1, Ordering::Relaxed));
-                places[at].store(area.addr(), Ordering::Release);
-                add(&session.tally.published, 1);
-                free(session, areas[at].replace(area), &mut ctx);
+        let area = self.arena.alloc(pages * PAGE, PAGE).ok();
+        match &area {
+            Some(area) => {
+                stamp(area, NEXT.fetch_add(1, Ordering::Relaxed));
+                add(&tally.published, 1);
             }
-            Err(_) => {
-                // Full: all that was freed waits for readers.
-                add(&session.tally.exhausted, 1);
-                places[at].store(0, Ordering::Release);
-                free(session, areas[at].take(), &mut ctx);
-            }
+            // Full: all that was freed waits for readers.
+            None => add(&tally.exhausted, 1),
         }
-        drain(arena, &mut ctx);
+        // Release: readers that find the address find the stamp, too.
+        self.places[at].store(area.as_ref().map_or(0, Area::addr), Ordering::Release);
+        let old = mem::replace(&mut *self.areas[at].lock(), area);
+        free(old, ctx);
+        (self.drain)(&self.arena, ctx);
         ctx.spin(1000);
     }
-    places
-        .iter()
-        .for_each(|place| place.store(0, Ordering::Release));
-    areas
-        .into_iter()
-        .for_each(|area| free(session, area, &mut ctx));
+
+    /// Reads areas and holes alike: it must only come back.
+    fn walk(&self, _ctx: &mut ThreadCtx) {
+        let first = self.arena.addresses().start;
+        self.arena.read(first, &mut [0; 16 * PAGE]);
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
-fn free(session: &Session, area: Option<Area>, ctx: &mut ThreadCtx) {
+fn free(area: Option<Area>, ctx: &mut ThreadCtx) {
     if let Some(area) = area {
-        add(&session.tally.retired, 1);
+        add(&ctx.session.tally.retired, 1);
         if ctx.one_in(8) {
             area.free_rcu()
         } else {
             drop(area)
         }
     }
+}
+
+/// A word of an area: which one, whose, and where.
+fn word(number: u64, addr: usize, index: usize) -> u64 {
+    number ^ (addr as u64).rotate_left(32) ^ (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// The places of an area that are stamped and compared: its first words, its last, and some
@@ -216,56 +227,6 @@ fn stamp(area: &Area, number: u64) {
         }
         area.copy_from(at, &bytes).expect("inside the area");
     }
-}
-
-/// One section: finds what is at a place, and looks at it more than once.
-fn look(arena: &Arena, places: &Places, ctx: &mut ThreadCtx) {
-    let place = &places[ctx.random.usize(0..places.len())];
-    let guard = arena.read_lock();
-    // From here on, an area found at this address was published before the section looked;
-    // otherwise its address could not be in use before the section ends.
-    let addr = place.load(Ordering::Acquire);
-    let found = if addr == 0 {
-        None
-    } else {
-        arena.find(addr, &guard)
-    };
-    if let Some(found) = found {
-        if found.addr() != addr {
-            ctx.session.tally.fault(Fault::Content, || {
-                format!("{addr:#x} was found inside an area at {:#x}", found.addr())
-            });
-        }
-        let mut number = None;
-        for _ in 0..ctx.random.u32(3..6) {
-            match compare(&found, number) {
-                Ok(theirs) => number = Some(theirs),
-                Err(mismatch) => ctx
-                    .session
-                    .tally
-                    .fault(Fault::Content, || format!("{mismatch:?}")),
-            }
-            ctx.delay();
-        }
-    }
-    drop(guard);
-    ctx.count(0, 0);
-}
-
-/// The same in a signal handler.
-fn look_in_handler(session: &Session, arena: &Arena, places: &Places) {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let guard = arena.read_lock();
-    let addr = places[NEXT.fetch_add(1, Ordering::Relaxed) % places.len()].load(Ordering::Acquire);
-    if let Some(found) = arena.find(addr, &guard)
-        && compare(&found, None)
-            .and_then(|number| compare(&found, Some(number)))
-            .is_err()
-    {
-        session.tally.fault_in_handler(Fault::Content);
-    }
-    drop(guard);
-    session.tally.section_in_handler(0, 0);
 }
 
 /// What was in an area instead of its writer's bytes.
