@@ -11,7 +11,8 @@ use stillpoint_platform::stats::{
 
 use super::find::{Found, Process};
 
-/// Says of which thing a look is: the numbers of processes and things are used again.
+/// Identifies a thing across looks: process ids and things' numbers are used again, so it includes
+/// the times when page and thing were made.
 type Key = (u32, u64, String, u64, u64);
 
 fn key(process: &Process, thing: &Thing) -> Key {
@@ -28,13 +29,13 @@ fn key(process: &Process, thing: &Thing) -> Key {
 /// All things at one moment.
 #[derive(Debug, Default)]
 pub struct Look {
-    /// By the monotonic clock, in nanoseconds.
+    /// When, in nanoseconds of the monotonic clock.
     pub at: u64,
     things: HashMap<Key, Thing>,
 }
 
 impl Look {
-    /// Of all that was found `at` that moment.
+    /// Creates the look at everything that was found at the time `at`.
     pub fn of(found: &Found, at: u64) -> Self {
         let things = found.processes.iter().flat_map(|process| {
             let of = |thing: &Thing| (key(process, thing), thing.clone());
@@ -53,13 +54,13 @@ pub struct Figures<'a> {
     now: u64,
     /// Its process.
     pub process: &'a Process,
-    /// As it is now.
+    /// The thing now.
     pub thing: &'a Thing,
     before: Option<(u64, &'a Thing)>,
 }
 
 impl<'a> Figures<'a> {
-    /// With what it was at the look before, if it was there.
+    /// Creates the figures of `thing`; `before` may have it too.
     pub fn new(now: u64, process: &'a Process, thing: &'a Thing, before: &'a Look) -> Self {
         let then = before.things.get(&key(process, thing));
         Self {
@@ -70,7 +71,7 @@ impl<'a> Figures<'a> {
         }
     }
 
-    /// How often a second, since the look before; of a new thing since it was made.
+    /// Returns a counter's rate per second since the look before, or since a new thing was made.
     pub fn rate(&self, counter: &str) -> f64 {
         let (since, before) = match self.before {
             Some((at, thing)) => (at, thing.number_of(counter)),
@@ -85,8 +86,8 @@ impl<'a> Figures<'a> {
         }
     }
 
-    /// A quantile of the durations since the look before; of all if there were none since. `None` if
-    /// there were none at all.
+    /// Returns a quantile of the durations since the look before, or of all durations if there were
+    /// none since. `None` if there were none at all.
     pub fn quantile(&self, name: &str, q: f64) -> Option<Duration> {
         let all = histogram(self.thing, name)?;
         let before = self.before.and_then(|(_, thing)| histogram(thing, name));
@@ -95,7 +96,7 @@ impl<'a> Figures<'a> {
         Some(some.quantile(q))
     }
 
-    /// How long ago that moment was; `None` if there is none.
+    /// Returns how long ago `time` was; `None` if it has not come.
     pub fn ago(&self, time: &str) -> Option<Duration> {
         let since = self.thing.number_of(time);
         (since > 0).then(|| Duration::from_nanos(self.now.saturating_sub(since)))
@@ -109,7 +110,7 @@ fn histogram(thing: &Thing, name: &str) -> Option<Histogram> {
     }
 }
 
-/// One look, as JSON: all that the pages have, by its names.
+/// Returns one look as JSON: everything in the pages, by their names.
 pub fn json(found: &Found, now: u64) -> Json {
     let process = |process: &Process| {
         let page = &process.page;
@@ -170,7 +171,7 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// A duration in five characters or so.
+/// Formats a duration in about five characters.
 pub fn short_time(time: Option<Duration>) -> String {
     let Some(time) = time else {
         return "-".to_owned();
@@ -185,7 +186,7 @@ pub fn short_time(time: Option<Duration>) -> String {
     }
 }
 
-/// A size in six characters or so. All ones mean that there is no limit.
+/// Formats a size in about six characters. `u64::MAX` means that there is no limit.
 pub fn short_bytes(bytes: u64) -> String {
     let size = bytes as f64;
     match bytes {
@@ -198,7 +199,7 @@ pub fn short_bytes(bytes: u64) -> String {
     }
 }
 
-/// A number in five characters or so.
+/// Formats a number in about five characters.
 pub fn short_number(number: f64) -> String {
     match number {
         0.0 => "0".to_owned(),
@@ -209,7 +210,7 @@ pub fn short_number(number: f64) -> String {
     }
 }
 
-/// With one decimal if it is small.
+/// Formats a number, with one decimal if it is small.
 fn three(number: f64, unit: &str) -> String {
     if number < 9.95 {
         format!("{number:.1}{unit}")

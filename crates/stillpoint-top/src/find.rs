@@ -1,10 +1,10 @@
 //! Finds processes that publish their statistics, and opens their pages.
 //!
-//! A process says what its descriptors are called, so nothing is believed: a file is first opened
-//! without access to it (`O_PATH`), so that no pipe or device is touched; only a memory file that
-//! can be neither shortened nor lengthened is then opened for reading, by that very descriptor, and
-//! without waiting for a lease that the process may hold. How much is read of one process and of all
-//! together is bounded.
+//! A process chooses the names of its descriptors, so a name proves nothing. A file is first opened
+//! without access to it (`O_PATH`), so that no pipe or device is touched. Only a memory file that
+//! can neither shrink nor grow is then opened for reading, by that descriptor, and without waiting
+//! for a lease that the process may hold. What is read of one process, and of all together, is
+//! bounded.
 
 use std::{
     fmt,
@@ -22,32 +22,31 @@ use stillpoint_platform::stats::{
     read::{self, Page, clean},
 };
 
-/// The magic number of file systems in memory.
+/// The magic number of tmpfs.
 const TMPFS: i64 = 0x0102_1994;
 
-/// So many files of a process are looked at that are called like pages: its own, and what it has
-/// inherited.
+/// Upper bound on the files of a process that are named like pages: its page, and inherited ones.
 const MOST_FILES: usize = 16;
 
-/// So many words of values are kept of all processes together: 32 full pages.
+/// Upper bound on the words of values kept of all processes together: 32 full pages.
 const MOST_WORDS: usize = 32 * WORDS;
 
 /// Why a process is not shown.
 #[derive(Debug)]
 pub enum Hidden {
-    /// There is no such process, or not any more.
+    /// The process does not exist, or no longer.
     Gone,
-    /// The system does not allow to look at it.
+    /// The system does not allow access to it.
     Denied,
     /// It publishes nothing.
     NoPage,
     /// It has a page that cannot be read.
     Unreadable(read::Error),
-    /// It has a descriptor of that name that is no page.
+    /// It has a descriptor of a page's name that is no page.
     Impostor(&'static str),
     /// It has too many descriptors of that name.
     TooMany,
-    /// The pages before it are too large together.
+    /// The pages before it have used up `MOST_WORDS`.
     TooLarge,
     /// Something else has failed.
     Failed(io::Error),
@@ -94,30 +93,30 @@ impl From<io::Error> for Hidden {
 /// A process that publishes its statistics.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its number.
+    /// Its id.
     pub pid: u32,
-    /// Its name, as the kernel has it.
+    /// Its name in the kernel.
     pub command: String,
     /// What it publishes.
     pub page: Page,
 }
 
-/// What there is to see.
+/// All processes that were found.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Processes that publish, by their numbers.
+    /// Processes that publish, in the order of their ids.
     pub processes: Vec<Process>,
-    /// Those that have something that cannot be read.
+    /// Those whose page cannot be read.
     pub unreadable: Vec<(u32, Hidden)>,
-    /// How many may not be looked at.
+    /// Number of processes to which access is denied.
     pub denied: usize,
 }
 
-/// All processes.
+/// Finds all processes that publish.
 ///
 /// # Errors
 ///
-/// If `/proc` cannot be read.
+/// Fails if `/proc` cannot be read.
 pub fn all() -> io::Result<Found> {
     let mut found = Found::default();
     let mut pids: Vec<u32> = fs::read_dir("/proc")?
@@ -140,7 +139,7 @@ pub fn all() -> io::Result<Found> {
     Ok(found)
 }
 
-/// The process of this number.
+/// Opens the page of the process `pid`.
 ///
 /// # Errors
 ///
@@ -188,7 +187,7 @@ pub fn one(pid: u32) -> Result<Process, Hidden> {
     Err(worst)
 }
 
-/// The file behind `path`, to be read, if it is a page by all that the kernel says of it.
+/// Opens the file behind `path` for reading, if the kernel's data on it are those of a page.
 fn checked(path: OwnedFd) -> Result<File, Hidden> {
     let in_memory = fstatfs(&path).is_ok_and(|system| system.f_type == TMPFS);
     if !in_memory {
@@ -209,7 +208,7 @@ fn checked(path: OwnedFd) -> Result<File, Hidden> {
     Ok(file)
 }
 
-/// Whether the process has made the page. In a container it knows itself by another number.
+/// Returns whether the process has made the page. In a container it has another id.
 fn is_its_own(pid: u32, page: &Page) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let inner = status

@@ -2,12 +2,12 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `find` | processes that publish, and their pages, each of which may be hostile |
+//! | `find` | processes that publish, and their pages, which may be hostile |
 //! | `figures` | rates, quantiles, JSON |
-//! | `view` | the picture, as lines |
+//! | `view` | the lines of the screen |
 //! | `screen` | a terminal, and its keys |
 //!
-//! It changes nothing in what it looks at, and never maps it.
+//! It changes nothing in the processes, and never maps their pages.
 
 use std::{
     io::{self, Write},
@@ -27,7 +27,7 @@ mod screen;
 mod tests;
 mod view;
 
-/// What the long help says beside the options.
+/// The text below the options in the long help.
 const HELP: &str = "Processes publish their statistics with STILLPOINT_STATS=on in the environment, or by publish_statistics(); stillcache does by \
 itself. Shown are those of the same user, to root all. Where standard output is no terminal, or TERM is dumb, it prints once. The exit status is 0 if it \
 has shown something, or has found no process without being given one; 1 if the process does not exist, has exited meanwhile or publishes nothing; 2 if the \
@@ -79,8 +79,8 @@ fn main() -> ExitCode {
 ///
 /// # Errors
 ///
-/// If the terminal or standard output cannot be used. The inner result says why there is nothing to
-/// show.
+/// Fails if the terminal or standard output cannot be used. The inner result says why there is
+/// nothing to show.
 fn run(options: &Options) -> io::Result<Result<(), Hidden>> {
     let look = || match options.pid {
         Some(pid) => find::one(pid).map(|process| Found {
@@ -106,7 +106,7 @@ fn run(options: &Options) -> io::Result<Result<(), Hidden>> {
     }
 }
 
-/// The picture of one look, as text.
+/// Returns one look as text.
 fn picture(found: &Found) -> String {
     let view = View {
         found,
@@ -130,7 +130,7 @@ fn picture(found: &Found) -> String {
     text
 }
 
-/// The present moment of the clock that pages have.
+/// Returns the time now, by the clock that pages use.
 fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

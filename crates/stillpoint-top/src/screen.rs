@@ -1,4 +1,4 @@
-//! The screen: looks again in each interval, and obeys keys.
+//! The screen: draws again in each interval, and obeys keys.
 
 use std::{
     env,
@@ -17,21 +17,21 @@ use crate::{
     view::{self, Sort, View},
 };
 
-/// The shortest interval, as people may not mean 0.
+/// The shortest interval.
 const SHORTEST: f64 = 0.1;
-/// The longest.
+/// The longest interval.
 const LONGEST: f64 = 3600.0;
-/// The first.
+/// The interval at the start.
 const INTERVAL: f64 = 1.0;
 
-/// Returns whether a terminal is there that can be drawn on.
+/// Returns whether standard output is a terminal that can be drawn on.
 pub fn is_there() -> bool {
     let is_dumb =
         env::var_os("TERM").is_none_or(|terminal| terminal.is_empty() || terminal == "dumb");
     !is_dumb && io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Whether to use colours: see no-color.org.
+/// Returns whether to use colours: see no-color.org.
 fn has_colours() -> bool {
     env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -43,7 +43,7 @@ pub enum Step {
     Draw,
     /// Look again, and draw.
     Look,
-    /// The end.
+    /// Leave.
     Leave,
 }
 
@@ -52,7 +52,7 @@ pub enum Step {
 pub struct State {
     /// By what domains are sorted.
     pub sort: Sort,
-    /// Whether the other way round.
+    /// True for the reverse order.
     pub reverse: bool,
     /// Seconds from look to look.
     pub interval: f64,
@@ -78,7 +78,7 @@ impl Default for State {
 }
 
 impl State {
-    /// What a key does, where `page` lines are shown of `lines`.
+    /// Applies a key, while `page` of `lines` lines are shown.
     pub fn key(&mut self, key: KeyEvent, page: usize, lines: usize) -> Step {
         if key.kind == KeyEventKind::Release {
             return Step::Draw;
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// What the second line ends with.
+    /// Returns the end of the second line.
     pub fn note(&self) -> String {
         match &self.typed {
             Some(typed) => format!("; seconds from look to look: {typed}_"),
@@ -152,7 +152,7 @@ impl State {
 ///
 /// # Errors
 ///
-/// If the terminal cannot be used. What `look` fails with is the inner result.
+/// Fails if the terminal cannot be used. The inner result is an error of `look`.
 pub fn run(look: impl Fn() -> Result<Found, Hidden>) -> io::Result<Result<(), Hidden>> {
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, look);

@@ -1,5 +1,5 @@
-//! What is drawn: lines of text with their meaning, which the terminal may show by colours. No line
-//! needs its colour to be understood.
+//! The lines of text, each with its meaning, which the terminal may show by a colour. A line can be
+//! understood without its colour.
 
 use ratatui::{
     Frame,
@@ -45,23 +45,23 @@ impl Sort {
     }
 }
 
-/// All that the picture depends on.
+/// Everything that is drawn.
 pub struct View<'a> {
-    /// What was found.
+    /// The processes that were found.
     pub found: &'a Found,
-    /// The moment of that, by the monotonic clock.
+    /// When, in nanoseconds of the monotonic clock.
     pub now: u64,
     /// The look before.
     pub before: &'a Look,
     /// By what domains are sorted.
     pub sort: Sort,
-    /// Whether the other way round.
+    /// True for the reverse order.
     pub reverse: bool,
-    /// What the second line ends with: the interval, say.
+    /// The end of the second line: the interval, for example.
     pub note: String,
 }
 
-/// How a line is meant.
+/// The meaning of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// Names of columns.
@@ -91,7 +91,7 @@ P50, P99 how long they took      UNRECL unreclaimed, of BUDGET
 WAIT/s waits of threads that retire, past the budget
 A domain with ! has a stalled grace period: see below the domains.";
 
-/// The lines of the whole picture, without the first two.
+/// Returns all lines but the first two.
 pub fn lines(view: &View) -> Vec<(Mark, String)> {
     let mut lines = Vec::new();
     domains(view, &mut lines);
@@ -102,7 +102,7 @@ pub fn lines(view: &View) -> Vec<(Mark, String)> {
     lines
 }
 
-/// The first two lines.
+/// Returns the first two lines.
 pub fn title(view: &View) -> [String; 2] {
     let Found {
         processes, denied, ..
@@ -209,7 +209,7 @@ fn is_stalled(one: &Figures) -> bool {
         .any(|time| one.ago(time).is_some())
 }
 
-/// What holds grace periods up, or the service thread, and for how long.
+/// Says what holds up grace periods or the service thread, and for how long.
 fn stalls(all: &[Figures], lines: &mut Vec<(Mark, String)>) {
     if !all.iter().any(is_stalled) {
         return;
@@ -238,7 +238,7 @@ fn stalls(all: &[Figures], lines: &mut Vec<(Mark, String)>) {
     }
 }
 
-/// How many domains a process has that its page has no space for.
+/// Says how many domains of a process have no space in its page.
 fn refused(view: &View, lines: &mut Vec<(Mark, String)>) {
     for process in &view.found.processes {
         if process.page.refused > 0 {
@@ -250,7 +250,7 @@ fn refused(view: &View, lines: &mut Vec<(Mark, String)>) {
     }
 }
 
-/// Exactly so wide, of characters that may be wide themselves.
+/// Cuts or pads `text` to `width` columns; a character may take two.
 fn fitted(text: &str, width: usize) -> String {
     let mut line = String::new();
     let wide = |line: &str| Span::raw(line.to_owned()).width();
@@ -266,7 +266,7 @@ fn fitted(text: &str, width: usize) -> String {
     line
 }
 
-/// Lines of so many characters, cut at blanks where there are any.
+/// Wraps `text` at blanks, into lines of `width` characters; a longer word gets a line.
 fn wrapped(text: &str, width: usize) -> impl Iterator<Item = String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

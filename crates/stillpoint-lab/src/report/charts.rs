@@ -36,7 +36,7 @@ pub struct Chart {
     pub scenario: Option<&'static str>,
     /// The figure.
     pub metric: &'static str,
-    /// What the figure is in.
+    /// The figure's unit.
     pub unit: Unit,
     /// Which way is better.
     pub better: Better,
@@ -48,7 +48,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// A figure of which less is better.
+    /// Creates a chart of a figure of which less is better.
     pub const fn less(
         title: &'static str,
         scenario: Option<&'static str>,
@@ -66,7 +66,7 @@ impl Chart {
         }
     }
 
-    /// A rate, of which more is better.
+    /// Creates a chart of a rate, of which more is better.
     pub const fn rate(
         title: &'static str,
         scenario: &'static str,
@@ -79,7 +79,7 @@ impl Chart {
         }
     }
 
-    /// The same, and in the picture.
+    /// Puts the chart into the picture too.
     pub const fn pictured_by(self, metric: &'static str) -> Self {
         Self {
             pictured_by: metric,
@@ -151,7 +151,7 @@ impl Chart {
     }
 }
 
-/// Draws the most important figures for another document, in the colours of the reader's scheme.
+/// Draws the most important figures for another document, in the reader's light or dark colours.
 pub fn picture(stored: &Stored) -> Result<String> {
     let pictured = charts().filter(|(_, chart)| !chart.pictured_by.is_empty());
     let panels: Vec<Panel> = pictured
@@ -167,7 +167,7 @@ pub fn picture(stored: &Stored) -> Result<String> {
     Ok(svg.replacen('>', &style, 1) + "\n")
 }
 
-/// Adds what the panels show to a picture of them, for readers who do not see it.
+/// Adds a description of the panels to their picture, for screen readers.
 pub fn labelled(svg: &str, panels: &[Panel]) -> String {
     let words: Vec<String> = panels.iter().map(Panel::in_words).collect();
     let words = maud::html! { (words.join(". ")) }.into_string();

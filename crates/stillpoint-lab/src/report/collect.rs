@@ -1,5 +1,5 @@
-//! Runs the parts, one after the other, each as a child of this program, and gathers what they
-//! found.
+//! Runs the parts, one after the other, each as a child of this program, and gathers their
+//! figures.
 
 use std::collections::HashSet;
 use std::fs;
@@ -22,11 +22,11 @@ use crate::load::Watch;
 use crate::run::Progress;
 use crate::run::child::describe;
 
-/// How often the progress bar is drawn, and a Ctrl-C looked for.
+/// Interval of drawing the progress bar and looking for a Ctrl-C.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs the tasks and adds what each found; `after_each` keeps it. Ends early, without what is
-/// under way, when the program is interrupted.
+/// Runs the tasks and adds the figures of each; `after_each` saves them. If the program is
+/// interrupted, ends early, without the task under way.
 pub fn run(
     stored: &mut Stored,
     tasks: &[Task],
@@ -57,7 +57,7 @@ pub fn run(
     Ok(())
 }
 
-/// Those lines of the text that have not been told, which then are.
+/// Returns the lines that are not in `told` yet, and adds them to it.
 fn new_lines(text: &str, told: &mut HashSet<String>) -> String {
     let new: Vec<&str> = text
         .lines()
@@ -82,7 +82,7 @@ fn run_one(task: &Task, json: &Path, tick: impl Fn()) -> Result<(Part, Option<Fi
     Ok((part, figures))
 }
 
-/// How a child came to its end, and what it wrote on its standard error.
+/// A child's exit status and standard error.
 struct Ended {
     status: ExitStatus,
     said: String,
@@ -144,7 +144,7 @@ fn supervise(arguments: &[String], json: &Path, tick: impl Fn()) -> Result<Ended
     })
 }
 
-/// Returns whether the task did what it was to do, and its figures.
+/// Returns whether the task did what it should, and its figures.
 fn judge(
     task: &Task,
     status: ExitStatus,

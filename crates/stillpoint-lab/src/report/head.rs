@@ -1,4 +1,4 @@
-//! The head: what was measured, and Stillpoint's place against the best peer of each row. And the
+//! The head: what was measured, and Stillpoint's place against the best peer of each row. Also the
 //! section about the machine.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use super::torture;
 use crate::load::Load;
 use crate::output::numbers::{Unit, ordinal, significant};
 
-/// What has to be known of a peer's figure: part, peer, what.
+/// Notes on peers' figures: part, peer, note.
 const CONDITIONS: [(&str, &str, &str); 3] = [
     (
         "read",
@@ -24,7 +24,7 @@ const CONDITIONS: [(&str, &str, &str); 3] = [
     ("trace", "arc-swap", "its readers take a reference count"),
 ];
 
-/// Title, summary and tiles.
+/// Draws title, summary and tiles.
 pub fn header(stored: &Stored) -> Markup {
     let host = &stored.machine;
     let failures: Vec<_> = stored.failures().collect();
@@ -74,7 +74,7 @@ fn beside(stored: &Stored) -> String {
     }
 }
 
-/// That the machine had other work.
+/// Warns that the machine had other work.
 fn warning(load: &Load) -> Markup {
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
     html! {
@@ -127,8 +127,8 @@ fn draw(stored: &Stored, part: &str, chart: &Chart) -> Option<Markup> {
     })
 }
 
-/// How many times as much the greater of Stillpoint's figure and the best peer's is; `None` where
-/// the two are level.
+/// Returns the ratio of the larger to the smaller of Stillpoint's figure and the best peer's; `None`
+/// if they are level.
 fn times(chart: &Chart, standing: &Standing<'_>) -> Option<String> {
     let value = standing.ours.figure(chart.metric)?;
     let peer = standing.best?.figure(chart.metric)?;
@@ -138,7 +138,7 @@ fn times(chart: &Chart, standing: &Standing<'_>) -> Option<String> {
     chart.unit.times((value / peer).max(peer / value))
 }
 
-/// The best peer's figure, and how far Stillpoint's is from it.
+/// Returns the best peer's figure, and how far Stillpoint's is from it.
 fn compared(
     part: &str,
     chart: &Chart,
@@ -170,13 +170,13 @@ fn compared(
     text
 }
 
-/// The stored date, in words: it is in UTC.
+/// Formats the stored date, which is in UTC.
 fn date(stored: &str) -> String {
     let (day, time) = stored.split_once('T').unwrap_or((stored, ""));
     format!("{day} {} UTC", time.get(..5).unwrap_or(time))
 }
 
-/// The section about the machine, and how all of it was done.
+/// Draws the section about the machine and the method.
 pub fn about(stored: &Stored) -> Section {
     let host = &stored.machine;
     let kind = match host.is_virtual {
@@ -247,7 +247,7 @@ pub fn about(stored: &Stored) -> Section {
     }
 }
 
-/// The peers that took part, with their versions where they have one.
+/// Returns the peers that took part, with their versions if known.
 fn versions(stored: &Stored) -> String {
     let subjects: BTreeSet<&str> = stored.rows.iter().map(|row| row.subject.as_str()).collect();
     let named = |subject: &str| {

@@ -1,4 +1,4 @@
-//! Where and when a report's figures were taken.
+//! The machine and the date of a report's figures.
 
 use std::time::SystemTime;
 
@@ -18,15 +18,15 @@ pub struct Host {
     pub cpus: usize,
     /// The running kernel's release.
     pub kernel: String,
-    /// True if Stillpoint's readers go without fences here.
+    /// True if Stillpoint's readers need no fences here.
     pub membarrier: bool,
-    /// What else it did while the parts ran, where that is known.
+    /// The machine's other work while the parts ran, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
-    /// What the CPUs call themselves.
+    /// The CPUs' model name.
     #[serde(default)]
     pub cpu_model: Option<String>,
-    /// True if the machine is a virtual one.
+    /// True if the machine is virtual.
     #[serde(default)]
     pub is_virtual: Option<bool>,
     /// Memory in MiB.
@@ -34,10 +34,10 @@ pub struct Host {
     pub memory_mib: Option<u64>,
     /// Stillpoint's version.
     pub version: String,
-    /// The commit that the program was built from, where that is known.
+    /// The commit that the program was built from, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
-    /// The compiler's.
+    /// The compiler's version.
     pub rustc: String,
     /// True if the compiler optimised.
     pub optimised: bool,
@@ -49,7 +49,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// This machine, now.
+    /// Describes this machine, now.
     pub fn here() -> Self {
         let Machine {
             cpus,
@@ -87,7 +87,7 @@ impl Host {
         }
     }
 
-    /// The version of the package that a subject is.
+    /// Returns the version of a subject's package.
     pub fn version_of(&self, subject: &str) -> Option<&str> {
         let package = match subject {
             "scc-hashmap" | "scc-hashindex" | "scc-treeindex" => "scc",

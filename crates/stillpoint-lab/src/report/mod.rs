@@ -1,10 +1,10 @@
-//! `stillpoint report`: one page of everything that this program finds out.
+//! `stillpoint report`: one page of everything that this program measures.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `parts` | which commands a report consists of |
-//! | `collect` | runs them, each as a child: what the page calls the command is the command |
-//! | `stored`, `host` | the JSON that a page is drawn from, and nothing else; where it was taken |
+//! | `collect` | runs them, each as a child, by the command that the page shows |
+//! | `stored`, `host` | the JSON, all that a page is drawn from; the machine |
 //! | `standing`, `names` | Stillpoint's place among the peers; what a row is called on the page |
 //! | `charts` | the charts of the experiments, and the picture for other documents |
 //! | `page`, `head`, `torture`, `patches` | the page |
@@ -35,7 +35,7 @@ mod standing;
 mod stored;
 mod torture;
 
-/// What the long help says beside the options.
+/// The text below the options in the long help.
 pub const HELP: &str = "On two processors --quick takes about three minutes, and a whole report about six: the experiments with three rounds, \
 a minute of torture. The page is one file that refers to no other and to nothing on the network; beside it stands a JSON file with all figures, from \
 which --from draws the page again, or --picture a picture. The exit status is 1 if any part failed, which the page shows too.";
@@ -141,8 +141,8 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// Runs the parts. Those that are done are beside the JSON file at any time, so that a report which
-/// is broken off is not lost, nor the one before it.
+/// Runs the parts. Finished parts are saved beside the JSON file, so an interrupted report is not
+/// lost, and the file keeps the report before it.
 fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
     let Options {
         quick,
@@ -188,7 +188,7 @@ fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
     Ok(stored)
 }
 
-/// Says what is known of a report that was broken off, and how to see it.
+/// Says which parts of an interrupted report are done, and how to draw them.
 fn tell_interrupted(stored: &Stored, json: Option<&Output>) {
     let parts = stored.parts.len();
     eprintln!(
@@ -205,7 +205,7 @@ fn tell_interrupted(stored: &Stored, json: Option<&Output>) {
     }
 }
 
-/// Two outputs, or an input and an output, in one file would lose one of them.
+/// Refuses the same file twice: two outputs, or an input and an output, would lose one of them.
 fn refuse_twice(paths: &[&Option<PathBuf>]) -> Result<()> {
     let paths: Vec<&Path> = paths.iter().filter_map(|path| path.as_deref()).collect();
     let twice = paths

@@ -1,5 +1,5 @@
-//! What the page calls a row, and how it is drawn. The program measures some older ways to do the
-//! work as variants of Stillpoint; on the page they have neither the library's name nor its colour.
+//! A row's name and colour on the page. Older ways to do the work are measured as variants of
+//! Stillpoint; on the page they have neither its name nor its colour.
 
 use super::stored::Row;
 use crate::output::plot::Tone;
@@ -24,14 +24,14 @@ const OLD: [(&str, &str, &str); 11] = [
     ("vmap", "global-mutex", "one mutex"),
 ];
 
-/// Returns the name of an older way, if the row is of one.
+/// Returns the older way's name, if the row is one.
 pub fn old(row: &Row) -> Option<&'static str> {
     OLD.iter()
         .find(|(part, variant, _)| row.is_ours() && row.part == *part && row.variant == *variant)
         .map(|(.., name)| *name)
 }
 
-/// Returns whether the row leaves out what the others do: it comes behind them.
+/// Returns whether the row does less work than the others, and so comes after them.
 pub fn does_less(row: &Row) -> bool {
     row.subject == "limit" || old(row).is_some_and(|name| name.starts_with("no check"))
 }

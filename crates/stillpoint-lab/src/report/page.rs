@@ -1,5 +1,5 @@
 //! The page: a head with Stillpoint's place among the others, a section for each experiment, the
-//! torture, the machine, and last the kernel's patches and what became of them here.
+//! torture, the machine, and last the kernel's patches and their counterparts.
 
 use std::collections::BTreeSet;
 
@@ -22,13 +22,13 @@ pub struct Section {
     pub title: &'static str,
     /// The parts of the report that it shows.
     pub parts: Vec<&'static str>,
-    /// What repeats them.
+    /// The commands that repeat them.
     pub commands: Vec<String>,
     /// What it shows.
     pub body: Markup,
 }
 
-/// What a section has of an experiment.
+/// The parts of a section about an experiment.
 struct Experiment {
     part: &'static str,
     title: &'static str,
@@ -312,7 +312,7 @@ pub fn figure(panels: &[Panel]) -> Result<Markup> {
     Ok(inline(&labelled(&plot::panels(panels, 1, "")?, panels)))
 }
 
-/// A picture in a page needs no name space, and no other address.
+/// Puts a picture into the page, where it needs no namespace.
 fn inline(svg: &str) -> Markup {
     let svg = svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1);
     html! { figure.chart { (PreEscaped(svg)) } }
@@ -344,7 +344,7 @@ fn memory_over_time(stored: &Stored) -> Result<Markup> {
     Ok(inline(&svg.replacen("<svg", &label, 1)))
 }
 
-/// Points that a curve is drawn with, about: of those that share one the highest.
+/// Thins a curve to about `POINTS` points: of adjacent ones the highest stays.
 fn highest(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     const POINTS: usize = 160;
     let stride = points.len().div_ceil(POINTS).max(1);
@@ -352,7 +352,7 @@ fn highest(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points.chunks(stride).filter_map(highest).collect()
 }
 
-/// All figures of a part, folded up: a table for the scenarios that have the same figures.
+/// Draws all figures of a part, folded up: a table for scenarios with the same figures.
 pub fn table(stored: &Stored, part: &str, caption: &str) -> Markup {
     let mut tables: Vec<(BTreeSet<&str>, Vec<&Row>)> = Vec::new();
     for row in stored.rows_of(part).filter(|row| !row.metrics.is_empty()) {
@@ -405,12 +405,12 @@ fn table_of(metrics: &BTreeSet<&str>, rows: &[&Row], caption: &str) -> Markup {
     }
 }
 
-/// A name that may be broken into lines after each part.
+/// Lets a name break into lines after each part.
 fn breakable(name: &str) -> Markup {
     html! { @for (index, part) in name.split('_').enumerate() { @if index > 0 { "_" (PreEscaped("<wbr>")) } (part) } }
 }
 
-/// The kernel's timing, simulated, beside what the authors of the patches measured.
+/// Draws the kernel's simulated timing beside the measurements of the patches' authors.
 fn simulated(stored: &Stored) -> Result<Option<Section>> {
     const PARTS: [(&str, &str, &str); 3] = [
         (

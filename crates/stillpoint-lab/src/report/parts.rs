@@ -29,26 +29,26 @@ const BROKEN: &str = "broken";
 /// Seconds that a broken flavour has before it counts as not detected.
 const FOUND_WITHIN_S: f64 = 10.0;
 
-/// What a part is.
+/// A part and its command.
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// The command line behind the program's name, without the files that it writes.
+    /// The arguments, without the names of the files that it writes.
     pub arguments: Vec<String>,
-    /// True if it has to fail: a flavour that is broken on purpose.
+    /// True if it must fail: a flavour that is broken on purpose.
     pub is_broken: bool,
 }
 
 /// How much of each part is done.
 #[derive(Clone, Copy)]
 pub struct Extent {
-    /// Few rounds, so that all takes some three minutes.
+    /// True for few rounds, which take about three minutes in all.
     pub quick: bool,
-    /// Rounds of all experiments, instead of what they have otherwise.
+    /// Rounds of every experiment, instead of its default.
     pub rounds: Option<u32>,
     /// Seconds of torture of the sound flavours together.
     pub torture_s: Option<f64>,
-    /// Everybody's seed.
+    /// The seed of every part.
     pub seed: u64,
 }
 
@@ -67,7 +67,7 @@ const SCALE: [(&str, u32); 10] = [
     ("server", 1),
 ];
 
-/// Those of an experiment's scenarios that are in a report, where it is not all.
+/// The scenarios in a report, for experiments of which not all are.
 const SCENARIOS: [(&str, &str); 4] = [
     (
         "map",
@@ -81,7 +81,7 @@ const SCENARIOS: [(&str, &str); 4] = [
 /// The default number of rounds of an experiment.
 const USUAL_ROUNDS: u32 = 3;
 
-/// The chosen part's tasks: one, or of the broken flavours one each.
+/// Returns the part's tasks: one, but one for each broken flavour.
 pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
     let seed = format!("--seed {}", extent.seed);
     if let Some(&(name, quick_rounds)) = SCALE.iter().find(|(name, _)| *name == part) {
@@ -131,7 +131,7 @@ fn task(name: &str, command: &str) -> Task {
 }
 
 impl Task {
-    /// The command as a person types it.
+    /// Returns the command as a person types it.
     pub fn command(&self) -> String {
         format!("stillpoint {}", self.arguments.join(" "))
     }

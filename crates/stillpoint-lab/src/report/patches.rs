@@ -1,4 +1,4 @@
-//! The five patches of the kernel that Stillpoint's systems follow: before and after each, by its
+//! The five kernel patches that Stillpoint's systems follow: figures before and after each, of its
 //! authors, simulated, and measured here.
 
 use anyhow::Result;
@@ -14,7 +14,7 @@ use crate::authors::{
 use crate::output::numbers::Unit;
 use crate::output::plot::{Bar, Group, Panel, Tone};
 
-/// A figure before a patch, and after it or a part of it.
+/// A figure: before a patch, after it, or after a part of it.
 struct Side {
     name: &'static str,
     value: f64,
@@ -49,7 +49,7 @@ impl Pair {
         Self::of(title, Tone::Authors, unit, &sides)
     }
 
-    /// How many times as much the greater of the first two sides is, and which one it is.
+    /// Returns the ratio of the larger to the smaller of the first two sides, and which is larger.
     fn compared(&self) -> Option<String> {
         let [before, after, ..] = self.sides.as_slice() else {
             return None;
@@ -69,7 +69,7 @@ impl Pair {
         })
     }
 
-    /// Bars of what the figures are in shares of the first.
+    /// Returns bars: each figure as a share of the first.
     fn group(&self) -> Group {
         let bar = |(index, side): (usize, &Side)| Bar {
             name: side.name.to_owned(),
@@ -86,11 +86,11 @@ impl Pair {
     }
 }
 
-/// Looks the figures of this report up.
+/// Looks up figures of this report.
 struct Here<'s>(&'s Stored);
 
 impl Here<'_> {
-    /// Variants of Stillpoint's in one scenario; `None` if one is missing.
+    /// Returns figures of Stillpoint's variants in one scenario; `None` if one is missing.
     fn pair(
         &self,
         title: &str,
@@ -266,7 +266,7 @@ impl Here<'_> {
     }
 }
 
-/// Returns the section; `None` where no figure of ours stands beside the authors'.
+/// Returns the section; `None` if no figure of ours was measured.
 pub fn section(stored: &Stored) -> Result<Option<Section>> {
     let here = Here(stored);
     let patches = [

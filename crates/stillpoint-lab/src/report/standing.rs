@@ -3,21 +3,21 @@
 use super::charts::{Better, Chart};
 use super::stored::{Row, Stored};
 
-/// Subjects that are no choice for a program: bounds, and the kernel's own grace periods, which
-/// take thousands of times as long.
+/// Subjects that a program cannot choose: bounds, and the kernel's own grace periods, which take
+/// thousands of times as long.
 const NO_PEERS: [&str; 4] = ["stillpoint", "limit", "kernel", "seed"];
 
-/// A comparison with all peers that have the figure.
+/// Stillpoint's place among the peers that have the figure.
 pub struct Standing<'s> {
     /// Stillpoint's row.
     pub ours: &'s Row,
-    /// Its place, from 1 on.
+    /// Its place, from 1.
     pub place: usize,
-    /// How many are compared, Stillpoint included.
+    /// Number of subjects compared, Stillpoint included.
     pub of: usize,
-    /// The best peer's row; `None` where no peer has the figure.
+    /// The best peer's row; `None` if no peer has the figure.
     pub best: Option<&'s Row>,
-    /// True if the rounds of Stillpoint and of that peer are apart.
+    /// True if Stillpoint's rounds and that peer's do not overlap.
     pub is_clear: bool,
 }
 
@@ -81,7 +81,7 @@ pub fn standing<'s>(stored: &'s Stored, part: &'s str, chart: &Chart) -> Option<
     })
 }
 
-/// Returns whether all rounds of one are on the same side of all rounds of the other.
+/// Returns whether every round of one is above, or below, every round of the other.
 fn are_apart(one: &Row, other: &Row, metric: &str) -> bool {
     match (one.spread.get(metric), other.spread.get(metric)) {
         (Some(one), Some(other)) => one[1] < other[0] || other[1] < one[0],

@@ -1,5 +1,4 @@
-//! What a report is drawn from, as its JSON file holds it: the parts that were run, and the rows of
-//! all of them.
+//! The JSON file that a report is drawn from: the parts that ran, and the rows of all of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,42 +21,42 @@ pub struct Stored {
     pub experiment: String,
     /// What was asked for.
     pub params: Params,
-    /// Where and when.
+    /// The machine and the date.
     pub machine: Host,
-    /// The commands of all parts that were to run; absent in older files.
+    /// The commands of all parts that were planned; absent in older files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub planned: Vec<String>,
     /// The parts that ran, in their order.
     pub parts: Vec<Part>,
-    /// What they found.
+    /// Their figures.
     pub rows: Vec<Row>,
 }
 
-/// What a report was asked for.
+/// A report's options.
 #[derive(Serialize, Deserialize)]
 pub struct Params {
-    /// True if it was to be short.
+    /// True for `--quick`.
     pub quick: bool,
     /// The seed of everything.
     pub seed: u64,
 }
 
-/// One part: a command and what came of it.
+/// One part: a command and its outcome.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Part {
     /// The part's name.
     pub name: String,
     /// The command that repeats it.
     pub command: String,
-    /// How long it took.
+    /// Its duration.
     pub took_s: f64,
-    /// Why it is no success, if it is none; it may have figures all the same.
+    /// Why it failed, if it did; it may have figures even so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// What it wrote on its standard error.
+    /// Its standard error.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub notes: String,
-    /// What it was asked for, as its own JSON has it.
+    /// Its options, from its own JSON.
     #[serde(default)]
     pub params: Value,
 }
@@ -68,22 +67,22 @@ pub struct Row {
     /// The part's name.
     #[serde(default)]
     pub part: String,
-    /// Whose figures.
+    /// The subject.
     pub subject: String,
-    /// In which variant.
+    /// The variant.
     pub variant: String,
-    /// In which scenario, where there are several.
+    /// The scenario, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scenario: Option<String>,
     /// The figures.
     pub metrics: Metrics,
-    /// The least and the greatest value of the rounds; empty in files that have none.
+    /// The smallest and the largest value of the rounds; empty if the file has none.
     #[serde(default, skip_serializing_if = "Spread::is_empty")]
     pub spread: Spread,
     /// The curve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
-    /// What else the part's JSON has for it; kept, and not drawn.
+    /// What else the part's JSON has; kept, and not drawn.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
@@ -94,7 +93,7 @@ impl Row {
         self.subject == "stillpoint"
     }
 
-    /// A figure.
+    /// Returns a figure.
     pub fn figure(&self, metric: &str) -> Option<f64> {
         self.metrics.get(metric).copied()
     }
@@ -125,22 +124,22 @@ impl Stored {
         }
     }
 
-    /// The file's text.
+    /// Returns the file's text.
     pub fn to_json(&self) -> Result<String> {
         Ok(serde_json::to_string(self)? + "\n")
     }
 
-    /// The part of this name.
+    /// Returns the part of this name.
     pub fn part(&self, name: &str) -> Option<&Part> {
         self.parts.iter().find(|part| part.name == name)
     }
 
-    /// A part's rows.
+    /// Returns a part's rows.
     pub fn rows_of<'s>(&'s self, part: &'s str) -> impl Iterator<Item = &'s Row> {
         self.rows.iter().filter(move |row| row.part == part)
     }
 
-    /// The rows of one of a part's scenarios.
+    /// Returns the rows of one of a part's scenarios.
     pub fn scene<'s>(
         &'s self,
         part: &'s str,
@@ -150,7 +149,7 @@ impl Stored {
             .filter(move |row| row.scenario.as_deref() == scenario)
     }
 
-    /// One row.
+    /// Returns one row.
     pub fn row(
         &self,
         part: &str,
@@ -166,18 +165,18 @@ impl Stored {
         })
     }
 
-    /// The parts that are no success.
+    /// Returns the parts that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(|part| part.failure.is_some())
     }
 
-    /// The commands of the parts that a run which was broken off has not come to.
+    /// Returns the commands of the parts that an interrupted run did not reach.
     pub fn missing(&self) -> impl Iterator<Item = &String> {
         let is_done = |command: &String| self.parts.iter().any(|part| part.command == *command);
         self.planned.iter().filter(move |command| !is_done(command))
     }
 
-    /// Adds what a part has found.
+    /// Adds a part and its figures.
     pub fn add(&mut self, mut part: Part, figures: Option<Figures>) {
         if let Some(figures) = figures {
             part.params = figures.params;

@@ -1,4 +1,4 @@
-//! The torture: that what is sound holds, and that what is broken is detected.
+//! The section on torture: sound flavours hold, broken ones are detected.
 
 use anyhow::Result;
 use maud::{Markup, html};
@@ -11,7 +11,7 @@ use crate::torture::{self, Entry};
 
 const PART: &str = "torture";
 
-/// What is counted, and its name.
+/// Counts, and their names on the page.
 const COUNTS: [(&str, &str); 8] = [
     ("survived_s", "seconds"),
     ("reader_sections", "sections"),
@@ -23,7 +23,7 @@ const COUNTS: [(&str, &str); 8] = [
     ("errors", "errors"),
 ];
 
-/// Returns the section, unless nothing of it was run.
+/// Returns the section; `None` if no torture was run.
 pub fn section(stored: &Stored) -> Result<Option<Section>> {
     let parts: Vec<&'static str> = [PART]
         .into_iter()
@@ -47,7 +47,7 @@ pub fn is_broken(part: &str) -> bool {
     broken().any(|flavour| flavour.name == part)
 }
 
-/// What came of all that was run, for the head.
+/// Returns the outcome of all runs, for the head.
 pub fn tile(stored: &Stored) -> Option<Markup> {
     let sound: Vec<&Row> = stored.rows_of(PART).collect();
     let all: Vec<_> = broken_rows(stored).collect();
@@ -132,7 +132,7 @@ fn sound(stored: &Stored) -> Markup {
     }
 }
 
-/// Counts are exact, however large.
+/// Formats a count with all its digits.
 fn counted(metric: &str, count: f64) -> String {
     if metric.ends_with("_s") {
         return format!("{count:.1}");
@@ -140,7 +140,7 @@ fn counted(metric: &str, count: f64) -> String {
     grouped(&format!("{count:.0}"))
 }
 
-/// The broken flavours that were run, each with its part and its row.
+/// Returns the broken flavours that were run, each with its part and its row.
 fn broken_rows(stored: &Stored) -> impl Iterator<Item = (&'static Entry, &Part, Option<&Row>)> {
     broken().filter_map(|flavour| {
         Some((

@@ -1,4 +1,4 @@
-//! The kernel's figures as rows, with the names that our figures have, where they are the same.
+//! The kernel's figures as rows. A figure that we also measure has the same name here.
 
 use crate::authors::{
     BRIDGE_SYSTEM_CPU_S, KVFREE_FOOTPRINT_MB, KVFREE_TOTAL_NS, LRU_LISTED_PERCENT,
@@ -11,7 +11,7 @@ use crate::sim::{SEED, seed};
 /// Subject of these rows.
 pub const KERNEL: &str = SEED;
 
-/// The rows of each experiment.
+/// Returns the rows of each experiment.
 pub fn rows() -> [(&'static str, Vec<Row>); 6] {
     let [memory_before, memory_after] = KVFREE_FOOTPRINT_MB.map(median);
     let [time_before, time_after] = KVFREE_TOTAL_NS.map(|runs| median(runs) / 1e9);

@@ -1,5 +1,5 @@
-//! `stillpoint seeds`: what five patches to the Linux kernel gained, and what the same systems gain
-//! here. The experiments are those of `scale` and `sim`; [`kernel`] has the authors' figures,
+//! `stillpoint seeds`: what five patches to the Linux kernel gained, and what their counterparts
+//! gain here. The experiments are those of `scale` and `sim`; [`kernel`] has the authors' figures,
 //! [`systems`] says which figures stand beside each other, and [`page`] prints them.
 
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ mod systems;
 /// Subject of simulated figures.
 const SIMULATION: &str = "simulation";
 
-/// What the help says of the rows.
+/// The help on the rows.
 pub const HELP: &str = "The JSON has a row for each case, as `scale` writes it, with its experiment beside it. The subject
 `seed` is the kernel, by the figures of its patch; `simulation` is the kernel's machinery in virtual time;
 `stillpoint` and `limit` are measured.";
@@ -30,7 +30,7 @@ pub const HELP: &str = "The JSON has a row for each case, as `scale` writes it, 
 /// The command line.
 #[derive(Args)]
 pub struct Options {
-    /// Do little of each work: enough to see that all runs, too little for figures
+    /// Do little work: enough to see that all runs, too little for figures
     #[arg(long)]
     quick: bool,
 
@@ -38,7 +38,7 @@ pub struct Options {
     common: Common,
 }
 
-/// Experiments of `scale`: what is measured of each, and what makes it less with `--quick`.
+/// Experiments of `scale`: name, options, and further options with `--quick`.
 const EXPERIMENTS: [(&str, &str, &str); 5] = [
     (
         "kfree",
@@ -80,7 +80,7 @@ impl Found {
         self.0.extend(rows.into_iter().map(named));
     }
 
-    /// A figure; `None` where it was not measured.
+    /// Returns a figure; `None` if it was not measured.
     fn figure(
         &self,
         experiment: &str,
@@ -147,7 +147,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// A row of `sim`, whose subject does not look like a measurement among measurements.
+/// Renames the subject of a row of `sim`, so that it does not look like a measurement.
 fn as_simulation(mut row: Row) -> Row {
     SIMULATION.clone_into(&mut row.case.subject);
     row

@@ -1,4 +1,4 @@
-//! Prints a system: a sentence on the patch, a table, and what its figures come to.
+//! Prints a system: a sentence on the patch, a table, and what was gained.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
@@ -8,7 +8,7 @@ use crate::machine::Machine;
 /// The page's width in columns.
 const WIDTH: usize = 108;
 
-/// What stands above the systems.
+/// Returns the text above the systems.
 pub fn head(machine: &Machine, rounds: u32, quick: bool) -> String {
     let rounds = match rounds {
         1 => "one round".to_owned(),
@@ -32,7 +32,7 @@ pub fn head(machine: &Machine, rounds: u32, quick: bool) -> String {
     format!("{machine}; {rounds}{busy}\n\n{}", wrapped(&about))
 }
 
-/// A system's part of the page.
+/// Returns a system's part of the page.
 pub fn render(system: &System) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
@@ -59,7 +59,7 @@ pub fn render(system: &System) -> String {
     )
 }
 
-/// The text in lines of at most [`WIDTH`] columns.
+/// Wraps the text into lines of at most [`WIDTH`] columns.
 fn wrapped(text: &str) -> String {
     let (mut lines, mut width) = (String::new(), 0);
     for word in text.split_whitespace() {

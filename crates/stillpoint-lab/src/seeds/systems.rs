@@ -1,12 +1,12 @@
-//! The five systems: which figures stand beside each other, and what they come to.
+//! The five systems: which figures stand beside each other, and what was gained.
 
 use super::kernel::KERNEL;
 use super::{Found, SIMULATION};
 use crate::output::numbers::{Unit, grouped, significant};
 
-/// One system, as the page has it.
+/// A system's part of the page.
 pub struct System {
-    /// The seed's number and what the system is.
+    /// The seed's number and the system's name.
     pub title: &'static str,
     /// What the patch does.
     pub patch: &'static str,
@@ -16,7 +16,7 @@ pub struct System {
     pub lines: Vec<Line>,
     /// What the rows are.
     pub about: &'static str,
-    /// What was gained here, by the figures.
+    /// What was gained here: a line for each pair of figures.
     pub gains: Vec<String>,
     /// The commands that show more.
     pub more: &'static str,
@@ -26,13 +26,13 @@ pub struct System {
 pub struct Line {
     /// `kernel`, `simulated` or `here`.
     pub origin: &'static str,
-    /// Before or after what.
+    /// The variant that the row measures.
     pub label: String,
     /// The figures, in the columns' order.
     pub cells: Vec<Option<String>>,
 }
 
-/// All of them, on a machine with so many CPUs.
+/// Returns all five, for a machine with `cpus` CPUs.
 pub fn all(found: &Found, cpus: usize) -> [System; 5] {
     [
         kvfree(found, cpus),
@@ -43,11 +43,11 @@ pub fn all(found: &Found, cpus: usize) -> [System; 5] {
     ]
 }
 
-/// A figure of a column: the scenario, if the experiment has any, its name and its unit. `None`
-/// where the source has no such figure.
+/// Which figure a column shows: scenario (if the experiment has any), name and unit. `None` if the
+/// source has no such figure.
 type Column = Option<(Option<&'static str>, &'static str, Unit)>;
 
-/// Where lines are from.
+/// The source of lines: whose figures they show, and of which experiment.
 struct Source<'f> {
     found: &'f Found,
     origin: &'static str,
@@ -107,7 +107,7 @@ impl<'f> Source<'f> {
         }
     }
 
-    /// What `after` gains over `before` in a column; nothing where one of them has no figure.
+    /// Says what `after` gains over `before` in a column; `None` if either has no figure.
     fn gain(
         &self,
         what: &str,
@@ -139,7 +139,7 @@ pub enum Better {
 const NOISE: f64 = 1.1;
 
 impl Better {
-    /// What it is to have `now` in place of `then`.
+    /// Says how much better or worse `now` is than `then`.
     pub fn judge(self, now: f64, then: f64, cpus: usize) -> String {
         let factor = match self {
             Self::Less if now == 0.0 && then == 0.0 => return "none with either.".to_owned(),
@@ -163,7 +163,7 @@ impl Better {
     }
 }
 
-/// A kernel's figure with the digits that its author gives, as far as they mean something.
+/// Formats a kernel's figure with its author's digits, as far as they mean something.
 fn as_published(unit: Unit, value: f64) -> String {
     let short = |value: f64| {
         let text = format!("{value:.2}");
@@ -421,7 +421,7 @@ fn vmap(found: &Found, cpus: usize) -> System {
         "vmap",
         &[Some((Some("copy-4096"), "requests_per_s", Unit::PerSecond))],
     );
-    // Behind the figure, how near it is to that without a check.
+    // Adds to the figure its share of that without a check.
     let with_share = |source: &Source, label, variant| {
         let mut line = source.line(label, variant);
         let column = source.columns[0];
