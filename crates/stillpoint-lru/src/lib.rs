@@ -49,7 +49,6 @@ mod memcg;
 mod shrinker_map;
 mod slots;
 mod statistics;
-#[cfg(not(stillpoint_loom))]
 #[cfg(all(target_os = "linux", not(stillpoint_loom)))]
 pub use memcg::pressure::{Pressure, PressureError, PressureWatch};
 pub use statistics::{Reclaimed, TenantStatistics};

@@ -48,7 +48,6 @@ mod node;
 mod space;
 mod span;
 #[cfg(not(stillpoint_loom))]
-#[cfg(not(stillpoint_loom))]
 pub use arena::{
     Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found,
     Reader,

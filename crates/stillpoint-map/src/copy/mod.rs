@@ -23,7 +23,6 @@ mod loom_tests;
 mod map;
 mod moving;
 #[cfg(not(stillpoint_loom))]
-#[cfg(not(stillpoint_loom))]
 mod pinned;
 mod spill;
 mod table;
