@@ -448,6 +448,7 @@ static WATCH: OnceLock<Watch> = OnceLock::new();
 
 /// Calls `waiting` when a thread finds a list's lock held by another thread, and `waited` when it has
 /// got that lock, from now on. Only the first call has an effect. Taking a free lock costs nothing.
+/// `waited` runs with the lock held: neither may use lists, or fork.
 #[cfg_attr(stillpoint_loom, allow(dead_code, reason = "the lab's"))]
 pub fn watch_waits(waiting: fn(), waited: fn()) {
     let _ = WATCH.set(Watch { waiting, waited });

@@ -100,7 +100,10 @@ impl Tree {
     /// Returns whether a fork has removed a thread that held a lock of the hierarchy: drops then leak
     /// what they would have to take out.
     pub(crate) fn has_lost_lock(&self) -> bool {
-        self.numbers.is_lost() || self.lists().iter().any(|lists| lists.is_lost())
+        self.numbers.is_lost()
+            || self
+                .lists
+                .read(|lists| lists.iter().any(|lists| lists.is_lost()))
     }
 
     pub(crate) fn stocks(&self) -> &Stocks {
