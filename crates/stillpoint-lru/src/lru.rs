@@ -409,4 +409,55 @@ mod tests {
         assert!(lru.del(&item).is_some());
         assert_eq!(lru.count(), 0);
     }
+
+    /// A walk's callback forks after the tenant has gone, while another thread holds the lock of the
+    /// dead list: in the child the walk ends, whatever the verdict.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn walk_that_forks_while_its_dead_list_is_locked() {
+        const DONE: libc::c_int = 7;
+        for verdict in [
+            Isolate::Removed,
+            Isolate::RemovedRetry,
+            Isolate::Rotate,
+            Isolate::Skip,
+            Isolate::Retry,
+            Isolate::Stop,
+        ] {
+            let hierarchy = Hierarchy::new();
+            let lru = ListLru::<u32>::for_tenants(&hierarchy);
+            let tenant = hierarchy.root().create().unwrap();
+            (0..2).for_each(|number| assert!(lru.add(&tenant, Arc::new(Entry::new(number)))));
+            let list_of = |node: Node| {
+                lru.lists
+                    .get(lru.index(Some(&tenant), node.0), &read_lock())
+            };
+            let one = Node::all().find_map(list_of).unwrap();
+            let mut child = None;
+            lru.walk(usize::MAX, |_| {
+                if child.is_none() {
+                    tenant.delete().unwrap();
+                    // SAFETY: the child uses this library, whose promise is the subject here.
+                    let forked = unsafe { libc::fork() };
+                    if forked == 0 {
+                        // SAFETY: no handler; the alarm ends the process.
+                        unsafe { libc::alarm(60) };
+                        // As by a thread of the parent.
+                        mem::forget(one.list.lock());
+                    }
+                    child = Some(forked);
+                }
+                verdict
+            });
+            let (child, mut status) = (child.expect("there are items"), 0);
+            if child == 0 {
+                // SAFETY: ends the child without destructors.
+                unsafe { libc::_exit(DONE) };
+            }
+            // SAFETY: a child of ours, and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let is_done = libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == DONE;
+            assert!(is_done, "{verdict:?}: {status}");
+        }
+    }
 }

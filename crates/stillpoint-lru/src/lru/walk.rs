@@ -3,10 +3,18 @@
 //! A walker takes references to a few items under the list's lock, leaves a bookmark behind the
 //! last of them, and releases the lock; then it calls `isolate` for each and does what that says.
 //! So the lock is held for some tens of items at a time and never while user code runs.
+//!
+//! That code may fork. In the child the list may be one whose tenant has gone and which is in no
+//! slot any more, so that the fork has not looked at its lock (`lists.rs`). Such a list is dead, and
+//! has nothing for the walk, which does without the lock ([`Cursor::lock`]).
 
 use super::entry::Entry;
-use crate::{link::Bookmark, memcg::lists::One};
+use crate::{
+    link::{Bookmark, Locked},
+    memcg::lists::One,
+};
 use std::{mem, sync::Arc};
+use stillpoint_platform::fork::{Process, process};
 
 /// Items that are looked at between two holds of the lock.
 const AT_A_TIME: usize = 32;
@@ -35,12 +43,40 @@ pub enum Isolate {
 struct Cursor<'a> {
     one: &'a One,
     bookmark: Option<Bookmark>,
+    /// Where the walk began.
+    process: Process,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(one: &'a One) -> Self {
+        Self {
+            one,
+            bookmark: Some(Bookmark::at_start(&one.list.lock())),
+            process: process(),
+        }
+    }
+
+    fn bookmark(&self) -> &Bookmark {
+        self.bookmark
+            .as_ref()
+            .expect("taken when the cursor is dropped")
+    }
+
+    /// Takes the list's lock. `None` in the child of a fork if the list is dead: a thread that is
+    /// gone may hold the lock. A list is marked as dead before it leaves its slot, so the fork has
+    /// looked at the lock of one that is not.
+    fn lock(&self) -> Option<Locked<'a>> {
+        let is_left_behind = process() != self.process && self.one.list.looks_dead();
+        (!is_left_behind).then(|| self.one.list.lock())
+    }
 }
 
 impl Drop for Cursor<'_> {
     fn drop(&mut self) {
-        if let Some(bookmark) = self.bookmark.take() {
-            bookmark.remove(&self.one.list.lock());
+        let bookmark = self.bookmark.take();
+        // Without the lock it is leaked, with the list's other links.
+        if let (Some(bookmark), Some(locked)) = (bookmark, self.lock()) {
+            bookmark.remove(&locked);
         }
     }
 }
@@ -57,18 +93,10 @@ pub(crate) fn walk_list<T: Send + Sync + 'static>(
     if left == 0 {
         return 0;
     }
-    let bookmark = Some(Bookmark::at_start(&one.list.lock()));
-    let cursor = Cursor {
-        one: &one,
-        bookmark,
-    };
-    let bookmark = cursor
-        .bookmark
-        .as_ref()
-        .expect("taken when the cursor is dropped");
+    let cursor = Cursor::new(&one);
     let (mut removed, mut batch) = (0, Vec::with_capacity(AT_A_TIME.min(left)));
     'walk: while left > 0 {
-        gather::<T>(&one, bookmark, &mut batch, AT_A_TIME.min(left));
+        gather::<T>(&cursor, &mut batch, AT_A_TIME.min(left));
         if batch.is_empty() {
             break;
         }
@@ -86,13 +114,19 @@ pub(crate) fn walk_list<T: Send + Sync + 'static>(
                     removed += 1;
                     again = verdict == Isolate::RemovedRetry;
                 }
-                Isolate::Rotate => one.list.lock().rotate(item.link()),
+                Isolate::Rotate => {
+                    if let Some(locked) = cursor.lock() {
+                        locked.rotate(item.link());
+                    }
+                }
                 Isolate::Skip => {}
                 Isolate::Retry => again = true,
                 Isolate::Stop => break 'walk,
             }
             if again {
-                bookmark.restart(&one.list.lock());
+                if let Some(locked) = cursor.lock() {
+                    cursor.bookmark().restart(&locked);
+                }
                 break;
             }
         }
@@ -102,12 +136,14 @@ pub(crate) fn walk_list<T: Send + Sync + 'static>(
 
 /// References to the next items, and the bookmark behind them.
 fn gather<T: Send + Sync + 'static>(
-    one: &One,
-    bookmark: &Bookmark,
+    cursor: &Cursor<'_>,
     batch: &mut Vec<Arc<Entry<T>>>,
     limit: usize,
 ) {
-    let locked = one.list.lock();
+    let Some(locked) = cursor.lock() else {
+        return;
+    };
+    let bookmark = cursor.bookmark();
     let mut at = bookmark.next(&locked);
     while let Some(link) = at {
         // SAFETY: on this list, which has a reference to it that stays while the lock is held. It

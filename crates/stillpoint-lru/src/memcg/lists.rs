@@ -349,6 +349,8 @@ impl Lists {
     }
 }
 
+/// A list that is in no slot is not looked at: it is dead, and only a walk whose callback forks still
+/// has it (`lru/walk.rs`).
 impl ForkReset for Lists {
     unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no user code runs under these locks.
