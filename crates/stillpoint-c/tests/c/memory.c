@@ -1,9 +1,11 @@
-/* Without any memory, a thread that has used a domain before calls and frees by heads; and what can report -ENOMEM does. */
+/* Without any memory, a thread calls and frees by heads, also one that has never used the domain; and what can report -ENOMEM does. */
 #include "check.h"
 #include "refusing_malloc.h"
 
 #include <stillpoint/map.h>
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef SANITIZED
 
@@ -35,7 +37,17 @@ static void count_call(struct stillpoint_head *head)
     __atomic_add_fetch(&called, 1, __ATOMIC_SEQ_CST);
 }
 
-static void by_heads(struct stillpoint_domain *domain)
+/* The first uses of the domain: this thread's, and the service thread's. */
+static void use(struct stillpoint_domain *domain)
+{
+    static struct stillpoint_head head;
+    stillpoint_domain_read_lock(domain);
+    CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    CHECK(stillpoint_domain_call(domain, &head, count_call) == 0);
+    CHECK(stillpoint_domain_barrier(domain) == 0);
+}
+
+static void by_heads(struct stillpoint_domain *domain, bool is_used)
 {
     static struct stillpoint_head heads[SOME];
     struct node *nodes[SOME];
@@ -45,28 +57,46 @@ static void by_heads(struct stillpoint_domain *domain)
     }
     memset(heads, 0, sizeof heads);
     long before = __atomic_load_n(&called, __ATOMIC_SEQ_CST);
-    /* All first uses: the thread's, and the service thread's. */
-    stillpoint_domain_read_lock(domain);
-    CHECK(stillpoint_domain_read_unlock(domain) == 0);
-    CHECK(stillpoint_domain_call(domain, &heads[0], count_call) == 0);
-    CHECK(stillpoint_domain_barrier(domain) == 0);
     set_short(true);
     for (int i = 1; i < SOME; i++) {
         CHECK(stillpoint_domain_call(domain, &heads[i], count_call) == 0);
         CHECK(stillpoint_domain_kvfree_head(domain, nodes[i], &nodes[i]->head) == 0);
     }
-    /* Also where no wait is possible. */
-    stillpoint_domain_read_lock(domain);
-    CHECK(stillpoint_domain_kvfree_head(domain, nodes[0], &nodes[0]->head) == 0);
-    CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    if (is_used) {
+        /* Also where no wait is possible. */
+        stillpoint_domain_read_lock(domain);
+        CHECK(stillpoint_domain_kvfree_head(domain, nodes[0], &nodes[0]->head) == 0);
+        CHECK(stillpoint_domain_read_unlock(domain) == 0);
+    } else {
+        CHECK(stillpoint_domain_kvfree_head(domain, nodes[0], &nodes[0]->head) == 0);
+    }
     set_short(false);
     CHECK(stillpoint_domain_barrier(domain) == 0);
-    CHECK(__atomic_load_n(&called, __ATOMIC_SEQ_CST) == before + SOME);
+    CHECK(__atomic_load_n(&called, __ATOMIC_SEQ_CST) == before + SOME - 1);
     struct stillpoint_statistics statistics;
     do {
         CHECK(stillpoint_domain_kvfree_barrier(domain) == 0);
         CHECK(stillpoint_domain_statistics(domain, &statistics, sizeof statistics) == 0);
     } while (statistics.objects_pending != 0);
+}
+
+static void *in_a_new_thread(void *domain)
+{
+    by_heads(domain, false);
+    return NULL;
+}
+
+/* While the service thread runs, and after it has ended: which it does after a second without work. */
+static void with_and_without_service(struct stillpoint_domain *domain)
+{
+    use(domain);
+    by_heads(domain, true);
+    sleep(2);
+    by_heads(domain, true);
+    sleep(2);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, in_a_new_thread, domain) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
 }
 
 static void reserve(void)
@@ -86,8 +116,8 @@ int main(void)
 {
     struct stillpoint_domain *domain = stillpoint_domain_new();
     CHECK(domain != NULL);
-    by_heads(NULL);
-    by_heads(domain);
+    with_and_without_service(NULL);
+    with_and_without_service(domain);
     CHECK(stillpoint_domain_destroy(domain) == 0);
     reserve();
     return 0;

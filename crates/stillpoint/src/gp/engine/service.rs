@@ -48,6 +48,7 @@ use crate::{
     },
     platform::{
         clock::{self, Nanos},
+        memory,
         owned_mutex::OwnedMutex,
         sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
@@ -60,6 +61,9 @@ use std::{cell::Cell, fmt, io, mem, sync::OnceLock};
 mod failures;
 mod idle;
 mod passes;
+
+/// What the start of a thread allocates, at most, in bytes.
+const START_BYTES: usize = 4096;
 
 /// The length of a thread's name that the kernel keeps, in bytes.
 const LONGEST_NAME: usize = 15;
@@ -206,9 +210,9 @@ impl<P: Policy> Engine<P> {
         self.service.signs.runs()
     }
 
-    /// Starts the service thread with `serve` if it does not run. If no thread can be created, the
-    /// work stays queued: the next call tries again, and threads that wait for the work run passes
-    /// themselves.
+    /// Starts the service thread with `serve` if it does not run. If no thread can be created, or
+    /// there is no memory for that, the work stays queued: the next call tries again, and threads
+    /// that wait for the work run passes themselves.
     #[cold]
     fn start_service(&self) {
         let Some(spawn) = self.service.spawn.get() else {
@@ -216,6 +220,7 @@ impl<P: Policy> Engine<P> {
         };
         let mut state = lock(&self.service.state);
         if matches!(*state, State::NotStarted | State::Resting(_))
+            && memory::is_there_for(START_BYTES)
             && let Ok(thread) = spawn(self.thread_name())
         {
             let mut ended = match mem::replace(&mut *state, State::NotStarted) {
@@ -223,6 +228,8 @@ impl<P: Policy> Engine<P> {
                 _ => Vec::new(),
             };
             idle::join_gone(&mut ended);
+            // For this thread's end, which is not to need memory.
+            ended.reserve(1);
             let thread = Some(thread);
             *state = State::Running { thread, ended };
             self.service.signs.set_runs();
