@@ -51,6 +51,9 @@ struct Shrinks {
 }
 
 /// How many shrinks are under way, and when those are measured that have not been.
+///
+/// In the child of a fork those of threads that are gone stay under way: there what leaves is not
+/// measured any more, and after the next shrink the arena's memory stays wanted back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ShrinkState {
     /// In [`UNITS`], 0 for none.
