@@ -137,6 +137,8 @@ fn child_of_busy_threads_counts_and_drops() {
             let child = fork(|| {
                 let sum = Node::all().map(|node| shared.lru.count_node(node)).sum();
                 assert_eq!(shared.lru.count(), sum);
+                // An item is charged before it is on a list, and until it is off.
+                assert!(sum as u64 * 1_000 <= shared.hierarchy.root().usage());
                 fork_muted(|| {
                     (0..500).for_each(|number| shared.change(number));
                     shared.hierarchy.reclaim_to(0);

@@ -116,6 +116,11 @@ fn end() -> ! {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    #[cfg(all(target_os = "linux", not(miri)))]
+    use std::{
+        io::{self, Read},
+        os::fd::AsRawFd,
+    };
     use std::{mem, sync::Arc, thread::scope};
 
     #[test]
@@ -141,5 +146,38 @@ mod tests {
         drop(lock.lock());
         drop(lock);
         assert_eq!(Arc::strong_count(&value), 1);
+    }
+
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn in_the_child_an_operation_that_needs_a_lost_lock_ends_the_process_with_a_message() {
+        let lock = ForkMutex::new(());
+        let (mut reader, writer) = io::pipe().unwrap();
+        let held = lock.lock();
+        // SAFETY: the child makes system calls alone, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no object of this process has the descriptor of standard error. The thread that
+            // has the lock is gone, as far as the lock is concerned. The last call ends the child if it
+            // gets there.
+            unsafe {
+                libc::dup2(writer.as_raw_fd(), libc::STDERR_FILENO);
+                assert!(lock.reset_in_child());
+                mem::forget(lock.lock());
+                libc::_exit(0);
+            }
+        }
+        drop((held, writer));
+        let (mut status, mut said) = (0, String::new());
+        // SAFETY: a child of ours, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        reader.read_to_string(&mut said).unwrap();
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT);
+        assert!(
+            said.starts_with(
+                "stillpoint: a thread that is not in this process held a lock at the fork"
+            ),
+            "{said}"
+        );
     }
 }

@@ -2,7 +2,10 @@
 
 use super::{Tally, eventually};
 use std::{
+    fs::File,
+    io::{Read, Seek},
     mem,
+    os::fd::{AsRawFd, FromRawFd},
     panic::{self, AssertUnwindSafe},
     ptr::{self, NonNull},
 };
@@ -31,26 +34,47 @@ impl Forked {
     }
 }
 
-impl Forked {
-    /// As [`well`](Self::well), of a child that ends with a message where it needs the lock of a thread
-    /// that is gone.
+/// The child of a fork that may end where it needs the lock of a thread that is gone.
+#[must_use]
+pub struct Muted {
+    child: Forked,
+    stderr: File,
+}
+
+impl Muted {
+    /// As [`Forked::well`], of a child that may also have ended with the message of a lost lock.
     #[track_caller]
-    pub fn well_or_aborted(self) {
-        let mut status = 0;
+    pub fn well_or_aborted(mut self) {
+        let (Forked(child), mut status, mut said) = (self.child, 0, Vec::new());
         // SAFETY: as in `well`.
-        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
-        let aborted = libc::WTERMSIG(status) == libc::SIGABRT;
-        assert!(status == 0 || aborted, "the child fails or hangs: {status}");
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        self.stderr.rewind().expect("a file in memory");
+        self.stderr
+            .read_to_end(&mut said)
+            .expect("a file in memory");
+        let said = String::from_utf8_lossy(&said);
+        let is_aborted = libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT;
+        assert!(
+            status == 0 || is_aborted && said.contains("held a lock at the fork"),
+            "the child fails or hangs: {status}, {said}"
+        );
     }
 }
 
-/// As [`fork`], of a child whose message is not shown.
-pub fn fork_muted(work: impl FnOnce()) -> Forked {
-    fork(|| {
+/// As [`fork`], of a child whose message is kept instead of shown.
+pub fn fork_muted(work: impl FnOnce()) -> Muted {
+    // SAFETY: a text that ends in 0; the descriptor is new.
+    let stderr = unsafe {
+        let file = libc::memfd_create(c"stderr".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(file >= 0, "no file in memory");
+        File::from_raw_fd(file)
+    };
+    let child = fork(|| {
         // SAFETY: no object of this process has the descriptor of standard error.
-        unsafe { libc::close(libc::STDERR_FILENO) };
+        unsafe { libc::dup2(stderr.as_raw_fd(), libc::STDERR_FILENO) };
         work();
-    })
+    });
+    Muted { child, stderr }
 }
 
 /// Ends the process, successfully unless `work` panics, and without any exit handler.
