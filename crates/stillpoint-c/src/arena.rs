@@ -171,7 +171,7 @@ pub unsafe extern "C" fn stillpoint_arena_alloc(
 }
 
 /// Frees the area that starts at the address: vfree(). -EFAULT if there is none, -EINVAL if the
-/// address is inside one; nothing is freed then.
+/// address is inside one, -ENOMEM without memory to record it as free; nothing is freed then.
 ///
 /// # Safety
 ///
@@ -191,9 +191,9 @@ pub unsafe extern "C" fn stillpoint_arena_free_area(arena: *mut Arena, area: *mu
 
 /// Frees the area after a grace period of the arena's domain, on that domain's service thread:
 /// vfree_rcu(). Until then readers find it as before. -EFAULT and -EINVAL as for
-/// stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then.
-/// If there is no memory when the grace period has ended, the free is retried after another one,
-/// until it succeeds; barriers do not wait for that.
+/// stillpoint_arena_free_area(); nothing is freed then. If there is no memory when the grace period
+/// has ended, the free is retried after another one, until it succeeds; barriers do not wait for
+/// that.
 ///
 /// # Safety
 ///
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
             ));
         }
         // SAFETY: the caller's promise.
-        unsafe { deferred_area::free_after_grace_period(arena, start) }?;
+        unsafe { deferred_area::free_after_grace_period(arena, start) };
         Ok(0)
     })
 }

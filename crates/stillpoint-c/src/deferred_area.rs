@@ -3,7 +3,6 @@
 use crate::ffi::misuse;
 use std::{
     cell::Cell,
-    ffi::c_int,
     ptr::NonNull,
     thread,
     time::{Duration, Instant},
@@ -22,14 +21,13 @@ struct DeferredArea {
     queued: Instant,
 }
 
-/// Frees an area after a grace period of the arena's domain. `ENOMEM` if there is no memory to
-/// track it.
+/// Frees an area after a grace period of the arena's domain.
 ///
 /// # Safety
 ///
 /// As for [`stillpoint_arena_free_area_rcu`](crate::arena::stillpoint_arena_free_area_rcu): the
 /// area starts there, and is the caller's.
-pub(crate) unsafe fn free_after_grace_period(arena: &Arena, start: *const u8) -> Result<(), c_int> {
+pub(crate) unsafe fn free_after_grace_period(arena: &Arena, start: *const u8) {
     let area = DeferredArea {
         link: CallbackHead::new(),
         arena: arena.clone(),
@@ -38,7 +36,6 @@ pub(crate) unsafe fn free_after_grace_period(arena: &Arena, start: *const u8) ->
     };
     // SAFETY: made just now, and given up here.
     unsafe { defer(Box::into_raw(Box::new(area))) };
-    Ok(())
 }
 
 thread_local! {

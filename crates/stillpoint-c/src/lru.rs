@@ -164,7 +164,7 @@ pub unsafe extern "C" fn stillpoint_entry_object(entry: *const LruEntry) -> *mut
 
 /// Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
 /// stands for the root tenant. list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a
-/// tenant of another hierarchy; -EINVAL; -ENOMEM.
+/// tenant of another hierarchy; -EINVAL.
 ///
 /// # Safety
 ///

@@ -254,7 +254,7 @@ pub unsafe extern "C" fn stillpoint_domain_guard(domain: *mut Domain) -> *mut Gu
     raw::lock_owned(domain).as_ptr().cast()
 }
 
-/// Gives the section a name for stall reports, which is copied. -EINVAL for null; -ENOMEM.
+/// Gives the section a name for stall reports, which is copied. -EINVAL for null.
 ///
 /// # Safety
 ///

@@ -157,8 +157,6 @@ pub unsafe extern "C" fn stillpoint_tenant_create(
 
 /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.
 /// Handles stay valid, and must be released. -EBUSY if it has children, -EINVAL for a root.
-/// -ENOMEM, which inside a section of the global domain or a callback is returned whenever malloc()
-/// fails.
 ///
 /// # Safety
 ///

@@ -533,7 +533,7 @@ void *stillpoint_arena_alloc(struct stillpoint_arena *arena, size_t size, size_t
 
 /*
  Frees the area that starts at the address: vfree(). -EFAULT if there is none, -EINVAL if the
- address is inside one; nothing is freed then.
+ address is inside one, -ENOMEM without memory to record it as free; nothing is freed then.
 
  # Safety
 
@@ -544,9 +544,9 @@ int stillpoint_arena_free_area(struct stillpoint_arena *arena, void *area);
 /*
  Frees the area after a grace period of the arena's domain, on that domain's service thread:
  vfree_rcu(). Until then readers find it as before. -EFAULT and -EINVAL as for
- stillpoint_arena_free_area(), -ENOMEM if there is no memory to track it; nothing is freed then.
- If there is no memory when the grace period has ended, the free is retried after another one,
- until it succeeds; barriers do not wait for that.
+ stillpoint_arena_free_area(); nothing is freed then. If there is no memory when the grace period
+ has ended, the free is retried after another one, until it succeeds; barriers do not wait for
+ that.
 
  # Safety
 
@@ -1123,7 +1123,7 @@ void *stillpoint_entry_object(const struct stillpoint_entry *entry);
 /*
  Puts an entry on the tenant's list of this node, as the newest; the list takes a reference. NULL
  stands for the root tenant. list_lru_add(). -EEXIST if it is on a list already; -EXDEV for a
- tenant of another hierarchy; -EINVAL; -ENOMEM.
+ tenant of another hierarchy; -EINVAL.
 
  # Safety
 
@@ -1692,7 +1692,7 @@ bool stillpoint_domain_read_lock_held(struct stillpoint_domain *domain);
 struct stillpoint_guard *stillpoint_domain_guard(struct stillpoint_domain *domain);
 
 /*
- Gives the section a name for stall reports, which is copied. -EINVAL for null; -ENOMEM.
+ Gives the section a name for stall reports, which is copied. -EINVAL for null.
 
  # Safety
 
@@ -1763,8 +1763,6 @@ int stillpoint_tenant_create(struct stillpoint_tenant *parent, struct stillpoint
 /*
  Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges.
  Handles stay valid, and must be released. -EBUSY if it has children, -EINVAL for a root.
- -ENOMEM, which inside a section of the global domain or a callback is returned whenever malloc()
- fails.
 
  # Safety
 
