@@ -62,8 +62,7 @@ pub extern "C" fn stillpoint_trace_global() -> *mut Domain {
     catch_panic_or(ptr::null_mut(), || pointer(tasks_trace::global()))
 }
 
-/// Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. Returns
-/// NULL if there is no memory.
+/// Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn stillpoint_domain_new() -> *mut Domain {
     new_domain(stillpoint::Domain::new)
@@ -102,7 +101,7 @@ pub unsafe extern "C" fn stillpoint_domain_new_named(name: *const c_char) -> *mu
 }
 
 /// Returns the domain at `place`, and makes one if there is none: for static domains. Like
-/// stillpoint_domain_new(), but never returns NULL: at worst it waits for memory.
+/// stillpoint_domain_new().
 ///
 /// # Safety
 ///

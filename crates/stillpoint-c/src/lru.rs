@@ -101,7 +101,7 @@ pub unsafe extern "C" fn stillpoint_lru_free(lru: *mut Lru) {
 
 /// Makes an entry for an object, with one reference, the caller's. When the last reference is
 /// released (a list has one to each of its entries, a walk has one for a moment), `release` is
-/// called with the object, on that thread; it may be NULL. Returns NULL if there is no memory.
+/// called with the object, on that thread; it may be NULL.
 ///
 /// # Safety
 ///
