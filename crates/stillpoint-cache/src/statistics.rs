@@ -282,13 +282,14 @@ impl Counters {
 
     /// The first stripe, which may be another thread's that has not said so yet.
     fn first_or_made(&self) -> *mut Stripe {
-        // Acquire, pairs with the exchange below: it is complete.
+        // Acquire, pairs with the exchange of `first_or_made` below: it is complete.
         let first = self.first.load(Ordering::Acquire);
         if !first.is_null() {
             return first;
         }
         let made = make(1);
-        // Release, pairs with `first`: it is complete. Acquire: so is the faster thread's.
+        // Release, pairs with the load of `first_or_made` above: it is complete. Acquire, the same of
+        // the faster thread's.
         let set = self.first.compare_exchange(
             ptr::null_mut(),
             made,
