@@ -728,8 +728,7 @@ struct stillpoint_domain *stillpoint_global(void);
 struct stillpoint_domain *stillpoint_trace_global(void);
 
 /*
- Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB. Returns
- NULL if there is no memory.
+ Makes a separate domain (what the kernel's SRCU is used for), with a budget of 8 MiB.
  */
 struct stillpoint_domain *stillpoint_domain_new(void);
 
@@ -752,7 +751,7 @@ struct stillpoint_domain *stillpoint_domain_new_named(const char *name);
 
 /*
  Returns the domain at `place`, and makes one if there is none: for static domains. Like
- stillpoint_domain_new(), but never returns NULL: at worst it waits for memory.
+ stillpoint_domain_new().
 
  # Safety
 
@@ -1085,7 +1084,7 @@ void stillpoint_lru_free(struct stillpoint_lru *lru);
 /*
  Makes an entry for an object, with one reference, the caller's. When the last reference is
  released (a list has one to each of its entries, a walk has one for a moment), `release` is
- called with the object, on that thread; it may be NULL. Returns NULL if there is no memory.
+ called with the object, on that thread; it may be NULL.
 
  # Safety
 
