@@ -153,7 +153,7 @@ fn help_begins_with_examples() {
 #[test]
 fn where_there_are_no_peers_the_help_says_so() {
     let help = stillpoint("scale lru --help").out;
-    assert!(help.contains("--peers <all|none> "), "{help}");
+    assert!(help.contains("--peers <all|none>"), "{help}");
     assert!(help.contains("there is no peer that does this"), "{help}");
     let run = stillpoint("scale lru --peers seize");
     assert_eq!(run.code, 2);
