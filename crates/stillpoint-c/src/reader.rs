@@ -21,7 +21,7 @@ use stillpoint::{raw, tasks_trace};
 #[repr(transparent)]
 pub struct Record(raw::Record);
 
-/// What the registration of a thread allocates, at most, in bytes.
+/// Upper bound in bytes on what the registration of a thread allocates.
 const FIRST_USE: usize = 64 << 10;
 
 /// Returns whether the calling thread is registered in `domain`, or there is memory for that.

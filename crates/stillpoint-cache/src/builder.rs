@@ -127,7 +127,7 @@ impl<K, V, S> Builder<K, V, S> {
     /// It is called on the thread that has caused it, after that has left its section and all
     /// locks: it may use the cache. It gets clones. A panic ends its call alone.
     /// What the service thread of all caches takes out it is told of there: do not block in it.
-    /// Of an entry whose clone panics it is not told.
+    /// It is not called for an entry whose clone panics.
     pub fn eviction_listener(
         mut self,
         listener: impl Fn(&K, &V, Cause) + Send + Sync + 'static,

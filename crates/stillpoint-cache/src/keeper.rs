@@ -128,8 +128,8 @@ impl Tasks {
     }
 }
 
-/// Has `what` visited at that time, or before. Returns false if there is no thread: where
-/// one could not be started, the next try is [`GAP`] later.
+/// Schedules a visit of `what` no later than `at`. Returns false if the service thread could not be
+/// started; the next try is [`GAP`] later.
 pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
     let keeper = keeper();
     let mut tasks = lock(&keeper.tasks);

@@ -74,7 +74,7 @@ pub use {
 #[doc(hidden)]
 pub use clock::ManualClock;
 
-/// What the lab needs beyond the interface: entries and bytes that do not wait for readers, which
+/// Functions for the lab alone: they free entries and bytes without waiting for readers, which
 /// torture has to catch in the code that a program gets. No part of the stable interface.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]

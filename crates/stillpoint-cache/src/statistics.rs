@@ -258,7 +258,7 @@ impl Counters {
         Some(unsafe { first.as_ref() })
     }
 
-    /// Has threads use the first stripe, or if they do, and its owner counts no more alone, the others.
+    /// Publishes the first stripe if none is in use yet, otherwise the other stripes.
     fn spread_out(&self) {
         let now = self.word.load(Ordering::Relaxed);
         let word = if ptr::eq(now, unowned()) {

@@ -32,7 +32,7 @@ enum Names {
 pub struct Family {
     /// The scenarios, in the table's order.
     pub names: &'static [&'static str],
-    /// What happens in them, in one line.
+    /// Description of the scenarios, in one line.
     pub about: &'static str,
     /// Whether one round is enough, unless a scenario is asked for by its name.
     pub once: bool,
@@ -134,7 +134,7 @@ impl PossibleValues {
         }
     }
 
-    /// What each name is, where that is known.
+    /// Returns the names that have an explanation, each with it.
     pub fn explained(&self) -> Vec<(String, &'static str)> {
         match self.names {
             Names::Listed(_) | Names::Registered(_) => Vec::new(),

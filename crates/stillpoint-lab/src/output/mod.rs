@@ -27,7 +27,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Digits after the point in the table; the JSON holds the figure in full.
     pub decimals: usize,
-    /// What it is, in one line.
+    /// Explanation of the figure, in one line.
     pub about: &'static str,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Text has a fixed size in a narrow picture, so that it can be read on a telephone. A picture for
 //! another document has no background, and [`style`] has its colours for a dark one; a picture in
-//! a file of its own is on white.
+//! a separate file is on white.
 
 use std::fmt::Write;
 
@@ -35,7 +35,7 @@ pub enum Tone {
     Old,
     /// The same work with nothing to wait for.
     Limit,
-    /// What the authors of a kernel's patch measured.
+    /// Measured by the author of a kernel patch.
     Authors,
     /// Simulated.
     Simulated,
@@ -131,7 +131,7 @@ pub struct Bar {
 
 /// Bars that belong together.
 pub struct Group {
-    /// What they have in common; may be empty.
+    /// Heading of the bars; may be empty.
     pub heading: String,
     /// The bars, from top to bottom.
     pub bars: Vec<Bar>,
@@ -139,7 +139,7 @@ pub struct Group {
 
 /// A chart of bars over one axis.
 pub struct Panel {
-    /// What it is about.
+    /// Title of the panel.
     pub title: String,
     /// Which way is better, and what else is to be known.
     pub how: String,
