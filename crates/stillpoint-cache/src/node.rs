@@ -49,6 +49,8 @@ pub struct Guarded {
     pub stage: Stage,
     /// Whether it is never to be evicted: a pinned one is in its tenant's queue of these.
     pub pinned: bool,
+    /// Whether its tenant was in an odd [round](crate::policy::Policy::rounds) when it was linked.
+    pub round: bool,
     /// Whose it is.
     pub tenant: u32,
     /// Where the wheel has it; `u32::MAX` if it has not.
@@ -136,9 +138,9 @@ pub struct Id(NonNull<Meta>);
 unsafe impl Send for Id {}
 
 impl Guarded {
-    /// It is a tenant's from now on, in a queue.
-    pub fn link(&mut self, tenant: u32) {
-        (self.stage, self.tenant) = (Stage::Linked, tenant);
+    /// Makes it an entry of `tenant`, which is in a round of this parity.
+    pub fn link(&mut self, tenant: u32, round: bool) {
+        (self.stage, self.tenant, self.round) = (Stage::Linked, tenant, round);
     }
 }
 
@@ -168,6 +170,7 @@ impl Meta {
                 place: Place::None,
                 stage: Stage::New,
                 pinned,
+                round: false,
                 tenant: 0,
                 timer: NO_TIMER,
                 fingerprint: fingerprint(hash),
@@ -342,6 +345,11 @@ impl Nodes for Locked {
     fn fingerprint(&self, id: Id) -> u32 {
         // SAFETY: the contract of `assume`; nothing changes it, and `self` is not borrowed mutably.
         unsafe { (*id.meta().guarded.get()).fingerprint }
+    }
+
+    fn round(&self, id: Id) -> bool {
+        // SAFETY: the contract of `assume`, and `self` is not borrowed mutably.
+        unsafe { (*id.meta().guarded.get()).round }
     }
 
     fn frequency(&self, id: Id) -> u8 {

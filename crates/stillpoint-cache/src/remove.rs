@@ -134,6 +134,9 @@ where
 
     /// Removes all entries of the tenant and all below it; of those that are inserted meanwhile,
     /// some. Does nothing if the tenant has been deleted.
+    ///
+    /// It works in batches, between which other threads have the lock, and ends however fast they
+    /// insert: each tenant loses what it has when its turn comes.
     pub fn invalidate_all(&self) {
         // Handles, not numbers: a number may be another tenant's by the time of its turn.
         let handles = self.with_own(|state, number| {
@@ -142,17 +145,20 @@ where
                 .collect::<Vec<_>>()
         });
         for handle in handles.unwrap_or_default() {
-            self.claim_all_of(&handle);
+            self.invalidate_tenant(&handle);
         }
     }
 
     /// Removes all entries of one tenant, as long as it is there.
-    fn claim_all_of(&self, handle: &Arc<Handle>) {
+    fn invalidate_tenant(&self, handle: &Arc<Handle>) {
+        let mut until = None;
         self.in_batches(
             |state, locked, claimed| {
-                handle
-                    .own_number()
-                    .is_some_and(|number| state.claim_all(locked, number, claimed))
+                handle.own_number().is_some_and(|number| {
+                    let next = state.tenant(number).policy.rounds() + 1;
+                    let until = *until.get_or_insert(next);
+                    state.invalidate(locked, number, until, claimed)
+                })
             },
             Cause::Removed,
         );

@@ -229,7 +229,7 @@ impl State {
                 return;
             }
         }
-        guarded.link(number);
+        guarded.link(number, self.tenant(number).policy.round());
         self.set_timer(locked, id, expires);
         self.inserts += 1;
         let inserts = self.inserts;
@@ -323,6 +323,17 @@ impl Tenant {
     /// Any of its entries.
     fn any(&self) -> Option<Id> {
         self.policy.any().or(self.pinned.oldest())
+    }
+
+    /// One of its entries that are outdated: see [`Policy::rounds`].
+    fn outdated(&self, locked: &Locked) -> Option<Id> {
+        let pinned = self.pinned.oldest();
+        let pinned = pinned.filter(|&id| self.is_outdated(locked, id));
+        self.policy.outdated(locked).or(pinned)
+    }
+
+    fn is_outdated(&self, locked: &Locked, id: Id) -> bool {
+        locked.round(id) != self.policy.round()
     }
 
     /// How many entries it has.

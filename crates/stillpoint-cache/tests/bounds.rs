@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
     task::{Context, Waker},
@@ -179,6 +179,41 @@ fn a_delete_of_a_large_tenant_ends_though_others_insert_into_it() {
     assert!((0..entries).all(|key| !cache.contains_key(&key)));
     assert!(!tenant.delete());
     assert_eq!(cache.tenant("tenant").entry_count(), 0);
+}
+
+/// Each entry that is removed is followed by two new ones.
+#[test]
+fn an_invalidation_ends_though_more_is_inserted_meanwhile_than_it_removes() {
+    let (entries, most) = (200, 100_000);
+    let (slot, inserted) = (
+        Arc::<OnceLock<Weighed>>::default(),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let (own, number) = (Arc::clone(&slot), Arc::clone(&inserted));
+    let cache = Cache::builder()
+        .max_bytes(2 * most)
+        .weigher(|_: &u64, _: &u64| 1)
+        .eviction_listener(move |_, _, cause| {
+            if cause == Cause::Removed && number.load(Ordering::Relaxed) < most {
+                let first = number.fetch_add(2, Ordering::Relaxed);
+                let tenant = own.get().unwrap();
+                (first..first + 2).for_each(|key| tenant.insert(1000 + key, 0));
+            }
+        })
+        .build();
+    // In all queues: the used ones go to the main one.
+    let tenant = cache.tenant("tenant");
+    assert!(slot.set(tenant.clone()).is_ok());
+    (0..entries).for_each(|key| tenant.insert(key, 0));
+    assert!((0..3 * entries).all(|key| cache.get(&(key % entries)).is_some()));
+    assert!((0..5).all(|key| cache.pin(&key)));
+    tenant.set_max(entries);
+    (500..550).for_each(|key| tenant.insert(key, 0));
+    tenant.set_max(u64::MAX);
+    tenant.invalidate_all();
+    let new = inserted.load(Ordering::Relaxed);
+    assert_eq!((new, tenant.entry_count()), (2 * entries, 2 * entries));
+    assert!((0..550).all(|key| !cache.contains_key(&key)));
 }
 
 /// What is inserted through a tenant's views from the listener of its deletion is the one above's.

@@ -100,6 +100,8 @@ pub trait Nodes {
     fn place(&mut self, id: Self::Id) -> &mut Place;
     fn weight(&self, id: Self::Id) -> u64;
     fn fingerprint(&self, id: Self::Id) -> u32;
+    /// Whether the policy was in an odd [round](Policy::rounds) when the entry was added.
+    fn round(&self, id: Self::Id) -> bool;
     fn frequency(&self, id: Self::Id) -> u8;
     fn set_frequency(&mut self, id: Self::Id, frequency: u8);
 }
@@ -147,6 +149,8 @@ pub struct Policy<I> {
     passed: u64,
     /// Ghosts that were asked for little more often than what had their place, as they wrap.
     close: u8,
+    /// See [`Policy::rounds`].
+    rounds: u64,
 }
 
 impl<I: Copy + Eq + Debug> Policy<I> {
@@ -160,7 +164,38 @@ impl<I: Copy + Eq + Debug> Policy<I> {
             shrunk: 0,
             passed: 0,
             close: 0,
+            rounds: 0,
         }
+    }
+
+    /// How often all entries have been invalidated. Entries of the round before are *outdated*: they
+    /// are the oldest of their queues, as no search moves them, and go before all others. A round
+    /// begins once there is none, so a bit in each entry tells the two apart.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// Begins a round, which makes all entries outdated. There is no outdated one.
+    pub fn begin_round(&mut self) {
+        self.rounds += 1;
+    }
+
+    /// Returns whether the present round is odd.
+    pub fn round(&self) -> bool {
+        self.rounds % 2 == 1
+    }
+
+    /// Returns an outdated entry; `None` once there is none.
+    pub fn outdated(&self, nodes: &impl Nodes<Id = I>) -> Option<I> {
+        let oldest = [self.small.oldest(), self.main.oldest()];
+        oldest
+            .into_iter()
+            .flatten()
+            .find(|&id| self.is_outdated(nodes, id))
+    }
+
+    fn is_outdated(&self, nodes: &impl Nodes<Id = I>, id: I) -> bool {
+        nodes.round(id) != self.round()
     }
 
     /// The weight of all entries.
@@ -260,7 +295,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         while self.small.weight() > self.small_wanted() || self.main.entries() == 0 {
             let id = self.small.oldest()?;
             let frequency = nodes.frequency(id);
-            if frequency < 2 {
+            if frequency < 2 || self.is_outdated(nodes, id) {
                 return Some(id);
             }
             if turns == TURNS {
@@ -282,7 +317,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         for _ in 0..TURNS {
             let id = self.main.oldest()?;
             let frequency = nodes.frequency(id);
-            if frequency == 0 {
+            if frequency == 0 || self.is_outdated(nodes, id) {
                 return Some(id);
             }
             if least.is_none_or(|(other, _)| frequency < other) {

@@ -28,6 +28,7 @@ struct Node {
     weight: u64,
     key: u32,
     frequency: u8,
+    round: bool,
 }
 
 const UNLINKED: Links<usize> = Links {
@@ -60,6 +61,10 @@ impl Nodes for Arena {
 
     fn fingerprint(&self, id: usize) -> u32 {
         spread(self.nodes[id].key)
+    }
+
+    fn round(&self, id: usize) -> bool {
+        self.nodes[id].round
     }
 
     fn frequency(&self, id: usize) -> u8 {
@@ -277,6 +282,7 @@ fn compare(capacity: u64, requests: impl IntoIterator<Item = (u32, u64, Step)>) 
             weight,
             key,
             frequency: 0,
+            round: false,
         });
         // To be replaced is a use, too.
         assert_eq!(model.hit(key), there.contains_key(&key));
@@ -397,6 +403,7 @@ fn a_search_for_a_victim_ends_however_fast_entries_are_used() {
             weight: 1,
             key,
             frequency: 0,
+            round: false,
         });
         policy.insert(&mut arena, key as usize);
     }
@@ -422,6 +429,7 @@ fn of_those_that_were_all_used_the_one_goes_that_was_used_least() {
             weight: 1,
             key,
             frequency: MOST,
+            round: false,
         });
         policy.insert(&mut arena, key as usize);
     }
@@ -493,6 +501,7 @@ fn a_loop_and_a_scan_leave_what_is_used() {
                 weight: 1,
                 key,
                 frequency: 0,
+                round: false,
             });
             policy.insert(&mut arena, id);
             there.insert(key, id);

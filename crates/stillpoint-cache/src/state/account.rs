@@ -7,14 +7,20 @@ use crate::{
 };
 
 impl State {
-    /// Pins an entry, or lets it be evicted again. Returns false if it was claimed.
+    /// Pins an entry, or lets it be evicted again. Returns false if it was claimed, or is about to be,
+    /// as it is outdated: in another queue it would not be found.
     pub fn pin(&mut self, locked: &mut Locked, id: Id, pinned: bool) -> bool {
         let guarded = locked.of(id);
-        let (number, stage) = (guarded.tenant, guarded.stage);
-        if stage == Stage::Claimed || guarded.pinned == pinned {
-            return stage != Stage::Claimed;
+        let (number, stage, was_pinned) = (guarded.tenant, guarded.stage, guarded.pinned);
+        let is_there = match stage {
+            Stage::New => true,
+            Stage::Linked => !self.tenant(number).is_outdated(locked, id),
+            Stage::Claimed => false,
+        };
+        if !is_there || was_pinned == pinned {
+            return is_there;
         }
-        guarded.pinned = pinned;
+        locked.of(id).pinned = pinned;
         if stage == Stage::New {
             // Its inserter links it so.
             return true;

@@ -123,8 +123,35 @@ impl State {
         false
     }
 
+    /// Claims what a tenant had when its [round](crate::policy::Policy::rounds) `until` began, or does:
+    /// a batch. Returns whether there is more. What others insert meanwhile stays, so this ends.
+    pub fn invalidate(
+        &mut self,
+        locked: &mut Locked,
+        number: u32,
+        until: u64,
+        claimed: &mut Claimed,
+    ) -> bool {
+        while !claimed.is_full() {
+            let tenant = self.tenant_mut(number);
+            let rounds = tenant.policy.rounds();
+            if rounds > until {
+                return false;
+            }
+            if let Some(id) = tenant.outdated(locked) {
+                self.claim(locked, id, Some(Cause::Removed));
+                claimed.push(id);
+            } else if rounds < until {
+                tenant.policy.begin_round();
+            } else {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Claims entries of one tenant, for any reason. Returns false once it has none.
-    pub fn claim_all(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
+    fn claim_all(&mut self, locked: &mut Locked, number: u32, claimed: &mut Claimed) -> bool {
         while !claimed.is_full() {
             let Some(id) = self.tenant(number).any() else {
                 return false;
@@ -139,7 +166,53 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, state::ROOT};
+    use crate::{
+        Cache,
+        state::{BATCH, ROOT},
+    };
+
+    /// A batch of an invalidation of the whole cache, up to a round.
+    fn invalidate_some(cache: &Cache<u64, u64>, until: u64) -> bool {
+        let guard = cache.inner().store.read_lock();
+        let mut claimed = Claimed::default();
+        let (mut state, mut locked) = cache.inner().lock(&guard);
+        let more = state.invalidate(&mut locked, ROOT, until, &mut claimed);
+        drop(state);
+        cache.take_out(
+            &mut claimed,
+            Cause::Removed,
+            &guard,
+            &mut cache.inner().notes(),
+        );
+        more
+    }
+
+    #[test]
+    fn of_two_invalidations_at_once_each_removes_what_was_there_when_it_began() {
+        let cache = Cache::builder().max_bytes(300).weigher(|_, _| 1).build();
+        let rounds = || cache.with_state(|state| state.tenant(ROOT).policy.rounds());
+        let count = |keys: std::ops::Range<u64>| keys.filter(|key| cache.contains_key(key)).count();
+        (0..200).for_each(|key| cache.insert(key, key));
+        assert!((0..600).all(|key| cache.get(&(key % 200)).is_some()));
+        let first = rounds() + 1;
+        assert!(invalidate_some(&cache, first));
+        assert_eq!(count(0..200), 200 - BATCH);
+        // What has been invalidated goes first, whatever it was used, and is not pinned.
+        (1000..1200).for_each(|key| cache.insert(key, key));
+        assert_eq!((count(0..200), count(1000..1200)), (100, 200));
+        assert!((0..200).all(|key| !cache.pin(&key)) && cache.pin(&1000));
+        // What is inserted in place of such an entry stays as well.
+        let replaced = (0..200)
+            .find(|key| cache.contains_key(key))
+            .expect("some are left");
+        cache.insert(replaced, 1);
+        let second = rounds() + 1;
+        while invalidate_some(&cache, second) {}
+        assert_eq!(cache.entry_count(), 0);
+        cache.insert(2000, 1);
+        assert!(!invalidate_some(&cache, first) && !invalidate_some(&cache, second));
+        assert_eq!(count(2000..2001), 1);
+    }
 
     #[test]
     fn handles_that_no_view_has_are_forgotten() {

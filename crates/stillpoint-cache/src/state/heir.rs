@@ -40,9 +40,13 @@ impl State {
             is_linked: false,
             standing: None,
         };
-        // Nothing comes to a tenant whose deletion has begun.
-        let is_heir = || !self.tenant(number).handle.deleted.load(Ordering::Relaxed);
-        if stage != Stage::Linked || cause != Cause::Replaced || !is_heir() {
+        // Nothing comes to a tenant whose deletion has begun, or in place of an outdated entry.
+        let tenant = self.tenant(number);
+        let is_heir = stage == Stage::Linked
+            && cause == Cause::Replaced
+            && !tenant.handle.deleted.load(Ordering::Relaxed)
+            && !tenant.is_outdated(locked, old);
+        if !is_heir {
             self.claim(locked, old, Some(cause));
             return heir;
         }
@@ -56,7 +60,7 @@ impl State {
             return heir;
         }
         heir.is_linked = true;
-        guarded.link(number);
+        guarded.link(number, tenant.policy.round());
         let old_timer = {
             let guarded = locked.of(old);
             guarded.stage = Stage::Claimed;
