@@ -99,8 +99,9 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// goes where most of several thousand have gone, starts the service thread, if it is not running: it
 /// ends after ten seconds with nothing to do.
 ///
-/// An insert that is much larger than others evicts in batches, between which other threads may take
-/// what it has freed. Where they always do, it goes on evicting.
+/// An insert that is much larger than others evicts in batches, each in a section. What it has freed is
+/// reserved for it. While a limit is being lowered, an insert evicts one batch of what is above the limit,
+/// and the thread that lowers it the rest.
 ///
 /// # Expiry
 ///

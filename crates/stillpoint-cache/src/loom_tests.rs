@@ -7,7 +7,7 @@
 use crate::{
     cause::Cause,
     node::{Id, Locked, Meta, NEVER, Stage},
-    state::{Claimed, ROOT, Room, State},
+    state::{Claimed, Entrant, ROOT, State},
     tenant::Handle,
 };
 use std::ptr::{self, NonNull};
@@ -92,10 +92,38 @@ impl<P: Policy> World<P> {
     /// The second half of an insert.
     fn link(&self) {
         let (mut state, mut locked) = self.lock();
-        let made = state.make_room(&mut locked, ROOT, 1, &mut Claimed::default());
-        assert_eq!(made, Ok(Room::Made));
-        let expires = self.entry().meta.expires.load(Ordering::Relaxed);
-        state.link(&mut locked, self.id(), ROOT, expires, None);
+        Self::admit(&mut state, &mut locked, self.id(), 0);
+    }
+
+    fn admit(state: &mut State, locked: &mut Locked, id: Id, reserved: u64) {
+        // SAFETY: as in `lock`.
+        let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
+        let entrant = Entrant {
+            number: ROOT,
+            expires,
+            standing: None,
+        };
+        let admitted = state.admit(locked, id, entrant, reserved, &mut Claimed::default());
+        assert_eq!(admitted, Ok(None));
+    }
+
+    /// As [`link`](Self::link), in two holds of the lock, and in a section only in the second one.
+    fn link_in_batches(&self, thread: u64) {
+        let (mut state, mut locked) = self.lock();
+        let is_new = locked.of(self.id()).stage == Stage::New;
+        let ticket = is_new.then(|| state.wait(self.id(), ROOT, 1));
+        drop(state);
+        let Some(ticket) = ticket else { return };
+        let section = self.sections.enter(thread);
+        let (mut state, mut locked) = self.lock();
+        if let Some((id, reserved)) = state.resume(ticket) {
+            // SAFETY: whether it has not been freed is what loom checks.
+            self.entry()
+                .value
+                .with(|value| assert_eq!(unsafe { *value }, 1));
+            Self::admit(&mut state, &mut locked, id, reserved);
+        }
+        drop((state, section));
     }
 
     fn find(&self) -> bool {
@@ -273,6 +301,19 @@ fn loom_an_insert_and_the_removal_of_its_entry() {
         let other = Arc::clone(&world);
         let remover = thread::spawn(move || other.remove(1));
         world.link();
+        assert_eq!(remover.join().unwrap(), (true, 1));
+        world.check_gone();
+    });
+}
+
+/// The insert is in no section between the two holds, and finds the entry in the list or not at all.
+#[test]
+fn loom_an_insert_that_waits_for_room_and_the_removal_of_its_entry() {
+    model(|| {
+        let world = World::<Sound>::new(NEVER);
+        let other = Arc::clone(&world);
+        let remover = thread::spawn(move || other.remove(1));
+        world.link_in_batches(2);
         assert_eq!(remover.join().unwrap(), (true, 1));
         world.check_gone();
     });

@@ -17,7 +17,8 @@
 //! in no map, and may be evicted as any other. A thread that a fork removes there leaves it so.
 //!
 //! An entry that is in the map and not linked yet can be claimed, too: its inserter then finds it
-//! claimed and leaves it.
+//! claimed and leaves it. If it needs more room than one batch makes, its inserter leaves the section
+//! and the entry waits in a list, which counts as a queue here (`state/waiting`).
 
 use crate::policy::{Links, MOST, Nodes, Place};
 #[cfg(not(stillpoint_loom))]

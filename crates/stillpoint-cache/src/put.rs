@@ -5,9 +5,11 @@ use crate::{
     cache::Cache,
     cause::{Cause, InsertError},
     listener::Notes,
-    node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage},
-    state::{Claimed, Heir, Room, State},
+    node::{Id, LONGEST, Locked, Meta, NEVER, Node},
+    policy::Standing,
+    state::{Claimed, Entrant, Heir, State, Ticket},
     statistics::Event,
+    tenant::Handle,
 };
 use std::{
     hash::{BuildHasher, Hash},
@@ -23,6 +25,14 @@ struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// What it has replaced there, and why: still in its queue, and to be retired.
     old: Option<(Found<'g, K, Node<V>>, Cause)>,
+}
+
+/// An insert that has not made all its room yet.
+struct Pending {
+    ticket: Ticket,
+    /// Whose the entry is to be.
+    owner: Arc<Handle>,
+    standing: Option<Standing>,
 }
 
 /// What an entry owns beside its block, by its weight: the domain counts it so while it is unreclaimed.
@@ -110,9 +120,14 @@ where
                 return Ok(());
             }
         };
-        let done = self.link(published, weight, expires, &guard, &mut notes);
+        let linked = self.link(published, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
+        let done = match linked {
+            Ok(Some(pending)) => self.link_in_batches(pending, expires),
+            Ok(None) => Ok(()),
+            Err(refused) => Err(refused),
+        };
         done.inspect_err(|_| self.handle().count(Event::Refused, 1))
     }
 
@@ -173,15 +188,14 @@ where
     }
 
     /// Links an entry that is in the map: in place of the one that it has replaced, which it retires,
-    /// or where it makes room.
+    /// or where it makes room. `None` if it is linked.
     fn link(
         &self,
         published: Published<'_, K, V>,
-        weight: u64,
         expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<(), InsertError> {
+    ) -> Result<Option<Pending>, InsertError> {
         let Published { new, old } = published;
         if let Some((old, _)) = old {
             // SAFETY: it was found in the section.
@@ -195,8 +209,7 @@ where
             None => Heir::default(),
         };
         if !heir.is_linked {
-            let at = [weight, expires];
-            return self.link_in_room(published, (state, locked), heir, at, guard, notes);
+            return self.link_in_room(published, (state, locked), heir, expires, guard, notes);
         }
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
@@ -205,69 +218,93 @@ where
         if has_timers {
             self.expire(guard, notes);
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// Makes room for an entry that is in the map, and links it. `held` is the lock of the queues.
+    /// Makes room for an entry that is in the map, and links it: or a batch of that. `held` is the lock of
+    /// the queues.
     #[inline(never)]
     fn link_in_room(
         &self,
-        published: Published<'_, K, V>,
-        held: (MutexGuard<'_, State>, Locked),
+        Published { new, old }: Published<'_, K, V>,
+        (mut state, mut locked): (MutexGuard<'_, State>, Locked),
         heir: Heir,
-        [weight, expires]: [u64; 2],
+        expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<(), InsertError> {
-        let Published { new, mut old } = published;
-        let (inner, id) = (self.inner(), Id::of(new));
-        let (mut held, mut claimed, mut owner) = (Some(held), Claimed::default(), None);
-        loop {
-            let is_first = held.is_some();
-            let (mut state, mut locked) = held.take().unwrap_or_else(|| inner.lock(guard));
-            let handle = owner.as_ref().unwrap_or(self.handle());
-            let own = || handle.number();
-            // A number is of one hold of the lock.
-            let number = heir.tenant.filter(|_| is_first).unwrap_or_else(own);
-            let wanted = match locked.of(id).stage {
-                Stage::New => Some(weight),
-                // Taken out meanwhile.
-                Stage::Claimed => None,
-                Stage::Linked => unreachable!("an insert links its entry once"),
-            };
-            let made = wanted.map_or(Ok(Room::Made), |wanted| {
-                state.make_room(&mut locked, number, wanted, &mut claimed)
-            });
-            let mut refused = None;
-            match made {
-                Ok(Room::Made) => state.link(&mut locked, id, number, expires, heir.standing),
-                // A handle: the number may be another tenant's by then.
-                Ok(Room::Again) => owner = Some(Arc::clone(&state.tenant(number).handle)),
-                Err(no_room) => {
-                    refused = Some(state.refusal(no_room, weight));
-                    state.claim(&mut locked, id, None);
-                }
-            }
-            let old = old.take();
-            let (has_timers, visit) = self.outlook(&state, expires);
-            drop(state);
-            self.retire_replaced(old, visit);
-            if refused.is_some() {
-                // Before user code runs: what is refused is not to be found.
-                self.remove_from_map(new, guard);
-            }
-            self.take_out(&mut claimed, Cause::Evicted, guard, notes);
-            self.note_replaced(old, heir, notes);
-            if let Some(refused) = refused {
-                return Err(refused);
-            }
-            if made == Ok(Room::Made) {
-                if has_timers {
-                    self.expire(guard, notes);
-                }
-                return Ok(());
-            }
+    ) -> Result<Option<Pending>, InsertError> {
+        let entrant = Entrant {
+            number: heir.tenant.unwrap_or_else(|| self.handle().number()),
+            expires,
+            standing: heir.standing,
+        };
+        let mut claimed = Claimed::default();
+        let admitted = state.admit(&mut locked, Id::of(new), entrant, 0, &mut claimed);
+        let pending = admitted.map(|ticket| {
+            ticket.map(|ticket| Pending {
+                ticket,
+                // A handle: the number may be another tenant's by the next hold.
+                owner: Arc::clone(&state.tenant(entrant.number).handle),
+                standing: heir.standing,
+            })
+        });
+        let (has_timers, visit) = self.outlook(&state, expires);
+        drop(state);
+        self.retire_replaced(old, visit);
+        if pending.is_err() {
+            // Before user code runs: what is refused is not to be found.
+            self.remove_from_map(new, guard);
         }
+        self.take_out(&mut claimed, Cause::Evicted, guard, notes);
+        self.note_replaced(old, heir, notes);
+        if has_timers && matches!(pending, Ok(None)) {
+            self.expire(guard, notes);
+        }
+        pending
+    }
+
+    /// Makes the rest of the room for an entry, in batches with a section each.
+    #[cold]
+    fn link_in_batches(&self, mut pending: Pending, expires: u64) -> Result<(), InsertError> {
+        while let Some(ticket) = self.link_in_more_room(&pending, expires)? {
+            pending.ticket = ticket;
+        }
+        Ok(())
+    }
+
+    /// Makes a batch of room. Returns the next ticket; `None` if the entry is linked, or was taken out
+    /// meanwhile.
+    fn link_in_more_room(
+        &self,
+        pending: &Pending,
+        expires: u64,
+    ) -> Result<Option<Ticket>, InsertError> {
+        let mut notes = self.inner().notes();
+        let guard = self.inner().store.read_lock();
+        let (mut state, mut locked) = self.inner().lock(&guard);
+        let Some((id, reserved)) = state.resume(pending.ticket) else {
+            return Ok(None);
+        };
+        let entrant = Entrant {
+            number: pending.owner.number(),
+            expires,
+            standing: pending.standing,
+        };
+        let mut claimed = Claimed::default();
+        let admitted = state.admit(&mut locked, id, entrant, reserved, &mut claimed);
+        let (has_timers, visit) = self.outlook(&state, expires);
+        drop(state);
+        self.inner().ask_for_visit(visit);
+        if admitted.is_err() {
+            // SAFETY: of this cache. It had not been claimed under the lock just now, so it has not been
+            // retired before this section began.
+            self.remove_from_map(unsafe { id.found() }, &guard);
+        }
+        self.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
+        if has_timers && admitted == Ok(None) {
+            self.expire(&guard, &mut notes);
+        }
+        admitted
     }
 
     /// Whether there are timers, and when the service thread is to come, if it is.
@@ -359,6 +396,10 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        node::Stage,
+        state::{BATCH, ROOT},
+    };
 
     #[test]
     fn an_entry_that_is_removed_before_it_is_linked_evicts_nothing() {
@@ -370,10 +411,135 @@ mod tests {
             panic!("nothing is in its place");
         };
         assert!(cache.invalidate(&9));
-        let mut notes = cache.inner().notes();
-        let linked = cache.link(published, weight, NEVER, &guard, &mut notes);
-        assert!(linked.is_ok());
+        let linked = cache.link(published, NEVER, &guard, &mut cache.inner().notes());
+        assert!(matches!(linked, Ok(None)));
         assert_eq!((cache.entry_count(), cache.weighted_bytes()), (3, 3));
+    }
+
+    /// What all may have, in tests of large entries.
+    const MAX: u64 = 1000;
+
+    fn weighed() -> Cache<u64, u64> {
+        let cache = Cache::builder().max_bytes(MAX).weigher(|_, &weight| weight);
+        let cache = cache.build();
+        (0..MAX).for_each(|key| cache.insert(key, 1));
+        cache
+    }
+
+    /// The first batch of an insert of an entry that needs more, by that view.
+    fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Pending {
+        let guard = view.inner().store.read_lock();
+        let Ok(published) = publish(view, key, weight, &guard) else {
+            panic!("nothing is in its place");
+        };
+        let linked = view.link(published, NEVER, &guard, &mut view.inner().notes());
+        linked
+            .expect("it fits")
+            .expect("more than a batch is needed")
+    }
+
+    /// Another batch. Returns whether there is more to do.
+    fn go_on(view: &Cache<u64, u64>, pending: &mut Pending) -> bool {
+        let next = view.link_in_more_room(pending, NEVER).expect("it fits");
+        next.map(|next| pending.ticket = next).is_some()
+    }
+
+    /// What has happened is what is there.
+    fn check(cache: &Cache<u64, u64>) {
+        let all = cache.statistics();
+        let sum: u64 = cache.iter().map(|(_, weight)| weight).sum();
+        assert_eq!((all.bytes, all.entries), (sum, cache.iter().count() as u64));
+        let gone = all.evicted + all.replaced + all.removed;
+        assert_eq!(all.inserts - gone, all.entries, "{all:?}");
+        assert!(all.bytes <= MAX);
+    }
+
+    /// Between two batches they take more than a batch frees.
+    #[test]
+    fn what_is_freed_for_a_large_entry_is_not_taken_by_small_ones() {
+        let (cache, weight) = (weighed(), 500);
+        let mut pending = begin(&cache, 9999, weight);
+        let (mut batches, mut key) = (2, 10_000);
+        while go_on(&cache, &mut pending) {
+            (key..key + 100).for_each(|key| cache.insert(key, 1));
+            assert_eq!(cache.weighted_bytes(), MAX);
+            (batches, key) = (batches + 1, key + 100);
+            assert!(batches < MAX, "it is starved");
+        }
+        assert_eq!(batches, weight.div_ceil(BATCH as u64));
+        assert_eq!(cache.get(&9999), Some(weight));
+        check(&cache);
+    }
+
+    /// Neither fits beside what is reserved for the other one.
+    #[test]
+    fn two_large_entries_that_do_not_fit_together_are_both_inserted() {
+        let (cache, weight) = (weighed(), 700);
+        let mut pending = [1 << 20, 1 << 21].map(|key| (begin(&cache, key, weight), true));
+        let mut batches = 0;
+        while pending.iter().any(|&(_, more)| more) {
+            for (pending, more) in &mut pending {
+                *more = *more && go_on(&cache, pending);
+            }
+            batches += 1;
+            assert!(batches < MAX, "they take the room from each other");
+        }
+        // The one that has ended first has made room for the other one.
+        assert_eq!(
+            [1 << 20, 1 << 21]
+                .iter()
+                .filter(|key| cache.contains_key(*key))
+                .count(),
+            1
+        );
+        check(&cache);
+    }
+
+    #[test]
+    fn what_is_reserved_goes_with_the_entry_and_with_its_tenant() {
+        let cache = weighed();
+        let mut pending = begin(&cache, 9999, 500);
+        assert!(cache.invalidate(&9999) && !cache.contains_key(&9999));
+        assert!(!go_on(&cache, &mut pending));
+        check(&cache);
+        // Replaced by one that fits at once.
+        let mut pending = begin(&cache, 9999, 500);
+        cache.insert(9999, 1);
+        assert!(!go_on(&cache, &mut pending));
+        assert_eq!(cache.get(&9999), Some(1));
+        check(&cache);
+        // The tenant above has it.
+        let cache = weighed();
+        let tenant = cache.tenant("tenant");
+        let mut pending = begin(&tenant, 9999, 500);
+        assert_eq!(tenant.weighted_bytes(), BATCH as u64);
+        assert!(tenant.delete());
+        assert_eq!(cache.tenant("tenant").weighted_bytes(), 0);
+        while go_on(&tenant, &mut pending) {}
+        assert_eq!(cache.get(&9999), Some(500));
+        check(&cache);
+    }
+
+    /// The thread that has lowered it evicts the rest.
+    #[test]
+    fn an_insert_beside_a_limit_that_is_lowered_evicts_a_batch_at_most() {
+        let cache = weighed();
+        let max = |max| cache.with_state(|state| state.set_limits(ROOT, |limits| limits.max = max));
+        max(100);
+        cache.insert(5000, 10);
+        let all = cache.statistics();
+        assert_eq!((all.evicted, cache.get(&5000)), (BATCH as u64, Some(10)));
+        cache.insert(5001, 90);
+        let after = cache.statistics();
+        assert!(
+            after.bytes < all.bytes && cache.contains_key(&5001),
+            "{after:?}"
+        );
+        assert!(after.evicted - all.evicted <= 4 * BATCH as u64);
+        (6000..6100).for_each(|key| cache.insert(key, 1));
+        assert_eq!(cache.weighted_bytes(), 100);
+        max(MAX);
+        check(&cache);
     }
 
     fn publish<'g>(
@@ -416,8 +582,8 @@ mod tests {
             let replaced = published.old.map(|(old, _)| old.get().value.value);
             assert_eq!(replaced, comes_again.then_some(1));
             let mut notes = cache.inner().notes();
-            let linked = cache.link(published, 1, NEVER, &guard, &mut notes);
-            assert!(linked.is_ok());
+            let linked = cache.link(published, NEVER, &guard, &mut notes);
+            assert!(matches!(linked, Ok(None)));
             assert_eq!((cache.get(&9), cache.entry_count()), (Some(2), 1));
         }
     }
@@ -500,8 +666,8 @@ mod tests {
                 Step::Link(number) => {
                     let new = published[number].take().expect("it was published");
                     let (view, mut notes) = (&views[number], cache.inner().notes());
-                    let linked = view.link(new, weights[number], NEVER, &guard, &mut notes);
-                    assert!(linked.is_ok());
+                    let linked = view.link(new, NEVER, &guard, &mut notes);
+                    assert!(matches!(linked, Ok(None)));
                 }
                 Step::Invalidate => {
                     cache.invalidate(&9);

@@ -23,6 +23,7 @@ mod limits;
 mod room;
 mod tree;
 mod trim;
+mod waiting;
 
 #[cfg_attr(
     stillpoint_loom,
@@ -30,12 +31,12 @@ mod trim;
 )]
 pub use heir::Heir;
 pub use limits::Limits;
-pub use room::NoRoom;
+pub use room::{Entrant, NoRoom};
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
 )]
-pub use room::Room;
+pub use waiting::Ticket;
 
 /// How many entries are claimed under one hold of the lock.
 pub const BATCH: usize = 32;
@@ -140,6 +141,9 @@ pub struct State {
     entries: u64,
     /// How many searches for a victim there were.
     searches: u64,
+    /// The inserts that have not made all their room yet, and the last ticket of one.
+    waiting: Vec<waiting::Waiting>,
+    tickets: u64,
     /// How often a tenant was looked at.
     #[cfg(test)]
     looks: std::cell::Cell<u64>,
@@ -159,6 +163,8 @@ impl State {
             inserts: 0,
             entries: 0,
             searches: 0,
+            waiting: Vec::new(),
+            tickets: 0,
             #[cfg(test)]
             looks: Default::default(),
         }
@@ -211,7 +217,7 @@ impl State {
 
     /// Links a new entry that there is room for, unless it was claimed meanwhile. `standing` is that
     /// of the one that it has replaced.
-    pub fn link(
+    fn link(
         &mut self,
         locked: &mut Locked,
         id: Id,
@@ -259,7 +265,7 @@ impl State {
         let number = guarded.tenant;
         match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
             Stage::Claimed => return false,
-            Stage::New => {}
+            Stage::New => self.forget_waiting(id),
             Stage::Linked => {
                 let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
                 if timer != NO_TIMER {

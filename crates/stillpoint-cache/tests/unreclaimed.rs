@@ -1,6 +1,33 @@
 //! What has left a cache, and waits for readers: it counts with its weight.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stillpoint_cache::Cache;
+
+/// Entries dropped so far, and how many of these had been when an entry was evicted last.
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+static DROPPED_BEFORE: AtomicUsize = AtomicUsize::new(0);
+
+/// The value of an entry, or its clone for the listener.
+struct Value {
+    bytes: Vec<u8>,
+    is_clone: bool,
+}
+
+impl Clone for Value {
+    fn clone(&self) -> Self {
+        DROPPED_BEFORE.store(DROPPED.load(Ordering::Relaxed), Ordering::Relaxed);
+        Self {
+            bytes: Vec::new(),
+            is_clone: true,
+        }
+    }
+}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(usize::from(!self.is_clone), Ordering::Relaxed);
+    }
+}
 
 fn pending() -> u64 {
     stillpoint::global().statistics().bytes_pending
@@ -38,4 +65,20 @@ fn what_waits_for_readers_counts_with_its_weight() {
     numbers.invalidate_all();
     assert!(pending() < large as u64);
     drop(section);
+
+    // What a large insert evicts is freed while it evicts: its batches are in sections of their own.
+    let values: Cache<usize, Value> = Cache::builder()
+        .max_bytes(256 << 20)
+        .weigher(|_, value: &Value| value.bytes.len() as u64)
+        .eviction_listener(|_, _, _| ())
+        .build();
+    let value = |bytes: usize| Value {
+        bytes: vec![0; bytes],
+        is_clone: false,
+    };
+    (0..256).for_each(|key| values.insert(key, value(1 << 20)));
+    values.insert(1000, value(200 << 20));
+    assert!(values.contains_key(&1000));
+    let before = DROPPED_BEFORE.load(Ordering::Relaxed);
+    assert!(before > 100, "{before} of 200 before the last batch");
 }

@@ -110,6 +110,7 @@ impl State {
         }
         // Inserts may have chosen it since its deletion began.
         self.forget_victims(number);
+        self.give_up_reserved(number);
         let parent = self.tenant(number).place.parent;
         self.unhang(number);
         let tenant = self.tenants[number as usize].take().expect("it is there");

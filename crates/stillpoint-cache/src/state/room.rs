@@ -3,11 +3,12 @@
 use super::{
     Claimed, ROOT, State,
     limits::{For, Inserter},
+    waiting::Ticket,
 };
 use crate::{
-    cause::Cause,
-    node::{Locked, NO_TIMER, Stage},
-    policy::Nodes,
+    cause::{Cause, InsertError},
+    node::{Id, Locked, NO_TIMER, Stage},
+    policy::{Nodes, Standing},
 };
 
 /// Why there is no room.
@@ -21,36 +22,93 @@ pub enum NoRoom {
 
 /// What room was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
+enum Room {
     Made,
-    /// There is more to do once the claimed entries are out of the map.
-    Again,
+    /// A batch of it, of which so much is free on all levels.
+    Part(u64),
+}
+
+/// What an entry is linked as.
+#[derive(Debug, Clone, Copy)]
+pub struct Entrant {
+    /// Whose it is.
+    pub number: u32,
+    pub expires: u64,
+    /// That of the entry that it has replaced.
+    pub standing: Option<Standing>,
 }
 
 impl State {
-    /// Makes room for so much in a tenant, by evicting: at most a batch at a time.
-    pub fn make_room(
+    /// Makes room for an entry that is in the map, and links it; unless it was claimed meanwhile. Evicts
+    /// a batch at most: if that is too little, returns a ticket, with which to go on under the next hold
+    /// of the lock. `reserved` is what was reserved for it until now. An entry that is refused is claimed.
+    pub fn admit(
         &mut self,
         locked: &mut Locked,
-        number: u32,
-        weight: u64,
+        id: Id,
+        entrant: Entrant,
+        reserved: u64,
+        claimed: &mut Claimed,
+    ) -> Result<Option<Ticket>, InsertError> {
+        let Entrant {
+            number,
+            expires,
+            standing,
+        } = entrant;
+        if locked.of(id).stage == Stage::New {
+            let weight = locked.weight(id);
+            let inserter = Inserter { number, weight };
+            match self.make_room(locked, inserter, reserved, claimed) {
+                Ok(Room::Made) => {}
+                Ok(Room::Part(free)) => return Ok(Some(self.wait(id, number, free))),
+                Err(no_room) => {
+                    let refused = self.refusal(no_room, weight);
+                    self.claim(locked, id, None);
+                    return Err(refused);
+                }
+            }
+        }
+        self.link(locked, id, number, expires, standing);
+        Ok(None)
+    }
+
+    /// Makes room by evicting, a batch at most. `freed` has been freed for it before.
+    ///
+    /// A limit that is being lowered is kept by the thread that lowers it. This one evicts a batch of what
+    /// is above it, and is done if that is as much as it needs itself.
+    fn make_room(
+        &mut self,
+        locked: &mut Locked,
+        inserter: Inserter,
+        mut freed: u64,
         claimed: &mut Claimed,
     ) -> Result<Room, NoRoom> {
         // All levels, before anything is evicted for nothing.
-        let inserter = Inserter { number, weight };
         self.may_fit(inserter)?;
-        let mut level = Some(number);
+        let (mut level, weight) = (Some(inserter.number), inserter.weight);
         while let Some(above) = level {
             let tenant = self.tenant(above);
             let (max, parent) = (tenant.limits.max, tenant.place.parent);
             while self.tenant(above).usage > max - weight {
+                if claimed.is_full() && freed >= weight {
+                    break;
+                }
                 if claimed.is_full() {
-                    return Ok(Room::Again);
+                    let free = |level| {
+                        let tenant = self.tenant(level);
+                        freed.max(tenant.limits.max.saturating_sub(tenant.usage))
+                    };
+                    let least = self.path(above).map(free).min();
+                    return Ok(Room::Part(least.unwrap_or(0).min(weight)));
                 }
-                if !self.evict_below(locked, above, For::Insert(inserter), claimed) {
-                    // Single entries may be larger than what is not protected.
-                    return Err(NoRoom::Protected(above));
-                }
+                let evicted = self.evict_below(locked, above, For::Insert(inserter), claimed);
+                // Single entries may be larger than what is not protected.
+                freed += match evicted {
+                    Some(weight) => weight,
+                    None => self
+                        .take_reserved(above, self.tenant(above).usage - (max - weight))
+                        .ok_or(NoRoom::Protected(above))?,
+                };
             }
             level = parent;
         }
@@ -70,7 +128,10 @@ impl State {
             if claimed.is_full() {
                 return true;
             }
-            if !self.evict_below(locked, above, For::Limit, claimed) {
+            if self
+                .evict_below(locked, above, For::Limit, claimed)
+                .is_none()
+            {
                 return false;
             }
         }
@@ -85,19 +146,18 @@ impl State {
     /// Evicts one entry of a tenant or one below it that no min protects.
     pub fn give_back(&mut self, locked: &mut Locked, above: u32, claimed: &mut Claimed) -> bool {
         self.evict_below(locked, above, For::Pressure, claimed)
+            .is_some()
     }
 
-    /// Evicts one entry of a tenant or one below it.
+    /// Evicts one entry of a tenant or one below it. Returns its weight.
     fn evict_below(
         &mut self,
         locked: &mut Locked,
         above: u32,
         what_for: For,
         claimed: &mut Claimed,
-    ) -> bool {
-        let Some((number, id)) = self.choose(locked, above, what_for) else {
-            return false;
-        };
+    ) -> Option<u64> {
+        let (number, id) = self.choose(locked, above, what_for)?;
         let guarded = locked.of(id);
         guarded.stage = Stage::Claimed;
         let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
@@ -112,6 +172,6 @@ impl State {
         self.uncharge(number, weight, false);
         self.consider_trim(number);
         claimed.push(id);
-        true
+        Some(weight)
     }
 }
