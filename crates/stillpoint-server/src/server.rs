@@ -313,7 +313,7 @@ impl Server {
         };
         // A limit that is given nowhere stays as an admin has set it.
         let limit = self.shared.store.limit();
-        let (mut settings, _) = flags.over(Settings {
+        let (mut settings, notes) = flags.over(Settings {
             limit,
             ..Settings::default()
         })?;
@@ -330,6 +330,10 @@ impl Server {
         let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
         apply(&self.shared, &settings.tenants, settings.users)?;
         // From here on nothing fails.
+        self.acceptor.wake_workers();
+        for note in notes {
+            self.shared.log.note(format_args!("{note}"));
+        }
         if let (Some(files), Some(certificate)) = (&settings.tls, certificate) {
             self.shared.show_certificate(files, certificate);
         }

@@ -45,26 +45,32 @@ fn padded(secret: &[u8]) -> [u8; MAX_SECRET + 8] {
 
 /// All users at one moment, in the order of their names.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Users(Arc<[User]>);
+pub(crate) struct Users(Arc<[Arc<User>]>);
 
 impl From<Vec<User>> for Users {
     fn from(mut users: Vec<User>) -> Self {
         users.sort_by(|one, other| one.name.cmp(&other.name));
-        Self(users.into())
+        Self(users.into_iter().map(Arc::new).collect())
     }
 }
 
 impl Users {
-    /// The user of that name, who has come in already: each session looks for its own after each
-    /// change of tenants.
-    pub(crate) fn get(&self, name: &str) -> Option<&User> {
-        let at = self.0.binary_search_by(|user| user.compare(name)).ok()?;
-        Some(&self.0[at])
+    /// Returns what has become of a user who has come in: each session looks for its own after each
+    /// change of tenants. `None` if that user is gone or has another password.
+    pub(crate) fn renewed(&self, user: &User) -> Option<&Arc<User>> {
+        let found = self.0.binary_search_by(|other| other.compare(&user.name));
+        let now = &self.0[found.ok()?];
+        (now.password == user.password).then_some(now)
+    }
+
+    /// Returns whether both are the same list, which no change has made anew.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The user of that name and password. Takes as long for a wrong one, whatever is wrong with it:
     /// its length too. So it looks at all.
-    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&User> {
+    pub(crate) fn authenticate(&self, name: &[u8], password: &[u8]) -> Option<&Arc<User>> {
         let (name, password) = (padded(name), padded(password));
         let mut found = None;
         for user in &*self.0 {
@@ -88,8 +94,8 @@ mod tests {
     }
 
     impl Users {
-        pub(crate) fn all(&self) -> &[User] {
-            &self.0
+        pub(crate) fn all(&self) -> Vec<User> {
+            self.0.iter().map(|user| User::clone(user)).collect()
         }
     }
 
@@ -129,10 +135,12 @@ mod tests {
         let users = Users::from(users);
         for number in 0..4096 {
             COMPARED.set(0);
-            let found = users.get(&name(number)).expect("there is such a user");
-            assert_eq!(found.name, name(number));
+            let now = users.renewed(&user(&name(number), "p"));
+            assert_eq!(now.expect("there is such a user").name, name(number));
             assert!((1..=13).contains(&COMPARED.get()), "{}", COMPARED.get());
         }
-        assert!(users.get("user").is_none() && Users::default().get("u").is_none());
+        let (gone, changed) = (user("user", "p"), user(&name(7), "q"));
+        assert!(users.renewed(&gone).is_none() && users.renewed(&changed).is_none());
+        assert!(Users::default().renewed(&gone).is_none());
     }
 }

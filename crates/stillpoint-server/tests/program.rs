@@ -250,6 +250,94 @@ fn a_lower_limit_gives_memory_back() {
     program.end();
 }
 
+/// A user without a `[[user]]` section would have the default tenant's keys.
+#[test]
+fn users_who_are_removed_or_have_another_password_leave() {
+    use std::os::unix::fs::PermissionsExt;
+    let (config, passwords) = (
+        common::socket_path("users.toml"),
+        common::socket_path("users.passwords"),
+    );
+    let give = |text: &str| {
+        fs::write(&passwords, text).unwrap();
+        fs::set_permissions(&passwords, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    let file = format!(
+        "auth-file = {passwords:?}\n[[tenant]]\nname = \"guests\"\n[[tenant]]\nname = \"sessions\"\nprefix = [\"session:\"]\n"
+    );
+    let (main, guest) = (
+        "[[user]]\nname = \"main\"\n",
+        "[[user]]\nname = \"guest\"\ntenant = \"guests\"\n",
+    );
+    give("main:main's\nguest:guest's\n");
+    fs::write(&config, format!("{file}{main}{guest}")).unwrap();
+    let program = Program::start(&["--config", config.to_str().unwrap()]);
+    let mut reloads = 0;
+    let mut reload = |sections: &str| {
+        fs::write(&config, format!("{file}{sections}")).unwrap();
+        program.signal(Signal::HUP);
+        reloads += 1;
+        until(|| program.count("stillcache: reloaded\n") == reloads);
+    };
+    type Client = BufReader<TcpStream>;
+    fn line(client: &mut Client) -> String {
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        line
+    }
+    fn ask(client: &mut Client, command: &str) -> String {
+        client.get_mut().write_all(command.as_bytes()).unwrap();
+        line(client)
+    }
+    let login = |token: &str| {
+        let stream = TcpStream::connect(program.address()).unwrap();
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+            .unwrap();
+        let mut client = BufReader::new(stream);
+        let answer = ask(
+            &mut client,
+            &format!("set auth 0 0 {}\r\n{token}\r\n", token.len()),
+        );
+        (client, answer)
+    };
+    const REFUSED: &str = "CLIENT_ERROR authentication failure\r\n";
+    let (mut first, answer) = login("main main's");
+    assert_eq!(answer, "STORED\r\n");
+    assert_eq!(
+        ask(&mut first, "set session:1 0 0 6\r\nsecret\r\n"),
+        "STORED\r\n"
+    );
+    let (mut second, answer) = login("guest guest's");
+    assert_eq!(answer, "STORED\r\n");
+    assert_eq!(ask(&mut second, "get session:1\r\n"), "END\r\n");
+    // Its connection ends, though it asks for nothing.
+    reload(main);
+    assert_eq!(line(&mut second), "");
+    assert_eq!(login("guest guest's").1, REFUSED);
+    assert!(program.says("user guest has a password but no [[user]] section"));
+    assert_eq!(ask(&mut first, "mn\r\n"), "MN\r\n");
+    // The password of another user is of no concern to it, its own is.
+    give("main:main's\nguest:new\n");
+    reload(&format!("{main}{guest}"));
+    assert_eq!(ask(&mut first, "mn\r\n"), "MN\r\n");
+    let (mut second, answer) = login("guest new");
+    assert_eq!(answer, "STORED\r\n");
+    give("main:new\nguest:new\n");
+    reload(&format!("{main}{guest}"));
+    assert_eq!(line(&mut first), "");
+    assert_eq!(ask(&mut second, "mn\r\n"), "MN\r\n");
+    // Without any section there is no user, and not two of the default tenant.
+    reload("");
+    assert_eq!(line(&mut second), "");
+    assert_eq!(login("guest new").1, REFUSED);
+    assert_eq!(login("main new").1, REFUSED);
+    program.end();
+    for path in [config, passwords] {
+        fs::remove_file(path).unwrap();
+    }
+}
+
 /// With that option it serves, reloads and ends, and no client can make it do anything else.
 #[test]
 fn without_privileges_it_serves_and_starts_no_program() {

@@ -47,6 +47,8 @@ fn users() -> Settings {
         [[user]]
         name = "root"
         admin = true
+        [[user]]
+        name = "plain"
     "#;
     let toml = private("toml", text);
     let mut settings = Settings {

@@ -257,18 +257,20 @@ fn listeners(listener: FileListener, tls: bool) -> Result<Vec<Listener>, String>
     Ok(addresses.into_iter().map(listener).collect())
 }
 
-/// Reads names and passwords, and joins them with the users of the TOML file.
+/// Reads names and passwords, and joins them with the users of the TOML file. Where that has tenants
+/// or users, a user needs both a `[[user]]` section and a password: one who has lost either logs in
+/// nowhere. Returns a line for each of these.
 ///
 /// # Errors
 ///
 /// What is wrong: above all, that others may read the file.
-pub fn read_users(settings: &mut Settings) -> Result<(), String> {
+pub fn read_users(settings: &mut Settings) -> Result<Vec<String>, String> {
     let Some(path) = &settings.auth_file else {
         return match settings.users {
             Some(_) => {
                 Err("[[user]] without an auth-file: their passwords are in that file".into())
             }
-            None => Ok(()),
+            None => Ok(Vec::new()),
         };
     };
     let say = |error: String| format!("{}: {error}", path.display());
@@ -283,18 +285,20 @@ pub fn read_users(settings: &mut Settings) -> Result<(), String> {
         )));
     }
     let text = fs::read(path).map_err(|error| say(error.to_string()))?;
-    let users = join(&text, settings.users.take().unwrap_or_default()).map_err(say)?;
+    let passwords = passwords(&text).map_err(say)?;
+    let sections = settings.users.take();
+    let (users, notes) = if sections.is_some() || !settings.tenants.is_empty() {
+        join(passwords, sections.unwrap_or_default())
+    } else {
+        (passwords, Vec::new())
+    };
     settings.users = Some(users);
-    Ok(())
+    Ok(notes)
 }
 
-fn join(text: &[u8], mut users: Vec<User>) -> Result<Vec<User>, String> {
-    let mut seen = HashSet::new();
-    let known: HashMap<String, usize> = users
-        .iter()
-        .enumerate()
-        .map(|(at, user)| (user.name.clone(), at))
-        .collect();
+/// Returns the users of a password file, each of the default tenant.
+fn passwords(text: &[u8]) -> Result<Vec<User>, String> {
+    let (mut seen, mut users) = (HashSet::new(), Vec::new());
     for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -312,27 +316,47 @@ fn join(text: &[u8], mut users: Vec<User>) -> Result<Vec<User>, String> {
                 number + 1
             ));
         }
-        let password = line[colon + 1..].to_vec();
-        match known.get(name) {
-            Some(&at) => users[at].password = password,
-            None => users.push(User {
-                name: name.into(),
-                password,
-                tenant: String::new(),
-                admin: false,
-            }),
-        }
-    }
-    if let Some(user) = users.iter().find(|user| user.password.is_empty()) {
-        return Err(format!(
-            "user {} has no password here; add a line {}:PASSWORD",
-            user.name, user.name
-        ));
+        users.push(User {
+            name: name.into(),
+            password: line[colon + 1..].to_vec(),
+            tenant: String::new(),
+            admin: false,
+        });
     }
     if users.is_empty() {
         return Err("there is no user, so that no client could come in".into());
     }
     Ok(users)
+}
+
+/// Returns the users of `sections` that have a password, and a line for each name that has only one
+/// of the two.
+fn join(passwords: Vec<User>, sections: Vec<User>) -> (Vec<User>, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut passwords: HashMap<String, Vec<u8>> = passwords
+        .into_iter()
+        .map(|user| (user.name, user.password))
+        .collect();
+    let mut users = sections;
+    users.retain_mut(|user| match passwords.remove(&user.name) {
+        Some(password) => {
+            user.password = password;
+            true
+        }
+        None => {
+            let name = &user.name;
+            notes.push(format!(
+                "user {name} has no password, so cannot log in; add a line {name}:PASSWORD to the auth-file"
+            ));
+            false
+        }
+    });
+    let mut without: Vec<_> = passwords.into_keys().collect();
+    without.sort();
+    notes.extend(without.into_iter().map(|name| {
+        format!("user {name} has a password but no [[user]] section, so cannot log in; add one")
+    }));
+    (users, notes)
 }
 
 #[cfg(test)]
@@ -420,24 +444,11 @@ mod tests {
     }
 
     #[test]
-    fn passwords() {
-        let admin = User {
-            name: "root".into(),
-            password: Vec::new(),
-            tenant: "a".into(),
-            admin: true,
-        };
-        let users = join(b"ann:s:e cret\r\n\nroot:x\n", vec![admin.clone()]).unwrap();
-        assert_eq!(users.len(), 2);
-        assert!(
-            users
-                .iter()
-                .any(|user| user.name == "ann" && user.password == b"s:e cret" && !user.admin)
-        );
-        assert!(users.iter().any(|user| user.name == "root"
-            && user.password == b"x"
-            && user.admin
-            && user.tenant == "a"));
+    fn passwords_are_read() {
+        let users = passwords(b"ann:s:e cret\r\n\nroot:x\n").unwrap();
+        let ann = &users[0];
+        assert_eq!((users.len(), &*ann.name), (2, "ann"));
+        assert!(ann.password == b"s:e cret" && ann.tenant.is_empty() && !ann.admin);
         for (text, says) in [
             ("ann", "line 1"),
             (":x", "line 1"),
@@ -445,10 +456,27 @@ mod tests {
             ("ann:a\nann:b", "already"),
             ("", "no user"),
         ] {
-            let error = join(text.as_bytes(), Vec::new()).unwrap_err();
+            let error = passwords(text.as_bytes()).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
-        assert!(join(b"ann:x", vec![admin]).unwrap_err().contains("root"));
+    }
+
+    /// A password alone would be one for the default tenant.
+    #[test]
+    fn where_there_are_sections_a_user_needs_one() {
+        let section = |name: &str| User {
+            name: name.into(),
+            password: Vec::new(),
+            tenant: "a".into(),
+            admin: true,
+        };
+        let passwords = passwords(b"root:x\nann:y\n").unwrap();
+        let (users, notes) = join(passwords, vec![section("root"), section("bob")]);
+        assert_eq!(users.len(), 1);
+        let root = &users[0];
+        assert!(root.name == "root" && root.password == b"x" && root.tenant == "a" && root.admin);
+        assert!(notes[0].contains("bob has no password"), "{notes:?}");
+        assert!(notes[1].contains("ann has a password but no"), "{notes:?}");
     }
 
     #[test]
@@ -461,7 +489,7 @@ mod tests {
                 auth_file: Some(path.clone()),
                 ..Settings::default()
             };
-            read_users(&mut settings).map(|()| settings.users.unwrap().len())
+            read_users(&mut settings).map(|_| settings.users.unwrap().len())
         };
         for open in [0o604, 0o640, 0o660] {
             assert!(read(open).unwrap_err().contains("chmod 0600"));

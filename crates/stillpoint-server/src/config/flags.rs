@@ -195,7 +195,7 @@ impl Flags {
         if let Some(path) = &self.auth_file {
             settings.auth_file = Some(path.clone());
         }
-        file::read_users(&mut settings)?;
+        notes.extend(file::read_users(&mut settings)?);
         if let Some(tls) = &settings.tls
             && tls.files().any(|file| file.as_os_str().is_empty())
         {

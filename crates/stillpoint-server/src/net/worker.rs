@@ -173,7 +173,7 @@ impl Worker {
             Err(error) => return Err(error),
         }
         if self.directory.version != self.shared.version() {
-            self.directory = self.shared.directory();
+            self.follow();
         }
         let now = self.seconds();
         self.steps += 1;
@@ -195,6 +195,25 @@ impl Worker {
             self.drop_late(now);
         }
         Ok(())
+    }
+
+    /// Takes over the directory that was changed. Sessions follow it at their next turns, but where
+    /// users have changed those that are theirs no longer end now.
+    fn follow(&mut self) {
+        let before = std::mem::replace(&mut self.directory, self.shared.directory());
+        if before.users.is(&self.directory.users) {
+            return;
+        }
+        let mut over = Vec::new();
+        for (index, connection) in &mut self.connections {
+            connection.session.follow(&self.directory);
+            if connection.session.close == Some(Close::Shutdown) {
+                over.push(index);
+            }
+        }
+        for index in over {
+            self.close(index, Close::Shutdown);
+        }
     }
 
     /// By a clock that costs next to nothing to read: deadlines are seconds.

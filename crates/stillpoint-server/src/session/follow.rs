@@ -9,18 +9,19 @@ use crate::{
 use std::sync::Arc;
 
 impl Session {
-    /// Looks up its tenant again after a change: a user that is gone has to leave, and a tenant that was deleted has no items. Before anything is sent or executed.
+    /// Looks up its tenant again after a change: a user who is gone or has another password has to leave, and a tenant that was deleted has no items. Before anything is sent or executed.
     pub(crate) fn follow(&mut self, directory: &Directory) {
         if self.version == directory.version {
             return;
         }
         self.version = directory.version;
-        if let Some(name) = &self.access.user {
-            let Some(user) = directory.users.get(name) else {
+        if let Some(user) = &self.access.user {
+            let Some(user) = directory.users.renewed(user) else {
                 self.close = Some(Close::Shutdown);
                 return;
             };
             self.access.admin = user.admin;
+            self.access.user = Some(Arc::clone(user));
             match directory.spaces.get(user.tenant.as_str()) {
                 Some(space) => self.access.home = Arc::clone(space),
                 // It could not log in either, and does not keep what it had before it was given

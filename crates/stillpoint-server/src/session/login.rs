@@ -65,7 +65,7 @@ impl Session {
         };
         self.access.home = Arc::clone(space);
         self.access.admin = user.admin;
-        self.access.user = Some(user.name.clone());
+        self.access.user = Some(Arc::clone(user));
         self.access.known = true;
         *lock(&self.card.tenant) = Arc::clone(&space.name);
         cx.out.line("STORED");

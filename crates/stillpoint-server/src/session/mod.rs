@@ -28,6 +28,7 @@ use crate::{
     shared::{Card, Shared},
     space::{Count, Directory, Space},
     store::Cursor,
+    users::User,
     watch::{self, Watcher},
 };
 use body::Body;
@@ -86,7 +87,7 @@ pub(crate) struct Access {
     /// Whether it has said who it is, where that is asked.
     pub(crate) known: bool,
     /// Who it is.
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<Arc<User>>,
 }
 
 /// Why a connection ends.
