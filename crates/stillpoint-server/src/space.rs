@@ -3,7 +3,7 @@
 use crate::{
     protocol::escape,
     spaces::Spaces,
-    store::{Store, Tenant, TenantStatistics},
+    store::{Prefixes, Store, Tenant, TenantStatistics},
     users::Users,
 };
 use crossbeam_utils::CachePadded;
@@ -203,8 +203,10 @@ pub(crate) struct Directory {
     /// A number that is higher after each change.
     pub(crate) version: u64,
     pub(crate) spaces: Spaces,
-    /// Prefixes of keys that have a tenant of their own in the default key space; the longest first.
-    pub(crate) prefixes: Arc<[(Vec<u8>, Arc<Space>)]>,
+    /// The spaces of prefixes of keys in the default key space.
+    prefixes: Arc<Prefixes<Arc<Space>>>,
+    /// The same spaces, each once, in the order of their names.
+    by_prefix: Arc<[Arc<Space>]>,
     pub(crate) users: Users,
 }
 
@@ -215,11 +217,7 @@ impl Directory {
         if self.prefixes.is_empty() || !home.name.is_empty() {
             return home;
         }
-        let found = self
-            .prefixes
-            .iter()
-            .find(|(prefix, _)| key.starts_with(prefix));
-        found.map_or(home, |(_, space)| space)
+        self.prefixes.longest(key).unwrap_or(home)
     }
 
     /// The spaces that a client at home in `home` works on: its own, and those of prefixes if it is the default one.
@@ -227,23 +225,52 @@ impl Directory {
         &'a self,
         home: &'a Arc<Space>,
     ) -> impl Iterator<Item = &'a Arc<Space>> {
-        let prefixes: &[_] = if home.name.is_empty() {
-            &self.prefixes
-        } else {
-            &[]
+        let others: &[_] = match home.name.is_empty() {
+            true => &self.by_prefix,
+            false => &[],
         };
-        let mut seen: Vec<&Arc<Space>> = vec![home];
-        for (_, space) in prefixes {
-            if !seen.iter().any(|other| Arc::ptr_eq(other, space)) {
-                seen.push(space);
-            }
-        }
-        seen.into_iter()
+        std::iter::once(home).chain(others)
     }
 
-    pub(crate) fn set_prefixes(&mut self, mut prefixes: Vec<(Vec<u8>, Arc<Space>)>) {
-        prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        self.prefixes = prefixes.into();
+    /// Returns whether a client at home in `home` works on `space`.
+    pub(crate) fn reaches(&self, home: &Arc<Space>, space: &Arc<Space>) -> bool {
+        let by_prefix = || {
+            let name = |other: &Arc<Space>| (*other.name).cmp(&*space.name);
+            let found = self.by_prefix.binary_search_by(name);
+            found.is_ok_and(|at| Arc::ptr_eq(&self.by_prefix[at], space))
+        };
+        Arc::ptr_eq(home, space) || (home.name.is_empty() && by_prefix())
+    }
+
+    /// Gives prefixes to spaces. Where a prefix comes to another space, what both have under it is
+    /// forgotten: it would be found again when the prefix comes back, whatever was stored or deleted
+    /// meanwhile.
+    pub(crate) fn set_prefixes(&mut self, prefixes: Vec<(Vec<u8>, Arc<Space>)>) {
+        let prefixes = prefixes.into_iter();
+        let prefixes = prefixes.map(|(prefix, space)| (prefix.into(), space));
+        let after: Arc<Prefixes<_>> = Arc::new(prefixes.collect());
+        let before = std::mem::replace(&mut self.prefixes, Arc::clone(&after));
+        let mut spaces: Vec<_> = after.iter().map(|(_, space)| Arc::clone(space)).collect();
+        spaces.sort_by(|one, other| one.name.cmp(&other.name));
+        spaces.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        self.by_prefix = spaces.into();
+        let home = self.spaces.get("");
+        let mut changed = Vec::new();
+        for (prefix, _) in before.iter().chain(after.iter()) {
+            let (old, new) = (
+                before.longest(prefix).or(home),
+                after.longest(prefix).or(home),
+            );
+            if old.map(Arc::as_ptr) != new.map(Arc::as_ptr) {
+                changed.extend(old.into_iter().chain(new).map(|space| (space, prefix)));
+            }
+        }
+        changed.sort_by_key(|(space, prefix)| (Arc::as_ptr(space), *prefix));
+        changed.dedup_by(|(one, prefix), (other, same)| Arc::ptr_eq(one, other) && prefix == same);
+        for of_space in changed.chunk_by(|(one, _), (other, _)| Arc::ptr_eq(one, other)) {
+            let prefixes = of_space.iter().map(|(_, prefix)| *prefix);
+            of_space[0].0.tenant.forget(prefixes);
+        }
     }
 
     /// Adds the spaces of the tenants that `store` has and this directory has not, and removes those of deleted ones.
@@ -266,10 +293,11 @@ impl Directory {
         }
         if now.is_some() {
             self.spaces.remove(name);
-            if self.prefixes.iter().any(|(_, space)| *space.name == *name) {
+            if self.by_prefix.iter().any(|space| *space.name == *name) {
                 let prefixes = self.prefixes.iter();
                 let others = prefixes.filter(|(_, space)| *space.name != *name);
-                self.prefixes = others.cloned().collect();
+                let owned = others.map(|(prefix, space)| (prefix.to_vec(), Arc::clone(space)));
+                self.set_prefixes(owned.collect());
             }
         }
         if let Some(tenant) = tenant {
@@ -320,6 +348,34 @@ mod tests {
         assert_eq!(directory.reach(other).count(), 1);
     }
 
+    /// Each once, in some comparisons for each: a tenant with a thousand prefixes is common.
+    #[test]
+    fn the_spaces_of_many_prefixes_are_reached_once_each() {
+        let store = Store::new(Config::default()).unwrap();
+        let names: Vec<_> = (0..200).map(|number| format!("t{number}")).collect();
+        for name in &names {
+            store.create_tenant(name).unwrap();
+        }
+        let mut directory = Directory::default();
+        directory.follow(&store, 1);
+        let spaces = names
+            .iter()
+            .map(|name| Arc::clone(&directory.spaces[&**name]));
+        let of = |space: Arc<Space>| {
+            let prefixes = [":", ";", "-"].map(|end| format!("{}{end}", space.name));
+            prefixes.map(|prefix| (prefix.into_bytes(), Arc::clone(&space)))
+        };
+        directory.set_prefixes(spaces.flat_map(of).collect());
+        let home = &directory.spaces[""];
+        let reached: Vec<_> = directory.reach(home).collect();
+        assert_eq!(reached.len(), 201);
+        assert!(Arc::ptr_eq(reached[0], home));
+        assert!(reached.iter().all(|space| directory.reaches(home, space)));
+        let other = &directory.spaces["t7"];
+        assert!(directory.reaches(other, other) && !directory.reaches(other, home));
+        assert_eq!(&*directory.route(home, b"t7;1").name, "t7");
+    }
+
     #[test]
     fn deleted_tenants_leave() {
         let (store, mut directory) = directory();
@@ -334,7 +390,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["", "a", "c"]
         );
-        assert_eq!(directory.prefixes.len(), 1);
+        assert_eq!(directory.prefixes.iter().count(), 1);
     }
 
     /// Between two looks at the store it was deleted, by one admin, and created by another: the space
@@ -352,7 +408,7 @@ mod tests {
             assert!(!directory.spaces["ab"].tenant.is_deleted());
             assert_eq!(directory.spaces.len(), 3);
             // Its prefixes went with the one that had them.
-            assert_eq!(directory.prefixes.len(), 1);
+            assert_eq!(directory.prefixes.iter().count(), 1);
         }
     }
 

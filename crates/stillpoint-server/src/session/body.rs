@@ -113,6 +113,10 @@ impl Body {
         &self.space
     }
 
+    pub(super) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     pub(super) fn is_complete(&self) -> bool {
         self.missing() == 0
     }
@@ -370,7 +374,6 @@ pub(super) fn of_meta(request: &meta::Request<'_>) -> MetaSet {
         condition: Condition {
             compare: request.cas,
             or_stale: request.stale,
-            new_cas: None,
         },
         quiet: request.quiet,
         answer,

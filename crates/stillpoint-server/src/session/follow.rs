@@ -1,11 +1,7 @@
 //! What becomes of a session when tenants or users change.
 
 use super::{Close, Session, State};
-use crate::{
-    shared::lock,
-    space::{Directory, Space},
-    store::Cursor,
-};
+use crate::{shared::lock, space::Directory, store::Cursor};
 use std::sync::Arc;
 
 impl Session {
@@ -36,21 +32,18 @@ impl Session {
             self.access.home = Arc::clone(space);
         }
         *lock(&self.card.tenant) = Arc::clone(&self.access.home.name);
-        let reaches = |space: &Arc<Space>| {
-            let mut own = directory.reach(&self.access.home);
-            own.any(|own| Arc::ptr_eq(own, space))
-        };
+        let home = &self.access.home;
         match &mut self.state {
             State::Dump { spaces, cursor } => {
                 let before = spaces.last().map(Arc::as_ptr);
-                spaces.retain(reaches);
+                spaces.retain(|space| directory.reaches(home, space));
                 if spaces.last().map(Arc::as_ptr) != before {
                     *cursor = Cursor::default();
                 }
             }
-            // It would be stored where the client may not write any longer. (Of a tenant that was
-            // deleted, the store says so.)
-            State::Body(body) if !reaches(body.space()) => {
+            // It would be stored where the client may not write any longer, or where the key is no
+            // longer looked for. (Of a tenant that was deleted, the store says so.)
+            State::Body(body) if !Arc::ptr_eq(directory.route(home, body.key()), body.space()) => {
                 let there = directory.spaces.get(&body.space().name);
                 if there.is_some_and(|there| Arc::ptr_eq(there, body.space())) {
                     self.close = Some(Close::Shutdown);

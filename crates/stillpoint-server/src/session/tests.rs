@@ -136,6 +136,91 @@ fn one_whose_new_tenant_is_gone_does_not_keep_the_old_one() {
     assert_eq!(session.close, Some(Close::Shutdown));
 }
 
+/// Gives each of these prefixes to the tenant of that name.
+fn give_prefixes(shared: &Shared, prefixes: &[(&str, &str)]) {
+    shared.change(|directory| {
+        directory.follow(&shared.store, 1);
+        let of = |&(prefix, name): &(&str, &str)| {
+            let space = Arc::clone(&directory.spaces[name]);
+            (prefix.into(), space)
+        };
+        directory.set_prefixes(prefixes.iter().map(of).collect());
+    });
+}
+
+/// A prefix that goes and comes would bring back what was overwritten and deleted meanwhile.
+#[test]
+fn a_key_whose_tenant_changes_is_not_found_with_an_old_value() {
+    let shared = fuzz::new_shared(|_| {});
+    for name in ["a", "b"] {
+        shared.store.create_tenant(name).unwrap();
+    }
+    let give = |prefixes: &[(&str, &str)]| give_prefixes(&shared, prefixes);
+    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let mut ask = |request: &str, answer: &str| {
+        let got = feed(&mut session, &shared, request.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&got), answer, "{request}");
+    };
+    let get = "get s:1 s:x:1 t:1\r\n";
+    let found = |keys: &[&str]| {
+        let item = |key: &&str| format!("VALUE {key} 0 1\r\nv\r\n");
+        keys.iter().map(item).collect::<String>() + "END\r\n"
+    };
+    let fill = "set s:1 0 0 1\r\nv\r\nset s:x:1 0 0 1\r\nv\r\nset t:1 0 0 1\r\nv\r\n";
+    let filled = "STORED\r\n".repeat(3);
+    give(&[("t:", "a")]);
+    ask(fill, &filled);
+    // To a tenant, to another one, to the default one, and back to each.
+    for [to_s, to_x] in [
+        ["a", "a"],
+        ["b", "a"],
+        ["b", "b"],
+        ["a", ""],
+        ["", "b"],
+        ["", ""],
+        ["a", "b"],
+    ] {
+        let to = [("t:", "a"), ("s:", to_s), ("s:x:", to_x)];
+        let given: Vec<_> = to
+            .into_iter()
+            .filter(|(_, name)| !name.is_empty())
+            .collect();
+        give(&given);
+        ask(get, &found(&["t:1"]));
+        ask(fill, &filled);
+        // A change that is about other keys.
+        give(&[&given[..], &[("u:", "b")]].concat());
+        give(&given);
+        ask(get, &found(&["s:1", "s:x:1", "t:1"]));
+        give(&[("t:", "a"), ("s:", "b"), ("s:x:", "a")]);
+        give(&[("t:", "a")]);
+        ask(get, &found(&["t:1"]));
+    }
+    // A prefix that goes with its tenant.
+    ask(fill, &filled);
+    give(&[("t:", "a"), ("s:", "b")]);
+    shared.store.delete_tenant("b").unwrap();
+    shared.change(|directory| directory.follow_tenant(&shared.store, "b", 1));
+    ask(get, &found(&["t:1"]));
+}
+
+/// It would be answered as stored, and not be found.
+#[test]
+fn a_value_on_its_way_to_a_tenant_that_has_lost_its_key_is_not_stored() {
+    let shared = fuzz::new_shared(|_| {});
+    shared.store.create_tenant("a").unwrap();
+    shared.store.create_tenant("b").unwrap();
+    give_prefixes(&shared, &[("s:", "a"), ("t:", "a")]);
+    let new = || fuzz::new_session(&shared.directory(), false, true);
+    let (mut lost, mut kept) = (new(), new());
+    feed(&mut lost, &shared, b"set s:1 0 0 10\r\n01234");
+    feed(&mut kept, &shared, b"set t:1 0 0 10\r\n01234");
+    give_prefixes(&shared, &[("s:", "b"), ("t:", "a")]);
+    assert_eq!(feed(&mut lost, &shared, b"56789\r\n"), b"");
+    assert_eq!(lost.close, Some(Close::Shutdown));
+    assert_eq!(feed(&mut kept, &shared, b"56789\r\n"), b"STORED\r\n");
+}
+
 /// Without CAS values a flush takes what is stored in its second: when a value began to come does
 /// not matter.
 #[test]

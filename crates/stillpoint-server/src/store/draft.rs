@@ -171,7 +171,7 @@ impl Draft {
             let found = match depends {
                 true => space
                     .find(hash, &self.key, &section)
-                    .filter(|found| !found.item.is_expired(now)),
+                    .filter(|found| !space.is_gone(found.item, now)),
                 false => None,
             };
             let seen = found.map(Seen::of);
@@ -185,8 +185,7 @@ impl Draft {
                 shape.exptime = old.exptime();
                 shape.marks |= STALE | (old.access().marks() & WIN);
             }
-            let new_cas = condition.new_cas;
-            shape.cas = new_cas.unwrap_or_else(|| state.owner.next_cas());
+            shape.cas = state.owner.next_cas();
             // SAFETY: as in `new`; it is published below. The value is not touched.
             unsafe { shape.write(at, now) };
             segment.forget_written(space);

@@ -56,9 +56,10 @@ pub fn stays_whole(segment: &SegmentRef) -> Option<u32> {
     if segment.class() != Class::OWN || !segment.is_sealed() {
         return None;
     }
-    let now = segment.space()?.owner.shared.now();
+    let space = segment.space()?;
+    let now = space.owner.shared.now();
     let (item, _) = segment.item_at(SEGMENT_HEADER)?;
-    if item.access().heat() == 0 || item.is_expired(now) {
+    if item.access().heat() == 0 || space.is_gone(item, now) {
         return None;
     }
     item.access().cool();
@@ -174,7 +175,7 @@ impl<'a> Evacuation<'a> {
         let size = item.size();
         let unfetched = u64::from(item.access().marks() & FETCHED == 0);
         let mut told = None;
-        if item.is_expired(self.now) {
+        if self.space.is_gone(item, self.now) {
             self.expired[0] += 1;
             self.expired[1] += unfetched;
         } else if let Some(cooler) = self.copy_cooler(item) {
@@ -267,7 +268,8 @@ fn count(owner: &Owner, evicted: [u64; 2], expired: [u64; 2]) {
     }
 }
 
-/// Removes the items of a sealed segment that have expired, and notes when the next ones do.
+/// Removes the items of a sealed segment that have expired or were forgotten, and notes when the next
+/// ones expire.
 /// Returns how many items it has looked at.
 pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
     let Some(space) = segment.space().filter(|_| segment.is_sealed()) else {
@@ -281,7 +283,7 @@ pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
     while let Some((item, next)) = segment.item_at(at) {
         at = next;
         looked += 1;
-        if !item.is_expired(now) {
+        if !space.is_gone(item, now) {
             segment.note_expiry(item.exptime());
             continue;
         }
@@ -293,7 +295,7 @@ pub fn expire(segment: &SegmentRef, now: u32) -> u64 {
         let Some((slot, _)) = found else {
             continue;
         };
-        if item.is_expired(now) {
+        if space.is_gone(item, now) {
             bucket.clear(slot);
             bucket.trim();
             expired[0] += 1;

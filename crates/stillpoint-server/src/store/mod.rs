@@ -10,7 +10,7 @@
 //! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
 //! | `shared` | what tenants share, and what a tenant keeps |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
-//! | `flush` | flushes that are due |
+//! | `flush`, `forgotten`, `prefixes` | flushes that are due; items that are gone by their prefixes; values by prefixes of keys |
 //! | `ceiling`, `fall`, `pace` | limits that fall; how the background thread takes its time for it |
 //! | `maintenance`, `crawler`, `hook` | the background thread; the search for expired items; what is told of evictions |
 //! | `rcu` | sections and grace periods: the global domain's or, as `model_rcu`, a model's |
@@ -48,6 +48,8 @@ mod evict;
 #[cfg(not(stillpoint_loom))]
 mod fall;
 mod flush;
+#[cfg(not(stillpoint_loom))]
+mod forgotten;
 mod hook;
 mod index;
 #[cfg(not(stillpoint_loom))]
@@ -62,6 +64,8 @@ mod memory;
 mod pace;
 #[cfg_attr(stillpoint_loom, path = "model_pool.rs")]
 mod pool;
+#[cfg(not(stillpoint_loom))]
+mod prefixes;
 #[cfg_attr(stillpoint_loom, path = "model_rcu.rs")]
 mod rcu;
 #[cfg(not(stillpoint_loom))]
@@ -100,6 +104,8 @@ pub use {
     tenant::Tenant,
 };
 
+#[cfg(not(stillpoint_loom))]
+pub(crate) use prefixes::Prefixes;
 #[cfg(all(test, feature = "metrics", not(stillpoint_loom)))]
 pub(crate) use tenant::LOOKS;
 

@@ -15,7 +15,7 @@ pub enum Mode {
     Prepend,
 }
 
-/// On which CAS value a change depends, and which one it leaves.
+/// On which CAS value a change depends. What is stored has one that was never used before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Condition {
     /// The change is made only if the item has this CAS value.
@@ -23,8 +23,6 @@ pub struct Condition {
     /// Also if the item's CAS value is higher than `compare`: the new value is then marked as
     /// stale, and keeps the expiry and the win mark of the item that is there. (`ms` with `I`.)
     pub or_stale: bool,
-    /// The CAS value of what is stored; one that was never used before for `None`.
-    pub new_cas: Option<u64>,
 }
 
 /// What [`Tenant::arithmetic`](super::Tenant::arithmetic) does.

@@ -6,6 +6,7 @@ use super::{
     crawler::Crawler,
     error::Refused,
     flush::Flush,
+    forgotten::Forgotten,
     lists::Lists,
     maintenance::Signal,
     pace,
@@ -187,6 +188,7 @@ pub struct Owner {
     pub memcg: stillpoint_lru::Tenant,
     limits: Mutex<Limits>,
     pub deleted: AtomicBool,
+    pub forgotten: Forgotten,
     pub events: Events,
     pub pinned: AtomicU64,
     /// Its part of the bytes of key spaces that were flushed.
@@ -206,6 +208,7 @@ impl Owner {
             memcg,
             limits: Mutex::default(),
             deleted: AtomicBool::new(false),
+            forgotten: Forgotten::default(),
             events: Events::default(),
             pinned: AtomicU64::new(0),
             flushed_bytes: AtomicU64::new(0),
@@ -221,6 +224,11 @@ impl Owner {
         // A store that is under way takes one far above those of the next tenant of that name.
         let last = self.cas.fetch_add(CAS_GAP, Ordering::Relaxed);
         self.shared.last_cas.fetch_max(last, Ordering::Relaxed);
+    }
+
+    /// The last CAS value that was given.
+    pub fn last_cas(&self) -> u64 {
+        self.cas.load(Ordering::Relaxed)
     }
 
     /// A CAS value that was not used before.

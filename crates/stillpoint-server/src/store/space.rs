@@ -11,6 +11,7 @@ use super::{
     segment::{Segment, SegmentRef},
     shared::{Owner, lock},
     table::TableCharges,
+    tenant::LONG_AGO,
     word::Word,
 };
 use crossbeam_utils::CachePadded;
@@ -370,6 +371,15 @@ impl Space {
     /// Seals what is open and has items that have expired, so that they are found.
     pub fn seal_expired(&self, now: u32) {
         drop(self.seal_open(|open| open.segment.has_expired(now)));
+    }
+
+    /// Notes that items of open segments have expired.
+    pub fn note_expired(&self) {
+        for open in self.all_open() {
+            if let Some(open) = &*lock(open) {
+                open.segment.note_expiry(LONG_AGO);
+            }
+        }
     }
 
     /// Seals a segment if it is open here.

@@ -106,6 +106,13 @@ impl Space {
         })
     }
 
+    /// Returns whether an item that the index has is gone all the same: it has expired, or its prefix
+    /// was forgotten after it was stored.
+    #[inline]
+    pub fn is_gone(&self, item: RawItem, now: u32) -> bool {
+        item.is_expired(now) || self.owner.forgotten.has(item)
+    }
+
     /// The slot and the item of a key in its bucket.
     pub fn find_locked<'a>(
         bucket: &Locked<'a>,
@@ -118,8 +125,8 @@ impl Space {
         Some((slot, found(word)))
     }
 
-    /// Puts a written item into the index. With `depends`, only if the item that is there and has
-    /// not expired is that one, as it was then, or none.
+    /// Puts a written item into the index. With `depends`, only if the item that is there and is not
+    /// gone is that one, as it was then, or none.
     pub fn put(
         &self,
         hash: u64,
@@ -132,7 +139,7 @@ impl Space {
         let mut bucket = self.index.lock(hash, section);
         let old = Self::find_locked(&bucket, hash, key);
         if let Some(expected) = depends {
-            let live = old.filter(|(_, old)| !old.item.is_expired(now));
+            let live = old.filter(|(_, old)| !self.is_gone(old.item, now));
             if live.map(|(_, old)| Seen::of(old)) != expected {
                 drop(bucket);
                 self.discard(new, section);
@@ -244,7 +251,7 @@ impl TenantState {
             let found = match look {
                 true => space
                     .find(hash, key, &section)
-                    .filter(|found| !found.item.is_expired(now)),
+                    .filter(|found| !space.is_gone(found.item, now)),
                 false => None,
             };
             // Before the plan looks: what changes from here on is seen by `put`.

@@ -3,6 +3,7 @@
 mod commands;
 mod fall;
 mod flushes;
+mod forgotten;
 mod limits;
 mod model;
 mod search;
@@ -18,7 +19,6 @@ use stillpoint::{read_lock, synchronize};
 const ANY: Condition = Condition {
     compare: None,
     or_stale: false,
-    new_cas: None,
 };
 
 /// A store of that size, and the clock that it expires by. It has no background thread.
