@@ -16,10 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let text = fs::read_to_string(&path)?;
     for capacity in arguments {
         let capacity: u64 = capacity.parse()?;
-        let cache: Cache<u64, ()> = Cache::builder()
-            .max_bytes(capacity)
-            .weigher(|_, ()| 1)
-            .build();
+        let cache: Cache<u64, ()> = Cache::builder().max_entries(capacity).build();
         for line in text.lines() {
             let mut words = line.split_whitespace().map(str::parse::<u64>);
             let (Some(first), Some(blocks)) = (words.next(), words.next()) else {

@@ -6,18 +6,21 @@ use crate::{
     clock::{Clock, ManualClock},
     container::{Container, max_for},
     listener::Listener,
-    memory::{self, Memory},
+    memory::Memory,
+    weigh::{Scale, Unit},
 };
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
+    marker::PhantomData,
+    mem::needs_drop,
     path::PathBuf,
     time::Duration,
 };
+use stillpoint::Weigh;
 use stillpoint_map::DefaultHashBuilder;
 use stillpoint_platform::clock;
 
-pub type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
 pub type IsPinned<K, V> = dyn Fn(&K, &V) -> bool + Send + Sync;
 type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
 
@@ -28,42 +31,90 @@ pub struct Expiry<K, V> {
     pub after: Option<Box<ExpireAfter<K, V>>>,
 }
 
+/// State of a [`Builder`]: the limit is in bytes, and keys and values say what they own ([`Weigh`]).
+#[derive(Debug)]
+pub struct Unweighed(());
+
+/// State of a [`Builder`]: a [weigher](Builder::weigher) says what entries own.
+#[derive(Debug)]
+pub struct Weighed(());
+
+/// State of a [`Builder`]: the limit is not in bytes.
+#[derive(Debug)]
+pub struct Counted(());
+
+/// The states of a [`Builder`] whose limit is in bytes.
+#[diagnostic::on_unimplemented(
+    message = "the limit of this cache is not in bytes",
+    note = "call either `max_bytes`, or `max_entries` or `max_weight`"
+)]
+pub trait InBytes: sealed::Sealed {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Unweighed {}
+    impl Sealed for super::Weighed {}
+}
+
+impl InBytes for Unweighed {}
+impl InBytes for Weighed {}
+
 /// Sets up a [`Cache`].
+///
+/// The limit is in bytes ([`max_bytes`](Self::max_bytes)), in entries
+/// ([`max_entries`](Self::max_entries)), or in a unit of the program
+/// ([`max_weight`](Self::max_weight)). The last parameter is which of these it is.
 #[must_use = "nothing is made before `build`"]
-pub struct Builder<K, V, S = DefaultHashBuilder> {
-    max_bytes: Option<u64>,
-    name: String,
-    pub(crate) weigher: Option<Box<Weigher<K, V>>>,
-    pub(crate) is_pinned: Option<Box<IsPinned<K, V>>>,
-    pub(crate) expiry: Expiry<K, V>,
-    pub(crate) listener: Option<Listener<K, V>>,
-    pub(crate) clock: Clock,
-    pub(crate) container: Option<Container>,
-    pub(crate) hasher: S,
+pub struct Builder<K, V, S = DefaultHashBuilder, W = Unweighed> {
+    pub(crate) settings: Settings<K, V, S>,
+    state: PhantomData<fn() -> W>,
+}
+
+pub struct Settings<K, V, S> {
+    max: Option<u64>,
+    pub name: String,
+    pub scale: Scale<K, V>,
+    pub is_pinned: Option<Box<IsPinned<K, V>>>,
+    pub expiry: Expiry<K, V>,
+    pub listener: Option<Listener<K, V>>,
+    pub clock: Clock,
+    pub container: Option<Container>,
+    pub hasher: S,
 }
 
 impl<K, V> Builder<K, V> {
     pub(crate) fn new() -> Self {
         Self {
-            max_bytes: None,
-            name: String::new(),
-            weigher: None,
-            is_pinned: None,
-            expiry: Expiry {
-                live: None,
-                idle: None,
-                after: None,
+            settings: Settings {
+                max: None,
+                name: String::new(),
+                scale: Scale {
+                    unit: Unit::Bytes,
+                    owned: None,
+                },
+                is_pinned: None,
+                expiry: Expiry {
+                    live: None,
+                    idle: None,
+                    after: None,
+                },
+                listener: None,
+                clock: Clock::Monotonic,
+                container: None,
+                hasher: DefaultHashBuilder::default(),
             },
-            listener: None,
-            clock: Clock::Monotonic,
-            container: None,
-            hasher: DefaultHashBuilder::default(),
+            state: PhantomData,
         }
     }
 }
 
-impl<K, V, S> Builder<K, V, S> {
-    /// Sets how much all entries together may weigh.
+impl<K, V, S, W: InBytes> Builder<K, V, S, W> {
+    /// Sets how many bytes of memory all entries together may take.
+    ///
+    /// An entry takes the sizes of key and value, what they own, and what the cache needs for it: its
+    /// head, and its part of the map, and of the ghosts and counts by which entries are chosen, 112
+    /// bytes, and 32 more if it expires. What is owned is what [`Weigh`] says, or a
+    /// [weigher](Self::weigher).
     ///
     /// By default half of what the container may use (the least `memory.max` or `memory.high` of the
     /// process's control group, version 2, and those above it), or a quarter of the machine's memory
@@ -74,41 +125,99 @@ impl<K, V, S> Builder<K, V, S> {
     /// descriptors of the process, and one of its user's inotify instances; without them it looks
     /// once a second. One of the descriptors stays when no cache follows its container any more.
     pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
+        self.settings.max = Some(bytes);
         self
     }
+}
 
-    /// Sets what an entry weighs, in bytes, or in another unit that `max_bytes` is then in, too. 0
-    /// counts as 1. By default the sizes of key and value, and 112 bytes: what an entry takes in the
-    /// cache, its part of the map, and of the ghosts and counts by which entries are chosen. Of
-    /// [`Bytes`](crate::Bytes) also their [footprint](crate::Bytes::footprint).
+impl<K, V, S, W> Builder<K, V, S, W> {
+    fn into_state<T>(self) -> Builder<K, V, S, T> {
+        Builder {
+            settings: self.settings,
+            state: PhantomData,
+        }
+    }
+
+    /// Sets how many entries there may be.
     ///
-    /// It is called once for each insert, on the inserting thread, outside of locks and sections.
-    /// What an entry weighs beyond its own block also counts against the
-    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, as bytes, from when it leaves
-    /// the cache until it is dropped: unless neither key nor value has anything to drop.
-    pub fn weigher(mut self, weigher: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
-        self.weigher = Some(Box::new(weigher));
-        self
+    /// What evicted values own also counts, as bytes, against the
+    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory until they are dropped. The cache
+    /// knows that of std's strings, byte vectors, boxes and `Arc`s of these, and of
+    /// [`Bytes`](crate::Bytes). If other keys or values own much, give a [weigher](Self::weigher), too.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// struct Frame(Vec<u32>);
+    ///
+    /// let frames = Cache::builder()
+    ///     .max_entries(100)
+    ///     .weigher(|_: &u64, frame: &Frame| 4 * frame.0.len() as u64)
+    ///     .build();
+    /// frames.insert(1, Frame(vec![0; 1024]));
+    /// assert_eq!(frames.weighted_bytes(), 1);
+    /// ```
+    pub fn max_entries(mut self, entries: u64) -> Builder<K, V, S, Counted> {
+        self.settings.max = Some(entries);
+        self.settings.scale.unit = Unit::Entries;
+        self.into_state()
+    }
+
+    /// Sets what all entries together may weigh, in a unit of the program, and what an entry weighs:
+    /// 0 counts as 1. All limits are then in that unit. What entries own counts as with
+    /// [`max_entries`](Self::max_entries). `weigh` is called as a [weigher](Self::weigher) is.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let rows: Cache<u64, Vec<u64>> = Cache::builder()
+    ///     .max_weight(1000, |_, rows: &Vec<u64>| rows.len() as u64)
+    ///     .build();
+    /// rows.insert(1, vec![1, 2, 3]);
+    /// assert_eq!(rows.weighted_bytes(), 3);
+    /// ```
+    pub fn max_weight(
+        mut self,
+        max: u64,
+        weigh: impl Fn(&K, &V) -> u64 + Send + Sync + 'static,
+    ) -> Builder<K, V, S, Counted> {
+        self.settings.max = Some(max);
+        self.settings.scale.unit = Unit::Other(Box::new(weigh));
+        self.into_state()
+    }
+
+    /// Sets how many bytes of heap a key and its value own, for types that do not implement
+    /// [`Weigh`]. The cache adds the rest: see [`max_bytes`](Self::max_bytes).
+    ///
+    /// It is called once for each insert, on the inserting thread, outside of locks and sections. If
+    /// it panics, nothing is inserted. What an entry owns also counts against the
+    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, from when it leaves the cache
+    /// until it is dropped, unless neither key nor value has anything to drop.
+    pub fn weigher(
+        mut self,
+        owned: impl Fn(&K, &V) -> u64 + Send + Sync + 'static,
+    ) -> Builder<K, V, S, Weighed> {
+        self.settings.scale.owned = Some(Box::new(owned));
+        self.into_state()
     }
 
     /// Sets a function that says whether an entry is [pinned](Cache::pin) from the beginning. Called
     /// as the weigher is.
     pub fn is_pinned(mut self, pinned: impl Fn(&K, &V) -> bool + Send + Sync + 'static) -> Self {
-        self.is_pinned = Some(Box::new(pinned));
+        self.settings.is_pinned = Some(Box::new(pinned));
         self
     }
 
     /// Sets how long after its insertion an entry expires.
     pub fn time_to_live(mut self, duration: Duration) -> Self {
-        self.expiry.live = Some(clock::nanos(duration));
+        self.settings.expiry.live = Some(clock::nanos(duration));
         self
     }
 
     /// Sets how long after its last use an entry expires: at least a sixteenth less than that. With
     /// it, no time to live is longer than 2.28 years.
     pub fn time_to_idle(mut self, duration: Duration) -> Self {
-        self.expiry.idle = Some(clock::nanos(duration));
+        self.settings.expiry.idle = Some(clock::nanos(duration));
         self
     }
 
@@ -118,7 +227,7 @@ impl<K, V, S> Builder<K, V, S> {
         mut self,
         after: impl Fn(&K, &V) -> Option<Duration> + Send + Sync + 'static,
     ) -> Self {
-        self.expiry.after = Some(Box::new(after));
+        self.settings.expiry.after = Some(Box::new(after));
         self
     }
 
@@ -136,7 +245,7 @@ impl<K, V, S> Builder<K, V, S> {
         K: Clone,
         V: Clone,
     {
-        self.listener = Some(Listener {
+        self.settings.listener = Some(Listener {
             notify: Box::new(listener),
             clone: |key, value| (key.clone(), value.clone()),
         });
@@ -145,34 +254,48 @@ impl<K, V, S> Builder<K, V, S> {
 
     /// Sets the cache's name, which is in `Debug`. Names need not differ.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.settings.name = name.into();
         self
     }
 
     /// Sets how keys are hashed.
-    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T> {
+    pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T, W> {
+        let Settings {
+            max,
+            name,
+            scale,
+            is_pinned,
+            expiry,
+            listener,
+            clock,
+            container,
+            hasher: _,
+        } = self.settings;
         Builder {
-            max_bytes: self.max_bytes,
-            name: self.name,
-            weigher: self.weigher,
-            is_pinned: self.is_pinned,
-            expiry: self.expiry,
-            listener: self.listener,
-            clock: self.clock,
-            container: self.container,
-            hasher,
+            settings: Settings {
+                max,
+                name,
+                scale,
+                is_pinned,
+                expiry,
+                listener,
+                clock,
+                container,
+                hasher,
+            },
+            state: PhantomData,
         }
     }
 
     #[doc(hidden)]
     pub fn container(mut self, root: impl Into<PathBuf>, group: impl Into<PathBuf>) -> Self {
-        self.container = Some(Container::at(root.into(), group.into()));
+        self.settings.container = Some(Container::at(root.into(), group.into()));
         self
     }
 
     #[doc(hidden)]
     pub fn clock(mut self, clock: ManualClock) -> Self {
-        self.clock = Clock::Manual(clock);
+        self.settings.clock = Clock::Manual(clock);
         self
     }
 }
@@ -184,31 +307,83 @@ where
     S: BuildHasher + Send + Sync + 'static,
 {
     /// Makes the cache.
+    ///
+    /// ```compile_fail,E0277
+    /// #[derive(PartialEq, Eq, Hash)]
+    /// struct Key(String);
+    ///
+    /// // `Key` does not say how many bytes it owns: `max_entries`, a `weigher`, or `Weigh` for `Key`.
+    /// stillpoint_cache::Cache::<Key, u64>::builder().max_bytes(1 << 20).build();
+    /// ```
     #[must_use]
-    pub fn build(mut self) -> Cache<K, V, S> {
-        self.container = match self.max_bytes {
+    pub fn build(self) -> Cache<K, V, S>
+    where
+        K: Weigh,
+        V: Weigh,
+    {
+        if !needs_drop::<K>() && !needs_drop::<V>() {
+            // They own nothing.
+            return self.settings.build();
+        }
+        let owned = |key: &K, value: &V| {
+            let owned = key.heap_bytes().saturating_add(value.heap_bytes());
+            owned as u64
+        };
+        self.weigher(owned).build()
+    }
+}
+
+impl<K, V, S> Builder<K, V, S, Weighed>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Makes the cache.
+    #[must_use]
+    pub fn build(self) -> Cache<K, V, S> {
+        self.settings.build()
+    }
+}
+
+impl<K, V, S> Builder<K, V, S, Counted>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    /// Makes the cache.
+    #[must_use]
+    pub fn build(self) -> Cache<K, V, S> {
+        self.settings.build()
+    }
+}
+
+impl<K, V, S> Settings<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher + Send + Sync + 'static,
+{
+    fn build(mut self) -> Cache<K, V, S> {
+        self.container = match self.max {
             Some(_) => None,
             None => self.container.or_else(Container::find),
         };
         let of_container = || self.container.as_ref().map(Container::max);
-        let max = self.max_bytes.or_else(of_container);
+        let max = self.max.or_else(of_container);
         let max = max.unwrap_or_else(|| max_for(u64::MAX));
-        let name = std::mem::take(&mut self.name);
-        if let Some(weigh) = memory::weigher() {
-            self.weigher.get_or_insert(weigh);
-        }
-        let memory = Memory::of::<V>();
-        let cache = Cache::of(Inner::new(self, name, max, memory));
+        let cache = Cache::of(Inner::new(self, max, Memory::of::<V>()));
         cache.be_visited();
         cache
     }
 }
 
-impl<K, V, S> fmt::Debug for Builder<K, V, S> {
+impl<K, V, S, W> fmt::Debug for Builder<K, V, S, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("name", &self.name)
-            .field("max_bytes", &self.max_bytes)
+            .field("name", &self.settings.name)
+            .field("max", &self.settings.max)
             .finish_non_exhaustive()
     }
 }

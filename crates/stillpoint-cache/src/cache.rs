@@ -3,7 +3,7 @@
 //! what loads, [`crate::limits`] tenants and limits.
 
 use crate::{
-    builder::{Builder, Expiry, IsPinned, Weigher},
+    builder::{Builder, Expiry, IsPinned, Settings},
     clock::Clock,
     container::Container,
     keeper::Visited,
@@ -15,6 +15,7 @@ use crate::{
     state::State,
     statistics::{Event, Statistics},
     tenant::Handle,
+    weigh::Scale,
 };
 use std::{
     fmt,
@@ -23,7 +24,7 @@ use std::{
     ops::Deref,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
 };
-use stillpoint::Guard;
+use stillpoint::{Guard, Weigh};
 use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
     internal::{Found, Store, mix, spread},
@@ -37,7 +38,7 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// ```
 /// use stillpoint_cache::Cache;
 ///
-/// let cache: Cache<u64, String> = Cache::new(1 << 20); // bytes, those of strings not counted
+/// let cache: Cache<u64, String> = Cache::with_bytes(1 << 20);
 /// cache.insert(1, "one".to_owned());
 /// assert_eq!(cache.get(&1).as_deref(), Some("one"));
 /// assert_eq!(cache.get_with(2, || "two".to_owned()), "two"); // loads, once for all callers
@@ -66,7 +67,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | [high](Self::set_high) | above this it gives way before others, and a service thread evicts what is above |
 /// | [max](Self::set_max) | an insert that would pass it evicts first, below that tenant |
 ///
-/// Limits count for a tenant together with all below it. Where the minima of siblings add up to
+/// Limits are in what the limit of the whole cache is in: bytes, or else entries, or a unit of the
+/// program ([`Builder`](crate::Builder)). They count for a tenant together with all below it. Where the minima of siblings add up to
 /// more than their parent has, each has what it uses of its own, and its share where they use more
 /// than there is. A min holds to the byte: an entry goes only if what is left is not below it. Above the guarantees, the tenant gives way whose memory
 /// earns least for each byte: whose evicted entries are seldom asked for again, or not found worth a
@@ -79,7 +81,7 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// |---|---|
 /// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
 /// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where entries expire); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
-/// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, unless a [weigher](crate::Builder::weigher) says otherwise |
+/// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, if the limit is in bytes |
 /// | an entry that expires | 32 bytes more |
 ///
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
@@ -90,8 +92,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// short, and by the service thread once seven of eight entries have gone.
 ///
 /// Evicted entries are freed after a grace period, and count against the
-/// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its weight, or
-/// its own block if that is more. A thread that inserts faster than readers leave, of which one may
+/// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its block and what
+/// its key and value own. A thread that inserts faster than readers leave, of which one may
 /// hold a [`Ref`] for long, is throttled at the end of the call, for a bounded time.
 ///
 /// Without memory the process ends, as with std's collections; an [`Arena`](crate::Arena) of byte values
@@ -137,7 +139,7 @@ pub struct Inner<K, V, S> {
     pub shared: Shared,
     name: String,
     pub hasher: S,
-    pub weigher: Option<Box<Weigher<K, V>>>,
+    pub scale: Scale<K, V>,
     pub is_pinned: Option<Box<IsPinned<K, V>>>,
     pub expiry: Expiry<K, V>,
     pub listener: Option<Listener<K, V>>,
@@ -151,22 +153,22 @@ pub struct Inner<K, V, S> {
 }
 
 impl<K, V, S> Inner<K, V, S> {
-    pub fn new(builder: Builder<K, V, S>, name: String, max: u64, memory: Memory) -> Self {
+    pub fn new(settings: Settings<K, V, S>, max: u64, memory: Memory) -> Self {
         let store = Store::new(None);
         Self {
             place: AtForkHandle::reserve(),
             store,
             shared: Shared::new(max),
-            name,
-            hasher: builder.hasher,
-            weigher: builder.weigher,
-            is_pinned: builder.is_pinned,
-            expiry: builder.expiry,
-            listener: builder.listener,
-            clock: builder.clock,
+            name: settings.name,
+            hasher: settings.hasher,
+            scale: settings.scale,
+            is_pinned: settings.is_pinned,
+            expiry: settings.expiry,
+            listener: settings.listener,
+            clock: settings.clock,
             flights: Flights::new(),
             visited: OnceLock::new(),
-            container: builder.container,
+            container: settings.container,
             memory,
         }
     }
@@ -215,10 +217,39 @@ where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    /// Makes a cache whose entries weigh `max_bytes` together, at most.
+    /// Makes a cache whose entries take `bytes` bytes of memory together, at most, with what keys and
+    /// values own and what the cache needs for them: see
+    /// [`Builder::max_bytes`](Builder::max_bytes).
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<String, Vec<u8>> = Cache::with_bytes(64 << 20);
+    /// cache.insert("page".to_owned(), vec![7; 1000]);
+    /// assert!(cache.weighted_bytes() > 1000);
+    /// ```
     #[must_use]
-    pub fn new(max_bytes: u64) -> Self {
-        Builder::new().max_bytes(max_bytes).build()
+    pub fn with_bytes(bytes: u64) -> Self
+    where
+        K: Weigh,
+        V: Weigh,
+    {
+        Builder::new().max_bytes(bytes).build()
+    }
+
+    /// Makes a cache of `entries` entries, at most: see
+    /// [`Builder::max_entries`](Builder::max_entries).
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(1000);
+    /// (0..2000).for_each(|key| cache.insert(key, key));
+    /// assert_eq!(cache.entry_count(), 1000);
+    /// ```
+    #[must_use]
+    pub fn with_entries(entries: u64) -> Self {
+        Builder::new().max_entries(entries).build()
     }
 
     /// Begins to set up a cache.
@@ -430,7 +461,7 @@ where
         self.statistics().entries
     }
 
-    /// Returns what they weigh.
+    /// Returns what they weigh, in the unit of the cache's limit.
     #[must_use]
     pub fn weighted_bytes(&self) -> u64 {
         self.with_present(|state, number| state.tenant(number).usage)

@@ -214,8 +214,8 @@ mod tests {
 
     /// A cache that the service thread does not know.
     fn unvisited() -> Pages {
-        let (name, memory) = (String::new(), Memory::of::<Bytes>());
-        Cache::of(Inner::new(Pages::builder(), name, u64::MAX, memory))
+        let memory = Memory::of::<Bytes>();
+        Cache::of(Inner::new(Pages::builder().settings, u64::MAX, memory))
     }
 
     /// In slots, which are small in Miri.

@@ -202,7 +202,7 @@ fn machine_memory() -> Option<u64> {
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, cache::Inner, ears::Ears, keeper::Visited, memory::Memory};
+    use crate::{Cache, cache::Inner, ears::Ears, keeper::Visited, memory::Memory, weigh::Unit};
     use std::sync::Arc;
     use stillpoint_platform::{clock, watch::Watch};
 
@@ -288,8 +288,9 @@ mod tests {
         groups.use_memory("above", 7, 8000, 0);
         let mut container = Container::at(groups.0.clone(), "above/group".into());
         container.every = 3_600_000_000_000;
-        let mut builder = Cache::builder().weigher(|_, _| 1);
-        builder.container = Some(container);
+        let mut builder = Cache::builder();
+        builder.settings.scale.unit = Unit::Entries;
+        builder.settings.container = Some(container);
         let cache = builder.build();
         groups.write("above/memory.max", "4000");
         (0..4000).for_each(|key| cache.insert(key, key));
@@ -308,9 +309,10 @@ mod tests {
         groups.use_memory("above", 7, 8000, 0);
         let mut container = Container::at(groups.0.clone(), "above/group".into());
         container.every = 3_600_000_000_000;
-        let mut builder = Cache::builder().weigher(|_, _| 1);
-        builder.container = Some(container);
-        let (follower, other) = (builder.build(), Cache::new(1 << 20));
+        let mut builder = Cache::builder();
+        builder.settings.scale.unit = Unit::Entries;
+        builder.settings.container = Some(container);
+        let (follower, other) = (builder.build(), Cache::with_bytes(1 << 20));
         for number in 1..=2 {
             other.insert_with_ttl(number, 0, std::time::Duration::from_millis(20));
             let end = clock::now() + 60_000_000_000;
@@ -331,10 +333,10 @@ mod tests {
         let mut container = Container::at(groups.0.clone(), "above/group".into());
         container.every = 3_600_000_000_000;
         let mut builder = Cache::<u64, u64>::builder();
-        builder.container = Some(container);
+        builder.settings.container = Some(container);
         // One that the service thread does not know.
         let memory = Memory::of::<u64>();
-        let cache = Cache::of(Inner::new(builder, String::new(), u64::MAX, memory));
+        let cache = Cache::of(Inner::new(builder.settings, u64::MAX, memory));
         let watch = Watch::new();
         // SAFETY: no other thread has it.
         let mut ears = unsafe { Ears::new(&watch) };

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn in_a_child_the_visit_that_was_under_way_hears_nothing() {
         // So that this process sees forks.
-        let _cache = crate::Cache::<u64, u64>::new(1);
+        let _cache = crate::Cache::<u64, u64>::with_bytes(1);
         let (watch, file) = (Watch::new(), File::new("child"));
         // SAFETY: no other thread has it.
         let mut ears = unsafe { Ears::new(&watch) };

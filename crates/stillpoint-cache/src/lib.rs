@@ -56,6 +56,7 @@ mod statistics;
 mod tenant;
 #[cfg(not(stillpoint_loom))]
 mod visit;
+mod weigh;
 mod wheel;
 
 pub use cause::{Cause, InsertError};
@@ -63,10 +64,11 @@ pub use statistics::Statistics;
 #[cfg(not(stillpoint_loom))]
 pub use {
     arena::{Arena, ArenaStatistics, Bytes, NoMemory},
-    builder::Builder,
+    builder::{Builder, Counted, InBytes, Unweighed, Weighed},
     cache::{Cache, Ref},
     iter::Iter,
     shrinker::Shrinker,
+    stillpoint::Weigh,
     stillpoint_map::{DefaultHashBuilder, Equivalent},
 };
 

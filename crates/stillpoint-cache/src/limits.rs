@@ -110,13 +110,13 @@ where
         self.with_present(|state, number| state.tenant(number).limits.max)
     }
 
-    /// What the whole cache may have, in bytes.
+    /// What the whole cache may have, in the unit of its limit.
     #[must_use]
     pub fn max_bytes(&self) -> u64 {
         self.root().max()
     }
 
-    /// Sets what the whole cache may have, in bytes; evicts what is above it at once. A cache that
+    /// Sets what the whole cache may have, in the unit of its limit; evicts what is above it at once. A cache that
     /// has followed its container's limit until then no longer does.
     pub fn set_max_bytes(&self, bytes: u64) {
         self.root().set_max(bytes);

@@ -9,6 +9,7 @@ use crate::{
     node::{Id, Locked, Meta, NEVER, Stage},
     state::{Claimed, Entrant, ROOT, State},
     tenant::Handle,
+    weigh::Weight,
 };
 use std::ptr::{self, NonNull};
 use stillpoint::internal::{GracePeriods, Policy, Sound};
@@ -56,7 +57,7 @@ impl<P: Policy> World<P> {
     /// With an entry that is in the map, not linked.
     fn new(expires: u64) -> Arc<Self> {
         let entry = Box::new(Entry {
-            meta: Meta::new(1, 7, expires, expires, false),
+            meta: Meta::new(Weight::of(1), 7, expires, expires, false),
             value: UnsafeCell::new(1),
         });
         let entry = NonNull::from(Box::leak(entry));
@@ -179,7 +180,7 @@ impl<P: Policy> World<P> {
     /// Replaces it by an entry of the same weight, and takes that out at the end. Whether the old
     /// one was claimed for the new one, and whether that took its place.
     fn replace(&self, thread: u64, retires_first: bool) -> (bool, bool) {
-        let new = Meta::new(1, 7, NEVER, NEVER, false);
+        let new = Meta::new(Weight::of(1), 7, NEVER, NEVER, false);
         let new = NonNull::from(Box::leak(Box::new(new)));
         let (entry, none) = (self.entry.as_ptr(), ptr::null_mut());
         // The new one is no reader's in this model: its place is empty.

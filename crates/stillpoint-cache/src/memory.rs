@@ -3,19 +3,17 @@
 
 use crate::{
     arena::{Arena, Bytes, NoMemory},
-    builder::Weigher,
     cache::Cache,
     cause::InsertError,
     compact::Compaction,
     keeper,
     node::NEVER,
-    put::OVERHEAD,
     state::ROOT,
     statistics::{Event, Statistics},
     visit,
 };
 use std::{
-    any::{Any, TypeId},
+    any::TypeId,
     fs,
     hash::{BuildHasher, Hash},
 };
@@ -198,18 +196,6 @@ impl Memory {
     }
 }
 
-/// What entries weigh by default, if their values are bytes.
-pub fn weigher<K: 'static, V: 'static>() -> Option<Box<Weigher<K, V>>> {
-    if TypeId::of::<V>() != TypeId::of::<Bytes>() {
-        return None;
-    }
-    Some(Box::new(|_, value| {
-        let value: &dyn Any = value;
-        let footprint = value.downcast_ref().map_or(0, Bytes::footprint);
-        OVERHEAD + (size_of::<K>() + size_of::<V>() + footprint) as u64
-    }))
-}
-
 /// The bytes of this process that are resident, as the kernel counts them: to some pages a thread.
 fn resident() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
@@ -292,7 +278,7 @@ where
     /// ```
     /// use stillpoint_cache::{Bytes, Cache};
     ///
-    /// let pages: Cache<u64, Bytes> = Cache::new(1 << 20);
+    /// let pages: Cache<u64, Bytes> = Cache::with_bytes(1 << 20);
     /// let page = pages.try_get_with(1, || pages.bytes(b"one"));
     /// assert_eq!(&*page?, b"one");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -311,7 +297,7 @@ where
     /// ```
     /// use stillpoint_cache::{Bytes, Cache};
     ///
-    /// let pages: Cache<u64, Bytes> = Cache::new(64 << 20);
+    /// let pages: Cache<u64, Bytes> = Cache::with_bytes(64 << 20);
     /// for number in 0..40_000_u64 {
     ///     pages.insert_bytes(number, &[7; 1000])?;
     /// }
@@ -334,13 +320,12 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::Inner;
+    use crate::{cache::Inner, weigh::OVERHEAD};
 
     /// A cache that the service thread does not know.
     fn unvisited<V: Send + Sync + 'static>() -> Cache<u64, V> {
-        let (name, memory) = (String::new(), Memory::of::<V>());
         let builder = Cache::<u64, V>::builder();
-        Cache::of(Inner::new(builder, name, u64::MAX, memory))
+        Cache::of(Inner::new(builder.settings, u64::MAX, Memory::of::<V>()))
     }
 
     /// Also where the one before it is still to be measured.
@@ -388,7 +373,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "long, and the same code as in tests of the policy")]
     fn tables_become_smaller_and_ghosts_of_the_shrink_stay() {
-        let (cache, many) = (Cache::<u64, u64>::new(u64::MAX), 4000);
+        let (cache, many) = (Cache::<u64, u64>::with_bytes(u64::MAX), 4000);
         let weight = OVERHEAD + 16;
         cache.set_max_bytes(many * weight);
         (0..2 * many).for_each(|key| cache.insert(key, key));

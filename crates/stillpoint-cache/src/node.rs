@@ -20,7 +20,10 @@
 //! claimed and leaves it. If it needs more room than one batch makes, its inserter leaves the section
 //! and the entry waits in a list, which counts as a queue here (`state/waiting`).
 
-use crate::policy::{Links, MOST, Nodes, Place};
+use crate::{
+    policy::{Links, MOST, Nodes, Place},
+    weigh::{Rounded, Weight},
+};
 #[cfg(not(stillpoint_loom))]
 use std::mem::offset_of;
 use std::{
@@ -67,6 +70,8 @@ pub struct Guarded {
 pub struct Meta {
     /// The frequency, and [`EXPIRES`].
     marks: AtomicU8,
+    /// What key and value own, in bytes.
+    owned: Rounded,
     /// The tick, as [`TICK`] has it, after which no use makes it last longer: its low bits, since
     /// that is less than [`LONGEST`] ahead while the entry lasts. `u32::MAX` for none.
     latest: u32,
@@ -154,7 +159,7 @@ fn fingerprint(hash: u64) -> u32 {
 impl Meta {
     /// `latest` is when it expires however much it is used; `expires`, unless it is used.
     #[inline]
-    pub fn new(weight: u64, hash: u64, expires: u64, latest: u64, pinned: bool) -> Self {
+    pub fn new(weighed: Weight, hash: u64, expires: u64, latest: u64, pinned: bool) -> Self {
         Self {
             expires: AtomicU64::new(expires),
             latest: match latest {
@@ -162,7 +167,8 @@ impl Meta {
                 at => ((at >> TICK) as u32).min(u32::MAX - 1),
             },
             marks: AtomicU8::new(if expires == NEVER { 0 } else { EXPIRES }),
-            weight,
+            weight: weighed.weight,
+            owned: Rounded::of(weighed.owned),
             neighbours: Neighbours {
                 prev: AtomicPtr::default(),
                 next: AtomicPtr::default(),
@@ -177,6 +183,12 @@ impl Meta {
                 fingerprint: fingerprint(hash),
             }),
         }
+    }
+
+    /// Returns what key and value own, in bytes, about.
+    #[inline]
+    pub fn owned(&self) -> usize {
+        self.owned.get()
     }
 
     /// Notes that an entry was found that never expires; of one that does it notes nothing, and
@@ -374,7 +386,7 @@ mod tests {
         let cache: Cache<u64, u64> = Cache::builder().max_bytes(1).build();
         let (mut ones, mut zeros) = (0, 0);
         for key in 0..1000_u64 {
-            let meta = Meta::new(1, cache.hash(&key), NEVER, NEVER, false);
+            let meta = Meta::new(Weight::of(1), cache.hash(&key), NEVER, NEVER, false);
             let fingerprint = meta.guarded.into_inner().fingerprint;
             (ones, zeros) = (ones | fingerprint, zeros | !fingerprint);
         }

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::Guard;
-use stillpoint_map::internal::{Entry, Found, NewEntry};
+use stillpoint_map::internal::{Found, NewEntry};
 use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
 /// An entry that is in the map.
@@ -35,10 +35,10 @@ struct Pending {
     standing: Option<Standing>,
 }
 
-/// What an entry owns beside its block, by its weight: the domain counts it so while it is unreclaimed.
+/// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
+/// unreclaimed.
 fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
-    let weight = usize::try_from(entry.get().value.meta.weight).unwrap_or(usize::MAX);
-    weight.saturating_sub(size_of::<Entry<K, Node<V>>>())
+    entry.get().value.meta.owned()
 }
 
 /// What an insert may replace.
@@ -47,10 +47,6 @@ enum Over {
     Any,
     Expired,
 }
-
-/// What an entry is taken to weigh beside key and value: 64 bytes of its own, and about the mean of what
-/// the map, ghosts and counts have for it, whose tables are powers of two.
-pub const OVERHEAD: u64 = 112;
 
 impl<K, V, S> Cache<K, V, S>
 where
@@ -94,11 +90,8 @@ where
 
     fn put(&self, key: K, value: V, ttl: Option<Duration>, over: Over) -> Result<(), InsertError> {
         let inner = self.inner();
-        let weight = match &inner.weigher {
-            Some(weigh) => weigh(&key, &value).max(1),
-            None => (size_of::<K>() + size_of::<V>()) as u64 + OVERHEAD,
-        };
         let (expires, latest) = self.lifetime(&key, &value, ttl);
+        let weighed = inner.scale.weigh(&key, &value, expires != NEVER);
         let pinned = inner.is_pinned.as_ref().is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
         // Told after the section: declared before it.
@@ -107,7 +100,7 @@ where
         // Most inserts replace, and a look costs less than to find the place taken.
         let there = inner.store.find(hash, &guard, |other| *other == key);
         let node = Node {
-            meta: Meta::new(weight, hash, expires, latest, pinned),
+            meta: Meta::new(weighed, hash, expires, latest, pinned),
             value,
         };
         let new = inner.store.new_entry(hash, key, node, &guard);
@@ -399,11 +392,12 @@ mod tests {
     use crate::{
         node::Stage,
         state::{BATCH, ROOT},
+        weigh::Weight,
     };
 
     #[test]
     fn an_entry_that_is_removed_before_it_is_linked_evicts_nothing() {
-        let cache: Cache<u64, u64> = Cache::builder().max_bytes(3).weigher(|_, _| 1).build();
+        let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
         (0..3).for_each(|key| cache.insert(key, key));
         let guard = cache.inner().store.read_lock();
         let weight = 2;
@@ -420,7 +414,7 @@ mod tests {
     const MAX: u64 = 1000;
 
     fn weighed() -> Cache<u64, u64> {
-        let cache = Cache::builder().max_bytes(MAX).weigher(|_, &weight| weight);
+        let cache = Cache::builder().max_weight(MAX, |_, &weight| weight);
         let cache = cache.build();
         (0..MAX).for_each(|key| cache.insert(key, 1));
         cache
@@ -548,7 +542,7 @@ mod tests {
         weight: u64,
         guard: &'g Guard<'_>,
     ) -> Result<Published<'g, u64, u64>, NewEntry<u64, Node<u64>>> {
-        let meta = Meta::new(weight, cache.hash(&key), NEVER, NEVER, false);
+        let meta = Meta::new(Weight::of(weight), cache.hash(&key), NEVER, NEVER, false);
         let node = Node {
             value: weight,
             meta,
@@ -562,7 +556,7 @@ mod tests {
     #[test]
     fn what_has_gone_since_it_was_seen_is_not_replaced() {
         for comes_again in [false, true] {
-            let cache: Cache<u64, u64> = Cache::builder().max_bytes(3).weigher(|_, _| 1).build();
+            let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
             cache.insert(9, 0);
             let guard = cache.inner().store.read_lock();
             let seen = cache.find(&9, &guard);
@@ -570,7 +564,7 @@ mod tests {
             if comes_again {
                 cache.insert(9, 1);
             }
-            let meta = Meta::new(1, 9, NEVER, NEVER, false);
+            let meta = Meta::new(Weight::of(1), 9, NEVER, NEVER, false);
             let node = Node { value: 2, meta };
             let new = cache
                 .inner()
@@ -646,7 +640,7 @@ mod tests {
     }
 
     fn accounts_are_exact_after(order: &[Step], weights: [u64; 3], is_there: bool) {
-        let cache: Cache<u64, u64> = Cache::builder().max_bytes(9).weigher(|_, &v| v).build();
+        let cache: Cache<u64, u64> = Cache::builder().max_weight(9, |_, &v| v).build();
         let views = ["a", "b", "c"].map(|name| cache.tenant(name));
         if is_there {
             views[2].insert(9, 2);

@@ -65,7 +65,7 @@ where
     /// ```
     /// use stillpoint_cache::Cache;
     ///
-    /// let cache: Cache<u64, u64> = Cache::builder().max_bytes(10).weigher(|_, _| 1).build();
+    /// let cache: Cache<u64, u64> = Cache::builder().max_entries(10).build();
     /// cache.insert(0, 0);
     /// assert!(cache.pin(&0));
     /// (1..100).for_each(|key| cache.insert(key, key));

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "memory is lost, as it is in a child")]
     fn a_child_that_has_lost_the_lock_reads_and_drops_the_cache() {
-        let cache: Cache<u64, u64> = Cache::builder().max_bytes(100).weigher(|_, _| 1).build();
+        let cache: Cache<u64, u64> = Cache::builder().max_entries(100).build();
         let tenant = cache.tenant("tenant");
         (0..50).for_each(|key| cache.insert(key, key));
         std::mem::forget(cache.inner().shared.lock());

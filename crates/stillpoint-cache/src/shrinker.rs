@@ -28,7 +28,7 @@ where
     /// use stillpoint_cache::Cache;
     /// use stillpoint_lru::Hierarchy;
     ///
-    /// let cache: Cache<u64, u64> = Cache::builder().max_bytes(1000).weigher(|_, _| 1).build();
+    /// let cache: Cache<u64, u64> = Cache::builder().max_entries(1000).build();
     /// (0..1000).for_each(|key| cache.insert(key, key));
     /// let hierarchy = Hierarchy::new();
     /// let _registered = hierarchy.register(Arc::new(cache.shrinker()))?;
@@ -88,7 +88,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "memory is lost, as it is in a child")]
     fn a_pass_in_a_child_goes_on_without_a_cache_whose_lock_is_lost() {
         let [lost, other] = [1000, 1000].map(|max| {
-            let cache: Cache<u64, u64> = Cache::builder().max_bytes(max).weigher(|_, _| 1).build();
+            let cache: Cache<u64, u64> = Cache::builder().max_entries(max).build();
             (0..max).for_each(|key| cache.insert(key, key));
             cache
         });

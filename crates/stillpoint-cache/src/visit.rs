@@ -237,7 +237,7 @@ mod tests {
     const ENTRIES: u64 = 1 << 16;
 
     fn empty() -> Cache<u64, u64> {
-        let builder = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        let builder = Cache::builder().max_entries(ENTRIES);
         builder.build()
     }
 
@@ -275,7 +275,7 @@ mod tests {
         (0..ENTRIES).for_each(|key| assert!(cache.pin(&key)));
         becomes_small(&cache);
 
-        let cache = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        let cache = Cache::builder().max_entries(ENTRIES);
         let cache = cache.time_to_live(Duration::from_millis(300)).build();
         (0..ENTRIES).for_each(|key| cache.insert(key, key));
         becomes_small(&cache);
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn tables_go_with_entries_that_an_insert_has_found_expired() {
         let time = ManualClock::default();
-        let cache = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        let cache = Cache::builder().max_entries(ENTRIES);
         let cache = cache.time_to_live(Duration::from_secs(1));
         let cache = cache.clock(time.clone()).build();
         (0..ENTRIES).for_each(|key| cache.insert(key, key));

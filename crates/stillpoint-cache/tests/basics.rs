@@ -10,11 +10,7 @@ use std::{
 use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
 
 fn counted(max: u64) -> Cache<u64, u64> {
-    Cache::builder()
-        .max_bytes(max)
-        .weigher(|_, _| 1)
-        .name("counted")
-        .build()
+    Cache::builder().max_entries(max).name("counted").build()
 }
 
 #[test]
@@ -60,12 +56,38 @@ fn no_insert_takes_it_above_its_limit() {
     assert_eq!(cache.statistics().refused, 1);
 }
 
-/// With its part of map, ghosts and counts.
+/// With its part of map, ghosts and counts, what it owns, blocks of the allocator, and a timer.
 #[test]
-fn without_a_weigher_entries_are_charged_for_what_they_take() {
-    let cache: Cache<u64, u64> = Cache::new(1280);
+fn entries_are_charged_for_what_they_take() {
+    let cache: Cache<u64, u64> = Cache::with_bytes(1280);
     (0..100).for_each(|key| cache.insert(key, key));
     assert_eq!((cache.entry_count(), cache.weighted_bytes()), (10, 1280));
+    cache.invalidate_all();
+    cache.insert_with_ttl(1, 1, Duration::from_secs(3600));
+    assert_eq!(cache.weighted_bytes(), 128 + 32);
+
+    let cache: Cache<String, Option<Vec<u8>>> = Cache::with_bytes(1 << 20);
+    cache.insert(String::with_capacity(30), Some(vec![0; 1000]));
+    assert_eq!(cache.weighted_bytes(), 112 + 24 + 24 + 30 + 1000 + 2 * 16);
+    // Two words of a type that says nothing, which a weigher knows.
+    struct Page(Box<[u8; 500]>);
+    let cache = Cache::builder().max_bytes(1 << 20);
+    let cache = cache.weigher(|_: &u64, page: &Page| size_of_val(&*page.0) as u64);
+    let cache = cache.build();
+    cache.insert(1, Page(Box::new([0; 500])));
+    assert_eq!(cache.weighted_bytes(), 112 + 8 + 8 + 500 + 16);
+    // A value that a caller shares.
+    let cache: Cache<u64, Arc<[u8]>> = Cache::with_bytes(1 << 20);
+    let page: Arc<[u8]> = Arc::from([0; 500]);
+    cache.insert(1, Arc::clone(&page));
+    assert_eq!(cache.weighted_bytes(), 112 + 8 + 16 + 516 + 16);
+}
+
+#[test]
+fn a_limit_of_entries_is_one() {
+    let cache: Cache<u64, String> = Cache::with_entries(1000);
+    (0..2000).for_each(|key| cache.insert(key, "value".repeat(100)));
+    assert_eq!((cache.entry_count(), cache.weighted_bytes()), (1000, 1000));
 }
 
 /// It is used by its replacements alone, and more seldom than a scan goes through what is on
@@ -75,8 +97,7 @@ fn an_entry_that_is_replaced_keeps_its_standing() {
     let weights: [fn(u64) -> u64; 3] = [|_| 1, |round| 1 + round, |round| 30 - round];
     for weight in weights {
         let cache: Cache<u64, u64> = Cache::builder()
-            .max_bytes(200)
-            .weigher(|_, &weight| weight)
+            .max_weight(200, |_, &weight| weight)
             .build();
         // All that is used is in the main queue after that.
         for key in (0..1).chain(10_000..10_050) {
@@ -103,8 +124,7 @@ fn an_entry_that_is_replaced_keeps_its_standing() {
 #[test]
 fn an_entry_as_large_as_the_cache_is_let_in() {
     let cache: Cache<u64, u64> = Cache::builder()
-        .max_bytes(1000)
-        .weigher(|_, &weight| weight)
+        .max_weight(1000, |_, &weight| weight)
         .build();
     for key in 0..1000 {
         cache.insert(key, 1);
@@ -142,8 +162,7 @@ fn a_listener_hears_each_entry_once_and_may_use_the_cache() {
     let slot: Arc<Mutex<Option<Cache<u64, u64>>>> = Arc::default();
     let (tell, own) = (Arc::clone(&heard), Arc::clone(&slot));
     let cache = Cache::builder()
-        .max_bytes(10)
-        .weigher(|_, _| 1)
+        .max_entries(10)
         .eviction_listener(move |&key: &u64, &value: &u64, cause| {
             tell.lock().unwrap().push((key, value, cause));
             let cache = own.lock().unwrap().clone().unwrap();
@@ -167,8 +186,7 @@ fn a_listener_hears_each_entry_once_and_may_use_the_cache() {
 fn an_expired_entry_is_never_found() {
     let clock = ManualClock::default();
     let cache = Cache::builder()
-        .max_bytes(100)
-        .weigher(|_: &u64, _: &u64| 1)
+        .max_entries(100)
         .time_to_live(Duration::from_secs(10))
         .clock(clock.clone())
         .build();
@@ -217,7 +235,7 @@ fn each_value_is_dropped_once() {
         }
     }
     let drops = Arc::new(AtomicUsize::new(0));
-    let cache = Cache::builder().max_bytes(50).weigher(|_, _| 1).build();
+    let cache = Cache::builder().max_entries(50).build();
     for key in 0..1000_u64 {
         cache.insert(key % 300, Counted(Arc::clone(&drops)));
     }
@@ -235,8 +253,7 @@ fn an_entry_expires_however_often_it_is_passed_over() {
     for (uses, inserts) in (0..5).flat_map(|uses| (0..40).map(move |inserts| (uses, inserts))) {
         let clock = ManualClock::default();
         let cache = Cache::builder()
-            .max_bytes(10)
-            .weigher(|_: &u64, _: &u64| 1)
+            .max_entries(10)
             .time_to_live(Duration::from_secs(10))
             .clock(clock.clone())
             .build();
@@ -268,8 +285,7 @@ fn an_entry_that_replaces_another_one_expires_if_it_does_itself() {
         for weight in 1..4 {
             let clock = ManualClock::default();
             let cache = Cache::builder()
-                .max_bytes(10)
-                .weigher(|_: &u64, weight: &u64| *weight)
+                .max_weight(10, |_: &u64, weight: &u64| *weight)
                 .clock(clock.clone())
                 .build();
             let insert = |weight, expires| match expires {

@@ -20,8 +20,7 @@ type Weighed = Cache<u64, u64>;
 
 fn weighed(max: u64) -> Weighed {
     Cache::builder()
-        .max_bytes(max)
-        .weigher(|_, &weight| weight)
+        .max_weight(max, |_, &weight| weight)
         .build()
 }
 
@@ -39,8 +38,7 @@ fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) -> W
     let slot: Arc<OnceLock<Weighed>> = Arc::default();
     let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
     let cache = Cache::builder()
-        .max_bytes(max)
-        .weigher(|_: &u64, &weight: &u64| weight)
+        .max_weight(max, |_: &u64, &weight: &u64| weight)
         .eviction_listener(move |_, _, _: Cause| {
             if !done.swap(true, Ordering::Relaxed) {
                 work(own.get().unwrap());
@@ -80,7 +78,7 @@ impl std::hash::Hash for Fragile {
 fn a_hash_that_panics_leaves_no_load_that_is_taken_for_one_under_way() {
     for hashes in 0..8 {
         let (value, kept) = ends(move || {
-            let cache: Cache<Fragile, u64> = Cache::new(1000);
+            let cache: Cache<Fragile, u64> = Cache::with_entries(1000);
             panic_after(Some(hashes));
             let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(Fragile(1), || 1)));
             panic_after(None);
@@ -97,7 +95,7 @@ fn a_hash_that_panics_leaves_no_load_that_is_taken_for_one_under_way() {
 fn a_cancelled_load_whose_hash_panics_is_not_under_way() {
     for hashes in 0..8 {
         let kept = ends(move || {
-            let cache: Cache<Fragile, u64> = Cache::new(1000);
+            let cache: Cache<Fragile, u64> = Cache::with_entries(1000);
             let mut load = Box::pin(cache.get_with_async(Fragile(1), std::future::pending()));
             let mut context = Context::from_waker(Waker::noop());
             assert!(load.as_mut().poll(&mut context).is_pending());
@@ -133,8 +131,7 @@ impl Clone for Asking {
 #[test]
 fn an_entry_that_is_refused_is_not_found_by_user_code_of_what_it_has_evicted() {
     let cache = Cache::builder()
-        .max_bytes(1000)
-        .weigher(|_: &u64, value: &Asking| value.weight)
+        .max_weight(1000, |_: &u64, value: &Asking| value.weight)
         .eviction_listener(|_: &u64, _: &Asking, _| {})
         .build();
     let (slot, heard) = (Arc::default(), Arc::default());
@@ -191,8 +188,7 @@ fn an_invalidation_ends_though_more_is_inserted_meanwhile_than_it_removes() {
     );
     let (own, number) = (Arc::clone(&slot), Arc::clone(&inserted));
     let cache = Cache::builder()
-        .max_bytes(2 * most)
-        .weigher(|_: &u64, _: &u64| 1)
+        .max_entries(2 * most)
         .eviction_listener(move |_, _, cause| {
             if cause == Cause::Removed && number.load(Ordering::Relaxed) < most {
                 let first = number.fetch_add(2, Ordering::Relaxed);
@@ -261,8 +257,7 @@ fn what_has_expired_goes_in_batches_between_which_the_listener_is_told() {
     let (own, left) = (Arc::clone(&slot), Arc::<Mutex<Vec<u64>>>::default());
     let lefts = Arc::clone(&left);
     let cache = Cache::builder()
-        .max_bytes(10_000)
-        .weigher(|_: &u64, _: &u64| 1)
+        .max_entries(10_000)
         .time_to_live(Duration::from_secs(1))
         .clock(clock.clone())
         .eviction_listener(move |_, _, cause| {

@@ -54,7 +54,7 @@ fn check(pages: &Pages, keys: std::ops::Range<u64>) -> usize {
 /// Entries go here and there; the arena gives back what they had, though others lie between them.
 #[test]
 fn scattered_values_are_moved_and_memory_goes_back() {
-    let pages = Pages::new(64 << 20);
+    let pages = Pages::with_bytes(64 << 20);
     fill(&pages, 0..40_000);
     let full = pages.arena().statistics();
     assert!(full.held_bytes > 30 << 20);
@@ -79,7 +79,7 @@ fn scattered_values_are_moved_and_memory_goes_back() {
 /// Readers, writers and shrinks at a time, while values are moved.
 #[test]
 fn readers_find_whole_values_while_these_are_moved() {
-    let pages = Pages::new(16 << 20);
+    let pages = Pages::with_bytes(16 << 20);
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -113,7 +113,7 @@ fn readers_find_whole_values_while_these_are_moved() {
 #[test]
 fn values_outlive_the_cache() {
     thread_local!(static KEPT: RefCell<Option<Bytes>> = const { RefCell::new(None) });
-    let pages = Pages::new(1 << 20);
+    let pages = Pages::with_bytes(1 << 20);
     let arena: Arena = pages.arena().clone();
     pages.insert_bytes(1, b"one").unwrap();
     let one = pages.get(&1).unwrap();
@@ -131,7 +131,7 @@ fn values_outlive_the_cache() {
 
 #[test]
 fn entries_weigh_what_they_take() {
-    let pages = Pages::new(10 << 20);
+    let pages = Pages::with_bytes(10 << 20);
     pages.insert_bytes(1, &[0; 1000]).unwrap();
     let footprint = pages.get(&1).unwrap().footprint() as u64;
     assert!((1008..1200).contains(&footprint));

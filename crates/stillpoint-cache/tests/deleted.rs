@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use stillpoint_cache::{Cache, Cause, Statistics};
 
 fn cache() -> Cache<u64, u64> {
-    Cache::builder().max_bytes(100).weigher(|_, &v| v).build()
+    Cache::builder().max_weight(100, |_, &v| v).build()
 }
 
 /// Two hits, a miss, a load, one that fails, and a refusal: six look-ups miss less one.
@@ -88,8 +88,7 @@ fn what_replaces_an_entry_of_a_tenant_that_is_being_deleted_stays() {
     let (slot, inserted) = <(Arc<Mutex<Option<_>>>, Arc<Mutex<Vec<u64>>>)>::default();
     let (view, note) = (Arc::clone(&slot), Arc::clone(&inserted));
     let cache = Cache::builder()
-        .max_bytes(1000)
-        .weigher(|_, _| 1)
+        .max_entries(1000)
         .eviction_listener(move |_: &u64, _: &u64, cause| {
             let mut inserted = note.lock().unwrap();
             if cause == Cause::Removed && inserted.is_empty() {

@@ -25,8 +25,8 @@ struct Subject {
 impl Subject {
     fn new() -> Self {
         Self {
-            cache: Cache::builder().max_bytes(400).weigher(|_, _| 1).build(),
-            pages: Cache::new(1 << 20),
+            cache: Cache::builder().max_entries(400).build(),
+            pages: Cache::with_bytes(1 << 20),
         }
     }
 

@@ -35,7 +35,7 @@ fn what_expires_is_dropped_though_no_thread_uses_the_cache() {
     let (drops, heard) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
     let hear = Arc::clone(&heard);
     let cache = Cache::builder()
-        .max_bytes(1 << 20)
+        .max_entries(1 << 20)
         .eviction_listener(move |_: &u64, _: &Counted, cause| {
             assert_eq!(cause, Cause::Expired);
             hear.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +57,7 @@ fn what_expires_is_dropped_though_no_thread_uses_the_cache() {
 #[test]
 fn what_is_evicted_last_is_dropped_though_no_thread_uses_the_cache() {
     let drops = Arc::<AtomicUsize>::default();
-    let cache = Cache::builder().max_bytes(10).weigher(|_, _| 1).build();
+    let cache = Cache::builder().max_entries(10).build();
     (0..1000_u64).for_each(|key| cache.insert(key, Counted(Arc::clone(&drops))));
     eventually(|| drops.load(Ordering::Relaxed) == 990);
     assert_eq!(cache.entry_count(), 10);
@@ -65,7 +65,7 @@ fn what_is_evicted_last_is_dropped_though_no_thread_uses_the_cache() {
 
 #[test]
 fn tenants_come_back_below_high_in_the_background_and_below_max_at_once() {
-    let cache: Cache<u64, u64> = Cache::builder().max_bytes(10_000).weigher(|_, _| 1).build();
+    let cache: Cache<u64, u64> = Cache::builder().max_entries(10_000).build();
     let (above, other) = (cache.tenant("above"), cache.tenant("other"));
     let below = above.tenant("below");
     above.set_high(1000);
@@ -97,7 +97,7 @@ fn tenants_come_back_below_high_in_the_background_and_below_max_at_once() {
 
 #[test]
 fn the_child_of_a_fork_has_a_service_thread_of_its_own() {
-    let cache: Cache<u64, u64> = Cache::new(1 << 20);
+    let cache: Cache<u64, u64> = Cache::with_bytes(1 << 20);
     cache.insert_with_ttl(0, 0, Duration::from_secs(3600));
     in_child(|| {
         cache.insert_with_ttl(1, 1, Duration::from_millis(30));
@@ -108,7 +108,7 @@ fn the_child_of_a_fork_has_a_service_thread_of_its_own() {
 
 #[test]
 fn what_was_due_before_a_fork_is_due_in_the_child() {
-    let cache: Cache<u64, u64> = Cache::new(1 << 20);
+    let cache: Cache<u64, u64> = Cache::with_bytes(1 << 20);
     let group = Group::new("fork");
     let follower = group.cache();
     cache.insert_with_ttl(0, 0, Duration::from_secs(1));
@@ -127,7 +127,7 @@ fn what_was_due_before_a_fork_is_due_in_the_child() {
 fn a_visit_in_which_user_code_forks_is_followed_by_the_next_in_the_child() {
     let child = Arc::new(AtomicI32::new(0));
     let forked = Arc::clone(&child);
-    let other: Cache<u64, u64> = Cache::new(1 << 20);
+    let other: Cache<u64, u64> = Cache::with_bytes(1 << 20);
     let cache = Cache::builder()
         .max_bytes(1 << 20)
         .eviction_listener(move |&key: &u64, _: &u64, _| match key {
@@ -215,7 +215,7 @@ impl Group {
 
     fn cache(&self) -> Cache<u64, u64> {
         Cache::builder()
-            .weigher(|_, _| 1000)
+            .weigher(|_, _| 1000 - 128)
             .container(&self.0, "above/group")
             .build()
     }

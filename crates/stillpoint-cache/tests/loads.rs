@@ -16,7 +16,7 @@ use std::{
 use stillpoint_cache::Cache;
 
 fn cache() -> Cache<u32, u32> {
-    Cache::new(1 << 20)
+    Cache::with_bytes(1 << 20)
 }
 
 fn poll<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {

@@ -22,8 +22,7 @@ type Weighed = Cache<u64, u64>;
 
 fn weighed(max: u64) -> Weighed {
     Cache::builder()
-        .max_bytes(max)
-        .weigher(|_, &weight| weight)
+        .max_weight(max, |_, &weight| weight)
         .build()
 }
 
@@ -78,8 +77,7 @@ fn with_listener(max: u64, work: impl Fn(&Weighed) + Send + Sync + 'static) -> W
     let slot: Arc<OnceLock<Weighed>> = Arc::default();
     let (own, done) = (Arc::clone(&slot), AtomicBool::new(false));
     let cache = Cache::builder()
-        .max_bytes(max)
-        .weigher(|_: &u64, &weight: &u64| weight)
+        .max_weight(max, |_: &u64, &weight: &u64| weight)
         .eviction_listener(move |_, _, _: Cause| {
             if !done.swap(true, Ordering::Relaxed) {
                 work(own.get().unwrap());
@@ -126,8 +124,7 @@ fn user_code_that_a_load_calls_may_ask_for_its_key() {
         let slot: Arc<OnceLock<Weighed>> = Arc::default();
         let (own, asked) = (Arc::clone(&slot), AtomicBool::new(false));
         let cache = Cache::builder()
-            .max_bytes(100)
-            .weigher(move |&key: &u64, _: &u64| {
+            .max_weight(100, move |&key: &u64, _: &u64| {
                 if !asked.swap(true, Ordering::Relaxed) {
                     assert_eq!(own.get().unwrap().get_with(key, || 5), 5);
                 }
@@ -314,7 +311,7 @@ impl Clone for Key {
 fn a_clone_that_panics_leaves_no_load_behind() {
     for clones in 0..4 {
         let value = ends(move || {
-            let cache: Cache<Key, u64> = Cache::new(1000);
+            let cache: Cache<Key, u64> = Cache::with_entries(1000);
             *CLONES_LEFT.lock().unwrap() = Some(clones);
             let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(Key(1), || 1)));
             *CLONES_LEFT.lock().unwrap() = None;

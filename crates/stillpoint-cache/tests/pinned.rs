@@ -8,7 +8,7 @@ use stillpoint_cache::{Cache, InsertError, ManualClock};
 use stillpoint_lru::Hierarchy;
 
 fn counted(max: u64) -> Cache<u64, u64> {
-    Cache::builder().max_bytes(max).weigher(|_, _| 1).build()
+    Cache::builder().max_entries(max).build()
 }
 
 #[test]
@@ -82,8 +82,7 @@ fn insert_that_finds_nothing_but_pinned_entries_is_refused_with_the_tenants_name
 #[test]
 fn what_is_refused_for_pinned_entries_evicts_nothing() {
     let cache = Cache::builder()
-        .max_bytes(1000)
-        .weigher(|_: &u64, &weight: &u64| weight)
+        .max_weight(1000, |_: &u64, &weight: &u64| weight)
         .build();
     cache.insert(0, 600);
     assert!(cache.pin(&0));
@@ -98,8 +97,7 @@ fn what_is_refused_for_pinned_entries_evicts_nothing() {
 fn the_builder_says_what_is_pinned_from_the_beginning_and_it_expires() {
     let clock = ManualClock::default();
     let cache = Cache::builder()
-        .max_bytes(10)
-        .weigher(|_: &u64, _: &u64| 1)
+        .max_entries(10)
         .is_pinned(|&key, _| key < 5)
         .time_to_live(Duration::from_secs(10))
         .clock(clock.clone())
@@ -165,8 +163,7 @@ fn limits_are_kept_once_nothing_is_pinned() {
 #[test]
 fn insert_that_is_refused_evicts_nothing() {
     let cache: Cache<u64, u64> = Cache::builder()
-        .max_bytes(100)
-        .weigher(|_, weight| *weight)
+        .max_weight(100, |_, weight| *weight)
         .build();
     let (own, other) = (cache.tenant("own"), cache.tenant("other"));
     other.set_min(40);

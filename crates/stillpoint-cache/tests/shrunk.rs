@@ -9,7 +9,7 @@ use stillpoint_cache::{Bytes, Cache};
 /// One test of its own process: no other thread takes memory.
 #[test]
 fn what_has_left_is_measured() {
-    let pages: Cache<u64, Bytes> = Cache::new(64 << 20);
+    let pages: Cache<u64, Bytes> = Cache::with_bytes(64 << 20);
     for key in 0..50_000 {
         pages.insert_bytes(key, &[7; 1000]).expect("room");
     }

@@ -15,8 +15,7 @@ type Weighed = Cache<(usize, u64), u64, BuildHasherDefault<DefaultHasher>>;
 
 fn weighed(max: u64) -> Weighed {
     Cache::builder()
-        .max_bytes(max)
-        .weigher(|_, &weight| weight)
+        .max_weight(max, |_, &weight| weight)
         .hasher(BuildHasherDefault::default())
         .build()
 }

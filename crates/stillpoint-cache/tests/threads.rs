@@ -46,8 +46,7 @@ fn all_operations_at_a_time() {
     let told = Arc::new(AtomicU64::new(0));
     let tell = Arc::clone(&told);
     let cache: Cache<u64, Value> = Cache::builder()
-        .max_bytes(MAX)
-        .weigher(|key, _| key % 3 + 1)
+        .max_weight(MAX, |key, _| key % 3 + 1)
         .time_to_idle(Duration::from_millis(20))
         .eviction_listener(move |&key: &u64, value: &Value, _: Cause| {
             assert_eq!(value.key, key);

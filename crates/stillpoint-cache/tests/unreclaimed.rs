@@ -1,4 +1,4 @@
-//! What has left a cache, and waits for readers: it counts with its weight.
+//! What has left a cache, and waits for readers: it counts with what it owns, whatever the limit is in.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stillpoint_cache::Cache;
@@ -29,18 +29,35 @@ impl Drop for Value {
     }
 }
 
+type Values = Cache<u64, Vec<u8>>;
+
 fn pending() -> u64 {
     stillpoint::global().statistics().bytes_pending
 }
 
 /// One test of its own process: no other thread retires.
 #[test]
-fn what_waits_for_readers_counts_with_its_weight() {
-    let values: Cache<u64, Vec<u8>> = Cache::builder()
-        .max_bytes(1 << 20)
-        .weigher(|_, value: &Vec<u8>| value.len() as u64)
-        .build();
+fn what_waits_for_readers_counts_with_what_it_owns() {
     let large = 256 << 10;
+    let limits: [fn() -> Values; 4] = [
+        || Cache::with_bytes(1 << 20),
+        || Cache::with_entries(100),
+        || Cache::builder().max_weight(100, |_, _| 1).build(),
+        || {
+            let builder = Cache::builder().max_entries(100);
+            builder
+                .weigher(|_, value: &Vec<u8>| value.len() as u64)
+                .build()
+        },
+    ];
+    limits
+        .iter()
+        .for_each(|limit| counts_what_it_owns(&limit(), large));
+    what_has_nothing_to_drop_owns_nothing(large);
+    a_large_insert_frees_what_it_evicts();
+}
+
+fn counts_what_it_owns(values: &Values, large: usize) {
     // Evicted, replaced, removed.
     let section = stillpoint::read_lock();
     values.insert(1, vec![0; large]);
@@ -54,19 +71,22 @@ fn what_waits_for_readers_counts_with_its_weight() {
     drop(section);
     stillpoint::global().kvfree_barrier();
     assert!(pending() < large as u64);
+}
 
-    // What has nothing to drop owns nothing, whatever it weighs.
+/// Whatever it weighs.
+fn what_has_nothing_to_drop_owns_nothing(large: usize) {
     let numbers: Cache<u64, u64> = Cache::builder()
-        .max_bytes(1 << 40)
-        .weigher(|_, &weight| weight)
+        .max_weight(1 << 40, |_, &weight| weight)
         .build();
     let section = stillpoint::read_lock();
     numbers.insert(1, 1 << 30);
     numbers.invalidate_all();
     assert!(pending() < large as u64);
     drop(section);
+}
 
-    // What a large insert evicts is freed while it evicts: its batches are in sections of their own.
+/// While it evicts: each batch is in a section that ends with it.
+fn a_large_insert_frees_what_it_evicts() {
     let values: Cache<usize, Value> = Cache::builder()
         .max_bytes(256 << 20)
         .weigher(|_, value: &Value| value.bytes.len() as u64)

@@ -219,7 +219,7 @@ impl Exporter {
     /// ```
     /// # use stillpoint_cache::Cache;
     /// # use stillpoint_metrics::Exporter;
-    /// let sessions = Cache::<u64, String>::new(1 << 20);
+    /// let sessions = Cache::<u64, String>::with_bytes(1 << 20);
     /// let exporter = Exporter::new();
     /// exporter.add_cache("sessions", &sessions)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

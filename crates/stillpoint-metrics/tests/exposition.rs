@@ -58,7 +58,7 @@ fn every_metric_is_there_once_with_its_kind_and_unit() {
     let (exporter, hierarchy) = (Exporter::new(), Hierarchy::new());
     exporter.add_tenant("a", &tenant(&hierarchy)).unwrap();
     exporter
-        .add_cache("a", &Cache::<u64, u64>::new(1 << 20))
+        .add_cache("a", &Cache::<u64, u64>::with_bytes(1 << 20))
         .unwrap();
     exporter.add_map("a", || 3).unwrap();
     #[cfg(target_os = "linux")]

@@ -72,7 +72,7 @@ fn scrape() -> String {
         .root()
         .create()
         .expect("memory");
-    let cache = stillpoint_cache::Cache::<u64, u64>::new(1 << 20);
+    let cache = stillpoint_cache::Cache::<u64, u64>::with_bytes(1 << 20);
     exporter.add_tenant("a", &tenant).expect("a free name");
     exporter.add_cache("a", &cache).expect("a free name");
     let mut registry = Registry::default();

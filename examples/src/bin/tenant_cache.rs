@@ -53,11 +53,7 @@ impl Customer {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let all = Pages::builder()
-        .name("pages")
-        .max_bytes(ALL)
-        .weigher(|_, page| 128 + page.len() as u64)
-        .build();
+    let all = Pages::builder().name("pages").max_bytes(ALL).build();
     let [small, busy, scans] =
         [(1, 2 * MIB), (2, 0), (3, 0)].map(|(number, min)| Customer::new(&all, number, min));
 

@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn of_two_invalidations_at_once_each_removes_what_was_there_when_it_began() {
-        let cache = Cache::builder().max_bytes(300).weigher(|_, _| 1).build();
+        let cache = Cache::builder().max_entries(300).build();
         let rounds = || cache.with_state(|state| state.tenant(ROOT).policy.rounds());
         let count = |keys: std::ops::Range<u64>| keys.filter(|key| cache.contains_key(key)).count();
         (0..200).for_each(|key| cache.insert(key, key));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn handles_that_no_view_has_are_forgotten() {
-        let cache = Cache::<u64, u64>::new(1000);
+        let cache = Cache::<u64, u64>::with_bytes(1000);
         let kept: Vec<_> = (0..3)
             .map(|number| cache.tenant(&format!("kept {number}")))
             .collect();

@@ -82,7 +82,7 @@ mod tests {
     const ENTRIES: u64 = 1 << 16;
 
     fn filled() -> Cache<u64, u64> {
-        let cache = Cache::builder().max_bytes(ENTRIES).weigher(|_, _| 1);
+        let cache = Cache::builder().max_entries(ENTRIES);
         let cache = cache.clock(ManualClock::default()).build();
         (0..ENTRIES).for_each(|key| cache.insert(key, key));
         cache

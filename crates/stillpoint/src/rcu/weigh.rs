@@ -29,7 +29,7 @@ use std::{
 /// | `HashMap`, `HashSet` | its table, by its capacity |
 /// | `BTreeMap`, `BTreeSet`, `LinkedList` | nodes for so many entries, as they are on average |
 /// | `Box<T>` | the `T`, and what that owns; of a slice the elements alone |
-/// | `Arc<T>` | the same and two counts if there is no other `Arc` of it at the moment, else 0 |
+/// | `Arc<T>` | the same and two counts, for each `Arc` of it |
 /// | `Option`, `Result`, `Cow`, tuples, arrays | what is owned by what is in them |
 /// | numbers, `&T`, times, addresses | 0 |
 ///
@@ -51,6 +51,13 @@ use std::{
 /// let routes = Routes { names, fallback: Some(Box::new([0; 100])) };
 /// assert!(routes.heap_bytes() >= 6_000 + 800);
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say how much memory it owns",
+    label = "the trait `Weigh` is not implemented for `{Self}`",
+    note = "implement `Weigh` for it, or give a function that says so: `weighed_by` of a cell, \
+            `weigher` of a cache's builder",
+    note = "a cache can count entries: `Cache::with_entries(n)`, `max_entries(n)` of its builder"
+)]
 pub trait Weigh {
     /// Returns the bytes that the value owns beside `size_of_val(self)`, roughly.
     ///
@@ -191,13 +198,9 @@ impl<T: Weigh + ?Sized> Weigh for Box<T> {
     }
 }
 
-/// A shared value is not freed with one reference. An exact answer would have to know which
-/// references are retired, too.
+/// Counts a shared value in full for each reference: which of them is the last to go is not known.
 impl<T: Weigh + ?Sized> Weigh for Arc<T> {
     fn heap_bytes(&self) -> usize {
-        if Arc::strong_count(self) > 1 {
-            return 0;
-        }
         (size_of_val(&**self) + 2 * size_of::<usize>()).saturating_add((**self).heap_bytes())
     }
 }

@@ -35,7 +35,7 @@ struct View(Cache<u64, u64, BuildHasher>);
 
 impl View {
     fn new(most: u64, weigh: impl Fn(&u64, &u64) -> u64 + Send + Sync + 'static) -> Self {
-        let builder = Cache::builder().max_bytes(most).weigher(weigh);
+        let builder = Cache::builder().max_weight(most, weigh);
         Self(builder.hasher(BuildHasher::default()).build())
     }
 

@@ -64,7 +64,7 @@ pub fn run(session: &Arc<Session>) {
 /// Entries that are invalidated are dropped at once.
 pub fn busted(session: &Arc<Session>) {
     // Without a listener, which would clone what was dropped.
-    let cache = Cache::builder().max_bytes(MOST).weigher(|_, _| 1).build();
+    let cache = Cache::builder().max_entries(MOST).build();
     let test = Test {
         cache,
         elements: Elements::new(),
@@ -86,8 +86,7 @@ impl Test {
         let own = Arc::<Mutex<Option<Cache<u64, Value>>>>::default();
         let (slot, listening) = (Arc::clone(&own), Arc::clone(session));
         let cache = Cache::builder()
-            .max_bytes(MOST)
-            .weigher(|key: &u64, _: &Value| key % 4 + 1)
+            .max_weight(MOST, |key: &u64, _: &Value| key % 4 + 1)
             .is_pinned(|&key, _| key < PINNED)
             .eviction_listener(move |&key, value: &Value, _| {
                 check(&listening, key, value);

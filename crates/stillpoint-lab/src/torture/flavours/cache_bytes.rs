@@ -47,7 +47,7 @@ pub fn busted(session: &Arc<Session>) {
 
 fn torture(session: &Arc<Session>, change: fn(&Test, &mut ThreadCtx)) {
     let test = Test {
-        cache: Cache::new(MOST),
+        cache: Cache::with_bytes(MOST),
         kept: Mutex::default(),
         change,
     };
