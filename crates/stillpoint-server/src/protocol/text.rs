@@ -229,10 +229,11 @@ impl<'a> Words<'a> {
         self.as_slice().get(index).copied().unwrap_or(b"")
     }
 
-    /// Whether the last word is `noreply`.
+    /// Returns whether the last word is `noreply`, behind the first `before` words: a key may be
+    /// called so too.
     #[must_use]
-    pub fn noreply(&self) -> bool {
-        self.as_slice().last() == Some(&&b"noreply"[..])
+    pub fn noreply(&self, before: usize) -> bool {
+        self.len > before && self.at(self.len - 1) == b"noreply"
     }
 
     /// Whether there are from `least` to `most` words.
@@ -303,7 +304,7 @@ fn storage<'a>(words: &Words<'a>, mode: Mode) -> Result<Command<'a>, Refusal> {
     let cas = matches!(mode, Mode::Cas(_));
     let words_needed = if cas { 6 } else { 5 };
     words.count(words_needed, words_needed + 1)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(2);
     let bad = BAD_FORMAT.silent(noreply);
     // A length that can be read says what to skip, whatever is wrong with the rest: or else the value would be taken for commands.
     let len = match parse_i32(words.at(4)).and_then(|len| usize::try_from(len).ok()) {
@@ -333,7 +334,7 @@ fn storage<'a>(words: &Words<'a>, mode: Mode) -> Result<Command<'a>, Refusal> {
 
 fn delete<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
     words.count(2, 4)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(2);
     // Old clients send a time, which was never more than 0 in the end.
     let fine = match words.len {
         2 => true,
@@ -349,7 +350,7 @@ fn delete<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
 
 fn arithmetic<'a>(words: &Words<'a>, down: bool) -> Result<Command<'a>, Refusal> {
     words.count(3, 4)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(2);
     let key = words.key(noreply)?;
     let delta = parse_u64(words.at(2)).ok_or(BAD_DELTA.silent(noreply))?;
     Ok(Command::Arithmetic {
@@ -362,7 +363,7 @@ fn arithmetic<'a>(words: &Words<'a>, down: bool) -> Result<Command<'a>, Refusal>
 
 fn touch<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
     words.count(3, 4)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(2);
     let key = words.key(noreply)?;
     let exptime = parse_i32(words.at(2)).ok_or(BAD_EXPTIME.silent(noreply))?;
     Ok(Command::Touch {
@@ -374,7 +375,7 @@ fn touch<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
 
 fn flush<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
     words.count(1, 3)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(1);
     let exptime = if words.len == 1 + usize::from(noreply) {
         0
     } else {
@@ -385,14 +386,14 @@ fn flush<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
 
 fn verbosity<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
     words.count(2, 3)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(2);
     let level = parse_u32(words.at(1)).ok_or(BAD_FORMAT.silent(noreply))?;
     Ok(Command::Verbosity { level, noreply })
 }
 
 fn limit<'a>(words: &Words<'a>) -> Result<Command<'a>, Refusal> {
     words.count(2, 3)?;
-    let noreply = words.noreply();
+    let noreply = words.noreply(2);
     let mib = parse_u64(words.at(1)).ok_or(BAD_FORMAT.silent(noreply))?;
     Ok(Command::Limit { mib, noreply })
 }

@@ -108,6 +108,51 @@ fn delete_knows_what_old_clients_send() {
     assert_eq!(refusal(b"delete k 0 0 noreply"), ERROR);
 }
 
+/// Replies to all that follow would be taken for those before them.
+#[test]
+fn a_key_that_is_called_noreply_is_answered() {
+    let Ok(Command::Delete {
+        key: b"noreply",
+        noreply,
+    }) = parse(b"delete noreply")
+    else {
+        panic!("it has a key")
+    };
+    assert!(!noreply);
+    for line in [
+        "delete noreply 0",
+        "touch noreply 0",
+        "incr noreply 1",
+        "decr noreply 1",
+    ] {
+        for (line, silent) in [(line.to_owned(), false), (format!("{line} noreply"), true)] {
+            match parse(line.as_bytes()) {
+                Ok(
+                    Command::Delete { key, noreply }
+                    | Command::Touch { key, noreply, .. }
+                    | Command::Arithmetic { key, noreply, .. },
+                ) => assert_eq!((key, noreply), (&b"noreply"[..], silent), "{line}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+    }
+    for line in ["set noreply 0 0 1", "cas noreply 0 0 1 1"] {
+        let with = format!("{line} noreply");
+        let (without, with) = (stored(line.as_bytes()), stored(with.as_bytes()));
+        assert_eq!((without.key, without.noreply), (&b"noreply"[..], false));
+        assert_eq!((with.key, with.noreply), (&b"noreply"[..], true));
+    }
+    // What is missing is not it, either.
+    for line in [
+        "delete noreply 5",
+        "verbosity noreply",
+        "cache_memlimit noreply",
+    ] {
+        assert!(!refusal(line.as_bytes()).silent, "{line}");
+    }
+    assert_eq!(refusal(b"touch noreply"), ERROR);
+}
+
 #[test]
 fn numbers_of_other_commands() {
     assert!(matches!(
