@@ -43,7 +43,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
     let shared = Shared::new(
         store,
         settings,
-        Log::new(false, 0),
+        Log::new(false, 0).expect("it has no thread"),
         None,
         Box::new(|| {}),
         Watchers::default(),

@@ -1,24 +1,68 @@
-//! Lines on standard error, as many as `-v` asks for.
+//! Lines on standard error, as many as `-v` asks for. A thread writes them: no other waits for a pipe
+//! that is not read.
 
+use crate::shared::lock;
 use std::{
-    fmt::Arguments,
-    io::Write,
-    sync::atomic::{AtomicU32, Ordering},
+    fmt::{Arguments, Write as _},
+    io::{self, Write},
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
+/// Bytes that may wait to be written. Lines beyond are left out, and their number is written.
+const MOST_WAITING: usize = 256 << 10;
+
+/// Time that the end of a server waits for its last lines.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
 /// How much is logged: 0 is what an operator should know, 1 and more (`-v`) what happens to connections.
-#[derive(Debug, Default)]
 pub(crate) struct Log {
-    on: bool,
     level: AtomicU32,
+    /// Shared with the thread that writes. `None` if nothing is logged.
+    lines: Option<Arc<Lines>>,
+}
+
+#[derive(Default)]
+struct Lines {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    text: String,
+    /// Lines that were left out behind `text`.
+    skipped: u64,
+    is_writing: bool,
+    has_ended: bool,
 }
 
 impl Log {
-    pub(crate) fn new(on: bool, level: u32) -> Self {
-        Self {
-            on,
-            level: AtomicU32::new(level),
+    /// Starts the thread that writes, if anything is to be logged.
+    pub(crate) fn new(on: bool, level: u32) -> io::Result<Self> {
+        match on {
+            true => Self::on(io::stderr(), level),
+            false => Ok(Self {
+                level: AtomicU32::new(level),
+                lines: None,
+            }),
         }
+    }
+
+    fn on(out: impl Write + Send + 'static, level: u32) -> io::Result<Self> {
+        let lines = Arc::<Lines>::default();
+        let shared = Arc::clone(&lines);
+        thread::Builder::new()
+            .name("stillcache/log".into())
+            .spawn(move || shared.write_to(out))?;
+        Ok(Self {
+            level: AtomicU32::new(level),
+            lines: Some(lines),
+        })
     }
 
     pub(crate) fn set_level(&self, level: u32) {
@@ -29,19 +73,142 @@ impl Log {
         self.level.load(Ordering::Relaxed)
     }
 
-    /// Always logged.
+    /// Logs a line at any level. Waits for no other thread's output.
     pub(crate) fn note(&self, line: Arguments<'_>) {
-        if !self.on {
-            return;
+        if let Some(lines) = &self.lines {
+            lines.push(line);
         }
-        // Without a standard error there is no place to say so.
-        let _ = writeln!(std::io::stderr().lock(), "stillcache: {line}");
     }
 
-    /// Logged by `-v`.
+    /// Logs a line with `-v`.
     pub(crate) fn detail(&self, line: impl FnOnce() -> String) {
         if self.level() > 0 {
             self.note(format_args!("{}", line()));
         }
+    }
+
+    /// Waits until all lines are written, but not for long.
+    pub(crate) fn flush(&self) {
+        if let Some(lines) = &self.lines {
+            let waiting = lock(&lines.waiting);
+            let is_left = |waiting: &mut Waiting| waiting.is_writing || !waiting.text.is_empty();
+            let _ = lines
+                .changed
+                .wait_timeout_while(waiting, LAST_LINES, is_left);
+        }
+    }
+}
+
+impl Drop for Log {
+    /// Ends the thread, which writes what is left. One that waits for a pipe is left to the end of
+    /// the process.
+    fn drop(&mut self) {
+        if let Some(lines) = &self.lines {
+            lock(&lines.waiting).has_ended = true;
+            lines.changed.notify_all();
+            self.flush();
+        }
+    }
+}
+
+impl Lines {
+    fn push(&self, line: Arguments<'_>) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.text.len() >= MOST_WAITING {
+            waiting.skipped += 1;
+            return;
+        }
+        let _ = writeln!(waiting.text, "stillcache: {line}");
+        drop(waiting);
+        self.changed.notify_all();
+    }
+
+    /// Writes lines until the log has ended.
+    fn write_to(&self, mut out: impl Write) {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if waiting.text.is_empty() {
+                if waiting.has_ended {
+                    return;
+                }
+                let woken = self.changed.wait(waiting);
+                waiting = woken.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let text = std::mem::take(&mut waiting.text);
+            let skipped = std::mem::take(&mut waiting.skipped);
+            waiting.is_writing = true;
+            drop(waiting);
+            // Without a standard error there is no place to say so.
+            let _ = out.write_all(text.as_bytes());
+            if skipped > 0 {
+                let line = "lines were left out: standard error did not take them in time";
+                let _ = writeln!(out, "stillcache: {skipped} {line}");
+            }
+            waiting = lock(&self.waiting);
+            waiting.is_writing = false;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Writes a line before a server has started, where waiting keeps no client.
+pub(crate) fn say(line: Arguments<'_>) {
+    let _ = writeln!(io::stderr().lock(), "stillcache: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::mpsc, thread::ThreadId};
+
+    /// A pipe that is not read until the other end of `gate` is gone.
+    struct Pipe {
+        logs: ThreadId,
+        gate: mpsc::Receiver<()>,
+        read: mpsc::Sender<Vec<u8>>,
+    }
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert_ne!(
+                thread::current().id(),
+                self.logs,
+                "a thread that logs writes"
+            );
+            let _ = self.gate.recv();
+            self.read.send(bytes.into()).expect("the test reads");
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_is_not_read_keeps_no_thread_and_misses_lines_by_their_number() {
+        const LINES: usize = 100_000;
+        let (closed, gate) = mpsc::channel();
+        let (read, text) = mpsc::channel();
+        let logs = thread::current().id();
+        let log = Log::on(Pipe { logs, gate, read }, 0).unwrap();
+        for number in 0..LINES {
+            log.note(format_args!("line {number}"));
+        }
+        let lines = log.lines.as_ref().unwrap();
+        assert!(lock(&lines.waiting).text.len() < MOST_WAITING + 100);
+        drop(closed);
+        let (mut all, mut written, mut skipped) = (String::new(), 0, 0);
+        while written + skipped < LINES {
+            let bytes = text.recv_timeout(Duration::from_secs(60));
+            all.push_str(std::str::from_utf8(&bytes.unwrap()).unwrap());
+            let missing = all.lines().filter(|line| line.ends_with("in time"));
+            let number = |line: &str| line.split(' ').nth(1)?.parse::<usize>().ok();
+            skipped = missing.filter_map(number).sum();
+            written = all.lines().filter(|line| line.contains(": line ")).count();
+        }
+        assert_eq!(written + skipped, LINES);
+        assert!(all.starts_with("stillcache: line 0\nstillcache: line 1\n"));
     }
 }

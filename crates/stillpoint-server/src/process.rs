@@ -2,7 +2,7 @@
 
 use crate::{
     config::Settings,
-    log::Log,
+    log,
     privileges::drop_privileges,
     server::{Server, Signals},
 };
@@ -54,30 +54,39 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
     Ok(())
 }
 
+/// Logs a line before any thread has started.
+fn say(settings: &Settings, line: std::fmt::Arguments<'_>) {
+    if settings.log {
+        log::say(line);
+    }
+}
+
 /// Publishes the statistics, as the process and the user that it stays.
 fn publish(settings: &Settings) {
     if settings.statistics
         && let Err(error) = stillpoint::publish_statistics()
     {
-        let log = Log::new(settings.log, settings.verbosity);
-        log.note(format_args!(
-            "no statistics are published for `stillpoint-top`: {error}"
-        ));
+        say(
+            settings,
+            format_args!("no statistics are published for `stillpoint-top`: {error}"),
+        );
     }
 }
 
 fn become_user(settings: &Settings, notes: &[String]) -> io::Result<()> {
-    let log = Log::new(settings.log, settings.verbosity);
     for note in notes {
-        log.note(format_args!("{note}"));
+        say(settings, format_args!("{note}"));
     }
     if !rustix::process::getuid().is_root() {
         return Ok(());
     }
     let Some(name) = &settings.user else {
-        log.note(format_args!(
-            "runs as root; give -u USER, so that it needs no more rights than it uses"
-        ));
+        say(
+            settings,
+            format_args!(
+                "runs as root; give -u USER, so that it needs no more rights than it uses"
+            ),
+        );
         return Ok(());
     };
     if name == "root" {

@@ -147,7 +147,7 @@ impl Server {
                 listeners.push(Open::bind(setting.clone(), settings.backlog).map_err(named)?);
             }
         }
-        let log = Log::new(settings.log, settings.verbosity);
+        let log = Log::new(settings.log, settings.verbosity)?;
         let waker = Arc::new(Waker::new()?);
         let wake = Arc::clone(&waker);
         let shared = Arc::new(Shared::new(
@@ -282,6 +282,7 @@ impl Server {
             let _ = worker.join();
         }
         self.acceptor.remove_sockets();
+        self.shared.log.flush();
     }
 
     /// Moves a clock that clients move too on, second by second, and does what is due then: the store

@@ -187,6 +187,37 @@ fn it_serves_and_ends() {
     program.end();
 }
 
+/// Whoever has its standard error does not read it.
+#[test]
+fn a_log_that_is_not_read_keeps_no_client() {
+    use std::{io::Read, os::unix::net::UnixStream, time::Duration};
+    const ASKED: usize = 40_000;
+    let path = common::socket_path("unread");
+    let child = Command::new(env!("CARGO_BIN_EXE_stillcache"))
+        .args(["-s", path.to_str().unwrap(), "-vv", "-t", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut program = Program {
+        child,
+        log: Arc::default(),
+    };
+    until(|| UnixStream::connect(&path).is_ok());
+    let mut client = UnixStream::connect(&path).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    // A line of log each, of which a pipe takes some thousand.
+    let mut answers = vec![0; 4 * 100];
+    for _ in 0..ASKED / 100 {
+        client.write_all(&b"mn\r\n".repeat(100)).unwrap();
+        client.read_exact(&mut answers).unwrap();
+        assert_eq!(answers, b"MN\r\n".repeat(100));
+    }
+    program.signal(Signal::TERM);
+    assert!(program.child.wait().unwrap().success());
+}
+
 /// Tells threads to stop when it is dropped: a test that panics waits for them, too.
 struct StopAtEnd<'a>(&'a AtomicBool);
 

@@ -398,7 +398,7 @@ mod tests {
         Arc::new(Shared::new(
             store,
             Settings::default(),
-            Log::new(false, 0),
+            Log::new(false, 0).expect("it has no thread"),
             None,
             Box::new(|| {}),
             Watchers::default(),
