@@ -113,11 +113,7 @@ impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
         // SAFETY: the caller's promise: also for its contents, which no thread changes any more.
         unsafe {
             if !entry.as_ref().is_in_slab() {
-                if heap_bytes == 0 {
-                    domain.retire(entry);
-                } else {
-                    domain.retire_weighed(entry, heap_bytes);
-                }
+                domain.retire_weighed(entry, heap_bytes);
             } else if needs_drop::<Self>() {
                 retire_owning(domain, entry.as_ptr().cast(), Self::DROPPED, heap_bytes);
             } else {

@@ -16,7 +16,8 @@ pub struct Statistics {
     /// Retired objects that have not been freed.
     pub objects_pending: u64,
     /// Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
-    /// Rust code gives (Rcu::weighed). Objects that callbacks will free are not counted.
+    /// Rust code gives (Rcu::weighed). One with a destructor that has no weight counts for 1 KiB at
+    /// least. Objects that callbacks will free are not counted.
     pub bytes_pending: u64,
     /// Pages of 4 KiB in use to track them.
     pub pages: u64,

@@ -10,6 +10,7 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque},
     path::PathBuf,
+    ptr::NonNull,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -434,4 +435,52 @@ fn a_report_says_how_memory_grew() {
             && is_told
     };
     assert!((0..20).any(|_| grown()));
+}
+
+/// Such an object may own any amount of memory: if its weight is not known, few of them wait, and what
+/// they own is bounded with their number.
+#[test]
+#[cfg_attr(miri, ignore = "takes minutes")]
+fn objects_with_a_destructor_that_are_not_weighed_count_for_a_kibibyte() {
+    const BUDGET: usize = 1 << 20;
+    /// What two pages hold that are open, or were not full when the budget was used up.
+    const OPEN: usize = 2 * 253;
+    type Retire = fn(&Domain, &Rcu<Vec<u64>>);
+    fn leaked() -> NonNull<Vec<u64>> {
+        NonNull::from(Box::leak(Box::new(vec![1])))
+    }
+    // SAFETY: no other thread has ever known the object.
+    let retire: Retire = |domain, _| unsafe { domain.retire(leaked()) };
+    // SAFETY: the same.
+    let retire_inline: Retire = |domain, _| unsafe { domain.retire_inline(leaked()) };
+    let store: Retire = |_, cell| cell.store(vec![1]);
+    for retire in [retire, retire_inline, store] {
+        let domain = Domain::new();
+        domain.set_budget(BUDGET);
+        domain.set_stall_timeout(Duration::MAX);
+        let cell = Rcu::new_in(&domain, Vec::new());
+        let reader = Reader::enter(&domain);
+        while domain.statistics().waits == 0 {
+            retire(&domain, &cell);
+        }
+        let pending = domain.statistics().objects_pending as usize;
+        assert!(pending <= BUDGET / 1024 + OPEN, "{pending} objects wait");
+        reader.leave();
+        assert_at_rest(&domain);
+    }
+}
+
+/// Who says what an object owns has it counted as said.
+#[test]
+fn a_small_weight_counts_as_it_is() {
+    let domain = Domain::new();
+    let reader = Reader::enter(&domain);
+    let cell = Rcu::new_in(&domain, Vec::<u64>::new()).weighing(Weigh::heap_bytes);
+    cell.store(Vec::new());
+    let object = NonNull::from(Box::leak(Box::new(Vec::<u64>::new())));
+    // SAFETY: no other thread has ever known the object.
+    unsafe { domain.retire_weighed(object, 0) };
+    assert_eq!(pending(&domain), 64, "two blocks of 24 bytes");
+    reader.leave();
+    assert_at_rest(&domain);
 }

@@ -11,11 +11,12 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use stillpoint::{Rcu, read_lock};
+use stillpoint::{Rcu, Weigh, read_lock};
 
 type Routes = BTreeMap<u32, &'static str>;
 
-static ROUTES: Rcu<Routes> = Rcu::from_static(const { &Routes::new() });
+/// Weighed, so that the memory budget counts the nodes of old tables.
+static ROUTES: Rcu<Routes> = Rcu::from_static(const { &Routes::new() }).weighing(Weigh::heap_bytes);
 static DONE: AtomicBool = AtomicBool::new(false);
 static LOOKUPS: AtomicU64 = AtomicU64::new(0);
 static UPDATES: AtomicU64 = AtomicU64::new(0);
@@ -75,11 +76,12 @@ fn report(start: Instant) {
     let per_second = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / seconds;
     let statistics = stillpoint::global().statistics();
     println!(
-        "{seconds:5.1} s  {:8.2} M look-ups/s  {:8.0} updates/s  {:9} tables freed  {:6} waiting  {:6.1} MiB resident",
+        "{seconds:5.1} s  {:8.2} M look-ups/s  {:8.0} updates/s  {:9} tables freed  {:4.1} MiB of a budget of {} wait  {:6.1} MiB resident",
         per_second(&LOOKUPS) / 1e6,
         per_second(&UPDATES),
         statistics.objects_freed,
-        statistics.objects_pending,
+        statistics.bytes_pending as f64 / f64::from(1 << 20),
+        stillpoint::global().budget() >> 20,
         resident_mib().unwrap_or(f64::NAN),
     );
 }

@@ -210,7 +210,8 @@ struct stillpoint_statistics {
   uint64_t objects_pending;
   /*
    Their size in bytes: their own blocks, by the allocator's size classes, and the weights that
-   Rust code gives (Rcu::weighed). Objects that callbacks will free are not counted.
+   Rust code gives (Rcu::weighed). One with a destructor that has no weight counts for 1 KiB at
+   least. Objects that callbacks will free are not counted.
    */
   uint64_t bytes_pending;
   /*

@@ -220,18 +220,6 @@ impl ThreadBuffer {
     /// The fast path of a retire: appends an object to the open page. Owner only.
     #[inline(always)]
     pub(crate) fn append(&self, object: RetireRequest) -> Pushed {
-        self.append_if::<true>(object)
-    }
-
-    /// Like [`ThreadBuffer::append`], of an object whose size is a guess: too many of them seal a
-    /// page, and what they seem to weigh does not. Owner only.
-    #[inline(always)]
-    pub(crate) fn append_by_count(&self, object: RetireRequest) -> Pushed {
-        self.append_if::<false>(object)
-    }
-
-    #[inline(always)]
-    fn append_if<const BY_BYTES: bool>(&self, object: RetireRequest) -> Pushed {
         let Some(page) = self.open_page(object.channel) else {
             return Pushed::NoPage;
         };
@@ -244,7 +232,7 @@ impl ThreadBuffer {
         // the drain sees our length.
         let limit = self.limit.load(Ordering::Relaxed);
         // As in `is_full`: part of the page may have been handed on.
-        let is_heavy = BY_BYTES
+        let is_heavy = !object.is_guess
             && object.bytes > SMALL
             && fill.bytes() >= OPEN_BYTES
             && page.bytes() >= OPEN_BYTES;

@@ -17,6 +17,10 @@ pub(super) enum Channel {
 
 pub(super) const CHANNELS: [Channel; 2] = [Channel::Plain, Channel::Drop];
 
+/// The least that an object with a destructor counts for, in bytes, if its user does not say what
+/// it owns: a collection is three words that own a table.
+const UNWEIGHED: usize = 1024;
+
 /// An object that is being retired.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetireRequest {
@@ -25,6 +29,8 @@ pub(crate) struct RetireRequest {
     /// The object's size in bytes, with the weight that the user gave. The counts have it too, the
     /// slot does not.
     pub(super) bytes: usize,
+    /// Whether `bytes` is a guess: it counts towards the budget, and seals no page early.
+    pub(super) is_guess: bool,
 }
 
 impl RetireRequest {
@@ -40,6 +46,42 @@ impl RetireRequest {
             channel,
             slot: Slot::boxed(object),
             bytes: footprint(size_of::<T>()),
+            is_guess: false,
+        }
+        .unweighed::<T>()
+    }
+
+    /// A boxed object that owns `heap_bytes` bytes beside its block.
+    #[inline(always)]
+    pub(crate) fn weighed<T>(object: NonNull<T>, heap_bytes: usize) -> Self {
+        Self {
+            bytes: footprint(size_of::<T>()),
+            is_guess: false,
+            ..Self::boxed(object)
+        }
+        .owning(heap_bytes)
+    }
+
+    /// Returns the object, which is a `T`, with a guess of its weight if it has a destructor.
+    #[inline(always)]
+    fn unweighed<T>(self) -> Self {
+        if mem::needs_drop::<T>() && self.bytes < UNWEIGHED {
+            Self {
+                bytes: UNWEIGHED,
+                is_guess: true,
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
+    /// Returns the object with its weight as a guess.
+    #[inline(always)]
+    pub(crate) fn guessed(self) -> Self {
+        Self {
+            is_guess: true,
+            ..self
         }
     }
 
@@ -60,7 +102,9 @@ impl RetireRequest {
             channel: Channel::Drop,
             slot: Slot::shared(object),
             bytes,
+            is_guess: false,
         }
+        .unweighed::<T>()
     }
 
     /// Returns the object with `heap_bytes` more bytes, which it owns beside its own block.
@@ -79,6 +123,7 @@ impl RetireRequest {
             channel: Channel::Drop,
             slot: Slot::with(object, how),
             bytes: footprint(how.bytes()).min(HEAVIEST),
+            is_guess: false,
         }
     }
 
@@ -99,6 +144,7 @@ impl RetireRequest {
             channel: Channel::Plain,
             slot: Slot::malloced(block, bytes),
             bytes: footprint(bytes),
+            is_guess: false,
         }
     }
 
@@ -109,6 +155,7 @@ impl RetireRequest {
             channel: Channel::Plain,
             slot: Slot::memory(block, layout),
             bytes: footprint(layout.size()),
+            is_guess: false,
         }
     }
 }

@@ -568,7 +568,7 @@ mod tests {
         let mut largest = 0;
         while engine.heavy_barriers() == 0 {
             let object = NonNull::from(Box::leak(Box::new(1_u64)));
-            let object = RetireRequest::boxed(object).owning(FULL_PAGE - PAGE_BYTES);
+            let object = RetireRequest::weighed(object, FULL_PAGE - PAGE_BYTES);
             assert_eq!(buffer.append(object), Pushed::Ok);
             heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
             largest = queued();

@@ -87,9 +87,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// Allocates.
     ///
     /// `weigh` says how many bytes a value owns beside its own size: buffers, tables, nodes.
-    /// Budgets, throttling and statistics then count that memory, too. Without it, a map of
-    /// gigabytes counts for the 48 bytes that a `HashMap` has. [`Domain::retire_weighed`] says what
-    /// is counted; the present value is not.
+    /// Budgets, throttling and statistics then count that memory, too. Without it, a value with a
+    /// destructor counts for 1 KiB, be it a map of gigabytes. [`Domain::retire_weighed`] says what is
+    /// counted; the present value is not.
     ///
     /// ```
     /// use stillpoint::{Rcu, Weigh};
@@ -110,7 +110,7 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// value. So a walk over many elements costs that thread as much each time.
     ///
     /// If it panics, that is caught and counted
-    /// ([`Statistics::panics`](crate::Statistics::panics)); and the value weighs its own size. It
+    /// ([`Statistics::panics`](crate::Statistics::panics)); and the value weighs its own size alone. It
     /// may use this cell; what it retires itself is not weighed. Its answer is counted as it is, at
     /// most 512 GiB, and no second one is asked for.
     #[must_use]

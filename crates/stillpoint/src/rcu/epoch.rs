@@ -127,12 +127,7 @@ impl Reader {
         object: *mut u8,
         how: &'static Destructor,
     ) -> bool {
-        let request = RetireRequest::with_plain(object, how);
-        match self
-            .buffer
-            .get()
-            .map(|buffer| buffer.append_by_count(request))
-        {
+        match self.append(RetireRequest::with_plain(object, how).guessed()) {
             Some(Pushed::Ok) => false,
             // SAFETY: the caller's promise.
             pushed => unsafe { self.retire_slow(domain, object, how, pushed) },

@@ -38,7 +38,11 @@ impl Domain {
     /// budget, or all of it, waits outside sections: 10 ms at most for each 64 KiB, or part of it,
     /// that a page and its objects weigh, a second at most. (Past the budget, a second for a heavy
     /// one, as [`Domain::retire_weighed`] has it.) An object retired inside a section is waited for
-    /// at the section's end, in proportion: 40 us for a small object. Objects with a destructor, and
+    /// at the section's end, in proportion: 40 us for a small object, 160 for one that counts for
+    /// 1 KiB.
+    ///
+    /// An object counts for its block. One with a destructor may own more, and counts for 1 KiB at
+    /// least; [`Domain::retire_weighed`] counts what it owns. Objects with a destructor, and
     /// those of more than a quarter of the budget, are freed on the service thread, and count
     /// towards no thread's quota; others are freed by the retiring thread. May be called inside
     /// sections, callbacks and thread-local destructors; not in signal handlers.
@@ -97,9 +101,10 @@ impl Domain {
     /// the buffers, tables and nodes that its destructor frees.
     ///
     /// They count as the block does: for the budget, for waits, and in
-    /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending). Other retires count an
-    /// object's own block alone, whatever it refers to. [`Weigh`](crate::Weigh) computes the bytes
-    /// for types of `std`. An estimate is enough; an object counts for 512 GiB at most.
+    /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending). Other retires do not know
+    /// what an object owns, and count one with a destructor for 1 KiB at least; this one counts the
+    /// block and `heap_bytes`, also if they are less. [`Weigh`](crate::Weigh) computes the bytes for
+    /// types of `std`. An estimate is enough; an object counts for 512 GiB at most.
     ///
     /// A heavy object, of more than 128 KiB and a 32nd of the budget, may be waited for a second,
     /// where readers hold up the budget. One of more than 128 KiB and a quarter of the budget

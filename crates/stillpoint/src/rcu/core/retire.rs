@@ -28,7 +28,7 @@ impl<P: Policy> Core<P> {
     /// As there.
     pub unsafe fn retire_weighed<T: Send + 'static>(&self, object: NonNull<T>, heap_bytes: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire_request(RetireRequest::boxed(object).owning(heap_bytes)) };
+        unsafe { self.retire_request(RetireRequest::weighed(object, heap_bytes)) };
     }
 
     /// Returns the bytes that `value` owns, by `weigh`. That is user code: 0 if it panics, and
