@@ -179,6 +179,48 @@ fn a_destructor_that_panics_in_a_lost_attempt_comes_out_of_the_call() {
     );
 }
 
+/// A value that another writer has made obsolete is dropped outside of any section of the cell's: its
+/// destructor may wait for readers.
+#[test]
+fn the_value_of_a_lost_attempt_is_dropped_after_its_section() {
+    struct Waits(Option<Domain>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            if let Some(domain) = &self.0 {
+                domain.synchronize(); // panics inside a section
+            }
+        }
+    }
+    impl Clone for Waits {
+        fn clone(&self) -> Self {
+            Self(None)
+        }
+    }
+    let domain = Domain::new();
+    let cell = Rcu::new_in(&domain, Waits(None));
+    let mut attempts = 0;
+    let old = cell.update(|_| {
+        attempts += 1;
+        if attempts == 1 {
+            cell.store(Waits(None));
+        }
+        Waits((attempts == 1).then(|| domain.clone()))
+    });
+    drop(old);
+    // What the closure returns is dropped with the value.
+    let result = cell.modify(|value| {
+        attempts += 1;
+        if attempts == 3 {
+            cell.store(Waits(None));
+            value.0 = Some(domain.clone());
+            return Waits(Some(domain.clone()));
+        }
+        Waits(None)
+    });
+    assert_eq!((attempts, result.0.is_none()), (4, true));
+    assert_at_rest(&domain);
+}
+
 #[test]
 fn closures_may_use_the_same_cell() {
     let domain = Domain::new();

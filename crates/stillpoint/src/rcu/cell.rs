@@ -300,8 +300,9 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     /// been faster. Read, copy, update.
     ///
     /// Returns the old value: drop it to have it freed after a grace period, or
-    /// [`wait`](Retired::wait) for its readers. `update` runs in a section that begins here, so it
-    /// should be short. If it replaces this cell's value itself, each time, it never ends.
+    /// [`wait`](Retired::wait) for its readers. Each attempt has a section, in which `update` runs,
+    /// so it should be short. What it made for an attempt that failed is dropped between that section
+    /// and the next. If it replaces this cell's value itself, each time, it never ends.
     ///
     /// ```
     /// let counts = stillpoint::Rcu::new(vec![1, 2]);

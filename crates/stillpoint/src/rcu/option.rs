@@ -204,7 +204,7 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
 
     /// Returns the present value. If the cell is empty, stores the value that `init` returns, and
     /// returns that. If two threads do so at once, one value stays and both get it; the other is
-    /// dropped.
+    /// dropped, in its caller's section.
     ///
     /// It is for statics that fill themselves. It takes no lock, so several threads may call `init`
     /// at once, and a fork leaves nothing locked behind; if `init` panics, the cell stays empty for
@@ -407,19 +407,23 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// Replaces the value by what `replace` makes of it, until no other thread has been faster.
     /// Returns the old one and what else `replace` made.
     ///
-    /// User code runs in a section of ours: in `replace`, and where the value of a failed attempt
-    /// is dropped.
+    /// Each attempt has a section of its own, and its value is dropped after that: a destructor may
+    /// wait for a grace period.
     #[inline]
     pub(super) fn try_replace<R, E>(
         &self,
         mut replace: impl FnMut(Option<&T>) -> Result<(Option<T>, R), E>,
     ) -> Result<(Option<Retired<T>>, R), E> {
-        let guard = home(&self.domain).read_lock();
         loop {
+            let guard = home(&self.domain).read_lock();
             let current = self.load(&guard);
             let (new, result) = replace(current)?;
-            if let Ok(old) = self.compare_exchange(current, new.map(Box::new), &guard) {
-                return Ok((old, result));
+            match self.compare_exchange(current, new.map(Box::new), &guard) {
+                Ok(old) => return Ok((old, result)),
+                Err(rejected) => {
+                    drop(guard);
+                    drop((rejected, result));
+                }
             }
         }
     }
