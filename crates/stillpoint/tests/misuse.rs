@@ -4,11 +4,13 @@ mod common;
 
 use common::{Reader, Tally, eventually, panic_message, quietly, returns};
 use std::{
+    io,
     ptr::NonNull,
     sync::{
         Arc,
         mpsc::{Sender, channel},
     },
+    thread,
 };
 use stillpoint::{Domain, Guard, Rcu};
 
@@ -430,6 +432,16 @@ fn sections_nest_65_535_deep() {
 fn one_level_more_than_65_535_aborts() {
     if common::is_child() {
         let domain = Arc::new(Domain::new());
+        // The message must not wait for it: a handler may have interrupted its holder.
+        let (locked, is_locked) = channel();
+        thread::spawn(move || {
+            let _stderr = io::stderr().lock();
+            locked.send(()).expect("the receiver is there");
+            loop {
+                thread::park();
+            }
+        });
+        is_locked.recv().expect("the lock is free");
         let guards: Vec<_> = (0..=DEEPEST).map(|_| domain.read_lock()).collect();
         panic!("{} guards", guards.len());
     }

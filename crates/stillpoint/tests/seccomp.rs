@@ -1,13 +1,14 @@
 //! Programs under a seccomp filter that takes `membarrier(2)` away: from the start, in part, or
 //! when it is too late.
 //!
-//! Detects a missing check for a filter that comes too late.
+//! Detects a missing check for a filter that comes too late, and a report of it that waits for std's
+//! lock of stderr.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
 
 use common::{Tally, child, filter, is_child, without_membarrier};
-use std::{ptr::NonNull, sync::mpsc, thread};
+use std::{io, ptr::NonNull, sync::mpsc, thread};
 use stillpoint::{Domain, Rcu};
 
 /// What a filter forbids.
@@ -88,10 +89,12 @@ fn a_filter_that_comes_too_late_ends_the_process_with_a_report() {
     }
     assert!(stillpoint::membarrier_active());
     assert_works();
-    // Where no other thread is registered no barrier is needed.
+    // Where no other thread is registered no barrier is needed. The report must not wait for that
+    // thread's lock.
     let (read, has_read) = mpsc::channel();
     thread::spawn(move || {
         drop(stillpoint::read_lock());
+        let _stderr = io::stderr().lock();
         read.send(()).unwrap();
         loop {
             thread::park();

@@ -103,6 +103,7 @@ pub fn heavy() {
 
 #[cfg(all(target_os = "linux", not(any(miri, stillpoint_tsan))))]
 mod kernel {
+    use crate::stderr;
     use rustix::thread::{
         MembarrierCommand, MembarrierQuery, membarrier as call, membarrier_query,
     };
@@ -127,11 +128,13 @@ mod kernel {
         {
             return;
         }
-        eprintln!(
-            "stillpoint: membarrier(2) worked when this process started to use it and now fails: {error}. \
+        // Not by std: another thread may hold its lock of stderr, and this one locks of the program's.
+        stderr::line(format_args!(
+            "membarrier(2) worked when this process started to use it and now fails with errno {}. \
              Readers run without fences, so no grace period can be known to have ended; aborting. If a seccomp filter is \
-             installed later on, start the program with STILLPOINT_MEMBARRIER=off."
-        );
+             installed later on, start the program with STILLPOINT_MEMBARRIER=off.",
+            error.raw_os_error()
+        ));
         std::process::abort();
     }
 }

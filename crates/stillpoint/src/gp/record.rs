@@ -29,7 +29,7 @@ use super::{
     shared::Shared,
 };
 use crate::platform::{
-    barrier,
+    barrier, stderr,
     sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering},
     thread::Token,
 };
@@ -421,9 +421,10 @@ impl Record {
 #[cold]
 #[inline(never)]
 fn too_deep() -> ! {
-    eprintln!(
-        "stillpoint: read-side critical sections nested more than 65,535 deep (guards leaked in a loop?); aborting"
-    );
+    // Not by std: this may be a signal handler that has interrupted a thread with its lock.
+    stderr::line(format_args!(
+        "read-side critical sections nested more than 65,535 deep (guards leaked in a loop?); aborting"
+    ));
     std::process::abort();
 }
 
