@@ -365,6 +365,38 @@ fn loom_record_changes_hands() {
     });
 }
 
+/// S1 with a record that changes hands meanwhile: a waiter flags it for the section of the last
+/// owner, and finds the next owner's in its way, which had been counted as one (O1, O2) before the
+/// last had left. Its unlock signals. The first section ends as with membarrier, without a fence.
+#[test]
+fn loom_flag_outlives_a_change_of_hands() {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(4);
+    builder.check(|| {
+        let world = World::<Sound>::new();
+        let theirs = Arc::clone(&world);
+        let first = ptr::from_ref(world.register(1)).expose_provenance();
+        // There is no other record that is free.
+        let _ = world.register(2);
+        world.at(first).begin_without_fence();
+        let readers = thread::spawn(move || {
+            let first = theirs.at(first);
+            first.end_without_fence();
+            first.depart();
+            let give = |next: &Record| theirs.read(next);
+            let registry = &theirs.engine.registry;
+            registry.hand_out(Token::for_model(3), 0, Flavour::Thread, 1, give);
+        });
+        world.unlink();
+        let cookie = world.engine.start();
+        let me = Token::for_model(1000);
+        let waited = world.engine.wait_for(cookie, me, None, Haste::Normal);
+        assert_eq!(waited, Waited::Ended);
+        world.free();
+        readers.join().unwrap();
+    });
+}
+
 /// `Stack::push` with `take_all`: callbacks pushed by two threads are run complete, once each, by
 /// either thread's pass.
 #[test]

@@ -101,12 +101,13 @@ impl Record {
         shared: *const Shared,
         entry: *const Entry,
     ) -> Self {
+        let fences_at_end = readers.readers_fence_at_end();
         Self {
             word: AtomicU64::new(0),
-            flags: AtomicU32::new(0),
+            flags: AtomicU32::new(fence_flag(fences_at_end)),
             flavour: AtomicU8::new(Flavour::Thread as u8),
             fences: readers.readers_fence(),
-            fences_at_end: readers.readers_fence_at_end(),
+            fences_at_end,
             owner: AtomicU64::new(0),
             domain,
             shared,
@@ -303,7 +304,7 @@ impl Record {
     }
 
     fn fence_flag(&self) -> u32 {
-        if self.fences_at_end { FENCE } else { 0 }
+        fence_flag(self.fences_at_end)
     }
 
     /// Returns whether this is a section that the thread `token` has open as a thread. For that
@@ -362,7 +363,11 @@ impl Record {
             [self.flavour.load(Ordering::Relaxed) as usize]
     }
 
-    /// Takes an unowned record off the free list.
+    /// Gives an unowned record to an owner.
+    ///
+    /// The flags stay as they are. A waiter may set WAKE at this moment, because it has seen a section
+    /// of the last owner: a store here might undo that, and the waiter may find the next owner's
+    /// section in its way. If WAKE is from earlier, the first unlock signals in vain.
     pub(super) fn assign(&self, token: Token, tid: u32, flavour: Flavour) {
         debug_assert_eq!(
             self.owner.load(Ordering::Relaxed),
@@ -374,7 +379,11 @@ impl Record {
             0,
             "an unowned record is quiescent"
         );
-        self.flags.store(self.fence_flag(), Ordering::Relaxed);
+        debug_assert_eq!(
+            self.flags.load(Ordering::Relaxed) & (DEPARTED | DEFERRED_WORK),
+            0,
+            "they are taken at the end of a section"
+        );
         self.flavour.store(flavour as u8, Ordering::Relaxed);
         self.entry().note_owner(tid);
         self.owner.store(token.get(), Ordering::Relaxed);
@@ -416,6 +425,10 @@ impl Record {
         self.flags.store(self.fence_flag(), Ordering::Relaxed);
         self.owner.store(0, Ordering::Relaxed);
     }
+}
+
+fn fence_flag(fences_at_end: bool) -> u32 {
+    if fences_at_end { FENCE } else { 0 }
 }
 
 #[cold]

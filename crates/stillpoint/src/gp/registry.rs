@@ -117,9 +117,21 @@ impl Registry {
         tid: u32,
         flavour: Flavour,
         count: usize,
-        mut give: impl FnMut(&'r Record),
+        give: impl FnMut(&'r Record),
     ) {
         self.shared.owners.come(count);
+        self.hand_out(token, tid, flavour, count, give);
+    }
+
+    /// Takes `count` records, which are counted as owned already.
+    pub(super) fn hand_out<'r>(
+        &'r self,
+        token: Token,
+        tid: u32,
+        flavour: Flavour,
+        count: usize,
+        mut give: impl FnMut(&'r Record),
+    ) {
         let mut free = lock(&self.free);
         for _ in 0..count {
             let record = free.pop().unwrap_or_else(|| self.refill(&mut free));
