@@ -32,11 +32,7 @@ pub const KVFREE_TOTAL_NS: [[f64; 5]; 2] = [
 pub const SYNC_SUMMARY_MS: [f64; 2] = [9.75, 6.04];
 
 /// The same patch's bridge test by Uladzislau Rezki, together with `rcu_normal_wake_from_gp`: the
-/// median wait, in milliseconds.
-pub const BRIDGE_MEDIAN_MS: [f64; 2] = [37.2495, 15.765];
-
-/// The same test's system CPU time, in seconds: the least and the greatest of five runs, before and
-/// after.
+/// least and the greatest system CPU time of five runs, in seconds, before and after.
 pub const BRIDGE_SYSTEM_CPU_S: [[f64; 2]; 2] = [[1.698, 1.937], [1.667, 1.930]];
 
 /// `[PATCH v2-REBASED] mm: Make count list_lru_one::nr_items lockless`, Kirill Tkhai, November
@@ -49,10 +45,7 @@ pub const LRU_SPINLOCK_PERCENT: [f64; 2] = [34.19, 30.77];
 pub const LRU_LISTED_PERCENT: f64 = 0.04;
 
 /// `[PATCH RFC tip/core/rcu 0/4] Accelerate RCU Tasks Trace updates`, Paul E. McKenney, September
-/// 2020: the mean grace period, in milliseconds.
-pub const TRACE_MS: [f64; 2] = [980.0, 18.0];
-
-/// The same series: what a pair of lock and unlock takes, in nanoseconds.
+/// 2020: a pair of lock and unlock, in nanoseconds.
 pub const TRACE_READ_NS: [f64; 2] = [2.6, 3.0];
 
 /// `[PATCH v3 04/11] mm: vmalloc: Remove global vmap_area_root rb-tree`, Uladzislau Rezki, January

@@ -217,7 +217,7 @@ pub fn draw(stored: &Stored) -> Result<String> {
     }
     sections.extend(torture::section(stored)?);
     sections.push(head::about(stored));
-    sections.extend(patches::section(stored)?);
+    sections.extend(patches::section(stored));
     sections.extend(simulated(stored)?);
     let page = html! {
         (DOCTYPE)

@@ -17,7 +17,7 @@ use crate::{scale, sim};
 
 mod kernel;
 mod page;
-mod systems;
+pub mod systems;
 
 /// Subject of simulated figures.
 const SIMULATION: &str = "simulation";
@@ -38,31 +38,36 @@ pub struct Options {
     common: Common,
 }
 
-/// Experiments of `scale`: name, options, and further options with `--quick`.
-const EXPERIMENTS: [(&str, &str, &str); 5] = [
+/// Experiments of `scale`: name, options, and further options without and with `--quick`.
+const EXPERIMENTS: [(&str, &str, &str, &str); 5] = [
     (
         "kfree",
         "--variants per-page,whole-batch --peers none",
+        "",
         "--threads 2 --loops 4 --objects 100",
     ),
     (
         "sync",
         "--variants rcu,service-led --peers none --scenarios bridge",
         "",
+        "",
     ),
     (
         "lru",
         "--variants rcu,spinlock,mutex --peers none --scenarios threads-16",
+        "",
         "--tenants 10 --lists 2",
     ),
     (
         "trace",
         "--variants native,read-mb --peers none --scenarios idle,sleepers",
+        "--span-ms 300",
         "--threads 2 --span-ms 20",
     ),
     (
         "vmap",
         "--variants rcu,unchecked,node-rwlock,node-spinlock,global-lock,global-mutex --peers none --scenarios copy-4096",
+        "",
         "--threads 2 --connections 4 --copy-ms 5",
     ),
 ];
@@ -71,11 +76,27 @@ const EXPERIMENTS: [(&str, &str, &str); 5] = [
 pub struct Found(Vec<Row>);
 
 impl Found {
-    fn add(&mut self, experiment: &'static str, rows: impl IntoIterator<Item = Row>) {
-        let named = |row| Row {
-            experiment: Some(experiment),
-            curve: None,
-            ..row
+    /// Returns the kernel's figures.
+    pub fn of_the_kernel() -> Self {
+        let mut found = Self(Vec::new());
+        for (experiment, rows) in kernel::rows() {
+            found.add(experiment, rows);
+        }
+        found
+    }
+
+    /// Adds an experiment's figures. Those of `sim` become the [`SIMULATION`]'s, so that they do not look like
+    /// measurements.
+    pub fn add(&mut self, experiment: &'static str, rows: impl IntoIterator<Item = Row>) {
+        let named = |mut row: Row| {
+            if experiment.starts_with("sim ") {
+                SIMULATION.clone_into(&mut row.case.subject);
+            }
+            Row {
+                experiment: Some(experiment),
+                curve: None,
+                ..row
+            }
         };
         self.0.extend(rows.into_iter().map(named));
     }
@@ -104,17 +125,14 @@ pub fn run(options: &Options) -> Result<ExitCode> {
     let Options { quick, common } = options;
     let json = common.json.as_deref().map(Output::create).transpose()?;
     let watch = Watch::start();
-    let mut found = Found(Vec::new());
-    for (experiment, rows) in kernel::rows() {
+    let mut found = Found::of_the_kernel();
+    for (experiment, rows) in sim::of_seeds(common.seed)? {
         found.add(experiment, rows);
     }
-    for (experiment, rows) in sim::of_seeds(common.seed)? {
-        found.add(experiment, rows.into_iter().map(as_simulation));
-    }
     let mut failures = Vec::new();
-    for (experiment, chosen, less) in EXPERIMENTS {
-        let less = if *quick { less } else { "" };
-        let compared = scale::compare(experiment, &format!("{chosen} {less}"), common)?;
+    for (experiment, chosen, full, less) in EXPERIMENTS {
+        let work = if *quick { less } else { full };
+        let compared = scale::compare(experiment, &format!("{chosen} {work}"), common)?;
         found.add(experiment, compared.report.rows);
         failures.extend(compared.failures);
         if interrupt::received().is_some() {
@@ -145,12 +163,6 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         None if failures.is_empty() => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
     })
-}
-
-/// Renames the subject of a row of `sim`, so that it does not look like a measurement.
-fn as_simulation(mut row: Row) -> Row {
-    SIMULATION.clone_into(&mut row.case.subject);
-    row
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use program::stillpoint;
 const FIXTURE: &str = include_str!("../fixtures/report.json");
 
 /// The titles of the charts that a whole report has, from top to bottom.
-const CHARTS: [&str; 23] = [
+const CHARTS: [&str; 18] = [
     "Enter and leave a read section",
     "Allocate an object and free it later",
     "Peak unreclaimed memory meanwhile",
@@ -37,11 +37,6 @@ const CHARTS: [&str; 23] = [
     "Reads by two threads, all hits",
     "A get: the server's processor time",
     "Time until a broken flavour was detected",
-    "Deferred frees: a grace period per page",
-    "Waiting: direct wake-ups, one scan",
-    "LRU lists: time in locks",
-    "Readers that sleep: shorter polls",
-    "Address space: no lock for all areas",
     "Mean synchronize_rcu(), 32 idle CPUs",
     "Median wait, a bridge on 64 CPUs",
     "Mean RCU Tasks Trace wait by patch",
@@ -180,14 +175,13 @@ fn all_sections_and_charts_are_there() {
     for text in [
         "3343 MB",
         "66 MB",
-        "2248 to 6549 MB, then 61 to 93 MB",
         "9.75 ms",
         "6.04 ms",
         "980 ms",
-        "18.0 ms",
-        "65.0 %",
-        "114 k/s",
-        "584 k/s",
+        "18 ms",
+        "64.96 %",
+        "113,537/s",
+        "583,730/s",
     ] {
         assert!(drawn.page.contains(text), "{text}");
     }

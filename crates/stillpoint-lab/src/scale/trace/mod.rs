@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | idle | none | grace periods, and a thread guard's pair: [`idle`] |
 //! | sleepers | threads (`--threads`), in sections that sleep for 1 ms | grace periods, and how soon they end: [`sleepers`] |
-//! | async10000 | tasks (`--tasks`), in sections that hold across a timer | sections and updates a second, grace periods in the tasks' domain and in another one: [`tasks`]; memory of a guard: [`footprint`] |
+//! | async10000 | tasks (`--tasks`), in sections that hold across a timer | sections and updates a second, grace periods in the tasks' domain and in another one: `tasks`; memory of a guard: `tasks::footprint` |
 //!
 //! `native` is the global domain of `stillpoint::tasks_trace`, `read-mb` one made by
 //! `TraceDomain::with_fences`. Peers are those whose readers may be tasks that sleep: a guard of
@@ -37,13 +37,12 @@ use super::sync::figures::Times;
 use crate::choice::{Family, PossibleValues};
 use crate::output::{Metric, metric};
 use crate::peers;
-use crate::subject::{Cell, Peer, Registry, Value};
 use ours::Mode;
 
-mod footprint;
 mod idle;
 mod ours;
 mod sleepers;
+#[cfg(feature = "peers")]
 mod tasks;
 
 const IDLE: &str = "idle";
@@ -137,8 +136,7 @@ impl super::Work for Work {
 
     fn benchmarks() -> Vec<Benchmark<Self>> {
         let (native, read_mb) = (Mode::Native, Mode::ReadMb);
-        let bare = |benchmark: Benchmark<Work>| benchmark.prepared_by(ours::prepare_limit);
-        let mut benchmarks = vec![
+        let benchmarks = vec![
             Benchmark::ours("native", move |work| {
                 idle::measure::<read::Trace>(Some(|| native.synchronize()), work)
             })
@@ -147,10 +145,9 @@ impl super::Work for Work {
                 idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work)
             })
             .in_scenario(IDLE),
-            bare(Benchmark::limit(|work| {
-                idle::measure::<read::Limit>(ours::limit_of_waits(), work)
-            }))
-            .in_scenario(IDLE),
+            Benchmark::limit(|work| idle::measure::<read::Limit>(ours::limit_of_waits(), work))
+                .prepared_by(ours::prepare_limit)
+                .in_scenario(IDLE),
             Benchmark::ours("native", move |work| {
                 sleepers::with_readers(native.domain(), work)
             })
@@ -160,27 +157,10 @@ impl super::Work for Work {
             })
             .in_scenario(SLEEPERS),
             Benchmark::limit(sleepers::bare_wakeups).in_scenario(SLEEPERS),
-            Benchmark::ours("native", move |work| ours::measure_tasks(native, work))
-                .in_scenario(ASYNC),
-            Benchmark::ours("read-mb", move |work| ours::measure_tasks(read_mb, work))
-                .in_scenario(ASYNC),
         ];
-        peers::register(&mut Cells(&mut benchmarks));
-        benchmarks.push(
-            bare(Benchmark::limit(|work| tasks::measure(ours::Static, work))).in_scenario(ASYNC),
-        );
+        #[cfg(feature = "peers")]
+        let benchmarks = benchmarks.into_iter().chain(tasks::benchmarks()).collect();
         benchmarks
-    }
-}
-
-/// The peers.
-struct Cells<'c>(&'c mut Vec<Benchmark<Work>>);
-
-impl Registry for Cells<'_> {
-    fn shares<C: Cell>(&mut self, peer: Peer, make: fn(Value) -> C) {
-        let measure = move |work: &Work| tasks::measure(make(Value::first()), work);
-        self.0
-            .push(Benchmark::new(peer, measure).in_scenario(ASYNC));
     }
 }
 

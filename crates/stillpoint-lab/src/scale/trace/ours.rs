@@ -2,17 +2,12 @@
 
 use std::hint::black_box;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use anyhow::Result;
-use stillpoint::Rcu;
 use stillpoint::tasks_trace::{self, TraceDomain};
-use tokio::time::sleep;
 
-use super::{Work, footprint, tasks};
-use crate::run::Sample;
 use crate::scale::sync::{self, bare_membarrier, has_limit};
-use crate::subject::{Cell, Participant, ReadSide, Value};
+use crate::subject::{Participant, ReadSide};
 
 /// What readers do, so that a grace period can see them.
 #[derive(Clone, Copy)]
@@ -34,7 +29,8 @@ impl Mode {
     }
 
     /// A new one.
-    fn another(self) -> TraceDomain {
+    #[cfg(feature = "peers")]
+    pub fn another(self) -> TraceDomain {
         match self {
             Self::Native => TraceDomain::new(),
             Self::ReadMb => TraceDomain::with_fences(),
@@ -65,68 +61,6 @@ impl ReadSide for Fenced {
             black_box(());
             drop(guard);
         }
-    }
-}
-
-/// The tasks, and the memory of their guards.
-pub fn measure_tasks(mode: Mode, work: &Work) -> Result<Sample> {
-    // First, while the process is as it was born; in a domain of its own, which leaves the tasks'
-    // as it is.
-    let bytes_per_guard = footprint::bytes_per_guard(&mode.another())?;
-    let domain = mode.domain();
-    let cell = Traced {
-        domain,
-        elsewhere: mode.another(),
-        cell: Rcu::new_in(domain, Value::first()),
-    };
-    let mut sample = tasks::measure(cell, work)?;
-    sample
-        .metrics
-        .insert("bytes_per_guard".to_owned(), bytes_per_guard);
-    Ok(sample)
-}
-
-/// A cell whose sections are owned guards.
-struct Traced {
-    domain: &'static TraceDomain,
-    elsewhere: TraceDomain,
-    cell: Rcu<Value>,
-}
-
-impl Cell for Traced {
-    const REPLACE: Option<fn(&Self, Value)> = Some(|traced, value| traced.cell.store(value));
-    const SYNCHRONIZE: Option<fn(&Self)> = Some(|traced| traced.domain.synchronize());
-
-    fn synchronize_elsewhere(&self) -> Option<impl Fn() + Send> {
-        Some(|| self.elsewhere.synchronize())
-    }
-
-    async fn section(&self, nap: Duration) {
-        let guard = self.domain.read_lock_owned();
-        let load = || self.cell.load(&guard);
-        let found = load();
-        found.check(found);
-        sleep(nap).await;
-        found.check(load());
-    }
-}
-
-/// A value that is never replaced needs no section.
-pub struct Static;
-
-static VALUE: Value = Value::first();
-
-impl Cell for Static {
-    fn synchronize_elsewhere(&self) -> Option<impl Fn() + Send> {
-        limit_of_waits()
-    }
-
-    async fn section(&self, nap: Duration) {
-        let load = || black_box(&VALUE);
-        let found = load();
-        found.check(found);
-        sleep(nap).await;
-        found.check(load());
     }
 }
 

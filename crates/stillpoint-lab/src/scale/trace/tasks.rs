@@ -21,23 +21,58 @@
 //! that is smaller than one found before, has found memory that was freed, and ends the process, so
 //! that a subject that frees too early has no figures.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use stillpoint::Rcu;
+use stillpoint::tasks_trace::TraceDomain;
 use tokio::runtime::{self, Runtime};
+use tokio::time::sleep;
 
-use super::{SetAtEnd, Work};
+use super::ours::{self, Mode};
+use super::{ASYNC, SetAtEnd, Work};
 use crate::machine::Machine;
+use crate::peers;
 use crate::run::{Curve, Metrics, Sample};
-use crate::scale::spawn;
 use crate::scale::sync::figures::{Times, repeat, time};
-use crate::subject::{Cell, Value};
+use crate::scale::{Benchmark, spawn};
+use crate::subject::{Cell, Peer, Registry, Value};
+
+mod footprint;
 
 /// Between two waits in the other domain.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// The benchmarks of this scenario.
+pub fn benchmarks() -> Vec<Benchmark<Work>> {
+    let ours = |mode| move |work: &Work| measure_ours(mode, work);
+    let mut benchmarks = vec![
+        Benchmark::ours("native", ours(Mode::Native)).in_scenario(ASYNC),
+        Benchmark::ours("read-mb", ours(Mode::ReadMb)).in_scenario(ASYNC),
+    ];
+    peers::register(&mut Cells(&mut benchmarks));
+    benchmarks.push(
+        Benchmark::limit(|work| measure(Static, work))
+            .prepared_by(ours::prepare_limit)
+            .in_scenario(ASYNC),
+    );
+    benchmarks
+}
+
+/// The peers.
+struct Cells<'c>(&'c mut Vec<Benchmark<Work>>);
+
+impl Registry for Cells<'_> {
+    fn shares<C: Cell>(&mut self, peer: Peer, make: fn(Value) -> C) {
+        let measure = move |work: &Work| measure(make(Value::first()), work);
+        self.0
+            .push(Benchmark::new(peer, measure).in_scenario(ASYNC));
+    }
+}
 
 /// Sections that one task has ended. A line of its own, so that tasks of two workers do not write
 /// to the same.
@@ -66,8 +101,70 @@ impl Counts {
     }
 }
 
+/// The tasks, and the memory of their guards.
+fn measure_ours(mode: Mode, work: &Work) -> Result<Sample> {
+    // First, while the process is as it was born; in another domain, which leaves that of the tasks as it
+    // is.
+    let bytes_per_guard = footprint::bytes_per_guard(&mode.another())?;
+    let domain = mode.domain();
+    let cell = Traced {
+        domain,
+        elsewhere: mode.another(),
+        cell: Rcu::new_in(domain, Value::first()),
+    };
+    let mut sample = measure(cell, work)?;
+    sample
+        .metrics
+        .insert("bytes_per_guard".to_owned(), bytes_per_guard);
+    Ok(sample)
+}
+
+/// A cell whose sections are owned guards.
+struct Traced {
+    domain: &'static TraceDomain,
+    elsewhere: TraceDomain,
+    cell: Rcu<Value>,
+}
+
+impl Cell for Traced {
+    const REPLACE: Option<fn(&Self, Value)> = Some(|traced, value| traced.cell.store(value));
+    const SYNCHRONIZE: Option<fn(&Self)> = Some(|traced| traced.domain.synchronize());
+
+    fn synchronize_elsewhere(&self) -> Option<impl Fn() + Send> {
+        Some(|| self.elsewhere.synchronize())
+    }
+
+    async fn section(&self, nap: Duration) {
+        let guard = self.domain.read_lock_owned();
+        let load = || self.cell.load(&guard);
+        let found = load();
+        found.check(found);
+        sleep(nap).await;
+        found.check(load());
+    }
+}
+
+/// A value that is never replaced needs no section.
+struct Static;
+
+static VALUE: Value = Value::first();
+
+impl Cell for Static {
+    fn synchronize_elsewhere(&self) -> Option<impl Fn() + Send> {
+        ours::limit_of_waits()
+    }
+
+    async fn section(&self, nap: Duration) {
+        let load = || black_box(&VALUE);
+        let found = load();
+        found.check(found);
+        sleep(nap).await;
+        found.check(load());
+    }
+}
+
 /// Measures the work on `cell`.
-pub fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
+fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
     let cell = Arc::new(cell);
     let runtime = runtime::Builder::new_multi_thread()
         .worker_threads(Machine::here().cpus)
