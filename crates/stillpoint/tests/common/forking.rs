@@ -43,8 +43,9 @@ pub struct Muted {
 
 impl Muted {
     /// As [`Forked::well`], of a child that may also have ended with the message of a lost lock.
+    /// Returns whether it has ended well.
     #[track_caller]
-    pub fn well_or_aborted(mut self) {
+    pub fn well_or_aborted(mut self) -> bool {
         let (Forked(child), mut status, mut said) = (self.child, 0, Vec::new());
         // SAFETY: as in `well`.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
@@ -58,6 +59,7 @@ impl Muted {
             status == 0 || is_aborted && said.contains("held a lock at the fork"),
             "the child fails or hangs: {status}, {said}"
         );
+        status == 0
     }
 }
 
