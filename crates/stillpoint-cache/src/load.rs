@@ -4,10 +4,18 @@
 //! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future
 //! was dropped. The callers that waited for an abandoned one begin anew, with their own loaders.
 //!
+//! An invalidation takes the flight out of the map, and makes its [`Load`] outdated under the lock of the
+//! queues: callers that come after that load anew, and what the flight brings is for those that waited
+//! before. It is not kept: either the leader finds under the lock that it is outdated, or its entry was
+//! linked before, and the invalidation finds that in the map.
+//!
+//! The map does not own flights. So values go with the last caller that waits for them, and not with
+//! the next grace period.
+//!
 //! All that the leader runs until its flight has ended is user code that may ask for the same key:
 //! loader, weigher, clones, listener. It must not wait for itself: `Flight::running`.
 
-use crate::{cache::Cache, statistics::Event};
+use crate::{cache::Cache, statistics::Event, tenant::Handle};
 use std::{
     any::Any,
     convert::Infallible,
@@ -16,13 +24,13 @@ use std::{
     mem,
     pin::pin,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
 };
-use stillpoint_map::HashMap;
+use stillpoint_map::{Equivalent, HashMap};
 use stillpoint_platform::{
     clock,
     fork::process,
@@ -36,7 +44,33 @@ use stillpoint_platform::{
 const STALE_FLIGHTS: usize = 8;
 
 /// The loads under way, by key.
-pub type Flights<K, V> = HashMap<K, Arc<Flight<V>>>;
+pub type Flights<K, V> = HashMap<K, UnderWay<V>>;
+
+/// A load under way, as the map has it.
+pub struct UnderWay<V> {
+    flight: Weak<Flight<V>>,
+    load: Arc<Load>,
+}
+
+/// What an invalidation needs of a load.
+#[derive(Debug)]
+pub struct Load {
+    /// Whether the key was invalidated after it had begun. Changed and read under the lock of the
+    /// queues, so Relaxed.
+    pub is_outdated: AtomicBool,
+    /// The tenant whose view loads.
+    tenant: Arc<Handle>,
+}
+
+impl Load {
+    /// A load by a view of `tenant`.
+    pub fn of(tenant: Arc<Handle>) -> Self {
+        Self {
+            is_outdated: AtomicBool::new(false),
+            tenant,
+        }
+    }
+}
 
 enum Outcome<V> {
     Value(V),
@@ -184,9 +218,34 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    fn forget_flight(&self, key: &K, flight: &Arc<Flight<V>>) {
+    fn forget_flight(&self, key: &K, flight: &Weak<Flight<V>>) {
         let flights = self.inner().flights.pin();
-        let _ = flights.remove_if(key, |_, other| Arc::ptr_eq(other, flight));
+        let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
+    }
+
+    /// Ends the sharing of a load of a key that is under way. Its value is not kept.
+    pub(crate) fn outdate_load<Q>(&self, key: &Q)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let flights = self.inner().flights.pin();
+        if let Some(under_way) = flights.remove(key) {
+            let is_outdated = &under_way.load.is_outdated;
+            self.with_state(|_| is_outdated.store(true, Ordering::Relaxed));
+        }
+    }
+
+    /// Does so with all loads of the tenant and those below it.
+    pub(crate) fn outdate_loads(&self) {
+        let flights = self.inner().flights.pin();
+        flights.retain(|_, under_way| {
+            let outdated = self.with_own(|state, number| {
+                let load = &under_way.load;
+                let is_within = state.is_within(load.tenant.number(), number);
+                load.is_outdated.fetch_or(is_within, Ordering::Relaxed) | is_within
+            });
+            outdated != Some(true)
+        });
     }
 }
 
@@ -200,8 +259,11 @@ where
     cache: &'c Cache<K, V, S>,
     key: K,
     flight: Arc<Flight<V>>,
+    load: Arc<Load>,
     /// `None` until it loads.
     began: Option<u64>,
+    has_loaded: bool,
+    /// For those that wait.
     outcome: Outcome<V>,
 }
 
@@ -217,18 +279,32 @@ where
         if let Some(began) = self.began {
             let handle = self.cache.handle();
             handle.count(Event::LoadNanos, clock::now().saturating_sub(began));
-            let ended = match self.outcome {
-                Outcome::Value(_) => Event::Load,
-                _ => Event::LoadFailure,
+            let ended = if self.has_loaded {
+                Event::Load
+            } else {
+                Event::LoadFailure
             };
             handle.count(ended, 1);
         }
         // `Hash` and `Eq` may panic: the flight ends all the same, and `role` takes it out.
-        let _ = user_code::contained(|| self.cache.forget_flight(&self.key, &self.flight));
+        let _ = user_code::contained(|| self.leave_map());
         self.flight
             .end(mem::replace(&mut self.outcome, Outcome::Abandoned));
         // In the child of a fork it has no outcome that would say so.
         self.flight.running.store(0, Ordering::Relaxed);
+    }
+}
+
+impl<K, V, S> Leader<'_, K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// After this no caller finds the flight.
+    fn leave_map(&self) {
+        let flight = Arc::downgrade(&self.flight);
+        self.cache.forget_flight(&self.key, &flight);
     }
 }
 
@@ -270,8 +346,9 @@ where
 {
     /// Returns the value of a key; where there is none, what `load` returns, which is inserted.
     ///
-    /// What is inserted for the key while it loads stays, and is not replaced. (What is invalidated
-    /// meanwhile is: the cache then has what `load` returned.)
+    /// What is inserted for the key while it loads stays, and is not replaced. If the key is removed or
+    /// invalidated meanwhile, alone or with others, the load is outdated: callers that come after that
+    /// load anew, and what `load` returns is for those alone that have waited before, and is not kept.
     ///
     /// Of all callers that ask for the key meanwhile, one loads, and the others wait for it. If
     /// `load` panics, the panic is its caller's, and another one loads. A `load` that asks for its
@@ -379,15 +456,22 @@ where
             // Clones may panic: both before there is a flight, which the leader alone ends.
             let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
             let new = Flight::new();
-            let flights = self.inner().flights.pin();
-            let Err(occupied) = flights.try_insert(key_of_flight, Arc::clone(&new)) else {
-                drop(flights);
-                return self.lead(key, key_of_leader, new);
+            let load = Arc::new(Load::of(Arc::clone(self.handle())));
+            let under_way = UnderWay {
+                flight: Arc::downgrade(&new),
+                load: Arc::clone(&load),
             };
-            let flight = Arc::clone(occupied.current);
+            let flights = self.inner().flights.pin();
+            let Err(occupied) = flights.try_insert(key_of_flight, under_way) else {
+                drop(flights);
+                return self.lead(key, key_of_leader, (new, load));
+            };
+            let seen = Weak::clone(&occupied.current.flight);
             drop(flights);
             // What has ended is no longer led by any thread, whatever `running` says.
-            if flight.outcome.get().is_none() {
+            if let Some(flight) = seen.upgrade()
+                && flight.outcome.get().is_none()
+            {
                 if flight.is_mine() {
                     return Role::Alone;
                 }
@@ -396,23 +480,30 @@ where
                 }
             }
             // Of a leader that a fork has left behind, or whose `Eq` has panicked at its end.
-            self.forget_flight(key, &flight);
+            self.forget_flight(key, &seen);
         }
         Role::Alone
     }
 
     /// The role of the caller whose flight is in the map.
-    fn lead(&self, key: &K, key_of_leader: K, flight: Arc<Flight<V>>) -> Role<'_, K, V, S> {
+    fn lead(
+        &self,
+        key: &K,
+        key_of_leader: K,
+        (flight, load): (Arc<Flight<V>>, Arc<Load>),
+    ) -> Role<'_, K, V, S> {
         let mut leader = Leader {
             cache: self,
             key: key_of_leader,
             flight,
+            load,
             began: None,
+            has_loaded: false,
             outcome: Outcome::Abandoned,
         };
-        // A load may have ended since the miss.
+        // A load may have ended since the miss. It is not for those that wait: the key may have been
+        // invalidated before they came.
         if let Some(value) = self.peek(key) {
-            leader.outcome = Outcome::Value(value.clone());
             return Role::Found(value);
         }
         leader.began = Some(clock::now());
@@ -431,9 +522,15 @@ where
             Ok(value) => {
                 // Clones and what an insert calls are user code, too.
                 self.flight.running.store(token().get(), Ordering::Relaxed);
-                let (ours, theirs) = (value.clone(), value.clone());
-                self.cache.insert_absent(self.key.clone(), value);
-                self.outcome = Outcome::Value(theirs);
+                let ours = value.clone();
+                self.has_loaded = true;
+                self.cache
+                    .insert_loaded(self.key.clone(), value, &self.load);
+                self.leave_map();
+                // Who is about to wait begins anew, and finds the entry.
+                if Arc::strong_count(&self.flight) > 1 {
+                    self.outcome = Outcome::Value(ours.clone());
+                }
                 Ok(ours)
             }
             Err(error) => {

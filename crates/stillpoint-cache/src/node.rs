@@ -185,6 +185,23 @@ impl Meta {
         }
     }
 
+    /// Hides a new entry until it [appears](Self::appear): look-ups take it for one that has expired.
+    pub fn hidden(mut self) -> Self {
+        *self.expires.get_mut() = 0;
+        *self.marks.get_mut() = EXPIRES;
+        self
+    }
+
+    /// Shows a hidden entry, which expires at `expires`.
+    pub fn appear(&self, expires: u64) {
+        if expires == NEVER {
+            // No look-up has noted a use yet. One that is about to may set the bit again, and look-ups
+            // of the entry are then slower.
+            self.set_marks(0);
+        }
+        self.expires.store(expires, Ordering::Relaxed);
+    }
+
     /// Returns what key and value own, in bytes, about.
     #[inline]
     pub fn owned(&self) -> usize {

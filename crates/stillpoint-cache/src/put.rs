@@ -5,7 +5,8 @@ use crate::{
     cache::Cache,
     cause::{Cause, InsertError},
     listener::Notes,
-    node::{Id, LONGEST, Locked, Meta, NEVER, Node},
+    load::Load,
+    node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage},
     policy::Standing,
     state::{Claimed, Entrant, Heir, State, Ticket},
     statistics::Event,
@@ -13,7 +14,7 @@ use crate::{
 };
 use std::{
     hash::{BuildHasher, Hash},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 use stillpoint::Guard;
@@ -41,11 +42,21 @@ fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
     entry.get().value.meta.owned()
 }
 
-/// What an insert may replace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
-    Any,
-    Expired,
+/// Where an entry comes from.
+#[derive(Debug, Clone, Copy)]
+enum Origin<'a> {
+    /// From the program: it replaces any other.
+    Insert,
+    /// From a load, which replaces an expired entry only. Nothing of it is kept that an invalidation has
+    /// made outdated: so it is hidden until it is linked, under the lock under which it would be made so.
+    Load(&'a Load),
+}
+
+impl Origin<'_> {
+    /// Under the lock of the queues.
+    fn is_outdated(self) -> bool {
+        matches!(self, Self::Load(load) if load.is_outdated.load(Ordering::Relaxed))
+    }
 }
 
 impl<K, V, S> Cache<K, V, S>
@@ -65,17 +76,17 @@ where
     /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped, and
     /// counted; the one with its key is gone as well.
     pub fn insert(&self, key: K, value: V) {
-        let _ = self.put(key, value, None, Over::Any);
+        let _ = self.put(key, value, None, Origin::Insert);
     }
 
-    /// As [`insert`](Self::insert), unless there is an entry with that key by now.
-    pub(crate) fn insert_absent(&self, key: K, value: V) {
-        let _ = self.put(key, value, None, Over::Expired);
+    /// As [`insert`](Self::insert), of what was loaded, unless there is an entry with that key by now.
+    pub(crate) fn insert_loaded(&self, key: K, value: V, load: &Load) {
+        let _ = self.put(key, value, None, Origin::Load(load));
     }
 
     /// As [`insert`](Self::insert), of an entry that expires after `ttl`.
     pub fn insert_with_ttl(&self, key: K, value: V, ttl: Duration) {
-        let _ = self.put(key, value, Some(ttl), Over::Any);
+        let _ = self.put(key, value, Some(ttl), Origin::Insert);
     }
 
     /// As [`insert`](Self::insert).
@@ -85,10 +96,16 @@ where
     /// If there is no room for it below a limit, which the error names. An older entry with its key may be
     /// gone then, too.
     pub fn try_insert(&self, key: K, value: V) -> Result<(), InsertError> {
-        self.put(key, value, None, Over::Any)
+        self.put(key, value, None, Origin::Insert)
     }
 
-    fn put(&self, key: K, value: V, ttl: Option<Duration>, over: Over) -> Result<(), InsertError> {
+    fn put(
+        &self,
+        key: K,
+        value: V,
+        ttl: Option<Duration>,
+        origin: Origin<'_>,
+    ) -> Result<(), InsertError> {
         let inner = self.inner();
         let (expires, latest) = self.lifetime(&key, &value, ttl);
         let weighed = inner.scale.weigh(&key, &value, expires != NEVER);
@@ -99,12 +116,14 @@ where
         let guard = inner.store.read_lock();
         // Most inserts replace, and a look costs less than to find the place taken.
         let there = inner.store.find(hash, &guard, |other| *other == key);
-        let node = Node {
-            meta: Meta::new(weighed, hash, expires, latest, pinned),
-            value,
+        let meta = Meta::new(weighed, hash, expires, latest, pinned);
+        let meta = match origin {
+            Origin::Insert => meta,
+            Origin::Load(_) => meta.hidden(),
         };
+        let node = Node { value, meta };
         let new = inner.store.new_entry(hash, key, node, &guard);
-        let published = match self.publish(new, there, over, &guard) {
+        let published = match self.publish(new, there, origin, &guard) {
             Ok(published) => published,
             Err(_not_replacing) => {
                 // The destructors of what is not put in are user code: outside of the section.
@@ -113,11 +132,11 @@ where
                 return Ok(());
             }
         };
-        let linked = self.link(published, expires, &guard, &mut notes);
+        let linked = self.link(published, origin, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
         let done = match linked {
-            Ok(Some(pending)) => self.link_in_batches(pending, expires),
+            Ok(Some(pending)) => self.link_in_batches(pending, origin, expires),
             Ok(None) => Ok(()),
             Err(refused) => Err(refused),
         };
@@ -146,7 +165,7 @@ where
         &'g self,
         mut new: NewEntry<K, Node<V>>,
         mut there: Option<Found<'g, K, Node<V>>>,
-        over: Over,
+        origin: Origin<'_>,
         guard: &'g Guard<'_>,
     ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
         let store = &self.inner().store;
@@ -167,7 +186,7 @@ where
             } else {
                 Cause::Replaced
             };
-            if over == Over::Expired && cause == Cause::Replaced {
+            if matches!(origin, Origin::Load(_)) && cause == Cause::Replaced {
                 return Err(refused);
             }
             match store.swap(old, refused, guard) {
@@ -185,6 +204,7 @@ where
     fn link(
         &self,
         published: Published<'_, K, V>,
+        origin: Origin<'_>,
         expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
@@ -202,7 +222,8 @@ where
             None => Heir::default(),
         };
         if !heir.is_linked {
-            return self.link_in_room(published, (state, locked), heir, expires, guard, notes);
+            let at = (heir, expires);
+            return self.link_in_room(published, origin, (state, locked), at, guard, notes);
         }
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
@@ -220,9 +241,9 @@ where
     fn link_in_room(
         &self,
         Published { new, old }: Published<'_, K, V>,
+        origin: Origin<'_>,
         (mut state, mut locked): (MutexGuard<'_, State>, Locked),
-        heir: Heir,
-        expires: u64,
+        (heir, expires): (Heir, u64),
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Pending>, InsertError> {
@@ -232,7 +253,10 @@ where
             standing: heir.standing,
         };
         let mut claimed = Claimed::default();
-        let admitted = state.admit(&mut locked, Id::of(new), entrant, 0, &mut claimed);
+        let id = Id::of(new);
+        let is_outdated = drop_if_outdated(&mut state, &mut locked, id, origin);
+        let admitted = state.admit(&mut locked, id, entrant, 0, &mut claimed);
+        show_if_linked(&mut locked, id, origin, expires);
         let pending = admitted.map(|ticket| {
             ticket.map(|ticket| Pending {
                 ticket,
@@ -244,12 +268,15 @@ where
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
         self.retire_replaced(old, visit);
-        if pending.is_err() {
+        if pending.is_err() || is_outdated {
             // Before user code runs: what is refused is not to be found.
             self.remove_from_map(new, guard);
         }
         self.take_out(&mut claimed, Cause::Evicted, guard, notes);
         self.note_replaced(old, heir, notes);
+        if is_outdated {
+            notes.add(new, Cause::Removed);
+        }
         if has_timers && matches!(pending, Ok(None)) {
             self.expire(guard, notes);
         }
@@ -258,8 +285,13 @@ where
 
     /// Makes the rest of the room for an entry, in batches with a section each.
     #[cold]
-    fn link_in_batches(&self, mut pending: Pending, expires: u64) -> Result<(), InsertError> {
-        while let Some(ticket) = self.link_in_more_room(&pending, expires)? {
+    fn link_in_batches(
+        &self,
+        mut pending: Pending,
+        origin: Origin<'_>,
+        expires: u64,
+    ) -> Result<(), InsertError> {
+        while let Some(ticket) = self.link_in_more_room(&pending, origin, expires)? {
             pending.ticket = ticket;
         }
         Ok(())
@@ -270,6 +302,7 @@ where
     fn link_in_more_room(
         &self,
         pending: &Pending,
+        origin: Origin<'_>,
         expires: u64,
     ) -> Result<Option<Ticket>, InsertError> {
         let mut notes = self.inner().notes();
@@ -284,16 +317,22 @@ where
             standing: pending.standing,
         };
         let mut claimed = Claimed::default();
+        let is_outdated = drop_if_outdated(&mut state, &mut locked, id, origin);
         let admitted = state.admit(&mut locked, id, entrant, reserved, &mut claimed);
+        show_if_linked(&mut locked, id, origin, expires);
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
         self.inner().ask_for_visit(visit);
-        if admitted.is_err() {
+        if admitted.is_err() || is_outdated {
             // SAFETY: of this cache. It had not been claimed under the lock just now, so it has not been
             // retired before this section began.
             self.remove_from_map(unsafe { id.found() }, &guard);
         }
         self.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
+        if is_outdated {
+            // SAFETY: as above.
+            unsafe { notes.add_claimed(id, Cause::Removed) };
+        }
         if has_timers && admitted == Ok(None) {
             self.expire(&guard, &mut notes);
         }
@@ -386,11 +425,23 @@ where
     }
 }
 
+/// Claims a new entry whose load is outdated. Returns whether it has.
+fn drop_if_outdated(state: &mut State, locked: &mut Locked, id: Id, origin: Origin<'_>) -> bool {
+    origin.is_outdated() && state.claim(locked, id, Some(Cause::Removed))
+}
+
+/// Lets look-ups find an entry of a load that was linked just now.
+fn show_if_linked(locked: &mut Locked, id: Id, origin: Origin<'_>, expires: u64) {
+    if matches!(origin, Origin::Load(_)) && locked.of(id).stage == Stage::Linked {
+        // SAFETY: it is in a queue, and the lock is held.
+        unsafe { id.meta() }.appear(expires);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        node::Stage,
         state::{BATCH, ROOT},
         weigh::Weight,
     };
@@ -405,9 +456,50 @@ mod tests {
             panic!("nothing is in its place");
         };
         assert!(cache.invalidate(&9));
-        let linked = cache.link(published, NEVER, &guard, &mut cache.inner().notes());
+        let linked = cache.link(
+            published,
+            Origin::Insert,
+            NEVER,
+            &guard,
+            &mut cache.inner().notes(),
+        );
         assert!(matches!(linked, Ok(None)));
         assert_eq!((cache.entry_count(), cache.weighted_bytes()), (3, 3));
+    }
+
+    /// An invalidation between the two steps of the insert of a load.
+    #[test]
+    fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {
+        for is_outdated in [false, true] {
+            for expires in [NEVER, NEVER - 1] {
+                let cache: Cache<u64, u64> = Cache::with_entries(3);
+                let load = Load::of(Arc::clone(cache.handle()));
+                let guard = cache.inner().store.read_lock();
+                let meta = Meta::new(Weight::of(1), cache.hash(&9), expires, expires, false);
+                let node = Node {
+                    meta: meta.hidden(),
+                    value: 9,
+                };
+                let new = cache
+                    .inner()
+                    .store
+                    .new_entry(cache.hash(&9), 9, node, &guard);
+                let origin = Origin::Load(&load);
+                let Ok(published) = cache.publish(new, None, origin, &guard) else {
+                    panic!("nothing is in its place");
+                };
+                assert_eq!((cache.get(&9), cache.iter().count()), (None, 0));
+                load.is_outdated.store(is_outdated, Ordering::Relaxed);
+                let mut notes = cache.inner().notes();
+                let linked = cache.link(published, origin, expires, &guard, &mut notes);
+                assert!(matches!(linked, Ok(None)));
+                let expected = (!is_outdated).then_some(9);
+                assert_eq!((cache.get(&9), cache.peek(&9)), (expected, expected));
+                let all = cache.statistics();
+                assert_eq!((all.inserts, all.removed), (1, u64::from(is_outdated)));
+                assert_eq!(all.entries, u64::from(!is_outdated));
+            }
+        }
     }
 
     /// What all may have, in tests of large entries.
@@ -426,7 +518,13 @@ mod tests {
         let Ok(published) = publish(view, key, weight, &guard) else {
             panic!("nothing is in its place");
         };
-        let linked = view.link(published, NEVER, &guard, &mut view.inner().notes());
+        let linked = view.link(
+            published,
+            Origin::Insert,
+            NEVER,
+            &guard,
+            &mut view.inner().notes(),
+        );
         linked
             .expect("it fits")
             .expect("more than a batch is needed")
@@ -434,7 +532,9 @@ mod tests {
 
     /// Another batch. Returns whether there is more to do.
     fn go_on(view: &Cache<u64, u64>, pending: &mut Pending) -> bool {
-        let next = view.link_in_more_room(pending, NEVER).expect("it fits");
+        let next = view
+            .link_in_more_room(pending, Origin::Insert, NEVER)
+            .expect("it fits");
         next.map(|next| pending.ticket = next).is_some()
     }
 
@@ -549,7 +649,7 @@ mod tests {
         };
         let store = &cache.inner().store;
         let new = store.new_entry(cache.hash(&key), key, node, guard);
-        cache.publish(new, None, Over::Any, guard)
+        cache.publish(new, None, Origin::Insert, guard)
     }
 
     /// It was seen before the section of the insert had an entry to put there.
@@ -570,13 +670,13 @@ mod tests {
                 .inner()
                 .store
                 .new_entry(cache.hash(&9), 9, node, &guard);
-            let Ok(published) = cache.publish(new, seen, Over::Any, &guard) else {
+            let Ok(published) = cache.publish(new, seen, Origin::Insert, &guard) else {
                 panic!("it replaces any");
             };
             let replaced = published.old.map(|(old, _)| old.get().value.value);
             assert_eq!(replaced, comes_again.then_some(1));
             let mut notes = cache.inner().notes();
-            let linked = cache.link(published, NEVER, &guard, &mut notes);
+            let linked = cache.link(published, Origin::Insert, NEVER, &guard, &mut notes);
             assert!(matches!(linked, Ok(None)));
             assert_eq!((cache.get(&9), cache.entry_count()), (Some(2), 1));
         }
@@ -660,7 +760,7 @@ mod tests {
                 Step::Link(number) => {
                     let new = published[number].take().expect("it was published");
                     let (view, mut notes) = (&views[number], cache.inner().notes());
-                    let linked = view.link(new, NEVER, &guard, &mut notes);
+                    let linked = view.link(new, Origin::Insert, NEVER, &guard, &mut notes);
                     assert!(matches!(linked, Ok(None)));
                 }
                 Step::Invalidate => {

@@ -21,7 +21,8 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Removes an entry, and returns a clone of its value.
+    /// Removes an entry, and returns a clone of its value. What a load of the key that is under way
+    /// returns is not kept: see [`get_with`](Self::get_with).
     pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
@@ -30,7 +31,8 @@ where
         self.remove_with(key, V::clone)
     }
 
-    /// Removes an entry. Returns whether there was one.
+    /// Removes an entry. Returns whether there was one. What a load of the key that is under way
+    /// returns is not kept: see [`get_with`](Self::get_with).
     pub fn invalidate<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
@@ -42,6 +44,8 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
+        // First: either the load finds that it is outdated, or its entry is found here.
+        self.outdate_load(key);
         let mut notes = self.inner().notes();
         let guard = self.inner().store.read_lock();
         loop {
@@ -138,6 +142,7 @@ where
     /// It works in batches, between which other threads have the lock, and ends however fast they
     /// insert: each tenant loses what it has when its turn comes.
     pub fn invalidate_all(&self) {
+        self.outdate_loads();
         // Handles, not numbers: a number may be another tenant's by the time of its turn.
         let handles = self.with_own(|state, number| {
             let all = state.below(number);
@@ -245,6 +250,8 @@ where
     ///
     /// `condition` runs inside sections, a few buckets at a time, and outside of locks.
     pub fn invalidate_entries_if(&self, mut condition: impl FnMut(&K, &V) -> bool) -> u64 {
+        // Whatever they load, the condition might be true of it.
+        self.outdate_loads();
         let (mut position, mut removed) = (Some(0), 0);
         while position.is_some() {
             let mut notes = self.inner().notes();

@@ -151,3 +151,156 @@ fn futures_of_loads_may_change_threads() {
     let load = is_send(cache.get_with_async(1, async { 2 }));
     assert_eq!(poll(&mut pin!(load)), Poll::Ready(2));
 }
+
+type Invalidate = fn(&Cache<u32, u32>);
+
+const INVALIDATE: [Invalidate; 4] = [
+    |cache| assert!(!cache.invalidate(&1)),
+    |cache| assert_eq!(cache.remove(&1), None),
+    |cache| cache.invalidate_all(),
+    |cache| assert_eq!(cache.invalidate_entries_if(|_, _| false), 0),
+];
+
+/// A load that began before is for those that waited before.
+#[test]
+fn what_is_loaded_meanwhile_is_outdated_by_an_invalidation() {
+    for invalidate in INVALIDATE {
+        let cache = cache();
+        let old = || async {
+            pend().await;
+            1
+        };
+        let (mut leader, mut waiter) = (
+            pin!(cache.get_with_async(1, old())),
+            pin!(cache.get_with_async(1, async { unreachable!() })),
+        );
+        assert!(poll(&mut leader).is_pending() && poll(&mut waiter).is_pending());
+        invalidate(&cache);
+        assert_eq!(cache.get_with(1, || 2), 2, "after it");
+        assert_eq!(poll(&mut leader), Poll::Ready(1));
+        assert_eq!(poll(&mut waiter), Poll::Ready(1));
+        assert_eq!(cache.get(&1), Some(2));
+        // Also where no other load came.
+        cache.invalidate(&1);
+        let mut leader = pin!(cache.get_with_async(1, old()));
+        assert!(poll(&mut leader).is_pending());
+        invalidate(&cache);
+        assert_eq!(poll(&mut leader), Poll::Ready(1));
+        assert_eq!(cache.get(&1), None);
+        let all = cache.statistics();
+        assert_eq!((all.entries, all.inserts), (0, all.removed));
+    }
+}
+
+#[test]
+fn a_tenant_outdates_loads_of_its_own_and_of_those_below() {
+    let cache = cache();
+    let tenant = cache.tenant("tenant");
+    let (below, other) = (tenant.tenant("below"), cache.tenant("another"));
+    let mut loads = [&tenant, &below, &other, &cache].map(|view| {
+        Box::pin(view.get_with_async(view.name_length(), async {
+            pend().await;
+            1
+        }))
+    });
+    for load in &mut loads {
+        assert!(poll(&mut load.as_mut()).is_pending());
+    }
+    tenant.invalidate_all();
+    for load in &mut loads {
+        assert!(poll(&mut load.as_mut()).is_ready());
+    }
+    let kept = [&tenant, &below, &other, &cache].map(|view| view.contains_key(&view.name_length()));
+    assert_eq!(kept, [false, false, true, true]);
+}
+
+trait NameLength {
+    fn name_length(&self) -> u32;
+}
+
+impl NameLength for Cache<u32, u32> {
+    fn name_length(&self) -> u32 {
+        self.tenant_name().len() as u32
+    }
+}
+
+/// Rows that change, and are invalidated after that, while others load them.
+#[test]
+fn no_caller_gets_what_was_loaded_before_an_invalidation_that_it_came_after() {
+    const ROUNDS: usize = if cfg!(miri) { 20 } else { 5000 };
+    let cache: Cache<u32, usize> = Cache::with_entries(2);
+    let (row, invalidated) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for reader in 0..3 {
+            let (cache, row, invalidated) = (&cache, &row, &invalidated);
+            scope.spawn(move || {
+                while invalidated.load(Ordering::SeqCst) < ROUNDS {
+                    let least = invalidated.load(Ordering::SeqCst);
+                    let value = match reader {
+                        0 => cache.get(&1).unwrap_or(least),
+                        _ => cache.get_with(1, || {
+                            let value = row.load(Ordering::SeqCst);
+                            thread::yield_now();
+                            value
+                        }),
+                    };
+                    assert!(value >= least, "{value} after {least}");
+                }
+            });
+        }
+        for round in 1..=ROUNDS {
+            row.store(round, Ordering::SeqCst);
+            match round % 2 {
+                0 => drop(cache.invalidate(&1)),
+                _ => cache.invalidate_all(),
+            }
+            invalidated.store(round, Ordering::SeqCst);
+        }
+    });
+}
+
+/// A value that counts how many there are.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        Self::new(&self.0)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Neither for a grace period nor beyond the cache.
+#[test]
+fn a_load_keeps_no_value_beside_the_entry() {
+    let (cache, count) = (Cache::with_entries(1000), Arc::<AtomicUsize>::default());
+    let section = stillpoint::read_lock();
+    for key in 0..100 {
+        drop(cache.get_with(key, || Counted::new(&count)));
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 100);
+    // One that others have waited for.
+    let mut leader = Box::pin(cache.get_with_async(200, async {
+        pend().await;
+        Counted::new(&count)
+    }));
+    let mut waiter = Box::pin(cache.get_with_async(200, async { unreachable!() }));
+    assert!(poll(&mut leader.as_mut()).is_pending() && poll(&mut waiter.as_mut()).is_pending());
+    assert!(poll(&mut leader.as_mut()).is_ready() && poll(&mut waiter.as_mut()).is_ready());
+    drop((leader, waiter));
+    assert_eq!(count.load(Ordering::Relaxed), 101);
+    drop(section);
+    drop(cache);
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+}
