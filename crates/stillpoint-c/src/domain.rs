@@ -423,6 +423,26 @@ impl StallHandler {
     }
 }
 
+/// Starts the domain's service thread, which then goes on for as long as the domain: otherwise it
+/// starts with the first work, and ends when there has been none for a second. For a program that is
+/// about to lose what a thread needs, or whose first work may come from a thread of low priority: the
+/// service thread has the main thread's policy and nice value where the kernel permits that.
+///
+/// Does not block. -EAGAIN if the system refuses a thread, -ENOMEM.
+///
+/// # Safety
+///
+/// The domain is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_domain_start_service(domain: *mut Domain) -> c_int {
+    catch_panic(|| {
+        // SAFETY: the caller's promise.
+        let started = unsafe { resolve(domain) }.start_service();
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::ENOMEM);
+        started.map(|()| 0).map_err(errno)
+    })
+}
+
 /// Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
 /// Without a function the report is written to stderr, as one line, once per stall; the line is
 /// left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the

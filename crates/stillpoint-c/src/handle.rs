@@ -1,7 +1,12 @@
 //! Handles: the objects that C has pointers to.
 
 use crate::ffi::{catch_panic_or, misuse};
-use std::{ffi::c_int, ptr};
+use std::{
+    alloc::{self, Layout},
+    ffi::c_int,
+    mem::MaybeUninit,
+    ptr,
+};
 
 /// Writes a new handle to the caller's pointer.
 ///
@@ -18,10 +23,25 @@ pub(crate) unsafe fn new_handle<T>(
             "a null output pointer for the new handle",
         ));
     }
-    let handle = Box::into_raw(Box::new(make()?));
+    let Some(mut handle) = try_uninit() else {
+        return Err(libc::ENOMEM);
+    };
+    handle.write(make()?);
+    // SAFETY: written just now.
+    let handle = unsafe { handle.assume_init() };
     // SAFETY: the caller's promise.
-    unsafe { out.write(handle) };
+    unsafe { out.write(Box::into_raw(handle)) };
     Ok(0)
+}
+
+/// Returns a box for a value; `None` without memory.
+fn try_uninit<T>() -> Option<Box<MaybeUninit<T>>> {
+    let layout = Layout::new::<T>();
+    assert!(layout.size() > 0, "a handle points to something");
+    // SAFETY: not of size 0.
+    let block = unsafe { alloc::alloc(layout) }.cast::<MaybeUninit<T>>();
+    // SAFETY: null, or allocated as a box of that type is.
+    (!block.is_null()).then(|| unsafe { Box::from_raw(block) })
 }
 
 /// Drops the value of a handle; null is ignored.

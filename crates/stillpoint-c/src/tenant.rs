@@ -102,7 +102,7 @@ pub unsafe extern "C" fn stillpoint_hierarchy_relieve(
     })
 }
 
-/// Makes a handle of the hierarchy's root.
+/// Makes a handle of the hierarchy's root. -ENOMEM.
 ///
 /// # Safety
 ///

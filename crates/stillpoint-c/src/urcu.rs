@@ -10,7 +10,10 @@ use crate::{
     static_domain::{self, StaticDomain, URCU_BP, URCU_MB},
     thread::{cache_urcu_record, qsbr_record, watch_exit},
 };
-use std::{ffi::c_int, ptr};
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+};
 use stillpoint::raw;
 
 /// The numbers of the flavours, as `urcu/stillpoint/runtime.h` has them.
@@ -48,6 +51,49 @@ pub extern "C" fn stillpoint_urcu_read_ongoing(flavour: c_int) -> bool {
 
 fn is_reading(domain: &'static StaticDomain) -> bool {
     domain.get_if_made().is_some_and(raw::is_reading)
+}
+
+/// Starts a thread of the library's that calls `run`, for the caller to join or detach. Returns 0 or
+/// an error number.
+///
+/// # Safety
+///
+/// `thread` can be written to; `run` may be called with `argument` on any thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stillpoint_urcu_start_thread_(
+    thread: *mut libc::pthread_t,
+    run: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    /// More than the start of a thread allocates, in bytes.
+    const START_BYTES: usize = 4096;
+    /// Lets another thread have it.
+    struct Argument(*mut c_void);
+    // SAFETY: the caller's promise.
+    unsafe impl Send for Argument {}
+    impl Argument {
+        fn get(self) -> *mut c_void {
+            self.0
+        }
+    }
+    catch_panic_or(libc::EAGAIN, || {
+        if !raw::is_there_for(START_BYTES) {
+            return libc::ENOMEM;
+        }
+        let argument = Argument(argument);
+        let work = move || {
+            // SAFETY: the caller's promise.
+            unsafe { run(argument.get()) };
+        };
+        match raw::start_thread("stillpoint/urcu".to_owned(), work) {
+            Ok(started) => {
+                // SAFETY: the caller's promise.
+                unsafe { thread.write(started.into_pthread_t()) };
+                0
+            }
+            Err(error) => error.raw_os_error().unwrap_or(libc::EAGAIN),
+        }
+    })
 }
 
 /// The slow path of a read lock of mb or bp.

@@ -135,8 +135,7 @@ pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
     let mut tasks = lock(&keeper.tasks);
     tasks.add(at, what);
     if !tasks.is_running && clock::now() >= tasks.starts {
-        let start = || thread::spawn("stillpoint/cache".to_owned(), || keeper.run());
-        tasks.is_running = thread::without_signals(start).is_ok();
+        tasks.is_running = thread::spawn("stillpoint/cache".to_owned(), || keeper.run()).is_ok();
         tasks.starts = clock::now() + GAP;
     }
     let is_running = tasks.is_running;

@@ -2,7 +2,7 @@
 //!
 //! Everything that Stillpoint asks of the operating system or of the machine's memory model passes
 //! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
-//! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`owned_mutex`] (a lock
+//! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`refused`] (threads that could not be started), [`owned_mutex`] (a lock
 //! across user code), [`fork`], [`fork_mutex`] (a lock that a fork may lose), [`user_code`] (calls of it), [`memory`] (that can be done without),
 //! [`environment`] (its variables), [`stderr`] (lines on it), `mmap` (address space; Linux), `watch` (files that change), [`stats`] (the statistics page
 //! that others read). Under `--cfg stillpoint_loom` the same names are answered by a
@@ -26,6 +26,7 @@ pub mod memory;
 pub mod mmap;
 pub mod numa;
 pub mod owned_mutex;
+pub mod refused;
 pub mod stats;
 pub mod stderr;
 pub mod sync;

@@ -7,6 +7,9 @@
 use std::{io, num::NonZeroU64, thread::JoinHandle};
 
 pub use crate::seam::thread::token;
+pub use inherited::without_signals;
+
+mod inherited;
 
 /// A number that no other thread of this process has or will have. Unlike a thread id it is never
 /// used again.
@@ -27,37 +30,6 @@ pub fn tid() -> u32 {
     return rustix::thread::gettid().as_raw_pid().cast_unsigned();
     #[cfg(not(all(target_os = "linux", not(miri))))]
     0
-}
-
-/// Runs `spawn` with every signal blocked in the calling thread, so that a thread which it starts
-/// has them blocked for good: a handler of the program must never find itself on a thread that the
-/// program does not know, in the middle of an allocation.
-pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
-    #[cfg(all(unix, not(miri)))]
-    let _restore = {
-        struct Restore(libc::sigset_t);
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                // SAFETY: the set that the call below has filled in.
-                unsafe {
-                    libc::pthread_sigmask(
-                        libc::SIG_SETMASK,
-                        &raw const self.0,
-                        std::ptr::null_mut(),
-                    )
-                };
-            }
-        }
-        // SAFETY: plain integers, for which zeroes are a value.
-        let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
-        // SAFETY: pointers to our own sets. Neither call can fail with these arguments.
-        unsafe {
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
-        }
-        Restore(old)
-    };
-    spawn()
 }
 
 /// The name of the thread with kernel id `tid`, as the program set it; `None` once the thread has
@@ -156,21 +128,33 @@ pub enum Handle {
     Bare(bare::Handle),
 }
 
-/// Starts a thread that does `work`.
+/// Starts a thread of the library's that does `work`. It inherits neither the signal mask nor the
+/// scheduling of the calling thread: it blocks all signals except those of a crash, and has the main
+/// thread's affinity, and its policy and nice value where the kernel permits that.
 ///
 /// In the child of a fork it is not one of std's threads: those take a process-wide lock when they
 /// start and end (for their stack overflow message), which a thread that the fork removed may have
 /// held. In the C library it is not one of std's either: std ends the process if there is no memory
 /// for a thread's own data.
+///
+/// # Errors
+///
+/// If the system has no thread.
 pub fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
-    #[cfg(all(target_os = "linux", not(miri)))]
-    if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
-        return bare::spawn(name, Box::new(work)).map(Handle::Bare);
-    }
-    std::thread::Builder::new()
-        .name(name)
-        .spawn(work)
-        .map(Handle::Std)
+    let work = move || {
+        inherited::follow_main_thread();
+        work();
+    };
+    without_signals(|| {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if cfg!(feature = "c-symbols") || super::fork::process().is_child() {
+            return bare::spawn(name, Box::new(work)).map(Handle::Bare);
+        }
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(work)
+            .map(Handle::Std)
+    })
 }
 
 impl Handle {
@@ -180,6 +164,15 @@ impl Handle {
             Self::Std(thread) => drop(thread.join()),
             #[cfg(all(target_os = "linux", not(miri)))]
             Self::Bare(thread) => thread.join(),
+        }
+    }
+
+    /// Returns the C library's id of the thread, for the caller to join or detach.
+    #[cfg(all(feature = "c-symbols", target_os = "linux", not(miri)))]
+    pub fn into_pthread_t(self) -> libc::pthread_t {
+        match self {
+            Self::Std(thread) => std::os::unix::thread::JoinHandleExt::into_pthread_t(thread),
+            Self::Bare(thread) => thread.into_pthread_t(),
         }
     }
 
@@ -220,6 +213,7 @@ impl Handle {
 /// Threads made by the C library's `pthread_create`.
 #[cfg(all(target_os = "linux", not(miri)))]
 mod bare {
+    use super::inherited::SignalStack;
     use crate::user_code;
     use std::{ffi::CString, io, mem, ptr};
 
@@ -243,6 +237,7 @@ mod bare {
             // For debug output only.
             let _ = rustix::thread::set_name(&name);
         }
+        let _stack = SignalStack::install();
         // What panics here has been printed.
         let _ = user_code::contained(work);
         ptr::null_mut()
@@ -269,6 +264,11 @@ mod bare {
     }
 
     impl Handle {
+        #[cfg(feature = "c-symbols")]
+        pub(super) fn into_pthread_t(self) -> libc::pthread_t {
+            mem::ManuallyDrop::new(self).0
+        }
+
         pub(super) fn join(self) {
             // SAFETY: neither joined nor detached, and not used again.
             unsafe { libc::pthread_join(self.0, ptr::null_mut()) };

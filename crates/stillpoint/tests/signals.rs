@@ -267,3 +267,46 @@ fn all_of_this_holds_without_membarrier_too() {
         common::rerun_without_membarrier().well();
     }
 }
+
+extern "C" fn crashes(_: libc::c_int) {
+    // SAFETY: ends the process without any further code of it.
+    unsafe { libc::_exit(3) }
+}
+
+/// The service thread blocks no signal of a crash: the kernel would end the process without the
+/// handler.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_crash_handler_runs_for_a_callback_that_crashes() {
+    if !common::is_child() {
+        let ended = common::child("a_crash_handler_runs_for_a_callback_that_crashes");
+        assert_eq!(ended.status.code(), Some(3), "{}", ended.stderr);
+        return;
+    }
+    // SAFETY: a handler that does async-signal-safe things only.
+    unsafe { libc::signal(libc::SIGBUS, crashes as extern "C" fn(libc::c_int) as usize) };
+    // SAFETY: raises the signal for the thread that calls it, as a crash does.
+    stillpoint::call(|| _ = unsafe { libc::raise(libc::SIGBUS) });
+    stillpoint::barrier();
+    unreachable!("the process has ended");
+}
+
+/// std's handler tells of it.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stack_that_overflows_in_a_callback_is_told() {
+    fn deep(level: u64) -> u64 {
+        let frame = std::hint::black_box([level; 64]);
+        if level == u64::MAX {
+            0
+        } else {
+            deep(level + 1) + frame[3]
+        }
+    }
+    if !common::is_child() {
+        let told = common::child("a_stack_that_overflows_in_a_callback_is_told");
+        return told.by_abort_with("has overflowed its stack");
+    }
+    stillpoint::call(|| assert!(deep(0) > 0));
+    stillpoint::barrier();
+}

@@ -52,7 +52,7 @@ HIDDEN struct reader_state begin_wait(int flavour);
 HIDDEN void register_qsbr(void);
 HIDDEN void end_wait(struct reader_state state);
 
-/* A thread of the library: all signals blocked. 0 or an errno. */
+/* A thread of the library, as those that Rust starts: neither the signal mask nor the scheduling are the caller's. 0 or an errno. In src/urcu.rs. */
 HIDDEN int start_thread(pthread_t *thread, void *(*run)(void *), void *argument);
 
 HIDDEN void sleep_while(const int *word, int value);

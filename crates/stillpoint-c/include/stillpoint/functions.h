@@ -915,6 +915,20 @@ uint64_t stillpoint_domain_callback_delay(struct stillpoint_domain *domain);
 void stillpoint_domain_set_stall_timeout(struct stillpoint_domain *domain, uint64_t milliseconds);
 
 /*
+ Starts the domain's service thread, which then goes on for as long as the domain: otherwise it
+ starts with the first work, and ends when there has been none for a second. For a program that is
+ about to lose what a thread needs, or whose first work may come from a thread of low priority: the
+ service thread has the main thread's policy and nice value where the kernel permits that.
+
+ Does not block. -EAGAIN if the system refuses a thread, -ENOMEM.
+
+ # Safety
+
+ The domain is NULL or alive.
+ */
+int stillpoint_domain_start_service(struct stillpoint_domain *domain);
+
+/*
  Calls the function once for every stall from now on, instead of an earlier one; NULL removes it.
  Without a function the report is written to stderr, as one line, once per stall; the line is
  left out if stderr is closed, or a pipe that is full. With STILLPOINT_STALL=off in the
@@ -1742,7 +1756,7 @@ void stillpoint_hierarchy_free(struct stillpoint_hierarchy *hierarchy);
 int stillpoint_hierarchy_relieve(struct stillpoint_hierarchy *hierarchy, uint64_t target, struct stillpoint_relieved *relieved);
 
 /*
- Makes a handle of the hierarchy's root.
+ Makes a handle of the hierarchy's root. -ENOMEM.
 
  # Safety
 

@@ -112,6 +112,28 @@ static void reserve(void)
     CHECK(stillpoint_map_destroy(map, NULL, NULL) == 0);
 }
 
+static void handles(void)
+{
+    struct stillpoint_hierarchy *hierarchy, *other;
+    struct stillpoint_tenant *root, *tenant;
+    struct stillpoint_lru *lru;
+    CHECK(stillpoint_hierarchy_new(&hierarchy) == 0);
+    set_short(true);
+    /* This needs memory for the handle alone. */
+    CHECK(stillpoint_hierarchy_root(hierarchy, &root) == -ENOMEM);
+    CHECK(stillpoint_hierarchy_new(&other) == -ENOMEM);
+    CHECK(stillpoint_lru_new(hierarchy, &lru) == -ENOMEM);
+    set_short(false);
+    CHECK(stillpoint_hierarchy_root(hierarchy, &root) == 0);
+    set_short(true);
+    CHECK(stillpoint_tenant_create(root, &tenant) == -ENOMEM);
+    set_short(false);
+    CHECK(stillpoint_tenant_create(root, &tenant) == 0);
+    stillpoint_tenant_free(tenant);
+    stillpoint_tenant_free(root);
+    stillpoint_hierarchy_free(hierarchy);
+}
+
 int main(void)
 {
     struct stillpoint_domain *domain = stillpoint_domain_new();
@@ -120,6 +142,7 @@ int main(void)
     with_and_without_service(domain);
     CHECK(stillpoint_domain_destroy(domain) == 0);
     reserve();
+    handles();
     return 0;
 }
 #endif

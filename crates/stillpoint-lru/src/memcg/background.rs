@@ -88,8 +88,7 @@ impl Background {
         let mut state = lock(&self.state);
         if *state == State::NotStarted {
             let this = Arc::clone(self);
-            let start = || thread::spawn("stillpoint/high".to_owned(), move || this.run());
-            if thread::without_signals(start).is_ok() {
+            if thread::spawn("stillpoint/high".to_owned(), move || this.run()).is_ok() {
                 *state = State::Running;
             }
         }

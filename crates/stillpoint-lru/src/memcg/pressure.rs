@@ -219,8 +219,8 @@ impl PressureWatch {
             stopped,
             process,
         };
-        let start = || thread::spawn("stillpoint/psi".to_owned(), move || watcher.run(source));
-        let handle = thread::without_signals(start).map_err(PressureError::Thread)?;
+        let handle = thread::spawn("stillpoint/psi".to_owned(), move || watcher.run(source))
+            .map_err(PressureError::Thread)?;
         Ok(Pressure {
             state,
             thread: Some(Running {

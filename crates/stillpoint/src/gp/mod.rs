@@ -58,7 +58,7 @@ pub use callback::CallbackHead;
 pub(crate) use engine::{
     Engine, Progress,
     service::{End, Served},
-    stall::Listed,
+    stall::{Listed, Unreclaimed},
     wait::{Haste, Waited},
     wakers::{Awaited, Place},
 };

@@ -5,7 +5,7 @@ use crate::platform::{
     clock,
     thread::{self, SystemCall, WaitsFor},
 };
-use std::{fmt, panic::Location, time::Duration};
+use std::{fmt, io, panic::Location, time::Duration};
 
 #[cfg(feature = "stall-backtrace")]
 use std::{backtrace::Backtrace, sync::Arc};
@@ -27,6 +27,14 @@ pub struct StallReport {
     pub domain_name: Option<String>,
     /// How long it has been held up so far.
     pub lasted: Duration,
+    /// The error number with which the system refuses to start the service thread, if that is what
+    /// holds it up.
+    pub refusal: Option<i32>,
+    /// How many callbacks were pending at that moment.
+    pub callbacks_pending: u64,
+    /// How many retired objects had not been freed at that moment, without those in pages that are not
+    /// full; 0 if another thread held the list of threads.
+    pub objects_pending: u64,
     /// How many bytes of retired objects had not been freed at that moment, as
     /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending) counts them, but without
     /// what is in pages that are not full.
@@ -67,8 +75,8 @@ impl fmt::Display for Title<'_> {
 pub enum Stalled {
     /// A grace period: readers have not left their sections.
     GracePeriod(Cookie),
-    /// The service thread: a callback, destructor or waker does not return, or the system gives the
-    /// thread no time.
+    /// The service thread: a callback, destructor or waker does not return, the system gives the
+    /// thread no time, or it refuses to start it ([`StallReport::refusal`]).
     Service,
 }
 
@@ -240,6 +248,16 @@ impl StallReport {
             },
             Elapsed(self.lasted)
         )?;
+        if let Some(number) = self.refusal {
+            write!(
+                f,
+                ": the system refuses to start it ({}); pending: {} callbacks, {} objects. barrier() and kvfree_barrier() run them; see the \
+                 limits on processes (ulimit -u, pids.max) and on memory",
+                io::Error::from_raw_os_error(number),
+                self.callbacks_pending,
+                self.objects_pending
+            )?;
+        }
         if self.bytes_pending > 0 {
             write!(
                 f,

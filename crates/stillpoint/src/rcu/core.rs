@@ -6,11 +6,12 @@ use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
         BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served,
-        StallReport, Work,
+        StallReport, Unreclaimed, Work,
     },
     kvfree::{Heap, Policy, ThreadBuffer},
     platform::{
         fork::{AtForkHandle, ForkReset},
+        refused,
         stats::{self, Block, Subject},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
         thread as platform_thread,
@@ -60,6 +61,16 @@ impl<P: Policy> Work for Inner<P> {
             cookie: Cookie::oldest(callbacks.cookie, drain.cookie),
             at: callbacks.at.into_iter().chain(drain.at).min(),
         }
+    }
+}
+
+impl<P: Policy> refused::Refused for Inner<P> {
+    fn start_again(&self) -> bool {
+        self.engine.start_service_again()
+    }
+
+    fn stand_in(&self) {
+        self.engine.stand_in(self);
     }
 }
 
@@ -126,18 +137,22 @@ impl<P: Policy> Inner<P> {
             let engine = Engine::new(id, readers, seq).named(name);
             let gauge = weak.clone();
             engine.set_gauge(move || {
-                let inner = gauge.upgrade();
-                inner.map_or(0, |inner| inner.heap.waiting_sealed().bytes)
+                gauge.upgrade().map_or_else(Unreclaimed::default, |inner| {
+                    let waiting = inner.heap.waiting_sealed();
+                    Unreclaimed {
+                        objects: waiting.objects,
+                        bytes: waiting.bytes,
+                    }
+                })
             });
+            engine.set_refused(weak.clone());
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
-                platform_thread::without_signals(|| {
-                    platform_thread::spawn(name, move || {
-                        if inner.engine.serve(&*inner) == Served::Stopped {
-                            inner.finish();
-                        }
-                    })
+                platform_thread::spawn(name, move || {
+                    if inner.engine.serve(&*inner) == Served::Stopped {
+                        inner.finish();
+                    }
                 })
             });
             Self {
@@ -315,6 +330,15 @@ impl<P: Policy> Core<P> {
             self.engine()
                 .register(platform_thread::token(), Flavour::Qsbr),
         )
+    }
+
+    /// [`Domain::start_service`](super::Domain::start_service).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn start_service(&self) -> io::Result<()> {
+        self.engine().keep_service()
     }
 
     /// [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).

@@ -6,7 +6,7 @@ use crate::{
     gp::{Cookie, End, Engine, Record, StallReport, policy::Sound},
     statistics::Statistics,
 };
-use std::{fmt, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
+use std::{fmt, io, mem::ManuallyDrop, ops::Deref, ptr, time::Duration};
 
 /// A domain of read-copy update: its sections delay no grace periods and no deferred frees but its
 /// own.
@@ -313,6 +313,33 @@ impl Domain {
     /// ```
     pub fn reset_on_stall(&self) {
         self.core.reset_on_stall();
+    }
+
+    /// Starts the domain's service thread, which then goes on for as long as the domain: without this
+    /// it starts with the first work, and ends when there has been none for a second.
+    ///
+    /// For a program that is about to lose what a thread needs (privileges, memory, processes), or that
+    /// wants no thread to start later. Call it from a thread whose policy and nice value suit the service
+    /// thread: it takes the main thread's, but the kernel lets an unprivileged thread neither leave
+    /// `SCHED_IDLE` nor lower its nice value. What it is to have else, a callback can set that runs on it.
+    ///
+    /// In the child of a fork the thread starts again with the first work, and goes on too. Does not
+    /// block.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses the thread. The domain works all the same: see
+    /// [Limits](https://github.com/stillpoint-rcu/stillpoint/blob/main/docs/src/limits.md).
+    ///
+    /// ```
+    /// # fn main() -> std::io::Result<()> {
+    /// let domain = stillpoint::Domain::new();
+    /// domain.start_service()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start_service(&self) -> io::Result<()> {
+        self.core.start_service()
     }
 
     /// Returns the domain's statistics. Takes one lock per thread that has used the domain. Exact

@@ -12,7 +12,9 @@
 use super::{Domain, thread};
 pub use crate::kvfree::OnNoPage;
 #[cfg(feature = "c-symbols")]
-pub use crate::platform::{environment::debug, memory::is_there_for, stderr::Line};
+pub use crate::platform::{
+    environment::debug, memory::is_there_for, stderr::Line, thread::spawn as start_thread,
+};
 use crate::{
     CallbackHead, Cookie, Flavour,
     gp::{self, GLOBALS, Haste, WouldDeadlock},

@@ -12,6 +12,15 @@
 //!
 //! A kick that finds no thread starts one.
 //!
+//! # When the system refuses the thread
+//!
+//! The work stays queued, and the kick stands. The engine joins a list of the process
+//! (`stillpoint-platform/src/refused.rs`), and the thread is started by whichever comes first: the next
+//! work, a wait or a slow retire in any domain, or another domain's service thread, which looks ten times
+//! a second. As long as that is refused too, that thread makes the passes itself. Where no service thread
+//! runs at all, the callers of barriers make them; a retire never does, because its caller may hold a
+//! lock that a destructor takes.
+//!
 //! Work that is made visible before a kick is seen by the pass after the swap that takes the kick,
 //! and a kick after that is seen by the last look or wakes the sleeper
 //! (`stillpoint-platform/src/event.rs`).
@@ -48,15 +57,25 @@ use crate::{
     },
     platform::{
         clock::{self, Nanos},
+        environment::{self, Print},
         memory,
         owned_mutex::OwnedMutex,
-        sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock},
+        refused::{self, Refused},
+        stderr,
+        sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
 };
 use failures::{Failures, MOST_FAILURES};
 use idle::{Idle, Signs};
-use std::{cell::Cell, fmt, io, mem, sync::OnceLock};
+use std::{
+    cell::Cell,
+    fmt,
+    io,
+    mem,
+    // std's atomic also in the model, which has no statics and refuses no thread.
+    sync::{OnceLock, Weak, atomic::AtomicBool as StdBool},
+};
 
 mod failures;
 mod idle;
@@ -64,6 +83,11 @@ mod passes;
 
 /// What the start of a thread allocates, at most, in bytes.
 const START_BYTES: usize = 4096;
+
+/// How often a service thread looks for others that could not be started, and how often one that stays
+/// without work looks whether there are any.
+const LOOK_FOR_REFUSED: Nanos = 100_000_000;
+const LOOK_FOR_ANY_REFUSED: Nanos = 1_000_000_000;
 
 /// The length of a thread's name that the kernel keeps, in bytes.
 const LONGEST_NAME: usize = 15;
@@ -120,6 +144,14 @@ pub(in crate::gp) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
     /// the engine.
     spawn: OnceLock<Spawn>,
+    /// What is listed while the thread is refused. Set with `spawn`.
+    refused: OnceLock<Weak<dyn Refused>>,
+    /// Whether it is listed.
+    pub(in crate::gp) is_listed: AtomicBool,
+    /// The error number of the last refusal; 0 if the last start succeeded.
+    pub(in crate::gp) refusal: AtomicU32,
+    /// Whether the thread goes on when it is idle.
+    stays: AtomicBool,
     pub(in crate::gp) state: Mutex<State>,
     pub(in crate::gp) signs: Signs,
     pub(in crate::gp) stop: AtomicBool,
@@ -160,6 +192,10 @@ impl Service {
     pub(super) fn new() -> Self {
         Self {
             spawn: OnceLock::new(),
+            refused: OnceLock::new(),
+            is_listed: AtomicBool::new(false),
+            refusal: AtomicU32::new(0),
+            stays: AtomicBool::new(false),
             state: Mutex::new(State::NotStarted),
             signs: Signs::new(),
             stop: AtomicBool::new(false),
@@ -185,12 +221,13 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Starts the service thread if it does not run: there may be work of an earlier kick for which
-    /// the system had no thread.
+    /// the system had no thread. So there may be in other domains.
     #[inline]
     pub(crate) fn ensure_service(&self) {
         if !self.service_runs() {
             self.start_service();
         }
+        refused::retry();
     }
 
     /// How to start the service thread: it must call [`Engine::serve`], finish the domain if that
@@ -205,35 +242,137 @@ impl<P: Policy> Engine<P> {
         );
     }
 
+    /// What to call when a thread that the system has refused may be had: it leads to
+    /// [`Engine::start_service_again`] and [`Engine::stand_in`].
+    pub(crate) fn set_refused(&self, refused: Weak<dyn Refused>) {
+        assert!(
+            self.service.refused.set(refused).is_ok(),
+            "an engine has one service"
+        );
+    }
+
     /// Returns true if there is a service thread, and not only work for one.
     pub(crate) fn service_runs(&self) -> bool {
         self.service.signs.runs()
     }
 
-    /// Starts the service thread with `serve` if it does not run. If no thread can be created, or
-    /// there is no memory for that, the work stays queued: the next call tries again, and threads
-    /// that wait for the work run passes themselves.
+    /// Starts the service thread, which goes on from now on when it is idle.
+    pub(crate) fn keep_service(&self) -> io::Result<()> {
+        // Before the lock in `try_start_service`: a thread that ends idle does so before that, and
+        // another is started, or sees this.
+        self.service.stays.store(true, Ordering::Relaxed);
+        self.try_start_service()
+    }
+
+    /// Starts the service thread if it does not run. If the system refuses it, the work stays queued:
+    /// see the module's head. Returns false then.
     #[cold]
-    fn start_service(&self) {
+    fn start_service(&self) -> bool {
+        let started = self.try_start_service();
+        if let Err(error) = &started {
+            self.note_refused(error);
+        }
+        started.is_ok()
+    }
+
+    #[cold]
+    fn try_start_service(&self) -> io::Result<()> {
         let Some(spawn) = self.service.spawn.get() else {
-            return;
+            return Ok(());
         };
         let mut state = lock(&self.service.state);
-        if matches!(*state, State::NotStarted | State::Resting(_))
-            && memory::is_there_for(START_BYTES)
-            && let Ok(thread) = spawn(self.thread_name())
-        {
-            let mut ended = match mem::replace(&mut *state, State::NotStarted) {
-                State::Resting(ended) => ended,
-                _ => Vec::new(),
-            };
-            idle::join_gone(&mut ended);
-            // For this thread's end, which is not to need memory.
-            ended.reserve(1);
-            let thread = Some(thread);
-            *state = State::Running { thread, ended };
-            self.service.signs.set_runs();
+        if !matches!(*state, State::NotStarted | State::Resting(_)) {
+            return Ok(());
         }
+        if !memory::is_there_for(START_BYTES) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let thread = spawn(self.thread_name())?;
+        let mut ended = match mem::replace(&mut *state, State::NotStarted) {
+            State::Resting(ended) => ended,
+            _ => Vec::new(),
+        };
+        idle::join_gone(&mut ended);
+        // For this thread's end, which is not to need memory.
+        ended.reserve(1);
+        let thread = Some(thread);
+        *state = State::Running { thread, ended };
+        self.service.signs.set_runs();
+        self.service.refusal.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Lists the engine among those whose thread the system has refused, and says so once in the
+    /// process. No subscriber of `tracing` hears it here, because the caller may hold a lock of the
+    /// library's or of the user's; the report of the stall has it.
+    fn note_refused(&self, error: &io::Error) {
+        let number = error.raw_os_error().unwrap_or(libc::ENOMEM);
+        self.service
+            .refusal
+            .store(number.cast_unsigned(), Ordering::Relaxed);
+        let Some(refused) = self.service.refused.get() else {
+            return;
+        };
+        // Release and acquire, pairs with `start_service_again`: it clears this after we have set it,
+        // and then sees our caller's kick; or we list the engine again.
+        if memory::is_there_for(START_BYTES) && !self.service.is_listed.swap(true, Ordering::AcqRel)
+        {
+            refused::add(Weak::clone(refused));
+        }
+        static SAID: StdBool = StdBool::new(false);
+        if !IN_MODEL
+            && environment::stall().print != Print::Never
+            && !SAID.swap(true, Ordering::Relaxed)
+        {
+            stderr::line(format_args!(
+                "the system refuses a service thread for {}: {error}. Callbacks and deferred destructors wait until one can be started, or \
+                 until barrier() and kvfree_barrier() run them. See the limits on processes (ulimit -u, pids.max) and on memory. This is \
+                 said once",
+                self.title()
+            ));
+        }
+    }
+
+    /// Tries again to start a service thread that was refused, if there is work for it. Returns false
+    /// if it is refused again.
+    pub(crate) fn start_service_again(&self) -> bool {
+        // Acquire and release, pairs with `note_refused`: as there.
+        self.service.is_listed.swap(false, Ordering::AcqRel);
+        if self.service_runs() || !self.service.signs.is_kicked() {
+            return true;
+        }
+        self.start_service()
+    }
+
+    /// Does what the service thread would do now, on the calling thread, for want of that thread; not
+    /// while another thread makes a pass.
+    pub(crate) fn stand_in(&self, work: &impl Work) {
+        // What waits for a grace period that ends here is done at once.
+        for _ in 0..2 {
+            let outlook = {
+                let Some(_turn) = self.service.turn.try_lock() else {
+                    return;
+                };
+                self.service.signs.take_kick();
+                self.stalls.service_came();
+                work.pass()
+            };
+            let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
+            if cookie.is_some() || outlook.at.is_some() {
+                self.service.signs.kick();
+            }
+            let ends = |cookie| self.try_complete(cookie, thread::token()) == Progress::Ended;
+            if !cookie.is_some_and(ends) {
+                return;
+            }
+        }
+    }
+
+    /// The error number with which the system has refused the service thread, if there is work for
+    /// one.
+    pub(super) fn refusal(&self) -> Option<i32> {
+        let number = self.service.refusal.load(Ordering::Relaxed);
+        (number != 0 && !self.service_runs()).then_some(number.cast_signed())
     }
 
     /// The service thread's name, cut to what the kernel keeps.
@@ -375,6 +514,7 @@ impl<P: Policy> Engine<P> {
             if self.service.stop.load(Ordering::Acquire) {
                 return Rounds::Stopped;
             }
+            refused::stand_in();
             self.stalls.service_came();
             self.publish_stalls();
             P::service_comes();
@@ -407,9 +547,13 @@ impl<P: Policy> Engine<P> {
                     match self.end_idle() {
                         Idle::Ends => return Rounds::Idle,
                         Idle::Kicked => continue,
-                        Idle::Stays => {}
+                        Idle::Stays => until = Some(now + LOOK_FOR_ANY_REFUSED),
                     }
                 }
+            }
+            if refused::any() {
+                let look = clock::now() + LOOK_FOR_REFUSED;
+                until = Some(until.unwrap_or(Nanos::MAX).min(look));
             }
             self.shared
                 .service_waits

@@ -73,8 +73,15 @@ pub(in crate::gp) struct Stalls {
     handler: AtomicPtr<Handler>,
     pub(in crate::gp) handling: Mutex<()>,
     panicked: AtomicU64,
-    /// Tells how many bytes are unreclaimed: of what stands on the engine.
-    gauge: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
+    /// Tells how much is unreclaimed of what stands on the engine.
+    gauge: OnceLock<Box<dyn Fn() -> Unreclaimed + Send + Sync>>,
+}
+
+/// Retired objects that have not been freed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unreclaimed {
+    pub(crate) objects: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Stalls {
@@ -119,8 +126,14 @@ impl Stalls {
         waiters.threads.len() + waiters.futures.len() + waiters.pollers.len()
     }
 
+    fn unreclaimed(&self) -> Unreclaimed {
+        self.gauge
+            .get()
+            .map_or_else(Unreclaimed::default, |unreclaimed| unreclaimed())
+    }
+
     fn bytes_unreclaimed(&self) -> u64 {
-        self.gauge.get().map_or(0, |bytes| bytes())
+        self.unreclaimed().bytes
     }
 
     fn timeout(&self) -> Nanos {
@@ -276,12 +289,21 @@ impl<P: Policy> Engine<P> {
     /// The report. Without memory for names it only counts: a stall is no reason to end the
     /// process.
     fn describe(&self, stalled: Stalled, watch: &Watch, lasted: Duration) -> StallReport {
-        let bytes_pending = self.stalls.bytes_unreclaimed();
+        let Unreclaimed {
+            objects: objects_pending,
+            bytes: bytes_pending,
+        } = self.stalls.unreclaimed();
         let mut report = StallReport {
             stalled,
             domain: self.domain,
             domain_name: None,
             lasted,
+            refusal: match stalled {
+                Stalled::Service => self.refusal(),
+                Stalled::GracePeriod(_) => None,
+            },
+            callbacks_pending: self.callbacks_pending(),
+            objects_pending,
             bytes_pending,
             bytes_grown: watch.grown_to(bytes_pending),
             holdouts: Vec::new(),
@@ -366,10 +388,10 @@ impl<P: Policy> Engine<P> {
         self.stalls.panicked.load(Ordering::Relaxed)
     }
 
-    /// How to know how many bytes are unreclaimed. For what stands on the engine, once.
-    pub(crate) fn set_gauge(&self, bytes: impl Fn() -> u64 + Send + Sync + 'static) {
+    /// How to know how much is unreclaimed. For what stands on the engine, once.
+    pub(crate) fn set_gauge(&self, gauge: impl Fn() -> Unreclaimed + Send + Sync + 'static) {
         assert!(
-            self.stalls.gauge.set(Box::new(bytes)).is_ok(),
+            self.stalls.gauge.set(Box::new(gauge)).is_ok(),
             "an engine has one gauge"
         );
     }

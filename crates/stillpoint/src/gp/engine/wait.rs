@@ -7,6 +7,7 @@ use crate::{
     gp::{IN_MODEL, policy::Policy, seq::Cookie},
     platform::{
         clock::{self, Nanos},
+        refused,
         thread::Token,
     },
 };
@@ -53,6 +54,7 @@ impl<P: Policy> Engine<P> {
         deadline: Option<Nanos>,
         haste: Haste,
     ) -> Waited {
+        refused::retry();
         let mut bound = FIRST_SLEEP;
         let mut listed = None;
         loop {

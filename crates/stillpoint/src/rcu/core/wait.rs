@@ -7,7 +7,7 @@ use crate::{
         Callback, CallbackHead, Cookie, Flavour, Haste, Holdout, Progress, Waited, WouldDeadlock,
     },
     kvfree::Policy,
-    platform::{thread as platform_thread, user_code},
+    platform::{refused, thread as platform_thread, user_code},
     rcu::thread,
 };
 use std::ptr::NonNull;
@@ -38,6 +38,7 @@ impl<P: Policy> Core<P> {
         let engine = self.engine();
         if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading()))
         {
+            refused::retry();
             return Ok(());
         }
         self.try_wait(engine.start(), haste)

@@ -33,7 +33,8 @@
 //! A global domain never ends, so its threads are detached when they end. (ThreadSanitizer reports
 //! threads that have ended and were never joined.)
 //!
-//! The thread that forked in a callback and goes on in the child does not end: it may be the only
+//! A thread that the program has asked for ([`Engine::keep_service`]) does not end idle. The thread that
+//! forked in a callback and goes on in the child does not end: it may be the only
 //! one that the child has.
 
 use super::{State, thread};
@@ -147,6 +148,10 @@ impl<P: Policy> Engine<P> {
         else {
             return Idle::Stays;
         };
+        // Needs no partner: `keep_service` takes the same lock after it has set this.
+        if self.service.stays.load(Ordering::Relaxed) {
+            return Idle::Stays;
+        }
         if !self.service.signs.end::<P>() {
             return Idle::Kicked;
         }
@@ -205,6 +210,7 @@ mod loom_tests {
     };
     use crate::platform::{
         clock::Nanos,
+        refused,
         sync::{Arc, AtomicBool},
     };
     use std::io;
@@ -350,6 +356,42 @@ mod loom_tests {
             let finishes = job.engine.stop_service(super::super::End::LeftToService);
             let served = service.join().unwrap();
             assert_eq!(finishes, served == Served::Stopped);
+        });
+    }
+
+    /// A domain that is gone: only its entry in the list counts here.
+    struct Gone;
+
+    impl refused::Refused for Gone {
+        fn start_again(&self) -> bool {
+            true
+        }
+
+        fn stand_in(&self) {}
+    }
+
+    /// Work comes while another thread tries again to start a thread that was refused: whichever is
+    /// first, one of them sees the work, and the engine is listed for the next attempt.
+    #[test]
+    fn loom_refused_work_stays_listed() {
+        model(|| {
+            let engine = Arc::new(Engine::<Sound>::new(
+                1,
+                BarrierMode::Membarrier,
+                Sequence::new(FIRST),
+            ));
+            engine.set_service(|_| Err(io::ErrorKind::WouldBlock.into()));
+            engine.set_refused(std::sync::Weak::<Gone>::new());
+            engine.service.is_listed.store(true, Ordering::Relaxed);
+            let theirs = Arc::clone(&engine);
+            let retries = loom::thread::spawn(move || theirs.start_service_again());
+            engine.kick();
+            retries.join().unwrap();
+            assert!(
+                engine.service.is_listed.load(Ordering::Relaxed),
+                "work is left lying"
+            );
+            refused::retry();
         });
     }
 }

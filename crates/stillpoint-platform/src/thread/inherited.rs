@@ -1,0 +1,357 @@
+//! What a thread of the library's does not inherit from the thread that happens to start it: its
+//! signal mask, and its policy, nice value and affinity.
+//!
+//! The thread that brings the first work may be the least important of the program, or confined to
+//! one processor, and all later work would wait for that.
+
+/// Signals that a thread raises by what it does. They stay unblocked: the kernel ends a process that
+/// blocks the one that a crash raises, and the program's crash handler does not run.
+#[cfg(all(unix, not(miri)))]
+const OF_CRASHES: [libc::c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// Runs `spawn` with every signal blocked in the calling thread, except those of a crash, so that a
+/// thread which it starts has them blocked for good: a handler of the program must never find itself
+/// on a thread that the program does not know, in the middle of an allocation.
+pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
+    #[cfg(all(unix, not(miri)))]
+    let _restore = {
+        struct Restore(libc::sigset_t);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                // SAFETY: the set that the call below has filled in.
+                unsafe {
+                    libc::pthread_sigmask(
+                        libc::SIG_SETMASK,
+                        &raw const self.0,
+                        std::ptr::null_mut(),
+                    )
+                };
+            }
+        }
+        // SAFETY: plain integers, for which zeroes are a value.
+        let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: pointers to our own sets. No call can fail with these arguments.
+        unsafe {
+            libc::sigfillset(&raw mut all);
+            for signal in OF_CRASHES {
+                libc::sigdelset(&raw mut all, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+        }
+        Restore(old)
+    };
+    spawn()
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(super) fn follow_main_thread() {}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(super) use linux::{SignalStack, follow_main_thread};
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod linux {
+    use std::{mem, ptr};
+
+    /// Room for 8,192 processors, the most that a kernel is built for.
+    type Processors = [u64; 128];
+
+    /// The kernel's `struct sched_attr`, in its first version.
+    #[repr(C)]
+    #[derive(Debug, Default, Clone, Copy)]
+    struct Scheduling {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+
+    /// Gives the calling thread the affinity, policy and nice value of the main thread.
+    ///
+    /// What the kernel refuses stays as it is: without `RLIMIT_NICE` a thread neither leaves
+    /// `SCHED_IDLE` nor lowers its nice value. What is equal is not set: filters of system calls
+    /// often forbid that, to programs that do not do it themselves.
+    pub(in crate::thread) fn follow_main_thread() {
+        // SAFETY: it always succeeds.
+        // SAFETY: it always succeeds.
+        let main = unsafe { libc::getpid() };
+        if let (Some(theirs), Some(own)) = (affinity(main), affinity(0))
+            && theirs != own
+        {
+            // SAFETY: reads the set.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_sched_setaffinity,
+                    0,
+                    size_of::<Processors>(),
+                    &raw const theirs,
+                )
+            };
+        }
+        if let (Some(theirs), Some(own)) = (scheduling(main), scheduling(0))
+            && (theirs.policy, theirs.nice, theirs.priority) != (own.policy, own.nice, own.priority)
+        {
+            // The policy alone, if the nice value may not be lowered.
+            let _ = set_scheduling(theirs)
+                || set_scheduling(Scheduling {
+                    nice: own.nice,
+                    ..theirs
+                });
+        }
+    }
+
+    fn affinity(thread: libc::pid_t) -> Option<Processors> {
+        let mut processors = [0; 128];
+        // SAFETY: writes to the set, as much as it has room for. The system call, and not the C
+        // library's function, whose set has room for 1,024.
+        let written = unsafe {
+            libc::syscall(
+                libc::SYS_sched_getaffinity,
+                thread,
+                size_of::<Processors>(),
+                &raw mut processors,
+            )
+        };
+        (written > 0).then_some(processors)
+    }
+
+    fn scheduling(thread: libc::pid_t) -> Option<Scheduling> {
+        let mut found = Scheduling::default();
+        let size = size_of::<Scheduling>();
+        // SAFETY: writes to the structure, as much as it has room for.
+        let failed =
+            unsafe { libc::syscall(libc::SYS_sched_getattr, thread, &raw mut found, size, 0) };
+        (failed == 0).then_some(found)
+    }
+
+    /// Returns whether the kernel permits it. A deadline's times are not copied, so that policy is
+    /// refused.
+    fn set_scheduling(wanted: Scheduling) -> bool {
+        let wanted = Scheduling {
+            size: size_of::<Scheduling>() as u32,
+            policy: wanted.policy,
+            nice: wanted.nice,
+            priority: wanted.priority,
+            ..Scheduling::default()
+        };
+        // SAFETY: reads the structure.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) == 0 }
+    }
+
+    /// A stack for signal handlers, which std's threads have: a handler of a stack that has overflowed
+    /// runs on it, if it asks for that (`SA_ONSTACK`). Taken away by the thread that it is installed on.
+    #[derive(Debug)]
+    pub(in crate::thread) struct SignalStack {
+        mapping: *mut libc::c_void,
+        length: usize,
+    }
+
+    /// Enough for a handler that unwinds.
+    const SIGNAL_STACK: usize = 64 << 10;
+
+    impl SignalStack {
+        /// Installs one, above a page that faults. `None` if there is one, or no memory.
+        pub(in crate::thread) fn install() -> Option<Self> {
+            // SAFETY: plain integers and a pointer, for which zeroes are a value.
+            let mut present: libc::stack_t = unsafe { mem::zeroed() };
+            // SAFETY: writes to the structure.
+            unsafe { libc::sigaltstack(ptr::null(), &raw mut present) };
+            if present.ss_flags & libc::SS_DISABLE == 0 {
+                return None;
+            }
+            // SAFETY: asks the system; 0 if it does not know, or the number does not fit.
+            let least = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) } as usize;
+            let page = rustix::param::page_size();
+            let size = SIGNAL_STACK.max(2 * least).next_multiple_of(page);
+            let length = page + size;
+            // SAFETY: a mapping of our own.
+            let mapping = unsafe {
+                libc::mmap(
+                    ptr::null_mut(),
+                    length,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE,
+                    -1,
+                    0,
+                )
+            };
+            if mapping == libc::MAP_FAILED {
+                return None;
+            }
+            let this = Self { mapping, length };
+            let stack = libc::stack_t {
+                // SAFETY: within the mapping.
+                ss_sp: unsafe { mapping.byte_add(page) },
+                ss_flags: 0,
+                ss_size: size,
+            };
+            // SAFETY: the first page of our own mapping; then the rest of it, which stays until `drop`.
+            let is_installed = unsafe {
+                libc::mprotect(mapping, page, libc::PROT_NONE);
+                libc::sigaltstack(&raw const stack, ptr::null_mut()) == 0
+            };
+            is_installed.then_some(this)
+        }
+    }
+
+    impl Drop for SignalStack {
+        fn drop(&mut self) {
+            // SAFETY: plain integers and a pointer, for which zeroes are a value.
+            let mut present: libc::stack_t = unsafe { mem::zeroed() };
+            // SAFETY: writes to the structure.
+            unsafe { libc::sigaltstack(ptr::null(), &raw mut present) };
+            let range = self.mapping.addr()..self.mapping.addr() + self.length;
+            if range.contains(&present.ss_sp.addr()) {
+                present.ss_flags = libc::SS_DISABLE;
+                // SAFETY: takes ours away; no handler runs on it, as this function runs.
+                unsafe { libc::sigaltstack(&raw const present, ptr::null_mut()) };
+            }
+            // SAFETY: our own mapping, which no handler finds any more.
+            unsafe { libc::munmap(self.mapping, self.length) };
+        }
+    }
+}
+
+#[cfg(all(test, target_os = "linux", not(miri)))]
+mod tests {
+    use super::*;
+    use crate::thread::{self, Handle};
+    use std::{mem, ptr, sync::mpsc::channel};
+
+    /// What `look` returns on a thread that `start` starts.
+    fn seen<R: Send + 'static>(look: impl FnOnce() -> R + Send + 'static) -> R {
+        let (tell, told) = channel();
+        let thread = thread::spawn("seen".into(), move || tell.send(look()).unwrap()).unwrap();
+        let seen = told.recv().unwrap();
+        thread.join();
+        seen
+    }
+
+    #[test]
+    fn a_thread_blocks_all_signals_but_those_of_a_crash() {
+        let blocked = || {
+            // SAFETY: plain integers, for which zeroes are a value.
+            let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+            // SAFETY: writes to the set.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut set) };
+            // SAFETY: reads the set.
+            (1..32)
+                .filter(|&signal| unsafe { libc::sigismember(&raw const set, signal) } == 1)
+                .collect::<Vec<_>>()
+        };
+        let before = blocked();
+        let theirs = seen(blocked);
+        let expected: Vec<_> = (1..32)
+            .filter(|signal| !OF_CRASHES.contains(signal))
+            .filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal))
+            .collect();
+        assert_eq!(theirs, expected);
+        assert_eq!(blocked(), before, "the caller's own mask is restored");
+    }
+
+    /// As an unprivileged user the last is refused, and the thread stays as it is.
+    #[test]
+    fn a_thread_has_the_main_threads_scheduling_and_not_its_starters() {
+        // SAFETY: it always succeeds.
+        let main = unsafe { libc::getpid() };
+        let seen_by_kernel = |thread| {
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+            let fields: Vec<_> = stat
+                .rsplit(')')
+                .next()
+                .unwrap()
+                .split_whitespace()
+                .collect();
+            let status =
+                std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap();
+            let line = |name| status.lines().find(|line| line.starts_with(name)).unwrap();
+            // The nice value, the real-time priority and the policy: see proc(5).
+            let scheduling = [fields[16], fields[37], fields[38]].map(str::to_owned);
+            (line("Cpus_allowed:").to_owned(), scheduling)
+        };
+        let own = move || seen_by_kernel(thread::tid() as libc::pid_t);
+        let expected = seen_by_kernel(main);
+        let from = |confined: fn()| {
+            std::thread::spawn(move || {
+                confined();
+                (own(), seen(own))
+            })
+            .join()
+            .unwrap()
+        };
+        let (starter, theirs) = from(|| {
+            // SAFETY: a set of our own with one processor, the first that the thread may use.
+            unsafe {
+                let mut all: libc::cpu_set_t = mem::zeroed();
+                libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut all);
+                let first = (0..1024).find(|&cpu| libc::CPU_ISSET(cpu, &all)).unwrap();
+                let mut one: libc::cpu_set_t = mem::zeroed();
+                libc::CPU_SET(first, &mut one);
+                libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one);
+            }
+        });
+        assert_eq!(theirs, expected);
+        let is_several = std::thread::available_parallelism().unwrap().get() > 1;
+        assert_eq!(starter != expected, is_several);
+        let (starter, theirs) = from(|| {
+            // SAFETY: plain integers.
+            unsafe {
+                let priority: libc::sched_param = mem::zeroed();
+                libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority);
+            }
+        });
+        assert_ne!(starter, expected);
+        assert_eq!(theirs, expected);
+        let (starter, theirs) = from(|| {
+            // SAFETY: plain integers.
+            unsafe {
+                let priority: libc::sched_param = mem::zeroed();
+                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
+            }
+        });
+        assert_ne!(starter, expected);
+        assert_eq!(theirs, if may_leave_idle() { expected } else { starter });
+    }
+
+    /// Whether the kernel permits to leave `SCHED_IDLE`, asked on a thread that tries it.
+    fn may_leave_idle() -> bool {
+        std::thread::spawn(|| {
+            // SAFETY: plain integers.
+            unsafe {
+                let priority: libc::sched_param = mem::zeroed();
+                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
+                libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const priority) == 0
+            }
+        })
+        .join()
+        .unwrap()
+    }
+
+    #[test]
+    fn a_bare_thread_has_a_stack_for_signal_handlers() {
+        let (tell, told) = channel();
+        let look = move || {
+            // SAFETY: plain integers and a pointer, for which zeroes are a value.
+            let mut stack: libc::stack_t = unsafe { mem::zeroed() };
+            // SAFETY: writes to the structure.
+            unsafe { libc::sigaltstack(ptr::null(), &raw mut stack) };
+            tell.send((stack.ss_flags & libc::SS_DISABLE == 0, stack.ss_size))
+                .unwrap();
+        };
+        let thread = thread::bare::spawn("bare".into(), Box::new(look)).unwrap();
+        Handle::Bare(thread).join();
+        let (is_enabled, bytes) = told.recv().unwrap();
+        assert!(is_enabled && bytes >= 64 << 10);
+    }
+}

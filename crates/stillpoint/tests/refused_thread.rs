@@ -1,0 +1,193 @@
+//! The system refuses the service thread, for a while or for good: the work is done once a thread can be
+//! had, by another domain's thread, or by barriers; and the program is told.
+//!
+//! Each test is the only one of a process, whose limit on memory keeps threads from starting.
+//!
+//! Detects, one by one: waits, retires and service threads that do not try again; a service thread that
+//! does not stand in; a refusal that is not said, or said twice; a report without it; a destructor that
+//! runs inside a retire; a kept thread that ends idle.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::{Tally, child, eventually, is_child, number, service_threads, without_new_threads};
+use std::{
+    ptr::NonNull,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+use stillpoint::{Domain, StallReport, Stalled};
+
+/// A domain with work for a service thread: `WORK` callbacks and as many objects with destructors.
+struct Busy {
+    domain: Domain,
+    called: Arc<AtomicUsize>,
+    tally: Tally,
+}
+
+const WORK: usize = 10;
+
+impl Busy {
+    fn new() -> Self {
+        let this = Self {
+            domain: Domain::new(),
+            called: Arc::default(),
+            tally: Tally::new(),
+        };
+        for _ in 0..WORK {
+            let called = Arc::clone(&this.called);
+            this.domain
+                .call(move || _ = called.fetch_add(1, Ordering::SeqCst));
+            this.retire();
+        }
+        this
+    }
+
+    fn retire(&self) {
+        let object = NonNull::from(Box::leak(Box::new(self.tally.value(1))));
+        // SAFETY: no other thread has ever known the object.
+        unsafe { self.domain.retire(object) };
+    }
+
+    fn is_done(&self) -> bool {
+        self.called.load(Ordering::SeqCst) == WORK && self.tally.all_dropped()
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.called.load(Ordering::SeqCst) == 0 && self.tally.dropped() == 0
+    }
+}
+
+/// Runs `work` in a process of its own, and returns what that has written to stderr.
+fn apart(name: &str, work: impl FnOnce()) {
+    if is_child() {
+        return work();
+    }
+    let ended = child(name);
+    ended.well();
+    let refusals = ended.stderr.matches("refuses a service thread for").count();
+    assert_eq!(refusals, 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("(os error 11)"), "{}", ended.stderr);
+}
+
+/// A domain whose service thread runs.
+fn served() -> Domain {
+    let domain = Domain::new();
+    domain.start_service().expect("a thread");
+    domain
+}
+
+#[test]
+fn another_domains_thread_starts_what_was_refused() {
+    apart("another_domains_thread_starts_what_was_refused", || {
+        let _served = served();
+        let busy = without_new_threads(Busy::new);
+        eventually(|| busy.is_done());
+    });
+}
+
+#[test]
+fn another_domains_thread_stands_in_while_none_can_be_started() {
+    apart(
+        "another_domains_thread_stands_in_while_none_can_be_started",
+        || {
+            let _served = served();
+            without_new_threads(|| {
+                let busy = Busy::new();
+                eventually(|| busy.is_done());
+                assert_eq!(service_threads(number(&busy.domain)), 0);
+            });
+        },
+    );
+}
+
+#[test]
+fn a_wait_in_any_domain_starts_what_was_refused() {
+    apart("a_wait_in_any_domain_starts_what_was_refused", || {
+        let (busy, other) = (without_new_threads(Busy::new), Domain::new());
+        assert!(busy.is_untouched());
+        other.synchronize();
+        eventually(|| busy.is_done());
+        let busy = without_new_threads(Busy::new);
+        other.cond_synchronize(other.start_poll());
+        eventually(|| busy.is_done());
+    });
+}
+
+#[test]
+fn a_retire_in_another_domain_starts_what_was_refused() {
+    apart("a_retire_in_another_domain_starts_what_was_refused", || {
+        let (busy, other) = (without_new_threads(Busy::new), Domain::new());
+        assert!(busy.is_untouched());
+        // SAFETY: no other thread has ever known the object.
+        unsafe { other.retire(NonNull::from(Box::leak(Box::new(0_u64)))) };
+        eventually(|| busy.is_done());
+    });
+}
+
+#[test]
+fn without_any_thread_barriers_do_the_work_and_retires_do_not() {
+    apart(
+        "without_any_thread_barriers_do_the_work_and_retires_do_not",
+        || {
+            without_new_threads(|| {
+                let busy = Busy::new();
+                busy.domain.set_budget(64 << 10);
+                let told = Arc::new(Mutex::new(None::<StallReport>));
+                let tell = Arc::clone(&told);
+                busy.domain
+                    .on_stall(move |report| *tell.lock().unwrap() = Some(report.clone()));
+                busy.domain.set_stall_timeout(Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(2));
+                // Past the budget.
+                (0..4000).for_each(|_| busy.retire());
+                assert!(
+                    busy.is_untouched(),
+                    "a lock of the user's may be held there"
+                );
+                let report = told.lock().unwrap().take().expect("a report");
+                assert_eq!(report.stalled, Stalled::Service);
+                assert_eq!(report.refusal, Some(libc::EAGAIN));
+                assert_eq!(report.callbacks_pending, WORK as u64);
+                assert!(report.objects_pending > 0);
+                let text = report.to_string();
+                assert!(
+                    text.contains("refuses to start it (Resource temporarily unavailable")
+                        && text.contains(&format!(
+                            "{WORK} callbacks, {} objects",
+                            report.objects_pending
+                        )),
+                    "{text}"
+                );
+                busy.domain.barrier();
+                busy.domain.kvfree_barrier();
+                assert!(busy.is_done());
+            });
+        },
+    );
+}
+
+/// Nothing is refused here.
+#[test]
+fn a_thread_that_was_asked_for_does_not_end_idle() {
+    let (kept, other) = (served(), Domain::new());
+    kept.start_service().expect("it runs");
+    let begun = |domain: &Domain| {
+        domain.call(|| ());
+        domain.barrier();
+    };
+    begun(&kept);
+    begun(&other);
+    assert_eq!(service_threads(number(&other)), 1);
+    // It has looked for work until then, as the other one has.
+    eventually(|| service_threads(number(&other)) == 0);
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(service_threads(number(&kept)), 1);
+    let number = number(&kept);
+    drop(kept);
+    eventually(|| service_threads(number) == 0);
+}
