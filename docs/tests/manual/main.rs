@@ -5,6 +5,7 @@
 
 mod book;
 mod commands;
+mod dependents;
 mod figures;
 mod links;
 mod programs;

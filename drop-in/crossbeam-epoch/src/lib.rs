@@ -1,11 +1,11 @@
 //! The interface of crossbeam-epoch 0.9 on [Stillpoint](stillpoint)'s grace periods.
 //!
-//! A program moves its whole dependency tree onto it by one line in the root's `Cargo.toml`, and
-//! back by taking that out:
+//! A program moves its whole dependency tree onto it by one line in the root's `Cargo.toml`, with the
+//! path of a clone, and `cargo update -p crossbeam-epoch`; and back by taking the line out:
 //!
 //! ```toml
 //! [patch.crates-io]
-//! crossbeam-epoch = { git = "https://github.com/stillpoint-rcu/stillpoint" }
+//! crossbeam-epoch = { path = "../stillpoint/drop-in/crossbeam-epoch" }
 //! ```
 //!
 //! Every name, bound and feature of the original is here. What is different is when deferred

@@ -1,0 +1,129 @@
+//! What a program that depends on the library gets: how many packages its Cargo.lock lists, and whether
+//! the patch line of the drop-in package takes effect. Cargo resolves; nothing is built or downloaded.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A package in a folder of its own, whose versions are those of the workspace's Cargo.lock.
+struct Dependent(PathBuf);
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+impl Dependent {
+    fn new(name: &str, dependencies: &str) -> Self {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join("src")).expect("a folder");
+        fs::write(folder.join("src/lib.rs"), "").expect("a file");
+        fs::copy(root().join("Cargo.lock"), folder.join("Cargo.lock")).expect("the workspace's");
+        let this = Self(folder);
+        this.depend_on(dependencies);
+        this
+    }
+
+    fn depend_on(&self, dependencies: &str) {
+        let package = "[package]\nname = \"dependent\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[dependencies]\n";
+        fs::write(
+            self.0.join("Cargo.toml"),
+            format!("{package}{dependencies}"),
+        )
+        .expect("a file");
+    }
+
+    /// What Cargo says when it does this.
+    fn cargo(&self, arguments: &[&str]) -> String {
+        let output = Command::new(env!("CARGO"))
+            .args(arguments)
+            .arg("--offline")
+            .current_dir(&self.0)
+            .output()
+            .expect("Cargo");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        said
+    }
+
+    /// The packages of its Cargo.lock that come from a registry: name and version.
+    fn locked(&self) -> Vec<(String, String)> {
+        self.cargo(&["metadata", "--format-version=1"]);
+        let lock = fs::read_to_string(self.0.join("Cargo.lock")).expect("Cargo's");
+        let packages = lock
+            .split("[[package]]")
+            .filter(|package| package.contains("\nsource = "));
+        let value = |package: &str, key: &str| {
+            let line = package.lines().find_map(|line| line.strip_prefix(key));
+            line.expect(key).trim_matches(['"', ' ', '=']).to_owned()
+        };
+        packages
+            .map(|package| (value(package, "name"), value(package, "version")))
+            .collect()
+    }
+
+    fn uses_original(&self) -> bool {
+        self.locked()
+            .iter()
+            .any(|(name, _)| name == "crossbeam-epoch")
+    }
+}
+
+fn path(package: &str) -> String {
+    let root = root().display();
+    format!(
+        "{package} = {{ path = \"{root}/{}\" }}\n",
+        match package {
+            "crossbeam-epoch" => format!("drop-in/{package}"),
+            _ => format!("crates/{package}"),
+        }
+    )
+}
+
+/// Loom and shuttle alone, not optional, are 69 packages.
+#[test]
+fn a_dependents_lock_file_is_short() {
+    for (package, most) in [
+        ("stillpoint", 8),
+        ("crossbeam-epoch", 8),
+        ("stillpoint-map", 11),
+        ("stillpoint-cache", 16),
+    ] {
+        let locked = Dependent::new(&format!("locks-{package}"), &path(package)).locked();
+        assert!(
+            locked.len() <= most,
+            "{package}: more than {most}: {locked:?}"
+        );
+    }
+}
+
+fn patched(asks: &str) -> String {
+    let patch = path("crossbeam-epoch");
+    format!("crossbeam-epoch = \"{asks}\"\n[patch.crates-io]\n{patch}")
+}
+
+/// The table of the chapter "From crossbeam-epoch".
+#[test]
+fn the_patch_line_takes_effect_as_the_chapter_says() {
+    let fresh = Dependent::new("fresh", &patched("0.9"));
+    fs::remove_file(fresh.0.join("Cargo.lock")).expect("it is there");
+    assert!(!fresh.uses_original(), "without a lock file");
+
+    let locked = Dependent::new("locked", "crossbeam-epoch = \"0.9\"\n");
+    assert!(locked.uses_original());
+    locked.depend_on(&patched("0.9"));
+    let warning = "was not used in the crate graph";
+    assert!(
+        locked
+            .cargo(&["metadata", "--format-version=1"])
+            .contains(warning)
+    );
+    assert!(locked.uses_original());
+    locked.cargo(&["update", "-p", "crossbeam-epoch"]);
+    assert!(!locked.uses_original(), "after cargo update");
+
+    let newer = Dependent::new("newer", &patched("0.9.22"));
+    assert!(!newer.uses_original(), "a version after the present one");
+}
