@@ -4,6 +4,7 @@ use crate::{
     config::{Address, Binding, Listener, Settings},
     log::Log,
     output::Output,
+    places::Place,
     session::{Access, Context, Session},
     shared::{Card, Shared},
     space::Directory,
@@ -70,8 +71,10 @@ pub(crate) fn new_session(directory: &Directory, admin: bool, known: bool) -> Se
         state: 1.into(),
         last: 0.into(),
     };
+    let home = &directory.spaces[""];
     let access = Access {
-        home: Arc::clone(&directory.spaces[""]),
+        home: Arc::clone(home),
+        place: Place::take(&home.clients, |_| true).expect("there is always one"),
         admin,
         known,
         user: None,

@@ -26,6 +26,8 @@ mod net;
 #[cfg(not(stillpoint_loom))]
 mod output;
 #[cfg(not(stillpoint_loom))]
+mod places;
+#[cfg(not(stillpoint_loom))]
 mod privileges;
 #[cfg(not(stillpoint_loom))]
 mod process;

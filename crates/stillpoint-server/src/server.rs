@@ -19,6 +19,7 @@ use crate::{
 };
 use rustix::fd::{AsFd, OwnedFd};
 use std::{
+    collections::HashSet,
     io,
     net::SocketAddr,
     sync::Arc,
@@ -401,7 +402,12 @@ fn apply(
         };
         let prefixes = tenants.iter().filter_map(of).flatten().collect();
         directory.set_prefixes(prefixes);
-        directory.users = users.unwrap_or_default().into();
+        let users = users.unwrap_or_default();
+        let by_user = users.iter().map(|user| &*user.tenant);
+        let listeners = shared.settings.listeners.iter();
+        let by_socket = listeners.map(|listener| &*listener.tenant);
+        directory.homes = by_user.chain(by_socket).collect::<HashSet<_>>().len();
+        directory.users = users.into();
     });
     Ok(())
 }

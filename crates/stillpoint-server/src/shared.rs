@@ -65,7 +65,9 @@ pub(crate) const STATES: [&str; 5] = [
 /// Counters that any thread may write, each rarely.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
-    pub(crate) connections: AtomicUsize,
+    pub(crate) connections: Arc<AtomicUsize>,
+    /// Of those, clients that have to log in and have not.
+    pub(crate) unknown: Arc<AtomicUsize>,
     pub(crate) connections_total: AtomicU64,
     pub(crate) connections_rejected: AtomicU64,
     pub(crate) accept_paused: AtomicBool,

@@ -11,7 +11,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -57,6 +57,8 @@ pub(crate) struct Space {
     pub(crate) details: Details,
     /// The second of a flush that takes what is stored in it, without CAS values; 0: none.
     pub(crate) flush_second: AtomicU32,
+    /// How many clients are at home in it.
+    pub(crate) clients: Arc<AtomicUsize>,
     /// One for each thread.
     counts: Box<[CachePadded<Counts>]>,
     /// What the counts were when the statistics were reset.
@@ -72,6 +74,7 @@ impl Space {
             tenant,
             details: Details::default(),
             flush_second: AtomicU32::new(0),
+            clients: Arc::default(),
             counts: (0..threads).map(|_| CachePadded::default()).collect(),
             baseline: Mutex::new([0; COUNTS]),
             store_baseline: Mutex::default(),
@@ -208,6 +211,8 @@ pub(crate) struct Directory {
     /// The same spaces, each once, in the order of their names.
     by_prefix: Arc<[Arc<Space>]>,
     pub(crate) users: Users,
+    /// Number of tenants that have users or listeners.
+    pub(crate) homes: usize,
 }
 
 impl Directory {

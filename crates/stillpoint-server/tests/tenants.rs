@@ -5,7 +5,12 @@
 
 mod common;
 use common::{Client, listener, socket_path, start};
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+};
 use stillpoint_server::{
     config::{Settings, Tenant, file},
     store::Limits,
@@ -456,4 +461,33 @@ fn a_user_without_the_right_changes_nothing() {
     root.ask("tenant set b max=2m\r\n", "OK\r\n");
     root.ask("shutdown\r\n", "");
     root.ends();
+}
+
+/// Takes as many places as it can get, and returns them.
+fn take_places(path: &std::path::Path) -> Vec<Client> {
+    let mut clients = Vec::new();
+    loop {
+        let mut client = Client::connect(path);
+        // One that is refused may be closed before it has written.
+        let _ = client.0.write_all(b"mn\r\n");
+        let mut answer = [0; 4];
+        if client.0.read_exact(&mut answer).is_err() || answer != *b"MN\r\n" {
+            return clients;
+        }
+        clients.push(client);
+    }
+}
+
+#[test]
+fn a_tenant_that_takes_all_places_leaves_some_to_others() {
+    let own = socket_path("own");
+    let server = start(Settings {
+        tenants: vec![tenant("a", &[])],
+        listeners: vec![listener(own.clone(), "a", false)],
+        max_connections: 12,
+        ..Settings::default()
+    });
+    let (hog, other) = (take_places(&own), take_places(&server.path));
+    assert_eq!((hog.len(), other.len()), (9, 3));
+    server.admin().ask("mn\r\n", "MN\r\n");
 }

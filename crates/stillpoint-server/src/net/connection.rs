@@ -3,6 +3,7 @@
 use super::tls;
 use crate::{
     output::Output,
+    places::Place,
     session::{Close, Session},
     shared::{Shared, Totals},
 };
@@ -45,8 +46,8 @@ pub(crate) struct Connection {
     pub(crate) is_marked: bool,
     /// [`Session::finished`] when the deadline was set.
     finished: u32,
-    /// Whether the deadline is that of its handshake.
-    handshakes: bool,
+    /// Whether the deadline is that of its handshake and login.
+    enters: bool,
     /// What is charged for its buffers.
     charged: Charged,
     /// Whether it counts as one in the middle of a request.
@@ -57,6 +58,8 @@ pub(crate) struct Connection {
     pub(crate) is_queued: bool,
     /// The thread's step in which it had its last turn.
     pub(crate) turned: u64,
+    /// Dropped behind the descriptor, so that a client that finds a place finds a descriptor.
+    _place: Place,
 }
 
 /// What a connection keeps.
@@ -134,11 +137,12 @@ impl Connection {
         fd: OwnedFd,
         tls: Option<Box<tls::Stream>>,
         session: Session,
+        place: Place,
         now: u32,
     ) -> Self {
         Self {
             fd,
-            handshakes: tls.is_some(),
+            enters: true,
             tls,
             session,
             input: Vec::new(),
@@ -155,6 +159,7 @@ impl Connection {
             turn_left: 0,
             is_queued: false,
             turned: 0,
+            _place: place,
         }
     }
 
@@ -282,10 +287,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets or clears the time until which the client has to take what is sent to it, to send what it has announced, or to finish its handshake.
+    /// Sets or clears the time until which the client has to take what is sent to it, to send what it has announced, or to finish its handshake and log in.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
         let handshakes = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
-        let bytes = if handshakes {
+        let enters = handshakes || !self.session.access.known;
+        let bytes = if enters {
             Some(0)
         } else if !self.is_sending() {
             self.session.expects()
@@ -295,10 +301,10 @@ impl Connection {
         } else {
             Some(self.pending.left())
         };
-        // What it has finished says nothing about what comes next.
-        if self.finished != self.session.finished() || self.handshakes != handshakes {
+        // What it has finished says nothing about what comes next. (But a wrong password does.)
+        if self.enters != enters || (!enters && self.finished != self.session.finished()) {
             self.finished = self.session.finished();
-            self.handshakes = handshakes;
+            self.enters = enters;
             self.deadline = 0;
         }
         match bytes {
@@ -326,7 +332,8 @@ mod tests {
         let directory = shared.directory();
         let session = fuzz::new_session(&directory, false, true);
         let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let mut connection = Connection::new(fd, None, session, 0);
+        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
+        let mut connection = Connection::new(fd, None, session, place, 0);
         let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
         let mut out = Output::default();
         let mut feed = |connection: &mut Connection, bytes: &[u8]| {
@@ -358,5 +365,42 @@ mod tests {
         feed(&mut connection, &[b'x'; 200_001]);
         connection.set_deadline(141, 30);
         assert_eq!(connection.deadline, 0);
+    }
+
+    /// Whatever it says meanwhile, right or wrong: nothing but a login ends it.
+    #[test]
+    fn a_login_has_one_deadline() {
+        let shared = fuzz::new_shared(|_| {});
+        let directory = shared.directory();
+        let session = fuzz::new_session(&directory, false, false);
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
+        let mut connection = Connection::new(fd, None, session, place, 100);
+        connection.set_deadline(100, 30);
+        assert_eq!(connection.deadline, 130);
+        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
+        let mut out = Output::default();
+        let login = b"set k 0 0 3\r\nu p\r\n";
+        for (bytes, deadline) in [
+            (&b"set k 0 0 3\r\nu q\r\n"[..], 130),
+            (b"set k 0 0 3\r\nu pxx", 130),
+            (b"mn\r\nset k 0 0 3\r\n", 130),
+            (b"u q\r\n", 130),
+            (login, 0),
+            (b"set k 0 0 3\r\n", 150),
+        ] {
+            let mut cx = Context {
+                shared: &shared,
+                directory: &directory,
+                thread: 0,
+                now: shared.store.now(),
+                budget: 1000,
+                out: &mut out,
+                wake: &wake,
+            };
+            connection.session.feed(bytes, &mut cx);
+            connection.set_deadline(120, 30);
+            assert_eq!(connection.deadline, deadline, "{bytes:?}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     config::{Address, Listener},
+    places::{Place, may_enter, most_unknown},
     session::Access,
     shared::{Card, Shared, lock},
 };
@@ -360,22 +361,35 @@ impl Acceptor {
     fn admit(&mut self, index: usize, fd: OwnedFd, peer: String) {
         let open = &self.listeners[index];
         let (settings, totals) = (&self.shared.settings, &self.shared.totals);
-        let before = totals.connections.fetch_add(1, Ordering::Relaxed);
+        let directory = self.shared.directory();
+        let Some(home) = directory.spaces.get(open.setting.tenant.as_str()) else {
+            // Its tenant was deleted.
+            return;
+        };
+        let most = settings.max_connections;
         // An admin's socket is for when everything else is full.
-        if before >= settings.max_connections && !open.setting.admin {
-            totals.connections.fetch_sub(1, Ordering::Relaxed);
+        let (is_admin, known) = (
+            open.setting.admin,
+            open.setting.admin || !settings.authenticates(),
+        );
+        let all = Place::take(&totals.connections, |all| is_admin || all < most);
+        let own = all.and_then(|all| {
+            let total = totals.connections.load(Ordering::Relaxed);
+            let own = match known {
+                true => Place::take(&home.clients, |own| {
+                    is_admin || may_enter(own, total, most, directory.homes)
+                }),
+                false => Place::take(&totals.unknown, |own| own < most_unknown(most)),
+            };
+            Some((all, own?))
+        });
+        let Some((place, own)) = own else {
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
             if !open.setting.tls {
                 // It is told if its socket takes that at once.
                 let mut stream = TcpStream::from(fd);
                 let _ = stream.write(b"ERROR Too many open connections\r\n");
             }
-            return;
-        }
-        let directory = self.shared.directory();
-        let Some(home) = directory.spaces.get(open.setting.tenant.as_str()) else {
-            // Its tenant was deleted.
-            totals.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         };
         let tls = match open.setting.tls {
@@ -385,7 +399,6 @@ impl Acceptor {
                 let stream =
                     certificate.and_then(|(_, certificate)| tls::Stream::new(&certificate));
                 let Some(stream) = stream else {
-                    totals.connections.fetch_sub(1, Ordering::Relaxed);
                     totals.dropped_memory.fetch_add(1, Ordering::Relaxed);
                     return;
                 };
@@ -395,8 +408,9 @@ impl Acceptor {
         totals.connections_total.fetch_add(1, Ordering::Relaxed);
         let access = Access {
             home: Arc::clone(home),
-            admin: open.setting.admin || (settings.admin_clients && !settings.authenticates()),
-            known: open.setting.admin || !settings.authenticates(),
+            place: own,
+            admin: is_admin || (settings.admin_clients && !settings.authenticates()),
+            known,
             user: None,
         };
         let card = Card {
@@ -410,6 +424,7 @@ impl Acceptor {
         let arrival = Arrival {
             fd,
             tls,
+            place,
             access,
             card: Arc::new(card),
             version: directory.version,
@@ -546,5 +561,37 @@ mod tests {
         let mut ours = Open::bind(setting, 8).unwrap();
         ours.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn those_that_have_not_logged_in_have_a_quarter_of_all_places() {
+        let listener = Open::bind(unix("unknown"), 8).unwrap();
+        let shared = fuzz::new_shared(|settings| {
+            settings.max_connections = 12;
+            settings.users = Some(Vec::new());
+        });
+        let waker = Waker::new().unwrap();
+        let inbox = Arc::new(Inbox::new().unwrap());
+        let workers = vec![Arc::clone(&inbox)];
+        let listeners = vec![listener];
+        let mut acceptor = Acceptor::new(Arc::clone(&shared), listeners, workers, &waker).unwrap();
+        let mut come = |number| {
+            for _ in 0..number {
+                let (server, _) = UnixStream::pair().unwrap();
+                acceptor.admit(0, server.into(), "unix:".into());
+            }
+            inbox.waiting()
+        };
+        let totals = &shared.totals;
+        let count = || {
+            let rejected = totals.connections_rejected.load(Ordering::Relaxed);
+            (totals.connections.load(Ordering::Relaxed), rejected)
+        };
+        let unknown = come(5);
+        assert_eq!((unknown.len(), count()), (3, (3, 2)));
+        drop(unknown);
+        assert_eq!(count(), (0, 2));
+        assert_eq!(come(1).len(), 1);
+        acceptor.remove_sockets();
     }
 }

@@ -340,6 +340,7 @@ mod tests {
     use crate::{
         fuzz,
         net::connection::Connection,
+        places::Place,
         session::{Context, Session},
     };
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
@@ -500,7 +501,8 @@ mod tests {
         let directory = shared.directory();
         let session: Session = fuzz::new_session(&directory, false, true);
         let (mut client, fd, stream) = pair();
-        let mut connection = Connection::new(fd, Some(stream), session, 0);
+        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
+        let mut connection = Connection::new(fd, Some(stream), session, place, 0);
         connection.set_deadline(100, 30);
         assert_eq!(connection.deadline, 130);
         let stream = connection.tls.as_mut().unwrap();

@@ -5,7 +5,9 @@ mod serve;
 
 use super::{connection::Connection, tls, wake::Waker};
 use crate::{
+    config::Settings,
     output::{Output, ROOM},
+    places::{Place, most_unknown},
     session::{Access, Close, Session},
     shared::{Card, Shared, lock},
     space::Directory,
@@ -44,6 +46,8 @@ const MARKED: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR)
     .union(EventFlags::PRI);
+/// Time to log in while many have not, in seconds.
+const LOGIN_IN_HASTE: u32 = 2;
 /// A larger output buffer is given back after use.
 const OUTPUT_KEPT: usize = 256 << 10;
 
@@ -51,6 +55,8 @@ const OUTPUT_KEPT: usize = 256 << 10;
 pub(crate) struct Arrival {
     pub(crate) fd: OwnedFd,
     pub(crate) tls: Option<Box<tls::Stream>>,
+    /// Its place among all.
+    pub(crate) place: Place,
     pub(crate) access: Access,
     pub(crate) card: Arc<Card>,
     pub(crate) version: u64,
@@ -68,6 +74,11 @@ impl Inbox {
             arrivals: Mutex::default(),
             waker: Waker::new()?,
         })
+    }
+
+    /// Takes the connections that have arrived.
+    pub(crate) fn waiting(&self) -> Vec<Arrival> {
+        std::mem::take(&mut *lock(&self.arrivals))
     }
 
     pub(crate) fn push(&self, arrival: Arrival) {
@@ -259,8 +270,7 @@ impl Worker {
             return;
         }
         self.inbox.waker.clear();
-        let arrivals = std::mem::take(&mut *lock(&self.inbox.arrivals));
-        for arrival in arrivals {
+        for arrival in self.inbox.waiting() {
             self.admit(arrival, now);
         }
         for index in self.watching.clone() {
@@ -274,6 +284,7 @@ impl Worker {
         let Arrival {
             fd,
             tls,
+            place,
             access,
             card,
             version,
@@ -285,8 +296,8 @@ impl Worker {
         let token = EventData::new_u64(entry.key() as u64);
         let added = epoll::add(&self.epoll, &fd, token, ARRIVALS);
         let index = entry.key();
-        let mut connection = Connection::new(fd, tls, session, now);
-        // A handshake has its time from the beginning, also if nothing ever comes.
+        let mut connection = Connection::new(fd, tls, session, place, now);
+        // A handshake or a login has its time from the beginning, also if nothing ever comes.
         connection.set_deadline(now, self.shared.settings.send_timeout);
         self.timed += usize::from(connection.deadline != 0);
         let charged = connection.charge(&self.shared);
@@ -346,9 +357,26 @@ impl Worker {
 
     /// Closes connections whose time is over.
     fn drop_late(&mut self, now: u32) {
-        let idle = self.shared.settings.idle_timeout;
+        let Settings {
+            idle_timeout: idle,
+            send_timeout,
+            max_connections,
+            ..
+        } = self.shared.settings;
+        // While they take half of the places that they may, clients that have not logged in have
+        // little time: others wait to.
+        let unknown = self.shared.totals.unknown.load(Ordering::Relaxed);
+        let less = match unknown > most_unknown(max_connections) / 2 {
+            true => send_timeout.saturating_sub(LOGIN_IN_HASTE),
+            false => 0,
+        };
         let late = |(index, connection): (usize, &Connection)| {
-            if connection.deadline != 0 && connection.deadline <= now {
+            let less = if connection.session.access.known {
+                0
+            } else {
+                less
+            };
+            if connection.deadline != 0 && connection.deadline.saturating_sub(less) <= now {
                 return Some((index, Close::Slow));
             }
             let silent = now.saturating_sub(connection.active);
@@ -389,9 +417,6 @@ impl Worker {
             }
             tls.close(&connection.fd);
         }
-        drop(connection);
-        // After the descriptor is free again, so that a new client finds its place.
-        totals.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn tell_connection(&self, index: usize, closed: Option<Close>) {

@@ -46,16 +46,25 @@ impl Stepped {
     }
 
     fn admit(&mut self, fd: OwnedFd) {
-        let directory = self.worker.shared.directory();
-        let session = fuzz::new_session(&directory, false, true);
+        self.admit_at(fd, true, 0);
+    }
+
+    fn admit_at(&mut self, fd: OwnedFd, known: bool, now: u32) {
+        let shared = &self.worker.shared;
+        let directory = shared.directory();
+        let mut session = fuzz::new_session(&directory, false, known);
+        if !known {
+            session.access.place = Place::take(&shared.totals.unknown, |_| true).unwrap();
+        }
         let arrival = Arrival {
             fd,
             tls: None,
+            place: Place::take(&shared.totals.connections, |_| true).unwrap(),
             access: session.access,
             card: session.card,
             version: directory.version,
         };
-        self.worker.admit(arrival, 0);
+        self.worker.admit(arrival, now);
     }
 
     /// Whether a step would have something to do, soon at least.
@@ -242,4 +251,32 @@ fn what_comes_behind_a_byte_out_of_band_is_answered() {
         }
     }
     assert_eq!(answers, b"MN\r\nMN\r\n");
+}
+
+/// Where many wait to log in, those that do not have a moment; else they have their time.
+#[test]
+fn those_that_do_not_log_in_have_less_time_the_more_they_are() {
+    let shared = fuzz::new_shared(|settings| settings.max_connections = 40);
+    let mut stepped = Stepped::new(&shared);
+    let mut clients = Vec::new();
+    let mut come = |stepped: &mut Stepped, known, now| {
+        let (client, server) = UnixStream::pair().unwrap();
+        clients.push(client);
+        stepped.admit_at(server.into(), known, now);
+    };
+    (0..5).for_each(|_| come(&mut stepped, false, 100));
+    (0..9).for_each(|_| come(&mut stepped, true, 100));
+    let left = |stepped: &mut Stepped, now| {
+        stepped.worker.drop_late(now);
+        let unknown = shared.totals.unknown.load(Ordering::Relaxed);
+        (stepped.worker.connections.len(), unknown)
+    };
+    assert_eq!(left(&mut stepped, 129), (14, 5));
+    come(&mut stepped, false, 128);
+    // The old ones, and not the one that has just come.
+    assert_eq!(left(&mut stepped, 129), (10, 1));
+    assert_eq!(left(&mut stepped, 157), (10, 1));
+    assert_eq!(left(&mut stepped, 158), (9, 0));
+    assert_eq!(shared.totals.dropped_slow.load(Ordering::Relaxed), 6);
+    assert_eq!(shared.totals.connections.load(Ordering::Relaxed), 9);
 }

@@ -1,7 +1,7 @@
 //! What becomes of a session when tenants or users change.
 
 use super::{Close, Session, State};
-use crate::{shared::lock, space::Directory, store::Cursor};
+use crate::{places::Place, shared::lock, space::Directory, store::Cursor};
 use std::sync::Arc;
 
 impl Session {
@@ -30,6 +30,11 @@ impl Session {
             }
         } else if let Some(space) = directory.spaces.get(&self.access.home.name) {
             self.access.home = Arc::clone(space);
+        }
+        if self.access.known
+            && let Some(place) = Place::take(&self.access.home.clients, |_| true)
+        {
+            self.access.place = place;
         }
         *lock(&self.card.tenant) = Arc::clone(&self.access.home.name);
         let home = &self.access.home;

@@ -2,11 +2,12 @@
 
 use super::{Close, Context, Session, State};
 use crate::{
+    places::{Place, may_enter},
     protocol::{number::parse_u32, text::Words},
     shared::{bump, lock},
     users::MAX_SECRET,
 };
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// The longest name and password together.
 const MAX_LOGIN: u32 = MAX_SECRET as u32;
@@ -63,7 +64,20 @@ impl Session {
             }
             return;
         };
+        let (all, most) = (&cx.shared.totals, cx.shared.settings.max_connections);
+        let homes = cx.directory.homes;
+        let place = Place::take(&space.clients, |own| {
+            let all = all.connections.load(Ordering::Relaxed);
+            user.admin || may_enter(own, all, most, homes)
+        });
+        let Some(place) = place else {
+            all.connections_rejected.fetch_add(1, Ordering::Relaxed);
+            cx.out.line("SERVER_ERROR too many clients of this tenant");
+            self.close = Some(Close::Error);
+            return;
+        };
         self.access.home = Arc::clone(space);
+        self.access.place = place;
         self.access.admin = user.admin;
         self.access.user = Some(Arc::clone(user));
         self.access.known = true;

@@ -24,6 +24,7 @@ mod text;
 use crate::{
     config::Binding,
     output::{NoRoom, Output},
+    places::Place,
     protocol::{self, expiry, text::Token},
     shared::{Card, Shared},
     space::{Count, Directory, Space},
@@ -78,10 +79,12 @@ impl Context<'_> {
 }
 
 /// What a client may do.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Access {
     /// The tenant whose keys it works on.
     pub(crate) home: Arc<Space>,
+    /// Its place among the clients of `home` or, before it has logged in, among those that have not.
+    pub(crate) place: Place,
     /// Whether it may change tenants and limits.
     pub(crate) admin: bool,
     /// Whether it has said who it is, where that is asked.

@@ -221,6 +221,46 @@ fn a_value_on_its_way_to_a_tenant_that_has_lost_its_key_is_not_stored() {
     assert_eq!(feed(&mut kept, &shared, b"56789\r\n"), b"STORED\r\n");
 }
 
+/// A login moves a client from those that have not logged in to its tenant.
+#[test]
+fn a_tenant_beyond_its_share_takes_no_place_that_is_kept_for_others() {
+    let shared = fuzz::new_shared(|settings| settings.max_connections = 8);
+    shared.store.create_tenant("a").unwrap();
+    shared.change(|directory| {
+        directory.follow(&shared.store, 1);
+        directory.homes = 2;
+    });
+    change_users(&shared, |user| {
+        (user.tenant, user.admin) = ("a".into(), false);
+    });
+    let totals = &shared.totals;
+    let take = |taken| Place::take(taken, |_| true).unwrap();
+    let mut all: Vec<_> = (0..8).map(|_| take(&totals.connections)).collect();
+    let clients = Arc::clone(&shared.directory().spaces["a"].clients);
+    let number = || clients.load(Ordering::Relaxed);
+    let login = || {
+        let mut session = fuzz::new_session(&shared.directory(), false, false);
+        let answer = feed(&mut session, &shared, b"set k 0 0 3\r\nu p\r\n");
+        (session, String::from_utf8(answer).unwrap())
+    };
+    let sessions: Vec<_> = (0..2).map(|_| login()).collect();
+    assert!(sessions.iter().all(|(_, answer)| answer == "STORED\r\n"));
+    assert_eq!(number(), 2);
+    let (refused, answer) = login();
+    assert_eq!(answer, "SERVER_ERROR too many clients of this tenant\r\n");
+    assert_eq!((refused.close, number()), (Some(Close::Error), 2));
+    all.truncate(6);
+    let (last, answer) = login();
+    assert_eq!((&*answer, number()), ("STORED\r\n", 3));
+    // One that is given another tenant takes its place with it.
+    change_users(&shared, |user| user.tenant = String::new());
+    let (mut moved, _) = sessions.into_iter().next().unwrap();
+    feed(&mut moved, &shared, b"mn\r\n");
+    assert_eq!(number(), 1);
+    drop(last);
+    assert_eq!(number(), 0);
+}
+
 /// Without CAS values a flush takes what is stored in its second: when a value began to come does
 /// not matter.
 #[test]
