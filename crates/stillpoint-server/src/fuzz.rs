@@ -10,7 +10,6 @@ use crate::{
     space::Directory,
     store::{Config, Store},
     users::{User, Users},
-    watch::Watchers,
 };
 use std::{
     io::IoSlice,
@@ -47,7 +46,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
         Log::new(false, 0).expect("it has no thread"),
         None,
         Box::new(|| {}),
-        Watchers::default(),
+        Arc::default(),
     );
     shared.change(|directory| {
         directory.follow(&shared.store, 1);

@@ -125,7 +125,7 @@ impl Server {
             .check()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let debug_clock = settings.debug.then(ManualClock::new);
-        let watchers = Watchers::default();
+        let watchers = Arc::<Watchers>::default();
         let evictions = Arc::clone(&watchers.evictions);
         let store = Store::new(store::Config {
             on_evict: Some(OnEvict::new(move |evicted| evictions.note(evicted))),

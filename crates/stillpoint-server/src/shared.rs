@@ -96,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     pub(crate) log: Log,
-    pub(crate) watchers: Watchers,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) totals: Totals,
     pub(crate) threads: Box<[CachePadded<ThreadCounts>]>,
     pub(crate) cards: Mutex<BTreeMap<i32, Arc<Card>>>,
@@ -120,7 +120,7 @@ impl Shared {
         log: Log,
         debug_clock: Option<ManualClock>,
         wake: Box<dyn Fn() + Send + Sync>,
-        watchers: Watchers,
+        watchers: Arc<Watchers>,
     ) -> Self {
         let unix_zero = unix_now() - i64::from(store.now());
         Self {

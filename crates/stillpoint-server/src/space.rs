@@ -5,6 +5,7 @@ use crate::{
     spaces::Spaces,
     store::{Prefixes, Store, Tenant, TenantStatistics},
     users::Users,
+    watch,
 };
 use crossbeam_utils::CachePadded;
 use std::{
@@ -59,6 +60,8 @@ pub(crate) struct Space {
     pub(crate) flush_second: AtomicU32,
     /// How many clients are at home in it.
     pub(crate) clients: Arc<AtomicUsize>,
+    /// Clients that watch it.
+    pub(crate) watched: watch::List,
     /// One for each thread.
     counts: Box<[CachePadded<Counts>]>,
     /// What the counts were when the statistics were reset.
@@ -75,6 +78,7 @@ impl Space {
             details: Details::default(),
             flush_second: AtomicU32::new(0),
             clients: Arc::default(),
+            watched: watch::List::default(),
             counts: (0..threads).map(|_| CachePadded::default()).collect(),
             baseline: Mutex::new([0; COUNTS]),
             store_baseline: Mutex::default(),

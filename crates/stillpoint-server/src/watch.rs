@@ -1,17 +1,21 @@
-//! `watch`: clients that are told what happens. Costs one relaxed load where no client watches.
+//! `watch`: clients that are told what happens. A request in a tenant that no client watches costs two
+//! relaxed loads.
 
 use crate::{
     protocol::{escape, number},
+    shared::lock,
     space::{Directory, Space},
     store::Evicted,
 };
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
+use stillpoint::{Rcu, read_lock};
 
 /// What a client can watch: bits.
 pub(crate) const FETCHERS: u32 = 1;
@@ -22,12 +26,12 @@ pub(crate) const EVICTIONS: u32 = 8;
 /// How much may wait for a watcher that does not read. More is skipped, and the watcher is told how many lines.
 const MAX_WAITING: usize = 256 << 10;
 
-/// The most clients that watch: so the cost of an event, and the lines kept for them, have a limit. Admins have a few places more.
+/// The most clients of a tenant that watch, and the most admins: so the cost of an event has a limit.
 const MAX_WATCHERS: usize = 20;
-const MAX_WITH_ADMINS: usize = 24;
 
-/// The spaces whose events a client may see; `None` for an admin, who sees all.
+/// The spaces whose events a client may see, its own first; `None` for an admin, who sees all.
 pub(crate) type Reach = Option<Vec<Arc<Space>>>;
+const NOTHING: Reach = Some(Vec::new());
 
 /// A client that watches.
 pub(crate) struct Watcher {
@@ -38,22 +42,12 @@ pub(crate) struct Watcher {
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
+#[derive(Default)]
 struct Waiting {
-    reach: Reach,
     lines: Vec<u8>,
     skipped: u64,
     /// How many events there were for it.
     events: u64,
-}
-
-impl Waiting {
-    fn may_see(&self, space: Option<&Arc<Space>>) -> bool {
-        match (&self.reach, space) {
-            (None, _) => true,
-            (Some(own), Some(space)) => own.iter().any(|own| Arc::ptr_eq(own, space)),
-            (Some(_), None) => false,
-        }
-    }
 }
 
 impl std::fmt::Debug for Watcher {
@@ -75,35 +69,33 @@ impl Watcher {
         }
     }
 
-    /// Has it see other spaces from now on: the lines kept may be about those that it may see no longer.
-    pub(crate) fn see(&self, reach: Reach) {
+    /// Returns whether there may be lines that it has not taken.
+    pub(crate) fn is_woken(&self) -> bool {
+        // needs no partner: it is set before the thread is woken by a write to a descriptor, which
+        // that thread has read.
+        self.woken.load(Ordering::Relaxed)
+    }
+
+    /// Drops the lines kept, and counts them as skipped.
+    fn skip(&self) {
         let mut waiting = lock(&self.waiting);
         let lines = waiting.lines.iter().filter(|&&byte| byte == b'\n').count();
         waiting.skipped += lines as u64;
         waiting.lines.clear();
-        waiting.reach = reach;
     }
 
-    /// Adds a line for an event of `space`, if the client may see that; `rest` says what is behind the number of the event.
-    fn push<'a>(
-        &self,
-        time: Duration,
-        space: Option<&Arc<Space>>,
-        rest: impl FnOnce() -> &'a [u8],
-    ) -> Pushed {
+    /// Adds a line for an event; `rest` is what is behind its number. Returns whether there was room
+    /// for it.
+    fn push(&self, time: Duration, rest: &[u8]) -> bool {
         let mut waiting = lock(&self.waiting);
-        if !waiting.may_see(space) {
-            return Pushed::Unseen;
-        }
         // Its own number: one of all events would say how many others see.
         waiting.events += 1;
         let (seconds, micros) = (time.as_secs(), time.subsec_micros());
         let head = format!("ts={seconds}.{micros:06} gid={} ", waiting.events);
-        let rest = rest();
         // One place is kept for the line that says how many were skipped.
         if waiting.lines.len() + head.len() + rest.len() > MAX_WAITING {
             waiting.skipped += 1;
-            return Pushed::Skipped;
+            return false;
         }
         if waiting.skipped > 0 {
             waiting.lines.extend_from_slice(b"[skipped=");
@@ -118,22 +110,118 @@ impl Watcher {
         if !self.woken.swap(true, Ordering::Relaxed) {
             (self.wake)();
         }
-        Pushed::Kept
+        true
     }
 }
 
-/// What came of a line for a watcher.
-enum Pushed {
-    /// It may not see it.
-    Unseen,
-    /// There was no room for it.
-    Skipped,
-    /// It waits to be sent.
-    Kept,
+/// Clients that watch a tenant, or all.
+#[derive(Debug, Default)]
+pub(crate) struct List {
+    /// What any of them watches.
+    events: AtomicU32,
+    watchers: Mutex<Vec<Arc<Watcher>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl List {
+    #[inline]
+    fn want(&self, events: u32) -> bool {
+        // needs no partner: a line more or less at the beginning does not matter.
+        self.events.load(Ordering::Relaxed) & events != 0
+    }
+
+    /// Adds a watcher, unless there are `most`.
+    fn add(&self, watcher: &Arc<Watcher>, most: usize) -> bool {
+        let mut watchers = lock(&self.watchers);
+        if watchers.len() >= most {
+            return false;
+        }
+        watchers.push(Arc::clone(watcher));
+        self.events.fetch_or(watcher.events, Ordering::Relaxed);
+        true
+    }
+
+    /// Removes a watcher: no line is added to it from here on.
+    fn remove(&self, watcher: &Arc<Watcher>) {
+        let mut watchers = lock(&self.watchers);
+        watchers.retain(|other| !Arc::ptr_eq(other, watcher));
+        let events = watchers.iter().fold(0, |all, watcher| all | watcher.events);
+        self.events.store(events, Ordering::Relaxed);
+    }
+}
+
+/// The watch of a client, which ends when it is dropped.
+pub(crate) struct Watch {
+    pub(crate) watcher: Arc<Watcher>,
+    /// It is in the lists of these spaces, or of admins.
+    reach: Reach,
+    all: Arc<Watchers>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.watcher.fmt(f)
+    }
+}
+
+impl Watch {
+    /// Shows it the events of other spaces from now on. If they are others, the lines kept may be
+    /// about those that it may see no longer.
+    pub(crate) fn see(&mut self, reach: Reach) {
+        let pointers = |reach: &Reach| {
+            let of = |spaces: &Vec<_>| spaces.iter().map(Arc::as_ptr).collect::<Vec<_>>();
+            reach.as_ref().map(of)
+        };
+        if pointers(&reach) == pointers(&self.reach) {
+            return;
+        }
+        self.leave();
+        self.watcher.skip();
+        self.enter(reach, usize::MAX);
+    }
+
+    fn lists(&self) -> impl Iterator<Item = &List> {
+        let spaces = self.reach.iter().flatten().map(|space| &space.watched);
+        let all = self.reach.is_none().then_some(&self.all.admins);
+        all.into_iter().chain(spaces)
+    }
+
+    /// Puts it into the lists of what it sees, unless the first has `most`.
+    fn enter(&mut self, reach: Reach, most: usize) -> bool {
+        self.reach = reach;
+        let mut lists = self.lists();
+        let entered = lists
+            .next()
+            .is_none_or(|list| list.add(&self.watcher, most));
+        if entered {
+            for list in lists {
+                list.add(&self.watcher, usize::MAX);
+            }
+            self.want_evictions(true);
+        } else {
+            drop(lists);
+            self.reach = NOTHING;
+        }
+        entered
+    }
+
+    fn leave(&mut self) {
+        self.lists().for_each(|list| list.remove(&self.watcher));
+        self.want_evictions(false);
+        self.reach = NOTHING;
+    }
+
+    fn want_evictions(&self, wanted: bool) {
+        if self.watcher.events & EVICTIONS != 0 {
+            self.all.evictions.want(&self.reach, wanted);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.leave();
+        self.all.number.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Evictions that no watcher has been told of yet.
@@ -142,8 +230,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// memory: so both sides only try the lock, and the room is there before.
 #[derive(Debug, Default)]
 pub(crate) struct Evictions {
-    /// Whether a client watches them.
+    /// Whether a client watches those of any tenant.
     wanted: AtomicBool,
+    /// The tenants that are watched, in order; `None`: all.
+    whose: Rcu<Option<Vec<Arc<str>>>>,
+    /// How many clients watch all, and each tenant.
+    watching: Mutex<(usize, BTreeMap<Arc<str>, usize>)>,
     /// Whether `noted` has any.
     any: AtomicBool,
     noted: Mutex<Vec<u8>>,
@@ -162,7 +254,15 @@ impl Evictions {
     /// Notes one, if that is wanted and there is room.
     pub(crate) fn note(&self, evicted: &Evicted<'_>) {
         // needs no partner: one more or less at the beginning does not matter.
-        if !self.wanted.load(Ordering::Relaxed) {
+        if !self.wanted() {
+            return;
+        }
+        let section = read_lock();
+        if let Some(tenants) = self.whose.load(&section)
+            && tenants
+                .binary_search_by(|name| (**name).cmp(evicted.tenant))
+                .is_err()
+        {
             return;
         }
         let Ok(mut noted) = self.noted.try_lock() else {
@@ -203,12 +303,36 @@ impl Evictions {
         (taken, self.skipped.swap(0, Ordering::Relaxed))
     }
 
-    /// Makes room, if they are wanted from now on.
-    fn want(&self, wanted: bool) {
+    /// Returns whether a client watches those of any tenant.
+    pub(crate) fn wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Counts a client that watches what it may see from now on, for which there has to be room; or
+    /// that does no longer.
+    fn want(&self, reach: &Reach, wanted: bool) {
+        let mut watching = lock(&self.watching);
+        let (all, tenants) = &mut *watching;
+        let change = |count: &mut usize| match wanted {
+            true => *count += 1,
+            false => *count -= 1,
+        };
+        match reach {
+            None => change(all),
+            Some(spaces) => {
+                for space in spaces {
+                    change(tenants.entry(Arc::clone(&space.name)).or_default());
+                }
+                tenants.retain(|_, count| *count > 0);
+            }
+        }
         if wanted && let Ok(mut noted) = self.noted.try_lock() {
             noted.reserve(NOTED);
         }
-        self.wanted.store(wanted, Ordering::Relaxed);
+        let is_any = *all > 0 || !tenants.is_empty();
+        let whose = (*all == 0).then(|| tenants.keys().cloned().collect());
+        self.whose.store(whose);
+        self.wanted.store(is_any, Ordering::Relaxed);
     }
 }
 
@@ -224,68 +348,44 @@ pub(crate) struct Watchers {
     pub(crate) written: AtomicU64,
     /// Evictions that were not noted.
     pub(crate) dropped: AtomicU64,
-    /// What any of them watches.
-    events: AtomicU32,
-    list: Mutex<Vec<Weak<Watcher>>>,
+    /// Admins, who see all.
+    admins: List,
+    /// How many clients watch.
+    number: AtomicUsize,
 }
 
 impl Watchers {
-    /// Whether a client watches one of `events`.
+    /// Returns whether a client watches one of `events` of `space`.
     #[inline]
-    pub(crate) fn want(&self, events: u32) -> bool {
-        // needs no partner: a line more or less at the beginning does not matter.
-        self.events.load(Ordering::Relaxed) & events != 0
+    pub(crate) fn want(&self, space: &Space, events: u32) -> bool {
+        space.watched.want(events) || self.admins.want(events)
     }
 
-    /// Adds a watcher, which stays while the result lives; `None` if there are too many. `wake` is called when something waits.
+    /// Begins a watch; `None` if there are too many of the client's tenant. `wake` is called when
+    /// something waits.
     pub(crate) fn add(
-        &self,
+        self: &Arc<Self>,
         events: u32,
         reach: Reach,
         wake: Box<dyn Fn() + Send + Sync>,
-    ) -> Option<Arc<Watcher>> {
-        let most = if reach.is_none() {
-            MAX_WITH_ADMINS
-        } else {
-            MAX_WATCHERS
-        };
-        let mut list = lock(&self.list);
-        self.update(&mut list);
-        if list.len() >= most {
-            return None;
-        }
-        let watcher = Arc::new(Watcher {
-            events,
-            waiting: Mutex::new(Waiting {
-                reach,
-                lines: Vec::new(),
-                skipped: 0,
-                events: 0,
+    ) -> Option<Watch> {
+        self.number.fetch_add(1, Ordering::Relaxed);
+        let mut watch = Watch {
+            watcher: Arc::new(Watcher {
+                events,
+                waiting: Mutex::default(),
+                woken: AtomicBool::new(false),
+                wake,
             }),
-            woken: AtomicBool::new(false),
-            wake,
-        });
-        list.push(Arc::downgrade(&watcher));
-        self.update(&mut list);
-        Some(watcher)
+            reach: NOTHING,
+            all: Arc::clone(self),
+        };
+        watch.enter(reach, MAX_WATCHERS).then_some(watch)
     }
 
-    /// Forgets watchers that have gone. Returns how many there are.
+    /// Returns how many clients watch.
     pub(crate) fn count(&self) -> usize {
-        let mut list = lock(&self.list);
-        self.update(&mut list);
-        list.len()
-    }
-
-    fn update(&self, list: &mut Vec<Weak<Watcher>>) {
-        list.retain(|watcher| watcher.strong_count() > 0);
-        let all = list
-            .iter()
-            .filter_map(Weak::upgrade)
-            .fold(0, |all, watcher| all | watcher.events);
-        if all & EVICTIONS != self.events.swap(all, Ordering::Relaxed) & EVICTIONS {
-            self.evictions.want(all & EVICTIONS != 0);
-        }
+        self.number.load(Ordering::Relaxed)
     }
 
     /// Tells of the evictions since the last time.
@@ -323,11 +423,9 @@ impl Watchers {
         if skipped > 0 {
             self.dropped.fetch_add(skipped, Ordering::Relaxed);
             // Whose they were is not known: only those that may see all are told.
-            let list = lock(&self.list);
-            for watcher in list.iter().filter_map(Weak::upgrade) {
-                let mut waiting = lock(&watcher.waiting);
-                if watcher.events & EVICTIONS != 0 && waiting.reach.is_none() {
-                    waiting.skipped += skipped;
+            for watcher in lock(&self.admins.watchers).iter() {
+                if watcher.events & EVICTIONS != 0 {
+                    lock(&watcher.waiting).skipped += skipped;
                 }
             }
         }
@@ -341,45 +439,37 @@ impl Watchers {
         kind: &str,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
+        let lists = [space.map(|space| &space.watched), Some(&self.admins)];
+        let lists = lists.into_iter().flatten();
+        let mut lists = lists.filter(|list| list.want(event)).peekable();
+        if lists.peek().is_none() {
+            return;
+        }
+        #[cfg(test)]
+        tests::TOLD.set(tests::TOLD.get() + 1);
         let time = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let mut write = Some(write);
         let mut rest = Vec::new();
-        let mut list = lock(&self.list);
-        let (mut gone, mut sent, mut skipped) = (false, 0, 0);
-        for watcher in list.iter() {
-            let Some(watcher) = watcher.upgrade() else {
-                gone = true;
-                continue;
-            };
-            if watcher.events & event == 0 {
-                continue;
-            }
-            // Written for the first that may see it.
-            let pushed = watcher.push(time, space, || {
-                if let Some(write) = write.take() {
-                    rest.extend_from_slice(b"type=");
-                    rest.extend_from_slice(kind.as_bytes());
-                    rest.push(b' ');
-                    write(&mut rest);
-                    rest.push(b'\n');
+        rest.extend_from_slice(b"type=");
+        rest.extend_from_slice(kind.as_bytes());
+        rest.push(b' ');
+        write(&mut rest);
+        rest.push(b'\n');
+        let (mut sent, mut skipped) = (0, 0);
+        for list in lists {
+            let watchers = lock(&list.watchers);
+            for watcher in watchers.iter().filter(|one| one.events & event != 0) {
+                match watcher.push(time, &rest) {
+                    true => sent += 1,
+                    false => skipped += 1,
                 }
-                &rest
-            });
-            match pushed {
-                Pushed::Unseen => {}
-                Pushed::Skipped => skipped += 1,
-                Pushed::Kept => sent += 1,
             }
         }
         if sent + skipped > 0 {
             self.written.fetch_add(1, Ordering::Relaxed);
             self.sent.fetch_add(sent, Ordering::Relaxed);
             self.skipped.fetch_add(skipped, Ordering::Relaxed);
-        }
-        if gone {
-            self.update(&mut list);
         }
     }
 }
@@ -391,9 +481,15 @@ pub(crate) fn push_key(line: &mut Vec<u8>, key: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::fuzz;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How many events the calling thread has told.
+        pub(crate) static TOLD: Cell<u64> = const { Cell::new(0) };
+    }
 
     fn evicted<'a>(tenant: &'a str, key: &'a [u8]) -> Evicted<'a> {
         Evicted {
@@ -427,9 +523,9 @@ mod tests {
         watchers.evictions.note(&evicted("other", b"k2"));
         watchers.evictions.note(&evicted("gone", b"k3"));
         watchers.tell_evictions(&directory, 100);
-        let lines = |watcher: &Watcher| {
+        let lines = |watch: &Watch| {
             let mut lines = Vec::new();
-            watcher.take(&mut lines);
+            watch.watcher.take(&mut lines);
             let lines = String::from_utf8(lines).unwrap();
             let rest = |line: &str| line.split_once(" gid=").unwrap().1.to_owned();
             lines.lines().map(rest).collect::<Vec<_>>()
@@ -445,8 +541,14 @@ mod tests {
         // Once.
         watchers.tell_evictions(&directory, 100);
         assert!(lines(&all).is_empty());
-        // Without watchers nothing is noted.
-        drop((all, home, other));
+        // What no client watches is not noted.
+        drop(all);
+        watchers.evictions.note(&evicted("gone", b"k4"));
+        assert!(watchers.evictions.take().0.is_empty());
+        watchers.evictions.note(&evicted("other", b"k5"));
+        watchers.tell_evictions(&directory, 100);
+        assert_eq!(lines(&other), [line(2, "k5")]);
+        drop((home, other));
         assert_eq!(watchers.count(), 1);
         watchers.evictions.note(&evicted("", b"late"));
         assert!(watchers.evictions.take().0.is_empty());
@@ -467,12 +569,12 @@ mod tests {
         assert_eq!(evictions.noted.lock().unwrap().capacity(), room);
         watchers.tell_evictions(&directory, 100);
         let mut lines = Vec::new();
-        all.take(&mut lines);
+        all.watcher.take(&mut lines);
         assert_eq!(lines.iter().filter(|&&byte| byte == b'\n').count(), fit);
         evictions.note(&evicted("", b"k"));
         watchers.tell_evictions(&directory, 100);
         lines.clear();
-        all.take(&mut lines);
+        all.watcher.take(&mut lines);
         assert!(lines.starts_with(b"[skipped=7]\r\n"), "{lines:?}");
         // While another thread has them.
         let held = evictions.noted.lock().unwrap();
@@ -500,7 +602,7 @@ mod tests {
         for _ in 0..1000 {
             watchers.tell(MUTATIONS, None, "x", |line| line.extend_from_slice(&long));
             lines.clear();
-            reads.take(&mut lines);
+            reads.watcher.take(&mut lines);
         }
         // Of what no client watches nothing is written.
         watchers.tell(FETCHERS, None, "x", |_| unreachable!());
@@ -508,7 +610,7 @@ mod tests {
         let (sent, skipped) = (count(&watchers.sent), count(&watchers.skipped));
         assert_eq!((count(&watchers.written), sent + skipped), (1000, 2000));
         lines.clear();
-        stuck.take(&mut lines);
+        stuck.watcher.take(&mut lines);
         let kept = lines.iter().filter(|&&byte| byte == b'\n').count() as u64;
         assert_eq!(sent, 1000 + kept);
         assert!(kept < 1000);

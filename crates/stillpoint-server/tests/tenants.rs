@@ -342,11 +342,18 @@ fn watchers_see_and_count_their_own_events_and_have_a_limit() {
         assert!(all.line().contains(&format!(" gid={number} ")));
     }
     let mut more = Vec::new();
-    for _ in 2..20 {
+    // As many of each tenant, whatever others do.
+    for watches in 0..20 {
+        if watches > 0 {
+            let mut client = Client::connect(&own);
+            client.ask("watch\r\n", "OK\r\n");
+            more.push(client);
+        }
         let mut client = server.client();
         client.ask("watch\r\n", "OK\r\n");
         more.push(client);
     }
+    a.ask("watch\r\n", "SERVER_ERROR too many clients watch\r\n");
     other.ask("watch\r\n", "SERVER_ERROR too many clients watch\r\n");
     server.admin().ask("watch\r\n", "OK\r\n");
     drop(more);

@@ -385,7 +385,6 @@ mod tests {
         config::Settings,
         log::Log,
         store::{Config, LOOKS, Store},
-        watch::Watchers,
     };
 
     fn store_with_a_shop() -> Store {
@@ -401,7 +400,7 @@ mod tests {
             Log::new(false, 0).expect("it has no thread"),
             None,
             Box::new(|| {}),
-            Watchers::default(),
+            Arc::default(),
         ))
     }
 

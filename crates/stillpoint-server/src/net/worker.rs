@@ -238,7 +238,7 @@ impl Worker {
             0
         } else if self.timed > 0
             || self.shared.settings.idle_timeout > 0
-            || self.shared.watchers.want(watch::EVICTIONS)
+            || self.shared.watchers.evictions.wanted()
         {
             1
         } else {
@@ -274,7 +274,10 @@ impl Worker {
             self.admit(arrival, now);
         }
         for index in self.watching.clone() {
-            self.turn(index, now);
+            let watcher = self.connections.get(index).map(|one| one.session.watcher());
+            if watcher.flatten().is_some_and(|watcher| watcher.is_woken()) {
+                self.turn(index, now);
+            }
         }
     }
 
@@ -433,7 +436,8 @@ impl Worker {
                 }
             }
         });
-        if !self.shared.watchers.want(watch::CONNECTIONS) {
+        let home = &session.access.home;
+        if !self.shared.watchers.want(home, watch::CONNECTIONS) {
             return;
         }
         let kind = if closed.is_some() {
@@ -441,19 +445,16 @@ impl Worker {
         } else {
             "conn_new"
         };
-        self.shared.watchers.tell(
-            watch::CONNECTIONS,
-            Some(&session.access.home),
-            kind,
-            |line| {
+        self.shared
+            .watchers
+            .tell(watch::CONNECTIONS, Some(home), kind, |line| {
                 let head = format!("peer={} transport={}", card.peer, card.transport);
                 line.extend_from_slice(head.as_bytes());
                 if let Some(reason) = closed {
                     line.extend_from_slice(format!(" reason={}", reason.name()).as_bytes());
                 }
                 line.extend_from_slice(format!(" cfd={}", session.id).as_bytes());
-            },
-        );
+            });
     }
 }
 

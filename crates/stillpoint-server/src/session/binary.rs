@@ -174,7 +174,7 @@ impl Session {
         if with_value {
             space.details.get(request.key, found.is_some());
         }
-        if cx.shared.watchers.want(watch::FETCHERS) {
+        if cx.shared.watchers.want(space, watch::FETCHERS) {
             self.tell_get(space, request.key, found.map(|(_, len)| len), cx);
         }
         let counts = space.counts(cx.thread);

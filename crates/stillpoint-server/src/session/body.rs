@@ -237,7 +237,8 @@ impl Session {
         {
             let _ = space.tenant.delete(key, then.request().1.compare);
         }
-        if cx.shared.watchers.want(watch::FETCHERS | watch::MUTATIONS) {
+        let events = watch::FETCHERS | watch::MUTATIONS;
+        if cx.shared.watchers.want(space, events) {
             self.tell_stored(space, key, len, then, &result, cx);
         }
         match then {
@@ -308,11 +309,11 @@ impl Session {
         result: &Result<u64, Outcome>,
         cx: &Context<'_>,
     ) {
-        if cx.shared.watchers.want(watch::FETCHERS) {
+        if cx.shared.watchers.want(space, watch::FETCHERS) {
             // memcached looks for the item that is replaced, and says what it found.
             self.tell_get(space, key, None, cx);
         }
-        if cx.shared.watchers.want(watch::MUTATIONS) {
+        if cx.shared.watchers.want(space, watch::MUTATIONS) {
             let status = match result {
                 Ok(_) => "stored",
                 Err(Outcome::Exists) => "exists",

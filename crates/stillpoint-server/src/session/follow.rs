@@ -54,10 +54,7 @@ impl Session {
                     self.close = Some(Close::Shutdown);
                 }
             }
-            State::Watch(watcher) => {
-                let watcher = Arc::clone(watcher);
-                watcher.see(self.watched(directory));
-            }
+            State::Watch(watch) => watch.see(self.access.watched(directory)),
             _ => {}
         }
     }

@@ -112,7 +112,7 @@ impl Session {
             let _ = space.tenant.delete(key, flushed);
         }
         space.details.get(key, found.is_some() && !created);
-        if cx.shared.watchers.want(watch::FETCHERS) {
+        if cx.shared.watchers.want(space, watch::FETCHERS) {
             self.tell_get(space, key, found.is_some().then_some(0), cx);
         }
         let hit = found.is_some() && !created;

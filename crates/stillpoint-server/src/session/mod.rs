@@ -30,7 +30,7 @@ use crate::{
     space::{Count, Directory, Space},
     store::Cursor,
     users::User,
-    watch::{self, Watcher},
+    watch::{self, Watch, Watcher},
 };
 use body::Body;
 use std::sync::{Arc, atomic::Ordering};
@@ -93,6 +93,13 @@ pub(crate) struct Access {
     pub(crate) user: Option<Arc<User>>,
 }
 
+impl Access {
+    /// Whose events it may see.
+    fn watched(&self, directory: &Directory) -> watch::Reach {
+        (!self.admin).then(|| directory.reach(&self.home).cloned().collect())
+    }
+}
+
 /// Why a connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Close {
@@ -144,7 +151,7 @@ enum State {
         cursor: Cursor,
     },
     /// Lines of log are sent until the client goes.
-    Watch(Arc<Watcher>),
+    Watch(Watch),
 }
 
 /// A connection, as far as it is about bytes.
@@ -207,7 +214,7 @@ impl Session {
 
     pub(crate) fn watcher(&self) -> Option<&Arc<Watcher>> {
         match &self.state {
-            State::Watch(watcher) => Some(watcher),
+            State::Watch(watch) => Some(&watch.watcher),
             _ => None,
         }
     }

@@ -67,20 +67,16 @@ impl Session {
             events = watch::FETCHERS;
         }
         let wake = Arc::clone(cx.wake);
-        let watcher =
-            cx.shared
-                .watchers
-                .add(events, self.watched(cx.directory), Box::new(move || wake()));
-        let Some(watcher) = watcher else {
+        let watch = cx.shared.watchers.add(
+            events,
+            self.access.watched(cx.directory),
+            Box::new(move || wake()),
+        );
+        let Some(watch) = watch else {
             return cx.out.line("SERVER_ERROR too many clients watch");
         };
         cx.out.line("OK");
-        self.state = State::Watch(watcher);
-    }
-
-    /// Whose events it may see.
-    pub(super) fn watched(&self, directory: &Directory) -> watch::Reach {
-        (!self.access.admin).then(|| directory.reach(&self.access.home).cloned().collect())
+        self.state = State::Watch(watch);
     }
 
     fn crawler(&mut self, words: &Words<'_>, cx: &mut Context<'_>) {

@@ -136,6 +136,38 @@ fn one_whose_new_tenant_is_gone_does_not_keep_the_old_one() {
     assert_eq!(session.close, Some(Close::Shutdown));
 }
 
+/// Nor does it take a place to watch from others.
+#[test]
+fn what_no_client_watches_is_not_told() {
+    let shared = fuzz::new_shared(|_| {});
+    shared.store.create_tenant("a").unwrap();
+    shared.change(|directory| directory.follow(&shared.store, 1));
+    let directory = shared.directory();
+    let new = |name: &str| {
+        let mut session = fuzz::new_session(&directory, false, true);
+        session.access.home = Arc::clone(&directory.spaces[name]);
+        session
+    };
+    let all = b"watch fetchers mutations connevents evictions\r\n";
+    let mut watching: Vec<_> = (0..20).map(|_| new("a")).collect();
+    for session in &mut watching {
+        assert_eq!(feed(session, &shared, all), b"OK\r\n");
+    }
+    let full = b"SERVER_ERROR too many clients watch\r\n";
+    assert_eq!(feed(&mut new("a"), &shared, all), full);
+    let requests = b"set k 0 0 1\r\nv\r\nget k\r\nmg k v\r\nincr k 1\r\n";
+    let told = |session: &mut Session| {
+        let before = watch::tests::TOLD.get();
+        feed(session, &shared, requests);
+        watch::tests::TOLD.get() - before
+    };
+    assert_eq!((told(&mut new("a")), told(&mut new(""))), (4, 0));
+    assert_eq!(feed(&mut new(""), &shared, all), b"OK\r\n");
+    // They are forgotten as they leave.
+    watching.clear();
+    assert_eq!(told(&mut new("a")), 0);
+}
+
 /// Gives each of these prefixes to the tenant of that name.
 fn give_prefixes(shared: &Shared, prefixes: &[(&str, &str)]) {
     shared.change(|directory| {

@@ -145,7 +145,7 @@ impl Session {
             _ => None,
         };
         space.details.get(word, found.is_some());
-        if cx.shared.watchers.want(watch::FETCHERS) {
+        if cx.shared.watchers.want(space, watch::FETCHERS) {
             self.tell_get(space, word, found.map(|(_, len)| len), cx);
         }
         let counts = space.counts(cx.thread);
@@ -373,7 +373,7 @@ impl Session {
             Ok(_) | Err(Outcome::NotFound) => cx.count(space, miss),
             Err(_) => {}
         }
-        if cx.shared.watchers.want(watch::MUTATIONS) && done.is_ok() {
+        if cx.shared.watchers.want(space, watch::MUTATIONS) && done.is_ok() {
             tell_store(self.id, space, key, "stored", "arithmetic", 0, cx.shared);
         }
         done
