@@ -293,7 +293,7 @@ impl<K, V, S, W> Builder<K, V, S, W> {
         self
     }
 
-    #[doc(hidden)]
+    /// Sets a clock by which entries expire, for tests: see [`ManualClock`].
     pub fn clock(mut self, clock: ManualClock) -> Self {
         self.settings.clock = Clock::Manual(clock);
         self

@@ -15,8 +15,28 @@ pub enum Clock {
     Manual(ManualClock),
 }
 
-/// A clock that is set by hand, for tests of expiry.
-#[doc(hidden)]
+/// A clock that a test advances, for a cache whose entries expire: see
+/// [`Builder::clock`](crate::Builder::clock). Clones are the same clock.
+///
+/// The service thread of caches does not follow it: what has expired is not found, and goes with later
+/// inserts, or with [`run_pending`](crate::Cache::run_pending).
+///
+/// ```
+/// use std::time::Duration;
+/// use stillpoint_cache::{Cache, ManualClock};
+///
+/// let clock = ManualClock::default();
+/// let cache = Cache::builder()
+///     .max_entries(100)
+///     .time_to_live(Duration::from_secs(60))
+///     .clock(clock.clone())
+///     .build();
+/// cache.insert(1, 1);
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!((cache.get(&1), cache.entry_count()), (None, 1));
+/// cache.run_pending();
+/// assert_eq!(cache.entry_count(), 0);
+/// ```
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -27,7 +47,7 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// Lets time pass.
+    /// Advances the clock by `by`.
     pub fn advance(&self, by: std::time::Duration) {
         self.0.fetch_add(clock::nanos(by), Ordering::Relaxed);
     }

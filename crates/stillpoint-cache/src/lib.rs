@@ -66,15 +66,12 @@ pub use {
     arena::{Arena, ArenaStatistics, Bytes, NoMemory},
     builder::{Builder, Counted, InBytes, Unweighed, Weighed},
     cache::{Cache, Ref},
+    clock::ManualClock,
     iter::Iter,
     shrinker::Shrinker,
     stillpoint::Weigh,
     stillpoint_map::{DefaultHashBuilder, Equivalent},
 };
-
-#[cfg(not(stillpoint_loom))]
-#[doc(hidden)]
-pub use clock::ManualClock;
 
 /// Functions for the lab alone: they free entries and bytes without waiting for readers, which
 /// torture has to catch in the code that a program gets. No part of the stable interface.

@@ -6,7 +6,7 @@ use crate::{
     cause::{Cause, InsertError},
     listener::Notes,
     load::Load,
-    node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage},
+    node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
     policy::Standing,
     state::{Claimed, Entrant, Heir, State, Ticket},
     statistics::Event,
@@ -373,7 +373,8 @@ where
 
     /// Takes out what has expired: a batch.
     fn expire(&self, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
-        let now = self.inner().clock.now();
+        // In whole ticks: at each time anew, all timers would move through the lowest levels of the wheel.
+        let now = self.inner().clock.now() >> TICK << TICK;
         let mut claimed = Claimed::default();
         let (mut state, mut locked) = self.inner().lock(guard);
         state.expire(&mut locked, now, &mut claimed);

@@ -298,7 +298,7 @@ where
         }
     }
 
-    /// Takes out what has expired, without waiting for an insert to do so.
+    /// Takes out all that has expired by now, without waiting for an insert to do so.
     ///
     /// Works in batches: between two of them other threads have the lock, the listener is told, and
     /// no section is open. What expires meanwhile is left for the next call.

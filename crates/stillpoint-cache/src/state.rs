@@ -6,7 +6,7 @@
 
 use crate::{
     cause::Cause,
-    node::{Id, Locked, NEVER, NO_TIMER, Stage, TICK},
+    node::{Id, Locked, NEVER, NO_TIMER, Stage},
     policy::{Nodes, Policy, Queue, Standing},
     tenant::Handle,
     wheel::{Step, Wheel},
@@ -211,8 +211,14 @@ impl State {
 
     fn set_timer(&mut self, locked: &mut Locked, id: Id, expires: u64) {
         if expires != NEVER {
-            locked.of(id).timer = self.wheel.add(id, tick_after(expires));
+            locked.of(id).timer = self.wheel.add(id, expires);
         }
+    }
+
+    /// Takes a timer out of the wheel.
+    fn remove_timer(&mut self, locked: &mut Locked, timer: u32) {
+        self.wheel
+            .remove(timer, |id, key| locked.of(id).timer = key);
     }
 
     /// Links a new entry that there is room for, unless it was claimed meanwhile. `standing` is that
@@ -269,7 +275,7 @@ impl State {
             Stage::Linked => {
                 let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
                 if timer != NO_TIMER {
-                    self.wheel.remove(timer);
+                    self.remove_timer(locked, timer);
                 }
                 let (weight, pinned) = (locked.weight(id), locked.of(id).pinned);
                 let tenant = self.tenant_mut(number);
@@ -296,13 +302,14 @@ impl State {
             if claimed.is_full() {
                 break;
             }
-            let step = self.wheel.step(now >> TICK, |id| {
+            // If it was used meanwhile.
+            let later = |id: Id| {
                 // SAFETY: in a queue, and the lock is held.
                 let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
-                // If it was used meanwhile.
-                (expires > now).then(|| tick_after(expires))
-            });
-            let id = match step {
+                (expires > now).then_some(expires)
+            };
+            let moved = |id, key| locked.of(id).timer = key;
+            let id = match self.wheel.step(now, later, moved) {
                 Step::None => return false,
                 Step::Moved => continue,
                 Step::Due(id) => id,
@@ -316,7 +323,7 @@ impl State {
 
     /// When the wheel is to be looked at next; `None` if it has nothing.
     pub fn next_due(&self) -> Option<u64> {
-        Some(self.wheel.next_due()? << TICK)
+        self.wheel.next_due()
     }
 
     /// Whether entries expire.
@@ -390,9 +397,4 @@ impl Events {
         self.replaced += other.replaced;
         self.removed += other.removed;
     }
-}
-
-/// The first tick that is not before `expires`.
-fn tick_after(expires: u64) -> u64 {
-    expires.div_ceil(1 << TICK)
 }

@@ -205,6 +205,47 @@ fn an_expired_entry_is_never_found() {
     assert_eq!((cache.entry_count(), cache.statistics().expired), (1, 2));
 }
 
+/// At the nanosecond, wherever that is in a tick of the wheel.
+#[test]
+fn all_that_has_expired_goes_when_a_caller_says_so() {
+    let spans = [
+        1,
+        1000,
+        999_999,
+        16_000_000,
+        1 << 24,
+        17_000_000,
+        1 << 30,
+        1 << 55,
+    ];
+    let clock = ManualClock::default();
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_entries(1000)
+        .clock(clock.clone())
+        .build();
+    for (round, before) in [0, 1, 7_654_321, (1 << 24) - 2, 12_345_678_901]
+        .into_iter()
+        .enumerate()
+    {
+        clock.advance(Duration::from_nanos(before));
+        for (key, &span) in spans.iter().enumerate() {
+            cache.insert_with_ttl(key as u64, 0, Duration::from_nanos(span));
+        }
+        let mut passed = 0;
+        for (key, &span) in spans.iter().enumerate() {
+            let left = (spans.len() - key) as u64;
+            clock.advance(Duration::from_nanos(span - passed - 1));
+            cache.run_pending();
+            assert_eq!(cache.entry_count(), left, "{round}: before {span} ns");
+            clock.advance(Duration::from_nanos(1));
+            cache.run_pending();
+            assert_eq!(cache.entry_count(), left - 1, "{round}: after {span} ns");
+            passed = span;
+        }
+    }
+    assert_eq!(cache.statistics().expired, 5 * spans.len() as u64);
+}
+
 #[test]
 fn a_use_lets_an_entry_last_longer_but_not_for_ever() {
     let clock = ManualClock::default();

@@ -67,7 +67,7 @@ impl State {
             std::mem::replace(&mut guarded.timer, NO_TIMER)
         };
         if old_timer != NO_TIMER {
-            self.wheel.remove(old_timer);
+            self.remove_timer(locked, old_timer);
         }
         self.set_timer(locked, new, expires);
         let tenant = self.tenant_mut(number);

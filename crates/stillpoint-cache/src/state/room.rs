@@ -162,7 +162,7 @@ impl State {
         guarded.stage = Stage::Claimed;
         let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
         if timer != NO_TIMER {
-            self.wheel.remove(timer);
+            self.remove_timer(locked, timer);
         }
         let weight = locked.weight(id);
         let tenant = self.tenant_mut(number);
