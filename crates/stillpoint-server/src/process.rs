@@ -39,7 +39,13 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
     if drops {
         // All that listens is open, and all threads have started, which the filter is put over.
         drop_privileges().map_err(|error| {
-            io::Error::new(error.kind(), format!("-o drop_privileges: {error}"))
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "; if the service manager filters system calls, allow `seccomp`"
+                }
+                _ => "",
+            };
+            io::Error::new(error.kind(), format!("-o drop_privileges: {error}{hint}"))
         })?;
     }
     server.shared.log.note(format_args!(
