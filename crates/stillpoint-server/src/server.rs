@@ -22,7 +22,10 @@ use std::{
     collections::HashSet,
     io,
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{self, SyncSender},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -238,14 +241,17 @@ impl Server {
 
     /// Serves until it is asked to stop, by its handle, a client, or a signal.
     pub fn run(mut self, signals: Option<Signals>) {
-        if let Some(signals) = &signals
-            && let Err(error) = self.acceptor.watch(signals.0.as_fd())
-        {
+        let reloads = signals.as_ref().map(|signals| {
+            self.acceptor.watch(signals.0.as_fd())?;
+            self.start_reloads()
+        });
+        let reloads = reloads.transpose().unwrap_or_else(|error| {
             self.shared
                 .log
                 .note(format_args!("signals: {error}; the server stops"));
             self.shared.stop();
-        }
+            None
+        });
         let clock = self
             .shared
             .debug_clock
@@ -255,7 +261,12 @@ impl Server {
         while self.acceptor.run(&self.waker) == Told::Signal {
             let Some(signals) = &signals else { break };
             match signals.next() {
-                Some(libc::SIGHUP) => self.reload(),
+                Some(libc::SIGHUP) => {
+                    // One that is asked for and has not begun is for this signal too.
+                    if let Some(reloads) = &reloads {
+                        let _ = reloads.try_send(());
+                    }
+                }
                 Some(signal) => {
                     self.shared
                         .log
@@ -299,51 +310,60 @@ impl Server {
         })
     }
 
-    /// Reads the files again: tenants, users and limits. What is wrong with them changes nothing.
-    fn reload(&self) {
-        let result = self.reloaded();
-        match result {
-            Ok(()) => self.shared.log.note(format_args!("reloaded")),
-            Err(error) => self.shared.log.note(format_args!("not reloaded: {error}")),
-        }
-    }
-
-    fn reloaded(&self) -> Result<(), String> {
-        let now = &self.shared.settings;
-        let Some(flags) = &now.flags else {
-            return Err("there is no command line to read again".into());
+    /// Starts a thread that reads the files again, once for all that was sent meanwhile. It may wait
+    /// for a disk or a pipe: clients come in all the same.
+    fn start_reloads(&self) -> io::Result<SyncSender<()>> {
+        let (ask, asked) = mpsc::sync_channel(1);
+        let (shared, workers) = (Arc::clone(&self.shared), self.acceptor.workers().to_vec());
+        let guard = StopOnPanic(Arc::clone(&shared));
+        let run = move || {
+            let _guard = guard;
+            while asked.recv().is_ok() {
+                match reload(&shared) {
+                    Ok(()) => {
+                        // Sessions of users who are gone end.
+                        workers.iter().for_each(|worker| worker.waker.wake());
+                        shared.log.note(format_args!("reloaded"));
+                    }
+                    Err(error) => shared.log.note(format_args!("not reloaded: {error}")),
+                }
+            }
         };
-        // A limit that is given nowhere stays as an admin has set it.
-        let limit = self.shared.store.limit();
-        let (mut settings, notes) = flags.over(Settings {
-            limit,
-            ..Settings::default()
-        })?;
-        if now.authenticates() != settings.authenticates() {
-            return Err("authentication cannot be switched on or off without a restart".into());
-        }
-        // Where it listens does not change, nor how long values may be.
-        settings.listeners.clone_from(&now.listeners);
-        settings.item_max = now.item_max;
-        settings.check()?;
-        if now.tls.is_some() != settings.tls.is_some() {
-            return Err("TLS cannot be switched on or off without a restart".into());
-        }
-        let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
-        apply(&self.shared, &settings.tenants, settings.users)?;
-        // From here on nothing fails.
-        self.acceptor.wake_workers();
-        for note in notes {
-            self.shared.log.note(format_args!("{note}"));
-        }
-        if let (Some(files), Some(certificate)) = (&settings.tls, certificate) {
-            self.shared.show_certificate(files, certificate);
-        }
-        if settings.limit != limit {
-            self.shared.store.request_limit(settings.limit);
-        }
-        Ok(())
+        thread::Builder::new()
+            .name("stillcache/reload".into())
+            .spawn(run)?;
+        Ok(ask)
     }
+}
+
+/// Reads the files again: tenants, users and limits. What is wrong with them changes nothing.
+fn reload(shared: &Shared) -> Result<(), String> {
+    let now = &shared.settings;
+    let Some(flags) = &now.flags else {
+        return Err("there is no command line to read again".into());
+    };
+    // A limit that is given nowhere stays as an admin has set it.
+    let limit = shared.store.limit();
+    let (settings, notes) = flags.again(now, limit)?;
+    if now.authenticates() != settings.authenticates() {
+        return Err("authentication cannot be switched on or off without a restart".into());
+    }
+    if now.tls.is_some() != settings.tls.is_some() {
+        return Err("TLS cannot be switched on or off without a restart".into());
+    }
+    let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
+    apply(shared, &settings.tenants, settings.users)?;
+    // From here on nothing fails.
+    for note in notes {
+        shared.log.note(format_args!("{note}"));
+    }
+    if let (Some(files), Some(certificate)) = (&settings.tls, certificate) {
+        shared.show_certificate(files, certificate);
+    }
+    if settings.limit != limit {
+        shared.store.request_limit(settings.limit);
+    }
+    Ok(())
 }
 
 fn start_worker(
@@ -486,13 +506,13 @@ mod tests {
         };
         let server = start("-m 16");
         fs::write(&passwords, "u:p\nv:q\n").unwrap();
-        server.reloaded().unwrap();
+        reload(&server.shared).unwrap();
         assert_eq!(server.shared.store.limit(), 16 << 20);
         assert_eq!(server.shared.directory().users.all().len(), 2);
         // What fails changes nothing, the limit neither.
         server.shared.store.set_limit(20 << 20);
         fs::write(&passwords, "wrong\n").unwrap();
-        assert!(server.reloaded().unwrap_err().contains("line 1"));
+        assert!(reload(&server.shared).unwrap_err().contains("line 1"));
         assert_eq!(server.shared.store.limit(), 20 << 20);
         assert_eq!(server.shared.directory().users.all().len(), 2);
         fs::write(&passwords, "u:p\n").unwrap();
@@ -500,12 +520,35 @@ mod tests {
         let server = start("");
         assert_eq!(server.shared.store.limit(), 32 << 20);
         fs::write(&toml, text.replace("32m", "24m")).unwrap();
-        server.reloaded().unwrap();
+        reload(&server.shared).unwrap();
         assert_eq!(server.shared.store.limit(), 24 << 20);
         drop(server);
         for path in [toml, passwords] {
             fs::remove_file(path).unwrap();
         }
+    }
+
+    /// A name server may take seconds to say that it does not answer, and nothing would come of it.
+    #[test]
+    fn what_is_read_again_asks_for_no_name() {
+        let name = format!("stillcache-{}-names.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, "").unwrap();
+        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
+        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let mut settings = flags.settings().unwrap().0;
+        settings.log = false;
+        let server = Server::start(settings).unwrap();
+        let nowhere = "name.invalid";
+        let text = format!(
+            "memory-limit = \"24m\"\nmetrics = \"{nowhere}\"\n[[listen]]\naddress = \"{nowhere}\"\n"
+        );
+        fs::write(&path, text).unwrap();
+        assert!(flags.settings().is_err());
+        reload(&server.shared).unwrap();
+        assert_eq!(server.shared.store.limit(), 24 << 20);
+        drop(server);
+        fs::remove_file(&path).unwrap();
     }
 
     /// It is told nothing of what happens after that, and closed at the next event.

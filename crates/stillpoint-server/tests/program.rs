@@ -25,7 +25,14 @@ struct Program {
 impl Program {
     /// Starts it on a free port, with those arguments.
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_stillcache"))
+        let program = Self::start_by(Command::new(env!("CARGO_BIN_EXE_stillcache")), arguments);
+        until(|| program.says("threads\n"));
+        program
+    }
+
+    /// The same by `command`, whether it comes to listen or not.
+    fn start_by(mut command: Command, arguments: &[&str]) -> Self {
+        let mut child = command
             .args(["-p", "-1", "-v", "-t", "2"])
             .args(arguments)
             .stderr(Stdio::piped())
@@ -42,9 +49,7 @@ impl Program {
                 written.lock().unwrap().push_str(&line);
             }
         });
-        let program = Self { child, log };
-        until(|| program.says("threads\n"));
-        program
+        Self { child, log }
     }
 
     fn says(&self, text: &str) -> bool {
@@ -281,6 +286,43 @@ fn a_lower_limit_gives_memory_back() {
     program.end();
 }
 
+/// One who reads the files again may wait for them: here, for a pipe that nobody writes.
+#[test]
+fn clients_come_in_while_files_are_read_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let passwords = common::socket_path("pipe.passwords");
+    fs::write(&passwords, "u:p\n").unwrap();
+    fs::set_permissions(&passwords, fs::Permissions::from_mode(0o600)).unwrap();
+    let program = Program::start(&["-Y", passwords.to_str().unwrap()]);
+    fs::remove_file(&passwords).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &passwords,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    program.signal(Signal::HUP);
+    for _ in 0..3 {
+        let stream = TcpStream::connect(program.address()).unwrap();
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_secs(60)))
+            .unwrap();
+        let mut client = BufReader::new(stream);
+        client.get_mut().write_all(b"mn\r\n").unwrap();
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        assert_eq!(line, "CLIENT_ERROR unauthenticated\r\n");
+        program.signal(Signal::HUP);
+    }
+    // Once it is written, they are read.
+    fs::write(&passwords, "u:p\n").unwrap();
+    until(|| program.says("stillcache: reloaded\n"));
+    program.end();
+    fs::remove_file(&passwords).unwrap();
+}
+
 /// A user without a `[[user]]` section would have the default tenant's keys.
 #[test]
 fn users_who_are_removed_or_have_another_password_leave() {
@@ -367,6 +409,80 @@ fn users_who_are_removed_or_have_another_password_leave() {
     for path in [config, passwords] {
         fs::remove_file(path).unwrap();
     }
+}
+
+/// Refuses calls with EPERM in the child that `command` starts, as a service manager does.
+fn refuse(command: &mut Command, calls: Vec<libc::c_long>) {
+    use std::os::unix::process::CommandExt;
+    let one = |code: u32, jt, jf, k| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    // The number of a call is the first word of what a filter sees.
+    let mut program = vec![one(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for call in calls {
+        program.push(one(libc::BPF_JMP | libc::BPF_JEQ, 0, 1, call as u32));
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        program.push(one(libc::BPF_RET, 0, 0, refused));
+    }
+    program.push(one(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let put = move || {
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_mut_ptr(),
+        };
+        let (yes, none): (libc::c_ulong, libc::c_ulong) = (1, 0);
+        let mode = libc::SECCOMP_MODE_FILTER as libc::c_ulong;
+        // SAFETY: the kernel copies the program, which is as long as said and outlives the calls.
+        let put = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, yes, none, none, none) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter, none, none) == 0
+        };
+        match put {
+            true => Ok(()),
+            false => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: it makes two system calls, and allocates nothing.
+    unsafe { command.pre_exec(put) };
+}
+
+/// The unit's filter allows what `-o drop_privileges` needs: systemd 252 has it in no group of calls.
+#[test]
+fn privileges_are_dropped_under_the_units_filter() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/stillcache");
+    let Ok(unit) = fs::read_to_string(format!("{folder}/stillcache.service")) else {
+        // The package on crates.io has no unit.
+        return;
+    };
+    let filters = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    let allowed: Vec<_> = filters
+        .filter(|filter| !filter.starts_with('~'))
+        .flat_map(str::split_whitespace)
+        .collect();
+    // What the program calls of what @system-service lacks.
+    let lacking = [
+        ("membarrier", libc::SYS_membarrier),
+        ("seccomp", libc::SYS_seccomp),
+    ];
+    let refused = lacking.iter().filter(|(name, _)| !allowed.contains(name));
+    let refused: Vec<_> = refused.map(|(_, number)| *number).collect();
+    let start = |refused| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stillcache"));
+        refuse(&mut command, refused);
+        Program::start_by(command, &["-o", "drop_privileges"])
+    };
+    let program = start(refused);
+    until(|| program.says("threads\n"));
+    program.end();
+    // Without it, the program says what to do.
+    let mut program = start(vec![libc::SYS_seccomp]);
+    assert!(!program.child.wait().unwrap().success());
+    until(|| program.says("allow `seccomp`"));
 }
 
 /// With that option it serves, reloads and ends, and no client can make it do anything else.

@@ -1,7 +1,8 @@
 //! The TOML file, and the file with passwords.
 
 use super::{
-    Address, ClientCertificates, Listener, Settings, Tenant, Tls, check_names, flags::resolve,
+    Address, ClientCertificates, Listener, Settings, Tenant, Tls, check_names,
+    flags::{Names, resolve},
     parse_bytes,
 };
 use crate::{store::Limits, users::User};
@@ -151,12 +152,16 @@ struct FileUser {
 ///
 /// What is wrong, and where.
 pub fn read(path: &Path, settings: &mut Settings) -> Result<(), String> {
-    let say = |error: String| format!("{}: {error}", path.display());
-    let text = fs::read_to_string(path).map_err(|error| say(error.to_string()))?;
-    parse(&text, settings).map_err(say)
+    read_with(path, settings, Names::Resolved)
 }
 
-fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
+pub(super) fn read_with(path: &Path, settings: &mut Settings, names: Names) -> Result<(), String> {
+    let say = |error: String| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(path).map_err(|error| say(error.to_string()))?;
+    parse(&text, settings, names).map_err(say)
+}
+
+fn parse(text: &str, settings: &mut Settings, names: Names) -> Result<(), String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let bytes = |name: &str, value: &Option<Bytes>, setting: &mut u64| match value {
         Some(value) => value
@@ -179,14 +184,16 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
     settings.statistics = file.statistics.unwrap_or(settings.statistics);
     settings.auth_file = file.auth_file.or(settings.auth_file.take());
-    if let Some(address) = &file.metrics {
-        settings.metrics = Some(one_address(address)?);
-    }
     settings.user = file.user_name.or(settings.user.take());
     settings.tls = file.tls.map(Tls::from).or(settings.tls.take());
-    let tls = settings.tls.is_some();
-    for listener in file.listen {
-        settings.listeners.extend(listeners(listener, tls)?);
+    if names == Names::Resolved {
+        if let Some(address) = &file.metrics {
+            settings.metrics = Some(one_address(address)?);
+        }
+        let tls = settings.tls.is_some();
+        for listener in file.listen {
+            settings.listeners.extend(listeners(listener, tls)?);
+        }
     }
     for tenant in file.tenant {
         let mut limits = Limits::default();
@@ -387,7 +394,7 @@ mod tests {
     #[test]
     fn a_file() {
         let mut settings = Settings::default();
-        parse(FILE, &mut settings).unwrap();
+        parse(FILE, &mut settings, Names::Resolved).unwrap();
         assert_eq!(
             (
                 settings.limit,
@@ -438,7 +445,7 @@ mod tests {
             ),
             ("= =", "line 1"),
         ] {
-            let error = parse(text, &mut Settings::default()).unwrap_err();
+            let error = parse(text, &mut Settings::default(), Names::Resolved).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

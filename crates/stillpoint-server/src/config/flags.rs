@@ -128,27 +128,46 @@ const IGNORED: &[&str] = &[
 const IGNORED_PREFIXES: &[&str] = &["slab_", "no_slab_", "lru_", "no_lru_", "hot_", "warm_"];
 
 impl Flags {
-    /// The settings that the command line and the file make, and what else the operator should know.
+    /// Returns the settings that the command line and the file make, and what else the operator should
+    /// know. Asks for the addresses of names, which may take seconds.
     ///
     /// # Errors
     ///
     /// What is wrong, and what to do.
     pub fn settings(&self) -> Result<(Settings, Vec<String>), String> {
-        self.over(Settings::default())
+        self.over(Settings::default(), Names::Resolved)
     }
 
-    /// Like [`Flags::settings`], with `settings` where neither says anything. These are what SIGHUP comes to.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong, and what to do.
-    pub fn over(&self, mut settings: Settings) -> Result<(Settings, Vec<String>), String> {
+    /// Reads the files again, for SIGHUP: settings that a server takes over, and what else the operator
+    /// should know. `now` are its settings, and `limit` its memory limit. Where it listens does not
+    /// change, nor how long values may be, so no name is asked for.
+    pub(crate) fn again(
+        &self,
+        now: &Settings,
+        limit: u64,
+    ) -> Result<(Settings, Vec<String>), String> {
+        let before = Settings {
+            limit,
+            listeners: now.listeners.clone(),
+            ..Settings::default()
+        };
+        let (mut settings, notes) = self.over(before, Names::Known)?;
+        settings.item_max = now.item_max;
+        settings.check()?;
+        Ok((settings, notes))
+    }
+
+    fn over(
+        &self,
+        mut settings: Settings,
+        names: Names,
+    ) -> Result<(Settings, Vec<String>), String> {
         let mut notes = Vec::new();
         if self.enable_ssl {
             settings.tls = Some(Tls::default());
         }
         if let Some(path) = &self.config {
-            file::read(path, &mut settings)?;
+            file::read_with(path, &mut settings, names)?;
         }
         set(&mut settings.threads, self.threads);
         set(&mut settings.max_connections, self.conn_limit);
@@ -189,7 +208,7 @@ impl Flags {
         for option in self.options.iter().filter(|option| !option.is_empty()) {
             self.option(option, &mut settings, &mut notes)?;
         }
-        if let Some(address) = &self.metrics {
+        if let (Some(address), Names::Resolved) = (&self.metrics, names) {
             settings.metrics = Some(file::one_address(address)?);
         }
         if let Some(path) = &self.auth_file {
@@ -202,9 +221,11 @@ impl Flags {
             return Err("-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or [tls] in the file".into());
         }
         settings.flags = Some(Arc::new(self.clone()));
-        self.listeners(&mut settings)?;
-        settings.check()?;
-        warn(&settings, &mut notes);
+        if names == Names::Resolved {
+            self.listeners(&mut settings)?;
+            settings.check()?;
+            warn(&settings, &mut notes);
+        }
         Ok((settings, notes))
     }
 
@@ -344,6 +365,14 @@ fn set<T: Copy>(setting: &mut T, flag: Option<T>) {
     if let Some(value) = flag {
         *setting = value;
     }
+}
+
+/// Whether the addresses of where a server listens are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    Resolved,
+    /// It listens already.
+    Known,
 }
 
 /// The addresses of `host`, with `port` if it has none.

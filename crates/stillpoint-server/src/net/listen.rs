@@ -468,6 +468,10 @@ impl Acceptor {
         self.listeners.iter_mut().for_each(Open::remove);
     }
 
+    pub(crate) fn workers(&self) -> &[Arc<Inbox>] {
+        &self.workers
+    }
+
     pub(crate) fn wake_workers(&self) {
         for worker in &self.workers {
             worker.waker.wake();
