@@ -93,8 +93,14 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 ///
 /// Evicted entries are freed after a grace period, and count against the
 /// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its block and what
-/// its key and value own. A thread that inserts faster than readers leave, of which one may
-/// hold a [`Ref`] for long, is throttled at the end of the call, for a bounded time.
+/// its key and value own. A thread that inserts faster than readers leave is
+/// throttled at the end of the call, for a bounded time.
+///
+/// **A [`Ref`] that is held keeps all that leaves this cache, and others, meanwhile.** While the budget is
+/// full, inserts are throttled. Once the reader has been reported as stalled, after ten seconds
+/// ([`set_stall_timeout`](stillpoint::Domain::set_stall_timeout)), they are not: what was evicted then
+/// grows without a limit, to gigabytes in a cache that changes fast. Drop a `Ref` before anything
+/// that blocks, or take a clone ([`get`](Self::get)).
 ///
 /// Without memory the process ends, as with std's collections; an [`Arena`](crate::Arena) of byte values
 /// returns an error. An entry that expires, or that takes a tenant above its high limit, and one that
@@ -117,7 +123,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// Weigher, loaders and the listener run outside of locks and sections (the listener also on the
 /// service thread); `Hash`, `Eq` and `Clone`
 /// outside of locks. All may use the cache, and may panic. A listener that inserts what was evicted
-/// is told of what that evicts inside of the insert: it must end that recursion itself. Values are dropped after a grace period,
+/// is told of what that evicts after it has returned
+/// ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
 ///
 /// # Signals and forks
@@ -183,7 +190,7 @@ impl<K, V, S> Inner<K, V, S> {
     }
 
     pub fn notes(&self) -> Notes<'_, K, V> {
-        Notes::new(self.listener.as_ref())
+        Notes::new(self.listener.as_ref(), &self.visited)
     }
 
     /// Whether an entry is there no longer, as its time is over.
@@ -416,7 +423,10 @@ where
     }
 
     /// Returns a reference to the value of a key, which stays good while other threads evict or
-    /// replace it. It holds a section open: keep it for a short time, and not across an `.await`.
+    /// replace it.
+    ///
+    /// It holds a section open: keep it for a short time, and not across an `.await`. While it is held,
+    /// nothing that leaves a cache is freed, and after ten seconds memory grows without a limit.
     #[inline]
     pub fn get_ref<Q>(&self, key: &Q) -> Option<Ref<'_, K, V>>
     where

@@ -308,6 +308,9 @@ where
             |state, locked, claimed| state.expire(locked, now, claimed),
             Cause::Expired,
         );
+        if let Some(listener) = &self.inner().listener {
+            listener.tell_queued();
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! What a user sees of a cache: entries, limits, listeners, expiry.
 
 use std::{
+    cell::Cell,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
 
@@ -182,6 +183,76 @@ fn a_listener_hears_each_entry_once_and_may_use_the_cache() {
     *slot.lock().unwrap() = None;
 }
 
+/// Of what a listener's own calls remove it hears after it has returned; of much, later. Here it inserts
+/// again whatever is evicted, which evicts another entry.
+#[test]
+fn a_listener_that_inserts_what_was_evicted_is_not_called_inside_of_itself() {
+    thread_local!(static DEPTH: Cell<usize> = const { Cell::new(0) });
+    let [heard, inserts_again] = [0, 1].map(AtomicUsize::new).map(Arc::new);
+    let slot: Arc<Mutex<Weak<Cache<u64, u64>>>> = Arc::default();
+    let (hear, again, own) = (
+        Arc::clone(&heard),
+        Arc::clone(&inserts_again),
+        Arc::clone(&slot),
+    );
+    let cache = Cache::builder()
+        .max_entries(100)
+        .eviction_listener(move |&key: &u64, &value: &u64, cause| {
+            assert_eq!(cause, Cause::Evicted);
+            assert_eq!(DEPTH.replace(1), 0, "inside of itself");
+            hear.fetch_add(1, Ordering::Relaxed);
+            let cache = own.lock().unwrap().upgrade();
+            if let Some(cache) = cache
+                && again.load(Ordering::Relaxed) == 1
+            {
+                cache.insert(key, value);
+            }
+            DEPTH.set(0);
+        })
+        .build();
+    let cache = Arc::new(cache);
+    *slot.lock().unwrap() = Arc::downgrade(&cache);
+    for key in 0..200 {
+        // Returns, though each entry that is evicted evicts another one.
+        cache.insert(key, key);
+    }
+    let told = heard.load(Ordering::Relaxed);
+    assert!(told > 100 * 100, "{told} of 100 inserts, and more");
+    inserts_again.store(0, Ordering::Relaxed);
+    let evicted = || cache.statistics().evicted as usize;
+    let end = Instant::now() + Duration::from_secs(60);
+    while heard.load(Ordering::Relaxed) < evicted() && Instant::now() < end {
+        cache.run_pending();
+    }
+    assert_eq!(heard.load(Ordering::Relaxed), evicted());
+}
+
+/// What is queued when a cache goes, its listener hears then.
+#[test]
+fn no_note_is_lost_with_the_cache() {
+    let heard = Arc::new(AtomicUsize::new(0));
+    let slot: Arc<Mutex<Weak<Cache<u64, u64>>>> = Arc::default();
+    let (hear, own) = (Arc::clone(&heard), Arc::clone(&slot));
+    let cache = Cache::builder()
+        .max_entries(1000)
+        .eviction_listener(move |_: &u64, _: &u64, _| {
+            let cache = own.lock().unwrap().upgrade();
+            if hear.fetch_add(1, Ordering::Relaxed) == 0
+                && let Some(cache) = cache
+            {
+                cache.invalidate_all();
+            }
+        })
+        .build();
+    let cache = Arc::new(cache);
+    *slot.lock().unwrap() = Arc::downgrade(&cache);
+    (0..1000).for_each(|key| cache.insert(key, key));
+    cache.invalidate(&0);
+    assert!(heard.load(Ordering::Relaxed) > 100);
+    drop(cache);
+    assert_eq!(heard.load(Ordering::Relaxed), 1000);
+}
+
 #[test]
 fn an_expired_entry_is_never_found() {
     let clock = ManualClock::default();
@@ -342,4 +413,116 @@ fn an_entry_that_replaces_another_one_expires_if_it_does_itself() {
             assert_eq!(cache.get(&1), there, "{old_expires}, {uses}, {weight}");
         }
     }
+}
+
+/// A cache whose function has an entry last for as many seconds as its value says; 0 for what the cache
+/// says: 100 seconds, and those of `idle` after its last use.
+fn says_itself(idle: Option<u64>) -> (Cache<u64, u64>, ManualClock, Arc<AtomicUsize>) {
+    let (clock, calls) = (ManualClock::default(), Arc::<AtomicUsize>::default());
+    let asked = Arc::clone(&calls);
+    let mut builder = Cache::builder()
+        .max_entries(100)
+        .clock(clock.clone())
+        .time_to_live(Duration::from_secs(100))
+        .expire_after(move |_, &seconds| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            (seconds > 0).then(|| Duration::from_secs(seconds))
+        });
+    if let Some(idle) = idle {
+        builder = builder.time_to_idle(Duration::from_secs(idle));
+    }
+    (builder.build(), clock, calls)
+}
+
+/// Checks that an entry is there for as many seconds from now on, and goes then.
+fn lasts(cache: &Cache<u64, u64>, clock: &ManualClock, key: u64, seconds: u64) {
+    clock.advance(Duration::from_secs(seconds) - Duration::from_nanos(1));
+    cache.run_pending();
+    assert!(cache.contains_key(&key), "{key} for {seconds} s");
+    clock.advance(Duration::from_nanos(1));
+    assert!(!cache.contains_key(&key), "{key} after {seconds} s");
+    let entries = cache.entry_count();
+    cache.run_pending();
+    assert_eq!(cache.entry_count(), entries - 1);
+}
+
+#[test]
+fn a_function_says_how_long_a_new_entry_lasts() {
+    let (cache, clock, calls) = says_itself(None);
+    for (key, seconds) in [(1, 10), (2, 1000), (3, 0)] {
+        cache.insert(key, seconds);
+        lasts(
+            &cache,
+            &clock,
+            key,
+            if seconds == 0 { 100 } else { seconds },
+        );
+    }
+    assert_eq!(cache.get_with(4, || 7), 7);
+    lasts(&cache, &clock, 4, 7);
+    assert_eq!(calls.load(Ordering::Relaxed), 4, "once for each insert");
+    // The caller's own word counts.
+    cache.insert_with_ttl(5, 10, Duration::from_secs(20));
+    lasts(&cache, &clock, 5, 20);
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn an_entry_that_is_replaced_lasts_as_long_as_the_function_says_of_the_new_one() {
+    let (cache, clock, calls) = says_itself(None);
+    for (old, new) in [(10, 1000), (1000, 10), (0, 10), (10, 0), (20, 20)] {
+        cache.insert(1, old);
+        clock.advance(Duration::from_secs(5));
+        cache.insert(1, new);
+        lasts(&cache, &clock, 1, if new == 0 { 100 } else { new });
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 10);
+    assert_eq!(cache.statistics().replaced, 5);
+}
+
+#[test]
+fn a_use_asks_the_function_nothing_and_does_not_go_beyond_what_it_has_said() {
+    let (cache, clock, calls) = says_itself(None);
+    cache.insert(1, 10);
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(cache.get(&1), Some(10));
+    lasts(&cache, &clock, 1, 5);
+
+    let (idle, clock, asked) = says_itself(Some(16));
+    idle.insert(1, 40);
+    for _ in 0..2 {
+        clock.advance(Duration::from_secs(15));
+        assert_eq!(idle.get(&1), Some(40), "it is used");
+    }
+    // Of an entry that is used, the end is rounded down to a tick.
+    let tick = Duration::from_nanos(1 << 24);
+    clock.advance(Duration::from_secs(10) - tick);
+    assert!(idle.contains_key(&1));
+    clock.advance(tick);
+    assert!(!idle.contains_key(&1));
+    // Unused, it goes before.
+    idle.insert(2, 40);
+    lasts(&idle, &clock, 2, 16);
+    idle.insert(3, 5);
+    lasts(&idle, &clock, 3, 5);
+    assert_eq!(
+        [calls, asked].map(|calls| calls.load(Ordering::Relaxed)),
+        [1, 3]
+    );
+}
+
+#[test]
+fn a_function_that_panics_inserts_nothing() {
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_entries(100)
+        .expire_after(|_, &value| match value {
+            7 => std::panic::resume_unwind(Box::new("expected")),
+            _ => Some(Duration::MAX),
+        })
+        .build();
+    cache.insert(1, 1);
+    let insert = std::panic::AssertUnwindSafe(|| cache.insert(1, 7));
+    assert!(std::panic::catch_unwind(insert).is_err());
+    cache.run_pending();
+    assert_eq!((cache.get(&1), cache.entry_count()), (Some(1), 1));
 }
