@@ -12,6 +12,7 @@ use crate::{
     wheel::{Step, Wheel},
 };
 use std::{
+    cell::RefCell,
     collections::BTreeMap,
     sync::{Arc, atomic::Ordering},
 };
@@ -144,6 +145,8 @@ pub struct State {
     /// The inserts that have not made all their room yet, and the last ticket of one.
     waiting: Vec<waiting::Waiting>,
     tickets: u64,
+    /// Room for a path from the root, kept from one use to the next.
+    path_to: RefCell<Vec<u32>>,
     /// How often a tenant was looked at.
     #[cfg(test)]
     looks: std::cell::Cell<u64>,
@@ -165,6 +168,7 @@ impl State {
             searches: 0,
             waiting: Vec::new(),
             tickets: 0,
+            path_to: RefCell::default(),
             #[cfg(test)]
             looks: Default::default(),
         }

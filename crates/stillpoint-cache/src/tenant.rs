@@ -55,10 +55,13 @@ impl Handle {
     /// The tenant itself, or where it has been deleted, the nearest one above that has not. The
     /// root is never deleted. The lock of the queues is held.
     pub fn live(self: &Arc<Self>) -> &Arc<Self> {
-        match &self.parent {
-            Some(parent) if self.deleted.load(Ordering::Relaxed) => parent.live(),
-            _ => self,
+        let mut handle = self;
+        while let Some(parent) = &handle.parent
+            && handle.deleted.load(Ordering::Relaxed)
+        {
+            handle = parent;
         }
+        handle
     }
 
     /// The number of the tenant itself; `None` once it has been deleted.

@@ -302,6 +302,38 @@ fn there_may_be_ten_thousand() {
     assert_eq!(cache.weighted_bytes(), 0);
 }
 
+/// A tree may be deeper than any stack.
+#[test]
+fn a_chain_of_tenants_may_be_deep() {
+    let depth = if cfg!(miri) { 50 } else { 2000 };
+    let work = move || {
+        let cache = weighed(100);
+        let mut chain = vec![cache.clone()];
+        for _ in 0..depth {
+            let below = chain[chain.len() - 1].tenant("below");
+            below.set_min(200);
+            chain.push(below);
+        }
+        let leaf = chain.pop().unwrap();
+        (0..110).for_each(|key| leaf.insert((0, key), 1));
+        assert_eq!((leaf.entry_count(), cache.statistics().evicted), (100, 10));
+        assert!(leaf.delete());
+        chain.truncate(depth / 2);
+        assert!(!chain[depth / 2 - 1].delete());
+        // Those of which nothing but the last one is known.
+        let mut deleted = cache.tenant("other");
+        for _ in 0..depth {
+            let below = deleted.tenant("below");
+            assert!(!deleted.delete());
+            deleted = below;
+        }
+        drop((leaf, chain, cache));
+        assert_eq!(deleted.get(&(0, 0)), None);
+    };
+    let thread = std::thread::Builder::new().stack_size(128 << 10);
+    thread.spawn(work).unwrap().join().unwrap();
+}
+
 #[test]
 fn under_pressure_it_gives_way_down_to_the_minima() {
     let cache = weighed(1000);

@@ -30,41 +30,31 @@ impl State {
         if pinned {
             tenant.policy.remove(locked, id);
             tenant.pinned.push(locked, id);
+            self.account(number, |tenant| tenant.pinned_bytes += weight);
+            self.consider_trim(number);
         } else {
             tenant.pinned.remove(locked, id);
             tenant.policy.insert(locked, id);
-        }
-        self.uncharge(number, weight, !pinned);
-        self.charge(number, weight, pinned);
-        if pinned {
-            self.consider_trim(number);
-        } else {
+            self.account(number, |tenant| tenant.pinned_bytes -= weight);
             self.consider_high(number);
         }
         true
     }
 
     pub(super) fn charge(&mut self, number: u32, weight: u64, pinned: bool) {
-        self.account(number, |usage| usage + weight);
-        if pinned {
-            self.account_pinned(number, |bytes| bytes + weight);
-        }
+        let pinned = if pinned { weight } else { 0 };
+        self.account(number, |tenant| {
+            tenant.usage += weight;
+            tenant.pinned_bytes += pinned;
+        });
     }
 
     pub(super) fn uncharge(&mut self, number: u32, weight: u64, pinned: bool) {
-        self.account(number, |usage| usage - weight);
-        if pinned {
-            self.account_pinned(number, |bytes| bytes - weight);
-        }
-    }
-
-    fn account_pinned(&mut self, number: u32, change: impl Fn(u64) -> u64) {
-        let mut level = Some(number);
-        while let Some(number) = level {
-            let tenant = self.tenant_mut(number);
-            tenant.pinned_bytes = change(tenant.pinned_bytes);
-            level = tenant.place.parent;
-        }
+        let pinned = if pinned { weight } else { 0 };
+        self.account(number, |tenant| {
+            tenant.usage -= weight;
+            tenant.pinned_bytes -= pinned;
+        });
     }
 
     /// Has a tenant brought back below its high limit.

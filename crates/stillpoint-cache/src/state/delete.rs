@@ -6,7 +6,7 @@
 //! when the last view goes, that leaves to it: so no handle is kept for what is to be
 //! counted.
 
-use super::{Cause, Claimed, State, Tenant};
+use super::{Cause, Claimed, State, Tenant, tree::List};
 use crate::{node::Locked, statistics::Event, tenant::Handle};
 use std::sync::{Arc, Weak, atomic::Ordering};
 
@@ -23,6 +23,15 @@ pub struct Departed {
 const FEW: usize = 16;
 
 impl Handle {
+    /// Leaves what is counted here to the tenant above, and returns that one.
+    fn leave(&mut self) -> Option<Arc<Self>> {
+        // While it is in the tree the state has it.
+        if *self.deleted.get_mut() {
+            self.settle();
+        }
+        self.parent.take()
+    }
+
     /// Has the tenant above count what is new in this one, which has been deleted and has left the
     /// tree. Under the lock, or when the last view goes: one thread at a time.
     fn settle(&self) {
@@ -39,10 +48,12 @@ impl Handle {
 }
 
 impl Drop for Handle {
+    /// Those above that go with this one do so one after the other, and not each inside the one before: a
+    /// tree may be deeper than any stack.
     fn drop(&mut self) {
-        // While it is in the tree the state has it.
-        if *self.deleted.get_mut() {
-            self.settle();
+        let mut above = self.leave();
+        while let Some(mut handle) = above.and_then(Arc::into_inner) {
+            above = handle.leave();
         }
     }
 }
@@ -84,7 +95,7 @@ impl State {
             if !tenant.departed.all.is_empty() {
                 tenant.settle();
             }
-            next = self.after(number, above, true);
+            next = self.after(number, above, List::All);
         }
     }
 

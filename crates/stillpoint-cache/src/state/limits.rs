@@ -3,7 +3,7 @@
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use super::{NoRoom, ROOT, State, account};
+use super::{NoRoom, ROOT, State, Tenant, account, tree::List};
 use crate::{
     cause::InsertError,
     node::{Id, Locked},
@@ -191,14 +191,15 @@ impl State {
         }
     }
 
-    /// Adds to what a tenant and all above it use, or takes from it: `change` returns the new usage.
-    pub(super) fn account(&mut self, number: u32, change: impl Fn(u64) -> u64) {
+    /// Changes what a tenant and all above it use.
+    pub(super) fn account(&mut self, number: u32, change: impl Fn(&mut Tenant)) {
         let mut level = Some(number);
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
-            let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
-            tenant.usage = change(old);
-            let new = tenant.usage;
+            let (old, gave) = (tenant.usage, tenant.gives());
+            let (limits, parent) = (tenant.limits, tenant.place.parent);
+            change(tenant);
+            let (new, gives) = (tenant.usage, tenant.gives());
             if new <= limits.high {
                 tenant.stuck_at = 0;
             } else if new < old {
@@ -206,53 +207,91 @@ impl State {
             } else if tenant.is_above_high() {
                 self.queue_high(number);
             }
-            if let Some(parent) = parent
-                && (limits.min, limits.low) != (0, 0)
-            {
-                let used = |usage| Claims::used(&limits, usage);
-                self.tenant_mut(parent)
-                    .claims_used
-                    .change(used(old), used(new));
+            if let Some(parent) = parent {
+                if gives != gave {
+                    self.set_giving(number, parent, gives);
+                }
+                if (limits.min, limits.low) != (0, 0) {
+                    let used = |usage| Claims::used(&limits, usage);
+                    self.tenant_mut(parent)
+                        .claims_used
+                        .change(used(old), used(new));
+                }
             }
             level = parent;
         }
     }
 
-    /// What of its min, or of its low, a tenant has. That is all of it, unless its parent has
-    /// promised more than it has itself. Then it is what the tenant uses of it, and where the parent's
-    /// children use more than it has, a share by what they use: so the kernel's
+    /// What of its min, or of its low, a tenant has: see [`protection_below`](Self::protection_below).
+    fn protection(&self, number: u32, of: Protect, inserter: Option<Inserter>) -> u64 {
+        let mut own = self.max();
+        self.protections(number, of, inserter, |_, protection| own = protection);
+        own
+    }
+
+    /// Calls `each` with the tenants from right below the root to `number`, and what of its min, or of its
+    /// low, each has. Not recursive: a tree may be deeper than any stack.
+    fn protections(
+        &self,
+        number: u32,
+        of: Protect,
+        inserter: Option<Inserter>,
+        mut each: impl FnMut(u32, u64),
+    ) {
+        let common = inserter.map(|inserter| self.common(number, inserter.number));
+        let mut path = self.path_to.take();
+        path.clear();
+        path.extend(self.path(number).take_while(|&level| level != ROOT));
+        let (mut available, mut above) = (self.max(), ROOT);
+        let mut is_shared = true;
+        for &level in path.iter().rev() {
+            // Which of the siblings the inserter is in.
+            let with = inserter.zip(match common {
+                Some((lowest, below)) if lowest == above => below,
+                _ => is_shared.then_some(level),
+            });
+            is_shared &= common.is_some_and(|(lowest, _)| lowest != above);
+            available = self.protection_below(available, level, of, with);
+            above = level;
+            each(level, available);
+        }
+        self.path_to.replace(path);
+    }
+
+    /// What of its min, or of its low, a tenant has whose parent has `available` of its own. That is all of
+    /// it, unless its parent has promised more than it has itself. Then it is what the tenant uses of it,
+    /// and where the parent's children use more than it has, a share by what they use: so the kernel's
     /// `effective_protection` does it.
     ///
     /// From a sibling that has less than its share by what was promised, only as much counts as that
-    /// share leaves. So a tenant that comes later gets its own.
-    fn protection(&self, number: u32, of: Protect, inserter: Option<Inserter>) -> u64 {
+    /// share leaves. So a tenant that comes later gets its own. `with` is an inserter, and which sibling
+    /// it is within.
+    fn protection_below(
+        &self,
+        available: u64,
+        number: u32,
+        of: Protect,
+        with: Option<(Inserter, u32)>,
+    ) -> u64 {
         let tenant = self.tenant(number);
-        let Some(parent) = tenant.place.parent else {
-            return tenant.limits.max;
+        let own = of.of(&tenant.limits);
+        let Some(parent) = tenant.place.parent.filter(|_| own > 0) else {
+            return 0;
         };
         let above = self.tenant(parent);
-        let own = of.of(&tenant.limits);
         let claims = above.claims.of(of);
-        if own == 0 {
-            return 0;
-        }
-        let available = self.protection(parent, of, inserter);
         if claims <= available.into() {
             return own;
         }
         let promised = |own| share(available, own, claims);
-        let is_below = |inserter: Inserter| {
-            let mut path = self.path(inserter.number);
-            path.find(|&level| self.tenant(level).place.parent == Some(parent))
-                .is_some_and(|level| {
-                    let tenant = self.tenant(level);
-                    tenant.usage.saturating_add(inserter.weight) <= promised(of.of(&tenant.limits))
-                })
+        let is_below = |(inserter, level): (Inserter, u32)| {
+            let tenant = self.tenant(level);
+            tenant.usage.saturating_add(inserter.weight) <= promised(of.of(&tenant.limits))
         };
-        if inserter.is_some_and(is_below) {
+        if with.is_some_and(is_below) {
             return promised(own);
         }
-        let used = of.of(&tenant.limits).min(tenant.usage);
+        let used = own.min(tenant.usage);
         match above.claims_used.of(of) {
             all if all > available.into() => share(available, used, all),
             _ => used,
@@ -303,47 +342,60 @@ impl State {
     /// What minima keep from a tenant that makes room below `above`. Looks at the siblings of all
     /// between the two.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
-        let between = self.path(inserter.number);
-        let siblings = between
-            .take_while(|&level| level != above)
-            .filter_map(|level| Some((level, self.tenant(level).place.parent?)))
-            .flat_map(|(level, parent)| self.children(parent).filter(move |&other| other != level));
+        let kept = |other: u32, available, with| {
+            let protection = self.protection_below(available, other, Protect::Min, with);
+            self.tenant(other).usage.min(protection)
+        };
+        let (mut sum, mut available, mut parent) = (0_u64, self.max(), ROOT);
+        let mut is_below = above == ROOT;
+        let own = Some(inserter);
+        self.protections(inserter.number, Protect::Min, own, |level, protection| {
+            if is_below {
+                let siblings = self.children(parent).filter(|&other| other != level);
+                let all = siblings.map(|other| kept(other, available, Some((inserter, level))));
+                sum = all.fold(sum, u64::saturating_add);
+            }
+            is_below |= level == above;
+            (available, parent) = (protection, level);
+        });
         // What is right below the inserter is its own, and kept from it as well.
-        siblings
-            .chain(self.children(inserter.number))
-            .map(|other| {
-                let usage = self.tenant(other).usage;
-                usage.min(self.protection(other, Protect::Min, Some(inserter)))
-            })
-            .fold(0, u64::saturating_add)
+        let below = self.children(inserter.number);
+        let below = below.map(|other| kept(other, available, None));
+        below.fold(sum, u64::saturating_add)
     }
 
     /// Whether `weight` may be taken from a tenant to make room below `above`.
     fn may_take(&self, number: u32, weight: u64, search: Search) -> bool {
-        for level in self.path(number) {
-            let is_end = level == search.above && !(search.spares_own && level != ROOT);
-            let is_own = search.among_own
-                && search
-                    .inserter
-                    .is_some_and(|inserter| self.is_within(inserter.number, level));
-            if is_end || is_own {
-                return true;
-            }
-            let left = self.tenant(level).usage.saturating_sub(weight);
-            let protection = |of| self.protection(level, of, search.inserter);
-            let protected = match search.protect {
-                Protect::Nothing => 0,
-                Protect::Min => protection(Protect::Min),
-                Protect::MinAndLow => protection(Protect::Min).max(protection(Protect::MinAndLow)),
-            };
-            if left < protected {
-                return false;
-            }
-            if level == search.above {
-                return true;
-            }
+        // Guarantees from there up do not count.
+        let end = match search.inserter {
+            Some(inserter) if search.among_own => self.common(number, inserter.number).0,
+            _ => search.above,
+        };
+        let end = (!search.spares_own || end == ROOT).then_some(end);
+        let kinds = match search.protect {
+            Protect::Nothing => &[][..],
+            Protect::Min => &[Protect::Min],
+            Protect::MinAndLow => &[Protect::Min, Protect::MinAndLow],
+        };
+        let is_guaranteed = |&level: &u32| {
+            let limits = self.tenant(level).limits;
+            kinds.iter().any(|kind| kind.of(&limits) > 0)
+        };
+        let mut below_end = self.path(number).take_while(|&level| Some(level) != end);
+        // Most have no guarantees.
+        if !below_end.any(|level| is_guaranteed(&level)) {
+            return true;
         }
-        true
+        kinds.iter().all(|&kind| {
+            let (mut counts, mut may_take) = (end == Some(ROOT), true);
+            self.protections(number, kind, search.inserter, |level, protection| {
+                counts |= level == search.above && end.is_none();
+                let left = self.tenant(level).usage.saturating_sub(weight);
+                may_take &= !counts || left >= protection;
+                counts |= Some(level) == end;
+            });
+            may_take
+        })
     }
 
     /// Chooses the entry that goes next below a limit, and returns whose it is.
@@ -418,7 +470,7 @@ impl State {
             {
                 return Some((number, id));
             }
-            next = self.after(number, search.above, self.has_evictable(number));
+            next = self.after(number, search.above, List::Giving);
         }
         None
     }
@@ -474,7 +526,7 @@ impl State {
             })
             .min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)))?
             .3;
-        let next = self.after(last, above, self.has_evictable(last));
+        let next = self.after(last, above, List::Giving);
         let chooses = self.tenant_mut(above);
         chooses.cursor = next.unwrap_or(above);
         chooses.victim = Victim {

@@ -1,56 +1,100 @@
-//! The tree of tenants. Each knows its children as a list through them, so that what is done below
-//! a tenant looks at nothing else, and allocates nothing.
+//! The tree of tenants. Each knows its children as lists through them, so that what is done below
+//! a tenant looks at nothing else, and allocates nothing: all of them, and those from which something
+//! may be evicted, which is what a search for a victim looks at.
 
-use super::{ROOT, State};
+use super::{ROOT, State, Tenant};
+
+/// A list of children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// All, in the order in which they were made.
+    All,
+    /// Those that have, or one below them has, an entry that is not pinned, or room that is reserved; in
+    /// the order in which that began.
+    Giving,
+}
 
 /// Where a tenant is in the tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place {
     pub parent: Option<u32>,
-    /// The oldest and the newest child.
+    /// How many are above it.
+    depth: u32,
+    lists: [Links; 2],
+}
+
+/// A tenant's part of a list: the ends of that of its children, and its neighbours among its siblings.
+#[derive(Debug, Clone, Copy, Default)]
+struct Links {
     first: Option<u32>,
     last: Option<u32>,
-    /// Its siblings, in the order in which they were made.
     prev: Option<u32>,
     next: Option<u32>,
 }
 
 impl Place {
     pub fn has_children(&self) -> bool {
-        self.first.is_some()
+        self.links(List::All).first.is_some()
+    }
+
+    fn links(&self, list: List) -> &Links {
+        &self.lists[list as usize]
     }
 }
 
 impl State {
+    fn links_mut(&mut self, number: u32, list: List) -> &mut Links {
+        &mut self.tenant_mut(number).place.lists[list as usize]
+    }
+
     /// Puts a tenant below another one, as its newest child.
     pub(super) fn hang(&mut self, number: u32, parent: u32) {
-        let above = &mut self.tenant_mut(parent).place;
+        let depth = self.tenant(parent).place.depth + 1;
+        let place = &mut self.tenant_mut(number).place;
+        (place.parent, place.depth) = (Some(parent), depth);
+        self.append(number, parent, List::All);
+    }
+
+    /// Takes a tenant without children, and without entries, out of the tree.
+    pub(super) fn unhang(&mut self, number: u32) {
+        if let Some(parent) = self.tenant(number).place.parent {
+            self.unlink(number, parent, List::All);
+            self.tenant_mut(number).place = Place::default();
+        }
+    }
+
+    /// Notes whether something may be evicted from a tenant, which has changed.
+    #[inline(never)]
+    pub(super) fn set_giving(&mut self, number: u32, parent: u32, gives: bool) {
+        if gives {
+            self.append(number, parent, List::Giving);
+        } else {
+            self.unlink(number, parent, List::Giving);
+        }
+    }
+
+    fn append(&mut self, number: u32, parent: u32, list: List) {
+        let above = self.links_mut(parent, list);
         let prev = above.last.replace(number);
         if prev.is_none() {
             above.first = Some(number);
         }
         if let Some(prev) = prev {
-            self.tenant_mut(prev).place.next = Some(number);
+            self.links_mut(prev, list).next = Some(number);
         }
-        let own = &mut self.tenant_mut(number).place;
-        (own.parent, own.prev) = (Some(parent), prev);
+        let own = self.links_mut(number, list);
+        (own.prev, own.next) = (prev, None);
     }
 
-    /// Takes a tenant without children out of the tree.
-    pub(super) fn unhang(&mut self, number: u32) {
-        let Place {
-            parent, prev, next, ..
-        } = std::mem::take(&mut self.tenant_mut(number).place);
-        let Some(parent) = parent else {
-            return;
-        };
+    fn unlink(&mut self, number: u32, parent: u32, list: List) {
+        let Links { prev, next, .. } = *self.links_mut(number, list);
         match prev {
-            Some(prev) => self.tenant_mut(prev).place.next = next,
-            None => self.tenant_mut(parent).place.first = next,
+            Some(prev) => self.links_mut(prev, list).next = next,
+            None => self.links_mut(parent, list).first = next,
         }
         match next {
-            Some(next) => self.tenant_mut(next).place.prev = prev,
-            None => self.tenant_mut(parent).place.last = prev,
+            Some(next) => self.links_mut(next, list).prev = prev,
+            None => self.links_mut(parent, list).last = prev,
         }
     }
 
@@ -66,49 +110,73 @@ impl State {
     }
 
     pub fn is_within(&self, number: u32, above: u32) -> bool {
-        above == ROOT || self.path(number).any(|number| number == above)
+        let depth = self.tenant(above).place.depth;
+        let is_at = |&number: &u32| self.tenant(number).place.depth == depth;
+        self.path(number).find(is_at) == Some(above)
+    }
+
+    /// The lowest tenant that two are within, and which one right below that the second is within, unless
+    /// it is that itself.
+    pub(super) fn common(&self, mut first: u32, mut second: u32) -> (u32, Option<u32>) {
+        let mut below = None;
+        while first != second {
+            let [one, other] = [first, second].map(|number| self.tenant(number).place);
+            if one.depth > other.depth {
+                first = one.parent.unwrap_or(ROOT);
+            } else {
+                below = Some(second);
+                second = other.parent.unwrap_or(ROOT);
+            }
+        }
+        (first, below)
     }
 
     /// The tenants right below one.
     pub(super) fn children(&self, number: u32) -> impl Iterator<Item = u32> + use<'_> {
-        let first = self.tenant(number).place.first;
-        std::iter::successors(first, |&number| self.tenant(number).place.next)
+        let links = |number| self.tenant(number).place.links(List::All);
+        std::iter::successors(links(number).first, move |&number| links(number).next)
     }
 
     /// The tenants from that one down, each before those below it.
     pub fn below(&self, above: u32) -> impl Iterator<Item = u32> + use<'_> {
-        std::iter::successors(Some(above), move |&number| self.after(number, above, true))
+        std::iter::successors(Some(above), move |&number| {
+            self.after(number, above, List::All)
+        })
     }
 
-    /// The tenants from `above` down, each once: from `from` on, if that is one of them, and round
-    /// to it. Of one that has nothing but pinned entries, nothing below is looked at.
+    /// The tenants from `above` down from which something may be evicted, each once: from `from` on, if
+    /// that is one of them, and round to it.
     pub(super) fn round(&self, above: u32, from: u32) -> impl Iterator<Item = u32> + use<'_> {
-        let is_in = self.is_there(from) && self.is_within(from, above);
-        let mut between = self.path(from).take_while(|&level| level != above).skip(1);
-        let is_met = is_in && between.all(|level| self.has_evictable(level));
+        let is_met = self.is_there(from) && self.has_evictable(from) && self.is_within(from, above);
         let from = if is_met { from } else { above };
         let walk = move |from| {
             std::iter::successors(Some(from), move |&number| {
-                self.after(number, above, self.has_evictable(number))
+                self.after(number, above, List::Giving)
             })
         };
         walk(from).chain(walk(above).take_while(move |&number| number != from))
     }
 
-    /// The tenant that comes after one in the order of [`below`](Self::below); its children only
-    /// if `descends`.
-    pub(super) fn after(&self, number: u32, above: u32, descends: bool) -> Option<u32> {
-        if let Some(child) = self.tenant(number).place.first.filter(|_| descends) {
+    /// The tenant of a list that comes after one in the order of [`below`](Self::below).
+    pub(super) fn after(&self, number: u32, above: u32, list: List) -> Option<u32> {
+        let links = |number| self.tenant(number).place.links(list);
+        if let Some(child) = links(number).first {
             return Some(child);
         }
         let mut levels = self.path(number).take_while(|&level| level != above);
-        levels.find_map(|level| self.tenant(level).place.next)
+        levels.find_map(|level| links(level).next)
     }
 
-    /// Whether it, or one below it, has an entry that is not pinned.
+    /// Whether something may be evicted from a tenant.
     pub(super) fn has_evictable(&self, number: u32) -> bool {
-        let tenant = self.tenant(number);
-        tenant.usage > tenant.pinned_bytes
+        self.tenant(number).gives()
+    }
+}
+
+impl Tenant {
+    /// Whether it, or one below it, has an entry that is not pinned, or reserved room.
+    pub(super) fn gives(&self) -> bool {
+        self.usage > self.pinned_bytes
     }
 }
 
@@ -170,6 +238,16 @@ mod tests {
                 turned.rotate_left(at);
             }
             prop_assert_eq!(state.round(number(above), number(from)).collect::<Vec<_>>(), turned);
+            for &one in &expected {
+                for &other in &expected {
+                    let (lowest, below) = state.common(one, other);
+                    let is_common = |level| state.is_within(one, level) && state.is_within(other, level);
+                    let lower = state.children(lowest).find(|&level| is_common(level));
+                    prop_assert!(is_common(lowest) && lower.is_none());
+                    let mut children = state.children(lowest);
+                    prop_assert_eq!(below, children.find(|&level| state.is_within(other, level)));
+                }
+            }
             // Without what is below one that has nothing that may go.
             let pinned = pinned.index(all.len());
             let without = walk(&all, pinned);
@@ -182,11 +260,18 @@ mod tests {
             }
             let mut met: Vec<u32> = state.round(number(above), number(from)).collect();
             let mut expected: Vec<u32> = expected.into_iter()
-                .filter(|other| !without[1..].iter().any(|&at| number(at) == *other))
+                .filter(|other| !without.iter().any(|&at| number(at) == *other))
                 .collect();
             met.sort_unstable();
             expected.sort_unstable();
-            prop_assert_eq!(met, expected);
+            prop_assert_eq!(met, &expected[..]);
+            // They come back as the last of their parents' children.
+            for &at in &without {
+                state.uncharge(number(at), 1, true);
+                state.charge(number(at), 1, false);
+            }
+            let met: Vec<u32> = state.round(number(above), number(above)).collect();
+            prop_assert_eq!(met.len(), state.below(number(above)).count());
         }
     }
 }

@@ -2,7 +2,7 @@
 //! `memory_recursiveprot`).
 
 use super::*;
-use crate::{node::Locked, state::Claimed, tenant::Handle};
+use crate::{Cache, node::Locked, state::Claimed, tenant::Handle};
 use proptest::prelude::*;
 
 /// What of its setting a group has, as the kernel computes it.
@@ -19,7 +19,7 @@ fn tenant(state: &mut State, above: &Arc<Handle>, name: &str, min: u64, usage: u
     let handle = state.child(above, name);
     let number = handle.number();
     state.set_limits(number, |limits| limits.min = min / 2);
-    state.account(number, |before| before + usage);
+    state.charge(number, usage, false);
     state.set_limits(number, |limits| limits.min = min);
     handle
 }
@@ -48,7 +48,7 @@ proptest! {
         }
         // Whatever is taken and deleted, the sums are those of what is there.
         for (handle, &(_, usage)) in below.iter().zip(&children) {
-            state.account(handle.number(), |before| before - usage);
+            state.uncharge(handle.number(), usage, false);
             let doomed = state.begin_delete(handle.number()).expect("no child");
             // SAFETY: no other thread has the state, which has no entries.
             let mut locked = unsafe { Locked::assume() };
@@ -92,6 +92,72 @@ fn room_within_one_tenant_is_sought_there_alone() {
         assert_eq!(looks_of_a_leaf(siblings, what_for), alone);
         assert!((1..100).contains(&alone), "{alone}");
     }
+}
+
+/// What an insert into a full cache looks at, with so many tenants beside it that have nothing to give.
+fn looks_of_an_insert(idle: u64) -> u64 {
+    let cache: Cache<u64, u64> = Cache::builder().max_bytes(64).weigher(|_, _| 1).build();
+    let busy = cache.tenant("busy");
+    let tenants: Vec<_> = (0..idle)
+        .map(|number| cache.tenant(&number.to_string()))
+        .collect();
+    // Some have had an entry, some have a pinned one.
+    for (key, tenant) in (0..).zip(&tenants).step_by(5) {
+        tenant.insert(key, key);
+        assert!(cache.invalidate(&key));
+    }
+    for (key, tenant) in (0..).zip(&tenants).step_by(5).take(8) {
+        tenant.insert(1000 + key, key);
+        assert!(cache.pin(&(1000 + key)));
+    }
+    (0..200).for_each(|key| busy.insert(2000 + key, key));
+    cache.with_state(|state| state.looks.set(0));
+    (0..200).for_each(|key| busy.insert(3000 + key, key));
+    cache.with_state(|state| state.looks.get())
+}
+
+#[test]
+fn inserts_do_not_look_at_tenants_that_have_nothing_to_give() {
+    let some = looks_of_an_insert(50);
+    assert!(some < 200 * 50, "{some}");
+    let many = if cfg!(miri) { 80 } else { 5000 };
+    assert_eq!(looks_of_an_insert(many), some);
+}
+
+/// What a search looks at where each tenant of so deep a chain has a min that is more than there is.
+fn looks_of_a_chain(depth: u32) -> u64 {
+    let root = Handle::root();
+    let mut state = State::new(Arc::clone(&root), 20);
+    let mut handle = root;
+    for level in 0..depth {
+        handle = tenant(&mut state, &handle, "below", 20_000 + u64::from(level), 0);
+    }
+    let other = tenant(&mut state, &Handle::root(), "other", 20_000, 10).number();
+    let number = handle.number();
+    state.charge(number, 10, false);
+    state.looks.set(0);
+    let inserter = Inserter {
+        number: other,
+        weight: 1,
+    };
+    let search = Search {
+        above: ROOT,
+        inserter: Some(inserter),
+        among_own: false,
+        spares_own: false,
+        protect: Protect::MinAndLow,
+    };
+    assert!(state.may_take(number, 0, search) && !state.may_take(number, 1, search));
+    assert_eq!(state.protection(number, Protect::Min, Some(inserter)), 10);
+    assert!(state.may_fit(inserter).is_ok());
+    state.looks.get()
+}
+
+#[test]
+fn a_search_in_a_chain_of_tenants_is_linear_in_its_depth() {
+    let depth = if cfg!(miri) { 20 } else { 300 };
+    let [short, long] = [depth, 2 * depth].map(looks_of_a_chain);
+    assert!(long <= 3 * short, "{long}, and {short} for half of it");
 }
 
 /// All of them are above their high limits, and none has anything that may be taken.
