@@ -12,8 +12,10 @@ pub enum Cause {
     Expired,
     /// An entry with its key was inserted.
     Replaced,
-    /// It was removed or invalidated, or its tenant was deleted.
+    /// It was removed or invalidated, its tenant was deleted, or an insert with its key was refused.
     Removed,
+    /// It was not let in ([`InsertError`]): there was no room for it.
+    Refused,
 }
 
 /// Why an insert was refused, and by whose limit.

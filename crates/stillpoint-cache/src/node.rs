@@ -82,7 +82,8 @@ pub struct Meta {
     guarded: UnsafeCell<Guarded>,
 }
 
-/// What is before and behind an entry in its queue. Changed under the lock of the queues alone; a
+/// What is before and behind an entry in its queue; of one that is not linked, `prev` is the entry that it
+/// has replaced in the map ([`Meta::set_replaced`]). Changed under the lock of the queues alone; a
 /// thread that is about to take it reads them before, to [fetch](Id::fetch_neighbours) these, and for
 /// nothing else: by then they may be others, or freed. So all of it is Relaxed, and the atomics are
 /// std's, of which models know nothing.
@@ -206,6 +207,13 @@ impl Meta {
     #[inline]
     pub fn owned(&self) -> usize {
         self.owned.get()
+    }
+
+    /// Notes which entry this one is about to replace in the map, before any other thread knows this one.
+    /// So a walk finds out whose it is until its inserter has the lock: before that, the replaced one is not
+    /// retired. Relaxed: the map publishes it.
+    pub fn set_replaced(&self, old: Option<Id>) {
+        Neighbours::set(&self.neighbours.prev, old);
     }
 
     /// Notes that an entry was found that never expires; of one that does it notes nothing, and

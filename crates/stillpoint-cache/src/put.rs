@@ -73,8 +73,9 @@ where
     /// several tenants insert one key at the same instant, the entry that stays may be of any of them:
     /// one may replace another's before that is its tenant's. It is charged once, to whose it is.
     ///
-    /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped, and
-    /// counted; the one with its key is gone as well.
+    /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped and
+    /// counted, and the listener is told of it ([`Cause::Refused`]). The one with its key is gone as well,
+    /// as it is not what the program wants to be found: [`Cause::Removed`].
     pub fn insert(&self, key: K, value: V) {
         let _ = self.put(key, value, None, Origin::Insert);
     }
@@ -173,6 +174,7 @@ where
             let (old, refused) = if let Some(old) = there.take() {
                 (old, new)
             } else {
+                new.value.meta.set_replaced(None);
                 match store.insert(new, false, guard, |a, b| a == b) {
                     Ok(inserted) => {
                         let (new, old) = (inserted.new, None);
@@ -189,6 +191,7 @@ where
             if matches!(origin, Origin::Load(_)) && cause == Cause::Replaced {
                 return Err(refused);
             }
+            refused.value.meta.set_replaced(Some(Id::of(old)));
             match store.swap(old, refused, guard) {
                 Ok(new) => {
                     let old = Some((old, cause));
@@ -257,6 +260,13 @@ where
         let is_outdated = drop_if_outdated(&mut state, &mut locked, id, origin);
         let admitted = state.admit(&mut locked, id, entrant, 0, &mut claimed);
         show_if_linked(&mut locked, id, origin, expires);
+        let mut old = old;
+        if admitted.is_err()
+            && let Some((_, cause @ Cause::Replaced)) = &mut old
+        {
+            *cause = Cause::Removed;
+            state.recount_replaced(heir);
+        }
         let pending = admitted.map(|ticket| {
             ticket.map(|ticket| Pending {
                 ticket,
@@ -276,6 +286,9 @@ where
         self.note_replaced(old, heir, notes);
         if is_outdated {
             notes.add(new, Cause::Removed);
+        }
+        if pending.is_err() {
+            notes.add(new, Cause::Refused);
         }
         if has_timers && matches!(pending, Ok(None)) {
             self.expire(guard, notes);
@@ -323,15 +336,19 @@ where
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
         self.inner().ask_for_visit(visit);
-        if admitted.is_err() || is_outdated {
-            // SAFETY: of this cache. It had not been claimed under the lock just now, so it has not been
+        let gone = match &admitted {
+            Err(_) => Some(Cause::Refused),
+            Ok(_) => is_outdated.then_some(Cause::Removed),
+        };
+        if gone.is_some() {
+            // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not
             // retired before this section began.
             self.remove_from_map(unsafe { id.found() }, &guard);
         }
         self.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
-        if is_outdated {
+        if let Some(cause) = gone {
             // SAFETY: as above.
-            unsafe { notes.add_claimed(id, Cause::Removed) };
+            unsafe { notes.add_claimed(id, cause) };
         }
         if has_timers && admitted == Ok(None) {
             self.expire(&guard, &mut notes);
@@ -366,7 +383,7 @@ where
         notes: &mut Notes<'_, K, V>,
     ) {
         // Its clone is user code, too.
-        if let Some((old, cause)) = old.filter(|_| heir.has_claimed) {
+        if let Some((old, cause)) = old.filter(|_| heir.counted.is_some()) {
             notes.add(old, cause);
         }
     }
@@ -537,6 +554,58 @@ mod tests {
             .link_in_more_room(pending, Origin::Insert, NEVER)
             .expect("it fits");
         next.map(|next| pending.ticket = next).is_some()
+    }
+
+    #[test]
+    fn walks_of_a_tenant_meet_an_entry_that_is_being_replaced() {
+        let cache = weighed();
+        let tenant = cache.tenant("tenant");
+        (5000..5003).for_each(|key| tenant.insert(key, 1));
+        assert!(tenant.pin(&5000));
+        let guard = cache.inner().store.read_lock();
+        let there = || {
+            let mut all: Vec<_> = tenant.iter().collect();
+            all.sort_unstable();
+            all
+        };
+        // One after the other, before the first one has the lock.
+        let Ok(first) = publish(&cache, 5001, 2, &guard) else {
+            panic!("it replaces any");
+        };
+        assert_eq!(there(), [(5000, 1), (5001, 2), (5002, 1)]);
+        let Ok(second) = publish(&tenant, 5001, 3, &guard) else {
+            panic!("it replaces any");
+        };
+        assert_eq!(there(), [(5000, 1), (5001, 3), (5002, 1)]);
+        let seen = cache.find(&5001, &guard).expect("it is there");
+        assert_eq!(tenant.invalidate_entries_if(|key, _| *key == 5001), 1);
+        assert!(!cache.contains_key(&5001) && tenant.has(seen, &guard));
+        for published in [first, second] {
+            let linked = cache.link(
+                published,
+                Origin::Insert,
+                NEVER,
+                &guard,
+                &mut cache.inner().notes(),
+            );
+            assert!(matches!(linked, Ok(None)));
+        }
+        // While it waits for room.
+        let Ok(large) = publish(&cache, 5002, 500, &guard) else {
+            panic!("it replaces any");
+        };
+        let linked = cache.link(
+            large,
+            Origin::Insert,
+            NEVER,
+            &guard,
+            &mut cache.inner().notes(),
+        );
+        assert!(matches!(linked, Ok(Some(_))));
+        assert_eq!(there(), [(5000, 1), (5002, 500)]);
+        assert_eq!(tenant.invalidate_entries_if(|_, _| true), 2);
+        assert_eq!(there(), []);
+        check(&cache);
     }
 
     /// What has happened is what is there.

@@ -292,9 +292,11 @@ where
         let whole = self.handle().parent.is_none();
         whole || {
             let (state, mut locked) = self.inner().lock(guard);
-            let of = locked.of(Id::of(found)).tenant;
-            let above = number(self.handle());
-            state.is_there(of) && above.is_some_and(|above| state.is_within(of, above))
+            let of = state.owner(&mut locked, Id::of(found));
+            of.zip(number(self.handle())).is_some_and(|(of, above)| {
+                // A claimed one's may have ended.
+                state.is_there(of) && state.is_within(of, above)
+            })
         }
     }
 

@@ -264,6 +264,23 @@ impl State {
         self.charge(number, weight, pinned);
     }
 
+    /// Returns whose an entry is that a section keeps. One that is not linked yet is of the tenant that it
+    /// waits for room in, or that has the one that it has replaced in the map; `None` if it is of none.
+    pub fn owner(&self, locked: &mut Locked, mut id: Id) -> Option<u32> {
+        loop {
+            let guarded = locked.of(id);
+            if guarded.stage != Stage::New {
+                return Some(guarded.tenant);
+            }
+            let waiting = self.waiting_in(id);
+            if waiting.is_some() {
+                return waiting;
+            }
+            // Not retired: its inserter, which does so, has not had the lock since.
+            id = locked.links(id).prev?;
+        }
+    }
+
     /// In how many inserts what memory has earned is worth half.
     fn half_life(&self) -> u64 {
         self.entries.max(1000)
@@ -271,11 +288,16 @@ impl State {
 
     /// Claims an entry, and counts why, if that counts. Returns false if it was claimed before.
     pub fn claim(&mut self, locked: &mut Locked, id: Id, cause: Option<Cause>) -> bool {
+        let owner = self.owner(locked, id);
         let guarded = locked.of(id);
         let number = guarded.tenant;
         match std::mem::replace(&mut guarded.stage, Stage::Claimed) {
             Stage::Claimed => return false,
-            Stage::New => self.forget_waiting(id),
+            Stage::New => {
+                // For walks that have found it.
+                guarded.tenant = owner.unwrap_or(ROOT);
+                self.forget_waiting(id);
+            }
             Stage::Linked => {
                 let timer = std::mem::replace(&mut guarded.timer, NO_TIMER);
                 if timer != NO_TIMER {
@@ -391,6 +413,7 @@ impl Events {
             Cause::Expired => &mut self.expired,
             Cause::Evicted => &mut self.evicted,
             Cause::Removed => &mut self.removed,
+            Cause::Refused => return, // it is its view's to count
         } += 1;
     }
 

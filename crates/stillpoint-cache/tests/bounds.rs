@@ -148,9 +148,34 @@ fn an_entry_that_is_refused_is_not_found_by_user_code_of_what_it_has_evicted() {
     (1..17).for_each(|key| b.insert(key, value(25)));
     let error = cache.tenant("c").try_insert(5000, value(500)).unwrap_err();
     assert!(matches!(error, InsertError::Full { .. }), "{error}");
-    assert_eq!(*heard.lock().unwrap(), [false; 16]);
+    // Of these, and of itself.
+    assert_eq!(*heard.lock().unwrap(), [false; 17]);
     // The cycle of the values and their cache ends here.
     cache.invalidate_all();
+}
+
+#[test]
+fn what_is_refused_is_told_and_replaces_nothing() {
+    let (told, clock) = (Arc::<Mutex<Vec<_>>>::default(), ManualClock::default());
+    let own = Arc::clone(&told);
+    let cache = Cache::builder()
+        .max_weight(100, |_: &u64, &weight: &u64| weight)
+        .eviction_listener(move |&key, &weight, cause| {
+            own.lock().unwrap().push((key, weight, cause))
+        })
+        .clock(clock)
+        .build();
+    cache.insert(1, 5);
+    assert!(cache.try_insert(1, 101).is_err() && cache.try_insert(2, 102).is_err());
+    let expected = [
+        (1, 5, Cause::Removed),
+        (1, 101, Cause::Refused),
+        (2, 102, Cause::Refused),
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
+    let all = cache.statistics();
+    assert_eq!((all.inserts, all.replaced, all.removed), (1, 0, 1));
+    assert_eq!((all.refused, all.entries, all.bytes), (2, 0, 0));
 }
 
 #[test]

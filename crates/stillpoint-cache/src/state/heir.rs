@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 pub struct Heir {
     /// Whose it is; `None` if the old one was no tenant's, or one's that is being deleted.
     pub tenant: Option<u32>,
-    /// Whether the old one was claimed for it.
-    pub has_claimed: bool,
+    /// Who has counted that the old one was claimed for it, if it was.
+    pub counted: Option<u32>,
     /// Whether it has the old one's place already.
     pub is_linked: bool,
     /// What else it has of the old one.
@@ -34,9 +34,11 @@ impl State {
     ) -> Heir {
         let guarded = locked.of(old);
         let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
+        // The old one is retired after this hold.
+        locked.set_prev(new, None);
         let mut heir = Heir {
             tenant: None,
-            has_claimed: stage != Stage::Claimed,
+            counted: (stage != Stage::Claimed).then_some(number),
             is_linked: false,
             standing: None,
         };
@@ -82,5 +84,14 @@ impl State {
             self.uncharge(number, weights[0] - weights[1], pinned);
         }
         heir
+    }
+
+    /// Counts that an entry was removed, and not replaced: what was to replace it is refused.
+    pub fn recount_replaced(&mut self, heir: Heir) {
+        if let Some(number) = heir.counted {
+            let events = &mut self.tenant_mut(number).events;
+            events.replaced -= 1;
+            events.removed += 1;
+        }
     }
 }

@@ -47,6 +47,12 @@ impl State {
         Some(self.stop_waiting(at))
     }
 
+    /// Returns the tenant in which an entry waits.
+    pub(super) fn waiting_in(&self, id: Id) -> Option<u32> {
+        let waiting = self.waiting.iter().find(|waiting| waiting.id == id)?;
+        Some(waiting.number)
+    }
+
     fn stop_waiting(&mut self, at: usize) -> (Id, u64) {
         let waiting = self.waiting.swap_remove(at);
         self.uncharge(waiting.number, waiting.reserved, false);

@@ -96,7 +96,7 @@ fn room_within_one_tenant_is_sought_there_alone() {
 
 /// What an insert into a full cache looks at, with so many tenants beside it that have nothing to give.
 fn looks_of_an_insert(idle: u64) -> u64 {
-    let cache: Cache<u64, u64> = Cache::builder().max_bytes(64).weigher(|_, _| 1).build();
+    let cache: Cache<u64, u64> = Cache::with_entries(64);
     let busy = cache.tenant("busy");
     let tenants: Vec<_> = (0..idle)
         .map(|number| cache.tenant(&number.to_string()))
