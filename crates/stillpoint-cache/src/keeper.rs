@@ -14,6 +14,8 @@
 
 use crate::ears::Ears;
 use std::{
+    cmp,
+    collections::BTreeMap,
     ptr,
     sync::{
         Arc, Weak,
@@ -41,9 +43,28 @@ pub trait Visited: Send + Sync {
     fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos>;
 }
 
+/// When a cache, by its address, is to be visited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Due {
+    at: Nanos,
+    what: usize,
+}
+
+/// What is to be visited, each once.
+#[derive(Default)]
+struct Visits {
+    /// The first is due next. What they have refers to its allocation, so that no other gets its address.
+    all: BTreeMap<Due, Weak<dyn Visited>>,
+    times: BTreeMap<usize, Nanos>,
+    /// Above this number those are forgotten that were dropped.
+    most: usize,
+}
+
+/// The number of visits that may be of what was dropped.
+const FEW: usize = 64;
+
 struct Tasks {
-    /// When what is to be visited. At most once each.
-    visits: Vec<(Nanos, Weak<dyn Visited>)>,
+    visits: Visits,
     is_running: bool,
     /// Before that no start is tried again: the last one has failed.
     starts: Nanos,
@@ -93,37 +114,72 @@ fn make() -> &'static Keeper {
     }
 }
 
-impl Tasks {
-    fn new() -> Self {
-        Self {
-            visits: Vec::new(),
-            is_running: false,
-            starts: 0,
-            bell: None,
-        }
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> cmp::Ordering {
+        #[cfg(test)]
+        tests::COMPARED.set(tests::COMPARED.get() + 1);
+        (self.at, self.what).cmp(&(other.at, other.what))
     }
+}
 
-    /// Notes a visit.
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Visits {
+    /// Notes a visit, no later than `at`.
     fn add(&mut self, at: Nanos, what: &Weak<dyn Visited>) {
-        let is_it = |other: &Weak<dyn Visited>| other.as_ptr().cast::<()>() == what.as_ptr().cast();
-        if let Some(visit) = self.visits.iter_mut().find(|visit| is_it(&visit.1)) {
-            visit.0 = visit.0.min(at);
-            return;
+        let address = what.as_ptr().addr();
+        match self.times.get(&address) {
+            Some(&before) if before <= at => return,
+            Some(&before) => drop(self.all.remove(&Due {
+                at: before,
+                what: address,
+            })),
+            None if self.all.len() >= self.most => {
+                // Those that were dropped long before their time.
+                self.all.retain(|_, what| what.strong_count() > 0);
+                let addresses = self.all.keys().map(|due| (due.what, due.at));
+                self.times = addresses.collect();
+                self.most = 2 * self.all.len().max(FEW);
+            }
+            None => {}
         }
-        if self.visits.len() == self.visits.capacity() {
-            // Those that were dropped long before their time.
-            self.visits.retain(|visit| visit.1.strong_count() > 0);
-        }
-        self.visits.push((at, Weak::clone(what)));
+        self.times.insert(address, at);
+        self.all
+            .insert(Due { at, what: address }, Weak::clone(what));
     }
 
     /// Takes out what is due; else returns when something is, `NEVER` if nothing is noted.
     fn take(&mut self, now: Nanos) -> Result<Weak<dyn Visited>, Nanos> {
-        let all = self.visits.iter().enumerate();
-        match all.min_by_key(|(_, visit)| visit.0) {
-            Some((index, visit)) if visit.0 <= now => Ok(self.visits.swap_remove(index).1),
-            Some((_, visit)) => Err(visit.0),
-            None => Err(Nanos::MAX),
+        let first = self.all.first_entry().ok_or(Nanos::MAX)?;
+        let due = *first.key();
+        if due.at > now {
+            return Err(due.at);
+        }
+        self.times.remove(&due.what);
+        Ok(first.remove())
+    }
+
+    /// Makes all due.
+    fn hasten(&mut self, now: Nanos) {
+        let later = self.all.split_off(&Due { at: now, what: 0 });
+        for (Due { what, .. }, task) in later {
+            self.times.insert(what, now);
+            self.all.insert(Due { at: now, what }, task);
+        }
+    }
+}
+
+impl Tasks {
+    fn new() -> Self {
+        Self {
+            visits: Visits::default(),
+            is_running: false,
+            starts: 0,
+            bell: None,
         }
     }
 }
@@ -133,7 +189,7 @@ impl Tasks {
 pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
     let keeper = keeper();
     let mut tasks = lock(&keeper.tasks);
-    tasks.add(at, what);
+    tasks.visits.add(at, what);
     if !tasks.is_running && clock::now() >= tasks.starts {
         tasks.is_running = thread::spawn("stillpoint/cache".to_owned(), || keeper.run()).is_ok();
         tasks.starts = clock::now() + GAP;
@@ -178,9 +234,7 @@ impl Keeper {
             let now = clock::now();
             *heard = Some(now);
             // Also of caches that have nothing to do with it: they find that nothing is due.
-            for visit in &mut lock(&self.tasks).visits {
-                visit.0 = visit.0.min(now);
-            }
+            lock(&self.tasks).visits.hasten(now);
         }
     }
 
@@ -197,7 +251,7 @@ impl Keeper {
             let mut tasks = lock(&self.tasks);
             tasks.bell = ears.bell();
             let hears_files = tasks.bell.is_some();
-            match tasks.take(now) {
+            match tasks.visits.take(now) {
                 Ok(what) => {
                     drop(tasks);
                     waiter.leave();
@@ -242,7 +296,7 @@ impl Keeper {
         let visited = user_code::contained(|| what.upgrade().and_then(|it| it.visit(ears)));
         let next = visited.unwrap_or_else(|| Some(clock::now() + GAP));
         if let Some(next) = next {
-            lock(&self.tasks).add(next, what);
+            lock(&self.tasks).visits.add(next, what);
         }
         ears.end_visit(what, next.is_some());
         let mut tasks = lock(&self.tasks);
@@ -272,7 +326,64 @@ mod tests {
     use super::*;
     #[cfg(target_os = "linux")]
     use std::path::Path;
-    use std::sync::atomic::AtomicUsize;
+    use std::{cell::Cell, sync::atomic::AtomicUsize};
+
+    thread_local! {
+        /// How often this thread has compared times of visits.
+        pub static COMPARED: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// Has nothing to do.
+    struct Idle;
+
+    impl Visited for Idle {
+        fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
+            None
+        }
+    }
+
+    #[test]
+    fn visits_come_in_order_once_each_and_are_found_without_looking_at_all() {
+        let count = 4096_u64;
+        let all: Vec<Arc<dyn Visited>> = (0..count).map(|_| Arc::new(Idle) as _).collect();
+        let weak: Vec<_> = all.iter().map(Arc::downgrade).collect();
+        let mut visits = Visits::default();
+        COMPARED.set(0);
+        for round in 0..3 {
+            for (number, what) in (0..).zip(&weak) {
+                // The earliest time counts.
+                visits.add(1000 * ((number * 7 + round) % count) + 10, what);
+            }
+        }
+        let (mut now, mut taken) = (0, 0);
+        loop {
+            match visits.take(now) {
+                Ok(_) => taken += 1,
+                Err(Nanos::MAX) => break,
+                Err(next) => {
+                    assert!(next > now);
+                    now = next;
+                }
+            }
+        }
+        assert_eq!((taken, visits.times.len()), (count, 0));
+        let compared = COMPARED.get();
+        assert!(compared < 200 * count, "{compared}");
+        // All at once, and what was dropped is forgotten.
+        weak.iter()
+            .for_each(|what| visits.add(Nanos::MAX - 1, what));
+        visits.hasten(5);
+        weak.iter().for_each(|what| visits.add(6, what));
+        assert!(weak.iter().all(|_| visits.take(5).is_ok()));
+        assert!(matches!(visits.take(5), Err(Nanos::MAX)));
+        drop(all);
+        weak.iter().for_each(|what| visits.add(7, what));
+        for _ in 0..10 * FEW {
+            let dropped: Arc<dyn Visited> = Arc::new(Idle);
+            visits.add(8, &Arc::downgrade(&dropped));
+        }
+        assert!(visits.all.len() <= 2 * FEW && visits.times.len() == visits.all.len());
+    }
 
     #[derive(Default)]
     struct Panics(AtomicUsize);
@@ -337,7 +448,7 @@ mod tests {
         let ask = |follows: &Arc<Follows>, at| {
             let what: Weak<dyn Visited> = Arc::downgrade(&(Arc::clone(follows) as _));
             let mut tasks = lock(&keeper.tasks);
-            tasks.add(at, &what);
+            tasks.visits.add(at, &what);
             keeper.wake_up(tasks);
         };
         let until = |condition: &dyn Fn() -> bool| {
@@ -349,17 +460,17 @@ mod tests {
         };
         let follower = Arc::new(Follows(Some(Path::new("/proc/self/stat"))));
         ask(&follower, 0);
-        until(&|| keeper.watch.bell().is_some() && lock(&keeper.tasks).visits.len() == 1);
+        until(&|| keeper.watch.bell().is_some() && lock(&keeper.tasks).visits.all.len() == 1);
         drop(follower);
         let mut others = Vec::new();
-        let is_dropped = |visit: &(Nanos, Weak<dyn Visited>)| visit.1.strong_count() == 0;
-        while lock(&keeper.tasks).visits.iter().any(is_dropped) {
+        let is_dropped = |what: &Weak<dyn Visited>| what.strong_count() == 0;
+        while lock(&keeper.tasks).visits.all.values().any(is_dropped) {
             let other = Arc::new(Follows(None));
             ask(&other, clock::now() + HOUR);
             others.push(other);
         }
         until(&|| keeper.watch.bell().is_none());
-        lock(&keeper.tasks).visits.clear();
+        lock(&keeper.tasks).visits = Visits::default();
         drop(thread);
     }
 }
