@@ -32,12 +32,11 @@ pub struct Memory {
     /// Where values are [`Bytes`].
     pub arena: Option<Arena>,
     pub compaction: Compaction,
-    shrinks: Shrinks,
 }
 
-/// What came of shrinking. Relaxed throughout: they are counts, and `state` is one word.
+/// What came of shrinking a cache. Relaxed throughout: they are counts, and `state` is one word.
 #[derive(Debug)]
-struct Shrinks {
+pub struct Shrinks {
     asked: AtomicU64,
     charged: AtomicU64,
     left: AtomicU64,
@@ -49,9 +48,6 @@ struct Shrinks {
 }
 
 /// How many shrinks are under way, and when those are measured that have not been.
-///
-/// In the child of a fork those of threads that are gone stay under way: there what leaves is not
-/// measured any more, and after the next shrink the arena's memory stays wanted back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ShrinkState {
     /// In [`UNITS`], 0 for none.
@@ -88,7 +84,7 @@ impl ShrinkState {
 }
 
 impl Shrinks {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let [asked, charged, left, state, before] = [0; 5].map(AtomicU64::new);
         Self {
             asked,
@@ -97,6 +93,14 @@ impl Shrinks {
             state,
             before,
         }
+    }
+
+    /// In the child of a fork: those of threads that are gone are due now.
+    pub fn reset_in_child(&self) {
+        self.change(|state| ShrinkState {
+            due: state.due.max(u64::from(state.under_way > 0)),
+            under_way: 0,
+        });
     }
 
     /// Returns what it was before.
@@ -134,6 +138,13 @@ impl Shrinks {
         Some((state.due()?, self.before.load(Ordering::Relaxed)))
     }
 
+    pub fn count(&self, all: &mut Statistics) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        all.shrink_asked_bytes = get(&self.asked);
+        all.shrink_charged_bytes = get(&self.charged);
+        all.shrink_left_bytes = get(&self.left);
+    }
+
     /// Notes that what was due then has been measured, unless that is not due any more: then it
     /// returns when another one is, if there is one.
     fn measured(&self, due: Nanos) -> Result<(), Option<Nanos>> {
@@ -157,21 +168,20 @@ impl Memory {
         Self {
             arena: is_bytes.then(Arena::new),
             compaction: Compaction::default(),
-            shrinks: Shrinks::new(),
         }
     }
 
     /// Measures what has left, once that is due. Returns when it is.
-    pub fn measure(&self, now: Nanos) -> Option<Nanos> {
-        let (due, before) = self.shrinks.pending()?;
+    pub fn measure(&self, shrinks: &Shrinks, now: Nanos) -> Option<Nanos> {
+        let (due, before) = shrinks.pending()?;
         if now < due {
             return Some(due);
         }
         self.want_back(false);
         let left = before.saturating_sub(resident().unwrap_or(before));
-        match self.shrinks.measured(due) {
+        match shrinks.measured(due) {
             Ok(()) => {
-                self.shrinks.left.fetch_add(left, Ordering::Relaxed);
+                shrinks.left.fetch_add(left, Ordering::Relaxed);
                 None
             }
             Err(next) => {
@@ -186,13 +196,6 @@ impl Memory {
         if let Some(arena) = &self.arena {
             arena.want_back(is_wanted);
         }
-    }
-
-    pub fn count(&self, all: &mut Statistics) {
-        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        all.shrink_asked_bytes = get(&self.shrinks.asked);
-        all.shrink_charged_bytes = get(&self.shrinks.charged);
-        all.shrink_left_bytes = get(&self.shrinks.left);
     }
 }
 
@@ -235,7 +238,7 @@ where
     /// what leaves the process measured.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let memory = &self.inner().memory;
-        let shrinks = &memory.shrinks;
+        let shrinks = &self.inner().shared.shrinks;
         shrinks.begin(|| resident().unwrap_or(0));
         let before = self.weighted_bytes();
         // Until it is measured.
@@ -321,6 +324,7 @@ where
 mod tests {
     use super::*;
     use crate::{cache::Inner, weigh::OVERHEAD};
+    use stillpoint_platform::fork::ForkReset;
 
     /// A cache that the service thread does not know.
     fn unvisited<V: Send + Sync + 'static>() -> Cache<u64, V> {
@@ -332,40 +336,63 @@ mod tests {
     #[test]
     fn a_shrink_is_not_measured_before_its_end() {
         let cache = unvisited::<u64>();
-        let memory = &cache.inner().memory;
+        let (memory, shrinks) = (&cache.inner().memory, &cache.inner().shared.shrinks);
         for _ in 0..3 {
-            let meanwhile = cache.shrinking(Some(0), || memory.measure(NEVER - 1));
+            let meanwhile = cache.shrinking(Some(0), || memory.measure(shrinks, NEVER - 1));
             assert_eq!(meanwhile, Some(NEVER));
         }
-        let due = memory.measure(0).expect("it is to be measured");
+        let due = memory.measure(shrinks, 0).expect("it is to be measured");
         assert!((1..NEVER).contains(&due));
-        assert_eq!((memory.measure(due), memory.measure(due)), (None, None));
+        assert_eq!(
+            (memory.measure(shrinks, due), memory.measure(shrinks, due)),
+            (None, None)
+        );
     }
 
     /// Two that overlap: the one that ends first says no time.
     #[test]
     fn shrinks_are_measured_after_the_last_of_them() {
         let cache = unvisited::<u64>();
-        let memory = &cache.inner().memory;
+        let (memory, shrinks) = (&cache.inner().memory, &cache.inner().shared.shrinks);
         cache.shrinking(Some(0), || {
             cache.shrinking(Some(0), || ());
-            assert_eq!(memory.measure(NEVER - 1), Some(NEVER), "one is under way");
+            assert_eq!(
+                memory.measure(shrinks, NEVER - 1),
+                Some(NEVER),
+                "one is under way"
+            );
         });
-        let due = memory.measure(0).expect("it is to be measured");
+        let due = memory.measure(shrinks, 0).expect("it is to be measured");
         assert!(due < NEVER);
-        assert_eq!(memory.measure(due), None);
+        assert_eq!(memory.measure(shrinks, due), None);
         assert_eq!(cache.statistics().shrink_asked_bytes, 0);
+    }
+
+    #[test]
+    fn in_a_child_a_shrink_of_another_thread_is_over() {
+        let cache = unvisited::<Bytes>();
+        let (memory, shrinks) = (&cache.inner().memory, &cache.inner().shared.shrinks);
+        shrinks.begin(|| 0);
+        memory.want_back(true);
+        assert_eq!(memory.measure(shrinks, NEVER - 1), Some(NEVER));
+        // SAFETY: no other thread uses the cache.
+        unsafe { cache.inner().shared.reset_in_child() };
+        assert_eq!(memory.measure(shrinks, NEVER - 1), None);
+        assert!(!cache.arena().is_wanted());
+        cache.shrinking(Some(0), || ());
+        let due = memory.measure(shrinks, 0).expect("it is to be measured");
+        assert_eq!(memory.measure(shrinks, due), None);
     }
 
     /// As where there is no /proc.
     #[test]
     fn memory_is_wanted_for_a_while_also_where_it_cannot_be_measured() {
         let cache = unvisited::<Bytes>();
-        let memory = &cache.inner().memory;
+        let (memory, shrinks) = (&cache.inner().memory, &cache.inner().shared.shrinks);
         cache.shrinking(Some(0), || ());
-        memory.shrinks.before.store(0, Ordering::Relaxed);
+        shrinks.before.store(0, Ordering::Relaxed);
         assert!(cache.arena().is_wanted());
-        memory.measure(NEVER - 1);
+        memory.measure(shrinks, NEVER - 1);
         assert!(!cache.arena().is_wanted());
     }
 

@@ -1,6 +1,6 @@
 //! The queues and their lock, which all views of a cache share.
 
-use crate::{node::NEVER, state::State, tenant::Handle};
+use crate::{memory::Shrinks, node::NEVER, state::State, tenant::Handle};
 use crossbeam_utils::CachePadded;
 use std::sync::{
     Arc,
@@ -19,6 +19,7 @@ pub struct Shared {
     pub root: Arc<Handle>,
     /// When the service thread is to come; [`NEVER`] if it is not, or is there, or [`FORGOTTEN`].
     pub visit: AtomicU64,
+    pub shrinks: Shrinks,
 }
 
 impl Shared {
@@ -28,6 +29,7 @@ impl Shared {
             state: CachePadded::new(ForkMutex::new(State::new(Arc::clone(&root), max))),
             root,
             visit: AtomicU64::new(NEVER),
+            shrinks: Shrinks::new(),
         }
     }
 
@@ -47,6 +49,7 @@ impl ForkReset for Shared {
     unsafe fn reset_in_child(&self) {
         // The thread is gone: the next change asks for another.
         self.visit.store(FORGOTTEN, Ordering::Relaxed);
+        self.shrinks.reset_in_child();
         // SAFETY: the caller's promise; no user code runs under this lock.
         unsafe { self.state.reset_in_child() };
     }

@@ -137,7 +137,7 @@ where
         let tells = listener.is_some_and(Listener::tell_queued);
         let compact = self.compact();
         let now = clock::now();
-        let measure = inner.memory.measure(now);
+        let measure = inner.memory.measure(&inner.shared.shrinks, now);
         self.with_state(|state| {
             let due = match inner.clock {
                 Clock::Monotonic => state.next_due(),
