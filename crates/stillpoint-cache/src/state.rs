@@ -13,7 +13,7 @@ use crate::{
 };
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -127,8 +127,10 @@ pub struct Tenant {
 /// All that the lock guards.
 #[derive(Debug)]
 pub struct State {
-    tenants: Vec<Option<Tenant>>,
-    free: Vec<u32>,
+    /// By number. The last one is in use: the memory of deleted ones goes back.
+    tenants: Vec<Option<Box<Tenant>>>,
+    /// The numbers that are not in use, below the last one.
+    free: BTreeSet<u32>,
     names: BTreeMap<(u32, Arc<str>), u32>,
     wheel: Wheel<Id>,
     /// The tenants to be brought back below their high limits.
@@ -157,8 +159,8 @@ impl State {
         let mut root = Tenant::new(root);
         root.limits.max = max;
         Self {
-            tenants: vec![Some(root)],
-            free: Vec::new(),
+            tenants: vec![Some(Box::new(root))],
+            free: BTreeSet::new(),
             names: BTreeMap::new(),
             wheel: Wheel::new(),
             high: Vec::new(),
@@ -178,13 +180,13 @@ impl State {
         #[cfg(test)]
         self.looks.set(self.looks.get() + 1);
         self.tenants[number as usize]
-            .as_ref()
+            .as_deref()
             .expect("a number in use")
     }
 
     pub fn tenant_mut(&mut self, number: u32) -> &mut Tenant {
         self.tenants[number as usize]
-            .as_mut()
+            .as_deref_mut()
             .expect("a number in use")
     }
 
@@ -202,15 +204,30 @@ impl State {
             // as if that were now.
             self.tenant_mut(ROOT).policy.take_passed();
         }
-        let number = self.free.pop().unwrap_or_else(|| {
+        let number = self.free.pop_first().unwrap_or_else(|| {
             self.tenants.push(None);
             u32::try_from(self.tenants.len() - 1).expect("fewer than 2^32 tenants")
         });
         let handle = Handle::new(number, name, Arc::clone(parent));
-        self.tenants[number as usize] = Some(Tenant::new(Arc::clone(&handle)));
+        let tenant = Tenant::new(Arc::clone(&handle));
+        self.tenants[number as usize] = Some(Box::new(tenant));
         self.hang(number, above);
         self.names.insert(key, number);
         handle
+    }
+
+    /// Takes a tenant out that has left the tree, and gives back what it was kept in.
+    fn take(&mut self, number: u32) -> Box<Tenant> {
+        let tenant = self.tenants[number as usize].take();
+        self.free.insert(number);
+        while let Some(None) = self.tenants.last() {
+            self.tenants.pop();
+            self.free.remove(&(self.tenants.len() as u32));
+        }
+        if self.tenants.len() < self.tenants.capacity() / 4 {
+            self.tenants.shrink_to(2 * self.tenants.len());
+        }
+        tenant.expect("it is there")
     }
 
     fn set_timer(&mut self, locked: &mut Locked, id: Id, expires: u64) {

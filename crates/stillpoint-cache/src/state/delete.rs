@@ -124,14 +124,13 @@ impl State {
         self.give_up_reserved(number);
         let parent = self.tenant(number).place.parent;
         self.unhang(number);
-        let tenant = self.tenants[number as usize].take().expect("it is there");
+        let tenant = self.take(number);
         let above = self.tenant_mut(parent.expect("it is not the root"));
         above.events.add(tenant.events);
         above.policy.add_ghost_hits(tenant.policy.ghost_hits());
         above.succeed(&tenant.handle, tenant.departed);
         self.high.retain(|&other| other != number);
         self.forget_oversized(number);
-        self.free.push(number);
         false
     }
 
@@ -224,6 +223,28 @@ mod tests {
         cache.insert(2000, 1);
         assert!(!invalidate_some(&cache, first) && !invalidate_some(&cache, second));
         assert_eq!(count(2000..2001), 1);
+    }
+
+    #[test]
+    fn deleted_tenants_leave_no_memory_behind() {
+        let cache = Cache::<u64, u64>::with_entries(1000);
+        let many = if cfg!(miri) { 50 } else { 1000 };
+        let tenants: Vec<_> = (0..many)
+            .map(|name: u32| cache.tenant(&name.to_string()))
+            .collect();
+        let size = || cache.with_state(|state| (state.tenants.len(), state.free.len()));
+        assert_eq!(size(), (many as usize + 1, 0));
+        // The numbers of the first ones are used again while the last one is there.
+        let (last, others) = tenants.split_last().unwrap();
+        assert!(others.iter().all(Cache::delete));
+        assert_eq!(size(), (many as usize + 1, many as usize - 1));
+        assert_eq!(cache.tenant("new").handle().own_number(), Some(1));
+        assert!(last.delete());
+        assert_eq!(size(), (2, 0));
+        assert!(cache.tenant("new").delete());
+        assert_eq!(size(), (1, 0));
+        let capacity = cache.with_state(|state| state.tenants.capacity());
+        assert!(capacity <= 8, "{capacity}");
     }
 
     #[test]

@@ -238,24 +238,34 @@ impl State {
         inserter: Option<Inserter>,
         mut each: impl FnMut(u32, u64),
     ) {
-        let common = inserter.map(|inserter| self.common(number, inserter.number));
-        let mut path = self.path_to.take();
-        path.clear();
-        path.extend(self.path(number).take_while(|&level| level != ROOT));
-        let (mut available, mut above) = (self.max(), ROOT);
-        let mut is_shared = true;
-        for &level in path.iter().rev() {
-            // Which of the siblings the inserter is in.
-            let with = inserter.zip(match common {
-                Some((lowest, below)) if lowest == above => below,
-                _ => is_shared.then_some(level),
-            });
-            is_shared &= common.is_some_and(|(lowest, _)| lowest != above);
-            available = self.protection_below(available, level, of, with);
+        let mut path = Vec::new();
+        let is_shallow = self.tenant(number).place.parent == Some(ROOT);
+        if !is_shallow {
+            path = self.path_to.take();
+            path.clear();
+            path.extend(self.path(number).take_while(|&level| level != ROOT));
+        }
+        let path_or_one = if is_shallow { &[number][..] } else { &path };
+        let (mut available, mut above, mut common) = (self.max(), ROOT, None);
+        for &level in path_or_one.iter().rev() {
+            let sharing = || {
+                let inserter = inserter?;
+                let find = || self.common(number, inserter.number);
+                let (lowest, below) = *common.get_or_insert_with(find);
+                let sibling = if lowest == above {
+                    below?
+                } else {
+                    (self.depth(above) < self.depth(lowest)).then_some(level)?
+                };
+                Some((inserter, sibling))
+            };
+            available = self.protection_below(available, level, of, sharing);
             above = level;
             each(level, available);
         }
-        self.path_to.replace(path);
+        if !is_shallow {
+            self.path_to.replace(path);
+        }
     }
 
     /// What of its min, or of its low, a tenant has whose parent has `available` of its own. That is all of
@@ -264,14 +274,14 @@ impl State {
     /// `effective_protection` does it.
     ///
     /// From a sibling that has less than its share by what was promised, only as much counts as that
-    /// share leaves. So a tenant that comes later gets its own. `with` is an inserter, and which sibling
-    /// it is within.
+    /// share leaves. So a tenant that comes later gets its own. `sharing` finds the inserter, and which
+    /// sibling it is within.
     fn protection_below(
         &self,
         available: u64,
         number: u32,
         of: Protect,
-        with: Option<(Inserter, u32)>,
+        sharing: impl FnOnce() -> Option<(Inserter, u32)>,
     ) -> u64 {
         let tenant = self.tenant(number);
         let own = of.of(&tenant.limits);
@@ -288,7 +298,7 @@ impl State {
             let tenant = self.tenant(level);
             tenant.usage.saturating_add(inserter.weight) <= promised(of.of(&tenant.limits))
         };
-        if with.is_some_and(is_below) {
+        if sharing().is_some_and(is_below) {
             return promised(own);
         }
         let used = own.min(tenant.usage);
@@ -342,8 +352,8 @@ impl State {
     /// What minima keep from a tenant that makes room below `above`. Looks at the siblings of all
     /// between the two.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
-        let kept = |other: u32, available, with| {
-            let protection = self.protection_below(available, other, Protect::Min, with);
+        let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {
+            let protection = self.protection_below(available, other, Protect::Min, || sharing);
             self.tenant(other).usage.min(protection)
         };
         let (mut sum, mut available, mut parent) = (0_u64, self.max(), ROOT);
@@ -545,7 +555,7 @@ impl State {
 
     /// Whether so much may be taken from a tenant, which was not passed over in this search.
     fn gives_way(&self, number: u32, weight: u64, search: Search) -> bool {
-        let tenant = self.tenants[number as usize].as_ref();
+        let tenant = self.tenants[number as usize].as_deref();
         tenant.is_some_and(|tenant| tenant.policy.entries() > 0 && tenant.passed != self.searches)
             && self.may_take(number, weight, search)
     }

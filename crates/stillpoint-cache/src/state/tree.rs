@@ -110,9 +110,14 @@ impl State {
     }
 
     pub fn is_within(&self, number: u32, above: u32) -> bool {
-        let depth = self.tenant(above).place.depth;
-        let is_at = |&number: &u32| self.tenant(number).place.depth == depth;
+        let depth = self.depth(above);
+        let is_at = |&number: &u32| self.depth(number) == depth;
         self.path(number).find(is_at) == Some(above)
+    }
+
+    /// How many tenants are above one.
+    pub(super) fn depth(&self, number: u32) -> u32 {
+        self.tenant(number).place.depth
     }
 
     /// The lowest tenant that two are within, and which one right below that the second is within, unless
