@@ -85,8 +85,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | an entry that expires | 32 bytes more |
 ///
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
-/// the one concerned: an insert that needs room there where most are within their minima,
-/// [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count). And tables of ghosts and
+/// the one concerned: an insert that needs room there where most that have entries are within their
+/// minima, [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count). And tables of ghosts and
 /// counts are copied when they grow. All else goes in batches: what expires, a limit that is lowered, a
 /// tenant that is deleted, and tables that have become too large: when a limit is lowered or memory is
 /// short, and by the service thread once seven of eight entries have gone.

@@ -2,7 +2,8 @@
 //!
 //! What such an insert has freed is reserved for it: its tenant is charged. Otherwise inserts of smaller
 //! entries take that between two holds, and it may never end. If an insert finds nothing else, it takes
-//! what is reserved for others: no thread waits for another one, and the one that takes it ends.
+//! what is reserved for others: no thread waits for another one, and the one that takes it ends. In the
+//! child of a fork so is what inserts of other threads have left behind.
 //!
 //! Between two holds the thread is in no section, so that what it has evicted is freed. The entry that
 //! it inserts is in the map, and other threads may take it out. It is kept by the rule of
