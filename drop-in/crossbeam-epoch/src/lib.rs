@@ -12,7 +12,8 @@
 //! functions run, and how many of them are unreclaimed at a time:
 //!
 //! * They run on the thread that deferred them, in an outermost [`pin`] or in [`Guard::flush`], or
-//!   on a thread of the library's, which is started by the first deferred function and takes care
+//!   on a thread of the library's, which is started by the first deferred function, is shared by all
+//!   collectors (with one more for each function that blocks and holds up others), and takes care
 //!   of what a thread does not come back for. Never in [`Guard::defer`], and never where a guard
 //!   ends.
 //! * 20 to 30 milliseconds after a thread has deferred its last function, that function runs, if no

@@ -233,6 +233,27 @@ fn forks_at_any_moment_of_busy_threads() {
 }
 
 /// The child comes back from it; what was to follow is its parent's.
+/// It is the only thread of the child, and all collectors' there.
+#[test]
+fn a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child() {
+    let test = "a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child";
+    let _ = alone(test, || {
+        let (one, other) = (Collector::new(), Collector::new());
+        let (tell, told) = channel();
+        one.register().pin().defer(move || {
+            // SAFETY: as in `in_a_fork`.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                // SAFETY: ends the child, which is how it went well.
+                other.register().pin().defer(|| unsafe { libc::_exit(0) });
+            } else {
+                tell.send(pid).unwrap();
+            }
+        });
+        wait_for(told.recv().unwrap());
+    });
+}
+
 #[test]
 fn a_deferred_function_may_fork() {
     let _ = alone("a_deferred_function_may_fork", || {

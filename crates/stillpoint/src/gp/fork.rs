@@ -12,7 +12,7 @@ use super::{
         Engine,
         callbacks::Callbacks,
         coalesce::BarrierQueue,
-        service::{Service, State, serves},
+        service::{Server, Service, State, serves},
         stall::{Stalls, Waiters},
         wakers::{Futures, Heap},
     },
@@ -31,7 +31,7 @@ use crate::platform::{
 impl<P: Policy> ForkReset for Engine<P> {
     unsafe fn reset_in_child(&self) {
         self.shared.waiters.reset_in_child();
-        self.shared.service.reset_in_child();
+        self.shared.reset_service_in_child();
         self.shared.service_waits.store(false, Ordering::Relaxed);
         barriers(&self.barriers);
         // SAFETY: the caller's promise, for all of them.
@@ -168,7 +168,7 @@ unsafe fn service(service: &Service, serves: bool) {
         _ if service.stop.load(Ordering::Relaxed) => State::Stopped,
         // If it was down, the child tries for itself.
         true => State::Running {
-            thread: None,
+            server: Server::Forked,
             ended: Vec::new(),
         },
         false => State::NotStarted,

@@ -506,7 +506,7 @@ fn loom_stop() {
         let theirs = Arc::clone(&job);
         let service = thread::spawn(move || theirs.engine.serve(&*theirs));
         job.engine.request_stop();
-        job.engine.shared.service.signal();
+        job.engine.shared.service().signal();
         assert_eq!(service.join().unwrap(), Served::Stopped);
     });
 }

@@ -57,7 +57,10 @@ pub(crate) use callback::Callback;
 pub use callback::CallbackHead;
 pub(crate) use engine::{
     Engine, Progress,
-    service::{End, Served},
+    service::{
+        End, Pace, Round, Served, Server,
+        pool::{self, Member},
+    },
     stall::{Listed, Unreclaimed},
     wait::{Haste, Waited},
     wakers::{Awaited, Place},

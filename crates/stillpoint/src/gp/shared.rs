@@ -5,6 +5,7 @@ use crate::platform::{
     event::EventCount,
     sync::{AtomicBool, Ordering},
 };
+use std::sync::OnceLock;
 
 /// The state that readers touch, at an address that does not change.
 #[derive(Debug)]
@@ -12,8 +13,10 @@ pub(crate) struct Shared {
     pub(super) seq: Sequence,
     /// Threads that wait for a grace period to end, or for a holdout to leave.
     pub(super) waiters: EventCount,
-    /// The service thread.
-    pub(super) service: EventCount,
+    /// The service thread, if it is the engine's.
+    service: EventCount,
+    /// The pool's threads, if they are (`engine/service/pool.rs`).
+    pool: OnceLock<&'static EventCount>,
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
     pub(super) owners: Owners,
@@ -28,10 +31,28 @@ impl Shared {
             seq,
             waiters: EventCount::new(),
             service: EventCount::new(),
+            pool: OnceLock::new(),
             service_waits: AtomicBool::new(false),
             owners: Owners::new(),
             given_back: Stack::new(),
         }
+    }
+
+    /// What the thread sleeps on that makes the engine's rounds. Async-signal-safe.
+    pub(super) fn service(&self) -> &EventCount {
+        self.pool.get().copied().unwrap_or(&self.service)
+    }
+
+    /// Before the engine is used.
+    pub(super) fn share_service(&self, event: &'static EventCount) {
+        let set = self.pool.set(event);
+        debug_assert!(set.is_ok(), "a domain is made once");
+    }
+
+    /// In the child of a fork.
+    pub(super) fn reset_service_in_child(&self) {
+        // The pool resets its event by itself.
+        self.service.reset_in_child();
     }
 
     /// Wakes the waiters after a grace period has ended or a flagged holdout has left, which is a
@@ -40,7 +61,7 @@ impl Shared {
     pub(super) fn wake_all(&self) {
         self.waiters.signal_after_rmw();
         if self.service_waits.load(Ordering::Relaxed) {
-            self.service.signal();
+            self.service().signal();
         }
     }
 }

@@ -384,7 +384,7 @@ fn a_whole_life<P: Policy>() {
             !world.engine.stop_service(End::Awaited),
             "it is none that the engine has started"
         );
-        world.engine.shared.service.signal();
+        world.engine.shared.service().signal();
         assert_eq!(service.join().unwrap(), Served::Stopped);
         assert_eq!(world.engine.callbacks_pending(), 0);
     });

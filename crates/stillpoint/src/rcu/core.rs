@@ -5,8 +5,8 @@
 use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Outlook, Record, Seq, Sequence, Served,
-        StallReport, Unreclaimed, Work,
+        BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Member, Outlook, Pace, Record, Round,
+        Seq, Sequence, Served, Server, StallReport, Unreclaimed, Work, pool,
     },
     kvfree::{Heap, Policy, ThreadBuffer},
     platform::{
@@ -71,6 +71,27 @@ impl<P: Policy> refused::Refused for Inner<P> {
 
     fn stand_in(&self) {
         self.engine.stand_in(self);
+    }
+}
+
+impl<P: Policy> Member for Inner<P> {
+    fn round(&self, pace: &mut Pace) -> Round {
+        self.engine.round(self, pace)
+    }
+
+    fn watch(&self, cookie: Option<Cookie>) -> bool {
+        self.engine.watch(cookie)
+    }
+
+    fn has_news(&self, cookie: Option<Cookie>) -> bool {
+        self.engine.has_news(cookie)
+    }
+
+    fn leave(&self, served: Served) {
+        if served == Served::Stopped {
+            self.finish();
+            self.engine.note_left();
+        }
     }
 }
 
@@ -149,11 +170,15 @@ impl<P: Policy> Inner<P> {
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
+                if inner.engine.shares_service() {
+                    return pool::enroll(inner, name).map(|()| Server::Pool);
+                }
                 platform_thread::spawn(name, move || {
                     if inner.engine.serve(&*inner) == Served::Stopped {
                         inner.finish();
                     }
                 })
+                .map(Server::Thread)
             });
             Self {
                 place: AtForkHandle::reserve(),

@@ -21,13 +21,17 @@ pub enum Fences {
 }
 
 /// A domain whose objects are freed on demand: by [`free_some`] and [`Domain::flush`], on the threads
-/// that call these, and on the service thread, inside `around`. A retire never frees nor waits.
+/// that call these, and on a service thread, inside `around`. A retire never frees nor waits.
+///
+/// All such domains share their service threads: one, two while several have work, and one more for
+/// each whose destructors block.
 pub fn domain(name: &str, fences: Fences, budget: usize, around: Around) -> Domain {
     let readers = match fences {
         Fences::AtEntry => BarrierMode::EntryFence,
         Fences::None => BarrierMode::Membarrier,
     };
     let core = Core::with_readers(readers, Cookie::from_raw(0), Some(name.into()));
+    core.inner.engine.share_service();
     core.inner.heap.set_on_demand(around);
     core.inner.heap.set_budget(budget);
     Domain::of(core)

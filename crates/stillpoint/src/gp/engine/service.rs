@@ -12,6 +12,13 @@
 //!
 //! A kick that finds no thread starts one.
 //!
+//! Work that is made visible before a kick is seen by the pass after the swap that takes the kick,
+//! and a kick after that is seen by the last look or wakes the sleeper
+//! (`stillpoint-platform/src/event.rs`).
+//!
+//! A domain of the drop-in's has no thread of this kind: its rounds are made by threads that all such
+//! domains share (`service/pool.rs`).
+//!
 //! # When the system refuses the thread
 //!
 //! The work stays queued, and the kick stands. The engine joins a list of the process
@@ -20,10 +27,6 @@
 //! a second. As long as that is refused too, that thread makes the passes itself. Where no service thread
 //! runs at all, the callers of barriers make them; a retire never does, because its caller may hold a
 //! lock that a destructor takes.
-//!
-//! Work that is made visible before a kick is seen by the pass after the swap that takes the kick,
-//! and a kick after that is seen by the last look or wakes the sleeper
-//! (`stillpoint-platform/src/event.rs`).
 //!
 //! # When it fails
 //!
@@ -80,6 +83,7 @@ use std::{
 mod failures;
 mod idle;
 mod passes;
+pub(crate) mod pool;
 
 /// What the start of a thread allocates, at most, in bytes.
 const START_BYTES: usize = 4096;
@@ -105,10 +109,8 @@ pub(crate) enum End {
 pub(in crate::gp) enum State {
     NotStarted,
     Running {
-        /// `None` in the child of a fork by that very thread: it ends by itself, and cannot be
-        /// joined.
-        thread: Option<thread::Handle>,
-        /// Those before it: as in `Resting`.
+        server: Server,
+        /// The threads before it: as in `Resting`.
         ended: Vec<thread::Handle>,
     },
     /// It ended because it was idle. These have ended, and may still be exiting.
@@ -116,6 +118,17 @@ pub(in crate::gp) enum State {
     /// It has failed too often, and has ended.
     Down,
     Stopped,
+}
+
+/// What makes the rounds of an engine.
+#[derive(Debug)]
+pub(crate) enum Server {
+    /// A thread.
+    Thread(thread::Handle),
+    /// The threads that many domains share.
+    Pool,
+    /// In the child of a fork by the thread that does: it does not end, and cannot be joined.
+    Forked,
 }
 
 /// How [`Engine::serve`] has ended.
@@ -130,15 +143,38 @@ pub(crate) enum Served {
     Down,
 }
 
-/// How [`Engine::rounds`] have ended.
+/// The result of a round.
 #[derive(Debug)]
-enum Rounds {
-    Stopped,
-    /// There was no work for a while.
-    Idle,
+pub(crate) enum Round {
+    /// There is more to do.
+    Again,
+    /// There is nothing to do before a moment, a kick or the end of this grace period.
+    Rest {
+        cookie: Option<Cookie>,
+        until: Option<Nanos>,
+    },
+    /// It was the last one.
+    Ended(Served),
 }
 
-type Spawn = Box<dyn Fn(String) -> io::Result<thread::Handle> + Send + Sync>;
+/// What the rounds of one server keep from one to the next.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// The longest sleep while readers hold a grace period up.
+    bound: Nanos,
+    idle_since: Option<Nanos>,
+}
+
+impl Pace {
+    fn new() -> Self {
+        Self {
+            bound: FIRST_SLEEP,
+            idle_since: None,
+        }
+    }
+}
+
+type Spawn = Box<dyn Fn(String) -> io::Result<Server> + Send + Sync>;
 
 pub(in crate::gp) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
@@ -152,6 +188,10 @@ pub(in crate::gp) struct Service {
     pub(in crate::gp) refusal: AtomicU32,
     /// Whether the thread goes on when it is idle.
     stays: AtomicBool,
+    /// Whether the pool's threads make the rounds. Set before the engine is used.
+    shares: AtomicBool,
+    /// Whether the pool has finished what was stopped.
+    has_left: AtomicBool,
     pub(in crate::gp) state: Mutex<State>,
     pub(in crate::gp) signs: Signs,
     pub(in crate::gp) stop: AtomicBool,
@@ -196,6 +236,8 @@ impl Service {
             is_listed: AtomicBool::new(false),
             refusal: AtomicU32::new(0),
             stays: AtomicBool::new(false),
+            shares: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
             state: Mutex::new(State::NotStarted),
             signs: Signs::new(),
             stop: AtomicBool::new(false),
@@ -213,11 +255,32 @@ impl<P: Policy> Engine<P> {
         let found = self.service.signs.kick();
         if !found.kicked {
             // Once is enough until the thread has looked.
-            self.shared.service.signal();
+            self.wake_service();
         }
         if !found.runs {
             self.start_service();
         }
+    }
+
+    /// Wakes what makes the rounds.
+    fn wake_service(&self) {
+        if self.shares_service() {
+            pool::wake();
+        } else {
+            self.shared.service().signal();
+        }
+    }
+
+    /// Leaves the rounds to threads that other engines leave them to as well. Before the engine is used.
+    pub(crate) fn share_service(&self) {
+        self.service.shares.store(true, Ordering::Relaxed);
+        self.shared.share_service(pool::event());
+    }
+
+    /// Returns whether [`Engine::share_service`] has been called.
+    pub(crate) fn shares_service(&self) -> bool {
+        // Needs no partner: set before the engine is used.
+        self.service.shares.load(Ordering::Relaxed)
     }
 
     /// Starts the service thread if it does not run: there may be work of an earlier kick for which
@@ -231,10 +294,10 @@ impl<P: Policy> Engine<P> {
     }
 
     /// How to start the service thread: it must call [`Engine::serve`], finish the domain if that
-    /// was stopped, and end.
+    /// was stopped, and end. Or how to join the pool.
     pub(crate) fn set_service(
         &self,
-        spawn: impl Fn(String) -> io::Result<thread::Handle> + Send + Sync + 'static,
+        spawn: impl Fn(String) -> io::Result<Server> + Send + Sync + 'static,
     ) {
         assert!(
             self.service.spawn.set(Box::new(spawn)).is_ok(),
@@ -287,7 +350,7 @@ impl<P: Policy> Engine<P> {
         if !memory::is_there_for(START_BYTES) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        let thread = spawn(self.thread_name())?;
+        let server = spawn(self.thread_name())?;
         let mut ended = match mem::replace(&mut *state, State::NotStarted) {
             State::Resting(ended) => ended,
             _ => Vec::new(),
@@ -295,8 +358,7 @@ impl<P: Policy> Engine<P> {
         idle::join_gone(&mut ended);
         // For this thread's end, which is not to need memory.
         ended.reserve(1);
-        let thread = Some(thread);
-        *state = State::Running { thread, ended };
+        *state = State::Running { server, ended };
         self.service.signs.set_runs();
         self.service.refusal.store(0, Ordering::Relaxed);
         Ok(())
@@ -390,7 +452,7 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(in crate::gp) fn request_stop(&self) {
-        // Release, pairs with `rounds`: what was done before the end of the domain happens before
+        // Release, pairs with `round_uncontained`: what was done before the end of the domain happens before
         // the thread's last look.
         self.service.stop.store(true, Ordering::Release);
         // The round that takes this kick sees it.
@@ -404,48 +466,111 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
         let state = mem::replace(&mut *lock(&self.service.state), State::Stopped);
-        let (finishes, (thread, ended)) = match state {
-            State::Running { thread, ended } => (true, (thread, ended)),
-            State::Resting(ended) => (false, (None, ended)),
-            State::NotStarted | State::Down | State::Stopped => (false, (None, Vec::new())),
+        let (server, ended) = match state {
+            State::Running { server, ended } => (Some(server), ended),
+            State::Resting(ended) => (None, ended),
+            State::NotStarted | State::Down | State::Stopped => (None, Vec::new()),
         };
-        self.shared.service.signal();
+        self.wake_service();
+        let finishes = server.is_some();
         if end == End::Awaited && !user_code::runs() && !is_service_thread() {
-            // A panic of the library's own has been printed by its thread.
-            thread
-                .into_iter()
-                .chain(ended)
-                .for_each(thread::Handle::join);
+            match server {
+                // A panic of the library's own has been printed by its thread.
+                Some(Server::Thread(thread)) => thread.join(),
+                Some(Server::Pool) => self.wait_for_pool(),
+                Some(Server::Forked) | None => {}
+            }
+            ended.into_iter().for_each(thread::Handle::join);
         }
         finishes
+    }
+
+    /// Waits until the pool has finished the domain.
+    fn wait_for_pool(&self) {
+        // Acquire, pairs with `note_left`: all is done that was left.
+        let has_left = || self.service.has_left.load(Ordering::Acquire);
+        while !has_left() {
+            // The pool signals; the bound is a safety net.
+            self.sleep_until(clock::now() + LONGEST_SLEEP, has_left);
+        }
+    }
+
+    /// The pool has finished the domain, as it was asked to.
+    pub(crate) fn note_left(&self) {
+        // Release, pairs with `wait_for_pool`: as there.
+        self.service.has_left.store(true, Ordering::Release);
+        self.shared.waiters.signal();
     }
 
     /// Runs on the service thread until it is asked to stop, has had no work for a while, or has
     /// failed too often.
     pub(crate) fn serve(&self, work: &impl Work) -> Served {
-        SERVES.with(|serves| serves.set(self.domain));
-        let served = loop {
-            match self.contained_rounds(work) {
-                Some(Rounds::Stopped) => break Served::Stopped,
-                Some(Rounds::Idle) => break Served::Idle,
-                None => {}
+        let mut pace = Pace::new();
+        loop {
+            match self.round(work, &mut pace) {
+                Round::Again => {}
+                Round::Rest { cookie, until } => self.rest(cookie, until),
+                Round::Ended(served) => return served,
             }
-            self.service.failures.fetch_add(1, Ordering::Relaxed);
-            if self.service.lately.note(clock::now()) {
-                break self.stay_down();
-            }
-        };
-        SERVES.with(|serves| serves.set(ENDED));
-        served
+        }
     }
 
-    /// How the rounds have ended; `None` for a panic. The models end a test by one, which must go
-    /// through.
-    fn contained_rounds(&self, work: &impl Work) -> Option<Rounds> {
-        if IN_MODEL {
-            Some(self.rounds(work))
+    /// Sleeps until `until`, or until there is something to do.
+    fn rest(&self, cookie: Option<Cookie>, until: Option<Nanos>) {
+        self.shared
+            .service_waits
+            .store(cookie.is_some(), Ordering::Relaxed);
+        let waiter = self.shared.service().prepare();
+        // We see a kick, or its signal sees us announced; and so with the reader's.
+        if cookie.is_some_and(|cookie| self.has_ended(cookie) || self.flag_holdout(cookie).0)
+            || self.service.signs.is_kicked()
+        {
+            waiter.leave();
         } else {
-            user_code::contained(|| self.rounds(work))
+            waiter.sleep(until);
+        }
+    }
+
+    /// Returns true if there is something to do after a round that waits for `cookie`, which
+    /// [`Engine::watch`] was called with.
+    pub(crate) fn has_news(&self, cookie: Option<Cookie>) -> bool {
+        let is_over =
+            |cookie: Cookie| self.has_ended(cookie) || self.cached_holdout(cookie.seq()).is_none();
+        self.service.signs.is_kicked() || cookie.is_some_and(is_over)
+    }
+
+    /// Asks the reader that holds up `cookie` to signal the pool, which looks by [`Engine::has_news`]
+    /// once it has announced itself. Returns true if the next round is due now.
+    pub(crate) fn watch(&self, cookie: Option<Cookie>) -> bool {
+        self.shared
+            .service_waits
+            .store(cookie.is_some(), Ordering::Relaxed);
+        cookie.is_some_and(|cookie| self.has_ended(cookie) || self.flag_holdout(cookie).0)
+    }
+
+    /// Makes a round: what there is to do now. On the service thread, or one of the pool's. The models
+    /// end a test by a panic, which must go through.
+    pub(crate) fn round(&self, work: &impl Work, pace: &mut Pace) -> Round {
+        SERVES.with(|serves| serves.set(self.domain));
+        let mut round = || self.round_uncontained(work, pace);
+        let round = if IN_MODEL {
+            Some(round())
+        } else {
+            user_code::contained(round)
+        };
+        let round = round.unwrap_or_else(|| self.note_failure());
+        SERVES.with(|serves| serves.set(ENDED));
+        round
+    }
+
+    /// A fault of the library's has panicked in a round.
+    #[cold]
+    fn note_failure(&self) -> Round {
+        self.service.failures.fetch_add(1, Ordering::Relaxed);
+        if self.service.lately.note(clock::now()) {
+            Round::Ended(self.stay_down())
+        } else {
+            Round::Again
         }
     }
 
@@ -499,77 +624,59 @@ impl<P: Policy> Engine<P> {
         self.service.failures.load(Ordering::Relaxed)
     }
 
-    /// The service thread's main loop.
-    fn rounds(&self, work: &impl Work) -> Rounds {
-        let me = thread::token();
-        let mut bound = FIRST_SLEEP;
-        let mut idle_since = None;
-        loop {
-            // What was made visible before a kick or a request to stop is seen by this round.
-            if self.service.signs.take_kick() {
-                idle_since = None;
+    /// A round, which may panic.
+    fn round_uncontained(&self, work: &impl Work, pace: &mut Pace) -> Round {
+        // What was made visible before a kick or a request to stop is seen by this round.
+        if self.service.signs.take_kick() {
+            pace.idle_since = None;
+        }
+        // Asked to stop before the kick that has been taken, or there will be another.
+        // Acquire, pairs with `request_stop`.
+        if self.service.stop.load(Ordering::Acquire) {
+            return Round::Ended(Served::Stopped);
+        }
+        refused::stand_in();
+        self.stalls.service_came();
+        self.publish_stalls();
+        P::service_comes();
+        let outlook = self.pass(work);
+        let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
+        let mut until = outlook.at;
+        if let Some(cookie) = cookie {
+            if self.try_complete(cookie, thread::token()) == Progress::Ended {
+                pace.bound = FIRST_SLEEP;
+                return Round::Again;
             }
-            // Asked to stop before the kick that has been taken, or there will be another.
-            // Acquire, pairs with `request_stop`.
-            if self.service.stop.load(Ordering::Acquire) {
-                return Rounds::Stopped;
-            }
-            refused::stand_in();
-            self.stalls.service_came();
-            self.publish_stalls();
-            P::service_comes();
-            let outlook = self.pass(work);
-            let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
-            let mut until = outlook.at;
-            if let Some(cookie) = cookie {
-                if self.try_complete(cookie, me) == Progress::Ended {
-                    bound = FIRST_SLEEP;
-                    continue;
-                }
-                let now = clock::now();
-                let due = self.note_held_up(cookie, now);
-                let net = if P::BOUNDED_SLEEPS {
-                    now.saturating_add(bound).min(due)
-                } else {
-                    Nanos::MAX
-                };
-                until = Some(until.unwrap_or(Nanos::MAX).min(net));
-                bound = (2 * bound).min(LONGEST_SLEEP);
-            }
-            if until.is_some() {
-                idle_since = None;
+            let now = clock::now();
+            let due = self.note_held_up(cookie, now);
+            let net = if P::BOUNDED_SLEEPS {
+                now.saturating_add(pace.bound).min(due)
             } else {
-                let now = clock::now();
-                let end = idle_since.get_or_insert(now).saturating_add(P::IDLE);
-                if now < end {
-                    until = Some(end);
-                } else {
-                    match self.end_idle() {
-                        Idle::Ends => return Rounds::Idle,
-                        Idle::Kicked => continue,
-                        Idle::Stays => until = Some(now + LOOK_FOR_ANY_REFUSED),
-                    }
-                }
-            }
-            if refused::any() {
-                let look = clock::now() + LOOK_FOR_REFUSED;
-                until = Some(until.unwrap_or(Nanos::MAX).min(look));
-            }
-            self.shared
-                .service_waits
-                .store(cookie.is_some(), Ordering::Relaxed);
-            let waiter = self.shared.service.prepare();
-            if cookie.is_some_and(|cookie| self.has_ended(cookie) || self.flag_holdout(cookie).0) {
-                waiter.leave();
-                continue;
-            }
-            // We see a kick, or its signal sees us announced.
-            if self.service.signs.is_kicked() {
-                waiter.leave()
+                Nanos::MAX
+            };
+            until = Some(until.unwrap_or(Nanos::MAX).min(net));
+            pace.bound = (2 * pace.bound).min(LONGEST_SLEEP);
+        }
+        if until.is_some() {
+            pace.idle_since = None;
+        } else {
+            let now = clock::now();
+            let end = pace.idle_since.get_or_insert(now).saturating_add(P::IDLE);
+            if now < end {
+                until = Some(end);
             } else {
-                waiter.sleep(until)
+                match self.end_idle() {
+                    Idle::Ends => return Round::Ended(Served::Idle),
+                    Idle::Kicked => return Round::Again,
+                    Idle::Stays => until = Some(now + LOOK_FOR_ANY_REFUSED),
+                }
             }
         }
+        if refused::any() {
+            let look = clock::now() + LOOK_FOR_REFUSED;
+            until = Some(until.unwrap_or(Nanos::MAX).min(look));
+        }
+        Round::Rest { cookie, until }
     }
 
     /// One pass, after those of others.

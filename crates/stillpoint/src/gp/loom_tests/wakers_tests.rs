@@ -48,7 +48,7 @@ impl Serving {
 
     fn stop(&self, service: thread::JoinHandle<()>) {
         self.0.request_stop();
-        self.0.shared.service.signal();
+        self.0.shared.service().signal();
         service.join().unwrap();
     }
 }

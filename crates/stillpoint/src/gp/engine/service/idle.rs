@@ -37,7 +37,7 @@
 //! forked in a callback and goes on in the child does not end: it may be the only
 //! one that the child has.
 
-use super::{State, thread};
+use super::{Server, State, thread};
 use crate::{
     gp::{engine::Engine, policy::Policy},
     platform::sync::{AtomicU32, Ordering, lock},
@@ -141,13 +141,12 @@ impl<P: Policy> Engine<P> {
     /// The end of a service thread without work, if there is still none.
     pub(super) fn end_idle(&self) -> Idle {
         let mut state = lock(&self.service.state);
-        let State::Running {
-            thread: thread @ Some(_),
-            ended,
-        } = &mut *state
-        else {
+        let State::Running { server, ended } = &mut *state else {
             return Idle::Stays;
         };
+        if matches!(server, Server::Forked) {
+            return Idle::Stays;
+        }
         // Needs no partner: `keep_service` takes the same lock after it has set this.
         if self.service.stays.load(Ordering::Relaxed) {
             return Idle::Stays;
@@ -155,11 +154,17 @@ impl<P: Policy> Engine<P> {
         if !self.service.signs.end::<P>() {
             return Idle::Kicked;
         }
-        let (thread, mut ended) = (thread.take(), mem::take(ended));
-        if !self.shared.seq.is_global() {
-            ended.extend(thread);
+        let ended = mem::take(ended);
+        let before = mem::replace(&mut *state, State::Resting(ended));
+        if let State::Running {
+            server: Server::Thread(thread),
+            ..
+        } = before
+            && let State::Resting(ended) = &mut *state
+            && !self.shared.seq.is_global()
+        {
+            ended.push(thread);
         }
-        *state = State::Resting(ended);
         Idle::Ends
     }
 }
@@ -187,7 +192,7 @@ mod tests {
         let first = Cookie::from_raw(0).seq();
         let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
         *lock(&engine.service.state) = State::Running {
-            thread: None,
+            server: Server::Forked,
             ended: Vec::new(),
         };
         engine.service.signs.reset_in_child(true);
@@ -265,7 +270,7 @@ mod loom_tests {
                 Err(io::ErrorKind::WouldBlock.into())
             });
             *lock(&job.engine.service.state) = State::Running {
-                thread: Some(a_thread()),
+                server: Server::Thread(a_thread()),
                 ended: Vec::new(),
             };
             job.engine.service.signs.set_runs();
@@ -308,7 +313,7 @@ mod loom_tests {
                 Err(io::ErrorKind::WouldBlock.into())
             });
             *lock(&job.engine.service.state) = State::Running {
-                thread: Some(a_thread()),
+                server: Server::Thread(a_thread()),
                 ended: Vec::new(),
             };
             job.engine.service.signs.set_runs();
@@ -347,7 +352,7 @@ mod loom_tests {
                 another: std::sync::Arc::default(),
             });
             *lock(&job.engine.service.state) = State::Running {
-                thread: Some(a_thread()),
+                server: Server::Thread(a_thread()),
                 ended: Vec::new(),
             };
             job.engine.service.signs.set_runs();

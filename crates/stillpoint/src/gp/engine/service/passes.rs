@@ -74,7 +74,7 @@ impl<P: Policy> Engine<P> {
 
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests {
-    use super::super::{Served, State};
+    use super::super::{Served, Server, State};
     use super::*;
     use crate::gp::{
         barrier_mode::BarrierMode,
@@ -105,7 +105,7 @@ mod loom_tests {
                 Sequence::new(FIRST),
             ));
             *lock(&engine.service.state) = State::Running {
-                thread: None,
+                server: Server::Forked,
                 ended: Vec::new(),
             };
             engine.service.signs.set_runs();

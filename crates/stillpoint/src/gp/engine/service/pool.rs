@@ -1,0 +1,315 @@
+//! The threads that many domains share: those of the drop-in's `Collector`s, of which a program may have a
+//! thousand, each with a little work.
+//!
+//! A domain that shares has no thread. While it has work it is a *member*: [`enroll`] makes it one, and
+//! it leaves where its thread would end. One thread, the *server*, makes the members' rounds, one after
+//! the other; between two it sleeps until one of them has news. While there are two members a second
+//! thread *watches*: if the server has been in one round for [`LONG_ROUND`], in user code that blocks, and
+//! another member has something to do, the watcher becomes the server, and starts a watcher. So members whose
+//! user code waits for that of others go on, and there are two threads more than rounds that block.
+//!
+//! ```text
+//!   kicker   kicked = true; signal; lock; if no thread is idle and there is a member: start one
+//!   thread   announce; lock; if a member is kicked or due: take it out, unlock, round, put it back
+//!                            else: unlock, sleep until the first is due
+//! ```
+//!
+//! A kick is seen by the look after the announcement, or its signal wakes the sleeper (`event.rs`). A
+//! member's round takes the kick, as that of a thread does. All else is under the lock, which no user code
+//! runs under.
+
+use super::{ENDED, Pace, Round, SERVES, START_BYTES, Served};
+use crate::{
+    gp::{engine::wait::LONGEST_SLEEP, seq::Cookie},
+    platform::{
+        clock::{self, Nanos},
+        event::EventCount,
+        fork::{AtForkHandle, ForkReset},
+        memory,
+        sync::{Mutex, lock},
+        thread::{self, Token},
+    },
+};
+use std::{
+    cell::Cell,
+    collections::VecDeque,
+    io,
+    ptr,
+    // std's also in the model, which has no statics and shares no threads.
+    sync::{
+        Arc,
+        atomic::{AtomicPtr, Ordering},
+    },
+};
+
+/// After this time in one round the server has a successor.
+const LONG_ROUND: Nanos = 50_000_000;
+
+/// A domain that shares threads.
+pub(crate) trait Member: Send + Sync {
+    /// Makes a round.
+    fn round(&self, pace: &mut Pace) -> Round;
+
+    /// Asks the reader that holds up `cookie` to signal. Returns true if the next round is due now.
+    fn watch(&self, cookie: Option<Cookie>) -> bool;
+
+    /// Returns true if there is something to do after a round that waits for `cookie`.
+    fn has_news(&self, cookie: Option<Cookie>) -> bool;
+
+    /// Called after the last round. Runs user code.
+    fn leave(&self, served: Served);
+}
+
+/// A member between two rounds.
+struct Place {
+    member: Arc<dyn Member>,
+    pace: Pace,
+    cookie: Option<Cookie>,
+    /// When the next round is due at the latest.
+    at: Nanos,
+}
+
+struct State {
+    /// Those in no round, in the order in which they are looked at.
+    members: VecDeque<Place>,
+    threads: usize,
+    /// Threads in no round.
+    idle: usize,
+    /// The thread that began a round last, if it is still in it, and when that was.
+    server: Option<(Token, Nanos)>,
+    name: String,
+}
+
+impl State {
+    fn new(threads: usize) -> Self {
+        Self {
+            members: VecDeque::new(),
+            threads,
+            idle: 0,
+            server: None,
+            name: String::new(),
+        }
+    }
+
+    /// How many threads there may be in no round: a server, unless there is one, and a watcher, while
+    /// there are members for them.
+    fn wanted(&self) -> usize {
+        let most = if self.server.is_some() { 1 } else { 2 };
+        self.members.len().min(most)
+    }
+
+    /// What an idle thread does next.
+    fn next(&mut self, me: Token, now: Nanos) -> Next {
+        if self.idle > self.wanted() {
+            self.idle -= 1;
+            self.threads -= 1;
+            return Next::End;
+        }
+        let taken_over = self
+            .server
+            .map_or(0, |(_, since)| since.saturating_add(LONG_ROUND));
+        let mut earliest = Nanos::MAX;
+        for _ in 0..self.members.len() {
+            let Some(place) = self.members.pop_front() else {
+                break;
+            };
+            let is_due = place.at <= now || place.member.has_news(place.cookie);
+            if is_due && taken_over <= now {
+                self.server = Some((me, now));
+                self.idle -= 1;
+                return Next::Serve(place);
+            }
+            earliest = earliest.min(if is_due { now } else { place.at });
+            self.members.push_back(place);
+        }
+        let until = earliest.max(taken_over);
+        Next::Sleep(if self.server.is_some() {
+            // It may come back with a member that is due earlier, and go on with another.
+            until.min(now + LONGEST_SLEEP)
+        } else {
+            until
+        })
+    }
+}
+
+enum Next {
+    Serve(Place),
+    Sleep(Nanos),
+    End,
+}
+
+struct Pool {
+    place: AtForkHandle,
+    state: Mutex<State>,
+    event: EventCount,
+}
+
+/// The one of the process, which is never freed; null until it is used.
+static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
+
+stillpoint_platform::thread_constant! {
+    /// Whether the thread is one of the pool's.
+    static IS_SHARED: Cell<bool> = Cell::new(false);
+}
+
+impl ForkReset for Pool {
+    unsafe fn reset_in_child(&self) {
+        self.event.reset_in_child();
+        // One that forks is in a round: it has its member, and goes on.
+        let threads = usize::from(IS_SHARED.with(Cell::get));
+        // SAFETY: the caller's promise; no user code runs under this lock.
+        unsafe { self.state.reinit(State::new(threads)) };
+    }
+}
+
+/// The pool. Allocates at the first call.
+fn pool() -> &'static Pool {
+    // Acquire, pairs with the exchange below, in `pool`: it is complete.
+    let pool = POOL.load(Ordering::Acquire);
+    // SAFETY: null, or leaked below.
+    if let Some(pool) = unsafe { pool.as_ref() } {
+        return pool;
+    }
+    let made = Box::into_raw(Box::new(Pool {
+        place: AtForkHandle::reserve(),
+        state: Mutex::new(State::new(0)),
+        event: EventCount::new(),
+    }));
+    // Before any thread finds it, so that each child of a fork resets it.
+    // SAFETY: once; complete, and it stays where it is, or its place is dropped with it.
+    unsafe { (*made).place.occupy(&*made) };
+    // Release, pairs with the load above, in `pool`: it is complete. Acquire: so is the faster thread's.
+    match POOL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: leaked: it stays, and is complete.
+        Ok(_) => unsafe { &*made },
+        Err(faster) => {
+            // SAFETY: from a box just now, and no other thread knows it.
+            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: leaked by the faster thread.
+            unsafe { &*faster }
+        }
+    }
+}
+
+/// What the threads sleep on, for the readers that they wait for.
+pub(crate) fn event() -> &'static EventCount {
+    &pool().event
+}
+
+/// Makes `member` one, whose first round is due at once. A thread that has to be started for it is
+/// called `name`.
+///
+/// # Errors
+///
+/// If there is no thread, and the system has none.
+pub(crate) fn enroll(member: Arc<dyn Member>, name: String) -> io::Result<()> {
+    let pool = pool();
+    let mut state = lock(&pool.state);
+    // Also for those in a round, which come back.
+    let others = state.threads - state.idle;
+    if state.members.try_reserve(1 + others).is_err() {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    state.name = name;
+    state.members.push_back(Place {
+        member,
+        pace: Pace::new(),
+        cookie: None,
+        at: 0,
+    });
+    let started = pool.ensure_idle(&mut state);
+    if state.threads == 0
+        && let Err(error) = started
+    {
+        state.members.pop_back();
+        return Err(error);
+    }
+    drop(state);
+    pool.event.signal();
+    Ok(())
+}
+
+/// Has a thread look at the member that has been kicked.
+pub(super) fn wake() {
+    let pool = pool();
+    pool.event.signal();
+    // If that fails, a thread that is in a round comes in the end.
+    let _ = pool.ensure_idle(&mut lock(&pool.state));
+}
+
+impl Pool {
+    /// Starts a thread if there are members, and no thread is idle.
+    fn ensure_idle(&'static self, state: &mut State) -> io::Result<()> {
+        if state.idle > 0 || state.members.is_empty() {
+            return Ok(());
+        }
+        if !memory::is_there_for(START_BYTES) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        // Detached: no thread waits for its end.
+        thread::spawn(state.name.clone(), || self.run())?;
+        state.threads += 1;
+        state.idle += 1;
+        Ok(())
+    }
+
+    fn run(&'static self) {
+        IS_SHARED.with(|is_shared| is_shared.set(true));
+        // Also of what the destructors of its thread-local variables do at its end.
+        SERVES.with(|serves| serves.set(ENDED));
+        let me = thread::token();
+        loop {
+            let waiter = self.event.prepare();
+            let mut state = lock(&self.state);
+            match state.next(me, clock::now()) {
+                Next::Sleep(until) => {
+                    drop(state);
+                    waiter.sleep((until < Nanos::MAX).then_some(until));
+                }
+                Next::End => {
+                    drop(state);
+                    waiter.leave();
+                    // It may have been the one that knew when the next member is due.
+                    self.event.signal();
+                    return;
+                }
+                Next::Serve(place) => {
+                    waiter.leave();
+                    // Without one the member whose turn it is may hold up the others.
+                    let _ = self.ensure_idle(&mut state);
+                    drop(state);
+                    let place = serve(place);
+                    let mut state = lock(&self.state);
+                    state.members.extend(place);
+                    state.idle += 1;
+                    if state.server.is_some_and(|(server, _)| server == me) {
+                        state.server = None;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Makes a member's round. Returns its place, unless it has left.
+fn serve(mut place: Place) -> Option<Place> {
+    (place.cookie, place.at) = match place.member.round(&mut place.pace) {
+        Round::Again => (None, 0),
+        Round::Rest { cookie, until } => {
+            let is_due = place.member.watch(cookie);
+            (
+                cookie,
+                if is_due {
+                    0
+                } else {
+                    until.unwrap_or(Nanos::MAX)
+                },
+            )
+        }
+        Round::Ended(served) => {
+            place.member.leave(served);
+            return None;
+        }
+    };
+    Some(place)
+}

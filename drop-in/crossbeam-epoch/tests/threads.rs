@@ -1,0 +1,93 @@
+//! Collectors share their threads: there are few of them, and a deferred function that blocks holds up no
+//! other collector.
+//!
+//! Detects: a thread for each collector; a pool that has no second thread, or whose second does not take
+//! over; a drop of a collector that does not wait.
+#![cfg(all(target_os = "linux", not(miri)))]
+
+mod common;
+
+use common::wait_until;
+use crossbeam_epoch::Collector;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::channel,
+    },
+    thread,
+    time::Duration,
+};
+
+/// The library's threads in this process.
+fn service_threads() -> usize {
+    let names = std::fs::read_dir("/proc/self/task")
+        .expect("Linux")
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names
+        .filter(|name| name.trim_end() == "rcu/crossbeam-e")
+        .count()
+}
+
+fn defer(collector: &Collector, work: impl FnOnce() + Send + 'static) {
+    collector.register().pin().defer(work);
+}
+
+/// Threads that lose their processor for long count as blocked, so there may be some more.
+#[test]
+fn a_thousand_collectors_have_a_few_threads() {
+    const COLLECTORS: usize = 1000;
+    let ran = Arc::new(AtomicUsize::new(0));
+    let collectors: Vec<_> = (0..COLLECTORS).map(|_| Collector::new()).collect();
+    let mut most = 0;
+    for collector in &collectors {
+        let ran = Arc::clone(&ran);
+        defer(collector, move || _ = ran.fetch_add(1, Ordering::SeqCst));
+        most = most.max(service_threads());
+    }
+    wait_until(|| {
+        most = most.max(service_threads());
+        ran.load(Ordering::SeqCst) == COLLECTORS
+    });
+    assert!((1..=20).contains(&most), "{most} threads");
+    drop(collectors);
+}
+
+#[test]
+fn collectors_whose_functions_wait_for_each_other_go_on() {
+    const COLLECTORS: usize = 4;
+    let collectors: Vec<_> = (0..COLLECTORS).map(|_| Collector::new()).collect();
+    let barrier = Arc::new(std::sync::Barrier::new(COLLECTORS + 1));
+    for collector in &collectors {
+        let barrier = Arc::clone(&barrier);
+        defer(collector, move || _ = barrier.wait());
+    }
+    // Returns once all functions run at a time.
+    barrier.wait();
+    drop(collectors);
+}
+
+#[test]
+fn the_end_of_a_collector_does_not_wait_for_another_ones_function() {
+    let (blocked, other) = (Collector::new(), Collector::new());
+    let ((enter, entered), (leave, may_leave)) = (channel(), channel::<()>());
+    defer(&blocked, move || {
+        enter.send(()).expect("the test waits");
+        let _ = may_leave.recv();
+    });
+    entered.recv().expect("it runs");
+    let ran = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&ran);
+    defer(&other, move || _ = count.fetch_add(1, Ordering::SeqCst));
+    // Some of the time it is a member of the pool by now.
+    thread::sleep(Duration::from_millis(5));
+    drop(other);
+    assert_eq!(
+        ran.load(Ordering::SeqCst),
+        1,
+        "the end runs it, or waits for it"
+    );
+    drop(leave);
+    drop(blocked);
+}
