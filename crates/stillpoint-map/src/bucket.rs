@@ -99,6 +99,15 @@ impl Bucket {
             .compare_exchange(empty, empty, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Empties a bucket that no other thread of this process can reach: a thread that a fork has removed
+    /// may have been filling it. An empty one is only read, which takes no memory.
+    pub fn clear(&self) {
+        if self.word() != Word::EMPTY {
+            (0..SLOTS).for_each(|slot| self.set_slot(slot, Slot::NONE));
+            self.set_word(Word::EMPTY);
+        }
+    }
+
     /// Replaces the word by its locked form, unless it has changed.
     #[inline]
     pub fn lock(&self, word: Word) -> Option<Locked<'_>> {
@@ -123,9 +132,9 @@ impl Bucket {
     }
 
     /// Puts an entry in, if it is plain that none with its tag is in the chain, and this has an empty
-    /// slot. Returns false if nothing was done.
+    /// slot. Calls `is_first` before, if the bucket is empty. Returns false if nothing was done.
     #[inline]
-    pub fn add_at_once(&self, entry: Slot, tag: u8) -> bool {
+    pub fn add_at_once(&self, entry: Slot, tag: u8, is_first: impl FnOnce()) -> bool {
         let word = self.word();
         if !word.is_plain() || !word.with_tag(tag).is_empty() {
             return false;
@@ -133,6 +142,9 @@ impl Bucket {
         let Some(slot) = word.free() else {
             return false;
         };
+        if word.is_empty() {
+            is_first();
+        }
         // With the tag: a word that has not changed says that there is still none.
         let locked = word.locked().with(slot, tag);
         // Acquire, pairs with `set_word`: the slot is empty. A reader that sees the tag finds it so, or

@@ -3,7 +3,7 @@
 use crate::{
     map::HashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
-    store::{Inserted, Occupied, no_memory},
+    store::{Inserted, Occupied, no_room},
 };
 use equivalent::Equivalent;
 use std::{
@@ -16,16 +16,18 @@ impl<K, V, S> HashMap<K, V, S> {
     /// Makes the table large enough for `additional` more entries, and keeps it so, as
     /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher) does.
     ///
-    /// Does not wait for that: a map that has a table already moves to larger ones as it does when
-    /// it grows, by inserts, removals and the domain's service thread.
+    /// Does not wait for that: a map that has a table already moves to the larger one as it does when
+    /// it grows, by inserts, removals and the domain's service thread. That takes memory and time for the
+    /// entries that there are, not for the capacity.
     ///
     /// # Panics
     ///
-    /// If the guard is of another domain. Without memory for the table, the process ends.
+    /// If the guard is of another domain, or no table can be so large: "capacity overflow". Without memory
+    /// for the table the process ends.
     #[track_caller]
     pub fn reserve(&self, additional: usize, guard: &impl Section) {
         if self.try_reserve(additional, guard).is_err() {
-            no_memory();
+            no_room(self.store.layout_for(additional));
         }
     }
 
@@ -34,7 +36,9 @@ impl<K, V, S> HashMap<K, V, S> {
     ///
     /// # Errors
     ///
-    /// If there is no memory for the table, or none can be so large. The map stays as it is.
+    /// If no table can be so large, or the system refuses the memory. It refuses a table that is larger than
+    /// all of its memory and swap, unless it is set to overcommit always (`vm.overcommit_memory=1`); of
+    /// what it grants it gives each page when that is used. The map stays as it is.
     ///
     /// ```
     /// let map: stillpoint_map::HashMap<u64, u64> = stillpoint_map::HashMap::new();

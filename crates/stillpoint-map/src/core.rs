@@ -11,7 +11,7 @@ use crate::{
     slab::Arena,
     slot::{Head, Slot},
     table::{Header, Seen, Table},
-    word::tag,
+    word::{Word, tag},
 };
 use std::{
     alloc::Layout,
@@ -34,6 +34,10 @@ const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
 /// millisecond or two, and what the system takes for the memory of the new table, of which a slice
 /// that grows fills a huge page.
 pub const SLICE: usize = 1024;
+
+/// The number of chunks that one of a move to a sparse table counts as: each entry may ask the system for
+/// a page there.
+pub const SPARSE_COST: usize = 32;
 
 /// Small tables have so many more links before they move because of them.
 pub const FEW_LINKS: u64 = 16;
@@ -208,6 +212,7 @@ impl Core {
                 free = locked.free();
             }
             if let Some(place) = free {
+                table.note_used(table.index(hash));
                 locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
                 break (table, place);
             }
@@ -320,6 +325,37 @@ impl Core {
             self.consider_shrinking(table);
         }
         is_considered
+    }
+
+    /// Appends the entries of the home of a hash to `found`, without those with lower hashes: all as they are
+    /// at one instant, so that no key is there twice. Returns where the next home begins.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain for as long as `found` is used.
+    pub unsafe fn home_at_once(&self, from: u64, found: &mut Vec<NonNull<Head>>) -> Option<u64> {
+        // SAFETY: the caller's promise.
+        let (mut table, mut index, word) = unsafe { self.table() }.home(from);
+        // Most homes of a sparse table are, which takes no memory while it is only read.
+        if word != Word::EMPTY {
+            loop {
+                // SAFETY: the caller's promise.
+                let (now, locked) = unsafe { self.table() }.lock(from);
+                (table, index) = (now, now.index(from));
+                let free = found.capacity() - found.len();
+                let count = locked.entries().count();
+                if count <= free {
+                    let entries = locked.entries().filter_map(|(slot, _)| slot.as_entry());
+                    // SAFETY: found in the caller's section.
+                    let is_ahead = |entry: &NonNull<Head>| unsafe { entry.as_ref() }.hash >= from;
+                    found.extend(entries.filter(is_ahead));
+                    break;
+                }
+                drop(locked);
+                found.reserve(count);
+            }
+        }
+        table.last_hash(index).checked_add(1)
     }
 
     /// Frees the tables.

@@ -4,6 +4,7 @@
 //! seven ([`crate::load`]). It shrinks to half when there is less than one. That is looked at where it
 //! shows: when an insert finds its bucket full, and when a removal leaves one empty. A table to whose
 //! chains inserts and removals have added many buckets moves to another one of its size, without them.
+//! A table that was reserved comes in one move, whatever its size.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]), unless there is no memory yet
 //! for the new ones ([`crate::pages`]). The domain's service thread does so, too, in slices, one after
@@ -11,10 +12,10 @@
 //! back.
 
 use crate::{
-    core::{Core, FEW_LINKS, Reclaim, SLICE},
+    core::{Core, FEW_LINKS, Reclaim, SLICE, SPARSE_COST},
     floor::{Raise, State},
     load::references::{bits_for, capacity},
-    resize::{Move, Progress},
+    resize::{Move, Progress, is_sparse},
     table::{FEWEST_BITS, MOST_BITS, Table},
 };
 use stillpoint_platform::sync::Ordering;
@@ -70,6 +71,9 @@ impl Core {
             return;
         }
         let Some(next) = Table::new(bits) else { return };
+        if is_sparse(table.bits(), bits) {
+            next.prefer_huge_pages(false);
+        }
         self.spread_out(bits);
         if !table.set_next(next) {
             // SAFETY: no other thread knows it, and its buckets are empty.
@@ -90,18 +94,19 @@ impl Core {
         };
         // SAFETY: the caller's promise.
         if unsafe { self.table() }.bits() < bits {
-            // The table grows there in steps. Whether there is memory for the last is tried first.
-            let Some(last) = Table::new(bits) else {
+            // Another move may be under way, whose end begins this one. Whether there is memory is tried
+            // first.
+            let Some(tried) = Table::new(bits) else {
                 return false;
             };
             // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { last.free_memory() };
+            unsafe { tried.free_memory() };
         }
         let raise = self.floor.raise(bits);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
         if table.bits() < bits {
-            self.start_move(table, table.bits() + 1);
+            self.start_move(table, bits);
         }
         let reserved = table.bits() >= bits || table.next().is_some();
         if !reserved {
@@ -187,10 +192,14 @@ impl Core {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
+            if is_sparse(from.bits(), to.bits()) {
+                // What comes now fills it.
+                to.prefer_huge_pages(true);
+            }
             reclaim.table(from);
             let floor = self.floor.after_move();
             if to.bits() < floor.bits() {
-                self.start_move(to, to.bits() + 1);
+                self.start_move(to, floor.bits());
             }
             self.consider_growing(to);
             if floor.fits() && !self.shrink_if_fits(to, floor) {
@@ -218,10 +227,16 @@ impl Core {
     ///
     /// Inside a section of the map's domain; after [`Driving::begin`].
     pub unsafe fn drive(&self, reclaim: &impl Reclaim) -> bool {
-        for _ in 0..SLICE {
+        let mut moved = 0;
+        while moved < SLICE {
             // SAFETY: the caller's promise.
             let Some(under_way) = Move::of(unsafe { self.table() }) else {
                 break;
+            };
+            moved += if under_way.is_sparse() {
+                SPARSE_COST
+            } else {
+                1
             };
             if self.help_with(under_way, reclaim, Helper::Service) == Progress::NothingToTake {
                 break;
@@ -234,5 +249,92 @@ impl Core {
         }
         self.driving.end_queue();
         moves() && self.driving.is_to_queue()
+    }
+}
+
+// Detects a reserve that grows in steps, new buckets that are written though they are empty, and a walk to
+// the end of a map that goes through all of its capacity.
+#[cfg(all(test, target_os = "linux", not(miri), not(stillpoint_loom)))]
+pub(crate) mod tests {
+    use super::*;
+    use crate::{
+        bucket::Bucket,
+        slot::{Head, spread},
+        walk::Walk,
+    };
+    use std::{collections::HashSet, ptr::NonNull};
+    use stillpoint_platform::mmap::page_size;
+
+    /// Frees at once: there are no readers.
+    struct Free;
+
+    impl Reclaim for Free {
+        fn bucket(&self, bucket: NonNull<Bucket>) {
+            // SAFETY: a box, which no other thread knows.
+            drop(unsafe { Box::from_raw(bucket.as_ptr()) });
+        }
+
+        fn table(&self, table: Table<'_>) {
+            // SAFETY: no other thread knows it, and its chains have been freed.
+            unsafe { table.free_memory() };
+        }
+    }
+
+    /// Returns how many pages of the memory between two addresses are there.
+    pub fn resident(from: usize, to: usize) -> usize {
+        let from = from / page_size() * page_size();
+        let mut pages = vec![0_u8; (to - from).div_ceil(page_size())];
+        // SAFETY: the kernel writes a byte for each page, and looks at no contents.
+        let result = unsafe {
+            libc::mincore(
+                std::ptr::without_provenance_mut(from),
+                to - from,
+                pages.as_mut_ptr(),
+            )
+        };
+        assert_eq!(result, 0);
+        pages.iter().filter(|page| **page & 1 == 1).count()
+    }
+
+    #[test]
+    fn a_reserve_costs_what_the_entries_need_and_so_does_the_end() {
+        const BITS: u32 = 20;
+        // With chains, as all the last ones have the same hash.
+        const ENTRIES: u64 = 100;
+        let core = Core::new(1000, false).expect("memory");
+        let hash = |key: u64| spread(key.min(80));
+        let heads: Vec<_> = (0..ENTRIES).map(|key| Head { hash: hash(key) }).collect();
+        // SAFETY: there are no readers, and the entries stay.
+        unsafe {
+            for head in &heads {
+                core.insert(NonNull::from(head), None, &Free);
+            }
+            let before = core.table().buckets();
+            assert!(core.reserve(capacity(BITS) - ENTRIES as usize));
+            let to = core.table().next().expect("it moves");
+            assert_eq!(to.bits(), BITS);
+            let chunks = (0..).take_while(|_| core.help(&Free) != Progress::NothingToTake);
+            assert_eq!(chunks.count(), before / 16, "in one move");
+            assert_eq!(core.capacity(), capacity(BITS));
+
+            let [from, end] = [0, to.buckets() - 1].map(|at| std::ptr::from_ref(to.at(at)).addr());
+            let pages = resident(from, end);
+            assert!(pages <= ENTRIES as usize + 1, "{pages} pages");
+
+            let mut walk = Walk::from(Some(NonNull::from(&core)), Some(0));
+            let (mut found, mut homes) = (HashSet::new(), 0);
+            loop {
+                while let Some(entry) = walk.next_here() {
+                    assert!(found.insert(entry));
+                }
+                walk.skip_unused();
+                if walk.step().is_none() {
+                    break;
+                }
+                homes += 1;
+            }
+            assert_eq!(found.len(), heads.len());
+            assert!(homes <= 64 * ENTRIES, "{homes} homes");
+        }
     }
 }

@@ -102,7 +102,6 @@ impl<K, V: fmt::Debug> fmt::Debug for Values<'_, K, V> {
 }
 
 /// The entries of a map that was taken apart. Those that are not taken are dropped with this.
-#[derive(Debug)]
 pub struct IntoIter<K, V>(pub(crate) OwnedEntries<K, V>);
 
 impl<K, V> Iterator for IntoIter<K, V> {
@@ -120,7 +119,6 @@ impl<K, V> Iterator for IntoIter<K, V> {
 
 /// The keys of a map that was taken apart: what
 /// [`HashMap::into_keys`](crate::HashMap::into_keys) returns.
-#[derive(Debug)]
 pub struct IntoKeys<K, V>(pub(crate) IntoIter<K, V>);
 
 impl<K, V> Iterator for IntoKeys<K, V> {
@@ -137,7 +135,6 @@ impl<K, V> Iterator for IntoKeys<K, V> {
 
 /// The values of a map that was taken apart: what
 /// [`HashMap::into_values`](crate::HashMap::into_values) returns.
-#[derive(Debug)]
 pub struct IntoValues<K, V>(pub(crate) IntoIter<K, V>);
 
 impl<K, V> Iterator for IntoValues<K, V> {
@@ -149,6 +146,30 @@ impl<K, V> Iterator for IntoValues<K, V> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.0.size_hint()
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for IntoIter<K, V> {
+    /// Shows the entries that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.0.iter().map(|entry| entry.get().pair());
+        f.debug_list().entries(entries).finish()
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for IntoKeys<K, V> {
+    /// Shows the keys that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.0.0.iter().map(|entry| &entry.get().key);
+        f.debug_list().entries(keys).finish()
+    }
+}
+
+impl<K, V: fmt::Debug> fmt::Debug for IntoValues<K, V> {
+    /// Shows the values that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.0.0.iter().map(|entry| &entry.get().value);
+        f.debug_list().entries(values).finish()
     }
 }
 

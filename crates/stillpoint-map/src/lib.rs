@@ -61,8 +61,8 @@
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // The machine: `word` (a bucket's tags), `slot` (an entry's pointer), `slab` (where many entries
-// lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `resize` (moving one
-// table to another), `count`, `driving` (the service thread's part of moving), `core` (a map
+// lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `used` (which
+// parts of a table have had entries), `resize` (moving one table to another), `count`, `driving` (the service thread's part of moving), `core` (a map
 // without types), `adding` (an insert that compares keys), `chain` and `walk` (entries one after
 // the other). The interface: `store` (with the entries' types), on it `map` with `make`, `change`
 // and `traits`, `pinned`, `iter`, `set` and `pinned_set`; and `nodes`, for C. `tree` has the
@@ -124,6 +124,7 @@ mod table;
 #[cfg(not(stillpoint_loom))]
 mod traits;
 mod tree;
+mod used;
 mod walk;
 #[cfg(all(feature = "rayon", not(stillpoint_loom)))]
 mod with_rayon;

@@ -38,6 +38,7 @@ impl<K, V> HashMap<K, V> {
     /// assert!(map.pin().capacity() >= 1000);
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
         Self::with_capacity_and_hasher_in(capacity, DefaultHashBuilder::default(), domain)
     }
@@ -47,7 +48,12 @@ impl<K, V> HashMap<K, V> {
     ///
     /// Without memory for the table the process ends, as with std's map;
     /// [`try_reserve`](Self::try_reserve) returns an error instead.
+    ///
+    /// # Panics
+    ///
+    /// If no table can be so large: "capacity overflow".
     #[must_use]
+    #[track_caller]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
     }
@@ -88,7 +94,12 @@ impl<K, V, S> HashMap<K, V, S> {
     /// [`shrink_to_fit`](Self::shrink_to_fit).
     ///
     /// Without memory for the table the process ends.
+    ///
+    /// # Panics
+    ///
+    /// If no table can be so large: "capacity overflow".
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         Self::with_hasher(hasher).with_room(capacity)
     }
@@ -96,15 +107,28 @@ impl<K, V, S> HashMap<K, V, S> {
     /// Makes a map of `domain`, which it keeps alive, with a hasher and capacity for `capacity`
     /// entries, as [`with_capacity_and_hasher`](Self::with_capacity_and_hasher) does.
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_and_hasher_in(capacity: usize, hasher: S, domain: &Domain) -> Self {
         Self::with_hasher_in(hasher, domain).with_room(capacity)
     }
 
+    #[track_caller]
     fn with_room(self, capacity: usize) -> Self {
         if capacity > 0 {
             self.store.make_room(capacity, true);
         }
         self
+    }
+
+    /// Makes a map of the global domain with room for the entries that an iterator says it has. It shrinks
+    /// like one that has grown to them.
+    #[track_caller]
+    pub(crate) fn with_hint(entries: usize, hasher: S) -> Self {
+        let map = Self::with_hasher(hasher);
+        if entries > 0 {
+            map.store.make_room(entries, false);
+        }
+        map
     }
 
     /// Returns this map, whose entries count with what they own when they are retired: `weigh`

@@ -160,7 +160,12 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
 /// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
-/// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit).
+/// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit). The capacity
+/// that `collect` and `clone` begin with is not kept.
+///
+/// A capacity of which entries use little takes addresses, and memory for the pages with entries: 2 MiB
+/// each of a large table that was made so, and 4 KiB each while a map with entries moves to one. The drop
+/// of a map costs what its entries need, not its capacity.
 ///
 /// Entries of up to 512 bytes of a map of some five hundred and more lie side by side, in regions of 2 MiB
 /// that are mapped for this map: in huge pages where the system gives them and the map has a
@@ -221,6 +226,20 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// instant has been done or has not; `len` may then be off by what was under way, and its entry may
 /// be leaked. If a thread was making or giving back a run of slots, the child leaks the memory of the
 /// map's entries of before the fork when it removes them.
+///
+/// # Keys that an attacker chooses
+///
+/// The [default hasher](DefaultHashBuilder) makes it harder to find keys that collide. It is no proof
+/// against an attacker who chooses the keys: many with one hash make each look-up of them as long as
+/// their chain. For such keys take [`RandomState`](std::hash::RandomState):
+///
+/// ```
+/// use std::hash::RandomState;
+/// use stillpoint_map::HashMap;
+///
+/// let users: HashMap<String, u32, RandomState> = HashMap::default();
+/// users.pin().insert("ada".to_owned(), 1);
+/// ```
 ///
 /// # Limits
 ///

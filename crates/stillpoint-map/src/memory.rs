@@ -46,8 +46,13 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
             && align_of::<H>().is_multiple_of(align_of::<A>())
     );
 
-    /// The layout of all, and where the header is.
-    fn layout(bits: u32) -> Option<(Layout, usize)> {
+    /// The layout of a table that uses `bits` bits of each hash. `None` if no memory can be so large.
+    pub fn layout(bits: u32) -> Option<Layout> {
+        Some(Self::layout_and_offset(bits)?.0)
+    }
+
+    /// That layout, and where the header is.
+    fn layout_and_offset(bits: u32) -> Option<(Layout, usize)> {
         let before = Layout::array::<A>(1 << bits).ok()?;
         let buckets = Layout::array::<B>(1 << bits).ok()?;
         let (to_header, offset) = before.extend(Layout::new::<H>()).ok()?;
@@ -57,11 +62,9 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
     /// Room for a header, and empty buckets behind it. `None` without memory.
     pub fn of_buckets(bits: u32) -> Option<Self> {
         let () = Self::IS_HEADER_ALIGNED;
-        let (layout, offset) = Self::layout(bits)?;
-        if layout.size() >= MAPPED_FROM
-            && layout.align() <= MOST_ALIGNED
-            && let Some(mapped) = Mapped::zeroed(offset, size_of::<H>(), layout.size())
-        {
+        let (layout, offset) = Self::layout_and_offset(bits)?;
+        if Mapped::IS_SUPPORTED && layout.size() >= MAPPED_FROM && layout.align() <= MOST_ALIGNED {
+            let mapped = Mapped::zeroed(offset, size_of::<H>(), layout.size())?;
             return Some(Self(Place::Mapped(mapped), PhantomData));
         }
         // SAFETY: not of size 0.
@@ -100,6 +103,14 @@ impl<H, B: Default, A: Default> Memory<H, B, A> {
     /// Whether its pages take memory when they are first written.
     pub fn is_mapped(&self) -> bool {
         matches!(self.0, Place::Mapped(_))
+    }
+
+    /// Makes each page that is written from now on a small one, or a huge one again where there is none yet.
+    /// What is sparse would take a huge page for each entry.
+    pub fn prefer_huge_pages(&self, huge: bool) {
+        if let Place::Mapped(mapped) = &self.0 {
+            mapped.prefer_huge_pages(huge);
+        }
     }
 
     /// Gives it back.
@@ -149,11 +160,16 @@ mod mapped {
         end: usize,
     }
 
-    /// A huge page of all machines that we know, and what is given back at a time: the kernel keeps
-    /// a lock of the process's memory meanwhile.
+    /// A huge page of all machines that we know, and the least that is given back at a time: the kernel
+    /// keeps a lock of the process's memory meanwhile.
     const HUGE: usize = 2 << 20;
 
+    /// A table is given back by at most this number of calls: most of a large one may have no memory.
+    const MOST_SLICES: usize = 512;
+
     impl Mapped {
+        pub const IS_SUPPORTED: bool = true;
+
         /// So many bytes, of which `before` are before the header. They end at a huge page's boundary:
         /// so what lies before the last 2 MiB is in huge pages, too, but for the beginning, where it does
         /// not fill one.
@@ -163,21 +179,31 @@ mod mapped {
             let end = bytes.checked_next_multiple_of(HUGE)?;
             let from = end - bytes;
             let first = from / page_size() * page_size();
-            let mapping = Mapping::reserve(end, HUGE, Backing::Anonymous).ok()?;
+            // The system refuses more than it could ever give.
+            let mapping = Mapping::reserve(end, HUGE, Backing::Accounted).ok()?;
             mapping.allow(first, end - first).ok()?;
-            // Without huge pages a look-up in a large table misses in the TLB each time.
-            let huge = first.next_multiple_of(HUGE);
-            if huge < end {
-                // SAFETY: it changes no contents. If it fails, pages are small.
-                let _ =
-                    unsafe { advise(&[mapping.pages(huge, end - huge)], Advice::HugePages, false) };
-            }
-            Some(Self {
+            let mapped = Self {
                 mapping,
                 offset: from + before,
                 first,
                 end,
-            })
+            };
+            // Without huge pages a look-up in a large table misses in the TLB each time.
+            mapped.prefer_huge_pages(true);
+            Some(mapped)
+        }
+
+        pub fn prefer_huge_pages(&self, huge: bool) {
+            let (first, end) = (self.first.next_multiple_of(HUGE), self.end);
+            let advice = if huge {
+                Advice::HugePages
+            } else {
+                Advice::SmallPages
+            };
+            if first < end {
+                // SAFETY: it changes no contents. If it fails, pages are as the system makes them.
+                let _ = unsafe { advise(&[self.mapping.pages(first, end - first)], advice, false) };
+            }
         }
 
         pub fn start(&self) -> NonNull<u8> {
@@ -186,10 +212,12 @@ mod mapped {
         }
 
         pub fn free(self) {
-            for from in (self.first / HUGE * HUGE..self.end).step_by(HUGE) {
-                let from = from.max(self.first);
-                let bytes = HUGE - from % HUGE;
-                let pages = self.mapping.pages(from, bytes);
+            let slice = (self.end / MOST_SLICES).next_multiple_of(HUGE);
+            let mut end = self.end;
+            while end > self.first {
+                let from = end.saturating_sub(slice).max(self.first);
+                let pages = self.mapping.pages(from, end - from);
+                end = from;
                 // SAFETY: no thread uses the table any more. If it fails, the unmapping below does
                 // it.
                 let _ = unsafe { advise(&[pages], Advice::DontNeed, false) };
@@ -207,11 +235,17 @@ mod unmapped {
     pub enum Mapped {}
 
     impl Mapped {
+        pub const IS_SUPPORTED: bool = false;
+
         pub fn zeroed(_before: usize, _header: usize, _bytes: usize) -> Option<Self> {
             None
         }
 
         pub fn start(&self) -> NonNull<u8> {
+            match *self {}
+        }
+
+        pub fn prefer_huge_pages(&self, _huge: bool) {
             match *self {}
         }
 

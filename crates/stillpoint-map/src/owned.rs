@@ -1,6 +1,6 @@
 //! The entries of a map that is given up.
 
-use crate::{count::Count, driver::Shared, entry::Entry, walk::Walk};
+use crate::{count::Count, driver::Shared, entries::Entries, entry::Entry, walk::Walk};
 use std::{marker::PhantomData, ptr::NonNull};
 
 /// The entries of a map that no longer exists. Those that are not taken are dropped.
@@ -14,7 +14,7 @@ pub struct OwnedEntries<K, V> {
 
 // SAFETY: it owns keys and values, and no other thread has the map.
 unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
-// SAFETY: a reference to it gives access to nothing.
+// SAFETY: through a reference, threads look at keys and values.
 unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
 impl<K, V> OwnedEntries<K, V> {
@@ -33,6 +33,12 @@ impl<K, V> OwnedEntries<K, V> {
         }
     }
 
+    /// Those that are left.
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        // SAFETY: this owns them, and they are of these types. It takes none while it is borrowed.
+        unsafe { Entries::of(self.walk.clone()) }
+    }
+
     /// How many are left.
     pub fn len(&self) -> usize {
         self.counter().map_or(0, Count::get)
@@ -48,7 +54,13 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
     type Item = Entry<K, V>;
 
     fn next(&mut self) -> Option<Entry<K, V>> {
-        let head = self.walk.next()?;
+        let head = loop {
+            if let Some(head) = self.walk.next_here() {
+                break head;
+            }
+            self.walk.skip_unused();
+            self.walk.step()?;
+        };
         self.counter()?.add(1_u64.wrapping_neg());
         // SAFETY: of this map alone, which no longer exists; the walk does not come back to it.
         Some(unsafe { Entry::take(head.cast()) })

@@ -1,7 +1,8 @@
-//! Moving a table's buckets to one of twice, half, or the same size, a few at a time.
+//! Moving a table's buckets to one of twice, half, or the same size, or to a much larger one that was
+//! reserved, a few at a time.
 //!
-//! A *unit* is a bucket of the smaller table and the two buckets of the larger one that it
-//! corresponds to; or a bucket of each, if a table moves to another one of its size, because its
+//! A *unit* is a bucket of the smaller table and the buckets of the larger one that it corresponds to,
+//! two or more; or a bucket of each, if a table moves to another one of its size, because its
 //! chains have become long. Writers take units in chunks, one with each insert or removal, unless they
 //! are let off ([`crate::pages`]), and so does the domain's service thread ([`crate::growth`]). A
 //! thread moves a unit under the locks of the old buckets: it fills the new ones, which no other
@@ -14,6 +15,12 @@
 //! [`crate::CopyMap`]: other threads changed the entries too often, or user code panicked. Then there is another pass. In the child of a fork the units that
 //! vanished threads had taken are taken again, by counting from 0: units that have moved are done
 //! at once.
+//!
+//! A table of four times the size or more is *sparse* at first: a thread writes only to the new buckets
+//! that get an entry, and the others stay the zeroes that the system gives. So a move there takes memory
+//! and time for the entries, not for the table. New buckets are written under the lock of the old one,
+//! without a failure in between: only the child of a fork can find some of a unit that has not moved.
+//! There a thread first empties those of the unit's buckets that have been used ([`crate::used`]).
 
 use crate::{
     bucket::{Bucket, Locked},
@@ -174,15 +181,24 @@ impl<'t> Move<'t> {
         self.news(taken.units()).start
     }
 
+    /// Returns whether most of the new buckets will be empty.
+    #[inline]
+    pub fn is_sparse(self) -> bool {
+        is_sparse(self.from.bits(), self.to.bits())
+    }
+
     /// Whether a thread that changes the map moves nothing this time.
     #[inline]
     pub fn lets_off(self) -> bool {
-        self.to.header().pages.lets_off(self.next_bucket())
+        !self.is_sparse() && self.to.header().pages.lets_off(self.next_bucket())
     }
 
     /// Has the system give memory to the page that is moved to next, and the one behind it.
     #[inline]
     pub fn touch_ahead(self) {
+        if self.is_sparse() {
+            return;
+        }
         let pages = &self.to.header().pages;
         while let Some(first) = pages.to_touch(self.next_bucket(), self.to.buckets()) {
             self.to.at(first).touch();
@@ -196,14 +212,17 @@ impl<'t> Move<'t> {
             return Progress::NothingToTake;
         };
         let (process, count) = (fork::process(), units.len());
-        // Before the locks are taken. A chunk's new buckets are on one page.
-        let first = self.news(units.start).start;
-        self.to.at(first).touch();
-        self.to.header().pages.has_touched(first);
-        let grows = self.to.bits() > self.from.bits();
+        if !self.is_sparse() {
+            // Before the locks are taken. A chunk's new buckets are on one page.
+            let first = self.news(units.start).start;
+            self.to.at(first).touch();
+            self.to.header().pages.has_touched(first);
+            self.to.note_used(first);
+        }
+        let doubles = self.news(0).len() == 2;
         for unit in units {
             // Most do no more.
-            if !(grows && self.split(unit)) && self.move_unit(unit) {
+            if !(doubles && self.split(unit)) && self.move_unit(unit) {
                 let old = self.olds(unit);
                 old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
             }
@@ -253,11 +272,14 @@ impl<'t> Move<'t> {
     /// Returns whether this thread has moved it, and not another before.
     fn move_unit(self, unit: usize) -> bool {
         let mut spares = Vec::new();
+        if self.is_sparse() && self.to.is_inherited() && !self.from.at(unit).word().is_moved() {
+            self.to.clear(self.news(unit));
+        }
         loop {
-            let tried = if self.news(unit).len() == 2 {
-                self.try_grow(unit, &mut spares)
-            } else {
-                self.try_merge(unit, &mut spares)
+            let tried = match self.news(unit).len() {
+                1 => self.try_merge(unit, &mut spares),
+                2 => self.try_grow(unit, &mut spares),
+                _ => self.try_spread(unit, &mut spares),
             };
             match tried {
                 Ok(moved) => return moved,
@@ -288,6 +310,30 @@ impl<'t> Move<'t> {
             halves[usize::from(half)].push(slot, tag, spares);
         }
         halves.into_iter().for_each(Filler::finish);
+        locked.set_moved();
+        Ok(true)
+    }
+
+    /// One bucket becomes many, which are empty: the entries go to theirs.
+    fn try_spread(self, unit: usize, spares: &mut Vec<Spare>) -> Result<bool, NeedsSpares> {
+        let Some(mut locked) = self.from.lock_at(unit) else {
+            return Ok(false);
+        };
+        // However they are spread, their chains need no more links than one chain of all.
+        NeedsSpares::check(&[locked.entries().count()], spares)?;
+        for (slot, tag) in locked.entries() {
+            let entry = slot.as_entry().expect("it is an entry");
+            // SAFETY: under the lock nothing is taken out, and so nothing is freed.
+            let hash = unsafe { entry.as_ref() }.hash;
+            self.to.note_used(self.to.index(hash));
+            // No other thread waits for this lock.
+            let (table, mut bucket) = self.to.lock(hash);
+            if bucket.free().is_none() {
+                bucket.extend(spares.pop().expect("they were counted"));
+            }
+            let place = bucket.free().expect("it was extended");
+            bucket.fill(place, Slot::entry(entry, hash, table.bits()), tag);
+        }
         locked.set_moved();
         Ok(true)
     }
@@ -332,6 +378,11 @@ impl<'t> Move<'t> {
         drop(upper);
         Ok(true)
     }
+}
+
+/// Returns whether a move from a table of so many bits to another one leaves most of that empty.
+pub fn is_sparse(from: u32, to: u32) -> bool {
+    to > from + 1
 }
 
 /// An empty bucket for a chain. In a box, because it is to stay where it is.
@@ -413,17 +464,26 @@ mod tests {
     use crate::slot::Head;
 
     /// It may be what a thread was filling that a fork has removed. Of a bucket that is all of its
-    /// chain, and of one with a link.
+    /// chain, and of one with a link; to a table of twice the size, and to a sparse one.
     #[test]
     fn nothing_stays_of_what_was_in_the_new_buckets() {
-        for entries in [SLOTS, SLOTS + 1] {
-            let [from, to] = [1, 2].map(|bits| Table::new(bits).expect("memory"));
+        for (entries, bits) in [SLOTS, SLOTS + 1]
+            .into_iter()
+            .flat_map(|n| [(n, 2), (n, 4)])
+        {
+            let [from, to] = [1, bits].map(|bits| Table::new(bits).expect("memory"));
+            // SAFETY: no other thread knows it.
+            unsafe { to.inherit() };
             let mut heads = [const { Head { hash: 0 } }; SLOTS + 2];
             let mut slots = heads
                 .iter_mut()
                 .map(|head| Slot::entry(NonNull::from(head), 0, 1));
             let left = slots.next().expect("there is one");
-            (0..4).for_each(|index| to.at(index).set_slot(SLOTS - 2, left));
+            for index in 0..to.buckets() {
+                // In the middle of a fill, and locked.
+                to.at(index).set_slot(SLOTS - 2, left);
+                to.at(index).set_word(Word::EMPTY.with(0, 1).locked());
+            }
             for slot in slots.take(entries) {
                 let mut locked = from.lock_at(0).expect("it has not moved");
                 if locked.free().is_none() {
@@ -437,7 +497,7 @@ mod tests {
             assert_eq!(Move { from, to }.help(retire), Progress::Finished);
             let found = to.lock_at(0).expect("it is new").entries().count();
             assert_eq!(found, entries);
-            for index in 1..4 {
+            for index in 1..to.buckets() {
                 let bucket = to.at(index);
                 assert!((0..SLOTS).all(|slot| bucket.slot(slot) == Slot::NONE));
                 assert_eq!(bucket.word(), Word::EMPTY);

@@ -28,6 +28,9 @@ use stillpoint::{Domain, Guard, Section};
 /// assert!(online.contains("ada"));
 /// assert!(online.remove("ada") && online.is_empty());
 /// ```
+///
+/// For values that an attacker chooses take another hasher than the default:
+/// see [that page](HashMap#keys-that-an-attacker-chooses).
 pub struct HashSet<T, S = DefaultHashBuilder> {
     pub(crate) map: HashMap<T, (), S>,
 }
@@ -48,12 +51,14 @@ impl<T> HashSet<T> {
     /// Makes a set of `domain` with capacity for `capacity` values, as
     /// [`HashMap::with_capacity_in`] does.
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
         Self::with_capacity_and_hasher_in(capacity, DefaultHashBuilder::default(), domain)
     }
 
     /// Makes a set with capacity for `capacity` values, as [`HashMap::with_capacity`] does.
     #[must_use]
+    #[track_caller]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
     }
@@ -79,6 +84,7 @@ impl<T, S> HashSet<T, S> {
     /// Makes a set with a hasher, and with capacity for `capacity` values, as
     /// [`HashMap::with_capacity_and_hasher`] does.
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
         Self {
             map: HashMap::with_capacity_and_hasher(capacity, hasher),
@@ -88,6 +94,7 @@ impl<T, S> HashSet<T, S> {
     /// Makes a set of `domain` with a hasher and capacity for `capacity` values, as
     /// [`HashMap::with_capacity_and_hasher_in`] does.
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_and_hasher_in(capacity: usize, hasher: S, domain: &Domain) -> Self {
         Self {
             map: HashMap::with_capacity_and_hasher_in(capacity, hasher, domain),
@@ -271,12 +278,9 @@ impl<T: fmt::Debug, S> fmt::Debug for HashSet<T, S> {
     }
 }
 
-impl<T, S> Clone for HashSet<T, S>
-where
-    T: Hash + Eq + Clone + Send + 'static,
-    S: BuildHasher + Clone,
-{
-    /// Clones each value that an iteration visits, into a set of the same domain.
+impl<T: Clone, S: Clone> Clone for HashSet<T, S> {
+    /// Clones each value that an iteration visits, into a set of the same domain. As
+    /// [`HashMap`]'s `clone`.
     fn clone(&self) -> Self {
         Self {
             map: self.map.clone(),
@@ -316,14 +320,37 @@ where
     }
 }
 
+impl<'a, T, S> Extend<&'a T> for HashSet<T, S>
+where
+    T: Hash + Eq + Copy + Send + 'static,
+    S: BuildHasher,
+{
+    fn extend<I: IntoIterator<Item = &'a T>>(&mut self, values: I) {
+        (&*self).extend(values);
+    }
+}
+
+impl<'a, T, S> Extend<&'a T> for &HashSet<T, S>
+where
+    T: Hash + Eq + Copy + Send + 'static,
+    S: BuildHasher,
+{
+    /// Adds copies of the values.
+    fn extend<I: IntoIterator<Item = &'a T>>(&mut self, values: I) {
+        self.extend(values.into_iter().copied());
+    }
+}
+
 impl<T, S> FromIterator<T> for HashSet<T, S>
 where
     T: Hash + Eq + Send + 'static,
     S: BuildHasher + Default,
 {
+    /// Adds the values to a set of the global domain. As [`HashMap`]'s `from_iter`.
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let values = values.into_iter();
-        let mut set = Self::with_capacity_and_hasher(values.size_hint().0, S::default());
+        let map = HashMap::with_hint(values.size_hint().0, S::default());
+        let mut set = Self { map };
         set.extend(values);
         set
     }

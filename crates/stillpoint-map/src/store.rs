@@ -4,14 +4,14 @@
 mod change;
 
 use crate::{
-    bucket::Bucket,
     core::Core,
     driver::Shared,
     entries::Entries,
-    entry::{Entry, Found},
+    entry::{Entry, Found, NewEntry},
+    load::references::bits_for,
     owned::OwnedEntries,
     reclaim::To,
-    table::Seen,
+    table::{Seen, Table},
     walk::Walk,
 };
 pub use change::{Inserted, Occupied};
@@ -271,11 +271,18 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
 impl<K, V, P: Policy> Store<K, V, P> {
     /// Makes a table for so many entries, if there is none, which is the smallest if it `stays`. Ends
-    /// the process without memory.
+    /// the process without memory, and panics if no table can be so large.
+    #[track_caller]
     pub fn make_room(&self, entries: usize, stays: bool) {
         if self.core_for(entries, stays).is_none() {
-            no_memory();
+            no_room(self.layout_for(entries));
         }
+    }
+
+    /// The memory of a table that has room for so many more entries. `None` if none can be so large.
+    pub fn layout_for(&self, more: usize) -> Option<Layout> {
+        let entries = self.len().checked_add(more);
+        entries.and_then(bits_for).and_then(Table::layout)
     }
 
     /// Makes room for so many more entries. Returns false without memory.
@@ -310,6 +317,49 @@ impl<K, V, P: Policy> Store<K, V, P> {
     }
 }
 
+impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
+    /// Clones the entries, with their hashes, into a store of the same domain.
+    pub fn cloned(&self) -> Self {
+        let clone = self.new_alike();
+        let (Some(core), entries) = (self.core(), self.len()) else {
+            return clone;
+        };
+        clone.make_room(entries, false);
+        let section = self.read_lock();
+        let (mut position, mut found) = (Some(0), Vec::new());
+        while let Some(from) = position {
+            // SAFETY: inside a section of the map's domain.
+            position = unsafe { core.home_at_once(from, &mut found) };
+            for head in found.drain(..) {
+                // SAFETY: found in the section, and this map's entries are of these types.
+                let entry = unsafe { Found::<K, V>::of(head) }.get();
+                let (key, value) = (entry.key.clone(), entry.value.clone());
+                clone.add_new(entry.hash(), key, value, &section);
+            }
+        }
+        drop(section);
+        clone
+    }
+}
+
+impl<K, V, P: Policy> Store<K, V, P> {
+    /// Puts an entry in whose key is new.
+    fn add_new(&self, hash: u64, key: K, value: V, section: &impl Section) {
+        self.check(section);
+        let core = self
+            .core_for(0, false)
+            .unwrap_or_else(|| no_room(self.layout_for(0)));
+        // SAFETY: inside a section of the map's domain.
+        let arena = unsafe { core.arena(Layout::new::<Entry<K, V>>()) };
+        let new = NewEntry::new(hash, key, value, arena);
+        // SAFETY: inside a section of the map's domain; the entry is complete.
+        unsafe { core.insert(new.head(), None, &self.to()) };
+        // SAFETY: it is in the map, since this section.
+        unsafe { new.publish() };
+        self.queue_driver();
+    }
+}
+
 impl<K, V, P: Policy> Drop for Store<K, V, P> {
     fn drop(&mut self) {
         drop(self.take());
@@ -332,9 +382,14 @@ impl<K, V, P: Policy> fmt::Debug for Store<K, V, P> {
     }
 }
 
+/// Ends the process, as there is no memory for a table of that layout. Panics if no table can be so large.
 #[cold]
-pub fn no_memory() -> ! {
-    handle_alloc_error(Layout::new::<Bucket>())
+#[track_caller]
+pub fn no_room(table: Option<Layout>) -> ! {
+    match table {
+        Some(layout) => handle_alloc_error(layout),
+        None => panic!("capacity overflow"),
+    }
 }
 
 #[cold]

@@ -10,14 +10,19 @@ use crate::{
     memory::Memory,
     pages::Pages,
     slot::{Head, Slot},
+    used::Used,
     word::{Offset, Word, tag},
 };
 use std::{
     alloc::Layout,
     marker::PhantomData,
+    ops::Range,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+use stillpoint_platform::{
+    fork,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+};
 
 /// The fewest bits of a hash that choose a bucket: a shift is less than 64.
 pub const FEWEST_BITS: u32 = 1;
@@ -30,7 +35,10 @@ pub const MOST_BITS: u32 = 42;
 pub struct Header {
     /// The table that this one moves to; null while it does not.
     next: AtomicPtr<Header>,
+    used: Used,
     memory: Memory,
+    /// The generation of the process that has made it.
+    process: u64,
     /// Of this table's memory, while another one moves to it.
     pub pages: Pages,
     pub units: Units,
@@ -60,6 +68,8 @@ impl<'t> Table<'t> {
         let memory = Memory::of_buckets(bits)?;
         let header = Header {
             next: AtomicPtr::new(ptr::null_mut()),
+            used: Used::new(memory.is_mapped(), 1 << bits)?,
+            process: fork::process().generation(),
             pages: Pages::new(memory.is_mapped(), 1 << bits),
             memory,
             units: Units {
@@ -75,6 +85,11 @@ impl<'t> Table<'t> {
         let first = unsafe { start.add(1) };
         let shift = 64 - bits as usize;
         Some(Self::of(first.map_addr(|address| address | shift)))
+    }
+
+    /// The memory of a table that uses `bits` bits of each hash. `None` if no memory can be so large.
+    pub fn layout(bits: u32) -> Option<Layout> {
+        Memory::<Header, Bucket>::layout(bits)
     }
 
     fn of(word: NonNull<Header>) -> Self {
@@ -132,6 +147,46 @@ impl<'t> Table<'t> {
     /// The block that the table is, if it is a small one of the allocator's.
     pub fn as_block(self) -> Option<(NonNull<u8>, Layout)> {
         self.header().memory.as_block()
+    }
+
+    /// Returns whether another process has made it, whose child this one is.
+    pub fn is_inherited(self) -> bool {
+        self.header().process != fork::process().generation()
+    }
+
+    /// Makes it look as if another process had made it.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the table.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub unsafe fn inherit(self) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.start()).process += 1 };
+    }
+
+    /// Makes pages that are written from now on small, or huge again ([`Memory::prefer_huge_pages`]).
+    pub fn prefer_huge_pages(self, huge: bool) {
+        self.header().memory.prefer_huge_pages(huge);
+    }
+
+    /// Notes that the bucket of that number is used from now on.
+    #[inline]
+    pub fn note_used(self, index: usize) {
+        self.header().used.note(index);
+    }
+
+    /// Empties the buckets of a range, which no other thread of this process can reach ([`Bucket::clear`]).
+    pub fn clear(self, buckets: Range<usize>) {
+        let used = self.header().used.of(buckets);
+        used.for_each(|index| self.at(index).clear());
+    }
+
+    /// Returns the first hash from `hash` on whose home may have been used, for a caller that is alone
+    /// with the table.
+    pub fn first_used(self, hash: u64) -> Option<u64> {
+        let index = self.header().used.first(self.index(hash)..self.buckets())?;
+        Some(hash.max((index as u64) << (64 - self.bits())))
     }
 
     #[inline]
@@ -265,15 +320,19 @@ impl<'t> Table<'t> {
     /// next. Returns false if nothing was done. If the table moves, the caller helps then.
     #[inline]
     pub fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
-        let (home, slot) = (self.home_of(hash), Slot::entry(entry, hash, self.bits()));
-        home.add_at_once(slot, tag(hash)) || home.word().is_moved() && self.add_to_next(entry, hash)
+        let index = self.index(hash);
+        let (home, slot) = (self.at(index), Slot::entry(entry, hash, self.bits()));
+        home.add_at_once(slot, tag(hash), || self.note_used(index))
+            || home.word().is_moved() && self.add_to_next(entry, hash)
     }
 
     #[inline(never)]
     fn add_to_next(self, entry: NonNull<Head>, hash: u64) -> bool {
         self.next().is_some_and(|next| {
             let slot = Slot::entry(entry, hash, next.bits());
-            next.home_of(hash).add_at_once(slot, tag(hash))
+            let index = next.index(hash);
+            next.at(index)
+                .add_at_once(slot, tag(hash), || next.note_used(index))
         })
     }
 
@@ -362,7 +421,8 @@ impl<'t> Table<'t> {
     ///
     /// No other thread uses the table any more.
     pub unsafe fn free(self) {
-        for bucket in (0..self.buckets()).map(|index| self.at(index)) {
+        for index in self.header().used.of(0..self.buckets()) {
+            let bucket = self.at(index);
             let word = bucket.word();
             if word.has_link() && !word.is_moved() {
                 // Each is read before it is freed.
@@ -384,7 +444,14 @@ impl<'t> Table<'t> {
     /// No other thread uses the table any more.
     pub unsafe fn free_memory(self) {
         // SAFETY: written by `new`; the rest of the header needs no drop.
-        let memory = unsafe { ptr::read(&raw const (*self.start()).memory) };
+        let (memory, used) = unsafe {
+            let start = self.start();
+            (
+                ptr::read(&raw const (*start).memory),
+                ptr::read(&raw const (*start).used),
+            )
+        };
+        drop(used);
         memory.free();
     }
 }

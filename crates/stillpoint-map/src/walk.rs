@@ -78,9 +78,20 @@ impl<'g> Walk<'g> {
         std::iter::from_fn(|| self.next_here())
     }
 
+    /// Goes on to the next home that may have been used, for a caller that is alone with the map: so its
+    /// end costs what has been in it, and not its capacity.
+    pub fn skip_unused(&mut self) {
+        if let (Some(position), Some(core)) = (self.position, self.core) {
+            // SAFETY: that of `from`.
+            let table = unsafe { core.as_ref().table() };
+            let tables = [Some(table), table.next()].into_iter().flatten();
+            self.position = tables.filter_map(|table| table.first_used(position)).min();
+        }
+    }
+
     /// Visits the next home, if there is one.
     #[inline]
-    fn step(&mut self) -> Option<()> {
+    pub fn step(&mut self) -> Option<()> {
         let (table, index, word) = self.next_bucket()?;
         self.chain = Chain::new(table.at(index), word, Word::taken);
         Some(())
@@ -173,7 +184,7 @@ fn fetch(table: Table<'_>, index: usize) {
 impl Walk<'_> {
     /// The next entry of the home that is being visited.
     #[inline]
-    fn next_here(&mut self) -> Option<NonNull<Head>> {
+    pub fn next_here(&mut self) -> Option<NonNull<Head>> {
         let from = self.from;
         // SAFETY: found in a section of the map's domain.
         let is_ahead = |entry: NonNull<Head>| unsafe { entry.as_ref() }.hash >= from;

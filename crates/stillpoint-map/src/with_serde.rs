@@ -131,7 +131,7 @@ where
 
 /// A map that is filled with what is read.
 trait Filled<K, V> {
-    fn with_capacity(capacity: usize) -> Self;
+    fn with_hint(entries: usize) -> Self;
 
     /// Inserts an entry. A section each, because the input may take its time.
     fn put(&self, key: K, value: V);
@@ -143,8 +143,8 @@ where
     V: Send + 'static,
     S: BuildHasher + Default,
 {
-    fn with_capacity(capacity: usize) -> Self {
-        Self::with_capacity_and_hasher(capacity, S::default())
+    fn with_hint(entries: usize) -> Self {
+        Self::with_hint(entries, S::default())
     }
 
     fn put(&self, key: K, value: V) {
@@ -158,8 +158,8 @@ where
     V: Copy + Send + 'static,
     S: BuildHasher + Default,
 {
-    fn with_capacity(capacity: usize) -> Self {
-        Self::with_capacity_and_hasher(capacity, S::default())
+    fn with_hint(entries: usize) -> Self {
+        Self::with_hint(entries, S::default())
     }
 
     fn put(&self, key: K, value: V) {
@@ -168,7 +168,7 @@ where
 }
 
 impl<K: Ord + Send + 'static, V: Send + 'static> Filled<K, V> for BTreeMap<K, V> {
-    fn with_capacity(_: usize) -> Self {
+    fn with_hint(_: usize) -> Self {
         Self::new()
     }
 
@@ -192,8 +192,7 @@ where
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<M, A::Error> {
-        let capacity = entries.size_hint().unwrap_or(0).min(MOST_RESERVED);
-        let map = M::with_capacity(capacity);
+        let map = M::with_hint(entries.size_hint().unwrap_or(0).min(MOST_RESERVED));
         while let Some((key, value)) = entries.next_entry()? {
             map.put(key, value);
         }
@@ -215,8 +214,10 @@ where
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Self::Value, A::Error> {
-        let capacity = values.size_hint().unwrap_or(0).min(MOST_RESERVED);
-        let set = HashSet::with_capacity_and_hasher(capacity, S::default());
+        let hint = values.size_hint().unwrap_or(0).min(MOST_RESERVED);
+        let set = HashSet {
+            map: HashMap::with_hint(hint, S::default()),
+        };
         while let Some(value) = values.next_element()? {
             set.insert(value, &set.guard());
         }

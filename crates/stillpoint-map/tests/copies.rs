@@ -583,3 +583,19 @@ fn what_else_a_collection_can() {
     assert_eq!(values.len(), 3);
     assert_eq!(values.map(u32::from).sum::<u32>(), 60);
 }
+
+/// As std's maps do: a predicate may count, and gather what goes.
+#[test]
+fn retain_asks_once_about_each_entry() {
+    let map: CopyMap<u64, u64> = (0..1000).map(|key| (key, key)).collect();
+    let (mut asked, mut gone) = (0, Vec::new());
+    map.pin().retain(|key, _| {
+        asked += 1;
+        if asked % 2 == 0 {
+            gone.push(*key);
+        }
+        asked % 2 != 0
+    });
+    assert_eq!((asked, gone.len(), map.len()), (1000, 500, 500));
+    assert!(gone.iter().all(|key| map.pin().get(key).is_none()));
+}

@@ -147,3 +147,43 @@ fn drops_that_panic() {
     map.pin().insert(1, Fails(false));
     assert_eq!(map.len(), 1);
 }
+
+/// Of a table that is much larger than its entries need, where most is left alone: however they came
+/// there.
+#[test]
+#[cfg_attr(miri, ignore = "a large table")]
+fn entries_of_a_sparse_table_are_dropped() {
+    let values = Tally::new();
+    let fill = |map: &HashMap<u64, Tracked>, keys: std::ops::Range<u64>| {
+        for key in keys {
+            map.pin().insert(key, values.value(key));
+        }
+    };
+    let reserve = |map: &HashMap<u64, Tracked>, entries: usize| {
+        map.pin().reserve(entries);
+        eventually(|| map.pin().capacity() >= entries);
+    };
+    // Into it.
+    let map = HashMap::with_capacity(200_000);
+    fill(&map, 0..300);
+    drop(map);
+    assert!(values.all_dropped());
+    // Before and after a move there.
+    let map = HashMap::new();
+    fill(&map, 0..300);
+    reserve(&map, 200_000);
+    fill(&map, 300..400);
+    drop(map.into_iter().take(10).count());
+    assert!(values.all_dropped());
+    // Through moves to smaller ones and larger ones, and while one is under way.
+    let map = HashMap::new();
+    fill(&map, 0..20_000);
+    reserve(&map, 400_000);
+    map.pin().shrink_to_fit();
+    eventually(|| map.pin().capacity() < 50_000);
+    reserve(&map, 100_000);
+    fill(&map, 20_000..21_000);
+    map.pin().reserve(400_000);
+    drop(map);
+    assert!(values.all_dropped());
+}

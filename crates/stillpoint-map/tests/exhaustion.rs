@@ -1,17 +1,25 @@
-//! Maps that are empty allocate nothing, and `try_reserve` returns an error without memory.
+//! Maps that are empty allocate nothing, `try_reserve` returns an error without memory, and what a map
+//! takes is linear in its entries.
 #![cfg(not(miri))]
 
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+
+use common::panic_message;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    hash::{BuildHasherDefault, Hasher},
     ptr,
 };
-use stillpoint_map::{BTreeMap, CopyMap, HashMap};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
 
 struct Allocator;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    /// What this thread has allocated, in bytes.
+    static BYTES: Cell<usize> = const { Cell::new(0) };
     /// Blocks of at least so many bytes are refused to this thread, up to so many; and how many were.
     static SIZES: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     static REFUSED: Cell<usize> = const { Cell::new(0) };
@@ -26,6 +34,7 @@ unsafe impl GlobalAlloc for Allocator {
             return ptr::null_mut();
         }
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        BYTES.set(BYTES.get() + layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -88,4 +97,104 @@ fn first_reservation_without_memory_is_an_error() {
         reserved.is_err()
     };
     assert_eq!((1..2048).filter(|size| fails_without(*size)).count(), 2);
+}
+
+/// The system refuses the table, which is larger than all of its memory, and nothing is touched.
+#[test]
+#[cfg(target_os = "linux")]
+fn reservation_of_more_than_there_is_is_an_error() {
+    let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").unwrap();
+    if overcommits.trim() == "1" {
+        return;
+    }
+    // SAFETY: zeros are one.
+    let mut info = unsafe { std::mem::zeroed::<libc::sysinfo>() };
+    // SAFETY: it writes one.
+    assert_eq!(unsafe { libc::sysinfo(&raw mut info) }, 0);
+    let all = (info.totalram + info.totalswap) as usize * info.mem_unit as usize;
+    // More than 8 bytes an entry, whatever the map is.
+    let entries = all / 8;
+    let (hashed, copies) = (HashMap::<u64, u64>::new(), CopyMap::<u64, u64>::new());
+    for has_a_table in [false, true] {
+        if has_a_table {
+            hashed.pin().insert(1, 1);
+            copies.pin().insert(1, 1);
+        }
+        let before = (hashed.pin().capacity(), copies.pin().capacity());
+        assert!(hashed.pin().try_reserve(entries).is_err());
+        assert!(copies.pin().try_reserve(entries).is_err());
+        assert_eq!((hashed.pin().capacity(), copies.pin().capacity()), before);
+    }
+}
+
+/// Says of the values that are left that there are very many.
+struct Liar(u64);
+
+impl Iterator for Liar {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(self.0)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (usize::MAX, None)
+    }
+}
+
+/// As std's do.
+#[test]
+fn capacity_that_no_table_can_have_is_a_panic() {
+    type Try = fn();
+    let tries: [Try; 9] = [
+        || drop(HashMap::<u64, u64>::with_capacity(usize::MAX)),
+        || drop(HashSet::<u64>::with_capacity(usize::MAX / 2)),
+        || drop(CopyMap::<u64, u64>::with_capacity(usize::MAX)),
+        || HashMap::<u64, u64>::new().pin().reserve(usize::MAX),
+        || CopyMap::<u64, u64>::new().pin().reserve(usize::MAX),
+        || HashMap::from([(1, 1)]).pin().reserve(usize::MAX),
+        || drop(Liar(3).map(|key| (key, key)).collect::<HashMap<_, _>>()),
+        || drop(Liar(3).collect::<HashSet<_>>()),
+        || drop(Liar(3).map(|key| (key, key)).collect::<CopyMap<_, _>>()),
+    ];
+    for (number, attempt) in tries.into_iter().enumerate() {
+        assert_eq!(panic_message(attempt), "capacity overflow", "{number}");
+    }
+}
+
+/// All keys have one hash.
+#[derive(Default)]
+struct Zero;
+
+impl Hasher for Zero {
+    fn write(&mut self, _: &[u8]) {}
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+/// Nothing is freed in a section: what changes have allocated is what they take.
+#[test]
+fn changes_of_keys_with_one_hash_take_memory_for_each_change() {
+    const KEYS: u64 = 2000;
+    let map = CopyMap::<u64, u64, BuildHasherDefault<Zero>>::default();
+    let map = map.pin();
+    let bytes = |work: &dyn Fn(u64)| {
+        let before = BYTES.get();
+        (0..KEYS).for_each(work);
+        (BYTES.get() - before) / KEYS as usize
+    };
+    // A node of 32 bytes, or two, and the lists of what was retired.
+    let inserted = bytes(&|key| assert_eq!(map.insert(key, 0), None));
+    let updated = bytes(&|key| assert_eq!(map.insert(key, 1), Some(0)));
+    let removed = bytes(&|key| assert_eq!(map.remove(&key), Some(1)));
+    assert!(
+        [inserted, updated, removed]
+            .into_iter()
+            .all(|bytes| bytes < 300),
+        "{inserted}, {updated} and {removed} bytes a change"
+    );
+    assert_eq!(map.len(), 0);
 }

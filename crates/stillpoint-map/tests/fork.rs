@@ -61,6 +61,8 @@ static ALLOCATOR: Allocator = Allocator;
 const WRITERS: u64 = 3;
 const STAYING: u64 = 50;
 const MANY: u64 = 1500;
+/// So many more that a table moves to one of many times its size.
+const SPARSE: usize = 10_000;
 
 /// A map that threads write while others fork. Values are their keys.
 trait Map: Sync {
@@ -72,6 +74,8 @@ trait Map: Sync {
     fn len(&self) -> usize;
     /// Lets the table shrink. Returns how many entries it is for.
     fn shrink(&self) -> usize;
+    /// Has the table move to a much larger one, if there is a table.
+    fn reserve(&self);
 }
 
 impl Map for HashMap<u64, Box<u64>> {
@@ -103,6 +107,10 @@ impl Map for HashMap<u64, Box<u64>> {
     fn shrink(&self) -> usize {
         self.pin().shrink_to_fit();
         self.pin().capacity()
+    }
+
+    fn reserve(&self) {
+        self.pin().reserve(SPARSE);
     }
 }
 
@@ -136,6 +144,10 @@ impl Map for CopyMap<u64, u64> {
         // Changes move it.
         self.put(0);
         self.pin().capacity()
+    }
+
+    fn reserve(&self) {
+        self.pin().reserve(SPARSE);
     }
 }
 
@@ -178,6 +190,8 @@ impl Map for BTreeMap<(u64,), Box<u64>> {
         // It has no table: nodes go with their entries.
         0
     }
+
+    fn reserve(&self) {}
 }
 
 /// All of the map, by the child's threads: their locks, their moves, their service thread.
@@ -324,6 +338,12 @@ fn fork_while_it_is_written(map: &impl Map, rounds: u64) {
             // At another place of the writers' rounds each time.
             for _ in 0..round % 16 * 1000 {
                 black_box(round);
+            }
+            // And while the table moves, now to a much larger one, and now back.
+            if round % 4 != 0 {
+                map.shrink();
+            } else {
+                map.reserve();
             }
             fork(|| use_in_child(map)).well();
         }

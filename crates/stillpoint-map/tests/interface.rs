@@ -12,7 +12,8 @@ use stillpoint::{
     tasks_trace::{OwnedGuard, TraceDomain},
 };
 use stillpoint_map::{
-    Compute, Cursor, HashMap, HashMapRef, HashSet, HashSetRef, IntoIter, Iter, Keys, Operation,
+    BTreeMap, Compute, CopyMap, Cursor, HashMap, HashMapRef, HashSet, HashSetRef, IntoIter, Iter,
+    Keys, Operation,
 };
 
 /// Whether a type has a trait, as a constant: the inherent one is only there where it has.
@@ -267,4 +268,99 @@ fn clones_stay_in_their_domain() {
     assert_eq!(clone.with_guard(domain.read_lock_owned()).get(&1), Some(&1));
     assert_eq!(format!("{:?}", clone.domain()), format!("{:?}", *domain));
     assert_eq!(clone, map);
+}
+
+/// A hasher that cannot be cloned into another one, and keys that have no hash, are enough to clone.
+#[test]
+fn clones_ask_for_what_std_asks_for() {
+    #[derive(Clone)]
+    struct Holds<K, V, S> {
+        map: HashMap<K, V, S>,
+        set: HashSet<K, S>,
+    }
+    let held = Holds::<String, u32, BuildHasherDefault<DefaultHasher>> {
+        map: (0..500).map(|key| (key.to_string(), key)).collect(),
+        set: (0..500).map(|key| key.to_string()).collect(),
+    };
+    let clone = held.clone();
+    assert!(clone.map == held.map && clone.set == held.set);
+    clone.map.pin().remove("7");
+    assert_eq!((clone.map.len(), held.map.len()), (499, 500));
+
+    #[derive(Clone)]
+    struct NoHash;
+    let empty: HashMap<NoHash, NoHash, ()> = HashMap::with_hasher(());
+    assert!(empty.clone().is_empty());
+}
+
+/// Entries that come and go meanwhile are in a clone once, or not at all.
+#[test]
+fn clones_of_a_map_that_changes_have_each_key_once() {
+    let (many, rounds) = if cfg!(miri) { (40, 2) } else { (3000, 50) };
+    let map: HashMap<u32, u32> = (0..many).map(|key| (key, key)).collect();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for key in (0..many).filter(|key| key % 2 == 1).cycle() {
+                map.pin().remove(&key);
+                map.pin().insert(key, key);
+                if over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        for _ in 0..rounds {
+            let clone = map.clone();
+            let mut keys: Vec<_> = clone.pin().keys().copied().collect();
+            keys.sort_unstable();
+            assert!(
+                keys.windows(2).all(|two| two[0] < two[1]),
+                "a key is there twice"
+            );
+            assert!(
+                (0..many)
+                    .step_by(2)
+                    .all(|key| clone.pin().contains_key(&key))
+            );
+            assert_eq!(clone.len(), keys.len());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn owning_iterators_show_what_is_left() {
+    let hashed = || HashMap::from([(1, 'a')]).into_iter();
+    assert_eq!(format!("{:?}", hashed()), "[(1, 'a')]");
+    let mut taken = hashed();
+    taken.next();
+    assert_eq!(format!("{taken:?}"), "[]");
+    assert_eq!(
+        format!("{:?}", HashMap::from([(1, 'a')]).into_keys()),
+        "[1]"
+    );
+    assert_eq!(
+        format!("{:?}", HashMap::from([(1, 'a')]).into_values()),
+        "['a']"
+    );
+    assert_eq!(format!("{:?}", HashSet::from(["a"]).into_iter()), "[\"a\"]");
+    let ordered = || BTreeMap::from([(1, "a".to_owned()), (2, "b".to_owned())]);
+    let mut entries = ordered().into_iter();
+    assert_eq!(format!("{entries:?}"), "[(1, \"a\"), (2, \"b\")]");
+    entries.next();
+    assert_eq!(format!("{entries:?}"), "[(2, \"b\")]");
+    assert_eq!(format!("{:?}", ordered().into_keys()), "[1, 2]");
+    assert_eq!(format!("{:?}", ordered().into_values()), "[\"a\", \"b\"]");
+    let copied = CopyMap::from([(1, 2)]);
+    assert_eq!(format!("{:?}", copied.clone().into_iter()), "[(1, 2)]");
+    assert_eq!(format!("{:?}", copied.clone().into_keys()), "[1]");
+    assert_eq!(format!("{:?}", copied.into_values()), "[2]");
+}
+
+#[test]
+fn sets_are_extended_by_references() {
+    let mut set = HashSet::from([1, 2]);
+    set.extend(&[2, 3]);
+    (&set).extend([&4]);
+    assert_eq!(set, HashSet::from([1, 2, 3, 4]));
 }

@@ -10,11 +10,11 @@ mod common;
 
 use common::{Over, eventually};
 use std::{
-    collections::HashSet,
+    collections::HashSet as StdSet,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
-use stillpoint_map::{Cursor, HashMap};
+use stillpoint_map::{CopyMap, Cursor, HashMap, HashSet};
 
 /// The keys that are there throughout.
 const STAYING: u64 = 40;
@@ -47,7 +47,7 @@ fn keys_that_stay_are_found_and_visited_once() {
                         }
                         1 => {
                             let pinned = map.pin();
-                            let mut seen = HashSet::new();
+                            let mut seen = StdSet::new();
                             for (key, value) in pinned.iter().filter(|(key, _)| **key < STAYING) {
                                 assert_eq!(*key, **value);
                                 assert!(seen.insert(*key), "{key} is visited twice");
@@ -55,7 +55,7 @@ fn keys_that_stay_are_found_and_visited_once() {
                             assert_eq!(seen.len() as u64, STAYING, "one is left out");
                         }
                         _ => {
-                            let mut seen = HashSet::new();
+                            let mut seen = StdSet::new();
                             let mut cursor = Cursor::start();
                             let mut visit = |key: &u64, _: &Box<u64>| {
                                 if *key < STAYING {
@@ -193,4 +193,24 @@ fn maps_that_move_can_be_dropped() {
             assert_eq!(map.into_iter().count() as u64, 2 * MANY + round);
         }
     }
+}
+
+/// As one that was filled does.
+#[test]
+fn table_of_a_collected_map_is_given_back() {
+    let many: u64 = if cfg!(miri) { 300 } else { 50_000 };
+    let pairs = || (0..many).map(|key| (key, key));
+    let (hashed, copies): (HashMap<_, _>, CopyMap<_, _>) = (pairs().collect(), pairs().collect());
+    let (set, array): (HashSet<_>, _) = ((0..many).collect(), HashMap::from([(0_u64, 0_u64); 300]));
+    assert!(capacity(&hashed) as u64 >= many);
+    for key in 0..many {
+        hashed.pin().remove(&key);
+        copies.pin().remove(&key);
+        set.pin().remove(&key);
+    }
+    array.pin().remove(&0);
+    eventually(|| capacity(&hashed) <= 100);
+    eventually(|| set.pin().capacity() <= 100);
+    eventually(|| copies.pin().capacity() <= 100);
+    eventually(|| capacity(&array) <= 100);
 }

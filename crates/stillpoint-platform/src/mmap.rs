@@ -54,8 +54,11 @@ pub fn page_size() -> usize {
 /// What stands behind a reservation.
 #[derive(Debug, Clone, Copy)]
 pub enum Backing<'a> {
-    /// Memory of the process alone.
+    /// Memory of the process alone. The system does not count it before it is used.
     Anonymous,
+    /// Memory of the process alone, which counts towards the system's limit from [`Mapping::allow`] on:
+    /// that fails for more than the system could ever give.
+    Accounted,
     /// Shared with all other mappings of the file; from its offset 0.
     File(BorrowedFd<'a>),
 }
@@ -82,7 +85,10 @@ impl Mapping {
         let none = ProtFlags::empty();
         // SAFETY: a new mapping wherever the kernel likes, or over the one just made.
         unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let flags = match backing {
+                Backing::Accounted => MapFlags::PRIVATE,
+                Backing::Anonymous | Backing::File(_) => MapFlags::PRIVATE | MapFlags::NORESERVE,
+            };
             let at =
                 mmap_anonymous(ptr::null_mut(), enough, none, flags).map_err(refused("mmap"))?;
             let whole = Self::of(at, enough);

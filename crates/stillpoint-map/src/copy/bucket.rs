@@ -27,7 +27,7 @@
 
 use super::{
     epochs::STAMP_BITS,
-    spill::{NewSpill, Node, Spill, Tagged},
+    spill::{NewSpill, Node, Spill, Tagged, entries},
 };
 use crate::word::{SLOTS, Word};
 use std::{mem::MaybeUninit, ptr::null_mut};
@@ -185,11 +185,19 @@ impl<K, V> Seen<K, V> {
 }
 
 /// Where an entry is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+#[derive(Debug)]
+pub enum Place<K, V> {
     Slot(usize),
-    Spilled(usize),
+    Spilled(Spill<K, V>),
 }
+
+impl<K, V> Clone for Place<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Place<K, V> {}
 
 impl<'t, K, V> Bucket<'t, K, V> {
     #[inline(always)]
@@ -225,6 +233,15 @@ impl<'t, K, V> Bucket<'t, K, V> {
     pub(super) fn set_behind(&self, behind: Behind<K, V>) {
         // Release, pairs with `behind`: the spill is complete.
         self.head.behind.store(behind.0, Ordering::Release);
+    }
+
+    /// Empties a bucket that no other thread of this process can reach: this one has filled it in vain, or a
+    /// thread that a fork has removed. An empty one is only read, which takes no memory.
+    pub fn clear(&self) {
+        if self.word() != Word::EMPTY || !self.behind().0.is_null() {
+            self.set_behind(Behind(null_mut()));
+            self.set_word(Word::EMPTY);
+        }
     }
 
     /// Replaces the word by its locked form, unless it has changed.
@@ -351,8 +368,7 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         take: impl FnOnce((K, V)) -> R,
     ) -> Option<R> {
         // SAFETY: the caller's section.
-        let mut entries = unsafe { spill.entries() }.iter();
-        let found = entries.find(|entry| entry.tag == tag && is_it(&entry.key))?;
+        let found = unsafe { spill.find(tag, &mut is_it)?.entry() };
         // SAFETY: the caller's section.
         match unsafe { self.find_in_slots(self.word(), tag, is_it) } {
             // An update is under way, and has not taken effect.
@@ -371,20 +387,17 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         seen: &Seen<K, V>,
         tag: u8,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(Place, (K, V))> {
+    ) -> Option<(Place<K, V>, (K, V))> {
         // SAFETY: the caller's section.
         if let Some((slot, pair)) = unsafe { self.find_in_slots(seen.word, tag, &mut is_it) } {
             return Some((Place::Slot(slot), pair));
         }
         // SAFETY: the caller's section.
-        let entries = seen
-            .spill
-            .map_or(&[][..], |spill| unsafe { spill.entries() });
-        let place = entries
-            .iter()
-            .position(|entry| entry.tag == tag && is_it(&entry.key))?;
-        let entry = &entries[place];
-        Some((Place::Spilled(place), (entry.key, entry.value)))
+        unsafe {
+            let node = seen.spill?.find(tag, is_it)?;
+            let entry = node.entry();
+            Some((Place::Spilled(node), (entry.key, entry.value)))
+        }
     }
 
     /// All entries, in what was seen; the key of an update under way perhaps twice.
@@ -399,10 +412,7 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
             .taken()
             .map(move |slot| unsafe { self.tagged(word, slot) });
         // SAFETY: the caller's section.
-        let spilled = seen
-            .spill
-            .map_or(&[][..], |spill| unsafe { spill.entries() });
-        in_slots.chain(spilled.iter().copied())
+        in_slots.chain(unsafe { entries(seen.spill) })
     }
 
     /// A copy of the entry in a slot, with the tag that it has in the word.
@@ -465,7 +475,7 @@ impl<'t, K: Copy, V: Copy> Filler<'t, K, V> {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::copy::{epochs::Epochs, locked::Locked};
+    use crate::copy::{epochs::Epochs, locked::Locked, spill::NewNode};
 
     /// What a bucket lies in.
     #[derive(Default)]
@@ -534,7 +544,7 @@ mod tests {
             value: 1,
             tag: 7,
         };
-        let spill = NewSpill::new(1, [new].into_iter()).publish();
+        let spill = NewNode::new().fill(new, None);
         bucket.set_behind(bucket.behind().with_spill(Some(spill)).with_pending(1, 0));
         repair(bucket);
         assert_eq!(bucket.word().taken().bits(), 0b10);

@@ -1,7 +1,7 @@
 //! The methods of `CopyMap` that change it.
 
 use super::{core::Changed, fast::Cut, map::CopyMap, world::In};
-use crate::{outcome::Operation, store::no_memory};
+use crate::{outcome::Operation, store::no_room};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
 use stillpoint::Section;
@@ -85,7 +85,8 @@ where
                 Act::Leave(with) => return with,
                 act => {
                     decided = Some(act);
-                    self.shared_for(0, false).unwrap_or_else(|| no_memory())
+                    self.shared_for(0, false)
+                        .unwrap_or_else(|| no_room(self.layout_for(0)))
                 }
             },
         };
@@ -447,9 +448,9 @@ where
 
     /// Removes an entry, and returns its value.
     ///
-    /// Does not block, but for a lock of the bucket. An entry that lies in an array behind its
-    /// bucket ([costs](Self#costs)) is removed by a copy of the array without it: that allocates,
-    /// and without memory the process ends. If the domain has used up its memory budget, the end of
+    /// Does not block, but for a lock of the bucket. The removal of an entry that lies in a list behind
+    /// its bucket ([costs](Self#costs)) copies another node of that: so it allocates, and without memory
+    /// the process ends. If the domain has used up its memory budget, the end of
     /// the section may wait, for a bounded time. Not async-signal-safe.
     ///
     /// ```
@@ -518,18 +519,19 @@ where
     /// Removes the entries for which `keep` returns false, as it visits them
     /// ([`iter`](Self::iter)).
     ///
-    /// `keep` is called once more about an entry that it removes, with the value that the entry has
-    /// then: another thread may have replaced it.
+    /// `keep` is called once about an entry, with its present value: again only if another thread changes or
+    /// moves the entry's bucket between that call and the removal. Each entry costs a look-up.
     ///
     /// # Panics
     ///
     /// If the guard is of another domain.
     #[track_caller]
     pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
-        for (key, value) in self.iter(guard) {
-            if !keep(&key, &value) {
-                let _ = self.remove_if(&key, |key, value| !keep(key, value), guard);
-            }
+        for (key, _) in self.iter(guard) {
+            self.act(&key, guard, |found| match found {
+                Some((key, value)) if !keep(&key, &value) => Act::Take(()),
+                _ => Act::Leave(()),
+            });
         }
     }
 

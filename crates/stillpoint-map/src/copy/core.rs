@@ -4,7 +4,7 @@ use super::{
     bucket::{Place, Seen, tag},
     epochs::{Epochs, GracePeriods},
     locked::Locked,
-    spill::{NewSpill, Spill, Tagged},
+    spill::{NewNode, Spill, Tagged},
     table::{Header, Table},
 };
 use crate::{
@@ -26,7 +26,7 @@ fn are_few(slots: u8) -> bool {
 
 /// A map's domain: grace periods, and where goes what is no longer used, until readers have left.
 pub trait World<K, V>: GracePeriods {
-    /// Frees a spill after a grace period.
+    /// Frees a node after a grace period.
     fn retire_spill(&self, spill: Spill<K, V>);
     /// Frees the memory of a table after a grace period.
     fn retire_table(&self, table: Table<'_, K, V>);
@@ -47,7 +47,7 @@ pub struct Look<'t, K, V> {
     table: Table<'t, K, V>,
     index: usize,
     seen: Seen<K, V>,
-    found: Option<(Place, (K, V))>,
+    found: Option<(Place<K, V>, (K, V))>,
 }
 
 impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
@@ -59,7 +59,7 @@ impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
         (word.is_plain() && bucket.lock(word)).then(|| Locked::of(bucket, word))
     }
 
-    fn place(&self) -> Option<Place> {
+    fn place(&self) -> Option<Place<K, V>> {
         Some(self.found?.0)
     }
 
@@ -226,32 +226,40 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             if let Some(left) = done {
                 break (left, locked.has_pending(), false);
             }
-            if let Some(new) = prepared.take() {
-                if let Some(Place::Slot(old)) = place {
-                    locked.spill_over(old, new, stamp);
-                } else {
-                    locked.set_spill(Some(new));
-                }
+            if let Some((new, copy)) = prepared.take() {
+                let entry = Tagged {
+                    key: pair.0,
+                    value: pair.1,
+                    tag,
+                };
+                table.note_used(look.index);
+                let left = match place {
+                    None => {
+                        locked.push(new, entry);
+                        [None; 2]
+                    }
+                    Some(Place::Slot(old)) => {
+                        locked.spill_over(old, new, entry, stamp);
+                        [None; 2]
+                    }
+                    Some(Place::Spilled(old)) => {
+                        match locked.replace_spilled(old, Some((new, entry)), copy) {
+                            Some(left) => left,
+                            None => return Changed::NotSame,
+                        }
+                    }
+                };
                 let has_pending = locked.has_pending();
                 locked.unlock();
-                look.seen
-                    .spill
-                    .into_iter()
-                    .for_each(|old| world.retire_spill(old));
+                left.into_iter()
+                    .flatten()
+                    .for_each(|node| world.retire_spill(node));
                 break (0, has_pending, true);
             }
             drop(locked);
-            // SAFETY: the section in which it was seen.
-            prepared = Some(unsafe {
-                with_entry(
-                    look,
-                    Tagged {
-                        key: pair.0,
-                        value: pair.1,
-                        tag,
-                    },
-                )
-            });
+            let is_behind_first =
+                matches!(place, Some(Place::Spilled(old)) if look.seen.spill != Some(old));
+            prepared = Some((NewNode::new(), is_behind_first.then(NewNode::new)));
         };
         // SAFETY: the caller's promise.
         unsafe { self.note_put(hash, (look.table, look.place()), left, world, hash_of) };
@@ -268,7 +276,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     pub(super) unsafe fn note_put(
         &self,
         hash: u64,
-        (table, place): (Table<'_, K, V>, Option<Place>),
+        (table, place): (Table<'_, K, V>, Option<Place<K, V>>),
         (clean, has_pending, has_spilled): (u8, bool, bool),
         world: &impl World<K, V, Cookie = C>,
         hash_of: &impl Fn(&K) -> u64,
@@ -346,11 +354,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         let Some((place, _)) = look.found else {
             return Changed::NotSame;
         };
-        let prepared = match place {
-            Place::Slot(_) => None,
-            // SAFETY: the section in which it was seen.
-            Place::Spilled(index) => unsafe { without_entry(look, index) },
-        };
+        let copy = matches!(place, Place::Spilled(_)).then(NewNode::new);
         let Some(mut locked) = table.lock_at(look.index, stamp) else {
             return Changed::NotSame;
         };
@@ -365,14 +369,15 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 drop(locked);
                 is_empty
             }
-            Place::Spilled(_) => {
-                let is_empty = prepared.is_none() && locked.is_empty();
-                locked.set_spill(prepared);
+            Place::Spilled(old) => {
+                let Some(left) = locked.replace_spilled(old, None, copy) else {
+                    return Changed::NotSame;
+                };
+                let is_empty = locked.is_empty() && locked.seen().spill.is_none();
                 locked.unlock();
-                look.seen
-                    .spill
-                    .into_iter()
-                    .for_each(|old| world.retire_spill(old));
+                left.into_iter()
+                    .flatten()
+                    .for_each(|node| world.retire_spill(node));
                 is_empty
             }
         };
@@ -405,53 +410,6 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         // SAFETY: the caller's promise.
         unsafe { self.help(world, hash_of) };
     }
-}
-
-/// The spill with one entry more, or another one in the place that was found.
-///
-/// # Safety
-///
-/// Inside the section of the look.
-unsafe fn with_entry<K: Copy, V: Copy>(look: &Look<'_, K, V>, new: Tagged<K, V>) -> NewSpill<K, V> {
-    // SAFETY: the caller's promise.
-    let old = look
-        .seen
-        .spill
-        .map_or(&[][..], |spill| unsafe { spill.entries() });
-    let replaced = match look.found {
-        Some((Place::Spilled(index), _)) => index,
-        _ => old.len(),
-    };
-    let entries = (0..old.len().max(replaced + 1))
-        .map(|index| if index == replaced { new } else { old[index] });
-    NewSpill::new(entries.len(), entries)
-}
-
-/// The spill without an entry; none, if there is no other.
-///
-/// # Safety
-///
-/// Inside the section of the look.
-unsafe fn without_entry<K: Copy, V: Copy>(
-    look: &Look<'_, K, V>,
-    removed: usize,
-) -> Option<NewSpill<K, V>> {
-    // SAFETY: the caller's promise.
-    let old = look
-        .seen
-        .spill
-        .map_or(&[][..], |spill| unsafe { spill.entries() });
-    if old.len() <= 1 {
-        return None;
-    }
-    let entries = old
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| *index != removed);
-    Some(NewSpill::new(
-        old.len() - 1,
-        entries.map(|(_, entry)| *entry),
-    ))
 }
 
 impl<K, V, C> Core<K, V, C> {

@@ -13,7 +13,7 @@ use crate::{
     core::{FEW_LINKS, SLICE},
     floor::{Raise, State},
     load::copies::{bits_for, capacity},
-    resize::Progress,
+    resize::{Progress, is_sparse},
     table::{FEWEST_BITS, MOST_BITS},
 };
 use stillpoint_platform::sync::Ordering;
@@ -67,6 +67,9 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             return;
         }
         let Some(next) = Table::new(bits) else { return };
+        if is_sparse(table.bits(), bits) {
+            next.prefer_huge_pages(false);
+        }
         self.spread_out(bits);
         if !table.set_next(next) {
             // SAFETY: no other thread knows it, and its buckets are empty.
@@ -87,18 +90,19 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         };
         // SAFETY: the caller's promise.
         if unsafe { self.table() }.bits() < bits {
-            // The table grows there in steps. Whether there is memory for the last is tried first.
-            let Some(last) = Table::<K, V>::new(bits) else {
+            // Another move may be under way, whose end begins this one. Whether there is memory is tried
+            // first.
+            let Some(tried) = Table::<K, V>::new(bits) else {
                 return false;
             };
             // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { last.free_memory() };
+            unsafe { tried.free_memory() };
         }
         let raise = self.floor.raise(bits);
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
         if table.bits() < bits {
-            self.start_move(table, table.bits() + 1);
+            self.start_move(table, bits);
         }
         let reserved = table.bits() >= bits || table.next().is_some();
         if !reserved {
@@ -261,12 +265,16 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
+            if is_sparse(from.bits(), to.bits()) {
+                // What comes now fills it.
+                to.prefer_huge_pages(true);
+            }
             world.retire_table(from);
             self.replaced
                 .store(self.epochs.now().number(), Ordering::Relaxed);
             let floor = self.floor.after_move();
             if to.bits() < floor.bits() {
-                self.start_move(to, to.bits() + 1);
+                self.start_move(to, floor.bits());
             }
             self.consider_growing(to, world);
             if floor.fits() && !self.shrink_if_fits(to, floor) {
@@ -362,6 +370,45 @@ pub(super) mod tests {
             assert_eq!(core.capacity(), before);
             while core.drive(&world) {}
             assert!(core.capacity() < before);
+            core.free_tables();
+        }
+    }
+
+    /// Those of the entries that find no slot, too.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_reserve_costs_what_the_entries_need() {
+        use crate::growth::tests::resident;
+        const BITS: u32 = 20;
+        const ENTRIES: u64 = 100;
+        let world = Alone::default();
+        let core = Core::<u64, u64, ()>::new(1000, false).expect("memory");
+        // All the last ones have the same hash.
+        let hash_of = |key: &u64| crate::slot::spread((*key).min(80));
+        // SAFETY: there are no readers.
+        unsafe {
+            let put = |key: u64| {
+                let look = core.look(hash_of(&key), |other| *other == key);
+                core.put(hash_of(&key), &look, (key, key), &world, &hash_of);
+            };
+            (0..ENTRIES).for_each(put);
+            let before = core.table().buckets();
+            assert!(core.reserve(capacity(BITS) - ENTRIES as usize));
+            let to = core.table().next().expect("it moves");
+            assert_eq!(to.bits(), BITS);
+            let chunks =
+                (0..).take_while(|_| core.help(&world, &hash_of) != Progress::NothingToTake);
+            assert_eq!(chunks.count(), before / 16, "in one move");
+            assert_eq!(core.capacity(), capacity(BITS));
+
+            // Two for an entry, and the header's, which may be a huge one.
+            let (from, end) = to.limits();
+            let pages = resident(from, end);
+            assert!(pages <= 2 * ENTRIES as usize + 512, "{pages} pages");
+            for key in 0..ENTRIES {
+                let found = to.find(hash_of(&key), |other| *other == key, |(_, value)| value);
+                assert_eq!(found, Some(key));
+            }
             core.free_tables();
         }
     }

@@ -173,7 +173,7 @@ where
 }
 
 /// The entries of a map that was taken apart.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CopyIntoIter<K, V>(pub(super) vec::IntoIter<(K, V)>);
 
 impl<K, V> Iterator for CopyIntoIter<K, V> {
@@ -189,7 +189,7 @@ impl<K, V> Iterator for CopyIntoIter<K, V> {
 }
 
 /// The keys of a map that was taken apart: what [`CopyMap::into_keys`] returns.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CopyIntoKeys<K, V>(pub(super) CopyIntoIter<K, V>);
 
 impl<K, V> Iterator for CopyIntoKeys<K, V> {
@@ -205,7 +205,7 @@ impl<K, V> Iterator for CopyIntoKeys<K, V> {
 }
 
 /// The values of a map that was taken apart: what [`CopyMap::into_values`] returns.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct CopyIntoValues<K, V>(pub(super) CopyIntoIter<K, V>);
 
 impl<K, V> Iterator for CopyIntoValues<K, V> {
@@ -217,6 +217,29 @@ impl<K, V> Iterator for CopyIntoValues<K, V> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.0.size_hint()
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for CopyIntoIter<K, V> {
+    /// Shows the entries that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.as_slice()).finish()
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for CopyIntoKeys<K, V> {
+    /// Shows the keys that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.0.0.as_slice().iter().map(|(key, _)| key);
+        f.debug_list().entries(keys).finish()
+    }
+}
+
+impl<K, V: fmt::Debug> fmt::Debug for CopyIntoValues<K, V> {
+    /// Shows the values that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.0.0.as_slice().iter().map(|(_, value)| value);
+        f.debug_list().entries(values).finish()
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! No user code runs and nothing is allocated meanwhile. A writer looks first, as a reader; then it
 //! allocates; then it locks, and goes on if the slots with its tag and the spill are the same. In its
-//! section the same slot has the same entry, and the same pointer is the same spill.
+//! section the same slot has the same entry, and the same first node is the same spill.
 
 use super::{
     bucket::{ALL, Behind, Bucket, Seen},
     epochs::Moment,
-    spill::NewSpill,
+    spill::{NewNode, Spill, Tagged},
 };
 use crate::word::{SLOTS, Word};
 use std::mem::ManuallyDrop;
@@ -109,22 +109,85 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         self.set_behind(self.behind.with_pending(pending, stamp()));
     }
 
-    /// Replaces the spill. What was there is to be retired.
-    pub fn set_spill(&mut self, spill: Option<NewSpill<K, V>>) {
-        let spill = spill.map(NewSpill::publish);
-        self.set_behind(self.behind.with_spill(spill));
-        if spill.is_some() {
+    /// Makes the spill begin with that node.
+    fn set_spill(&mut self, first: Option<Spill<K, V>>) {
+        self.set_behind(self.behind.with_spill(first));
+        if first.is_some() {
             self.word = self.word.spilled();
         }
     }
 
-    /// Replaces the spill by one that also has the entry that replaces the one in a slot.
-    pub fn spill_over(&mut self, old: usize, spill: NewSpill<K, V>, stamp: impl Fn() -> u16) {
+    /// Puts an entry into the spill.
+    pub fn push(&mut self, new: NewNode<K, V>, entry: Tagged<K, V>) {
+        let first = new.fill(entry, self.behind.spill());
+        self.set_spill(Some(first));
+    }
+
+    /// Puts an entry into the spill that replaces the one in a slot.
+    pub fn spill_over(
+        &mut self,
+        old: usize,
+        new: NewNode<K, V>,
+        entry: Tagged<K, V>,
+        stamp: impl Fn() -> u16,
+    ) {
         // Pending and with a tag: so the child of a fork knows that the tag is to be taken away.
         let pending = self.behind.pending() | 1 << old;
         self.behind = self.behind.with_pending(pending, self.behind.stamp());
-        self.set_spill(Some(spill));
+        self.push(new, entry);
         self.empty(old, stamp);
+    }
+
+    /// Puts an entry into the place of another one in the spill, or takes that out. `copy` becomes a copy
+    /// of the first node that stays: it is needed unless `new` is the first one. Returns the nodes that
+    /// have left, which the caller retires; `None` if the spill does not have that node, or there is no
+    /// copy, and nothing was done.
+    pub fn replace_spilled(
+        &mut self,
+        old: Spill<K, V>,
+        new: Option<(NewNode<K, V>, Tagged<K, V>)>,
+        copy: Option<NewNode<K, V>>,
+    ) -> Option<[Option<Spill<K, V>>; 2]> {
+        // SAFETY: nodes leave the spill under the lock, and are freed after that.
+        let (first, before, behind) = unsafe {
+            let first = self.behind.spill()?;
+            let mut nodes = first.nodes();
+            let before = if first == old {
+                None
+            } else {
+                Some(nodes.find(|node| node.next() == Some(old))?)
+            };
+            (first, before, old.next())
+        };
+        let (first, left) = match (before, new, behind) {
+            (None, Some((new, entry)), behind) => (Some(new.fill(entry, behind)), None),
+            (None, None, None) => (None, None),
+            (None, None, Some(second)) => {
+                // SAFETY: the same.
+                let (entry, behind) = unsafe { (second.entry(), second.next()) };
+                (Some(copy?.fill(entry, behind)), Some(second))
+            }
+            (Some(before), new, behind) => {
+                let copy = copy?;
+                let rest = match new {
+                    Some((new, entry)) => Some(new.fill(entry, behind)),
+                    None => behind,
+                };
+                // SAFETY: the same.
+                let copied = unsafe {
+                    let behind = if before == first {
+                        rest
+                    } else {
+                        before.set_next(rest);
+                        first.next()
+                    };
+                    copy.fill(first.entry(), behind)
+                };
+                (Some(copied), Some(first))
+            }
+        };
+        self.set_spill(first);
+        Some([Some(old), left])
     }
 
     /// The bucket is in the next table, and stays as it is.

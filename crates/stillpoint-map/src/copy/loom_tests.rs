@@ -1,8 +1,8 @@
 //! Model-checked tests of a map of copies, with grace periods under it. Loom watches the slots and
-//! the arrays: an access to one while it is written, or not made known, or freed, fails.
+//! the nodes: an access to one while it is written, or not made known, or freed, fails.
 //!
-//! Detects a tag before its entry, a slot reused without a grace period or with an old stamp, an
-//! array freed at once, and each ordering of buckets, tables and epochs weakened (but the restart
+//! Detects a tag before its entry, a slot reused without a grace period or with an old stamp, a
+//! node freed at once, and each ordering of buckets, tables and epochs weakened (but the restart
 //! of a pass in `resize.rs`).
 
 mod changes;

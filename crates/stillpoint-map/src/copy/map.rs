@@ -4,15 +4,18 @@ use super::{
     core::Core,
     iter::{CopyIter, CopyKeys, CopyValues},
     pinned::CopyMapRef,
+    table::Table,
     world::Shared,
 };
 use crate::{
+    load::copies::bits_for,
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
-    store::no_memory,
+    store::no_room,
 };
 use equivalent::Equivalent;
 use std::{
+    alloc::Layout,
     hash::{BuildHasher, Hash},
     marker::PhantomData,
     panic::{RefUnwindSafe, UnwindSafe},
@@ -98,17 +101,18 @@ use stillpoint::{
 /// | [`insert`](Self::insert), [`update`](Self::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
 /// | [`remove`](Self::remove) | the lock of one bucket; an allocation if the entry had found no free slot |
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets; the service thread moves what shrinks |
+/// | [`retain`](Self::retain), [`clear`](Self::clear) | a look-up for each entry |
 /// | iteration | reads the table in order; no allocation |
 ///
 /// A bucket has seven slots. A slot that was emptied is used again after a grace period, because
-/// readers may still be at it. An entry for which there is no free slot goes into a small array
-/// behind the bucket, which each change of it replaces: so a key that is updated again and again
-/// waits for no reader, and costs an allocation an update.
+/// readers may still be at it. An entry for which there is no free slot goes into a list behind the
+/// bucket, of which a change replaces one node or two, however long it is: so a key that is updated again
+/// and again waits for no reader, and costs an allocation an update.
 ///
 /// # Memory that is not yet freed
 ///
 /// Emptied slots are part of the table, whose size follows the number of entries, so they need no
-/// budget, and no thread has to free them. Arrays and tables below 128 KiB that a thread of yours
+/// budget, and no thread has to free them. Nodes of lists and tables below 128 KiB that a thread of yours
 /// has replaced count against the [budget](Domain::set_budget) of the map's domain, with their size.
 /// What the service thread has replaced, and larger tables, do not count; they are given back after
 /// a grace period, or never if there is no memory for the callback that does it. While a reader holds
@@ -125,12 +129,26 @@ use stillpoint::{
 /// As for [`HashMap`](crate::HashMap#signals-and-forks): looking up, iterating and `len` are
 /// async-signal-safe in a thread that has read in the map's domain before, if `Hash` and `Eq` of the
 /// key are; and in the child of a fork the map works. A slot that another thread was emptying at that
-/// instant, and an array, may be leaked.
+/// instant, and a node of a list, may be leaked.
+///
+/// # Keys that an attacker chooses
+///
+/// The [default hasher](DefaultHashBuilder) makes it harder to find keys that collide. It is no proof
+/// against an attacker who chooses the keys: many with one hash make each look-up of them as long as
+/// their chain. For such keys take [`RandomState`](std::hash::RandomState):
+///
+/// ```
+/// use std::hash::RandomState;
+/// use stillpoint_map::CopyMap;
+///
+/// let ports: CopyMap<u32, u16, RandomState> = CopyMap::default();
+/// ports.pin().insert(7, 80);
+/// ```
 ///
 /// # Limits
 ///
-/// * Arrays lie at addresses of 48 bits. Without memory for one the process ends; so it does in a
-///   removal from one.
+/// * Nodes of lists lie at addresses of 48 bits. Without memory for one the process ends; so it does in a
+///   removal from a list.
 /// * Forks inside children nest 62 deep.
 pub struct CopyMap<K, V, S = DefaultHashBuilder> {
     /// Null until there is an entry: it allocates nothing before. Else of an `Arc`.
@@ -174,7 +192,12 @@ impl<K: Copy, V: Copy> CopyMap<K, V> {
     ///
     /// Without memory for the table the process ends, as with std's map;
     /// [`try_reserve`](Self::try_reserve) returns an error instead.
+    ///
+    /// # Panics
+    ///
+    /// If no table can be so large: "capacity overflow".
     #[must_use]
+    #[track_caller]
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
     }
@@ -192,8 +215,9 @@ impl<K: Copy, V: Copy> CopyMap<K, V> {
     /// assert!(map.pin().capacity() >= 1000);
     /// ```
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_in(capacity: usize, domain: &Domain) -> Self {
-        Self::new_in(domain).reserved(capacity)
+        Self::new_in(domain).reserved(capacity, true)
     }
 }
 
@@ -319,17 +343,36 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// [`shrink_to_fit`](Self::shrink_to_fit).
     ///
     /// Without memory for the table the process ends.
+    ///
+    /// # Panics
+    ///
+    /// If no table can be so large: "capacity overflow".
     #[must_use]
+    #[track_caller]
     pub fn with_capacity_and_hasher(capacity: usize, hasher: S) -> Self {
-        Self::with_hasher(hasher).reserved(capacity)
+        Self::with_hasher(hasher).reserved(capacity, true)
     }
 
-    /// An empty map, with a table.
-    fn reserved(self, capacity: usize) -> Self {
-        if capacity > 0 && self.shared_for(capacity, true).is_none() {
-            no_memory();
+    /// Makes an empty map of the global domain with room for the entries that an iterator says it has. It
+    /// shrinks like one that has grown to them.
+    #[track_caller]
+    pub(crate) fn with_hint(entries: usize, hasher: S) -> Self {
+        Self::with_hasher(hasher).reserved(entries, false)
+    }
+
+    /// An empty map, with a table, which is the smallest if it `stays`.
+    #[track_caller]
+    fn reserved(self, capacity: usize, stays: bool) -> Self {
+        if capacity > 0 && self.shared_for(capacity, stays).is_none() {
+            no_room(self.layout_for(capacity));
         }
         self
+    }
+
+    /// The memory of a table that has room for so many more entries. `None` if none can be so large.
+    pub(super) fn layout_for(&self, more: usize) -> Option<Layout> {
+        let entries = self.len().checked_add(more);
+        entries.and_then(bits_for).and_then(Table::<K, V>::layout)
     }
 
     /// What it shares, with a table for `entries` if there was none, which is the smallest if it
@@ -373,16 +416,18 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// Makes the table large enough for `additional` more entries, and keeps it so, as
     /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher) does.
     ///
-    /// Does not wait for that: a map that has a table already moves to larger ones as it does when
-    /// it grows, by inserts and removals.
+    /// Does not wait for that: a map that has a table already moves to the larger one as it does when
+    /// it grows, by inserts and removals. That takes memory and time for the entries that there are, not
+    /// for the capacity.
     ///
     /// # Panics
     ///
-    /// If the guard is of another domain. Without memory for the table, the process ends.
+    /// If the guard is of another domain, or no table can be so large: "capacity overflow". Without memory
+    /// for the table the process ends.
     #[track_caller]
     pub fn reserve(&self, additional: usize, guard: &impl Section) {
         if self.try_reserve(additional, guard).is_err() {
-            no_memory();
+            no_room(self.layout_for(additional));
         }
     }
 
@@ -391,7 +436,8 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     ///
     /// # Errors
     ///
-    /// If there is no memory for the table, or none can be so large. The map stays as it is.
+    /// If no table can be so large, or the system refuses the memory, as
+    /// [`HashMap::try_reserve`](crate::HashMap::try_reserve) says. The map stays as it is.
     ///
     /// ```
     /// let map: stillpoint_map::CopyMap<u64, u64> = stillpoint_map::CopyMap::new();

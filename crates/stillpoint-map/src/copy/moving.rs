@@ -1,5 +1,5 @@
-//! Moving a table's buckets to one of twice, half, or the same size: in units, as [`crate::resize`]
-//! does.
+//! Moving a table's buckets to one of twice, half, or the same size, or to a much larger one: in units, as
+//! [`crate::resize`] does.
 //!
 //! A thread first looks at a unit, as a reader, and asks for the hashes of the keys if the table
 //! grows: user code, which may use the map again. Most units of a table that grows are one bucket whose
@@ -12,11 +12,11 @@ use super::{
     bucket::Filler,
     core::World,
     locked::Locked,
-    spill::{NewSpill, Tagged},
+    spill::{NewSpill, Spill, Tagged},
     table::Table,
 };
 use crate::{
-    resize::{Chunk, Progress},
+    resize::{Chunk, Progress, is_sparse},
     table::Units,
     word::SLOTS,
 };
@@ -53,8 +53,19 @@ enum Unit {
     NotSame,
 }
 
-/// The entries for each new bucket of a unit.
-type Halves<K, V> = [Vec<Tagged<K, V>>; 2];
+/// The entries of a unit, each with the number of its new bucket among those of the unit.
+type Entries<K, V> = Vec<(usize, Tagged<K, V>)>;
+
+/// Retires what was behind a bucket that has moved.
+///
+/// # Safety
+///
+/// Inside the section in which it was found.
+unsafe fn retire_all<K, V>(spill: Option<Spill<K, V>>, world: &impl World<K, V>) {
+    // SAFETY: the caller's promise.
+    let nodes = spill.into_iter().flat_map(|first| unsafe { first.nodes() });
+    nodes.for_each(|node| world.retire_spill(node));
+}
 
 /// Counts a chunk, of which a part is left out if user code panics.
 struct Taken<'t> {
@@ -84,6 +95,11 @@ impl<'t, K, V> Move<'t, K, V> {
     /// Whether keys are hashed for it.
     pub fn grows(self) -> bool {
         self.to.bits() > self.from.bits()
+    }
+
+    /// Returns whether most of the new buckets will be empty.
+    pub fn is_sparse(self) -> bool {
+        is_sparse(self.from.bits(), self.to.bits())
     }
 
     fn units(self) -> usize {
@@ -127,19 +143,22 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             count,
             all,
         };
-        // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. So are
-        // their slots, which a `split` mostly writes first.
-        self.to.at(self.news(units.start).start).touch();
-        let mut halves = Halves::default();
+        if !self.is_sparse() {
+            // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. So are
+            // their slots, which a `split` mostly writes first.
+            self.to.at(self.news(units.start).start).touch();
+        }
+        let doubles = self.news(0).len() == 2;
+        let mut entries = Entries::default();
         let mut chunk = Chunk::Moved;
         let is_taken = || fork::process().generation() == process;
         for unit in units {
             // SAFETY: the caller's promise; it has taken the unit.
-            let is_split = self.grows() && unsafe { self.split(unit, process, world, hash_of) };
+            let is_split = doubles && unsafe { self.split(unit, process, world, hash_of) };
             if !is_split && is_taken() {
                 // SAFETY: the same.
                 chunk =
-                    chunk.max(unsafe { self.move_unit(unit, &mut halves, world, hash_of, stamp) });
+                    chunk.max(unsafe { self.move_unit(unit, &mut entries, world, hash_of, stamp) });
             }
             if !is_taken() {
                 return Progress::NothingToTake;
@@ -175,32 +194,38 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             return false;
         }
         let seen = bucket.seen(word);
+        // The list may change meanwhile, and its nodes do not.
+        let (mut nodes, mut count) = ([None; MOST_SPILLED], 0);
+        let first = seen.spill.into_iter();
         // SAFETY: the caller's section, in which it was found.
-        let spilled = seen
-            .spill
-            .map_or(&[][..], |spill| unsafe { spill.entries() });
+        for node in first.flat_map(|first| unsafe { first.nodes() }) {
+            if count == MOST_SPILLED {
+                return false;
+            }
+            nodes[count] = Some(node);
+            count += 1;
+        }
+        // SAFETY: the same.
+        let spilled = || nodes.iter().flatten().map(|node| unsafe { node.entry() });
         let taken = word.taken();
         // For each entry a bit, of those in slots first: whether it goes to the upper one.
         let mut upper = 0_u32;
-        if spilled.len() > MOST_SPILLED {
-            return false;
-        }
         let half_of = |key: &K| (self.to.index(hash_of(key)) & 1) as u32;
         for slot in taken {
             // SAFETY: it has a tag in the word, which was loaded in the caller's section.
             let (key, _) = unsafe { bucket.pair(slot) };
             upper |= half_of(&key) << slot;
         }
-        for (index, entry) in spilled.iter().enumerate() {
+        for (index, entry) in spilled().enumerate() {
             upper |= half_of(&entry.key) << (SLOTS + index);
         }
         // In the child of a fork other threads may have taken the unit again.
         if fork::process().generation() != process {
             return false;
         }
-        if !spilled.is_empty() {
+        if count > 0 {
             let in_upper = upper.count_ones() as usize;
-            let in_lower = taken.count() + spilled.len() - in_upper;
+            let in_lower = taken.count() + count - in_upper;
             if in_upper > SLOTS || in_lower > SLOTS {
                 return false;
             }
@@ -213,8 +238,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             let entry = unsafe { bucket.tagged(word, slot) };
             halves[(upper >> slot & 1) as usize].push(entry);
         }
-        for (index, entry) in spilled.iter().enumerate() {
-            halves[(upper >> (SLOTS + index) & 1) as usize].push(*entry);
+        for (index, entry) in spilled().enumerate() {
+            halves[(upper >> (SLOTS + index) & 1) as usize].push(entry);
         }
         halves.into_iter().for_each(|half| half.finish(None));
         if word.is_plain() {
@@ -229,9 +254,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         }
         locked.set_moved();
         drop(locked);
-        seen.spill
-            .into_iter()
-            .for_each(|spill| world.retire_spill(spill));
+        // SAFETY: the caller's section, in which it was found.
+        unsafe { retire_all(seen.spill, world) };
         true
     }
 
@@ -244,20 +268,28 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     unsafe fn move_unit(
         self,
         unit: usize,
-        halves: &mut Halves<K, V>,
+        entries: &mut Entries<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
     ) -> Chunk {
-        halves.iter_mut().for_each(Vec::clear);
-        let mut before = Halves::default();
+        // What `split` has left there, or a thread that a fork has removed.
+        if self.from.at(self.olds(unit).start).word().is_moved() {
+            return Chunk::Moved;
+        } else if !self.is_sparse() {
+            self.news(unit).for_each(|index| self.to.at(index).clear());
+        } else if self.to.is_inherited() {
+            self.to.clear(self.news(unit));
+        }
+        entries.clear();
+        let mut before = Entries::default();
         for tries in 0..TRIES {
             // Not the first time: the memory of what is empty serves all units of a chunk.
             if tries > 0 {
-                mem::swap(halves, &mut before);
+                mem::swap(entries, &mut before);
             }
             // SAFETY: the caller's promise.
-            match unsafe { self.try_move(unit, halves, &before, world, hash_of, stamp) } {
+            match unsafe { self.try_move(unit, entries, &before, world, hash_of, stamp) } {
                 Unit::Moved | Unit::Done => return Chunk::Moved,
                 Unit::NotSame => {}
             }
@@ -273,8 +305,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
     unsafe fn try_move(
         self,
         unit: usize,
-        halves: &mut Halves<K, V>,
-        before: &Halves<K, V>,
+        entries: &mut Entries<K, V>,
+        before: &Entries<K, V>,
         world: &impl World<K, V>,
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
@@ -295,19 +327,25 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             None => None,
         };
         let seen = [Some(lower), upper];
-        halves.iter_mut().for_each(Vec::clear);
+        entries.clear();
+        let last = self.news(unit).len() - 1;
         for (bucket, seen) in seen.into_iter().flatten() {
             // SAFETY: the caller's section, in which it was seen.
             for entry in unsafe { bucket.entries(seen) } {
                 // A hash that is not what it was puts the entry where it is not found.
-                let half = if grows {
-                    let is_it = |old: &Tagged<K, V>| old.tag == entry.tag && old.key == entry.key;
-                    let known = before.iter().position(|half| half.iter().any(is_it));
-                    known.unwrap_or_else(|| self.to.index(hash_of(&entry.key)) & 1)
+                let number = if grows {
+                    let is_it = |(_, old): &&(usize, Tagged<K, V>)| {
+                        old.tag == entry.tag && old.key == entry.key
+                    };
+                    let known = before.iter().find(is_it);
+                    known.map_or_else(
+                        || self.to.index(hash_of(&entry.key)) & last,
+                        |(number, _)| *number,
+                    )
                 } else {
                     0
                 };
-                halves[half].push(entry);
+                entries.push((number, entry));
             }
         }
         // In the child of a fork another thread may have taken the unit again, and fill the new buckets
@@ -315,13 +353,16 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         if fork::process() != process {
             return Unit::Done;
         }
-        let mut spills = [None, None];
-        for (spill, entries) in spills.iter_mut().zip(&*halves) {
-            if entries.len() > SLOTS {
-                let rest = entries[SLOTS..].iter().copied();
-                *spill = Some(NewSpill::new(rest.len(), rest));
-            }
+        entries.sort_unstable_by_key(|(number, _)| *number);
+        let groups = || entries.chunk_by(|(one, _), (other, _)| one == other);
+        // Most have none, and the memory of an empty one is none.
+        let mut spills = Vec::new();
+        for group in groups().filter(|group| group.len() > SLOTS) {
+            spills.push(NewSpill::new(
+                group[SLOTS..].iter().map(|(_, entry)| *entry),
+            ));
         }
+        let mut spills = spills.into_iter();
         // Only this thread locks two, so it cannot come to a deadlock.
         let mut locks: [Option<Locked<'_, K, V>>; 2] = [None, None];
         for ((lock, seen), index) in locks.iter_mut().zip(&seen).zip(self.olds(unit)) {
@@ -332,15 +373,21 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
                 Some(locked) => *lock = Some(locked),
             }
         }
-        let news = self.news(unit).map(|index| self.to.at(index));
-        for ((bucket, entries), spill) in news.zip(&*halves).zip(spills) {
+        for group in groups() {
+            let index = self.news(unit).start + group[0].0;
+            if self.is_sparse() || group.len() > SLOTS {
+                self.to.note_used(index);
+            }
             // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
             // no other thread of this process has the unit.
-            let mut filler = unsafe { Filler::of(bucket) };
-            entries
-                .iter()
-                .take(SLOTS)
-                .for_each(|entry| filler.push(*entry));
+            let mut filler = unsafe { Filler::of(self.to.at(index)) };
+            let in_slots = group.iter().take(SLOTS);
+            in_slots.for_each(|(_, entry)| filler.push(*entry));
+            let spill = if group.len() > SLOTS {
+                spills.next().flatten()
+            } else {
+                None
+            };
             filler.finish(spill);
         }
         locks.iter_mut().flatten().for_each(Locked::set_moved);
@@ -349,13 +396,9 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         let [lower, upper] = locks;
         drop(lower);
         drop(upper);
-        for spill in seen
-            .into_iter()
-            .flatten()
-            .filter_map(|(_, seen)| seen.spill)
-        {
-            world.retire_spill(spill);
-        }
+        let moved = seen.into_iter().flatten();
+        // SAFETY: the caller's section, in which it was seen.
+        moved.for_each(|(_, seen)| unsafe { retire_all(seen.spill, world) });
         Unit::Moved
     }
 }
@@ -434,5 +477,43 @@ mod tests {
         assert!(!splits(2..14, here), "one half has more than slots");
         assert!(!splits(2..40, here), "there is too much behind it");
         assert!(!splits(2..9, here + 1));
+    }
+
+    /// It may be what a thread was filling that a fork has removed: in a sparse table, too.
+    #[test]
+    fn nothing_stays_of_what_was_in_the_new_buckets() {
+        let (world, keys) = (Alone::default(), 2..12_u64);
+        let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
+        // SAFETY: there are no readers, and no other thread has the unit.
+        unsafe {
+            for key in keys.clone() {
+                let look = core.look(hash_of(&key), |other| *other == key);
+                core.put(hash_of(&key), &look, (key, key), &world, &hash_of);
+            }
+            let from = core.table();
+            let to = Table::new(from.bits() + 3).expect("memory");
+            to.inherit();
+            for index in 0..to.buckets() {
+                to.note_used(index);
+                let mut filler = Filler::of(to.at(index));
+                let (key, value) = (100, 100);
+                filler.push(Tagged { key, value, tag: 7 });
+                filler.finish(None);
+            }
+            assert!(from.set_next(to));
+            while core.help(&world, &hash_of) != Progress::Finished {}
+            assert_eq!(core.table().bits(), to.bits());
+            let mut left = 0;
+            for bucket in (0..to.buckets()).map(|index| to.at(index)) {
+                let entries = bucket.entries(bucket.seen(bucket.word()));
+                left += entries.filter(|entry| entry.key == 100).count();
+            }
+            assert_eq!(left, 0);
+            for key in keys {
+                let found = to.find(hash_of(&key), |other| *other == key, |(_, value)| value);
+                assert_eq!(found, Some(key));
+            }
+            core.free_tables();
+        }
     }
 }

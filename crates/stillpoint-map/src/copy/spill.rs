@@ -1,14 +1,23 @@
-//! Entries for which their bucket has no slot: an array behind it, which is never changed, only
-//! replaced by another one. The old one is freed after a grace period.
+//! Entries for which their bucket has no slot: a list behind it.
+//!
+//! The entry of a node is never changed, and a change of the list takes two new nodes at most, however long
+//! it is. It puts a node before the first one, or another one in the place of one, or takes one out; and
+//! whatever it does, the list begins with a new node after it, a copy if there is no other. So as long as
+//! a bucket has the same first node, the list is the same, for a thread whose section has begun before: no
+//! node is freed in it. What has left the list is freed after a grace period. A reader that is there goes on
+//! to the nodes that were behind it.
+//!
+//! A change behind the first node is visible before the new first node is. A fork may remove the thread in
+//! between: so a thread that takes a node out makes sure, under the lock, that the list has it.
 
 use crate::slot::fits;
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    iter,
     mem::forget,
-    ptr::NonNull,
-    slice,
+    ptr::{NonNull, null_mut},
 };
-use stillpoint_platform::sync::UnsafeCell;
+use stillpoint_platform::sync::{AtomicPtr, Ordering, UnsafeCell};
 
 /// An entry with its tag.
 #[derive(Clone, Copy, Debug)]
@@ -18,15 +27,14 @@ pub struct Tagged<K, V> {
     pub tag: u8,
 }
 
-/// What stands before the entries.
-#[repr(C)]
+/// An entry of a list.
 pub struct Node<K, V> {
-    /// In a cell, so that models see whether a reader may be at the array when it is freed.
-    len: UnsafeCell<usize>,
-    entries: [Tagged<K, V>; 0],
+    next: AtomicPtr<Node<K, V>>,
+    /// In a cell, so that models see whether a reader may be at the node when it is freed.
+    entry: UnsafeCell<Tagged<K, V>>,
 }
 
-/// An array of a bucket.
+/// A node, and the list that begins with it.
 #[derive(Debug)]
 pub struct Spill<K, V>(NonNull<Node<K, V>>);
 
@@ -44,6 +52,8 @@ impl<K, V> PartialEq for Spill<K, V> {
     }
 }
 
+impl<K, V> Eq for Spill<K, V> {}
+
 impl<K, V> Spill<K, V> {
     pub fn from_pointer(pointer: *mut Node<K, V>) -> Option<Self> {
         NonNull::new(pointer).map(Self)
@@ -53,100 +63,170 @@ impl<K, V> Spill<K, V> {
         self.0.as_ptr()
     }
 
-    fn layout_of(len: usize) -> Option<Layout> {
-        let entries = Layout::array::<Tagged<K, V>>(len).ok()?;
-        Some(Layout::new::<Node<K, V>>().extend(entries).ok()?.0)
-    }
-
-    /// How many entries there are.
+    /// The node behind this one.
     ///
     /// # Safety
     ///
-    /// As for [`Spill::entries`].
-    unsafe fn len(self) -> usize {
-        // SAFETY: the caller's promise; written by `new`, and not changed after that.
-        unsafe { (*self.0.as_ptr()).len.with(|len| *len) }
-    }
-
-    /// The entries.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'t` it is not freed: found in a section that is still open, or with no other
-    /// thread at the map.
-    pub unsafe fn entries<'t>(self) -> &'t [Tagged<K, V>] {
-        let node = self.0.as_ptr();
-        // SAFETY: the caller's promise; `new` has written so many behind the head.
-        unsafe {
-            let first = (&raw const (*node).entries).cast::<Tagged<K, V>>();
-            slice::from_raw_parts(first, self.len())
-        }
-    }
-
-    /// The block that it is.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Spill::entries`].
-    pub unsafe fn block(self) -> (NonNull<u8>, Layout) {
+    /// The node is not freed: it was found in a section that is still open, or no other thread is at the
+    /// map.
+    pub unsafe fn next(self) -> Option<Self> {
         // SAFETY: the caller's promise.
-        let len = unsafe { self.len() };
-        let layout = Self::layout_of(len).expect("it was allocated with that");
-        (self.0.cast(), layout)
+        let next = unsafe { &(*self.0.as_ptr()).next };
+        // Acquire, pairs with `set_next`: the node is complete.
+        Self::from_pointer(next.load(Ordering::Acquire))
     }
 
-    /// The caller alone has it from now on: for a model, that is a write.
+    /// Makes another node the next one.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`], and the caller has the bucket's lock.
+    pub unsafe fn set_next(self, next: Option<Self>) {
+        // SAFETY: the caller's promise.
+        let place = unsafe { &(*self.0.as_ptr()).next };
+        // Release, pairs with `next`: the node is complete.
+        place.store(
+            next.map_or(null_mut(), Self::into_pointer),
+            Ordering::Release,
+        );
+    }
+
+    /// The nodes from this one on. Each is left before it is returned: so the caller may free it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`], as long as the iterator is used.
+    pub unsafe fn nodes(self) -> impl Iterator<Item = Self> {
+        let mut rest = Some(self);
+        iter::from_fn(move || {
+            let node = rest?;
+            // SAFETY: the caller's promise.
+            rest = unsafe { node.next() };
+            Some(node)
+        })
+    }
+
+    /// The block that the node is.
+    pub fn block(self) -> (NonNull<u8>, Layout) {
+        (self.0.cast(), Layout::new::<Node<K, V>>())
+    }
+
+    /// The caller alone has the node from now on: for a model, that is a write.
     ///
     /// # Safety
     ///
     /// As for [`Spill::free`].
     pub unsafe fn end(self) {
         // SAFETY: the caller's promise.
-        unsafe { (*self.0.as_ptr()).len.with_mut(|_| ()) };
+        unsafe { (*self.0.as_ptr()).entry.with_mut(|_| ()) };
     }
 
-    /// Frees it.
+    /// Frees the node, and not those behind it.
     ///
     /// # Safety
     ///
     /// No other thread uses it, nor the caller any more.
     pub unsafe fn free(self) {
-        // SAFETY: the caller's promise; allocated with that layout. Entries need no drop.
+        // SAFETY: the caller's promise; allocated with that layout. The entry needs no drop; what the
+        // model's atomics own does.
         unsafe {
-            let (block, layout) = self.block();
             self.end();
+            if cfg!(stillpoint_loom) {
+                self.0.drop_in_place();
+            }
+            let (block, layout) = self.block();
             dealloc(block.as_ptr(), layout);
         }
     }
 }
 
-/// An array that no bucket has yet.
-#[derive(Debug)]
-pub struct NewSpill<K, V>(Spill<K, V>);
+impl<K: Copy, V: Copy> Spill<K, V> {
+    /// A copy of the node's entry.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`].
+    #[inline]
+    pub unsafe fn entry(self) -> Tagged<K, V> {
+        // SAFETY: the caller's promise; written before another thread could find it, and not after that.
+        unsafe { (*self.0.as_ptr()).entry.with(|entry| *entry) }
+    }
 
-impl<K: Copy, V: Copy> NewSpill<K, V> {
-    /// Makes one of `len` entries, the first ones of `entries`. Ends the process without memory at
-    /// addresses of 48 bits.
-    pub fn new(len: usize, entries: impl Iterator<Item = Tagged<K, V>>) -> Self {
-        let layout = Spill::<K, V>::layout_of(len).expect("as many as a map has");
-        // SAFETY: not of size 0: there is the length.
+    /// The first node whose entry has that tag and a key that `is_it` accepts.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`].
+    pub unsafe fn find(self, tag: u8, mut is_it: impl FnMut(&K) -> bool) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { self.nodes() }.find(|node| {
+            // SAFETY: the same.
+            let entry = unsafe { node.entry() };
+            entry.tag == tag && is_it(&entry.key)
+        })
+    }
+}
+
+/// The entries of a list.
+///
+/// # Safety
+///
+/// As for [`Spill::next`], as long as the iterator is used.
+pub unsafe fn entries<K: Copy, V: Copy>(
+    list: Option<Spill<K, V>>,
+) -> impl Iterator<Item = Tagged<K, V>> {
+    // SAFETY: the caller's promise.
+    let nodes = list.into_iter().flat_map(|first| unsafe { first.nodes() });
+    // SAFETY: the same.
+    nodes.map(|node| unsafe { node.entry() })
+}
+
+/// A node without an entry, which no list has.
+#[derive(Debug)]
+pub struct NewNode<K, V>(NonNull<Node<K, V>>);
+
+impl<K: Copy, V: Copy> NewNode<K, V> {
+    /// Allocates one. Ends the process without memory at addresses of 48 bits.
+    pub fn new() -> Self {
+        let layout = Layout::new::<Node<K, V>>();
+        // SAFETY: not of size 0.
         let node = NonNull::new(unsafe { alloc(layout) }).map(NonNull::cast::<Node<K, V>>);
         let Some(node) = node.filter(|&node| fits(node)) else {
             handle_alloc_error(layout);
         };
-        let first = node.as_ptr();
-        let mut written = 0;
-        // SAFETY: room for the length and so many entries.
-        unsafe {
-            let slots = (&raw mut (*first).entries).cast::<Tagged<K, V>>();
-            for entry in entries.take(len) {
-                slots.add(written).write(entry);
-                written += 1;
-            }
-            assert_eq!(written, len, "there are as many as were counted");
-            (&raw mut (*first).len).write(UnsafeCell::new(len));
-        }
-        Self(Spill(node))
+        Self(node)
+    }
+
+    /// Makes it a node with this entry, before `next`.
+    pub fn fill(self, entry: Tagged<K, V>, next: Option<Spill<K, V>>) -> Spill<K, V> {
+        let node = self.0;
+        forget(self);
+        let next = AtomicPtr::new(next.map_or(null_mut(), Spill::into_pointer));
+        let entry = UnsafeCell::new(entry);
+        // SAFETY: allocated for one, and no other thread knows it.
+        unsafe { node.write(Node { next, entry }) };
+        Spill(node)
+    }
+}
+
+impl<K, V> Drop for NewNode<K, V> {
+    fn drop(&mut self) {
+        // SAFETY: allocated with that layout, and no list has it.
+        unsafe { dealloc(self.0.as_ptr().cast(), Layout::new::<Node<K, V>>()) };
+    }
+}
+
+/// A list that no bucket has yet.
+#[derive(Debug)]
+pub struct NewSpill<K, V>(Spill<K, V>);
+
+impl<K: Copy, V: Copy> NewSpill<K, V> {
+    /// Makes a list of these entries; `None` if there are none. Ends the process without memory.
+    pub fn new(entries: impl Iterator<Item = Tagged<K, V>>) -> Option<Self> {
+        entries.fold(None, |list: Option<Self>, entry| {
+            let node = NewNode::new();
+            Some(Self(node.fill(entry, list.map(Self::publish))))
+        })
     }
 
     /// A bucket has it now.
@@ -159,7 +239,7 @@ impl<K: Copy, V: Copy> NewSpill<K, V> {
 
 impl<K, V> Drop for NewSpill<K, V> {
     fn drop(&mut self) {
-        // SAFETY: no other thread knows it.
-        unsafe { self.0.free() };
+        // SAFETY: no other thread knows the nodes.
+        unsafe { self.0.nodes().for_each(|node| node.free()) };
     }
 }

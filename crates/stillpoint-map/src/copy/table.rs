@@ -15,14 +15,19 @@ use crate::{
     backoff::Backoff,
     memory::{Memory, prefetch},
     table::Units,
+    used::Used,
     word::Word,
 };
 use std::{
     alloc::Layout,
     marker::PhantomData,
+    ops::Range,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+use stillpoint_platform::{
+    fork,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+};
 
 /// What stands between the buckets' heads and their slots.
 #[repr(C, align(64))]
@@ -30,6 +35,10 @@ pub struct Header<K, V> {
     /// The table that this one moves to; null while it does not.
     next: AtomicPtr<Header<K, V>>,
     memory: Memory<Header<K, V>, Pairs<K, V>, Head<K, V>>,
+    /// Where there are spills, and what a move to a sparse table has filled.
+    used: Used,
+    /// The generation of the process that has made it.
+    process: u64,
     pub units: Units,
     /// As aligned as slots and heads are.
     slots: [Pairs<K, V>; 0],
@@ -57,6 +66,8 @@ impl<'t, K, V> Table<'t, K, V> {
         let start = memory.start();
         let header = Header {
             next: AtomicPtr::new(ptr::null_mut()),
+            used: Used::new(memory.is_mapped(), 1 << bits)?,
+            process: fork::process().generation(),
             memory,
             units: Units {
                 taken: AtomicU64::new(0),
@@ -70,6 +81,11 @@ impl<'t, K, V> Table<'t, K, V> {
         unsafe { start.write(header) };
         let shift = 64 - bits as usize;
         Some(Self::of(start.map_addr(|address| address | shift)))
+    }
+
+    /// The memory of a table that uses `bits` bits of each hash. `None` if no memory can be so large.
+    pub fn layout(bits: u32) -> Option<Layout> {
+        Memory::<Header<K, V>, Pairs<K, V>, Head<K, V>>::layout(bits)
     }
 
     fn of(word: NonNull<Header<K, V>>) -> Self {
@@ -116,6 +132,47 @@ impl<'t, K, V> Table<'t, K, V> {
     /// The block that the table is, if it is a small one of the allocator's.
     pub fn as_block(self) -> Option<(NonNull<u8>, Layout)> {
         self.header().memory.as_block()
+    }
+
+    /// Returns whether another process has made it, whose child this one is.
+    pub fn is_inherited(self) -> bool {
+        self.header().process != fork::process().generation()
+    }
+
+    /// The addresses of the first byte of its buckets, and behind the last one.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub fn limits(self) -> (usize, usize) {
+        let start = self.start();
+        let first = start.cast::<Head<K, V>>().wrapping_sub(self.buckets());
+        (first.addr(), self.slots_at(self.buckets()).addr())
+    }
+
+    /// Makes it look as if another process had made it.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the table.
+    #[cfg(all(test, not(stillpoint_loom)))]
+    pub unsafe fn inherit(self) {
+        // SAFETY: the caller's promise.
+        unsafe { (*self.start()).process += 1 };
+    }
+
+    /// Makes pages that are written from now on small, or huge again ([`Memory::prefer_huge_pages`]).
+    pub fn prefer_huge_pages(self, huge: bool) {
+        self.header().memory.prefer_huge_pages(huge);
+    }
+
+    /// Notes that the bucket of that number has a spill from now on, or is filled in a sparse table.
+    pub fn note_used(self, index: usize) {
+        self.header().used.note(index);
+    }
+
+    /// Empties the buckets of a range of a sparse table, which no other thread of this process can reach
+    /// ([`Bucket::clear`]).
+    pub fn clear(self, buckets: Range<usize>) {
+        let used = self.header().used.of(buckets);
+        used.for_each(|index| self.at(index).clear());
     }
 
     pub fn header(self) -> &'t Header<K, V> {
@@ -217,12 +274,13 @@ impl<'t, K, V> Table<'t, K, V> {
     ///
     /// No other thread uses the table any more.
     pub unsafe fn free(self) {
-        for bucket in (0..self.buckets()).map(|index| self.at(index)) {
+        for index in self.header().used.of(0..self.buckets()) {
+            let bucket = self.at(index);
             if !bucket.word().is_moved()
                 && let Some(spill) = bucket.behind().spill()
             {
                 // SAFETY: the caller's promise.
-                unsafe { spill.free() };
+                unsafe { spill.nodes().for_each(|node| node.free()) };
             }
         }
         // SAFETY: the caller's promise.
@@ -236,7 +294,14 @@ impl<'t, K, V> Table<'t, K, V> {
     /// No other thread uses the table any more.
     pub unsafe fn free_memory(self) {
         // SAFETY: written by `new`; the rest of the header needs no drop.
-        let memory = unsafe { ptr::read(&raw const (*self.start()).memory) };
+        let (memory, used) = unsafe {
+            let start = self.start();
+            (
+                ptr::read(&raw const (*start).memory),
+                ptr::read(&raw const (*start).used),
+            )
+        };
+        drop(used);
         memory.free();
     }
 }

@@ -1,6 +1,6 @@
 //! Changes of a bucket that is another one than they have seen.
 //!
-//! Detects a change that locks with the seen word although there is an array.
+//! Detects a change that locks with the seen word although there is a list.
 
 use super::{
     core::{Changed, Core},

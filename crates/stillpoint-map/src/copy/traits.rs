@@ -122,9 +122,15 @@ where
     V: Copy + Send + 'static,
     S: BuildHasher + Default,
 {
+    /// Inserts the entries into a map of the global domain, which begins with room for those that the
+    /// iterator says it has, and shrinks when they go.
+    ///
+    /// # Panics
+    ///
+    /// If no table can have room for so many: "capacity overflow".
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         let entries = entries.into_iter();
-        let mut map = Self::with_capacity_and_hasher(entries.size_hint().0, S::default());
+        let mut map = Self::with_hint(entries.size_hint().0, S::default());
         map.extend(entries);
         map
     }

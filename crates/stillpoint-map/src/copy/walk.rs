@@ -9,7 +9,7 @@
 use super::{
     bucket::{Bucket, Seen},
     core::Core,
-    spill::Tagged,
+    spill::Spill,
 };
 use crate::word::{SLOTS, Slots, Word};
 use std::{marker::PhantomData, ptr::NonNull};
@@ -27,7 +27,8 @@ pub struct Walk<'g, K, V, C> {
     bucket: Option<Bucket<'g, K, V>>,
     word: Word,
     slots: Slots,
-    spilled: &'g [Tagged<K, V>],
+    /// The next node of the spill.
+    spilled: Option<Spill<K, V>>,
     /// Entries with lower hashes have been visited; 0 if the bucket begins here.
     from: u64,
 }
@@ -60,7 +61,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
             bucket: None,
             word: Word::EMPTY,
             slots: Slots::NONE,
-            spilled: &[],
+            spilled: None,
             from: 0,
         }
     }
@@ -92,8 +93,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
         self.bucket = Some(bucket);
         self.word = word;
         self.slots = word.taken();
-        // SAFETY: that of `from`.
-        self.spilled = spill.map_or(&[], |spill| unsafe { spill.entries() });
+        self.spilled = spill;
         Some(())
     }
 
@@ -107,8 +107,12 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
                 return Some(pair);
             }
         }
-        while let Some((entry, rest)) = self.spilled.split_first() {
-            self.spilled = rest;
+        while let Some(node) = self.spilled {
+            // SAFETY: found in the section of `from`.
+            let entry = unsafe {
+                self.spilled = node.next();
+                node.entry()
+            };
             let is_in_slot = self.word.with_tag(entry.tag).any(|slot| {
                 // SAFETY: as above.
                 unsafe { bucket.pair(slot) }.0 == entry.key

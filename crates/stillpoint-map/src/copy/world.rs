@@ -162,7 +162,7 @@ where
 }
 
 /// A map's domain, for its own service thread, which must not run user code in a slice, as a retire
-/// may: the drop of this map waits for the slice. One callback frees all arrays that it has left.
+/// may: the drop of this map waits for the slice. One callback frees all nodes that it has left.
 struct Later<'m, K, V>
 where
     K: Send + 'static,

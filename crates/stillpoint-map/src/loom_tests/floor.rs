@@ -74,12 +74,15 @@ impl Drop for Moving {
 /// What was reserved comes, also if a move to a smaller table ends meanwhile.
 #[test]
 fn loom_reserve_while_a_shrink_ends() {
-    model(|| {
-        let map = Moving::new(2, 1, Floor::new(1, false));
-        // SAFETY: as in `Moving::help`.
-        Moving::move_beside(&map, |core| assert!(unsafe { core.reserve(11) }));
-        assert!(map.capacity() >= 11, "it was reserved");
-    });
+    // Twice the table, and a sparse one.
+    for entries in [11, 60] {
+        model(move || {
+            let map = Moving::new(2, 1, Floor::new(1, false));
+            // SAFETY: as in `Moving::help`.
+            Moving::move_beside(&map, move |core| assert!(unsafe { core.reserve(entries) }));
+            assert!(map.capacity() >= entries, "it was reserved");
+        });
+    }
 }
 
 /// A table that is to fit shrinks, also if a move to a larger one ends meanwhile.

@@ -228,6 +228,6 @@ fn cut_while_moving(to: u32) {
 
 #[test]
 fn loom_cut_while_a_unit_moves() {
-    // To a larger table, and to one of its size.
-    [2, 1].into_iter().for_each(cut_while_moving);
+    // To a larger table, to one of its size, and to a sparse one.
+    [2, 1, 3].into_iter().for_each(cut_while_moving);
 }

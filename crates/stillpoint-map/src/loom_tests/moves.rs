@@ -107,6 +107,12 @@ fn loom_find_while_a_unit_grows() {
     find_while_moving(1, 2);
 }
 
+/// To many, of which most stay as they are.
+#[test]
+fn loom_find_while_a_unit_becomes_sparse() {
+    find_while_moving(1, 3);
+}
+
 #[test]
 fn loom_find_while_a_unit_shrinks() {
     find_while_moving(2, 1);
@@ -137,6 +143,12 @@ fn walk_while_moving(bits: u32, to: u32, by: By) {
 fn loom_walk_while_a_unit_grows() {
     walk_while_moving(1, 2, By::Fold);
     walk_while_moving(1, 2, By::Next);
+}
+
+#[test]
+fn loom_walk_while_a_unit_becomes_sparse() {
+    walk_while_moving(1, 3, By::Fold);
+    walk_while_moving(1, 3, By::Next);
 }
 
 #[test]
@@ -205,6 +217,54 @@ fn loom_a_shrink_under_one_lock_is_caught() {
             },
         );
         assert!(world.find(3).is_some(), "an insert is lost");
+    });
+}
+
+/// The key that is in slot 0 comes back in slot 1, in which there was another one. Returns how often it is
+/// found, by `look`.
+fn a_key_that_comes_back(look: fn(&Core) -> Vec<NonNull<Head>>) {
+    model(move || {
+        let entry = |tag| Entry::new(hash(0, 0, tag), 0);
+        let world = World::new([KEY, KEY + 1, KEY + 2, KEY].map(entry).into());
+        (0..2).for_each(|index| world.insert(index));
+        let core = Core::of(world.table, Floor::new(1, false));
+        let core = Arc::new(ManuallyDrop::new(core));
+        let looked = Arc::clone(&core);
+        both(
+            &world,
+            move |world| {
+                let is_it =
+                    |head: &NonNull<Head>| [0, 3].map(|index| world.entry(index)).contains(head);
+                let times = look(&looked).into_iter().filter(is_it).count();
+                assert!(times < 2, "a key is there twice");
+            },
+            |world| {
+                world.remove(0);
+                world.insert(2);
+                world.remove(1);
+                world.insert(3);
+            },
+        );
+    });
+}
+
+/// A clone takes each home as it is at one instant.
+#[test]
+fn loom_a_home_at_once_has_no_key_twice() {
+    a_key_that_comes_back(|core| {
+        let mut found = Vec::new();
+        // SAFETY: the model keeps tables and entries.
+        unsafe { core.home_at_once(0, &mut found) };
+        found
+    });
+}
+
+#[test]
+#[should_panic(expected = "a key is there twice")]
+fn loom_a_clone_by_a_walk_is_caught() {
+    // SAFETY: the same.
+    a_key_that_comes_back(|core| {
+        unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) }.collect()
     });
 }
 

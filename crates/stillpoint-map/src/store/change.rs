@@ -1,6 +1,6 @@
 //! Changes of a store's entries.
 
-use super::{Policy, Store, no_memory};
+use super::{Policy, Store, no_room};
 use crate::{
     adding::Added,
     core::Core,
@@ -44,7 +44,9 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         mut is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         self.check(section);
-        let core = self.core_for(0, false).unwrap_or_else(|| no_memory());
+        let core = self
+            .core_for(0, false)
+            .unwrap_or_else(|| no_room(self.layout_for(0)));
         loop {
             let is_same = |head| {
                 // SAFETY: found in the caller's section, and this map's entries are of these types.

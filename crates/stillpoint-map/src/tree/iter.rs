@@ -140,7 +140,6 @@ impl<K, V> Clone for Values<'_, K, V> {
 }
 
 /// An iterator over the entries of a map that was given up, in order.
-#[derive(Debug)]
 pub struct IntoIter<K, V>(pub(super) OwnedEntries<K, V>);
 
 impl<K, V> Iterator for IntoIter<K, V> {
@@ -156,7 +155,6 @@ impl<K, V> Iterator for IntoIter<K, V> {
 }
 
 /// An iterator over the keys of a map that was given up, in order.
-#[derive(Debug)]
 pub struct IntoKeys<K, V>(pub(super) IntoIter<K, V>);
 
 impl<K, V> Iterator for IntoKeys<K, V> {
@@ -172,7 +170,6 @@ impl<K, V> Iterator for IntoKeys<K, V> {
 }
 
 /// An iterator over the values of a map that was given up, in order.
-#[derive(Debug)]
 pub struct IntoValues<K, V>(pub(super) IntoIter<K, V>);
 
 impl<K, V> Iterator for IntoValues<K, V> {
@@ -184,6 +181,29 @@ impl<K, V> Iterator for IntoValues<K, V> {
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.0.size_hint()
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for IntoIter<K, V> {
+    /// Shows the entries that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter()).finish()
+    }
+}
+
+impl<K: fmt::Debug, V> fmt::Debug for IntoKeys<K, V> {
+    /// Shows the keys that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.0.0.iter().map(|(key, _)| key);
+        f.debug_list().entries(keys).finish()
+    }
+}
+
+impl<K, V: fmt::Debug> fmt::Debug for IntoValues<K, V> {
+    /// Shows the values that are left.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.0.0.iter().map(|(_, value)| value);
+        f.debug_list().entries(values).finish()
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::{
     core::Tree,
-    entry::Entry,
+    entry::{Entry, Found},
     node::{Head, Shared},
     walk::Walk,
 };
 use std::{
     any::Any,
+    iter,
     marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     ptr::NonNull,
@@ -25,7 +26,7 @@ pub struct OwnedEntries<K, V> {
 
 // SAFETY: it owns keys and values, and no other thread has the map.
 unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
-// SAFETY: a reference to it gives access to nothing.
+// SAFETY: through a reference, threads look at keys and values.
 unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
 impl<K, V> OwnedEntries<K, V> {
@@ -44,6 +45,18 @@ impl<K, V> OwnedEntries<K, V> {
     fn tree(&self) -> Option<&Tree> {
         // SAFETY: of the box that this owns.
         self.tree.map(|tree| unsafe { tree.as_ref() })
+    }
+
+    /// Those that are left.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let mut walk = self.walk.clone();
+        iter::from_fn(move || {
+            let item = walk.next()?;
+            // SAFETY: this owns the entries that its walk has not come to, which are of these types, and
+            // takes none while it is borrowed.
+            let found = unsafe { Found::<K, V>::of(item.entry) };
+            Some((found.key(), found.value()))
+        })
     }
 
     /// How many are left.

@@ -95,7 +95,7 @@ fn loom_copies_find_and_spill() {
     });
 }
 
-/// And then its array is replaced.
+/// And then its node is replaced.
 #[test]
 fn loom_copies_find_and_replace_a_spill() {
     model(|| {
@@ -300,9 +300,9 @@ fn loom_copies_changes_have_an_order() {
     each_sees_the_other(|keys| keys, |map, key| map.remove(key), is_removed);
 }
 
-/// Two threads replace an array, each with an entry of its own: none is lost.
+/// Two threads change a list: no change is lost.
 #[test]
-fn loom_copies_two_updates_of_an_array() {
+fn loom_copies_two_updates_of_a_list() {
     const SPILLED: [u64; 2] = [OTHERS + SLOTS as u64, OTHERS + SLOTS as u64 + 1];
     model(|| {
         let map = full::<Sound>();

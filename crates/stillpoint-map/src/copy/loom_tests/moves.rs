@@ -46,6 +46,11 @@ fn loom_copies_find_while_a_unit_grows() {
 }
 
 #[test]
+fn loom_copies_find_while_a_unit_becomes_sparse() {
+    find_while_moving(0, 3);
+}
+
+#[test]
 fn loom_copies_find_while_a_unit_shrinks() {
     find_while_moving(20, 1);
 }
@@ -66,6 +71,11 @@ fn walk_while_moving(capacity: usize, to: u32) {
 #[test]
 fn loom_copies_walk_while_a_unit_grows() {
     walk_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_walk_while_a_unit_becomes_sparse() {
+    walk_while_moving(0, 3);
 }
 
 #[test]
@@ -146,6 +156,11 @@ fn loom_copies_insert_while_a_unit_grows() {
 }
 
 #[test]
+fn loom_copies_insert_while_a_unit_becomes_sparse() {
+    insert_while_moving(0, 3);
+}
+
+#[test]
 fn loom_copies_insert_while_a_unit_shrinks() {
     insert_while_moving(20, 1);
 }
@@ -172,6 +187,11 @@ fn miss_while_moving(capacity: usize, to: u32) {
 #[test]
 fn loom_copies_miss_while_a_unit_grows() {
     miss_while_moving(0, 2);
+}
+
+#[test]
+fn loom_copies_miss_while_a_unit_becomes_sparse() {
+    miss_while_moving(0, 3);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Moves of buckets that have an array behind them, or need one then; and arrays that are freed.
+//! Moves of buckets that have a list behind them, or need one then; and nodes that are freed.
 
 use super::{
     BOTH_WAYS, By, KEY, Leaves, Map, NoWait, OTHERS, Sound, both, full, full_of_capacity, key,
@@ -20,7 +20,7 @@ struct Case {
     half: u64,
 }
 
-/// A bucket with an array becomes two, of which one has an array.
+/// A bucket with a list becomes two, of which one has a list.
 const GROWS: Case = Case {
     capacity: 0,
     to: 2,
@@ -28,9 +28,11 @@ const GROWS: Case = Case {
 };
 /// Or none.
 const GROWS_APART: Case = Case { half: 1, ..GROWS };
+/// One becomes four.
+const SPREADS: Case = Case { to: 3, ..GROWS };
 /// One becomes another.
 const STAYS: Case = Case { to: 1, ..GROWS };
-/// Two become one: with an array that the first one had.
+/// Two become one: with a list that the first one had.
 const SHRINKS: Case = Case {
     capacity: 20,
     to: 1,
@@ -77,6 +79,7 @@ fn find_while_moving<P: Leaves + Send + Sync + 'static>(from: Case) {
 fn loom_copies_find_a_spilled_key_while_a_unit_grows() {
     find_while_moving::<Sound>(GROWS);
     find_while_moving::<Sound>(GROWS_APART);
+    find_while_moving::<Sound>(SPREADS);
 }
 
 #[test]
@@ -130,6 +133,7 @@ fn change_while_moving(from: Case) {
 fn loom_copies_change_a_spilled_key_while_a_unit_grows() {
     change_while_moving(GROWS);
     change_while_moving(GROWS_APART);
+    change_while_moving(SPREADS);
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn loom_copies_change_a_spilled_key_while_a_unit_moves() {
     change_while_moving(STAYS);
 }
 
-/// An update that takes its key from a slot to an array, while the bucket moves.
+/// An update that takes its key from a slot to a list, while the bucket moves.
 #[test]
 fn loom_copies_spill_while_a_unit_moves() {
     for to in [1, 2] {
@@ -178,19 +182,90 @@ fn loom_copies_walk_while_a_spill_moves() {
     }
 }
 
-/// An array that was replaced is freed after a grace period.
-fn replace_a_spill<P: Leaves + Send + Sync + 'static>() {
+/// The keys behind a full bucket, the first one of the list last.
+const SPILLED: [u64; 3] = [EIGHTH, EIGHTH + 1, EIGHTH + 2];
+
+/// How the list changes: in its middle, at its beginning, and at its end.
+const CHANGES: [fn(&Map<Sound>); 5] = [
+    |map| map.remove(SPILLED[1]),
+    |map| map.put(SPILLED[1], 1),
+    |map| map.remove(SPILLED[2]),
+    |map| map.put(SPILLED[2], 1),
+    |map| map.put(SPILLED[0], 1),
+];
+
+fn with_a_list<P: Leaves>() -> Arc<Map<P>> {
+    let map = full_of_capacity(0);
+    SPILLED.iter().for_each(|key| map.put(*key, 0));
+    map
+}
+
+/// A key that is in a list throughout is found, and values only grow. What has left is freed.
+#[test]
+fn loom_copies_find_in_a_list_that_changes() {
+    for change in CHANGES {
+        model(move || {
+            let map = with_a_list::<Sound>();
+            both(
+                &map,
+                |map| {
+                    let _section = map.periods.enter(1);
+                    let (first, second) = (map.get(SPILLED[0]), map.get(SPILLED[0]));
+                    assert!(first.is_some(), "the key is there throughout");
+                    assert!(first <= second, "seen, and not seen");
+                },
+                |map| {
+                    change(map);
+                    map.end_retired();
+                },
+            );
+        });
+    }
+}
+
+#[test]
+fn loom_copies_walk_over_a_list_that_changes() {
+    for (change, by) in CHANGES
+        .into_iter()
+        .flat_map(|change| BOTH_WAYS.map(|by| (change, by)))
+    {
+        model(move || {
+            let map = with_a_list::<Sound>();
+            both(
+                &map,
+                move |map| map.assert_visits_once(&[KEY, SPILLED[0]], by),
+                change,
+            );
+        });
+    }
+}
+
+/// Two threads take neighbours out of a list: neither comes back.
+#[test]
+fn loom_copies_two_removals_from_a_list() {
     model(|| {
-        let map = STAYS.map::<P>();
-        map.move_all(map.under_way());
+        let map = with_a_list::<Sound>();
+        both(
+            &map,
+            |map| map.remove(SPILLED[1]),
+            |map| map.remove(SPILLED[2]),
+        );
+        assert_eq!(SPILLED.map(|key| map.get(key)), [Some(0), None, None]);
+    });
+}
+
+/// A node that was taken out is freed after a grace period.
+fn free_a_node<P: Leaves + Send + Sync + 'static>(change: fn(&Map<P>)) {
+    model(move || {
+        let map = with_a_list::<P>();
         both(
             &map,
             |map| {
                 let _section = map.periods.enter(1);
-                assert!(map.get(STAYS.eighth()).is_some());
+                assert!(map.get(SPILLED[0]).is_some());
             },
             |map| {
-                map.put(STAYS.eighth(), 1);
+                change(map);
                 map.end_retired();
             },
         );
@@ -198,12 +273,12 @@ fn replace_a_spill<P: Leaves + Send + Sync + 'static>() {
 }
 
 #[test]
-fn loom_copies_a_spill_is_freed() {
-    replace_a_spill::<Sound>();
+fn loom_copies_a_node_is_freed() {
+    free_a_node::<Sound>(|map| map.remove(SPILLED[1]));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn loom_copies_a_spill_freed_at_once_is_caught() {
-    replace_a_spill::<NoWait>();
+fn loom_copies_a_node_freed_at_once_is_caught() {
+    free_a_node::<NoWait>(|map| map.remove(SPILLED[1]));
 }
