@@ -56,6 +56,7 @@ mod statistics;
 mod tenant;
 #[cfg(not(stillpoint_loom))]
 mod visit;
+#[cfg(not(stillpoint_loom))]
 mod weigh;
 mod wheel;
 

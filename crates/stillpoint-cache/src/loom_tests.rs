@@ -6,10 +6,9 @@
 
 use crate::{
     cause::Cause,
-    node::{Id, Locked, Meta, NEVER, Stage},
+    node::{Id, Locked, Meta, NEVER, Stage, Weight},
     state::{Claimed, Entrant, ROOT, State},
     tenant::Handle,
-    weigh::Weight,
 };
 use std::ptr::{self, NonNull};
 use stillpoint::internal::{GracePeriods, Policy, Sound};

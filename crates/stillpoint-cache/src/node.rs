@@ -20,10 +20,7 @@
 //! claimed and leaves it. If it needs more room than one batch makes, its inserter leaves the section
 //! and the entry waits in a list, which counts as a queue here (`state/waiting`).
 
-use crate::{
-    policy::{Links, MOST, Nodes, Place},
-    weigh::{Rounded, Weight},
-};
+use crate::policy::{Links, MOST, Nodes, Place};
 #[cfg(not(stillpoint_loom))]
 use std::mem::offset_of;
 use std::{
@@ -44,6 +41,42 @@ pub enum Stage {
     Linked,
     /// Claimed: no queue has it, or will have it.
     Claimed,
+}
+
+/// What an entry weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight {
+    /// In the unit of the cache's limits; never 0.
+    pub weight: u64,
+    /// What it owns beside its block, in bytes.
+    pub owned: usize,
+}
+
+#[cfg(test)]
+impl Weight {
+    /// The weight of an entry that owns nothing.
+    pub fn of(weight: u64) -> Self {
+        Self { weight, owned: 0 }
+    }
+}
+
+/// Bytes in 16 bits, rounded down by a five hundredth at most: six bits say by how much the other ten
+/// are shifted.
+#[derive(Debug, Clone, Copy)]
+pub struct Rounded(u16);
+
+impl Rounded {
+    const DIGITS: u32 = 10;
+
+    pub fn of(bytes: usize) -> Self {
+        let shift = (usize::BITS - bytes.leading_zeros()).saturating_sub(Self::DIGITS);
+        Self((bytes >> shift) as u16 | (shift as u16) << Self::DIGITS)
+    }
+
+    pub fn get(self) -> usize {
+        let digits = usize::from(self.0) & ((1 << Self::DIGITS) - 1);
+        digits << (self.0 >> Self::DIGITS)
+    }
 }
 
 /// What the lock of the queues guards.
@@ -187,9 +220,9 @@ impl Meta {
     }
 
     /// Hides a new entry until it [appears](Self::appear): look-ups take it for one that has expired.
-    pub fn hidden(mut self) -> Self {
-        *self.expires.get_mut() = 0;
-        *self.marks.get_mut() = EXPIRES;
+    pub fn hidden(self) -> Self {
+        self.expires.store(0, Ordering::Relaxed);
+        self.set_marks(EXPIRES);
         self
     }
 
@@ -416,5 +449,17 @@ mod tests {
             (ones, zeros) = (ones | fingerprint, zeros | !fingerprint);
         }
         assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn rounded_bytes_are_near() {
+        let all = (0..usize::BITS).map(|bit| usize::MAX >> bit);
+        for bytes in (0..5000).chain(all).chain([1 << 20, (1 << 20) + 1]) {
+            let rounded = Rounded::of(bytes).get();
+            assert!(
+                rounded <= bytes && bytes - rounded <= bytes / 500,
+                "{bytes}: {rounded}"
+            );
+        }
     }
 }

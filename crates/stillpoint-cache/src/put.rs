@@ -460,8 +460,8 @@ fn show_if_linked(locked: &mut Locked, id: Id, origin: Origin<'_>, expires: u64)
 mod tests {
     use super::*;
     use crate::{
+        node::Weight,
         state::{BATCH, ROOT},
-        weigh::Weight,
     };
 
     #[test]

@@ -32,7 +32,12 @@ mod waiting;
 )]
 pub use heir::Heir;
 pub use limits::Limits;
-pub use room::{Entrant, NoRoom};
+#[cfg_attr(
+    stillpoint_loom,
+    allow(unused_imports, reason = "of inserts, which are left out")
+)]
+pub use room::Entrant;
+pub use room::NoRoom;
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")

@@ -1,6 +1,6 @@
 //! What entries weigh, and what they own.
 
-use crate::arena::Bytes;
+use crate::{arena::Bytes, node::Weight};
 use std::{
     any::{Any, TypeId},
     mem::needs_drop,
@@ -60,23 +60,6 @@ pub struct Scale<K, V> {
     pub owned: Option<Box<Weigher<K, V>>>,
 }
 
-/// What an entry weighs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Weight {
-    /// In the unit of the cache's limits; never 0.
-    pub weight: u64,
-    /// What it owns beside its block, in bytes.
-    pub owned: usize,
-}
-
-#[cfg(test)]
-impl Weight {
-    /// The weight of an entry that owns nothing.
-    pub fn of(weight: u64) -> Self {
-        Self { weight, owned: 0 }
-    }
-}
-
 /// What an entry is taken to need beside key and value: 64 bytes of its own, and about the mean of what
 /// the map, ghosts and counts have for it, whose tables are powers of two.
 pub const OVERHEAD: u64 = 112;
@@ -112,41 +95,5 @@ impl<K: 'static, V: 'static> Scale<K, V> {
             Unit::Other(weigh) => weigh(key, value).max(1),
         };
         Weight { weight, owned }
-    }
-}
-
-/// Bytes in 16 bits, rounded down by a five hundredth at most: six bits say by how much the other ten
-/// are shifted.
-#[derive(Debug, Clone, Copy)]
-pub struct Rounded(u16);
-
-impl Rounded {
-    const DIGITS: u32 = 10;
-
-    pub fn of(bytes: usize) -> Self {
-        let shift = (usize::BITS - bytes.leading_zeros()).saturating_sub(Self::DIGITS);
-        Self((bytes >> shift) as u16 | (shift as u16) << Self::DIGITS)
-    }
-
-    pub fn get(self) -> usize {
-        let digits = usize::from(self.0) & ((1 << Self::DIGITS) - 1);
-        digits << (self.0 >> Self::DIGITS)
-    }
-}
-
-#[cfg(all(test, not(stillpoint_loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rounded_bytes_are_near() {
-        let all = (0..usize::BITS).map(|bit| usize::MAX >> bit);
-        for bytes in (0..5000).chain(all).chain([1 << 20, (1 << 20) + 1]) {
-            let rounded = Rounded::of(bytes).get();
-            assert!(
-                rounded <= bytes && bytes - rounded <= bytes / 500,
-                "{bytes}: {rounded}"
-            );
-        }
     }
 }
