@@ -22,7 +22,8 @@ pub(super) struct Body {
     draft: Draft,
     space: Arc<Space>,
     key: Box<[u8]>,
-    filled: usize,
+    /// Why the value cannot be stored, though not all of it has arrived.
+    refused: Option<Refused>,
     /// The end of the line, which a value of the text protocol has.
     end: [u8; 2],
     end_len: usize,
@@ -105,7 +106,7 @@ impl Then {
 
 impl Body {
     pub(super) fn missing(&self) -> usize {
-        self.draft.len() - self.filled + self.then.end_len() - self.end_len
+        self.draft.missing() + self.then.end_len() - self.end_len
     }
 
     /// Where it will be stored.
@@ -117,8 +118,9 @@ impl Body {
         &self.key
     }
 
-    pub(super) fn is_complete(&self) -> bool {
-        self.missing() == 0
+    /// Whether it can be answered: it has arrived, or was refused.
+    pub(super) fn is_over(&self) -> bool {
+        self.missing() == 0 || self.refused.is_some()
     }
 
     /// What it takes of the process's own memory, but for a few words.
@@ -126,11 +128,13 @@ impl Body {
         self.draft.footprint()
     }
 
-    /// Takes what belongs to the value. Returns how much that is.
+    /// Takes what belongs to the value, until that is refused. Returns how much that is.
     pub(super) fn fill(&mut self, input: &[u8]) -> usize {
-        let value = (self.draft.len() - self.filled).min(input.len());
-        self.draft[self.filled..self.filled + value].copy_from_slice(&input[..value]);
-        self.filled += value;
+        if self.refused.is_some() {
+            return 0;
+        }
+        let value = self.draft.missing().min(input.len());
+        self.refused = self.draft.push(&input[..value]).err();
         let end = (self.then.end_len() - self.end_len).min(input.len() - value);
         self.end[self.end_len..self.end_len + end].copy_from_slice(&input[value..value + end]);
         self.end_len += end;
@@ -138,13 +142,16 @@ impl Body {
     }
 
     pub(super) fn direct(&mut self) -> Option<&mut [u8]> {
-        let missing = &mut self.draft[self.filled..];
-        (missing.len() >= DIRECT_MIN).then_some(missing)
+        if self.refused.is_some() {
+            return None;
+        }
+        self.draft
+            .rest()
+            .filter(|missing| missing.len() >= DIRECT_MIN)
     }
 
     pub(super) fn advance(&mut self, bytes: usize) {
-        self.filled += bytes;
-        debug_assert!(self.filled <= self.draft.len());
+        self.refused = self.draft.advance(bytes).err();
     }
 }
 
@@ -184,7 +191,7 @@ impl Session {
                     draft,
                     space: Arc::clone(space),
                     key: key.into(),
-                    filled: 0,
+                    refused: None,
                     end: [0; 2],
                     end_len: 0,
                     then,
@@ -201,14 +208,20 @@ impl Session {
         }
     }
 
-    /// Stores a value that has arrived.
+    /// Stores a value that has arrived, or skips the rest of one that was refused.
     pub(super) fn stored(&mut self, mut body: Body, cx: &mut Context<'_>) {
+        let len = body.draft.len();
+        if let Some(refused) = body.refused.take() {
+            let result = Err(refused.into());
+            self.answer(&body.space, &body.key, len, &body.then, result, cx);
+            self.skip(body.missing() as u64);
+            return;
+        }
         if body.then.end_len() > 0 && body.end != *b"\r\n" {
             self.bad_chunk(&body.then, cx);
             return;
         }
         let (mode, condition) = body.then.request();
-        let len = body.draft.len();
         // It is stored now, whenever it began to come.
         let deadline = cx.stored_deadline(&body.space, body.draft.exptime());
         body.draft.set_exptime(deadline);

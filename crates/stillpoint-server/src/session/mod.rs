@@ -207,7 +207,7 @@ impl Session {
         match &self.state {
             State::Dump { .. } => true,
             // A value without an end of line may have come whole past the buffer.
-            State::Body(body) => body.is_complete(),
+            State::Body(body) => body.is_over(),
             _ => false,
         }
     }
@@ -303,7 +303,7 @@ impl Session {
             State::Keys(_) => self.keys(rest, cx),
             State::Body(body) => {
                 let used = body.fill(rest);
-                if body.is_complete()
+                if body.is_over()
                     && let State::Body(body) = self.finish()
                 {
                     self.stored(*body, cx);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     fuzz,
-    store::Search,
+    store::{Limits, Search},
     users::{User, Users},
 };
 
@@ -396,4 +396,39 @@ fn one_that_watches_loses_what_its_user_loses() {
     shared.change(|directory| directory.users = Users::default());
     session.follow(&shared.directory());
     assert_eq!(session.close, Some(Close::Shutdown));
+}
+
+/// A tenant's limit refuses a value of which some has arrived: it is answered at once, the rest is
+/// skipped, and the old value is out of date.
+#[test]
+fn a_value_that_is_refused_while_it_arrives_is_skipped() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let space = Arc::clone(&shared.directory().spaces[""]);
+    feed(&mut session, &shared, b"set k 0 0 1\r\nx\r\n");
+    // A quarter of it is less than other values that arrive take.
+    space.tenant.set_limits(Limits {
+        max: 320 << 10,
+        ..Limits::default()
+    });
+    let mut other = fuzz::new_session(&shared.directory(), false, true);
+    let long = [b'y'; 90_000];
+    let arrives = |session: &mut Session, bytes: &[u8]| feed(session, &shared, bytes);
+    assert_eq!(arrives(&mut other, b"set o 0 0 100000\r\n"), b"");
+    assert_eq!(arrives(&mut other, &long[..70_000]), b"");
+    for direct in [false, true] {
+        assert_eq!(arrives(&mut session, b"set k 0 0 50000\r\n"), b"");
+        if direct {
+            session.direct().unwrap()[..20_000].fill(b'y');
+            session.advance(20_000);
+            assert!(session.has_more() && session.direct().is_none());
+        }
+        let first = if direct { 0 } else { 20_000 };
+        let answer = arrives(&mut session, &long[..first]);
+        assert_eq!(answer, b"SERVER_ERROR out of memory storing object\r\n");
+        assert_eq!(arrives(&mut session, &long[..29_999]), b"");
+        assert_eq!(arrives(&mut session, b"y\r\nget k\r\n"), b"END\r\n");
+    }
+    assert_eq!(arrives(&mut other, &[b'y'; 30_000]), b"");
+    assert_eq!(arrives(&mut other, b"\r\n"), b"STORED\r\n");
 }

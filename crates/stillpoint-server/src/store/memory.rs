@@ -58,6 +58,11 @@ impl Source {
         imp::Source::new(limit).map(Self)
     }
 
+    /// The address space that it has, in bytes.
+    pub fn address_space(&self) -> u64 {
+        self.0.address_space()
+    }
+
     /// `len` bytes, a multiple of a page, from a multiple of `align`. `None` if the system has
     /// none.
     pub fn take(&self, len: usize, align: usize) -> Option<Memory> {
@@ -133,6 +138,10 @@ mod imp {
             capacity(4, LEAST).or_else(|_| capacity(2, LIMITED))
         }
 
+        pub fn address_space(&self) -> u64 {
+            self.0.addresses().len() as u64
+        }
+
         pub fn take(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {
             let area = self.0.alloc(len, align).ok()?;
             let base = NonNull::new(area.as_ptr())?;
@@ -186,6 +195,10 @@ mod imp {
     impl Source {
         pub fn new(_: u64) -> io::Result<Self> {
             Ok(Self)
+        }
+
+        pub fn address_space(&self) -> u64 {
+            u64::MAX
         }
 
         pub fn take(&self, len: usize, align: usize) -> Option<(Area, NonNull<u8>)> {

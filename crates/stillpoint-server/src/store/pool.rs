@@ -84,6 +84,11 @@ impl Pool {
         })
     }
 
+    /// The address space that all memory comes from, in bytes.
+    pub fn address_space(&self) -> u64 {
+        self.source.address_space()
+    }
+
     /// Memory for a segment, or for a part of an index; the latter must read zero.
     pub fn take(&self, bytes: usize, align: usize, class: Option<Class>) -> Option<Memory> {
         self.release();

@@ -57,7 +57,7 @@ impl Segment {
         kept: bool,
         space: Weak<Space>,
         pool: Arc<Pool>,
-        charge: Charge,
+        charge: Option<Charge>,
     ) -> SegmentRef {
         let base = memory.base();
         let segment = Arc::new(Entry::new(Self {
@@ -66,7 +66,7 @@ impl Segment {
             kept,
             space,
             pool,
-            charge: Mutex::new(Some(charge)),
+            charge: Mutex::new(charge),
             stage: Stage::new(),
             expires: AtomicU32::new(NEVER),
             pins: AtomicU32::new(0),
@@ -243,9 +243,14 @@ impl Segment {
         self.charge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the charge, for the segment that its items go to.
+    /// Takes the charge, for the segment that its items go to, or to change it.
     pub fn take_charge(&self) -> Option<Charge> {
         self.charge().take()
+    }
+
+    /// Gives it a charge. It has none.
+    pub fn set_charge(&self, charge: Option<Charge>) {
+        *self.charge() = charge;
     }
 }
 

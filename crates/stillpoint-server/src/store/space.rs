@@ -314,20 +314,36 @@ impl Space {
 
     /// A segment that is open: for an item of that size, if it is of its own.
     pub fn new_segment(self: &Arc<Self>, class: Class, size: usize) -> Result<SegmentRef, Refused> {
-        let (owner, pool) = (&self.owner, &self.owner.shared.pool);
-        // In the last key space it is seen: it was set before that was published.
-        if owner.deleted.load(Ordering::Relaxed) {
-            return Err(Refused::Deleted);
-        }
+        self.check_deleted()?;
+        let charge = self.owner.charge(class.bytes(size))?;
+        let segment = self.uncharged_segment(class, size)?;
+        segment.set_charge(Some(charge));
+        Ok(segment)
+    }
+
+    /// The same, for one that the caller charges.
+    pub fn uncharged_segment(
+        self: &Arc<Self>,
+        class: Class,
+        size: usize,
+    ) -> Result<SegmentRef, Refused> {
+        self.check_deleted()?;
+        let pool = &self.owner.shared.pool;
         pool.wait_if_full();
-        let bytes = class.bytes(size);
-        let charge = owner.charge(bytes)?;
         let memory = pool
-            .take(bytes, class.alignment(), Some(class))
+            .take(class.bytes(size), class.alignment(), Some(class))
             .ok_or(Refused::OutOfMemory)?;
         let space = Arc::downgrade(self);
         let pool = Arc::clone(pool);
-        Ok(Segment::new(memory, class, false, space, pool, charge))
+        Ok(Segment::new(memory, class, false, space, pool, None))
+    }
+
+    fn check_deleted(&self) -> Result<(), Refused> {
+        // In the last key space it is seen: it was set before that was published.
+        match self.owner.deleted.load(Ordering::Relaxed) {
+            true => Err(Refused::Deleted),
+            false => Ok(()),
+        }
     }
 
     /// What a segment needs that is to have what is alive in that one.
@@ -346,7 +362,7 @@ impl Space {
         // What is less is given back; that does not fail.
         let _ = charge.resize(class.bytes(0));
         let space: Weak<Self> = Arc::downgrade(self);
-        let segment = Segment::new(memory, class, true, space, Arc::clone(pool), charge);
+        let segment = Segment::new(memory, class, true, space, Arc::clone(pool), Some(charge));
         let lists = &self.owner.shared.lists;
         lists.add_open(&self.owner.memcg, &segment);
         Some(Open::new(segment))

@@ -251,17 +251,17 @@ impl Tenant {
         Ok(change(space, bucket, slot, found))
     }
 
-    /// Memory for a value of `len` bytes, to be read into; what it reads as is not said. It keeps
-    /// the tenant, and may be kept for as long as the value takes to come: no segment waits for it
-    /// that has other items. What expires in `exptime`: a second of
-    /// [`Store::now`](super::Store::now), 0 for never.
+    /// Announces a value of `len` bytes, which arrive in parts: [`Draft::push`]. The draft keeps the
+    /// tenant, and may be kept for as long as the value takes to arrive: no segment waits for it
+    /// that has other items. Nothing is charged or evicted before bytes arrive. The item expires in
+    /// `exptime`: a second of [`Store::now`](super::Store::now), 0 for never.
     ///
     /// For a value that is at hand already, [`Tenant::set`] is faster.
     ///
     /// # Errors
     ///
-    /// For a key or a value that is too long, at a limit, without memory, and for a tenant that has
-    /// been deleted.
+    /// For a key or a value that is too long, a value larger than a limit, without memory or address
+    /// space, and for a tenant that has been deleted.
     pub fn prepare(
         &self,
         key: &[u8],

@@ -247,8 +247,12 @@ fn large_drafts_stay_where_they_were_read_and_flushed_ones_are_copied() {
     for flush in [false, true] {
         let bytes = pattern(1, 2, if cfg!(miri) { 33_000 } else { 100_000 });
         let mut draft = tenant.prepare(b"large", 5, 0, bytes.len()).unwrap();
-        draft.copy_from_slice(&bytes);
-        let place = draft.as_ptr();
+        // The first by way of a buffer, the rest directly.
+        let (first, rest) = bytes.split_at(10_000);
+        draft.push(first).unwrap();
+        draft.rest().unwrap().copy_from_slice(rest);
+        draft.advance(rest.len()).unwrap();
+        let place = draft.rest().unwrap().as_ptr().wrapping_sub(bytes.len());
         if flush {
             tenant.flush_all(0);
         }

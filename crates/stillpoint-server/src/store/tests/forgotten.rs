@@ -51,7 +51,7 @@ fn no_command_finds_what_was_forgotten() {
         let store = |mode, condition| tenant.set(b"s:k", 0, 0, value, mode, condition);
         let draft = |mode, condition| {
             let mut draft = tenant.prepare(b"s:k", 0, 0, value.len()).unwrap();
-            draft.copy_from_slice(value);
+            draft.push(value).unwrap();
             draft.store(mode, condition)
         };
         let compare = Condition {

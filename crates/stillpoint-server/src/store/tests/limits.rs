@@ -212,6 +212,52 @@ fn a_pin_keeps_its_bytes_and_is_capped() {
     assert!(*again == value(1)[..]);
 }
 
+/// A value that is only announced costs nothing; one that arrives is charged as far as it has.
+#[test]
+fn announced_values_evict_nothing_and_unfinished_ones_have_a_part() {
+    let (store, _) = store_of(KIB << 10, true);
+    let (tenant, other) = (
+        store.tenant("").unwrap(),
+        store.create_tenant("other").unwrap(),
+    );
+    fill(&other, 2 * KIB);
+    let before = store.statistics().all;
+    let len = (KIB << 10) as usize / 16;
+    let key = |number: usize| number.to_le_bytes();
+    let announced = |number| tenant.prepare(&key(number), 0, 0, len);
+    let mut drafts: Vec<_> = (0..100).map(|number| announced(number).unwrap()).collect();
+    assert_eq!(store.statistics().all, before);
+    // Half of it has arrived.
+    drafts[0].push(&vec![1; len / 2]).unwrap();
+    let usage = tenant.statistics().segment_bytes;
+    let half = len as u64 / 2;
+    assert!((half..half + 8192).contains(&usage), "{usage} of {half}");
+    // All of others, but for their ends: a quarter of the store.
+    let refused = drafts[1..]
+        .iter_mut()
+        .map(|draft| draft.push(&vec![2; len - 1]))
+        .position(|pushed| pushed.is_err());
+    assert_eq!(refused, Some(3));
+    assert!(tenant.statistics().segment_bytes <= KIB << 8);
+    // Another tenant has its part, and can store.
+    set(&other, b"k", &[0; 1000]).unwrap();
+    let mut large = other.prepare(b"large", 0, 0, len).unwrap();
+    large.push(&vec![3; len]).unwrap();
+    large.store(Mode::Set, ANY).unwrap();
+    // Those that have their place are finished; the others leave nothing.
+    for draft in &mut drafts[1..4] {
+        draft.push(&[2]).unwrap();
+    }
+    for draft in drafts.drain(1..4) {
+        draft.store(Mode::Set, ANY).unwrap();
+    }
+    drop(drafts);
+    let figures = tenant.statistics();
+    assert_eq!((figures.items, figures.refused), (3, 1));
+    assert_eq!(value_of(&tenant, &key(2)), Some(vec![2; len]));
+    assert!(figures.segment_bytes < 3 * len as u64 + (16 << 10));
+}
+
 #[test]
 fn without_memory_stores_are_refused_and_nothing_is_wrong_afterwards() {
     let (store, _) = store_of(KIB << 10, true);

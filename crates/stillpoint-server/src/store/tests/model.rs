@@ -144,7 +144,7 @@ impl Model {
                 .prepare(&name(key), 7, exptime, len)
                 .map_err(Outcome::from)
                 .and_then(|mut draft| {
-                    draft.copy_from_slice(&new);
+                    draft.push(&new)?;
                     draft.store(mode, ANY)
                 })
         } else {

@@ -48,7 +48,7 @@ fn key_spaces_come_and_go() {
         store.create_tenant("other").unwrap(),
     );
     let mut draft = tenant.prepare(b"draft", 1, 0, 5).unwrap();
-    draft.copy_from_slice(b"draft");
+    draft.push(b"draft").unwrap();
     for number in 0..10 {
         set(&tenant, &key(number), &pattern(number.into(), 0, 50)).unwrap();
         set(&other, &key(number), b"other's").unwrap();

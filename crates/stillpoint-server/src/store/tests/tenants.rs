@@ -46,7 +46,8 @@ fn a_deleted_tenant_gives_its_memory_back_and_stores_nothing() {
     for number in 0..200u32 {
         set(&tenant, &number.to_le_bytes(), &[0; 500]).unwrap();
     }
-    let draft = tenant.prepare(b"small", 0, 0, 10).unwrap();
+    let mut draft = tenant.prepare(b"small", 0, 0, 10).unwrap();
+    draft.push(&[0; 10]).unwrap();
     assert!(store.statistics().segment_bytes > before + 100_000);
     store.delete_tenant("t").unwrap();
     assert!(tenant.is_deleted());

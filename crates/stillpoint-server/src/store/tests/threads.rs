@@ -365,7 +365,7 @@ fn drafts_that_were_late_leave_nothing_in_the_count() {
             scope.spawn(move || {
                 for _ in 0..rounds {
                     let mut draft = tenant.prepare(b"k", 0, 0, 33_000).unwrap();
-                    draft[0] = own;
+                    draft.push(&[own; 33_000]).unwrap();
                     draft.store(Mode::Replace, ANY).unwrap();
                 }
             });
