@@ -3,14 +3,18 @@
 use crate::store::{Item, Pin};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// Up to this many bytes of a value are copied inside the section; a longer one is pinned.
-pub(crate) const COPY_MAX: usize = 4096;
+/// A value of up to this many bytes is copied inside the section; a longer one is pinned, if it may be.
+const PIN_MIN: usize = 4096;
+/// A value of up to this many bytes is not pinned beyond the turn: its segment has others' items. A
+/// longer one has a segment by itself, so a pin keeps nothing else.
+const COPY_MAX: usize = 32 << 10;
 /// From this on no further request is executed before these responses have been sent.
 const FULL: usize = 64 << 10;
-/// The most pins that wait.
-const MAX_PINS: usize = 64;
 /// What a response needs beside its value: a key, a line of flags, numbers.
-pub(crate) const ROOM: usize = COPY_MAX + 1024;
+const ROOM_BESIDE: usize = 1024;
+const ROOM: usize = COPY_MAX + ROOM_BESIDE;
+/// What an answer counts where those that wait to be sent have a limit.
+pub(crate) const ANSWER: usize = 5 << 10;
 
 /// What is to be sent.
 #[derive(Debug)]
@@ -19,6 +23,8 @@ pub(crate) struct Output {
     /// Values that are sent before `bytes` at these positions, and have not been sent.
     pins: VecDeque<(usize, Pin)>,
     pinned: usize,
+    /// What of that is not pinned beyond the turn.
+    briefly: usize,
     /// How much of `bytes` has been sent.
     sent: usize,
     /// How much of the first pin has been sent.
@@ -46,6 +52,15 @@ pub(crate) enum NoRoom {
     Limit,
 }
 
+/// How a value is sent.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// As bytes among the others.
+    Copy,
+    /// From where it lies.
+    Pin(Pin),
+}
+
 /// Where an output was, to go back to as long as nothing has been sent since.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mark(usize);
@@ -57,6 +72,7 @@ impl Output {
             bytes: Vec::new(),
             pins: VecDeque::new(),
             pinned: 0,
+            briefly: 0,
             sent: 0,
             sent_of_pin: 0,
             room: most,
@@ -103,20 +119,45 @@ impl Output {
         self.last = None;
     }
 
-    /// Appends the value of an item, which [`Output::reserve`] has made room for. False if it is long, and may not be pinned.
+    /// Returns how the value of an item will be sent; [`Output::reserve`] has made room. `None` if it
+    /// is longer than [`COPY_MAX`], may not be pinned, and there is no room for a copy: see
+    /// [`Output::reserve_copy`].
     #[inline]
-    pub(crate) fn push_value(&mut self, item: &Item<'_>) -> bool {
-        let value = item.value();
-        if value.len() <= COPY_MAX {
-            self.bytes.extend_from_slice(value);
-            return true;
+    pub(crate) fn hold(&self, item: &Item<'_>) -> Option<Held> {
+        let len = item.value().len();
+        if len <= PIN_MIN {
+            return Some(Held::Copy);
         }
-        let Some(pin) = item.pin() else {
-            return false;
-        };
+        match item.pin() {
+            Some(pin) => Some(Held::Pin(pin)),
+            None => {
+                let room = self.bytes.capacity() - self.bytes.len();
+                (room >= len + ROOM_BESIDE).then_some(Held::Copy)
+            }
+        }
+    }
+
+    /// Makes room for the copy of a value that may not be pinned. Returns false without memory.
+    #[cold]
+    pub(crate) fn reserve_copy(&mut self, len: usize) -> bool {
+        self.bytes.try_reserve(len + ROOM_BESIDE).is_ok()
+    }
+
+    /// Appends the value of an item, as [`Output::hold`] said.
+    #[inline]
+    pub(crate) fn push_value(&mut self, item: &Item<'_>, held: Held) {
+        match held {
+            Held::Copy => self.bytes.extend_from_slice(item.value()),
+            Held::Pin(pin) => {
+                self.push_pin(pin);
+            }
+        }
+    }
+
+    fn push_pin(&mut self, pin: Pin) {
         self.pinned += pin.len();
+        self.briefly += brief(&pin);
         self.pins.push_back((self.bytes.len(), pin));
-        true
     }
 
     #[inline]
@@ -136,6 +177,7 @@ impl Output {
             && *at > mark.0
         {
             self.pinned -= pin.len();
+            self.briefly -= brief(pin);
             self.pins.pop_back();
         }
     }
@@ -143,7 +185,7 @@ impl Output {
     /// Whether no further request should be executed.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.len() >= FULL || self.pins.len() >= MAX_PINS || self.pinned >= 16 * FULL
+        self.bytes.len() + self.briefly >= FULL || self.pinned >= 16 * FULL
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -162,7 +204,8 @@ impl Output {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.pins.clear();
-        (self.pinned, self.sent, self.sent_of_pin) = (0, 0, 0);
+        (self.pinned, self.briefly) = (0, 0);
+        (self.sent, self.sent_of_pin) = (0, 0);
     }
 
     /// Calls `f` with what has not been sent, in order, until it returns false.
@@ -209,23 +252,41 @@ impl Output {
             self.sent = *at;
             self.sent_of_pin = 0;
             self.pinned -= len;
+            self.briefly -= brief(pin);
             self.pins.pop_front();
         }
         self.sent += bytes;
     }
 
-    /// Moves what has not been sent out of here: as bytes if it is `copy_max` at most, so that nothing stays pinned, as it is if not. `None` without memory.
+    /// Moves what has not been sent out of here: as bytes if it is `copy_max` at most, so that nothing
+    /// stays pinned; if not, long values stay where they are. `None` without memory.
     pub(crate) fn take_left(&mut self, copy_max: usize) -> Option<Self> {
-        if self.left() > copy_max {
-            let fresh = self.fresh();
-            return Some(std::mem::replace(self, fresh));
-        }
+        let stays = self.left() > copy_max;
         let mut rest = Self::default();
-        rest.bytes.try_reserve_exact(self.left()).ok()?;
-        self.for_each_left(|piece| {
-            rest.bytes.extend_from_slice(piece);
-            true
-        });
+        let kept = |(_, pin): &&(usize, Pin)| stays && brief(pin) == 0;
+        let (number, bytes) = self
+            .pins
+            .iter()
+            .filter(kept)
+            .fold((0, 0), |(number, bytes), (_, pin)| {
+                (number + 1, bytes + pin.len())
+            });
+        // (A part of the first has been sent, perhaps.)
+        let copied = (self.left() + self.sent_of_pin).saturating_sub(bytes);
+        rest.bytes.try_reserve_exact(copied).ok()?;
+        rest.pins.try_reserve_exact(number).ok()?;
+        let (mut from, mut sent) = (self.sent, self.sent_of_pin);
+        for (at, pin) in self.pins.drain(..) {
+            rest.bytes.extend_from_slice(&self.bytes[from..at]);
+            if stays && brief(&pin) == 0 {
+                rest.sent_of_pin += sent;
+                rest.push_pin(pin);
+            } else {
+                rest.bytes.extend_from_slice(&pin[sent..]);
+            }
+            (from, sent) = (at, 0);
+        }
+        rest.bytes.extend_from_slice(&self.bytes[from..]);
         self.clear();
         Some(rest)
     }
@@ -233,6 +294,14 @@ impl Output {
     /// What it takes of the process's own memory.
     pub(crate) fn footprint(&self) -> usize {
         self.bytes.capacity() + self.pins.capacity() * size_of::<(usize, Pin)>()
+    }
+}
+
+/// What of a pin is not pinned beyond the turn, in bytes.
+fn brief(pin: &Pin) -> usize {
+    match pin.len() {
+        len if len <= COPY_MAX => len,
+        _ => 0,
     }
 }
 
@@ -250,7 +319,7 @@ mod tests {
         all
     }
 
-    /// "a", a pinned value, "b", a copied value, "c".
+    /// "a", a pinned value, "b", one that is pinned for the turn alone, "c".
     fn output() -> (Output, Vec<u8>) {
         let store = Store::new(Config::default()).unwrap();
         let tenant = store.tenant("").unwrap();
@@ -262,7 +331,11 @@ mod tests {
                 .set(b"k", 0, 0, value, Mode::Set, Condition::default())
                 .unwrap();
             out.reserve().unwrap();
-            assert_eq!(tenant.get(b"k", |item| out.push_value(item)), Some(true));
+            let push = |item: &Item<'_>| {
+                let held = out.hold(item).unwrap();
+                out.push_value(item, held);
+            };
+            assert_eq!(tenant.get(b"k", push), Some(()));
             out.bytes.push(after);
         }
         assert!(out.has_pins());
@@ -275,7 +348,8 @@ mod tests {
         let (mut out, whole) = output();
         assert_eq!(out.left(), whole.len());
         let mut sent = 0;
-        for step in [0, 1, 1, 4000, 96, 1, 1, 4000, 96] {
+        let most = COPY_MAX - 96;
+        for step in [0, 1, 1, most, 96, 1, 1, most, 96] {
             out.advance(step);
             sent += step;
             assert_eq!(flat(&out), whole[sent..], "{sent}");
@@ -288,10 +362,13 @@ mod tests {
     fn a_value_that_was_sent_is_let_go() {
         let (mut out, whole) = output();
         out.advance(1 + COPY_MAX);
-        assert!(out.has_pins());
+        assert_eq!(out.pins.len(), 2);
         out.advance(1);
-        assert!(!out.has_pins());
+        assert_eq!((out.pins.len(), out.pinned), (1, COPY_MAX));
         assert_eq!(flat(&out), whole[COPY_MAX + 2..]);
+        out.advance(1 + COPY_MAX);
+        assert!(!out.has_pins());
+        assert_eq!((flat(&out), out.briefly), (b"c".to_vec(), 0));
     }
 
     #[test]
@@ -354,10 +431,43 @@ mod tests {
         let rest = out.take_left(whole.len() - 2).unwrap();
         assert!(out.is_empty() && !rest.has_pins());
         assert_eq!(flat(&rest), whole[2..]);
-        let (mut out, whole) = output();
-        let rest = out.take_left(whole.len() - 1).unwrap();
-        assert!(out.is_empty() && rest.has_pins());
-        assert_eq!(flat(&rest), whole);
+        // Else what has a segment by itself is not, wherever sending has come to.
+        for sent in [0, 1, 2, COPY_MAX, COPY_MAX + 2, COPY_MAX + 4] {
+            let (mut out, whole) = output();
+            out.advance(sent);
+            let mut rest = out.take_left(0).unwrap();
+            let pins = usize::from(sent < COPY_MAX + 2);
+            assert!(out.is_empty() && rest.pins.len() == pins, "{sent}");
+            assert_eq!(flat(&rest), whole[sent..], "{sent}");
+            assert_eq!((rest.left(), rest.briefly), (whole.len() - sent, 0));
+            rest.advance(1);
+            assert_eq!(flat(&rest), whole[sent + 1..], "{sent}");
+        }
+    }
+
+    #[test]
+    fn what_may_not_be_pinned_is_copied_if_there_is_room() {
+        let config = Config {
+            pinned_max: Some(1),
+            ..Config::default()
+        };
+        let store = Store::new(config).unwrap();
+        let tenant = store.tenant("").unwrap();
+        for (key, len) in [(b"p", 50_000), (b"s", COPY_MAX), (b"l", 50_000)] {
+            let value = vec![b'v'; len];
+            let stored = tenant.set(key, 0, 0, &value, Mode::Set, Condition::default());
+            stored.unwrap();
+        }
+        // One may be pinned, whatever it takes.
+        let pin = tenant.get(b"p", |item| item.pin()).flatten();
+        assert!(pin.is_some());
+        let mut out = Output::default();
+        out.reserve().unwrap();
+        let held = |out: &Output, key: &[u8]| tenant.get(key, |item| out.hold(item)).unwrap();
+        assert!(matches!(held(&out, b"s"), Some(Held::Copy)));
+        assert!(held(&out, b"l").is_none());
+        assert!(out.reserve_copy(50_000));
+        assert!(matches!(held(&out, b"l"), Some(Held::Copy)));
     }
 
     #[test]
@@ -369,6 +479,7 @@ mod tests {
         out.bytes.extend_from_slice(&more.bytes);
         for (at, pin) in more.pins {
             out.pinned += pin.len();
+            out.briefly += brief(&pin);
             out.pins.push_back((at + before, pin));
         }
         out.truncate(mark);

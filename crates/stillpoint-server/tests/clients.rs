@@ -201,12 +201,57 @@ fn hundreds_of_clients() {
     common::until(|| one.stat("", "curr_connections") == "1");
 }
 
-/// What a client has not read keeps memory; where that is used up, others are told so, and nothing of the value comes.
+/// Ordinary multigets, whatever one client has asked for and does not read.
 #[test]
-fn a_value_that_may_not_be_kept_is_refused_whole() {
+fn one_that_does_not_read_keeps_no_answer_from_others() {
     let server = start(Settings {
         limit: 8 << 20,
         item_max: 512 << 10,
+        ..Settings::default()
+    });
+    let (mut stuck, mut other, mut admin) = (server.client(), server.client(), server.admin());
+    let (mut keys, mut answer) = (String::new(), String::new());
+    // From segments that they share with others, and from one of its own.
+    for (number, len) in [5000; 64].into_iter().chain([300 << 10]).enumerate() {
+        let value = "v".repeat(len);
+        other.ask(
+            format!("set k{number} 0 0 {len}\r\n{value}\r\n"),
+            "STORED\r\n",
+        );
+        // So that each is in a segment with others' items.
+        for filler in 0..10 {
+            let key = format!("f{number}-{filler}");
+            let request = format!("set {key} 0 0 4000\r\n{}\r\n", "f".repeat(4000));
+            other.ask(request, "STORED\r\n");
+        }
+        keys += &format!(" k{number}");
+        answer += &format!("VALUE k{number} 0 {len}\r\n{value}\r\n");
+    }
+    answer += "END\r\n";
+    stuck.send(format!("get{keys}\r\n").repeat(200));
+    until(|| admin.stat("", "read_buf_bytes") != "0");
+    for _ in 0..20 {
+        other.ask(format!("get{keys}\r\n"), &answer);
+    }
+    // Nothing but the large value is kept where it is.
+    let pinned: usize = admin.stat("", "pinned_bytes").parse().unwrap();
+    assert!(pinned <= 304 << 10, "{pinned}");
+    assert_eq!(admin.stat("", "get_misses"), "0");
+}
+
+/// What a client has not read keeps memory; where that is used up, and the buffers too, others are told so, and nothing of the value comes.
+#[test]
+fn a_value_that_may_not_be_kept_is_copied_or_refused_whole() {
+    for buffer_max in [64 << 20, 256 << 10] {
+        values_that_may_not_be_kept(buffer_max);
+    }
+}
+
+fn values_that_may_not_be_kept(buffer_max: usize) {
+    let server = start(Settings {
+        limit: 8 << 20,
+        item_max: 512 << 10,
+        buffer_max,
         ..Settings::default()
     });
     let (mut slow, mut other, mut admin) = (server.client(), server.client(), server.admin());
@@ -218,6 +263,17 @@ fn a_value_that_may_not_be_kept_is_refused_whole() {
     other.ask("set k 0 0 1\r\nk\r\n", "STORED\r\n");
     slow.send("get v1 v2\r\n");
     until(|| admin.stat("", "pinned_bytes").parse::<u64>().unwrap() > 900 << 10);
+    if buffer_max > value.len() {
+        let line = |key: &str| format!("VALUE {key} 0 {}\r\n{value}\r\n", value.len());
+        let (v3, v4) = (line("v3"), line("v4"));
+        other.ask("get v3 v4\r\n", format!("{v3}{v4}END\r\n"));
+        // One that has to make the value is told so once, with it.
+        other.ask("md v4 I\r\n", "HD\r\n");
+        let head = format!("VA {}", value.len());
+        let won = format!("{head} X W\r\n{value}\r\n");
+        other.ask("mg v4 v\r\nmn\r\n", format!("{won}MN\r\n"));
+        return;
+    }
     let refused = "SERVER_ERROR out of memory writing get response\r\n";
     other.ask("get k v4 k\r\nmn\r\n", format!("{refused}MN\r\n"));
     other.ask("mg v4 v k\r\nmn\r\n", format!("{refused}MN\r\n"));

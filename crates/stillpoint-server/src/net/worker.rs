@@ -6,7 +6,7 @@ mod serve;
 use super::{connection::Connection, tls, wake::Waker};
 use crate::{
     config::Settings,
-    output::{Output, ROOM},
+    output::{ANSWER, Output},
     places::{Place, most_unknown},
     session::{Access, Close, Session},
     shared::{Card, Shared, lock},
@@ -136,7 +136,7 @@ impl Worker {
         let (most_answers, most_amid) = match settings.reserved_max / settings.threads {
             0 => (u32::MAX, usize::MAX),
             share => (
-                u32::try_from(share / ROOM).unwrap_or(u32::MAX).max(1),
+                u32::try_from(share / ANSWER).unwrap_or(u32::MAX).max(1),
                 (share / BUFFER).max(1),
             ),
         };

@@ -147,21 +147,34 @@ impl Session {
         let space = directory.route(&self.access.home, request.key);
         let key: &[u8] = if with_key { request.key } else { b"" };
         let mark = cx.out.mark();
-        let out = &mut *cx.out;
-        let show = |item: &Item<'_>| {
-            let lengths = Lengths {
-                extras: 4,
-                key: key.len(),
-                value: if with_value { item.value().len() } else { 0 },
+        let found = loop {
+            let out = &mut *cx.out;
+            let show = |item: &Item<'_>| {
+                let len = item.value().len();
+                let held = if with_value { out.hold(item) } else { None };
+                if with_value && held.is_none() {
+                    return (false, len);
+                }
+                let lengths = Lengths {
+                    extras: 4,
+                    key: key.len(),
+                    value: if with_value { len } else { 0 },
+                };
+                request
+                    .header
+                    .push_response(&mut out.bytes, Status::Ok, lengths, item.cas());
+                out.bytes.extend_from_slice(&item.flags().to_be_bytes());
+                out.bytes.extend_from_slice(key);
+                if let Some(held) = held {
+                    out.push_value(item, held);
+                }
+                (true, len)
             };
-            request
-                .header
-                .push_response(&mut out.bytes, Status::Ok, lengths, item.cas());
-            out.bytes.extend_from_slice(&item.flags().to_be_bytes());
-            out.bytes.extend_from_slice(key);
-            (!with_value || out.push_value(item), item.value().len())
+            match space.tenant.get(request.key, show) {
+                Some((false, len)) if super::reserve_copy(len, cx) => {}
+                found => break found,
+            }
         };
-        let found = space.tenant.get(request.key, show);
         // After it was shown: a time that is over is for those that ask next.
         let refused = match (found, deadline) {
             (Some((false, _)), _) => Some(Status::OutOfMemory),

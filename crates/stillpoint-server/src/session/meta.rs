@@ -72,7 +72,12 @@ impl Session {
             } else {
                 space.tenant.get(key, show)
             };
-            let (None, Some(deadline), false) = (found, vivify, created) else {
+            if let Some(Shown::NoRoom(len)) = found
+                && super::reserve_copy(len, cx)
+            {
+                continue;
+            }
+            let (None, Some(deadline), false) = (&found, vivify, created) else {
                 break found;
             };
             let stored = match space.tenant.prepare(key, 0, deadline, 0) {
@@ -103,8 +108,10 @@ impl Session {
         };
         // After it was shown: a time that is over is for those that ask next.
         let refused = match (found, deadline) {
-            (Some(false), _) => Some(text::NO_MEMORY),
-            (Some(true), Some(deadline)) => text::refused(&space.tenant.touch(key, deadline)),
+            (Some(Shown::NoRoom(_)), _) => Some(text::NO_MEMORY),
+            (Some(Shown::Whole), Some(deadline)) => {
+                text::refused(&space.tenant.touch(key, deadline))
+            }
             _ => None,
         };
         if flushed.is_some() {
@@ -282,9 +289,27 @@ struct About {
     deadline: Option<u32>,
 }
 
+/// What came of showing an item.
+#[derive(Debug, Clone, Copy)]
+enum Shown {
+    Whole,
+    /// Nothing: the value, of so many bytes, may not be pinned, and there is no room for a copy.
+    NoRoom(usize),
+}
+
 /// Appends what `mg` answers for an item, inside the section: [`Output::reserve`] has made room.
-/// False if there is no pin left for the value.
-fn show(request: &Request<'_>, item: &Item<'_>, about: &About, now: u32, out: &mut Output) -> bool {
+fn show(
+    request: &Request<'_>,
+    item: &Item<'_>,
+    about: &About,
+    now: u32,
+    out: &mut Output,
+) -> Shown {
+    // First: what has no room is not won either.
+    let held = if request.value { out.hold(item) } else { None };
+    if request.value && held.is_none() {
+        return Shown::NoRoom(item.value().len());
+    }
     let bytes = &mut out.bytes;
     // The time that is left is the one before or after `T`, as they stand in the request.
     let mut exptime = item.exptime();
@@ -323,12 +348,11 @@ fn show(request: &Request<'_>, item: &Item<'_>, about: &About, now: u32, out: &m
         bytes.extend_from_slice(b" W");
     }
     bytes.extend_from_slice(b"\r\n");
-    if request.value {
-        let pushed = out.push_value(item);
+    if let Some(held) = held {
+        out.push_value(item, held);
         out.bytes.extend_from_slice(b"\r\n");
-        return pushed;
     }
-    true
+    Shown::Whole
 }
 
 fn push_flag(out: &mut Vec<u8>, letter: u8, value: u64) {

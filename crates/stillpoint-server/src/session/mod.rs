@@ -425,6 +425,14 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     false
 }
 
+/// Makes room for the copy of a value of `len` bytes that may not be pinned, as far as the limit of
+/// all buffers allows: a client that reads is answered, whatever others have not read.
+#[cold]
+fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
+    let used = cx.shared.totals.buffer_bytes.load(Ordering::Relaxed);
+    used.saturating_add(len) <= cx.shared.settings.buffer_max && cx.out.reserve_copy(len)
+}
+
 /// What a word of a line of keys is for, when it has arrived.
 type Word<'a> = Token<'a>;
 

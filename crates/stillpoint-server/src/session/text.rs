@@ -119,25 +119,34 @@ impl Session {
         let directory = cx.directory;
         let space = directory.route(&self.access.home, word);
         let mark = cx.out.mark();
-        let out = &mut *cx.out;
         let cas = keys.cas;
-        let show = |item: &Item<'_>| {
-            out.bytes.extend_from_slice(b"VALUE ");
-            out.bytes.extend_from_slice(word);
-            out.bytes.push(b' ');
-            number::push_u64(&mut out.bytes, item.flags().into());
-            out.bytes.push(b' ');
-            number::push_u64(&mut out.bytes, item.value().len() as u64);
-            if cas {
+        let found = loop {
+            let out = &mut *cx.out;
+            let show = |item: &Item<'_>| {
+                let len = item.value().len();
+                let Some(held) = out.hold(item) else {
+                    return (false, len);
+                };
+                out.bytes.extend_from_slice(b"VALUE ");
+                out.bytes.extend_from_slice(word);
                 out.bytes.push(b' ');
-                number::push_u64(&mut out.bytes, item.cas());
+                number::push_u64(&mut out.bytes, item.flags().into());
+                out.bytes.push(b' ');
+                number::push_u64(&mut out.bytes, len as u64);
+                if cas {
+                    out.bytes.push(b' ');
+                    number::push_u64(&mut out.bytes, item.cas());
+                }
+                out.bytes.extend_from_slice(b"\r\n");
+                out.push_value(item, held);
+                out.bytes.extend_from_slice(b"\r\n");
+                (true, len)
+            };
+            match space.tenant.get(word, show) {
+                Some((false, len)) if super::reserve_copy(len, cx) => {}
+                found => break found,
             }
-            out.bytes.extend_from_slice(b"\r\n");
-            let pushed = out.push_value(item);
-            out.bytes.extend_from_slice(b"\r\n");
-            (pushed, item.value().len())
         };
-        let found = space.tenant.get(word, show);
         // After it was shown: a time that is over is for those that ask next.
         let refused = match (found, keys.exptime) {
             (Some((false, _)), _) => Some(NO_MEMORY),
