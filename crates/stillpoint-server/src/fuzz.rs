@@ -5,7 +5,7 @@ use crate::{
     log::Log,
     output::Output,
     places::Place,
-    session::{Access, Context, Session},
+    session::{Access, Context, Session, Work},
     shared::{Card, Shared},
     space::Directory,
     store::{Config, Store},
@@ -115,6 +115,7 @@ fn talk(bytes: &[u8], rights: u8, mut next: impl FnMut(usize) -> usize) -> usize
             thread: 0,
             now: shared.store.now(),
             budget: 1000,
+            work: Work::new(),
             out: &mut out,
             wake: &wake,
         };

@@ -4,7 +4,7 @@ use super::tls;
 use crate::{
     output::Output,
     places::Place,
-    session::{Close, Session},
+    session::{Close, Session, Work},
     shared::{Shared, Totals},
 };
 use rustix::{
@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) is_counted: bool,
     /// What may still be read and sent before other connections have their turn, in bytes.
     pub(crate) turn_left: usize,
+    /// What may still be done before that.
+    pub(crate) work: Work,
     /// Whether it is among those that go on without an event.
     pub(crate) is_queued: bool,
     /// The thread's step in which it had its last turn.
@@ -157,6 +159,7 @@ impl Connection {
             charged: Charged::default(),
             is_counted: false,
             turn_left: 0,
+            work: Work::new(),
             is_queued: false,
             turned: 0,
             _place: place,
@@ -343,6 +346,7 @@ mod tests {
                 thread: 0,
                 now: shared.store.now(),
                 budget: 1000,
+                work: Work::new(),
                 out: &mut out,
                 wake: &wake,
             };
@@ -395,6 +399,7 @@ mod tests {
                 thread: 0,
                 now: shared.store.now(),
                 budget: 1000,
+                work: Work::new(),
                 out: &mut out,
                 wake: &wake,
             };

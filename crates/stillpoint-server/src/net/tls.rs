@@ -341,7 +341,7 @@ mod tests {
         fuzz,
         net::connection::Connection,
         places::Place,
-        session::{Context, Session},
+        session::{Context, Session, Work},
     };
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
     use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
@@ -515,6 +515,7 @@ mod tests {
             thread: 0,
             now: shared.store.now(),
             budget: 1000,
+            work: Work::new(),
             out: &mut out,
             wake: &wake,
         };

@@ -260,6 +260,7 @@ impl Session {
     }
 
     fn binary_stat(&mut self, request: &Request<'_>, cx: &mut Context<'_>) {
+        cx.work.end();
         let words = protocol::text::Words::of(request.key);
         match stats::collect(self, words.as_slice(), cx) {
             Some(lines) => {

@@ -158,8 +158,6 @@ impl Session {
         let result = if request.stale {
             let space = cx.directory.route(&self.access.home, key);
             let what = Invalidate {
-                stale: true,
-                clear: false,
                 exptime: request.exptime.map(|exptime| cx.deadline(exptime.into())),
                 condition: Condition {
                     compare: request.cas,

@@ -28,7 +28,7 @@ use crate::{
     protocol::{self, expiry, text::Token},
     shared::{Card, Shared},
     space::{Count, Directory, Space},
-    store::Cursor,
+    store::{Cursor, work_done},
     users::User,
     watch::{self, Watch, Watcher},
 };
@@ -44,12 +44,57 @@ pub(crate) struct Context<'a> {
     pub(crate) now: u32,
     /// How many requests may still be executed before other connections have their turn.
     pub(crate) budget: u32,
+    /// What may still be done before that.
+    pub(crate) work: Work,
     pub(crate) out: &'a mut Output,
     /// Wakes the thread, when a watcher has something to send.
     pub(crate) wake: &'a Arc<dyn Fn() + Send + Sync>,
 }
 
+/// What a connection may do in a turn, in bytes of values that are copied and items that are stored or
+/// evicted for it; a request, and a key of a `get`, count [`REQUEST`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    left: u64,
+    /// [`work_done`] when it was looked at last.
+    seen: u64,
+}
+
+/// About a millisecond.
+const WORK: u64 = 1 << 20;
+const REQUEST: u64 = 1 << 10;
+
+impl Work {
+    /// What a turn has, which begins now on this thread.
+    pub(crate) fn new() -> Self {
+        Self {
+            left: WORK,
+            seen: work_done(),
+        }
+    }
+
+    /// Takes what the thread has done since the last call, and a request.
+    #[inline]
+    fn spend(&mut self) {
+        let done = work_done();
+        let since = done.wrapping_sub(self.seen);
+        self.seen = done;
+        self.left = self.left.saturating_sub(since + REQUEST);
+    }
+
+    /// Ends the turn.
+    fn end(&mut self) {
+        self.left = 0;
+    }
+}
+
 impl Context<'_> {
+    /// Whether other connections have their turn.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        self.budget == 0 || self.work.left == 0
+    }
+
     #[inline]
     pub(crate) fn count(&self, space: &Space, count: Count) {
         space.counts(self.thread).add(count, 1);
@@ -282,13 +327,15 @@ impl Session {
     pub(crate) fn feed(&mut self, input: &[u8], cx: &mut Context<'_>) -> usize {
         self.follow(cx.directory);
         let mut at = 0;
-        while self.close.is_none() && !cx.out.is_full() && cx.budget > 0 {
+        while self.close.is_none() && !cx.out.is_full() && !cx.is_over() {
             let rest = &input[at..];
             // A state that produces output goes on without input.
             if rest.is_empty() && !self.has_more() {
                 break;
             }
-            match self.step(rest, cx) {
+            let step = self.step(rest, cx);
+            cx.work.spend();
+            match step {
                 Step::Consumed(bytes) => at += bytes,
                 Step::Partial => break,
             }

@@ -27,6 +27,10 @@ const LEAST_LIMIT_MIB: u64 = 8;
 
 impl Session {
     pub(super) fn operate(&mut self, which: Operator, words: &Words<'_>, cx: &mut Context<'_>) {
+        // These may look at all tenants, or connections.
+        if matches!(which, Operator::Stats | Operator::Tenant) {
+            cx.work.end();
+        }
         match which {
             Operator::Stats => stats::text(self, words.as_slice(), cx),
             Operator::Watch => self.watch(words, cx),
@@ -170,7 +174,7 @@ impl Session {
                 *cursor = Cursor::default();
             }
         }
-        cx.budget = 0;
+        cx.work.end();
     }
 
     /// `cache_memlimit`.

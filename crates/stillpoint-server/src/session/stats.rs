@@ -544,6 +544,11 @@ fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Li
     Some(lines)
 }
 
+/// Number of items that `stats cachedump` looks at in a section, and the number of its sections: most
+/// items may have expired.
+const CACHE_DUMP_STEP: usize = 16;
+const CACHE_DUMP_LOOKS: usize = 1024;
+
 /// `stats cachedump CLASS NUMBER`: some items, with their lengths and expiry.
 fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
     if !cx.shared.settings.dump {
@@ -553,16 +558,18 @@ fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
         return cx.out.line("CLIENT_ERROR bad command line");
     }
     let mut left = operator::dump_count(words[2]);
+    let mut looks = CACHE_DUMP_LOOKS;
     let unix_zero = cx.shared.unix_now() - i64::from(cx.now);
     let spaces: Vec<_> = cx.directory.reach(&session.access.home).cloned().collect();
     for space in spaces {
         let mut cursor = Cursor::default();
         loop {
-            let step = left.min(16);
+            let step = left.min(CACHE_DUMP_STEP);
             // Inside the section items are only copied to memory that is there: a few more may come than were asked for.
             let mut shown = Vec::with_capacity(64);
             let mut keys = Vec::with_capacity(64 * crate::protocol::MAX_KEY);
             let more = step > 0
+                && looks > 0
                 && space.tenant.keys(&mut cursor, step, |item| {
                     if shown.len() < shown.capacity().min(left)
                         && keys.capacity() - keys.len() >= item.key().len()
@@ -572,6 +579,7 @@ fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
                     }
                 });
             left -= shown.len();
+            looks = looks.saturating_sub(1);
             let mut from = 0;
             for (to, len, exptime) in shown {
                 cx.out.bytes.extend_from_slice(b"ITEM ");

@@ -3,16 +3,21 @@
 use super::*;
 use crate::{
     fuzz,
-    store::{Limits, Search},
+    store::{Condition, Limits, Mode, Search},
     users::{User, Users},
 };
 
-/// What is answered, and what is left of the turn.
-fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, u32) {
+/// What is answered, how much is consumed, and whether the turn is over.
+fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, usize, bool) {
     turn_at(session, shared, bytes, shared.store.now())
 }
 
-fn turn_at(session: &mut Session, shared: &Shared, bytes: &[u8], now: u32) -> (Vec<u8>, u32) {
+fn turn_at(
+    session: &mut Session,
+    shared: &Shared,
+    bytes: &[u8],
+    now: u32,
+) -> (Vec<u8>, usize, bool) {
     let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
     let mut out = Output::default();
     let mut cx = Context {
@@ -21,12 +26,13 @@ fn turn_at(session: &mut Session, shared: &Shared, bytes: &[u8], now: u32) -> (V
         thread: 0,
         now,
         budget: 1000,
+        work: Work::new(),
         out: &mut out,
         wake: &wake,
     };
-    session.feed(bytes, &mut cx);
-    let left = cx.budget;
-    (out.bytes, left)
+    let used = session.feed(bytes, &mut cx);
+    let is_over = cx.is_over();
+    (out.bytes, used, is_over)
 }
 
 fn feed(session: &mut Session, shared: &Shared, bytes: &[u8]) -> Vec<u8> {
@@ -52,16 +58,85 @@ fn a_long_dump_gives_others_their_turns() {
     let mut request = &b"lru_crawler metadump all\r\n"[..];
     let (mut lines, mut turns) = (0, 0);
     loop {
-        let (bytes, left) = turn(&mut session, &shared, std::mem::take(&mut request));
+        let (bytes, _, is_over) = turn(&mut session, &shared, std::mem::take(&mut request));
         lines += bytes.iter().filter(|&&byte| byte == b'\n').count();
         turns += 1;
         if !session.has_more() {
             break;
         }
-        assert_eq!(left, 0);
+        assert!(is_over);
     }
     assert_eq!(lines, 5000 + 1);
     assert!(turns >= 4);
+}
+
+/// A turn ends after so much work, whatever that is: values copied, items touched, requests that do
+/// next to nothing.
+#[test]
+fn requests_that_do_much_give_others_their_turns() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut session = fuzz::new_session(&shared.directory(), true, true);
+    let tenant = &shared.directory().spaces[""].tenant;
+    let long = [b'x'; 90_000];
+    tenant
+        .set(b"k", 0, 0, &long, Mode::Set, Condition::default())
+        .unwrap();
+    // What the requests of a turn may be, and what they may do.
+    for (request, most, bytes) in [
+        ("md k I q\r\n", 1024, 0),
+        ("append k 0 0 0 noreply\r\n\r\n", 12, 12 * 90_100),
+        ("prepend k 0 0 0 noreply\r\n\r\n", 12, 12 * 90_100),
+        ("mg none q\r\n", 1024, 0),
+        ("delete none noreply\r\n", 1024, 0),
+        ("stats sizes\r\n", 1, 0),
+        ("tenant list\r\n", 1, 0),
+    ] {
+        let input = request.repeat(4000);
+        let before = work_done();
+        let (_, used, is_over) = turn(&mut session, &shared, input.as_bytes());
+        assert!(is_over, "{request}");
+        let requests = used / request.len();
+        assert!((1..=most).contains(&requests), "{requests} {request}");
+        let done = work_done() - before;
+        assert!(done <= bytes, "{done} bytes for {requests} {request}");
+    }
+    // The keys of a request.
+    let input = format!("get {}\r\n", "none ".repeat(4000));
+    let (_, used, is_over) = turn(&mut session, &shared, input.as_bytes());
+    assert!(is_over && used <= 5 * 1024 + 4, "{used}");
+    let (answer, rest, _) = turn(&mut session, &shared, &input.as_bytes()[used..]);
+    assert!(answer.is_empty() && rest <= 5 * 1024);
+}
+
+/// What has expired is looked at as long as what is shown.
+#[test]
+fn a_dump_of_what_has_expired_gives_others_their_turns() {
+    let shared = fuzz::new_shared(|_| {});
+    shared.store.change_search(|search| search.on = false);
+    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let tenant = &shared.directory().spaces[""].tenant;
+    let now = shared.store.now();
+    for key in 0..40_000u32 {
+        tenant
+            .set(
+                &key.to_le_bytes(),
+                0,
+                now.max(1),
+                b"",
+                Mode::Set,
+                Condition::default(),
+            )
+            .unwrap();
+    }
+    for request in ["lru_crawler metadump all\r\n", "stats cachedump 1 10\r\n"] {
+        let before = work_done();
+        turn(&mut session, &shared, request.as_bytes());
+        let done = work_done() - before;
+        assert!(done <= 6 << 20, "{done} for {request}");
+        while session.has_more() {
+            feed(&mut session, &shared, b"");
+        }
+    }
 }
 
 /// A dump that has begun, and a value that has not come whole, are about a tenant that is not

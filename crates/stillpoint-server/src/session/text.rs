@@ -59,7 +59,7 @@ impl Session {
         if cx.out.is_empty() {
             keys.mark = (!keys.any).then(|| cx.out.mark());
         }
-        while !cx.out.is_full() {
+        while !cx.out.is_full() && !cx.is_over() {
             match text::keys(&input[at..]) {
                 Word::Word { word, len } => {
                     at += len;
@@ -157,6 +157,7 @@ impl Session {
         if cx.shared.watchers.want(space, watch::FETCHERS) {
             self.tell_get(space, word, found.map(|(_, len)| len), cx);
         }
+        cx.work.spend();
         let counts = space.counts(cx.thread);
         counts.add(Count::Get, 1);
         counts.add(

@@ -1,8 +1,12 @@
 //! The word of an item that changes: when it was used last, how often (its heat), its marks. The upper
 //! bits, which options the item has, never change.
 //!
-//! Readers write it without a lock, and may lose each other's heat. The win mark is set under the
-//! lock of the item's bucket, under which the item is copied, too: so no copy loses it.
+//! Readers write it without a lock, and may lose each other's heat. The win and the stale mark are set
+//! under the lock of the item's bucket, under which the item is copied, too: so no copy loses them.
+//!
+//! An item becomes stale together with a change of its CAS value, in two steps. A reader loads the CAS
+//! value first: if it has the new one, it sees the mark. If it sees the mark, the CAS value may still
+//! be the old one; under the lock it is not.
 
 use stillpoint_platform::sync::{AtomicU32, Ordering};
 
@@ -58,6 +62,15 @@ impl Access {
         self.0.fetch_or(WIN, Ordering::Relaxed) & WIN == 0
     }
 
+    /// Marks the value as stale, and takes the win mark back: the next reader wins it. Under the lock
+    /// of the bucket, and followed by [`CasWord::set`].
+    pub fn set_stale(&self) {
+        let stale = |bits: u32| Some((bits & !WIN) | STALE);
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, stale);
+    }
+
     /// The second of the last access, as of `now`.
     pub fn last_access(&self, now: u32) -> u32 {
         now - (now.wrapping_sub(self.bits()) & TIME).min(now)
@@ -98,5 +111,30 @@ impl Access {
     pub fn cooler_bits(bits: u32, cooler: u32) -> u32 {
         let heat = ((bits & HEAT) >> HEAT_SHIFT).saturating_sub(cooler);
         (bits & !HEAT) | heat << HEAT_SHIFT
+    }
+}
+
+/// The low half of an item's CAS value.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct CasWord(AtomicU32);
+
+impl CasWord {
+    /// One that has these bits.
+    #[cfg(stillpoint_loom)]
+    pub fn new(bits: u32) -> Self {
+        Self(AtomicU32::new(bits))
+    }
+
+    #[inline]
+    pub fn get(&self) -> u32 {
+        // Acquire, pairs with `set`: one that finds the new value sees the stale mark.
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Changes it, under the lock of the bucket, after [`Access::set_stale`].
+    pub fn set(&self, bits: u32) {
+        // Release, pairs with `get`.
+        self.0.store(bits, Ordering::Release);
     }
 }

@@ -15,6 +15,7 @@ use super::{
     shared::{Owner, lock},
     space::{Open, Space},
     word::Word,
+    work,
 };
 use std::sync::{Arc, MutexGuard, atomic::Ordering};
 use stillpoint::{Guard, read_lock};
@@ -76,9 +77,10 @@ pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
         free_flushed(lists, segment);
         return true;
     };
-    let mut work = Evacuation::new(&space, segment, why);
-    let done = work.run();
-    work.finish();
+    let mut evacuation = Evacuation::new(&space, segment, why);
+    let done = evacuation.run();
+    evacuation.finish();
+    work::add(segment.bytes());
     if done || segment.stay(&space) {
         lists.take_away(segment);
     }

@@ -19,7 +19,8 @@ use stillpoint::Guard;
 pub struct Item<'a> {
     found: Found,
     hash: u64,
-    /// As they were when it was found.
+    /// As they were when it was found: the CAS value before the marks.
+    cas: u64,
     marks: u32,
     last_access: u32,
     space: &'a Space,
@@ -35,9 +36,12 @@ impl<'a> Item<'a> {
         space: &'a Space,
         section: &'a Guard<'a>,
     ) -> Self {
+        // If it is that of an item which has become stale, the marks say so.
+        let cas = found.item.cas();
         Self {
             found,
             hash,
+            cas,
             marks: found.item.access().marks(),
             last_access: found.item.access().last_access(now),
             space,
@@ -65,9 +69,14 @@ impl<'a> Item<'a> {
         self.found.item.flags()
     }
 
-    /// Its CAS value.
+    /// Its CAS value. Takes the lock of a line of the index if the item is stale.
     #[must_use]
     pub fn cas(&self) -> u64 {
+        if !self.is_stale() {
+            return self.cas;
+        }
+        // It may have become stale, and not have the CAS value of that yet.
+        let _bucket = self.space.index.lock(self.hash, self.section);
         self.found.item.cas()
     }
 
@@ -119,9 +128,10 @@ impl<'a> Item<'a> {
     #[must_use]
     pub fn win(&self) -> bool {
         let bucket = self.space.index.lock(self.hash, self.section);
-        // Not the one that was found: it may have been copied meanwhile.
+        // Not the one that was found: it may have been copied meanwhile. Nor for one that has become
+        // stale since: the value that is made would be out of date.
         Space::find_locked(&bucket, self.hash, self.key())
-            .is_some_and(|(_, found)| found.item.cas() == self.cas() && found.item.access().win())
+            .is_some_and(|(_, found)| found.item.cas() == self.cas && found.item.access().win())
     }
 
     /// Keeps the value where it is after the section. `None`: the tenant's pins are at

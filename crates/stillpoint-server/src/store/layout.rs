@@ -4,18 +4,22 @@
 //! |---|---|---|
 //! | 0 | length of the key (8 bits), of the value (24; all ones: the segment has it) | never |
 //! | 4 | last access in seconds (24 bits), heat (2), fetched, win; stale, which options | the first four |
-//! | 8 | CAS value (48 bits) | never |
+//! | 8 | CAS value (48 bits) | its low 32 bits |
 //! | 14 | flags, if they have 16 bits | never |
-//! | 16 | options: expiry (4), flags (4), CAS value (8) | the expiry |
+//! | 16 | options: expiry (4), flags (4), CAS value (8) | the expiry, the low half of the CAS value |
 //! | | key, value, up to 3 bytes of nothing | never |
 //!
 //! So an item costs 16 bytes; with an expiry 20; 8 more if a client has chosen a CAS value of more
 //! than 48 bits, 4 more for flags of more than 16. What never changes is written before the item is
 //! published, so readers have slices of it. What changes is atomic, and lies in no slice: the
-//! access word is written by readers, which may lose each other's heat; the expiry and the win mark
-//! only under the lock of the item's bucket, under which it is copied, too, so no copy loses them.
+//! access word is written by readers, which may lose each other's heat; the expiry, the CAS value, the
+//! win and the stale mark only under the lock of the item's bucket, under which it is copied, too, so
+//! no copy loses them.
 
-use super::{access::Access, class::PAGE};
+use super::{
+    access::{Access, CasWord},
+    class::PAGE,
+};
 use std::{
     ptr, slice,
     sync::atomic::{AtomicU32, Ordering},
@@ -202,13 +206,40 @@ impl RawItem {
         }
     }
 
-    pub fn cas(self) -> u64 {
+    /// Number of the word that has the low half of the CAS value.
+    #[inline]
+    fn cas_at(self) -> usize {
         let bits = self.bits();
-        if bits & HAS_CAS == 0 {
-            return u64::from(self.word(2)) | u64::from(self.word(3) & 0xffff) << 32;
+        match bits & HAS_CAS {
+            0 => 2,
+            _ => 4 + usize::from(bits & HAS_EXPIRY != 0) + usize::from(bits & HAS_FLAGS != 0),
         }
-        let at = 4 + usize::from(bits & HAS_EXPIRY != 0) + usize::from(bits & HAS_FLAGS != 0);
-        u64::from(self.word(at)) | u64::from(self.word(at + 1)) << 32
+    }
+
+    #[inline]
+    fn cas_word<'a>(self) -> &'a CasWord {
+        // SAFETY: the promise of `at`; the word is accessed by this alone, once the item is written.
+        unsafe { &*self.0.cast::<u32>().add(self.cas_at()).cast() }
+    }
+
+    #[inline]
+    pub fn cas(self) -> u64 {
+        let high = match self.cas_at() {
+            2 => self.word(3) & 0xffff,
+            at => self.word(at + 1),
+        };
+        u64::from(self.cas_word().get()) | u64::from(high) << 32
+    }
+
+    /// Marks the value as stale and changes the CAS value, under the lock of the bucket. Returns false
+    /// if the high halves of the CAS values differ, which never change in place.
+    pub fn set_stale(self, cas: u64) -> bool {
+        if cas >> 32 != self.cas() >> 32 {
+            return false;
+        }
+        self.access().set_stale();
+        self.cas_word().set(cas as u32);
+        true
     }
 
     /// 0: never.
@@ -256,6 +287,7 @@ impl RawItem {
             for number in (0..options).filter(|&number| number != 1) {
                 words.add(number).write(match number {
                     4 if bits & HAS_EXPIRY != 0 => self.exptime(),
+                    _ if number == self.cas_at() => self.cas_word().get(),
                     _ => self.word(number),
                 });
             }
@@ -337,6 +369,9 @@ mod tests {
             shape(0, 0, 1).write(base, 5);
             RawItem::at(base.addr())
         };
+        // Of the CAS value only the low half changes in place.
+        assert!(!item.set_stale(1 << 32) && item.cas() == 1);
+        assert!(item.set_stale(7) && item.cas() == 7);
         (0..10).for_each(|_| item.access().touch(5));
         assert_eq!(item.access().heat(), HEAT_MAX);
         assert!(item.access().win() && !item.access().win());

@@ -9,6 +9,7 @@
 //! | `segment`, `stage`, `lists`, `evict` | segments, where each is in its life, their order, what becomes of their items |
 //! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
 //! | `shared` | what tenants share, and what a tenant keeps |
+//! | `work` | how much a thread has done |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
 //! | `flush`, `forgotten`, `prefixes` | flushes that are due; items that are gone by their prefixes; values by prefixes of keys |
 //! | `ceiling`, `fall`, `pace` | limits that fall; how the background thread takes its time for it |
@@ -86,6 +87,8 @@ mod table;
 mod tenant;
 mod word;
 #[cfg(not(stillpoint_loom))]
+mod work;
+#[cfg(not(stillpoint_loom))]
 mod write;
 
 pub use clock::{Clock, ManualClock};
@@ -105,7 +108,8 @@ pub use {
 };
 
 #[cfg(not(stillpoint_loom))]
-pub(crate) use prefixes::Prefixes;
+pub(crate) use {prefixes::Prefixes, work::done as work_done};
+
 #[cfg(all(test, feature = "metrics", not(stillpoint_loom)))]
 pub(crate) use tenant::LOOKS;
 

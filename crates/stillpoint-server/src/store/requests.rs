@@ -74,13 +74,10 @@ pub struct Number {
     pub created: bool,
 }
 
-/// What [`Tenant::invalidate`](super::Tenant::invalidate) does to an item. (`md` with `I`, `x`, `T`.)
+/// What [`Tenant::invalidate`](super::Tenant::invalidate) changes beside marking an item as stale.
+/// (`md` with `I`, `T`.)
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Invalidate {
-    /// Marks it as stale: the next reader wins the right to make it again.
-    pub stale: bool,
-    /// Empties the value, and sets the flags to 0.
-    pub clear: bool,
     /// When it expires from now on; `None` leaves that as it is.
     pub exptime: Option<u32>,
     /// The CAS values.

@@ -13,6 +13,7 @@ use super::{
     table::TableCharges,
     tenant::LONG_AGO,
     word::Word,
+    work,
 };
 use crossbeam_utils::CachePadded;
 use std::{
@@ -161,6 +162,7 @@ impl Open {
     }
 
     fn wrote(&mut self, to: *mut u8, hash: u64, size: usize, exptime: u32) -> Written {
+        work::add(size);
         self.at += size;
         self.segment.add(size, self.at, exptime);
         Written {

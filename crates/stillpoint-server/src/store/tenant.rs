@@ -14,6 +14,7 @@ use super::{
     segment::Segment,
     shared::{Owner, TenantState},
     space::Space,
+    work,
     write::{Found, Plan, Value},
 };
 use std::{
@@ -394,33 +395,45 @@ impl Tenant {
         })
     }
 
-    /// Marks the item as stale, empties it, or changes when it expires. Returns its new CAS value.
+    /// Marks the item as stale, where it lies, and may change when it expires. Returns its new CAS
+    /// value. An item without room for the expiry is written anew.
     ///
     /// # Errors
     ///
     /// [`Outcome::NotFound`], [`Outcome::Exists`], [`Outcome::Refused`].
     pub fn invalidate(&self, key: &[u8], what: Invalidate) -> Result<u64, Outcome> {
-        self.state.store(key, true, |item, owner| {
-            let old = item.ok_or(Outcome::NotFound)?;
-            if what.condition.compare.is_some_and(|cas| cas != old.cas()) {
+        let condition = &what.condition;
+        let mark = |space: &Space, found: Found| {
+            if condition.compare.is_some_and(|cas| cas != found.item.cas()) {
                 return Err(Outcome::Exists);
             }
-            let value = if what.clear { &[][..] } else { old.value() };
-            let marks = match what.stale {
-                true => old.access().marks() & FETCHED | STALE,
-                false => old.access().marks(),
-            };
+            let (item, cas) = (found.item, space.owner.next_cas());
+            let fits = what.exptime.is_none_or(|exptime| item.set_exptime(exptime));
+            if let Some(exptime) = what.exptime.filter(|_| fits) {
+                // SAFETY: in the index, whose bucket is locked, in a section.
+                unsafe { Segment::of(found.word) }.note_expiry(exptime);
+            }
+            Ok((fits && item.set_stale(cas)).then_some(cas))
+        };
+        if let Some(cas) = self.change(key, |space, _, _, found| mark(space, found))?? {
+            return Ok(cas);
+        }
+        self.state.store(key, true, |item, owner| {
+            let old = item.ok_or(Outcome::NotFound)?;
+            if condition.compare.is_some_and(|cas| cas != old.cas()) {
+                return Err(Outcome::Exists);
+            }
             Ok(Plan {
                 shape: Shape {
                     key,
-                    value_len: value.len(),
-                    flags: if what.clear { 0 } else { old.flags() },
+                    value_len: old.value_len(),
+                    flags: old.flags(),
                     exptime: what.exptime.unwrap_or_else(|| old.exptime()),
                     cas: owner.next_cas(),
-                    marks,
+                    marks: old.access().marks() & FETCHED | STALE,
                     all: false,
                 },
-                value: Value::Parts([value, &[]]),
+                value: Value::Parts([old.value(), &[]]),
                 depends: true,
             })
         })
@@ -480,9 +493,10 @@ impl Tenant {
         });
     }
 
-    /// Calls `f` with the items of some buckets, from where `cursor` has come to, in one section:
-    /// with `at_most` items or a few more. Returns whether there may be more. As in
-    /// [`Tenant::get`], but the items do not count as used.
+    /// Calls `f` with the items of some buckets, from where `cursor` has come to, in one section. Looks
+    /// at `at_most` items and empty buckets, or a few more. Returns whether there may be more, also if
+    /// all that it has looked at have expired. As in [`Tenant::get`], but the items do not count as
+    /// used.
     ///
     /// An item that is there throughout a walk comes exactly once, also while others are stored.
     pub fn keys(&self, cursor: &mut Cursor, at_most: usize, mut f: impl FnMut(&Item<'_>)) -> bool {
@@ -503,10 +517,12 @@ impl Tenant {
                 let found = unsafe { Found::of(word) };
                 if !space.is_gone(found.item, now) {
                     f(&Item::new(found, hash, now, space, &section));
-                    count += 1;
                 }
             }
+            // What is not shown takes as long.
+            count += words.len().max(1);
             if !more || count >= at_most {
+                work::add(count * work::LOOK);
                 return more;
             }
         }

@@ -1,7 +1,8 @@
 //! Changes of items: write a new item, lock the bucket, look whether the change may be made, put the
 //! word.
 //!
-//! Items never change but for their expiry, their heat and their marks. A change that depends on
+//! Items never change but for their expiry, their heat, their marks, and the CAS value of one that
+//! becomes stale. A change that depends on
 //! the item that is there (`append`, `incr`, a comparison) is made for that item, and put only if
 //! its word is still in the index then; else it is made again. Of threads that change the same
 //! item, one always succeeds.
@@ -44,6 +45,8 @@ impl Found {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
     word: Word,
+    /// Changes with the stale mark.
+    cas: u64,
     exptime: u32,
     win: u32,
 }
@@ -52,6 +55,7 @@ impl Seen {
     pub fn of(found: Found) -> Self {
         Self {
             word: found.word,
+            cas: found.item.cas(),
             exptime: found.item.exptime(),
             win: found.item.access().marks() & WIN,
         }

@@ -4,7 +4,7 @@
 use super::{super::connection::Connection, ARRIVALS, BUFFER, Fate, Worker};
 use crate::{
     output::Output,
-    session::{Close, Context},
+    session::{Close, Context, Work},
     shared::bump,
 };
 use rustix::{
@@ -31,6 +31,7 @@ enum Fed {
 impl Worker {
     pub(super) fn serve(&mut self, connection: &mut Connection, index: usize, now: u32) -> Fate {
         connection.turn_left = self.turn;
+        connection.work = Work::new();
         if connection.is_sending() {
             let sent = connection.send_pending().map_err(|_| Close::Normal)?;
             bump(&self.shared.threads[self.thread].bytes_written, sent as u64);
@@ -173,11 +174,13 @@ impl Worker {
             thread: self.thread,
             now,
             budget: limit,
+            work: connection.work,
             out: &mut self.out,
             wake: &self.wake,
         };
         *start += session.feed(&self.buffer[*start..end], &mut cx);
-        let spent = cx.budget == 0;
+        let spent = cx.is_over();
+        connection.work = cx.work;
         session.card.last.store(now, Ordering::Relaxed);
         let full = self.out.is_full();
         if !self.out.is_empty() {

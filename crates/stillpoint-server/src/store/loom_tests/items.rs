@@ -5,7 +5,7 @@ use super::{
     world::{World, hash},
 };
 use crate::store::{
-    access::{Access, FETCHED, WIN},
+    access::{Access, FETCHED, STALE, WIN},
     rcu::read_lock,
 };
 use stillpoint_platform::sync::{Arc, Ordering};
@@ -117,6 +117,30 @@ fn loom_an_access_and_a_win_mark() {
         world.item(0).access.touch(10);
         let (_, bits, _) = world.last();
         assert_eq!(bits & (WIN | FETCHED), WIN | FETCHED);
+    });
+}
+
+/// A reader that has the new CAS value of an item sees that it is stale; one that sees that finds the
+/// new CAS value under the lock.
+#[test]
+fn loom_a_reader_of_an_item_that_becomes_stale() {
+    model(|| {
+        let world = Arc::new(World::sealed());
+        let other = Arc::clone(&world);
+        let marks = spawn(1, move || {
+            other.change(|item| {
+                item.access.set_stale();
+                item.cas.set(1);
+            });
+        });
+        // As `Item::new`, and `Item::cas`.
+        let cas = world.item(0).cas.get();
+        let is_stale = world.item(0).access.marks() & STALE != 0;
+        assert!(is_stale || cas == 0, "the new value without the mark");
+        if is_stale {
+            assert_eq!(world.change(|item| item.cas.get()), 1);
+        }
+        marks.join().unwrap();
     });
 }
 

@@ -2,7 +2,7 @@
 //! is done here as `write.rs`, `evict.rs` and `pool.rs` do it.
 
 use crate::store::{
-    access::Access,
+    access::{Access, CasWord},
     class::{Class, SEGMENT_HEADER},
     index::{Index, Locked},
     pool::Pool,
@@ -64,6 +64,7 @@ pub struct Item {
     /// Written before it is published, and never again.
     value: UnsafeCell<u32>,
     pub access: Access,
+    pub cas: CasWord,
     pub exptime: AtomicU32,
     /// The pointer in the segment's header.
     header: NonNull<Segment>,
@@ -126,6 +127,7 @@ impl World {
                 segment,
                 value: UnsafeCell::new(value),
                 access: Access::new(0),
+                cas: CasWord::new(0),
                 exptime: AtomicU32::new(0),
                 header: NonNull::from(&*segments[segment]),
             });

@@ -86,34 +86,63 @@ fn a_stale_value_is_stored_where_that_is_allowed() {
 }
 
 #[test]
-fn invalidated_items_are_stale_or_empty_and_have_another_cas_value() {
+fn invalidated_items_are_stale_and_have_another_cas_value() {
     let (store, clock) = store_of(1 << 20, true);
     let tenant = store.tenant("").unwrap();
-    let cas = tenant.set(b"k", 9, 0, b"value", Mode::Set, ANY).unwrap();
-    let stale = Invalidate {
-        stale: true,
-        exptime: Some(clock.now() + 5),
-        ..Invalidate::default()
+    let find = |key: &[u8]| {
+        tenant.get(key, |item| {
+            assert_eq!((item.value(), item.flags()), (&b"value"[..], 9));
+            (item.is_stale(), item.has_win(), item.cas())
+        })
     };
-    let after = tenant.invalidate(b"k", stale).unwrap();
-    assert!(after > cas);
-    assert_eq!(
-        tenant.get(b"k", |item| (item.is_stale(), item.flags())),
-        Some((true, 9))
-    );
-    let clear = Invalidate {
-        clear: true,
-        condition: compare(after),
-        ..Invalidate::default()
-    };
-    assert!(tenant.invalidate(b"k", clear).is_ok());
-    let seen = tenant.get(b"k", |item| {
-        (item.value().len(), item.flags(), item.is_stale())
-    });
-    assert_eq!(seen, Some((0, 0, true)));
-    assert_eq!(tenant.invalidate(b"k", clear), Err(Outcome::Exists));
+    let soon = clock.now() + 5;
+    // Where it lies; written anew for the expiry.
+    for (key, exptime, in_place) in [
+        (b"a", None, true),
+        (b"b", Some(soon), true),
+        (b"c", Some(soon), false),
+    ] {
+        let expires = if in_place { soon } else { 0 };
+        let set = tenant.set(key, 9, expires, b"value", Mode::Set, ANY);
+        let cas = set.unwrap();
+        let place = || tenant.peek(key, |item| item.value().as_ptr()).unwrap();
+        let before = place();
+        let what = |compare| Invalidate {
+            exptime,
+            condition: Condition { compare, ..ANY },
+        };
+        let wrong = tenant.invalidate(key, what(Some(cas ^ 1)));
+        assert_eq!(
+            (wrong, find(key)),
+            (Err(Outcome::Exists), Some((false, false, cas)))
+        );
+        let after = tenant.invalidate(key, what(Some(cas))).unwrap();
+        assert_ne!(after, cas);
+        assert_eq!(find(key), Some((true, false, after)));
+        assert_eq!(place() == before, in_place, "{key:?}");
+        // It is won again after each time, and changes made for it before fail.
+        assert_eq!(tenant.get(key, |item| item.win()), Some(true));
+        let again = tenant.invalidate(key, what(None)).unwrap();
+        assert_eq!(find(key), Some((true, false, again)));
+        assert_eq!(tenant.delete(key, Some(after)), Err(Outcome::Exists));
+        let old = Condition {
+            compare: Some(after),
+            ..ANY
+        };
+        assert_eq!(set_if(&tenant, key, old), Err(Outcome::Exists));
+        let expired = exptime.is_some() || expires > 0;
+        assert_eq!(
+            tenant.peek(key, |item| item.exptime() == soon),
+            Some(expired)
+        );
+    }
     clock.advance(5);
-    assert_eq!(tenant.invalidate(b"k", stale), Err(Outcome::NotFound));
+    let late = tenant.invalidate(b"a", Invalidate::default());
+    assert_eq!(late, Err(Outcome::NotFound));
+}
+
+fn set_if(tenant: &Tenant, key: &[u8], condition: Condition) -> Result<u64, Outcome> {
+    tenant.set(key, 0, 0, b"new", Mode::Set, condition)
 }
 
 #[test]

@@ -39,12 +39,7 @@ fn no_command_finds_what_was_forgotten() {
     assert_eq!(tenant.delete(b"s:k", None), Err(Outcome::NotFound));
     let by_one = Arithmetic::increment(1);
     assert_eq!(tenant.arithmetic(b"s:k", by_one), Err(Outcome::NotFound));
-    let what = Invalidate {
-        stale: true,
-        clear: false,
-        exptime: None,
-        condition: ANY,
-    };
+    let what = Invalidate::default();
     assert_eq!(tenant.invalidate(b"s:k", what), Err(Outcome::NotFound));
     let long = pattern(1, 1, 40_000);
     for value in [&b"2"[..], &long] {

@@ -22,7 +22,7 @@ enum Command {
     Get(u64),
     Touch(u64, u32),
     Add(u64, u64),
-    Invalidate(u64, bool),
+    Invalidate(u64),
     Advance(u32),
     Flush(u32),
     Maintain,
@@ -51,7 +51,7 @@ fn command() -> impl Strategy<Value = Command> {
         8 => key().prop_map(Get),
         2 => (key(), expiry()).prop_map(|(k, e)| Touch(k, e)),
         2 => (key(), 0..1000u64).prop_map(|(k, d)| Add(k, d)),
-        1 => (key(), any::<bool>()).prop_map(|(k, c)| Invalidate(k, c)),
+        1 => key().prop_map(Invalidate),
         1 => (1..5u32).prop_map(Advance),
         1 => prop_oneof![9 => Just(5u32), 1 => Just(0u32)].prop_map(Flush),
         2 => Just(Maintain),
@@ -300,21 +300,13 @@ impl Model {
                     }
                 }
             }
-            Command::Invalidate(key, clear) => {
+            Command::Invalidate(key) => {
                 let entry = self.sync(key);
-                let what = Invalidate {
-                    stale: true,
-                    clear,
-                    ..Invalidate::default()
-                };
-                let Ok(cas) = self.tenant.invalidate(&name(key), what) else {
+                let Ok(cas) = self.tenant.invalidate(&name(key), Invalidate::default()) else {
                     return;
                 };
                 let mut entry = entry.expect("it was found");
                 (entry.cas, entry.stale) = (cas, true);
-                if clear {
-                    entry.value.clear();
-                }
                 self.items.insert(key, entry);
             }
             Command::Advance(seconds) => self.clock.advance(seconds),
