@@ -16,6 +16,8 @@ use std::ptr::NonNull;
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
+    /// Its length at first.
+    whole: usize,
     // Freed by its drop.
     _area: imp::Area,
 }
@@ -32,6 +34,22 @@ impl Memory {
 
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether it can be used for `len` bytes: if it has `most` at most, and of its addresses three
+    /// quarters stay in use.
+    pub fn can_be_cut(&self, len: usize, most: usize) -> bool {
+        (len..=most).contains(&self.len) && len >= self.whole / 4 * 3
+    }
+
+    /// Makes it `len` bytes long, and gives the pages behind them back to the system. No thread uses
+    /// it.
+    pub fn cut(&mut self, len: usize) {
+        if len < self.len {
+            // SAFETY: inside the area, which is ours alone; nothing is expected there.
+            unsafe { self.discard(len, self.len) };
+            self.len = len;
+        }
     }
 
     /// Gives the pages between two offsets back to the system, so that they read zero again. Returns
@@ -72,6 +90,7 @@ impl Source {
         Some(Memory {
             base,
             len,
+            whole: len,
             _area: area,
         })
     }

@@ -2,8 +2,12 @@
 //! for the next segments, so that a store in its steady state asks the system for nothing.
 //!
 //! A segment in limbo is charged to no tenant: its tenant may use the bytes again at once, with
-//! other memory. So a write waits for no grace period; what is in limbo comes on top of the limit,
-//! and is bounded here.
+//! other memory. So a write waits for no grace period. What is in limbo and what is spare come on top
+//! of the limit, and are bounded here, together.
+//!
+//! Memory that was given back to the system costs a page fault for each page when it is used again:
+//! more than all else that it takes to store a large value. So what readers have left becomes spare,
+//! as far as that bound allows.
 
 use super::{
     class::Class,
@@ -25,22 +29,23 @@ use stillpoint::{
 };
 use stillpoint_platform::clock;
 
-/// What may be in limbo before a thread that adds to it waits for readers: a part of the store's
-/// first limit, between these two.
+/// What may be in limbo before a thread that adds to it waits for readers, and what limbo and spare
+/// memory may be together before memory is given back: a part of the store's first limit, between
+/// these two.
 const LIMBO_PART: u64 = 16;
 const LIMBO: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
 
 /// How long it waits: a reader that stays longer costs memory, not progress.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// What is kept spare, at most: again a part of the limit.
-const SPARE_PART: u64 = 64;
-const SPARE: std::ops::RangeInclusive<u64> = 256 << 10..=4 << 20;
-
 /// What has been freed is given back to the system when it is so much, while a limit falls.
 const GIVEN_BACK: u64 = 2 << 20;
 
-const CLASSES: usize = 5;
+/// Classes of segments, the own ones included.
+const CLASSES: usize = 6;
+
+/// Spare memory is used for an own segment that is smaller by this part of it at most.
+const SMALLER_PART: usize = 16;
 
 /// What freed memory has in it, with debug assertions.
 const FREED: u8 = 0xdb;
@@ -51,16 +56,19 @@ pub struct Pool {
     source: Source,
     limbo: Mutex<VecDeque<(Cookie, SegmentRef)>>,
     limbo_bytes: AtomicU64,
-    spare: [Mutex<Vec<Memory>>; CLASSES],
+    /// The last is what was freed last.
+    spare: [Mutex<VecDeque<Memory>>; CLASSES],
     spare_bytes: AtomicU64,
     max_limbo: u64,
-    max_spare: u64,
     /// Whether the system is to seem without memory.
     #[cfg(test)]
     pub refuse: std::sync::atomic::AtomicBool,
     /// How often a thread has waited for readers.
     #[cfg(test)]
     pub waits: AtomicU64,
+    /// Bytes of segments that were not spare.
+    #[cfg(test)]
+    pub fresh: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,7 +88,8 @@ impl Pool {
             refuse: Default::default(),
             #[cfg(test)]
             waits: Default::default(),
-            max_spare: (limit / SPARE_PART).clamp(*SPARE.start(), *SPARE.end()),
+            #[cfg(test)]
+            fresh: Default::default(),
         })
     }
 
@@ -96,17 +105,50 @@ impl Pool {
         if self.refuse.load(Ordering::Relaxed) {
             return None;
         }
-        if let Some(spare) = class.and_then(|class| self.spare.get(usize::from(class.number())))
-            && let Some(memory) = lock(spare).pop()
+        if let Some(class) = class
+            && let Some(memory) = self.take_spare(bytes, class)
         {
-            self.spare_bytes
-                .fetch_sub(memory.len() as u64, Ordering::Relaxed);
             return Some(memory);
         }
+        #[cfg(test)]
+        self.fresh
+            .fetch_add(class.map_or(0, |_| bytes as u64), Ordering::Relaxed);
         self.source.take(bytes, align).or_else(|| {
             self.empty();
             self.source.take(bytes, align)
         })
+    }
+
+    /// Spare memory of that length; or some that is a little longer, without its end.
+    fn take_spare(&self, bytes: usize, class: Class) -> Option<Memory> {
+        let most = bytes + bytes / SMALLER_PART;
+        let mut spare = lock(&self.spare[usize::from(class.number())]);
+        let same = spare.iter().rposition(|memory| memory.len() == bytes);
+        let at = same.or_else(|| {
+            spare
+                .iter()
+                .rposition(|memory| memory.can_be_cut(bytes, most))
+        });
+        let mut memory = spare.remove(at?)?;
+        drop(spare);
+        let before = memory.len() as u64;
+        self.spare_bytes.fetch_sub(before, Ordering::Relaxed);
+        memory.cut(bytes);
+        Some(memory)
+    }
+
+    /// Gives spare memory back while it and limbo are more than they may be: what was freed first.
+    fn trim_spare(&self) {
+        for spare in self.spare.iter().rev() {
+            while self.spare_bytes() > 0 && self.spare_bytes() + self.limbo_bytes() > self.max_limbo
+            {
+                let Some(memory) = lock(spare).pop_front() else {
+                    break;
+                };
+                self.spare_bytes
+                    .fetch_sub(memory.len() as u64, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Takes memory that no thread uses any more.
@@ -117,16 +159,14 @@ impl Pool {
             unsafe { memory.base().write_bytes(FREED, memory.len()) };
         }
         let bytes = memory.len() as u64;
-        if let Some(spare) = self.spare.get(usize::from(class.number()))
-            && self.spare_bytes.load(Ordering::Relaxed) + bytes <= self.max_spare
-        {
-            let mut spare = lock(spare);
+        if self.spare_bytes() + self.limbo_bytes() + bytes <= self.max_limbo {
+            let mut spare = lock(&self.spare[usize::from(class.number())]);
             if spare.try_reserve(1).is_ok() {
-                spare.push(memory);
+                spare.push_back(memory);
                 self.spare_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
         }
-        // What was not pushed is dropped: the arena's.
+        // What was not kept is dropped: the arena's.
     }
 
     /// Frees a segment, none of whose items is in the index, once readers have left.
@@ -145,6 +185,9 @@ impl Pool {
             // Under the lock, so that it is counted before another thread releases it.
             self.limbo_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
         };
+        if waiting + self.spare_bytes() > self.max_limbo {
+            self.trim_spare();
+        }
         if waiting > self.max_limbo {
             self.wait_for_readers();
         }

@@ -258,6 +258,46 @@ fn announced_values_evict_nothing_and_unfinished_ones_have_a_part() {
     assert!(figures.segment_bytes < 3 * len as u64 + (16 << 10));
 }
 
+/// Large values that are replaced, or evict others, are written to memory that is there: nearly none
+/// is asked of the system.
+#[test]
+fn large_values_use_the_memory_of_those_before() {
+    const LIMIT: u64 = 16 << 20;
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.tenant("").unwrap();
+    let pool = &tenant.state.shared().pool;
+    let fresh = || pool.fresh.load(Ordering::Relaxed);
+    let (keys, rounds) = if cfg!(miri) { (4, 20) } else { (1000, 1200) };
+    // Of one length, of two, of many; into a full store, and instead of others.
+    let lengths: [fn(u64) -> usize; 3] = [
+        |_| 40_000,
+        |round| 40_000 + (round % 2 * 200_000) as usize,
+        |round| 33_000 + (round.wrapping_mul(7919) % 60_000) as usize,
+    ];
+    for length in lengths {
+        for keys in [keys, 10] {
+            let mut stored = 0;
+            let mut before = fresh();
+            for round in 0..rounds {
+                if round == rounds / 2 {
+                    (before, stored) = (fresh(), 0);
+                }
+                let len = length(round);
+                let key = (round % keys).to_le_bytes();
+                set(&tenant, &key, &vec![round as u8; len]).unwrap();
+                stored += len as u64;
+                assert!(pool.spare_bytes() + pool.limbo_bytes() <= 3 << 20);
+            }
+            let asked = fresh() - before;
+            assert!(asked <= stored / 4, "{asked} of {stored} with {keys} keys");
+        }
+    }
+    let found = tenant.get(&9u64.to_le_bytes(), |item| {
+        item.value().iter().all(|&byte| byte == item.value()[0])
+    });
+    assert_eq!(found, Some(true));
+}
+
 #[test]
 fn without_memory_stores_are_refused_and_nothing_is_wrong_afterwards() {
     let (store, _) = store_of(KIB << 10, true);
