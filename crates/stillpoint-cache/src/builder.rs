@@ -262,7 +262,8 @@ impl<K, V, S, W> Builder<K, V, S, W> {
         self
     }
 
-    /// Sets how keys are hashed.
+    /// Sets how keys are hashed. For keys that an attacker chooses take
+    /// [`RandomState`](std::hash::RandomState): the default hasher is no proof against keys that collide.
     pub fn hasher<T>(self, hasher: T) -> Builder<K, V, T, W> {
         let Settings {
             max,

@@ -127,6 +127,12 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// ([`eviction_listener`](crate::Builder::eviction_listener)). Values are dropped after a grace period,
 /// as the [map](stillpoint_map::HashMap) says.
 ///
+/// # Keys that an attacker chooses
+///
+/// The default hasher is no proof against an attacker who chooses the keys: many with one hash make
+/// each look-up of them as long as their chain. For such keys take
+/// [`RandomState`](std::hash::RandomState), with [`Builder::hasher`](crate::Builder::hasher).
+///
 /// # Signals and forks
 ///
 /// Nothing here is async-signal-safe. The child of a fork goes on using the cache if no other thread was
