@@ -1,6 +1,7 @@
 # liburcu's API: included by the Makefile.
 #
 #   make compat                 target/$(PROFILE)/stillpoint-c/compat: libraries in place of liburcu's, for unmodified programs
+#   make URCU_VERSION=0.13      libraries in place of that version's; by default of the one that is installed, or of 0.15
 #   make check-compat           the programs of compat/tests, against liburcu (if it is installed) and against both forms of ours
 #   make bench-compat           compat/bench
 #   make bench-waits            waits for grace periods, as rcutorture's uperf has them
@@ -9,6 +10,10 @@ COMPAT_INCLUDE := -I$(ROOT)/include/stillpoint/compat -I$(ROOT)/include
 COMPAT_HEADERS := $(shell find $(ROOT)/include/stillpoint -name '*.h')
 COMPAT_FLAVOURS := memb mb qsbr bp
 COMPAT_LIBRARIES := $(COMPAT_FLAVOURS:%=$(COMPAT)/liburcu-%.so.8)
+
+# Before 0.14 rcu_flavor_struct had two members less, and the loader warns of a library with a larger one than a program was linked with.
+URCU_VERSION ?= $(or $(shell pkg-config --modversion liburcu 2> /dev/null),0.15)
+COMPAT_FLAGS := $(if $(filter 0.13 0.13.%,$(URCU_VERSION)),-DSTILLPOINT_URCU_0_13_)
 
 all: compat
 
@@ -21,7 +26,7 @@ COMPAT_SYMBOLS := $(ROOT)/compat/runtime/pointer.c $(ROOT)/compat/runtime/futex.
 $(COMPAT)/liburcu-%.so.8: $(ROOT)/compat/lib/%.c $(COMPAT_SYMBOLS) $(ROOT)/compat/lib/compat.h $(ROOT)/compat/runtime/structure.h $(COMPAT_HEADERS) \
     $(OUT)/libstillpoint.so
 	@mkdir -p $(COMPAT)
-	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_INCLUDE) -shared -o $@ $< $(COMPAT_SYMBOLS) -L$(OUT) -lstillpoint \
+	$(CC) -std=c11 $(CFLAGS) -fPIC -fvisibility=hidden $(WARNINGS) $(COMPAT_FLAGS) $(COMPAT_INCLUDE) -shared -o $@ $< $(COMPAT_SYMBOLS) -L$(OUT) -lstillpoint \
 	    -Wl,-soname,liburcu-$*.so.8 -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/../..' -Wl,-z,nodelete,-z,relro,-z,now,-z,defs
 
 # Programs that were linked with -lurcu ask for this name. The same file, so that a process never has two of them.

@@ -2,6 +2,14 @@
 #ifndef STILLPOINT_COMPAT_STRUCTURE_H
 #define STILLPOINT_COMPAT_STRUCTURE_H
 
+#ifdef STILLPOINT_URCU_0_13_
+#define POLLS(prefix)
+#else
+#define POLLS(prefix)                                                            \
+    .update_start_poll_synchronize_rcu = prefix##start_poll_synchronize_rcu,     \
+    .update_poll_state_synchronize_rcu = prefix##poll_state_synchronize_rcu,
+#endif
+
 #define STRUCTURE(prefix)                                                        \
     {                                                                            \
         .read_lock = prefix##read_lock,                                          \
@@ -18,8 +26,7 @@
         .barrier = prefix##barrier,                                              \
         .register_rculfhash_atfork = prefix##register_rculfhash_atfork,          \
         .unregister_rculfhash_atfork = prefix##unregister_rculfhash_atfork,      \
-        .update_start_poll_synchronize_rcu = prefix##start_poll_synchronize_rcu, \
-        .update_poll_state_synchronize_rcu = prefix##poll_state_synchronize_rcu, \
+        POLLS(prefix)                                                            \
     }
 
 #endif

@@ -20,7 +20,10 @@ struct urcu_atfork {
     void *priv;
 };
 
-/* The order is liburcu's, and part of its binary interface. The last two are there since 0.14. */
+/*
+ * The order is liburcu's, and part of its binary interface. The last two are there since 0.14: the libraries that stand in for those of 0.13 are
+ * built without them, as the loader warns of a structure that is larger than the one a program was linked with.
+ */
 struct rcu_flavor_struct {
     void (*read_lock)(void);
     void (*read_unlock)(void);
@@ -36,8 +39,10 @@ struct rcu_flavor_struct {
     void (*barrier)(void);
     void (*register_rculfhash_atfork)(struct urcu_atfork *atfork);
     void (*unregister_rculfhash_atfork)(struct urcu_atfork *atfork);
+#ifndef STILLPOINT_URCU_0_13_
     struct urcu_gp_poll_state (*update_start_poll_synchronize_rcu)(void);
     bool (*update_poll_state_synchronize_rcu)(struct urcu_gp_poll_state state);
+#endif
 };
 
 /* A structure for the caller to fill, of the flavour that the short names mean where it stands. */
