@@ -38,6 +38,7 @@ mod chapters {
     chapter!(from_liburcu, "src/from-liburcu.md");
     chapter!(from_kernel, "src/from-kernel.md");
     chapter!(c_and_cpp, "src/c-and-cpp.md");
+    chapter!(c_tools, "src/c-tools.md");
     chapter!(glossary, "src/glossary.md");
     chapter!(stability, "src/stability.md");
     chapter!(proofs, "src/proofs.md");

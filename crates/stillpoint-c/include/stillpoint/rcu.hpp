@@ -19,7 +19,7 @@
  * std::terminate() after a message: the functions are noexcept by the standard and have no other way to say so.
  *
  * Under ThreadSanitizer the header tells it what the library orders, which it cannot see by itself. It does see the library's own malloc()
- * and free(): run with the suppression called_from_lib:libstillpoint.so.
+ * and free(): run with the suppressions in share/stillpoint/tsan.supp.
  */
 #ifndef STILLPOINT_RCU_HPP
 #define STILLPOINT_RCU_HPP
