@@ -101,12 +101,11 @@ where
         };
         let (mut state, mut locked) = self.inner().lock(&guard);
         let id = Id::of(found);
-        let done = state.pin(&mut locked, id, pinned);
+        let done = !self.inner().has_expired(found) && state.pin(&mut locked, id, pinned);
         let number = locked.of(id).tenant;
         let visit = self.inner().next_visit(&state, NEVER);
         let is_above_max = done && !pinned && state.is_above_max(number);
         drop(state);
-        let done = done && !self.inner().has_expired(found);
         drop(guard);
         self.inner().ask_for_visit(visit);
         if is_above_max {
