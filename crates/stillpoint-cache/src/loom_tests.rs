@@ -209,7 +209,9 @@ impl<P: Policy> World<P> {
         }
         // SAFETY: leaked above, and in no queue.
         drop(unsafe { Box::from_raw(new.as_ptr()) });
-        heir.map_or((false, false), |heir| (heir.has_claimed, heir.is_linked))
+        heir.map_or((false, false), |heir| {
+            (heir.counted.is_some(), heir.is_linked)
+        })
     }
 
     /// Evicts it, if it is in its queue, and reads it once more, as a listener's clone does; in a
