@@ -101,19 +101,23 @@ impl<K, V> Entry<K, V> {
 
 impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
     /// Drops and frees an entry, which owns `heap_bytes` beside its own block, after a grace period
-    /// of the domain.
+    /// of the domain. `None` if it is not known what it owns.
     ///
     /// # Safety
     ///
     /// It came from [`NewEntry`], and no reader from now on finds it.
     #[inline]
-    pub unsafe fn retire(entry: NonNull<Self>, heap_bytes: usize, domain: &Domain) {
-        // What is not dropped owns nothing.
-        let heap_bytes = if needs_drop::<Self>() { heap_bytes } else { 0 };
+    pub unsafe fn retire(entry: NonNull<Self>, heap_bytes: Option<usize>, domain: &Domain) {
         // SAFETY: the caller's promise: also for its contents, which no thread changes any more.
         unsafe {
             if !entry.as_ref().is_in_slab() {
-                domain.retire_weighed(entry, heap_bytes);
+                match heap_bytes {
+                    // What is not dropped owns nothing.
+                    Some(heap_bytes) if needs_drop::<Self>() => {
+                        domain.retire_weighed(entry, heap_bytes);
+                    }
+                    _ => domain.retire(entry),
+                }
             } else if needs_drop::<Self>() {
                 retire_owning(domain, entry.as_ptr().cast(), Self::DROPPED, heap_bytes);
             } else {

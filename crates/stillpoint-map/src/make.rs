@@ -135,7 +135,8 @@ impl<K, V, S> HashMap<K, V, S> {
     /// returns the bytes that a key and its value own beside the entry, as
     /// [`Weigh`](stillpoint::Weigh) does for types of `std`.
     ///
-    /// Without it an entry counts with its own size, whatever it refers to. With it, what was
+    /// Without it an entry counts with its own size, and with 1 KiB at least if it has a destructor,
+    /// whatever it refers to. With it, what was
     /// replaced or removed and is not freed yet counts against the domain's budget in full; see
     /// [`Domain::retire_weighed`].
     ///

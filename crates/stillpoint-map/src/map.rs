@@ -175,8 +175,9 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// # Memory that is not yet freed
 ///
 /// Entries that were replaced or removed count against the
-/// [budget](Domain::set_budget) of the map's domain, with their own size: what keys and values own
-/// is counted if the map is told how much that is ([`weighing`](Self::weighing)). A thread that changes maps faster than readers leave is throttled at the end of
+/// [budget](Domain::set_budget) of the map's domain, with their own size, and with 1 KiB at least if
+/// they have a destructor: what keys and values own is counted if the map is told how much that is
+/// ([`weighing`](Self::weighing)). A thread that changes maps faster than readers leave is throttled at the end of
 /// its section, for a bounded time; see [`Domain`]. Tables of 128 KiB and more that were replaced do not count. They
 /// are given back after a grace period.
 ///

@@ -14,7 +14,7 @@ mod common;
 use common::{Tally, Tracked, eventually, panic_message, quietly};
 use std::thread;
 use stillpoint::{Domain, Weigh, tasks_trace::TraceDomain};
-use stillpoint_map::HashMap;
+use stillpoint_map::{BTreeMap, HashMap};
 
 const REFUSED: &str = "the guard is of another domain";
 
@@ -196,6 +196,50 @@ fn values_count_with_what_they_own() {
         }
         domain.kvfree_barrier();
         assert_eq!(domain.statistics().bytes_pending, 0);
+    }
+}
+
+/// What such an entry owns is not known: a kibibyte at least, as for any object.
+#[test]
+fn entries_with_a_destructor_that_are_not_weighed_count_for_a_kibibyte() {
+    const CHANGES: u64 = 100;
+    fn bytes_each(change: impl Fn(&Domain)) -> u64 {
+        let domain = Domain::new();
+        change(&domain);
+        let bytes = domain.statistics().bytes_pending / CHANGES;
+        domain.kvfree_barrier();
+        bytes
+    }
+    // One by one, and in slabs.
+    for entries in [CHANGES, 5000] {
+        let hash = bytes_each(|domain| {
+            let map = HashMap::with_capacity_in(entries as usize, domain);
+            let map = map.pin();
+            (0..entries).for_each(|key| _ = map.insert(key, vec![key]));
+            (0..CHANGES / 2).for_each(|key| _ = map.insert(key, Vec::new()));
+            (0..CHANGES / 2).for_each(|key| _ = map.remove(&key));
+        });
+        assert!((1024..2048).contains(&hash), "{hash}");
+        let plain = bytes_each(|domain| {
+            let map = HashMap::with_capacity_in(entries as usize, domain);
+            let map = map.pin();
+            (0..entries).for_each(|key| _ = map.insert(key, key));
+            (0..CHANGES).for_each(|key| _ = map.remove(&key));
+        });
+        assert!(plain < 512, "{plain}");
+    }
+    for entries in [CHANGES, 5000] {
+        let tree = bytes_each(|domain| {
+            let map = BTreeMap::new_in(domain);
+            let map = map.pin();
+            (0..entries).for_each(|key| _ = map.insert(key, vec![key]));
+            let before = domain.statistics().bytes_pending;
+            (0..CHANGES / 2).for_each(|key| _ = map.insert(key, Vec::new()));
+            (0..CHANGES / 2).for_each(|key| _ = map.remove(&key));
+            let bytes = domain.statistics().bytes_pending - before;
+            assert!(bytes / CHANGES >= 1024, "{bytes}");
+        });
+        assert!(tree >= 1024, "{tree}");
     }
 }
 

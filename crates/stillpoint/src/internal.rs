@@ -89,7 +89,8 @@ pub fn weigh(domain: &Domain, weigh: impl FnOnce() -> usize) -> usize {
 }
 
 /// [`Domain::retire_with`], for an object that owns `heap_bytes` bytes beside those of `how`, which
-/// count as [`Domain::retire_weighed`] has it.
+/// count as in [`Domain::retire_weighed`]. `None` if it is not known what it owns: it counts as in
+/// [`Domain::retire`].
 ///
 /// # Safety
 ///
@@ -99,14 +100,15 @@ pub unsafe fn retire_owning(
     domain: &Domain,
     object: *mut u8,
     how: &'static Destructor,
-    heap_bytes: usize,
+    heap_bytes: Option<usize>,
 ) {
+    let object = RetireRequest::with(object, how);
+    let object = match heap_bytes {
+        Some(heap_bytes) => object.owning(heap_bytes),
+        None => object.unweighed(),
+    };
     // SAFETY: the caller's promise.
-    unsafe {
-        domain
-            .core()
-            .retire_request(RetireRequest::with(object, how).owning(heap_bytes));
-    }
+    unsafe { domain.core().retire_request(object) };
 }
 
 /// [`Domain::call`], which returns false, and drops the callback, without memory for it.

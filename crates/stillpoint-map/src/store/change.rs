@@ -164,25 +164,9 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         new: NewEntry<K, V>,
         section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        self.replace_owning(old, new, 0, section)
-    }
-
-    /// As [`replace`](Self::replace), of an old one that owns `heap_bytes` beside its own block.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    #[inline]
-    pub fn replace_owning<'g>(
-        &'g self,
-        old: Found<'g, K, V>,
-        new: NewEntry<K, V>,
-        heap_bytes: usize,
-        section: &'g impl Section,
-    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
         let new = self.swap(old, new, section)?;
         // SAFETY: taken out just now, by this thread.
-        unsafe { self.retire(old.pointer(), heap_bytes) };
+        unsafe { self.retire(old.pointer(), None) };
         Ok(new)
     }
 
@@ -221,13 +205,13 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     #[inline]
     pub unsafe fn retire_swapped(&self, old: Found<'_, K, V>, heap_bytes: usize) {
         // SAFETY: the caller's promise.
-        unsafe { self.retire(old.pointer(), heap_bytes) };
+        unsafe { self.retire(old.pointer(), Some(heap_bytes)) };
     }
 
     /// Takes `entry` out. Returns whether it was in this map.
     #[inline]
     pub fn remove<'g>(&'g self, entry: Found<'g, K, V>, section: &'g impl Section) -> bool {
-        self.remove_owning(entry, 0, section)
+        self.remove_weighed(entry, None, section)
     }
 
     /// As [`remove`](Self::remove), of an entry with that hash that was seen there.
@@ -248,7 +232,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             && let Some(may_move) = unsafe { core.remove_seen(entry.head(), hash, seen) }
         {
             // SAFETY: taken out just now, by this thread.
-            unsafe { self.retire(entry.pointer(), 0) };
+            unsafe { self.retire(entry.pointer(), None) };
             if may_move {
                 self.queue_driver();
             }
@@ -263,6 +247,16 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         &'g self,
         entry: Found<'g, K, V>,
         heap_bytes: usize,
+        section: &'g impl Section,
+    ) -> bool {
+        self.remove_weighed(entry, Some(heap_bytes), section)
+    }
+
+    #[inline]
+    fn remove_weighed<'g>(
+        &'g self,
+        entry: Found<'g, K, V>,
+        heap_bytes: Option<usize>,
         section: &'g impl Section,
     ) -> bool {
         self.check(section);
@@ -325,12 +319,13 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     ///
     /// The calling thread has taken the entry out of the map.
     #[inline(always)]
-    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, heap_bytes: usize) {
+    unsafe fn retire(&self, entry: NonNull<Entry<K, V>>, heap_bytes: Option<usize>) {
         if P::WAITS_FOR_READERS {
             let heap_bytes = match self.weigh {
                 // SAFETY: it is not retired yet.
-                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe { self.weighed(entry, weigh) },
-                // What is not dropped owns nothing.
+                Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe {
+                    Some(self.weighed(entry, weigh))
+                },
                 _ => heap_bytes,
             };
             // SAFETY: no reader from now on finds it.

@@ -55,7 +55,11 @@ unsafe fn free_slot(node: *mut u8) {
 }
 
 /// Where nodes and keys of a domain's tree go.
-struct To<'d, K, V>(&'d Domain, PhantomData<fn(K, V)>);
+struct To<'d, K, V> {
+    domain: &'d Domain,
+    is_weighed: bool,
+    entries: PhantomData<fn(K, V)>,
+}
 
 impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
     fn node(&self, node: Node) {
@@ -67,22 +71,26 @@ impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
         // from now on finds it.
         unsafe {
             if node.gate().is_in_slab() {
-                retire_in_place(self.0, block.as_ptr(), slot);
+                retire_in_place(self.domain, block.as_ptr(), slot);
             } else {
-                self.0.retire_sized(block, layout);
+                self.domain.retire_sized(block, layout);
             }
         }
     }
 
     fn old_fence(&self, entry: NonNull<Head>) {
         // SAFETY: its value has been retired, and no reader from now on finds the fence.
-        unsafe { Entry::<K, V>::retire_key(entry.cast(), self.0) };
+        unsafe { Entry::<K, V>::retire_key(entry.cast(), self.is_weighed, self.domain) };
     }
 }
 
 impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     fn to(&self) -> To<'_, K, V> {
-        To(self.domain(), PhantomData)
+        To {
+            domain: self.domain(),
+            is_weighed: self.weigh.is_some(),
+            entries: PhantomData,
+        }
     }
 
     /// Puts an entry in, and returns it, and the one with its key that it has replaced. Ends the process
@@ -288,10 +296,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 // SAFETY: it is not retired yet.
                 Some(weigh) if needs_drop::<Entry<K, V>>() => unsafe {
                     let (key, value) = Found::of(entry.cast()).pair();
-                    internal::weigh(self.domain(), || weigh(key, value))
+                    Some(internal::weigh(self.domain(), || weigh(key, value)))
                 },
-                // What is not dropped owns nothing.
-                _ => 0,
+                _ => None,
             };
             // SAFETY: no reader from now on finds it.
             unsafe { Entry::retire(entry, stays, heap_bytes, self.domain()) };

@@ -155,19 +155,25 @@ impl<K, V> Drop for Half<K, V> {
 
 impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
     /// Drops and frees an entry, which owns `heap_bytes` beside its own memory, after a grace period
-    /// of the domain: all of it, or only its value, if its key stays as a fence.
+    /// of the domain: all of it, or only its value, if its key stays as a fence. `None` if it is not
+    /// known what it owns.
     ///
     /// # Safety
     ///
     /// It came from [`NewEntry`], and no reader from now on finds it.
     #[inline]
-    pub unsafe fn retire(entry: NonNull<Self>, stays: bool, heap_bytes: usize, domain: &Domain) {
+    pub unsafe fn retire(
+        entry: NonNull<Self>,
+        stays: bool,
+        heap_bytes: Option<usize>,
+        domain: &Domain,
+    ) {
         let object = entry.as_ptr().cast();
         // SAFETY: the caller's promise: also for its contents, which no thread changes any more.
         unsafe {
             if stays {
                 // In any case: the second half frees the memory.
-                retire_owning(domain, object, Self::VALUE, heap_bytes);
+                retire_owning(domain, object, Self::VALUE, owned::<V>(heap_bytes));
             } else if needs_drop::<Self>() {
                 retire_owning(domain, object, Self::ALL, heap_bytes);
             } else {
@@ -176,14 +182,25 @@ impl<K: Send + 'static, V: Send + 'static> Entry<K, V> {
         }
     }
 
-    /// Drops the key of an entry, whose value has been retired, after a grace period.
+    /// Drops the key of an entry, whose value has been retired, after a grace period. What it owns has
+    /// been counted with the value if the map `is_weighed`.
     ///
     /// # Safety
     ///
     /// As for `retire`, of the key.
-    pub unsafe fn retire_key(entry: NonNull<Self>, domain: &Domain) {
+    pub unsafe fn retire_key(entry: NonNull<Self>, is_weighed: bool, domain: &Domain) {
+        let heap_bytes = owned::<K>(is_weighed.then_some(0));
         // SAFETY: the caller's promise.
-        unsafe { retire_owning(domain, entry.as_ptr().cast(), Self::KEY, 0) };
+        unsafe { retire_owning(domain, entry.as_ptr().cast(), Self::KEY, heap_bytes) };
+    }
+}
+
+/// Returns what half of an entry, a `T`, owns: nothing if it is not dropped.
+fn owned<T>(heap_bytes: Option<usize>) -> Option<usize> {
+    if needs_drop::<T>() {
+        heap_bytes
+    } else {
+        heap_bytes.or(Some(0))
     }
 }
 

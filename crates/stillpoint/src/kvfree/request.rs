@@ -42,13 +42,17 @@ impl RetireRequest {
         } else {
             Channel::Plain
         };
-        Self {
+        let object = Self {
             channel,
             slot: Slot::boxed(object),
             bytes: footprint(size_of::<T>()),
             is_guess: false,
+        };
+        if mem::needs_drop::<T>() {
+            object.unweighed()
+        } else {
+            object
         }
-        .unweighed::<T>()
     }
 
     /// A boxed object that owns `heap_bytes` bytes beside its block.
@@ -62,10 +66,10 @@ impl RetireRequest {
         .owning(heap_bytes)
     }
 
-    /// Returns the object, which is a `T`, with a guess of its weight if it has a destructor.
+    /// Returns the object, which has a destructor, with a guess of its weight if it is small.
     #[inline(always)]
-    fn unweighed<T>(self) -> Self {
-        if mem::needs_drop::<T>() && self.bytes < UNWEIGHED {
+    pub(crate) fn unweighed(self) -> Self {
+        if self.bytes < UNWEIGHED {
             Self {
                 bytes: UNWEIGHED,
                 is_guess: true,
@@ -98,13 +102,17 @@ impl RetireRequest {
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
         // As if the reference were the last one: the value, and the two counts before it.
         let bytes = footprint(size_of::<T>() + 2 * size_of::<usize>());
-        Self {
+        let object = Self {
             channel: Channel::Drop,
             slot: Slot::shared(object),
             bytes,
             is_guess: false,
+        };
+        if mem::needs_drop::<T>() {
+            object.unweighed()
+        } else {
+            object
         }
-        .unweighed::<T>()
     }
 
     /// Returns the object with `heap_bytes` more bytes, which it owns beside its own block.
