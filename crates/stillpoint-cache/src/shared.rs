@@ -39,6 +39,11 @@ impl Shared {
         self.state.lock()
     }
 
+    /// As [`lock`](Self::lock), but `None` if a fork has removed the thread that held the lock.
+    pub fn lock_unless_lost(&self) -> Option<MutexGuard<'_, State>> {
+        self.state.lock_unless_lost()
+    }
+
     /// Returns whether a fork has removed the thread that held the lock.
     pub fn is_lost(&self) -> bool {
         self.state.is_lost()

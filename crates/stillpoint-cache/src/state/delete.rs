@@ -15,12 +15,9 @@ use std::sync::{Arc, Weak, atomic::Ordering};
 #[derive(Debug, Default)]
 pub struct Departed {
     all: Vec<Weak<Handle>>,
-    /// How many there may be before those are looked for that no view has.
-    most: usize,
+    /// How many views have gone since those were looked for that no view has.
+    gone: usize,
 }
-
-/// Of so few handles it is not asked whether views have them.
-const FEW: usize = 16;
 
 impl Handle {
     /// Leaves what is counted here to the tenant above, and returns that one.
@@ -68,14 +65,11 @@ impl Tenant {
             }
             self.departed.all.push(other);
         }
-        if self.departed.all.len() > self.departed.most {
-            self.settle();
-            self.departed.most = FEW.max(2 * self.departed.all.len());
-        }
     }
 
     /// Counts what views of deleted tenants have counted since, and forgets those that no view has.
     fn settle(&mut self) {
+        self.departed.gone = 0;
         self.departed.all.retain(|deleted| {
             let deleted = deleted.upgrade();
             deleted.is_some_and(|deleted| {
@@ -83,6 +77,8 @@ impl Tenant {
                 true
             })
         });
+        let len = self.departed.all.len();
+        self.departed.all.shrink_to(2 * len);
     }
 }
 
@@ -96,6 +92,16 @@ impl State {
                 tenant.settle();
             }
             next = self.after(number, above, List::All);
+        }
+    }
+
+    /// Notes that the last view of a deleted tenant has gone, of which `number` was the one above. Forgets
+    /// all such once they are half of those that it knows.
+    pub fn forget_view(&mut self, number: u32) {
+        let tenant = self.tenant_mut(number);
+        tenant.departed.gone += 1;
+        if 2 * tenant.departed.gone >= tenant.departed.all.len() {
+            tenant.settle();
         }
     }
 
@@ -255,10 +261,17 @@ mod tests {
             .collect();
         kept.iter().for_each(|view| assert!(view.delete()));
         let known = || cache.with_state(|state| state.tenant(ROOT).departed.all.len());
-        for number in 0..10 * FEW {
+        for number in 0..100 {
             assert!(cache.tenant(&number.to_string()).delete());
-            assert!(known() <= FEW + 1, "{} after {number}", known());
+            assert!(known() <= 6, "{} after {number}", known());
         }
+        // Also where the tenants were deleted before.
+        let views: Vec<_> = (0..100)
+            .map(|number| cache.tenant(&number.to_string()))
+            .collect();
+        assert!(views.iter().all(Cache::delete) && known() >= 100);
+        drop(views);
+        assert!(known() <= 6, "{}", known());
         // To ask forgets as well.
         assert_eq!((cache.statistics().misses, known()), (0, 3));
         drop(kept);
