@@ -1,6 +1,9 @@
 //! Log-linear histograms of durations: what a domain has timed, and how it is counted.
 
-use crate::published::{TIMES_WORDS, Tap, Words};
+use crate::{
+    lazily::Lazily,
+    published::{TIMES_WORDS, Tap, Words},
+};
 use std::{
     fmt,
     // std's also in the model, to which counting is no step.
@@ -162,16 +165,22 @@ const fn lower_end(bucket: usize) -> u64 {
 /// of many is ([`Statistics`](crate::Statistics) says which).
 #[derive(Debug)]
 pub(crate) struct Recorder {
+    /// Most domains time nothing.
+    counts: Lazily<Counts>,
+    tap: Tap,
+}
+
+#[derive(Debug)]
+struct Counts {
     sum: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
-    tap: Tap,
 }
 
 impl Recorder {
     pub(crate) const fn new() -> Self {
         Self {
-            sum: AtomicU64::new(0),
-            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            // SAFETY: an atomic may be zero.
+            counts: unsafe { Lazily::zeroed() },
             tap: Tap::new(),
         }
     }
@@ -183,8 +192,11 @@ impl Recorder {
 
     /// Copies all of it into the statistics page, if there is one.
     pub(crate) fn copy_all(&self) {
-        self.copy(0, &self.sum);
-        for (at, bucket) in self.buckets.iter().enumerate() {
+        let Some(counts) = self.counts.get() else {
+            return;
+        };
+        self.copy(0, &counts.sum);
+        for (at, bucket) in counts.buckets.iter().enumerate() {
             self.copy(1 + at, bucket);
         }
     }
@@ -193,25 +205,31 @@ impl Recorder {
         self.tap.raise(at, count.load(Ordering::Relaxed));
     }
 
-    /// Counts a duration that stands for so many.
+    /// Counts a duration `times` times. The first one allocates; without memory it is not counted.
     #[cold]
     pub(crate) fn record(&self, nanos: u64, times: u64) {
-        self.sum
+        let Some(counts) = self.counts.get_or_make() else {
+            return;
+        };
+        counts
+            .sum
             .fetch_add(nanos.wrapping_mul(times), Ordering::Relaxed);
         let bucket = bucket_of(nanos);
-        self.buckets[bucket].fetch_add(times, Ordering::Relaxed);
+        counts.buckets[bucket].fetch_add(times, Ordering::Relaxed);
         if self.tap.is_open() {
-            self.copy(0, &self.sum);
-            self.copy(1 + bucket, &self.buckets[bucket]);
+            self.copy(0, &counts.sum);
+            self.copy(1 + bucket, &counts.buckets[bucket]);
         }
     }
 
     /// A racy snapshot.
     pub(crate) fn load(&self) -> Histogram {
         let mut histogram = Histogram::EMPTY;
-        histogram.sum = self.sum.load(Ordering::Relaxed);
-        for (copy, bucket) in histogram.buckets.iter_mut().zip(&self.buckets) {
-            *copy = bucket.load(Ordering::Relaxed);
+        if let Some(counts) = self.counts.get() {
+            histogram.sum = counts.sum.load(Ordering::Relaxed);
+            for (copy, bucket) in histogram.buckets.iter_mut().zip(&counts.buckets) {
+                *copy = bucket.load(Ordering::Relaxed);
+            }
         }
         histogram
     }

@@ -100,6 +100,7 @@ mod histogram;
 #[doc(hidden)]
 pub mod internal;
 mod kvfree;
+mod lazily;
 mod published;
 #[cfg(not(stillpoint_loom))]
 mod rcu;

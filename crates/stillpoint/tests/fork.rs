@@ -339,6 +339,62 @@ fn a_child_may_fork_again() {
     assert!(tally.all_dropped());
 }
 
+/// How many pages this process has taken or copied.
+fn page_faults() -> usize {
+    // SAFETY: plain integers, for which zeroes are a value, and a place for them.
+    unsafe {
+        let mut usage: libc::rusage = mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &raw mut usage), 0);
+        usage.ru_minflt as usize
+    }
+}
+
+/// The child copies a page for each that it writes to: it writes to none of a domain in which there
+/// have been no more than its own thread's sections.
+#[test]
+fn domains_without_work_are_not_copied() {
+    const DOMAINS: usize = 500;
+    if !is_apart("domains_without_work_are_not_copied") {
+        return;
+    }
+    let domains: Vec<_> = (0..DOMAINS).map(|_| Domain::new()).collect();
+    for domain in &domains {
+        domain.set_budget(1 << 20);
+        drop(domain.read_lock());
+    }
+    let guard = domains[0].read_lock();
+    let (tally, calls) = (Tally::new(), Arc::new(AtomicUsize::new(0)));
+    let_much_wait(&domains[1], &tally, &calls);
+    let (left, entered) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let reader = {
+        let (domain, left, entered) = (domains[2].clone(), left.clone(), entered.clone());
+        thread::spawn(move || {
+            let _guard = domain.read_lock();
+            entered.wait();
+            left.wait();
+        })
+    };
+    entered.wait();
+    fork(|| {
+        let copied = page_faults();
+        assert!(copied < DOMAINS / 4, "{copied} pages");
+        assert_eq!(waiting(domains[1].statistics()), [0; 4]);
+        let cookie = domains[0].start_poll();
+        assert!(!domains[0].poll(cookie), "its own section stays");
+        drop(guard);
+        domains[..8].iter().for_each(assert_works);
+        // What has been left alone in the first child is reset in the next where it has to be.
+        let_much_wait(&domains[3], &tally, &calls);
+        fork(|| domains[..8].iter().for_each(assert_works)).well();
+    })
+    .well();
+    left.wait();
+    reader.join().expect("no panic");
+    domains[1].barrier();
+    domains[1].kvfree_barrier();
+    assert!(tally.all_dropped());
+}
+
 /// How many of them this process has.
 fn service_threads() -> usize {
     let threads = fs::read_dir("/proc/self/task")

@@ -14,6 +14,10 @@ pub fn process() -> Process {
     Process(GENERATION.load(Ordering::Relaxed))
 }
 
+/// The number of entries that are allocated together: beside each other, so that a walk is short and
+/// the child copies few pages for those that are not used.
+const TOGETHER: usize = 32;
+
 /// An entry in the list of what has to be reset. Never freed; reused.
 struct Entry {
     /// Null while there is nothing here.
@@ -52,18 +56,27 @@ impl FreeList {
         Some(entry)
     }
 
-    /// A new entry, which is in the list of all but not in this one. Under the lock.
+    /// Makes new entries, in the list of all. Returns the oldest, and keeps the others, of which the
+    /// older come first. Under the lock.
     fn grow(&mut self) -> &'static Entry {
-        let entry: &'static Entry = Box::leak(Box::new(Entry {
-            subject: AtomicPtr::new(ptr::null_mut()),
-            reset_in_child: UnsafeCell::new(nothing),
-            next: ENTRIES.load(Ordering::Relaxed),
-            next_free: UnsafeCell::new(ptr::null()),
-        }));
-        // Release, pairs with the acquire in `reset_in_child`: the entry is complete before it can
-        // be found.
-        ENTRIES.store(ptr::from_ref(entry).cast_mut(), Ordering::Release);
-        entry
+        let entries: &'static mut [Entry; TOGETHER] =
+            Box::leak(Box::new(std::array::from_fn(|_| Entry {
+                subject: AtomicPtr::new(ptr::null_mut()),
+                reset_in_child: UnsafeCell::new(nothing),
+                next: ptr::null(),
+                next_free: UnsafeCell::new(ptr::null()),
+            })));
+        entries[0].next = ENTRIES.load(Ordering::Relaxed);
+        for at in 1..TOGETHER {
+            entries[at].next = &raw const entries[at - 1];
+        }
+        let entries: &'static [Entry; TOGETHER] = entries;
+        let [oldest, .., newest] = entries;
+        // Release, pairs with the acquire in `reset_in_child`: the entries are complete before they
+        // can be found.
+        ENTRIES.store(ptr::from_ref(newest).cast_mut(), Ordering::Release);
+        entries[1..].iter().rev().for_each(|entry| self.push(entry));
+        oldest
     }
 }
 
@@ -169,6 +182,7 @@ fn register() -> bool {
 )]
 unsafe fn reset_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    crate::fork::note_survivor();
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     // SAFETY: the caller's promise; first of all, because the subjects count in the page.
     unsafe {

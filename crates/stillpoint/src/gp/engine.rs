@@ -434,7 +434,7 @@ impl<P: Policy> Engine<P> {
         };
         // Release [S1]: the unlock that takes the flag sees our announcement in the event.
         cached_holdout.request_wake();
-        let tid = cached_holdout.entry().tid();
+        let tid = cached_holdout.tid();
         trace::rcu_grace_period_flag(self.domain, goal.number(), u64::from(tid));
         // Heavy [S2]: the unlock sees the flag, or the look below sees the section's end.
         self.heavy_barrier(P::FLAG_BARRIER, Role::Alone, BarrierMode::heavy_for_flag);

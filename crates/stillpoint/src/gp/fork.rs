@@ -17,6 +17,7 @@ use super::{
         wakers::{Futures, Heap},
     },
     entry::Entry,
+    flavour::Flavour,
     policy::Policy,
     record::Record,
     registry::{FreeList, Registry},
@@ -42,6 +43,22 @@ impl<P: Policy> ForkReset for Engine<P> {
             futures(&self.futures);
             service(&self.service, serves(self.domain));
         }
+    }
+}
+
+impl<P: Policy> Engine<P> {
+    /// In the child of a fork: returns whether the only thread reads by all records that have an
+    /// owner, and no other was taking one or giving one back. Then there is nothing to be reset in
+    /// the registry: its lock is taken after the record is counted, and an owner is set under it. (The
+    /// thread's records for guards have its kernel id, which is another now.)
+    pub(crate) fn has_records_of_this_thread_alone(&self) -> bool {
+        let me = thread::token();
+        let mut owned = self.registry.iter().filter(|record| record.has_owner());
+        let mut count = 0;
+        owned.all(|record| {
+            count += 1;
+            record.is_owned_by(me) && record.flavour() != Flavour::Owned
+        }) && self.shared.owners.count() == count
     }
 }
 

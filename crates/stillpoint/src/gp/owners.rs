@@ -71,6 +71,11 @@ impl Owners {
         self.owned.fetch_sub(1, Ordering::Release);
     }
 
+    /// Returns the number of records that have an owner, for the only thread of a process.
+    pub(super) fn count(&self) -> u64 {
+        self.owned.load(Ordering::Relaxed)
+    }
+
     /// Returns whether all sections are over that had begun before this call. Sure of it only if no
     /// reader is registered, or the caller alone: `own` says whether it has a record here, in which
     /// it is in no section. Fences only where a look without says that it may be so.

@@ -29,7 +29,7 @@ use super::{
     shared::Shared,
 };
 use crate::platform::{
-    barrier, stderr,
+    barrier, fork, stderr,
     sync::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering},
     thread::Token,
 };
@@ -125,6 +125,11 @@ impl Record {
     fn shared(&self) -> &Shared {
         // SAFETY: `shared` outlives the record: `new`'s contract.
         unsafe { &*self.shared }
+    }
+
+    /// Returns the kernel id of the thread that owns the record, or has made the guard that does.
+    pub(super) fn tid(&self) -> u32 {
+        fork::tid_of(self.owner.load(Ordering::Relaxed), self.entry().tid())
     }
 
     pub(super) fn entry(&self) -> &Entry {
@@ -352,6 +357,10 @@ impl Record {
             self.nest(self.word.load(Ordering::Relaxed));
             self.flags.fetch_or(DEFERRED_WORK, Ordering::Relaxed);
         }
+    }
+
+    pub(super) fn has_owner(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) != 0
     }
 
     pub(super) fn is_owned_by(&self, token: Token) -> bool {

@@ -21,6 +21,8 @@ const KEPT: usize = 2 * BATCH;
 pub(crate) struct RecordCache {
     records: [Cell<*const Record>; KEPT],
     count: Cell<usize>,
+    /// The thread's kernel id, if there are records.
+    tid: Cell<u32>,
 }
 
 impl RecordCache {
@@ -28,7 +30,14 @@ impl RecordCache {
         Self {
             records: std::array::from_fn(|_| Cell::new(std::ptr::null())),
             count: Cell::new(0),
+            tid: Cell::new(0),
         }
+    }
+
+    /// In the child of a fork, and before there are records: notes the thread's kernel id, of which
+    /// `own` is the record.
+    pub(crate) fn note_tid(&self, own: &Record) {
+        self.tid.set(own.tid());
     }
 
     /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the
@@ -52,9 +61,10 @@ impl RecordCache {
     #[cold]
     #[inline(never)]
     fn refill<P: Policy>(&self, engine: &Engine<P>, token: Token, own: &Record) {
+        self.note_tid(own);
         engine
             .registry
-            .claim_some(token, own.entry().tid(), Flavour::Owned, BATCH, |record| {
+            .claim_some(token, self.tid.get(), Flavour::Owned, BATCH, |record| {
                 self.push(record)
             });
     }
@@ -69,10 +79,12 @@ impl RecordCache {
     /// `own`.
     #[inline]
     pub(crate) fn keep(&self, record: &Record, token: Token, own: &Record) {
-        if self.count.get() == KEPT {
-            self.give_back(BATCH);
+        match self.count.get() {
+            0 => self.note_tid(own),
+            KEPT => self.give_back(BATCH),
+            _ => {}
         }
-        record.take_back(token, own.entry().tid());
+        record.take_back(token, self.tid.get());
         self.push(record);
     }
 

@@ -28,20 +28,23 @@ use crate::platform::{
 };
 use std::{iter, ptr};
 
-const RECORDS_PER_CHUNK: usize = if IN_MODEL { 2 } else { 31 };
+/// The number of records of the first chunk: most domains have one reader, or none.
+const SMALLEST_CHUNK: usize = if IN_MODEL { 2 } else { 1 };
+
+/// The number of records of a chunk at most. Until then, each doubles the number of all.
+const LARGEST_CHUNK: usize = 32;
 
 #[derive(Debug)]
 struct Chunk {
     next: *mut Chunk,
-    records: [Record; RECORDS_PER_CHUNK],
+    records: Box<[Record]>,
     /// Came out of a box; each record points to one of them.
-    entries: *mut [Entry; RECORDS_PER_CHUNK],
+    entries: *mut [Entry],
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: it came out of a box in `grow`, and the records that point there are dropped with
-        // the chunk.
+        // SAFETY: it came out of a box in `grow`, and no record is used any more that points there.
         drop(unsafe { Box::from_raw(self.entries) });
     }
 }
@@ -152,8 +155,10 @@ impl Registry {
     }
 
     fn grow(&self, free: &mut FreeList) {
+        let records = self.iter().count().clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
         let shared = Arc::as_ptr(&self.shared);
-        let entries = Box::into_raw(Box::new(std::array::from_fn(|_| Entry::new())));
+        let entries: Box<[Entry]> = (0..records).map(|_| Entry::new()).collect();
+        let entries = Box::into_raw(entries);
         let record = |n| {
             // SAFETY: in the box.
             let entry = unsafe { entries.cast::<Entry>().add(n) };
@@ -164,7 +169,7 @@ impl Registry {
         let next = self.head.load(Ordering::Relaxed);
         let chunk = Box::into_raw(Box::new(Chunk {
             next,
-            records: std::array::from_fn(record),
+            records: (0..records).map(record).collect(),
             entries,
         }));
         // Release, pairs with the acquire in `iter`: the chunk is complete before it can be found.
@@ -183,7 +188,7 @@ impl Registry {
         iter::successors(chunk(self.head.load(Ordering::Acquire)), move |last| {
             chunk(last.next)
         })
-        .flat_map(|chunk| &chunk.records)
+        .flat_map(|chunk| &*chunk.records)
     }
 }
 
@@ -221,7 +226,7 @@ mod tests {
             let record = registry.claim(thread::token(), Flavour::Thread);
             record.depart();
         }
-        assert_eq!(registry.iter().count(), RECORDS_PER_CHUNK);
+        assert_eq!(registry.iter().count(), 1);
     }
 
     #[test]
@@ -250,7 +255,7 @@ mod tests {
             }
         });
         assert!(
-            registry.iter().count() <= 8 * 8 + RECORDS_PER_CHUNK,
+            registry.iter().count() <= 8 * 8 + LARGEST_CHUNK,
             "no more than were in use at a time"
         );
         let mut all = Vec::new();

@@ -358,7 +358,7 @@ impl Holdout {
     /// `pollers` are the threads that have polled futures which wait.
     pub(super) fn of(record: &Record, pollers: &[u32]) -> Self {
         let (entry, flavour) = (record.entry(), record.flavour());
-        let tid = entry.tid();
+        let tid = record.tid();
         let call = if flavour == Flavour::Owned {
             // Its task may be anywhere.
             None

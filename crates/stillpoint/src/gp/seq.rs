@@ -171,18 +171,18 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// Where a `started` counter is. It has its own cache line, because every reader loads it.
+/// A `started` counter, or where it is: one cache line, because every reader loads it.
 #[derive(Debug)]
-enum Started {
-    Here(CachePadded<AtomicU64>),
+struct Started {
+    here: AtomicU64,
     /// In `global.rs`: that of a global domain.
-    Global(&'static AtomicU64),
+    global: Option<&'static AtomicU64>,
 }
 
 /// The counters.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    started: Started,
+    started: CachePadded<Started>,
     ends: CachePadded<Ends>,
     timing: Timing,
 }
@@ -208,7 +208,10 @@ impl Sequence {
     /// Counters at rest: `first` has completed, nothing has started since.
     pub(crate) fn new(first: Seq) -> Self {
         Self {
-            started: Started::Here(CachePadded::new(AtomicU64::new(first.bits() | NESTED_ONCE))),
+            started: CachePadded::new(Started {
+                here: AtomicU64::new(first.bits() | NESTED_ONCE),
+                global: None,
+            }),
             ends: CachePadded::new(Ends {
                 fenced: AtomicU64::new(first.bits()),
                 completed: AtomicU64::new(first.bits()),
@@ -232,15 +235,12 @@ impl Sequence {
 
     #[inline(always)]
     pub(super) fn started(&self) -> &AtomicU64 {
-        match &self.started {
-            Started::Here(started) => started,
-            Started::Global(started) => started,
-        }
+        self.started.global.unwrap_or(&self.started.here)
     }
 
     /// Returns whether these are the counters of a global domain.
     pub(super) fn is_global(&self) -> bool {
-        !matches!(self.started, Started::Here(_))
+        self.started.global.is_some()
     }
 
     /// The word of a section that begins now: its sequence, nested once.

@@ -105,6 +105,8 @@ struct Published {
     /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
     /// look at other threads' accounts, and for a look that would have to wait for a lock.
     freed: AtomicUsize,
+    /// Into the statistics page.
+    tap: Tap,
 }
 
 impl Published {
@@ -125,13 +127,17 @@ impl Published {
 #[derive(Debug)]
 pub(super) struct Shared {
     published: CachePadded<Published>,
-    sealed: CachePadded<Sums>,
+    served: CachePadded<Served>,
+}
+
+/// The sums of those that have no account: the service thread, threads that have exited.
+#[derive(Debug)]
+struct Served {
+    sealed: Sums,
     /// What has been freed, or leaked.
-    gone: CachePadded<Sums>,
+    gone: Sums,
     /// The objects in `gone` that were leaked.
     leaked: AtomicUsize,
-    /// Into the statistics page.
-    pub(super) tap: Tap,
 }
 
 /// A page whose objects are gone.
@@ -165,25 +171,33 @@ impl Shared {
                 footprint: AtomicUsize::new(0),
                 pages: AtomicUsize::new(0),
                 freed: AtomicUsize::new(0),
+                tap: Tap::new(),
             }),
-            sealed: CachePadded::new(Sums::new()),
-            gone: CachePadded::new(Sums::new()),
-            leaked: AtomicUsize::new(0),
-            tap: Tap::new(),
+            served: CachePadded::new(Served {
+                sealed: Sums::new(),
+                gone: Sums::new(),
+                leaked: AtomicUsize::new(0),
+            }),
         }
     }
 
+    /// Into the statistics page.
+    #[inline]
+    pub(super) fn tap(&self) -> &Tap {
+        &self.published.tap
+    }
+
     pub(super) fn sealed(&self) -> Tally {
-        self.sealed.load()
+        self.served.sealed.load()
     }
 
     pub(super) fn gone(&self) -> Tally {
-        self.gone.load()
+        self.served.gone.load()
     }
 
     /// The objects of sealed pages that were leaked.
     pub(super) fn leaked(&self) -> usize {
-        self.leaked.load(Ordering::Relaxed)
+        self.served.leaked.load(Ordering::Relaxed)
     }
 
     /// The bytes of sealed pages and their objects, as far as they have been published.
@@ -211,7 +225,7 @@ impl Shared {
 
     fn publish(&self, change: usize, pages: usize, freed: usize) -> Change {
         let before = self.published.add(change, pages, freed);
-        if self.tap.is_open() {
+        if self.published.tap.is_open() {
             self.copy();
         }
         Change { before, by: change }
@@ -220,9 +234,12 @@ impl Shared {
     /// Copies into the statistics page what has been published by threads.
     #[cold]
     pub(super) fn copy(&self) {
-        self.tap
+        self.published
+            .tap
             .follow(UNRECLAIMED_BYTES, || self.footprint() as u64);
-        self.tap.raise(OBJECTS_FREED, self.published_freed() as u64);
+        self.published
+            .tap
+            .raise(OBJECTS_FREED, self.published_freed() as u64);
     }
 
     /// Nothing is unreclaimed; what was published as freed stays counted.
@@ -230,9 +247,9 @@ impl Shared {
         let freed = self.published_freed();
         self.published.footprint.store(0, Ordering::Relaxed);
         self.published.pages.store(0, Ordering::Relaxed);
-        self.sealed.reset(freed);
-        self.gone.reset(freed);
-        self.leaked.store(0, Ordering::Relaxed);
+        self.served.sealed.reset(freed);
+        self.served.gone.reset(freed);
+        self.served.leaked.store(0, Ordering::Relaxed);
     }
 }
 
@@ -268,7 +285,7 @@ impl Heap {
     /// thread that exits.
     pub(super) fn note_sealed(&self, page: &Page) {
         let tally = Tally::of(page);
-        self.shared.sealed.add_beside_others(tally);
+        self.shared.served.sealed.add_beside_others(tally);
         self.shared.publish(tally.footprint, tally.pages, 0);
         self.note_weight(page, tally);
     }
@@ -301,12 +318,15 @@ impl Heap {
     /// Counts a page whose objects have been leaked. Returns as [`Heap::note_freed_by`].
     pub(super) fn note_leaked(&self, leaked: Freed) -> bool {
         let objects = leaked.tally.objects;
-        self.shared.leaked.fetch_add(objects, Ordering::Relaxed);
+        self.shared
+            .served
+            .leaked
+            .fetch_add(objects, Ordering::Relaxed);
         self.note_gone(leaked, 0)
     }
 
     fn note_gone(&self, gone: Freed, objects_freed: usize) -> bool {
-        self.shared.gone.add_beside_others(gone.tally);
+        self.shared.served.gone.add_beside_others(gone.tally);
         let change = Tally::default().minus(gone.tally);
         let change = self
             .shared
@@ -388,8 +408,8 @@ impl Heap {
     pub(super) fn close_account(&self, account: &Account) -> bool {
         let is_relief = self.publish_rest(account);
         let (freed, sealed) = account.tallies();
-        self.shared.sealed.add_beside_others(sealed);
-        self.shared.gone.add_beside_others(freed);
+        self.shared.served.sealed.add_beside_others(sealed);
+        self.shared.served.gone.add_beside_others(freed);
         self.assists.fetch_add(account.assists(), Ordering::Relaxed);
         account.reset();
         is_relief

@@ -34,9 +34,11 @@ use super::{
 use crate::{
     gp::Cookie,
     platform::{
-        barrier,
+        barrier, memory,
         owned_mutex::OwnedMutex,
-        sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock},
+        sync::{
+            Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, lock,
+        },
     },
 };
 use std::ptr::{self, NonNull};
@@ -196,6 +198,12 @@ impl Queue {
 }
 
 impl ThreadBuffer {
+    /// Makes a buffer that other threads may look at once it is listed. `None` if there is no memory.
+    pub(super) fn try_new() -> Option<Arc<Self>> {
+        const COUNTS: usize = 2 * size_of::<usize>();
+        memory::is_there_for(size_of::<Self>() + COUNTS).then(|| Arc::new(Self::new()))
+    }
+
     /// A parked buffer without pages, in no list.
     pub(super) fn new() -> Self {
         Self {

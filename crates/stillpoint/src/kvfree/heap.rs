@@ -136,7 +136,7 @@ impl Heap {
     pub(crate) fn set_budget(&self, bytes: usize) {
         self.budget.store(bytes, Ordering::Relaxed);
         self.shared
-            .tap
+            .tap()
             .follow(BUDGET_BYTES, || self.budget() as u64);
     }
 
@@ -151,9 +151,9 @@ impl Heap {
         self.whole_batches.store(whole, Ordering::Relaxed);
     }
 
-    /// A buffer for the calling thread; `None` if there is no memory to list it.
+    /// Makes a buffer for the calling thread. `None` if there is no memory for it, or to list it.
     pub(crate) fn join(&self) -> Option<Arc<ThreadBuffer>> {
-        let buffer = Arc::new(ThreadBuffer::new());
+        let buffer = ThreadBuffer::try_new()?;
         self.list(&buffer).then_some(buffer)
     }
 
@@ -240,7 +240,7 @@ impl Heap {
         self.wait_times.record(waited, 1);
         trace::rcu_kvfree_throttle_end(self.domain, waited);
         let waits = self.waits.load(Ordering::Relaxed);
-        self.shared.tap.raise(WAITS, waits);
+        self.shared.tap().raise(WAITS, waits);
     }
 
     /// The result of a user's function for the weight of a value.
@@ -344,7 +344,7 @@ impl Heap {
     /// Copies the counters of which nothing else does, for a pass of the service thread; all of the
     /// domain's panics are given to it.
     pub(crate) fn publish_work(&self, panics: u64) {
-        let tap = &self.shared.tap;
+        let tap = self.shared.tap();
         if !tap.is_open() {
             return;
         }
@@ -357,7 +357,7 @@ impl Heap {
 
     /// Copies what it counts into the statistics page from now on.
     pub(crate) fn open_tap(&self, words: Words) {
-        self.shared.tap.open(words);
+        self.shared.tap().open(words);
         self.wait_times.publish(words, WAIT_TIMES);
         self.reclaim_times.publish(words, RECLAIM_TIMES);
     }
@@ -370,7 +370,7 @@ impl Heap {
     /// Copies all that it has counted into the statistics page, which has zeros there; `assists` as
     /// they were before it was open.
     pub(crate) fn publish_all(&self, assists: u64) {
-        let tap = &self.shared.tap;
+        let tap = self.shared.tap();
         if !tap.is_open() {
             return;
         }

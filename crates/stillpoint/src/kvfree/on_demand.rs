@@ -341,7 +341,6 @@ mod tests {
             };
             // SAFETY: no other thread has ever known what the tests retire.
             let retired = unsafe {
-                let retirer = Some(retirer);
                 self.heap
                     .retire_slow(&self.engine, retirer, object, None, OnNoPage::BlockOrCall)
             };

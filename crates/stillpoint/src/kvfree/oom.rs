@@ -7,21 +7,21 @@
 //! | the same, where objects are freed on demand | a callback frees it, as the service thread frees a page there |
 //! | that callback | the object is leaked, and counted |
 //! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is reserved before a thread opens its first |
-//! | a thread's entry in the list of buffers | it is not bound to the domain, or its buffer gets no page |
+//! | a thread's buffer, or its entry in the list of buffers | the thread gets no page, as in the first lines |
 //!
 //! No thread waits for memory inside a section, since those that have memory to give back may wait
 //! for that section.
 
 use super::{
+    buffer::ThreadBuffer,
     heap::{Heap, OomCallbacks},
     on_demand::call_around,
     policy::Policy,
     request::RetireRequest,
-    retire::Retirer,
     slot::Slot,
 };
 use crate::{
-    gp::{Engine, Haste, Waited},
+    gp::{Engine, Haste, Record, Waited},
     platform::{
         fork,
         sync::{Arc, Ordering},
@@ -59,13 +59,14 @@ impl Heap {
     pub(super) unsafe fn retire_without_page<P: Policy>(
         &self,
         engine: &Engine<P>,
-        retirer: Option<Retirer<'_>>,
+        record: Option<&Record>,
+        buffer: Option<&ThreadBuffer>,
         object: RetireRequest,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
         // A thread without a record of its own may be inside a section all the same.
         let may_block = on_no_page != OnNoPage::Fail && !self.frees_on_demand();
-        if may_block && retirer.is_some() && self.waits_for_grace_period(engine) {
+        if may_block && record.is_some() && self.waits_for_grace_period(engine) {
             // SAFETY: the grace period has ended, the object is the caller's, and nothing else will
             // free it.
             unsafe { self.free_one(object.slot) };
@@ -76,7 +77,7 @@ impl Heap {
         }
         // SAFETY: the caller's promise.
         let bytes = unsafe { self.free_by_callback(engine, object) };
-        if let Some(Retirer { record, buffer }) = retirer {
+        if let (Some(record), Some(buffer)) = (record, buffer) {
             self.charge_section_for_callback(buffer, record, bytes);
         }
         Ok(())

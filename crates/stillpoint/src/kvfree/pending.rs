@@ -44,7 +44,7 @@ pub(super) struct Pending {
     /// the present generation and of the one before. A flush waits for the pages that were taken
     /// before it, or from under it, and no others: it begins a generation once its own pages are
     /// gone, and ends when the older one is empty.
-    freeing: [usize; 2],
+    freeing: [u32; 2],
     generation: usize,
     /// The grace period that all pages of a whole batch wait for: see [`Pending::batch`].
     batch: Option<Cookie>,

@@ -61,9 +61,8 @@ pub(super) enum Reclaimer {
 
 impl Heap {
     /// Retires an object that the fast path has not, or does what the fast path left to do:
-    /// `pushed` is the result of the append, if it was made. `retirer` is the calling thread;
-    /// `None` if its thread-local state is gone. `Err` if there is no memory, and `on_no_page`
-    /// leaves that to the caller.
+    /// `pushed` is the result of the append, if it was made. `retirer` is the calling thread. `Err`
+    /// if there is no memory, and `on_no_page` leaves that to the caller.
     ///
     /// # Safety
     ///
@@ -72,24 +71,11 @@ impl Heap {
     pub(crate) unsafe fn retire_slow<P: Policy>(
         &self,
         engine: &Engine<P>,
-        retirer: Option<Retirer<'_>>,
+        retirer: Retirer<'_>,
         object: RetireRequest,
         pushed: Option<Pushed>,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
-        let Some(retirer) = retirer else {
-            // Or the object would be retired twice. A reader that counts for itself may still have
-            // the buffer of a thread that ends, which has no page any more.
-            assert!(
-                matches!(pushed, None | Some(Pushed::NoPage)),
-                "a thread that has appended has a buffer"
-            );
-            return match self.append_at_threads_end(engine, object) {
-                true => Ok(()),
-                // SAFETY: the caller's promise; no page has the object.
-                false => unsafe { self.retire_without_page(engine, None, object, on_no_page) },
-            };
-        };
         let (pushed, opened) = match pushed {
             Some(Pushed::PageFull) => (Pushed::PageFull, false),
             _ => self.append_to_some_page(retirer.buffer, object),
@@ -103,9 +89,38 @@ impl Heap {
             }
             // SAFETY: the caller's promise; no page has the object.
             Pushed::NoPage => unsafe {
-                self.retire_without_page(engine, Some(retirer), object, on_no_page)
+                let (record, buffer) = (Some(retirer.record), Some(&**retirer.buffer));
+                self.retire_without_page(engine, record, buffer, object, on_no_page)
             },
         }
+    }
+
+    /// Like [`Heap::retire_slow`], for a thread without a buffer: its thread-local state is gone, or
+    /// there is no memory for one. `record` is the thread's, if it still has that.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Heap::retire_slow`].
+    #[cold]
+    pub(crate) unsafe fn retire_unbuffered<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        record: Option<&Record>,
+        object: RetireRequest,
+        pushed: Option<Pushed>,
+        on_no_page: OnNoPage,
+    ) -> Result<(), NoPage> {
+        // Or the object would be retired twice. A reader that counts for itself may still have the
+        // buffer of a thread that ends, which has no page any more.
+        assert!(
+            matches!(pushed, None | Some(Pushed::NoPage)),
+            "a thread that has appended has a buffer"
+        );
+        if record.is_none() && self.append_at_threads_end(engine, object) {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise; no page has the object.
+        unsafe { self.retire_without_page(engine, record, None, object, on_no_page) }
     }
 
     /// Appends, and opens a page for that if there is none and there is memory. Returns whether it

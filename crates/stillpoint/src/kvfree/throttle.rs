@@ -395,7 +395,7 @@ impl Heap {
         buffer.quota.note_attempt(begun, clock::now(), ended, share);
         if ended {
             buffer.account.note_assist();
-            self.shared.tap.add(ASSISTS, 1);
+            self.shared.tap().add(ASSISTS, 1);
         }
         ended
     }
@@ -490,7 +490,7 @@ mod tests {
             };
             // SAFETY: no other thread has ever known the object.
             let retired =
-                unsafe { heap.retire_slow(&engine, Some(retirer), object, None, OnNoPage::Fail) };
+                unsafe { heap.retire_slow(&engine, retirer, object, None, OnNoPage::Fail) };
             assert!(retired.is_ok());
             if is_read {
                 reader.unlock();
@@ -532,9 +532,8 @@ mod tests {
                     buffer: &buffer,
                 };
                 // SAFETY: no other thread has ever known the object.
-                let retired = unsafe {
-                    heap.retire_slow(&engine, Some(retirer), object, None, OnNoPage::Fail)
-                };
+                let retired =
+                    unsafe { heap.retire_slow(&engine, retirer, object, None, OnNoPage::Fail) };
                 assert!(retired.is_ok());
             };
             if may_wait {

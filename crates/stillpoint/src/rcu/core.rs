@@ -25,8 +25,11 @@ use std::{
     time::Duration,
 };
 
+mod parts;
 mod retire;
 mod wait;
+
+use parts::Parts;
 
 pub(super) use wait::Refused;
 
@@ -40,8 +43,7 @@ pub struct Core<P: Policy> {
 pub(in crate::rcu) struct Inner<P: Policy> {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
-    pub(in crate::rcu) engine: Engine<P>,
-    pub(in crate::rcu) heap: Heap,
+    pub(in crate::rcu) parts: Parts<P>,
     id: u64,
     handles: AtomicUsize,
     closed: AtomicBool,
@@ -51,9 +53,9 @@ pub(in crate::rcu) struct Inner<P: Policy> {
 
 impl<P: Policy> Work for Inner<P> {
     fn pass(&self) -> Outlook {
-        let callbacks = self.engine.run_callbacks();
+        let callbacks = self.parts.engine().run_callbacks();
         let retired = || thread::with_buffer(self.id, ThreadBuffer::progress);
-        let drain = self.heap.drain(&self.engine, &retired);
+        let drain = self.parts.heap().drain(self.parts.engine(), &retired);
         self.publish_work();
         // The older of the two: the service thread sleeps until its readers have left, and must not
         // sleep past the other's end.
@@ -66,47 +68,58 @@ impl<P: Policy> Work for Inner<P> {
 
 impl<P: Policy> refused::Refused for Inner<P> {
     fn start_again(&self) -> bool {
-        self.engine.start_service_again()
+        self.parts.engine().start_service_again()
     }
 
     fn stand_in(&self) {
-        self.engine.stand_in(self);
+        self.parts.engine().stand_in(self);
     }
 }
 
 impl<P: Policy> Member for Inner<P> {
     fn round(&self, pace: &mut Pace) -> Round {
-        self.engine.round(self, pace)
+        self.parts.engine().round(self, pace)
     }
 
     fn watch(&self, cookie: Option<Cookie>) -> bool {
-        self.engine.watch(cookie)
+        self.parts.engine().watch(cookie)
     }
 
     fn has_news(&self, cookie: Option<Cookie>) -> bool {
-        self.engine.has_news(cookie)
+        self.parts.engine().has_news(cookie)
     }
 
     fn leave(&self, served: Served) {
         if served == Served::Stopped {
             self.finish();
-            self.engine.note_left();
+            self.parts.engine().note_left();
         }
     }
 }
 
 impl<P: Policy> ForkReset for Inner<P> {
+    /// Only reads a domain of which nothing is lost with the other threads: one in which there have
+    /// been no more than sections, of the calling thread. Programs may have thousands, and each page
+    /// that is written to is copied.
     unsafe fn reset_in_child(&self) {
+        let is_published = self.block.get().is_some();
+        if !self.parts.is_used()
+            && !is_published
+            && self.parts.atomics().has_records_of_this_thread_alone()
+        {
+            return;
+        }
+        let (engine, heap) = (self.parts.engine(), self.parts.heap());
         // SAFETY: the caller's promise; the buffer is that of the calling thread.
         unsafe {
-            self.engine.reset_in_child();
-            self.heap.reset_in_child();
-            thread::with_buffer(self.id, |own| {
-                self.heap.keep_counts_of(own);
+            engine.reset_in_child();
+            heap.reset_in_child();
+            thread::reset_in_child(self.id, |own| {
+                heap.keep_counts_of(own);
                 own.reset_in_child();
             });
         }
-        self.publish_all(self.heap.assists());
+        self.publish_all(heap.assists());
     }
 }
 
@@ -114,15 +127,15 @@ impl<P: Policy> Subject for Inner<P> {
     fn publish(&self) {
         let title = DomainName {
             id: self.id,
-            name: self.engine.name(),
+            name: self.parts.engine().name(),
         };
         let Some(block) = Block::new(&DOMAIN, self.id, title) else {
             return;
         };
-        let (words, assists) = (block.words(), self.heap.assists());
+        let (words, assists) = (block.words(), self.parts.heap().assists());
         if self.block.set(block).is_ok() {
-            self.engine.open_tap(words);
-            self.heap.open_tap(words);
+            self.parts.engine().open_tap(words);
+            self.parts.heap().open_tap(words);
             self.publish_all(assists);
         }
         // SeqCst, pairs with `finish`: it finds the block, or we find the domain closed.
@@ -159,7 +172,7 @@ impl<P: Policy> Inner<P> {
             let gauge = weak.clone();
             engine.set_gauge(move || {
                 gauge.upgrade().map_or_else(Unreclaimed::default, |inner| {
-                    let waiting = inner.heap.waiting_sealed();
+                    let waiting = inner.parts.heap().waiting_sealed();
                     Unreclaimed {
                         objects: waiting.objects,
                         bytes: waiting.bytes,
@@ -170,11 +183,11 @@ impl<P: Policy> Inner<P> {
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
-                if inner.engine.shares_service() {
+                if inner.parts.engine().shares_service() {
                     return pool::enroll(inner, name).map(|()| Server::Pool);
                 }
                 platform_thread::spawn(name, move || {
-                    if inner.engine.serve(&*inner) == Served::Stopped {
+                    if inner.parts.engine().serve(&*inner) == Served::Stopped {
                         inner.finish();
                     }
                 })
@@ -182,8 +195,7 @@ impl<P: Policy> Inner<P> {
             });
             Self {
                 place: AtForkHandle::reserve(),
-                engine,
-                heap: Heap::new(id),
+                parts: Parts::new(engine, Heap::new(id)),
                 id,
                 handles: AtomicUsize::new(1),
                 closed: AtomicBool::new(false),
@@ -200,15 +212,15 @@ impl<P: Policy> Inner<P> {
 
     /// Copies all into the statistics page, which has zeros there.
     fn publish_all(&self, assists: u64) {
-        self.engine.publish_all();
-        self.heap.publish_all(assists);
+        self.parts.engine().publish_all();
+        self.parts.heap().publish_all(assists);
         self.publish_work();
     }
 
     /// Copies what only a pass of the service thread does into the statistics page, if there is one.
     fn publish_work(&self) {
-        self.engine.publish_work();
-        self.heap.publish_work(self.engine.panics());
+        self.parts.engine().publish_work();
+        self.parts.heap().publish_work(self.parts.engine().panics());
     }
 
     pub(in crate::rcu) fn id(&self) -> u64 {
@@ -228,15 +240,15 @@ impl<P: Policy> Inner<P> {
         if end == End::LeftToService && self.is_anything_left() {
             // There may be no thread, or one that is about to end idle: a thread that exits kicks
             // only after it has handed over what it leaves.
-            self.engine.kick();
+            self.parts.engine().kick();
         }
-        if !self.engine.stop_service(end) {
+        if !self.parts.engine().stop_service(end) {
             self.finish();
         }
     }
 
     fn is_anything_left(&self) -> bool {
-        self.engine.callbacks_pending() > 0 || self.heap.waiting().objects > 0
+        self.parts.engine().callbacks_pending() > 0 || self.parts.heap().waiting().objects > 0
     }
 
     /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are
@@ -244,16 +256,16 @@ impl<P: Policy> Inner<P> {
     fn finish(&self) {
         // User code, like the callbacks: it must not linger until the last thread lets go of the
         // domain.
-        self.engine.set_stall_handler(None);
+        self.parts.engine().set_stall_handler(None);
         // A callback or destructor may have left something new behind it. By what is done, not by
         // what is counted as waiting: a fault may have left a count behind.
         loop {
-            let called = self.engine.run_all_callbacks();
-            if !self.heap.free_all(&self.engine) && !called {
+            let called = self.parts.engine().run_all_callbacks();
+            if !self.parts.heap().free_all(self.parts.engine()) && !called {
                 break;
             }
         }
-        self.engine.wake_all_futures();
+        self.parts.engine().wake_all_futures();
         // SeqCst, pairs with `publish`: we find the block, or it finds the domain closed.
         fence(Ordering::SeqCst);
         self.end_block();
@@ -317,7 +329,7 @@ impl<P: Policy> Core<P> {
 
     #[inline]
     pub(crate) fn engine(&self) -> &Engine<P> {
-        &self.inner.engine
+        self.inner.parts.engine()
     }
 
     /// One of the global domains.
@@ -352,7 +364,9 @@ impl<P: Policy> Core<P> {
     pub fn qsbr_reader(&self) -> QsbrReader<'_> {
         QsbrReader::new(
             self,
-            self.engine()
+            self.inner
+                .parts
+                .atomics()
                 .register(platform_thread::token(), Flavour::Qsbr),
         )
     }
@@ -368,7 +382,7 @@ impl<P: Policy> Core<P> {
 
     /// [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
     pub fn set_stall_timeout(&self, timeout: Duration) {
-        self.engine().set_stall_timeout(timeout);
+        self.inner.parts.atomics().set_stall_timeout(timeout);
     }
 
     /// [`Domain::on_stall`](super::Domain::on_stall).
@@ -396,12 +410,12 @@ impl<P: Policy> Core<P> {
     #[cold]
     pub(super) fn lock_late(&self) -> &Record {
         let me = platform_thread::token();
-        if let Some(record) = self.engine().open_record_of(me) {
+        if let Some(record) = self.inner.parts.atomics().open_record_of(me) {
             record.lock();
             return record;
         }
         thread::note_late();
-        let record = self.engine().register(me, Flavour::Thread);
+        let record = self.inner.parts.atomics().register(me, Flavour::Thread);
         record.lock();
         record.depart();
         record
@@ -416,13 +430,18 @@ impl<P: Policy> Core<P> {
     /// Like the function above, for a thread whose thread-local state is gone.
     #[cold]
     fn quiescent_record_late(&self) -> &Record {
-        self.engine()
+        self.inner
+            .parts
+            .atomics()
             .register(platform_thread::token(), Flavour::Owned)
     }
 
     /// The oldest section that the calling thread has open here.
     pub(super) fn section(&self) -> Option<Seq> {
-        self.engine().section_of(platform_thread::token())
+        self.inner
+            .parts
+            .atomics()
+            .section_of(platform_thread::token())
     }
 
     /// Returns true if the calling thread is inside a section here, so that it must not wait for a
@@ -434,7 +453,7 @@ impl<P: Policy> Core<P> {
     /// [`Domain::statistics`](super::Domain::statistics).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics::of(self.engine(), &self.inner.heap)
+        Statistics::of(self.engine(), self.inner.parts.heap())
     }
 }
 
@@ -469,7 +488,7 @@ impl<P: Policy> fmt::Debug for Core<P> {
     /// a thread that joins or leaves the domain, the service thread as it looks at the threads, other
     /// statistics.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let snapshot = Statistics::snapshot(self.engine(), &self.inner.heap);
+        let snapshot = Statistics::snapshot(self.engine(), self.inner.parts.heap());
         let mut shown = f.debug_struct("Domain");
         shown.field("id", &self.id());
         if let Some(name) = self.engine().name() {

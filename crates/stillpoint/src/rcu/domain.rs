@@ -65,7 +65,9 @@ impl Domain {
     /// Makes a domain with the defaults: a budget of 8 MiB, stalls after 10 seconds. Starts no
     /// thread.
     ///
-    /// Allocates a few hundred bytes; does not block.
+    /// Allocates 3.7 KiB, a third of it to keep the cache lines of readers, writers and the service thread
+    /// apart; does not block. A thread takes some 460 bytes with its first section here, and 400 and
+    /// a page with its first retire; a histogram of [`Statistics`] 1.3 KiB once it counts.
     #[must_use]
     pub fn new() -> Self {
         Self::starting_at(Cookie::from_raw(0))
@@ -84,7 +86,7 @@ impl Domain {
     /// Returns the name that [`DomainBuilder::name`] gave the domain.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
-        self.engine().name()
+        self.core.inner.parts.atomics().name()
     }
 
     /// Makes a domain whose readers fence, where those of [`Domain::new`] leave it to
@@ -220,13 +222,13 @@ impl Domain {
     /// 216 KiB, and at most an eighth of the budget for all threads together.
     /// [`Domain::statistics`] adds up what all threads have counted, and has no such step.
     pub fn set_budget(&self, bytes: usize) {
-        self.core.inner.heap.set_budget(bytes);
+        self.core.inner.parts.settings().set_budget(bytes);
     }
 
     /// Returns the budget, in bytes.
     #[must_use]
     pub fn budget(&self) -> usize {
-        self.core.inner.heap.budget()
+        self.core.inner.parts.settings().budget()
     }
 
     /// Delays callbacks that are queued from now on by at least `delay` (in whole batches, so by up
@@ -417,7 +419,7 @@ mod tests {
         let domain = Domain::new();
         // SAFETY: from a box just now; no other thread has ever known the object.
         unsafe { domain.retire(NonNull::from(Box::leak(Box::new(1)))) };
-        let shown = domain.core().inner.heap.with_locks_held(|| {
+        let shown = domain.core().inner.parts.heap().with_locks_held(|| {
             let (tell, told) = channel();
             let theirs = domain.clone();
             std::thread::spawn(move || tell.send(format!("{theirs:?}")));

@@ -31,9 +31,9 @@ pub fn domain(name: &str, fences: Fences, budget: usize, around: Around) -> Doma
         Fences::None => BarrierMode::Membarrier,
     };
     let core = Core::with_readers(readers, Cookie::from_raw(0), Some(name.into()));
-    core.inner.engine.share_service();
-    core.inner.heap.set_on_demand(around);
-    core.inner.heap.set_budget(budget);
+    core.inner.parts.atomics().share_service();
+    core.inner.parts.settings().set_on_demand(around);
+    core.inner.parts.settings().set_budget(budget);
     Domain::of(core)
 }
 
@@ -52,7 +52,7 @@ impl Reader {
     /// A reader of the calling thread. The domain has its record until [`Reader::depart`], and so
     /// has to be kept until then.
     pub fn new(domain: &Domain) -> Self {
-        let engine = domain.engine();
+        let engine = domain.core().inner.parts.atomics();
         let record = engine.register(platform_thread::token(), Flavour::Thread);
         Self {
             record: NonNull::from(record),
@@ -223,12 +223,12 @@ impl Reader {
 /// more of them, and some of other threads'. Runs destructors.
 pub fn free_some(domain: &Domain) -> Left {
     let inner = &domain.core().inner;
-    let free = |buffer: &_| inner.heap.free_some(&inner.engine, buffer);
+    let free = |buffer: &_| inner.parts.heap().free_some(inner.parts.engine(), buffer);
     thread::with(domain.core(), |own| free(own.buffer)).unwrap_or(Left::Nothing)
 }
 
 /// Counts and times a wait of the calling thread for readers that hold up what it has retired, as
 /// [`Statistics::waits`](crate::Statistics::waits).
 pub fn note_wait(domain: &Domain, wait: impl FnOnce()) {
-    domain.core().inner.heap.note_wait(0, |_| wait());
+    domain.core().inner.parts.heap().note_wait(0, |_| wait());
 }

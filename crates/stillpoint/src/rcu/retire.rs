@@ -236,7 +236,10 @@ impl Domain {
         let inner = &self.core().inner;
         // At the thread's very end it has nothing of its own.
         thread::with(self.core(), |own| {
-            inner.heap.flush_own(&inner.engine, own.buffer);
+            inner
+                .parts
+                .heap()
+                .flush_own(inner.parts.engine(), own.buffer);
         });
     }
 
@@ -265,7 +268,7 @@ impl Domain {
 /// service thread, as `kvfree_rcu()` did before it polled a grace period a page. There is no budget
 /// then. For the lab, which compares the two.
 pub fn free_whole_batches(domain: &Domain, whole: bool) {
-    domain.core().inner.heap.set_whole_batches(whole);
+    domain.core().inner.parts.heap().set_whole_batches(whole);
 }
 
 /// A type with a [`CallbackHead`](crate::CallbackHead) in it, through which a callback can free it
@@ -314,7 +317,8 @@ mod tests {
             domain
                 .core()
                 .inner
-                .heap
+                .parts
+                .heap()
                 .waits_granted
                 .load(Ordering::Relaxed),
         )
@@ -349,7 +353,7 @@ mod tests {
         retire_some(&domain, SLOTS);
         assert!(!is_throttled(&domain));
         domain.kvfree_barrier();
-        assert_eq!(domain.core().inner.heap.very_heavy(), (0, 0));
+        assert_eq!(domain.core().inner.parts.heap().very_heavy(), (0, 0));
     }
 
     const BUDGET: usize = 8 << 20;
@@ -428,7 +432,7 @@ mod tests {
             domain.read(|_| (0..2).for_each(|_| retire(domain, bytes)));
             let paid = waits(domain);
             assert_eq!(paid.1, 2 * A_SECOND);
-            let (pages, _) = domain.core().inner.heap.very_heavy();
+            let (pages, _) = domain.core().inner.parts.heap().very_heavy();
             assert_eq!(pages, 4);
             retire_some(domain, SLOTS);
             let (waits_of_it, light) = (waits(domain).0 - paid.0, waits(domain).1 - paid.1);

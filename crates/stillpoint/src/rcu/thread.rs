@@ -18,8 +18,8 @@
 //! objects, or leaked) are given back by the unlock that ends their section, if there ever is one.
 //! Later destructors of the thread may still read and retire: a read gets a record for that one
 //! section, a retire goes through a buffer that such threads share. So it is with a thread for
-//! whose end nothing could be arranged, or that the domain could not register because memory ran
-//! out, until that succeeds and the section that is open by then is over.
+//! whose end nothing could be arranged, until that succeeds and the section that is open by then is
+//! over.
 
 use super::core::{Core, Inner};
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     platform::{barrier, sync::Arc, thread},
 };
 use std::{
-    cell::Cell,
+    cell::{Cell, OnceCell},
     iter,
     ptr::{self, NonNull},
     sync::atomic::{Ordering, compiler_fence},
@@ -47,11 +47,13 @@ impl<P: Policy> Bound for Inner<P> {
     }
 
     fn leave(&self, buffer: &Arc<ThreadBuffer>) {
-        self.heap.leave(&self.engine, buffer);
+        self.parts.heap().leave(self.parts.engine(), buffer);
     }
 
     fn run_deferred_work(&self, retirer: Retirer<'_>) {
-        self.heap.reclaim_after_section(&self.engine, retirer);
+        self.parts
+            .heap()
+            .reclaim_after_section(self.parts.engine(), retirer);
     }
 }
 
@@ -61,7 +63,8 @@ struct Binding {
     domain: Arc<dyn Bound>,
     id: u64,
     record: *const Record,
-    buffer: Arc<ThreadBuffer>,
+    /// Made by the thread's first retire.
+    buffer: OnceCell<Arc<ThreadBuffer>>,
     /// Cached records for owned guards.
     spares: RecordCache,
     next: Cell<*const Binding>,
@@ -72,6 +75,18 @@ impl Binding {
         // SAFETY: `domain` keeps its records in place.
         unsafe { &*self.record }
     }
+
+    /// The thread's buffer in `domain`, whose binding this is. `None` if there is no memory for one.
+    fn buffer<P: Policy>(&self, domain: &Core<P>) -> Option<&Arc<ThreadBuffer>> {
+        if self.buffer.get().is_none() {
+            let new = domain.inner.parts.heap().join()?;
+            let buffer = self.buffer.get_or_init(|| new);
+            if self.id == global_id(RCU) {
+                GLOBAL_BUFFER.set(Arc::as_ptr(buffer));
+            }
+        }
+        self.buffer.get()
+    }
 }
 
 /// The calling thread's bindings, newest first. It owns them.
@@ -79,10 +94,15 @@ struct Bindings(Cell<*const Binding>);
 
 impl Bindings {
     fn iter(&self) -> impl Iterator<Item = &Binding> {
+        self.from(self.0.get())
+    }
+
+    /// The bindings from `first` on, which is one of them, or null for none.
+    fn from(&self, first: *const Binding) -> impl Iterator<Item = &Binding> {
         // SAFETY: a binding in the list stays until `remove` takes it out, which is never called
         // while iterating.
         let at = |binding: *const Binding| unsafe { binding.as_ref() };
-        iter::successors(at(self.0.get()), move |binding| at(binding.next.get()))
+        iter::successors(at(first), move |binding| at(binding.next.get()))
     }
 
     fn find(&self, id: u64) -> Option<&Binding> {
@@ -130,7 +150,9 @@ impl Bindings {
 }
 
 fn give_back(binding: Box<Binding>) {
-    binding.domain.leave(&binding.buffer);
+    if let Some(buffer) = binding.buffer.get() {
+        binding.domain.leave(buffer);
+    }
     binding.spares.give_back(0);
     binding.record().depart();
 }
@@ -277,13 +299,14 @@ pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
     Some(buffer.append(object))
 }
 
-/// Appends an object to the calling thread's buffer in `domain`; binds it on first use. `None` at
-/// the thread's very end.
+/// Appends an object to the calling thread's buffer in `domain`; binds the thread on first use.
+/// `None` if it has no buffer yet, or no more.
 #[inline(always)]
 pub(super) fn append<P: Policy>(domain: &Core<P>, object: RetireRequest) -> Option<Pushed> {
     let binding = binding(domain)?;
     // SAFETY: as in `with`.
-    Some(unsafe { &*binding }.buffer.append(object))
+    let buffer = unsafe { &*binding }.buffer.get()?;
+    Some(buffer.append(object))
 }
 
 /// The calling thread's buffer in the global domain, if it has one.
@@ -328,8 +351,9 @@ pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds it on
-/// first use. `None` at the thread's very end.
+/// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds the thread
+/// and makes the buffer on first use. `None` at the thread's very end, and without memory for the
+/// buffer.
 pub(super) fn with<P: Policy, R>(
     domain: &Core<P>,
     work: impl FnOnce(Retirer<'_>) -> R,
@@ -340,7 +364,7 @@ pub(super) fn with<P: Policy, R>(
     let binding = unsafe { &*binding };
     Some(work(Retirer {
         record: binding.record(),
-        buffer: &binding.buffer,
+        buffer: binding.buffer(domain)?,
     }))
 }
 
@@ -351,11 +375,11 @@ pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record>
     let binding = binding(domain)?;
     // SAFETY: as in `with`.
     let binding = unsafe { &*binding };
-    Some(
-        binding
-            .spares
-            .take(&domain.inner.engine, thread::token(), binding.record()),
-    )
+    Some(binding.spares.take(
+        domain.inner.parts.atomics(),
+        thread::token(),
+        binding.record(),
+    ))
 }
 
 /// Takes the quiescent record of an owned guard back, which is no guard's any more: keeps it for
@@ -421,42 +445,63 @@ fn find_or_bind<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     Some(binding)
 }
 
-/// `None` if there is no memory to list the thread's buffer, and inside a section that has begun
-/// without a binding.
+/// `None` inside a section that has begun without a binding.
 fn bind<'a, P: Policy>(bindings: &'a Bindings, domain: &Core<P>) -> Option<&'a Binding> {
     // Lets go of domains that are no more, so that a thread which outlives many of them does not
     // collect them.
     bindings.remove(|binding| binding.domain.is_closed());
     let inner = &domain.inner;
-    if WAS_LATE.get() && inner.engine.open_record_of(thread::token()).is_some() {
+    if WAS_LATE.get()
+        && inner
+            .parts
+            .atomics()
+            .open_record_of(thread::token())
+            .is_some()
+    {
         return None;
     }
-    let buffer = inner.heap.join()?;
-    let binding = bindings.add(Binding {
-        domain: Arc::clone(inner) as Arc<dyn Bound>,
-        id: inner.id(),
-        record: inner.engine.register(thread::token(), Flavour::Thread),
-        buffer,
-        spares: RecordCache::new(),
-        next: Cell::new(ptr::null()),
-    });
-    if binding.id == global_id(RCU) {
-        GLOBAL_BUFFER.set(Arc::as_ptr(&binding.buffer));
-    }
-    Some(binding)
+    Some(
+        bindings.add(Binding {
+            domain: Arc::clone(inner) as Arc<dyn Bound>,
+            id: inner.id(),
+            record: inner
+                .parts
+                .atomics()
+                .register(thread::token(), Flavour::Thread),
+            buffer: OnceCell::new(),
+            spares: RecordCache::new(),
+            next: Cell::new(ptr::null()),
+        }),
+    )
 }
 
 /// Runs `work` with the calling thread's buffer in domain `id`, if it has one. Neither binds it nor
 /// allocates.
 pub(super) fn with_buffer<R>(id: u64, work: impl FnOnce(&ThreadBuffer) -> R) -> Option<R> {
-    let buffer = look_up(|bindings| {
-        bindings
-            .find(id)
-            .map(|binding| Arc::as_ptr(&binding.buffer))
-    })?;
+    let buffer = look_up(|bindings| bindings.find(id)?.buffer.get().map(Arc::as_ptr))?;
     // SAFETY: the list holds the buffer until the thread's end or the domain's; neither can come
     // while `work` runs.
     Some(work(unsafe { &*buffer }))
+}
+
+/// In the child of a fork: puts the calling thread's binding to domain `id` in order, if there is one,
+/// and runs `work` with its buffer, if it has one. For one domain after the other, the newest first,
+/// as they are in the list: the search begins behind the last one that was found.
+pub(super) fn reset_in_child(id: u64, work: impl FnOnce(&ThreadBuffer)) {
+    let binding = look_up(|bindings| {
+        let mut behind = bindings.from(LAST.get());
+        let found = behind.find(|binding| binding.id == id);
+        Some(ptr::from_ref(found.or_else(|| bindings.find(id))?))
+    });
+    if let Some(binding) = binding {
+        LAST.set(binding);
+        // SAFETY: as in `with_buffer`.
+        let binding = unsafe { &*binding };
+        binding.spares.note_tid(binding.record());
+        if let Some(buffer) = binding.buffer.get() {
+            work(buffer);
+        }
+    }
 }
 
 /// Does the work that a section put off to its end.
@@ -466,7 +511,9 @@ pub(super) fn run_deferred_work(record: &Record) {
         let binding = bindings
             .iter()
             .find(|binding| ptr::eq(binding.record, record))?;
-        Some((Arc::clone(&binding.domain), Arc::clone(&binding.buffer)))
+        // It has put the work off through its buffer.
+        let buffer = binding.buffer.get()?;
+        Some((Arc::clone(&binding.domain), Arc::clone(buffer)))
     });
     if let Some((domain, buffer)) = found {
         domain.run_deferred_work(Retirer {

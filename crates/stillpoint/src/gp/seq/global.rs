@@ -1,7 +1,7 @@
 //! The global domains' `started`, at an address that a reader knows without loading it from
 //! somewhere.
 
-use super::{NESTED_ONCE, Seq, Sequence, Started};
+use super::{NESTED_ONCE, Seq, Sequence};
 use crate::platform::sync::{AtomicU64, Ordering};
 
 /// The number of domains that a process has from the start. Each has a `started` at an address that
@@ -27,9 +27,8 @@ pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
 impl Sequence {
     /// The counters of a global domain.
     pub(crate) fn of_global(global: usize) -> Self {
-        Self {
-            started: Started::Global(&GLOBAL_STARTED[global].0),
-            ..Self::new(Seq(0))
-        }
+        let mut sequence = Self::new(Seq(0));
+        sequence.started.global = Some(&GLOBAL_STARTED[global].0);
+        sequence
     }
 }

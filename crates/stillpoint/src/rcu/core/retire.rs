@@ -44,7 +44,7 @@ impl<P: Policy> Core<P> {
             return 0;
         }
         user_code::weighs(self.id(), weigh).unwrap_or_else(|| {
-            self.inner.heap.note_weigher_panicked();
+            self.inner.parts.heap().note_weigher_panicked();
             0
         })
     }
@@ -123,14 +123,15 @@ impl<P: Policy> Core<P> {
         pushed: Option<Pushed>,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
-        let retire = |retirer: Option<Retirer<'_>>| {
+        let (engine, heap) = (self.engine(), self.inner.parts.heap());
+        let retire = |retirer: Retirer<'_>| {
             // SAFETY: the caller's promise.
-            unsafe {
-                self.inner
-                    .heap
-                    .retire_slow(self.engine(), retirer, object, pushed, on_no_page)
-            }
+            unsafe { heap.retire_slow(engine, retirer, object, pushed, on_no_page) }
         };
-        thread::with(self, |retirer| retire(Some(retirer))).unwrap_or_else(|| retire(None))
+        thread::with(self, retire).unwrap_or_else(|| {
+            let record = thread::bound_record(self);
+            // SAFETY: the caller's promise.
+            unsafe { heap.retire_unbuffered(engine, record, object, pushed, on_no_page) }
+        })
     }
 }

@@ -35,13 +35,19 @@ impl<P: Policy> Core<P> {
     /// Waits for the sections that have begun.
     #[inline]
     pub(in crate::rcu) fn try_synchronize(&self, haste: Haste) -> Result<(), WouldDeadlock> {
-        let engine = self.engine();
+        let engine = self.inner.parts.atomics();
         if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading()))
         {
             refused::retry();
             return Ok(());
         }
-        self.try_wait(engine.start(), haste)
+        self.wait_from_now(haste)
+    }
+
+    /// Apart from [`Core::try_synchronize`], which saves no registers for it.
+    #[inline(never)]
+    fn wait_from_now(&self, haste: Haste) -> Result<(), WouldDeadlock> {
+        self.try_wait(self.engine().start(), haste)
     }
 
     pub(in crate::rcu) fn try_wait(
@@ -62,7 +68,7 @@ impl<P: Policy> Core<P> {
     /// [`Domain::get_state`](crate::Domain::get_state).
     #[must_use]
     pub fn get_state(&self) -> Cookie {
-        self.engine().get_state_to_ask()
+        self.inner.parts.atomics().get_state_to_ask()
     }
 
     /// [`Domain::start_poll`](crate::Domain::start_poll).
@@ -74,14 +80,21 @@ impl<P: Policy> Core<P> {
     /// [`Domain::poll`](crate::Domain::poll).
     #[must_use]
     pub fn poll(&self, cookie: Cookie) -> bool {
-        self.engine().recheck(cookie, platform_thread::token()) == Progress::Ended
+        self.has_ended(cookie) || self.ends_now(cookie)
+    }
+
+    /// Apart from [`Core::poll`], which saves no registers for it.
+    #[inline(never)]
+    fn ends_now(&self, cookie: Cookie) -> bool {
+        let engine = self.inner.parts.atomics();
+        engine.recheck(cookie, platform_thread::token()) == Progress::Ended
     }
 
     /// Returns whether the grace period is known to have ended. Only a load: it ends none, as
     /// [`Core::poll`] may. For the torture of promises that no thread but the service thread keeps.
     #[must_use]
     pub fn has_ended(&self, cookie: Cookie) -> bool {
-        self.engine().has_ended(cookie)
+        self.inner.parts.atomics().has_ended(cookie)
     }
 
     /// [`Domain::cond_synchronize`](crate::Domain::cond_synchronize).
@@ -95,10 +108,11 @@ impl<P: Policy> Core<P> {
     /// The cookie, or an older one if this domain has never given it: so that a stray one is not
     /// waited for until doomsday.
     pub(in crate::rcu) fn known(&self, cookie: Cookie) -> Cookie {
-        if self.engine().has_ended(cookie) {
+        let engine = self.inner.parts.atomics();
+        if engine.has_ended(cookie) {
             cookie
         } else {
-            cookie.older(self.engine().get_state())
+            cookie.older(engine.get_state())
         }
     }
 
@@ -150,7 +164,7 @@ impl<P: Policy> Core<P> {
     }
 
     pub(in crate::rcu) fn try_kvfree_barrier_nested(&self) -> Result<(), WouldDeadlock> {
-        let nested = || self.inner.heap.nested_retires();
+        let nested = || self.inner.parts.heap().nested_retires();
         loop {
             let before = nested();
             self.try_kvfree_barrier()?;
@@ -162,7 +176,8 @@ impl<P: Policy> Core<P> {
 
     pub(in crate::rcu) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
         self.inner
-            .heap
+            .parts
+            .heap()
             .flush(self.engine(), &*self.inner, self.is_reading())?;
         if self.engine().callbacks_pending() > 0 {
             // Objects for which there was no page.
