@@ -263,6 +263,8 @@ where
     /// `None` until it loads.
     began: Option<u64>,
     has_loaded: bool,
+    /// Whether the flight is in the map.
+    is_shown: bool,
     /// For those that wait.
     outcome: Outcome<V>,
 }
@@ -287,7 +289,9 @@ where
             handle.count(ended, 1);
         }
         // `Hash` and `Eq` may panic: the flight ends all the same, and `role` takes it out.
-        let _ = user_code::contained(|| self.leave_map());
+        if self.is_shown {
+            let _ = user_code::contained(|| self.leave_map());
+        }
         self.flight
             .end(mem::replace(&mut self.outcome, Outcome::Abandoned));
         // In the child of a fork it has no outcome that would say so.
@@ -302,9 +306,10 @@ where
     S: BuildHasher,
 {
     /// After this no caller finds the flight.
-    fn leave_map(&self) {
+    fn leave_map(&mut self) {
         let flight = Arc::downgrade(&self.flight);
         self.cache.forget_flight(&self.key, &flight);
+        self.is_shown = false;
     }
 }
 
@@ -499,6 +504,7 @@ where
             load,
             began: None,
             has_loaded: false,
+            is_shown: true,
             outcome: Outcome::Abandoned,
         };
         // A load may have ended since the miss. It is not for those that wait: the key may have been

@@ -220,10 +220,9 @@ impl Meta {
     }
 
     /// Hides a new entry until it [appears](Self::appear): look-ups take it for one that has expired.
-    pub fn hidden(self) -> Self {
+    pub fn hide(&self) {
         self.expires.store(0, Ordering::Relaxed);
         self.set_marks(EXPIRES);
-        self
     }
 
     /// Shows a hidden entry, which expires at `expires`.

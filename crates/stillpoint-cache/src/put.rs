@@ -117,12 +117,13 @@ where
         let guard = inner.store.read_lock();
         // Most inserts replace, and a look costs less than to find the place taken.
         let there = inner.store.find(hash, &guard, |other| *other == key);
-        let meta = Meta::new(weighed, hash, expires, latest, pinned);
-        let meta = match origin {
-            Origin::Insert => meta,
-            Origin::Load(_) => meta.hidden(),
+        let node = Node {
+            meta: Meta::new(weighed, hash, expires, latest, pinned),
+            value,
         };
-        let node = Node { value, meta };
+        if matches!(origin, Origin::Load(_)) {
+            node.meta.hide();
+        }
         let new = inner.store.new_entry(hash, key, node, &guard);
         let published = match self.publish(new, there, origin, &guard) {
             Ok(published) => published,
@@ -494,10 +495,8 @@ mod tests {
                 let load = Load::of(Arc::clone(cache.handle()));
                 let guard = cache.inner().store.read_lock();
                 let meta = Meta::new(Weight::of(1), cache.hash(&9), expires, expires, false);
-                let node = Node {
-                    meta: meta.hidden(),
-                    value: 9,
-                };
+                meta.hide();
+                let node = Node { value: 9, meta };
                 let new = cache
                     .inner()
                     .store
