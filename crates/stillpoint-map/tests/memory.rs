@@ -167,7 +167,7 @@ fn garbage_of_an_ordered_map_counts_against_the_budget() {
     domain.set_budget(BUDGET as usize);
     domain.set_stall_timeout(Duration::MAX);
     // Else an entry with a destructor would count for a kibibyte, and leaves for little beside it.
-    let map = BTreeMap::new_in(&domain).weighing(|_, value: &Box<u64>| value.heap_bytes());
+    let map = BTreeMap::new_in(&domain).weighing(|_, value| Weigh::heap_bytes(value));
     let reader = Reader::enter(&domain);
     let mut entries = 0;
     while domain.statistics().waits == 0 {
