@@ -486,6 +486,31 @@ mod tests {
         assert_eq!((cache.entry_count(), cache.weighted_bytes()), (3, 3));
     }
 
+    /// The tenant's number is in no use by the time that the insert takes the lock.
+    #[test]
+    fn an_entry_is_replaced_whose_tenant_is_deleted_meanwhile() {
+        for is_evicted in [false, true] {
+            let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
+            let tenant = cache.tenant("tenant");
+            tenant.insert(9, 1);
+            let guard = cache.inner().store.read_lock();
+            let Ok(published) = publish(&cache, 9, 1, &guard) else {
+                panic!("it replaces any");
+            };
+            if is_evicted {
+                assert_eq!(tenant.evict_some(1), 1);
+            }
+            assert!(tenant.delete());
+            let mut notes = cache.inner().notes();
+            let linked = cache.link(published, Origin::Insert, NEVER, &guard, &mut notes);
+            assert!(matches!(linked, Ok(None)));
+            assert_eq!((cache.get(&9), cache.entry_count()), (Some(1), 1));
+            let all = cache.statistics();
+            let gone = (all.evicted, all.removed, all.replaced);
+            assert_eq!(gone, (u64::from(is_evicted), u64::from(!is_evicted), 0));
+        }
+    }
+
     /// An invalidation between the two steps of the insert of a load.
     #[test]
     fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {

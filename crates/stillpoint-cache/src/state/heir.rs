@@ -36,11 +36,13 @@ impl State {
         let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
         // The old one is retired after this hold.
         locked.set_prev(new, None);
+        if stage == Stage::Claimed {
+            // Its tenant may have been deleted since.
+            return Heir::default();
+        }
         let mut heir = Heir {
-            tenant: None,
-            counted: (stage != Stage::Claimed).then_some(number),
-            is_linked: false,
-            standing: None,
+            counted: Some(number),
+            ..Heir::default()
         };
         // Nothing comes to a tenant whose deletion has begun, or in place of an outdated entry.
         let tenant = self.tenant(number);
