@@ -4,8 +4,9 @@
 //! The thread that brings the first work may be the least important of the program, or confined to
 //! one processor, and all later work would wait for that.
 
-/// Signals that a thread raises by what it does. They stay unblocked: the kernel ends a process that
-/// blocks the one that a crash raises, and the program's crash handler does not run.
+/// Signals that a thread raises by what it does. They stay as they are: the kernel ends a process that
+/// blocks the one that a crash raises, and the program's crash handler does not run. A thread that
+/// blocks one to wait for it has it blocked.
 #[cfg(all(unix, not(miri)))]
 const OF_CRASHES: [libc::c_int; 6] = [
     libc::SIGSEGV,
@@ -16,8 +17,8 @@ const OF_CRASHES: [libc::c_int; 6] = [
     libc::SIGSYS,
 ];
 
-/// Runs `spawn` with every signal blocked in the calling thread, except those of a crash, so that a
-/// thread which it starts has them blocked for good: a handler of the program must never find itself
+/// Runs `spawn` with every other signal blocked in the calling thread, so that a thread which it starts
+/// has them blocked for good: a handler of the program must never find itself
 /// on a thread that the program does not know, in the middle of an allocation.
 pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
     #[cfg(all(unix, not(miri)))]
@@ -43,7 +44,7 @@ pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
             for signal in OF_CRASHES {
                 libc::sigdelset(&raw mut all, signal);
             }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, &raw mut old);
         }
         Restore(old)
     };
@@ -66,15 +67,15 @@ mod linux {
     /// The kernel's `struct sched_attr`, in its first version.
     #[repr(C)]
     #[derive(Debug, Default, Clone, Copy)]
-    struct Scheduling {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
+    pub(super) struct Scheduling {
+        pub(super) size: u32,
+        pub(super) policy: u32,
+        pub(super) flags: u64,
+        pub(super) nice: i32,
+        pub(super) priority: u32,
+        pub(super) runtime: u64,
+        pub(super) deadline: u64,
+        pub(super) period: u64,
     }
 
     /// Gives the calling thread the affinity, policy and nice value of the main thread.
@@ -83,7 +84,6 @@ mod linux {
     /// `SCHED_IDLE` nor lowers its nice value. What is equal is not set: filters of system calls
     /// often forbid that, to programs that do not do it themselves.
     pub(in crate::thread) fn follow_main_thread() {
-        // SAFETY: it always succeeds.
         // SAFETY: it always succeeds.
         let main = unsafe { libc::getpid() };
         if let (Some(theirs), Some(own)) = (affinity(main), affinity(0))
@@ -99,7 +99,7 @@ mod linux {
                 )
             };
         }
-        if let (Some(theirs), Some(own)) = (scheduling(main), scheduling(0))
+        if let (Some(theirs), Some(own)) = (scheduling(main).map(of_a_child), scheduling(0))
             && (theirs.policy, theirs.nice, theirs.priority) != (own.policy, own.nice, own.priority)
         {
             // The policy alone, if the nice value may not be lowered.
@@ -108,6 +108,27 @@ mod linux {
                     nice: own.nice,
                     ..theirs
                 });
+        }
+    }
+
+    /// Returns what a thread gets that is started by one with this policy. Real-time programs often set
+    /// a flag so that none but their own threads are real-time.
+    pub(super) fn of_a_child(starter: Scheduling) -> Scheduling {
+        const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        if starter.flags & RESET_ON_FORK == 0 {
+            return starter;
+        }
+        let is_usual = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE]
+            .contains(&starter.policy.cast_signed());
+        Scheduling {
+            policy: if is_usual {
+                starter.policy
+            } else {
+                libc::SCHED_OTHER.cast_unsigned()
+            },
+            nice: starter.nice.max(0),
+            priority: 0,
+            ..starter
         }
     }
 
@@ -126,7 +147,7 @@ mod linux {
         (written > 0).then_some(processors)
     }
 
-    fn scheduling(thread: libc::pid_t) -> Option<Scheduling> {
+    pub(super) fn scheduling(thread: libc::pid_t) -> Option<Scheduling> {
         let mut found = Scheduling::default();
         let size = size_of::<Scheduling>();
         // SAFETY: writes to the structure, as much as it has room for.
@@ -137,7 +158,7 @@ mod linux {
 
     /// Returns whether the kernel permits it. A deadline's times are not copied, so that policy is
     /// refused.
-    fn set_scheduling(wanted: Scheduling) -> bool {
+    pub(super) fn set_scheduling(wanted: Scheduling) -> bool {
         let wanted = Scheduling {
             size: size_of::<Scheduling>() as u32,
             policy: wanted.policy,
@@ -229,7 +250,7 @@ mod tests {
     use crate::thread::{self, Handle};
     use std::{mem, ptr, sync::mpsc::channel};
 
-    /// What `look` returns on a thread that `start` starts.
+    /// What `look` returns on a thread that the library starts.
     fn seen<R: Send + 'static>(look: impl FnOnce() -> R + Send + 'static) -> R {
         let (tell, told) = channel();
         let thread = thread::spawn("seen".into(), move || tell.send(look()).unwrap()).unwrap();
@@ -238,18 +259,40 @@ mod tests {
         seen
     }
 
+    fn blocked() -> Vec<libc::c_int> {
+        // SAFETY: plain integers, for which zeroes are a value.
+        let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: writes to the set.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut set) };
+        // SAFETY: reads the set.
+        (1..32)
+            .filter(|&signal| unsafe { libc::sigismember(&raw const set, signal) } == 1)
+            .collect()
+    }
+
+    /// A thread that waits for such a signal blocks it. Its default action would end the process.
+    #[test]
+    fn a_starter_keeps_the_signals_of_a_crash_blocked() {
+        // SAFETY: plain integers, for which zeroes are a value.
+        let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: of this thread alone, and with a set of its own.
+        unsafe {
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGTRAP);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut());
+            libc::pthread_kill(libc::pthread_self(), libc::SIGTRAP);
+        }
+        assert!(seen(blocked).contains(&libc::SIGTRAP));
+        let mut taken = 0;
+        // SAFETY: writes to the number.
+        unsafe { libc::sigwait(&raw const set, &raw mut taken) };
+        assert_eq!(taken, libc::SIGTRAP);
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, ptr::null_mut()) };
+    }
+
     #[test]
     fn a_thread_blocks_all_signals_but_those_of_a_crash() {
-        let blocked = || {
-            // SAFETY: plain integers, for which zeroes are a value.
-            let mut set: libc::sigset_t = unsafe { mem::zeroed() };
-            // SAFETY: writes to the set.
-            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut set) };
-            // SAFETY: reads the set.
-            (1..32)
-                .filter(|&signal| unsafe { libc::sigismember(&raw const set, signal) } == 1)
-                .collect::<Vec<_>>()
-        };
         let before = blocked();
         let theirs = seen(blocked);
         let expected: Vec<_> = (1..32)
@@ -260,7 +303,7 @@ mod tests {
         assert_eq!(blocked(), before, "the caller's own mask is restored");
     }
 
-    /// As an unprivileged user the last is refused, and the thread stays as it is.
+    /// An unprivileged user may not leave `SCHED_IDLE`, nor lower a nice value: the thread stays so.
     #[test]
     fn a_thread_has_the_main_threads_scheduling_and_not_its_starters() {
         // SAFETY: it always succeeds.
@@ -302,40 +345,70 @@ mod tests {
             }
         });
         assert_eq!(theirs, expected);
-        let is_several = std::thread::available_parallelism().unwrap().get() > 1;
-        assert_eq!(starter != expected, is_several);
-        let (starter, theirs) = from(|| {
-            // SAFETY: plain integers.
-            unsafe {
-                let priority: libc::sched_param = mem::zeroed();
-                libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const priority);
-            }
-        });
-        assert_ne!(starter, expected);
-        assert_eq!(theirs, expected);
-        let (starter, theirs) = from(|| {
-            // SAFETY: plain integers.
-            unsafe {
-                let priority: libc::sched_param = mem::zeroed();
-                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
-            }
-        });
-        assert_ne!(starter, expected);
-        assert_eq!(theirs, if may_leave_idle() { expected } else { starter });
+        // Not by what the process may use of them (a quota), as the affinity is the threads'.
+        let is_several = expected.0.contains(|digit| "35679abcdef".contains(digit))
+            || expected.0.matches(|digit| "1248".contains(digit)).count() > 1;
+        assert_eq!(starter != expected, is_several, "{starter:?}");
+        // What anyone may choose. The program may have begun with one of them.
+        let chosen: [fn(); 4] = [
+            || schedule(libc::SCHED_OTHER),
+            || schedule(libc::SCHED_BATCH),
+            || schedule(libc::SCHED_IDLE),
+            || {
+                // SAFETY: plain integers; of the calling thread alone.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+            },
+        ];
+        let mut differ = 0;
+        for confined in chosen {
+            let (starter, theirs) = from(confined);
+            differ += usize::from(starter != expected);
+            let follows = starter == expected || may_leave(confined);
+            assert_eq!(theirs, if follows { expected.clone() } else { starter });
+        }
+        assert!(differ >= 2);
     }
 
-    /// Whether the kernel permits to leave `SCHED_IDLE`, asked on a thread that tries it.
-    fn may_leave_idle() -> bool {
-        std::thread::spawn(|| {
-            // SAFETY: plain integers.
-            unsafe {
-                let priority: libc::sched_param = mem::zeroed();
-                libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority);
-                libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const priority) == 0
-            }
+    fn schedule(policy: libc::c_int) {
+        // SAFETY: plain integers.
+        unsafe {
+            let priority: libc::sched_param = mem::zeroed();
+            libc::sched_setscheduler(0, policy, &raw const priority);
+        }
+    }
+
+    /// Returns whether the kernel permits a thread to go back after `confined`.
+    fn may_leave(confined: fn()) -> bool {
+        std::thread::spawn(move || {
+            let before = linux::scheduling(0).unwrap();
+            confined();
+            linux::set_scheduling(before)
         })
         .join()
         .unwrap()
+    }
+
+    #[test]
+    fn the_policy_of_a_main_thread_that_keeps_it_to_itself_is_not_followed() {
+        let kept = linux::Scheduling {
+            policy: libc::SCHED_FIFO.cast_unsigned(),
+            flags: libc::SCHED_FLAG_RESET_ON_FORK as u64,
+            priority: 10,
+            nice: -5,
+            ..linux::Scheduling::default()
+        };
+        let theirs = linux::of_a_child(kept);
+        assert_eq!(theirs.policy, libc::SCHED_OTHER.cast_unsigned());
+        assert_eq!((theirs.priority, theirs.nice), (0, 0));
+        let idle = linux::Scheduling {
+            policy: libc::SCHED_IDLE.cast_unsigned(),
+            nice: 5,
+            ..kept
+        };
+        let theirs = linux::of_a_child(idle);
+        assert_eq!((theirs.policy, theirs.nice), (idle.policy, 5));
+        let passed_on = linux::Scheduling { flags: 0, ..kept };
+        assert_eq!(linux::of_a_child(passed_on).priority, 10);
     }
 
     #[test]
