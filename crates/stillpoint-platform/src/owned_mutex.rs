@@ -5,7 +5,7 @@
 //! is still inside the critical section. So the lock knows its owner.
 
 use super::{
-    sync::{Mutex, MutexGuard, lock, try_lock},
+    sync::{Mutex, MutexGuard, lock},
     thread,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,16 +39,7 @@ impl OwnedMutex {
 
     /// Blocks until the lock is free, and takes it.
     pub fn lock(&self) -> OwnedMutexGuard<'_> {
-        self.held(lock(&self.lock))
-    }
-
-    /// Takes the lock, unless another thread holds it.
-    pub fn try_lock(&self) -> Option<OwnedMutexGuard<'_>> {
-        let guard = try_lock(&self.lock)?;
-        Some(self.held(guard))
-    }
-
-    fn held<'a>(&'a self, guard: MutexGuard<'a, ()>) -> OwnedMutexGuard<'a> {
+        let guard = lock(&self.lock);
         self.holder.store(thread::token().get(), Ordering::Relaxed);
         OwnedMutexGuard {
             holder: &self.holder,

@@ -2,25 +2,34 @@
 //! can try again.
 //!
 //! The list is a stack without a lock: one exchange puts an entry in, one takes all out. So the child of
-//! a fork finds it whole. An entry there whose thread would have nothing to do says so.
+//! a fork finds it whole, but for entries that another thread had taken. A service has its entry from the
+//! beginning ([`Place`]), because a lack of memory is what often refuses a thread.
 
+use super::{
+    clock::{self, Nanos},
+    memory,
+    sync::AtomicPtr as PlacePtr,
+};
 use std::{
     ptr,
     // std's also in the model, which has no statics and refuses no thread.
     sync::{
         Weak,
-        atomic::{AtomicPtr, Ordering},
+        atomic::{AtomicPtr, AtomicU64, Ordering},
     },
 };
 
+/// The time between two attempts.
+const INTERVAL: Nanos = 10_000_000;
+
 /// A service whose thread could not be started.
 pub trait Refused: Send + Sync {
+    /// Returns where the service keeps its entry.
+    fn place(&self) -> &Place;
+
     /// Tries again to start the thread, if there is work for it. Returns false if the system refuses
     /// it again: it has then been listed again.
     fn start_again(&self) -> bool;
-
-    /// Does the thread's work that is due, on the calling thread.
-    fn stand_in(&self);
 }
 
 struct Entry {
@@ -28,19 +37,84 @@ struct Entry {
     next: *mut Entry,
 }
 
+/// A service's entry, while that is not in the list.
+#[derive(Debug)]
+pub struct Place {
+    what: Weak<dyn Refused>,
+    /// From a box, or null.
+    entry: PlacePtr<Entry>,
+}
+
+impl Place {
+    /// Makes the place of a service. Allocates its entry.
+    pub fn new(what: Weak<dyn Refused>) -> Self {
+        let entry = PlacePtr::new(Entry::boxed(&what));
+        Self { what, entry }
+    }
+
+    /// Lists the service, until [`retry`] tries again to start its thread. Allocates only in the child
+    /// of a fork that has lost the entry. Returns false if there is no memory then.
+    pub fn list(&self) -> bool {
+        // Acquire, pairs with `put_back`: the entry is whole.
+        let mut entry = self.entry.swap(ptr::null_mut(), Ordering::Acquire);
+        if entry.is_null() {
+            if !memory::is_there_for(size_of::<Entry>()) {
+                return false;
+            }
+            entry = Entry::boxed(&self.what);
+        }
+        // SAFETY: from a box, and the exchange has given it to this thread alone.
+        push(unsafe { Box::from_raw(entry) });
+        true
+    }
+
+    fn put_back(&self, entry: Box<Entry>) {
+        // Release, pairs with `list`: the entry is whole. Acquire: the one before it is, which the
+        // child of a fork has made beside it.
+        let before = self.entry.swap(Box::into_raw(entry), Ordering::AcqRel);
+        // SAFETY: as in `list`.
+        unsafe { Entry::free(before) };
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Needs no partner: no other thread has the place.
+        let entry = self.entry.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: as in `list`.
+        unsafe { Entry::free(entry) };
+    }
+}
+
+impl Entry {
+    fn boxed(what: &Weak<dyn Refused>) -> *mut Self {
+        Box::into_raw(Box::new(Self {
+            what: Weak::clone(what),
+            next: ptr::null_mut(),
+        }))
+    }
+
+    /// # Safety
+    ///
+    /// It is null, or from a box that this thread alone has.
+    unsafe fn free(entry: *mut Self) {
+        if !entry.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(entry) });
+        }
+    }
+}
+
 static NEWEST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
+
+/// When the next attempt may be made.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Returns whether there are any. One load.
 #[inline]
-pub fn any() -> bool {
+fn any() -> bool {
     // Needs no partner: a hint, and `take` looks again.
     !NEWEST.load(Ordering::Relaxed).is_null()
-}
-
-/// Lists a service, until one of the functions below tries again to start its thread. Allocates.
-pub fn add(what: Weak<dyn Refused>) {
-    let next = ptr::null_mut();
-    push(Box::new(Entry { what, next }));
 }
 
 fn push(entry: Box<Entry>) {
@@ -54,127 +128,157 @@ fn push(entry: Box<Entry>) {
     });
 }
 
-/// Takes all out of the list.
-fn take() -> impl Iterator<Item = Box<Entry>> {
+/// What a thread has taken out of the list. Those that it does not come to are listed again.
+struct Taken(*mut Entry);
+
+fn take() -> Taken {
     // Acquire, pairs with `push`: the entries are whole.
-    let mut next = NEWEST.swap(ptr::null_mut(), Ordering::Acquire);
-    std::iter::from_fn(move || {
-        if next.is_null() {
+    Taken(NEWEST.swap(ptr::null_mut(), Ordering::Acquire))
+}
+
+impl Iterator for Taken {
+    type Item = Box<Entry>;
+
+    fn next(&mut self) -> Option<Box<Entry>> {
+        if self.0.is_null() {
             return None;
         }
         // SAFETY: from a box in `push`, and the exchange has given it to this thread alone.
-        let entry = unsafe { Box::from_raw(next) };
-        next = entry.next;
+        let entry = unsafe { Box::from_raw(self.0) };
+        self.0 = entry.next;
         Some(entry)
-    })
+    }
 }
 
-/// Tries again to start the threads, until one is refused again. Runs no user code. If none are
-/// listed this is one load.
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.for_each(push);
+    }
+}
+
+/// Tries again to start the threads, until one is refused again; at most a hundred times a second in
+/// the process. Runs no user code. If none are listed this is one load.
 #[inline]
 pub fn retry() {
     if any() {
-        retry_all();
+        retry_if_due(clock::now());
     }
 }
 
 #[cold]
-fn retry_all() {
-    try_all(|_| ());
-}
-
-/// Tries again to start the threads, and does the work of those that are refused. For a service
-/// thread, between its own passes: this runs user code.
-pub fn stand_in() {
-    if any() {
-        try_all(|refused| refused.stand_in());
+fn retry_if_due(now: Nanos) {
+    // Need no partner: a thread that loses the exchange leaves the attempt to the other one.
+    let next = NEXT.load(Ordering::Relaxed);
+    let is_due = now >= next
+        && NEXT
+            .compare_exchange(
+                next,
+                now.saturating_add(INTERVAL),
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            )
+            .is_ok();
+    if !is_due {
+        return;
     }
-}
-
-fn try_all(without: impl Fn(&dyn Refused)) {
-    let mut is_refused = false;
     for entry in take() {
         let Some(what) = entry.what.upgrade() else {
             continue;
         };
-        if is_refused {
-            push(entry);
-        } else if what.start_again() {
-            continue;
+        // First: it lists itself again if it is refused.
+        what.place().put_back(entry);
+        if !what.start_again() {
+            return;
         }
-        is_refused = true;
-        without(&*what);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use std::sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize},
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+        sync::{
+            Arc,
+            atomic::{AtomicBool, AtomicUsize},
+        },
     };
 
     /// Counts its calls, and lists itself again while no thread can be started.
     struct Service {
-        me: Weak<Service>,
+        place: Place,
         can_start: AtomicBool,
+        panics: AtomicBool,
         attempts: AtomicUsize,
-        passes: AtomicUsize,
     }
 
     impl Refused for Service {
-        fn start_again(&self) -> bool {
-            self.attempts.fetch_add(1, Ordering::Relaxed);
-            let can_start = self.can_start.load(Ordering::Relaxed);
-            if !can_start {
-                add(self.me.clone());
-            }
-            can_start
+        fn place(&self) -> &Place {
+            &self.place
         }
 
-        fn stand_in(&self) {
-            self.passes.fetch_add(1, Ordering::Relaxed);
+        fn start_again(&self) -> bool {
+            self.attempts.fetch_add(1, Ordering::Relaxed);
+            if self.panics.swap(false, Ordering::Relaxed) {
+                resume_unwind(Box::new("expected"));
+            }
+            self.can_start.load(Ordering::Relaxed) || !self.place.list()
         }
     }
 
     /// One test: the list is the process's.
     #[test]
-    fn refused_services_are_tried_until_one_is_refused_again_and_stood_in_for() {
+    fn refused_services_are_tried_until_one_is_refused_again() {
         let services: Vec<_> = (0..3)
             .map(|_| {
                 Arc::new_cyclic(|me: &Weak<Service>| Service {
-                    me: me.clone(),
+                    place: Place::new(me.clone()),
                     can_start: AtomicBool::new(false),
+                    panics: AtomicBool::new(false),
                     attempts: AtomicUsize::new(0),
-                    passes: AtomicUsize::new(0),
                 })
             })
             .collect();
-        let counts = |what: fn(&Service) -> &AtomicUsize| {
+        let attempts = || {
             services
                 .iter()
-                .map(|it| what(it).load(Ordering::Relaxed))
+                .map(|it| it.attempts.load(Ordering::Relaxed))
                 .sum::<usize>()
         };
-        retry();
-        assert!(!any() && counts(|it| &it.attempts) == 0);
-        for service in &services {
-            add(service.me.clone());
-        }
-        retry();
-        assert_eq!((counts(|it| &it.attempts), counts(|it| &it.passes)), (1, 0));
-        stand_in();
-        assert_eq!((counts(|it| &it.attempts), counts(|it| &it.passes)), (2, 3));
+        let start = clock::now();
+        // As if so many intervals had passed.
+        let retry_after = |intervals| retry_if_due(start + intervals * INTERVAL);
+        retry_after(0);
+        assert!(!any() && attempts() == 0);
+        assert!(services.iter().all(|service| service.place.list()));
+        (0..10).for_each(|_| retry_after(0));
+        assert_eq!(attempts(), 0, "not again within an interval");
+        retry_after(1);
+        retry_after(1);
+        assert_eq!(attempts(), 1, "one refusal is enough");
+
         for service in &services {
             service.can_start.store(true, Ordering::Relaxed);
+            service.panics.store(true, Ordering::Relaxed);
         }
-        stand_in();
-        assert_eq!((counts(|it| &it.attempts), counts(|it| &it.passes)), (5, 3));
+        for intervals in 2..5 {
+            let called = catch_unwind(AssertUnwindSafe(|| retry_after(intervals)));
+            assert!(called.is_err(), "a panic is told, and loses no other entry");
+        }
+        assert_eq!(attempts(), 4);
         assert!(!any());
-        add(services[0].me.clone());
+
+        assert!(services.iter().all(|service| service.place.list()));
+        retry_after(5);
+        assert_eq!(attempts(), 7);
+        assert!(!any());
+
+        assert!(services[0].place.list());
+        assert!(services[0].place.list(), "a child that has lost its entry");
+        retry_after(6);
+        assert!(services[0].place.list());
         drop(services);
-        retry();
+        retry_after(7);
         assert!(!any(), "one that is gone is forgotten");
     }
 }

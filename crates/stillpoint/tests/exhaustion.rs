@@ -758,7 +758,10 @@ fn callbacks_from_when_no_thread_could_be_started_run_once_one_can() {
     };
     without_new_threads(|| (0..10).for_each(call));
     assert_eq!(tally.dropped(), 0);
-    call(10);
+    eventually(|| {
+        call(10);
+        tally.dropped() >= 10
+    });
     eventually(|| tally.all_dropped());
 }
 
@@ -774,6 +777,35 @@ fn objects_from_when_no_thread_could_be_started_are_freed_once_one_can() {
     let tally = Tally::new();
     without_new_threads(|| (0..10).for_each(|number| retire(&domain, tally.value(number))));
     assert_eq!(tally.dropped(), 0);
-    (0..SOME as u64).for_each(|number| retire(&domain, tally.value(number)));
+    eventually(|| {
+        (0..SOME as u64).for_each(|number| retire(&domain, tally.value(number)));
+        tally.dropped() >= 10
+    });
     eventually(|| tally.all_dropped());
+}
+
+/// A lack of memory is what refuses the thread, so that noting that must need none.
+#[test]
+fn work_that_found_no_memory_for_a_thread_is_done_when_there_is_some() {
+    let _alone = alone();
+    let (domain, other) = (Domain::new(), Domain::new());
+    let tally = Tally::new();
+    unsafe fn free(head: NonNull<CallbackHead>) {
+        // SAFETY: the node of below.
+        drop(unsafe { Box::from_raw(head.as_ptr().byte_sub(Node::HEAD_OFFSET).cast::<Node>()) });
+    }
+    let node = leak(Node {
+        value: tally.value(1),
+        head: CallbackHead::new(),
+    });
+    // SAFETY: within the node, which `free` gets, and nothing else.
+    unsafe {
+        let head = node.byte_add(Node::HEAD_OFFSET).cast();
+        without_memory(|| domain.call_head(head, free));
+    }
+    assert!(!tally.all_dropped());
+    eventually(|| {
+        other.synchronize();
+        tally.all_dropped()
+    });
 }

@@ -193,7 +193,6 @@ unsafe fn service(service: &Service, serves: bool) {
     // SAFETY: the caller's promise; user code does not run under this lock.
     unsafe { service.state.reinit(state) };
     service.signs.reset_in_child(serves);
-    service.is_listed.store(false, Ordering::Relaxed);
     service.refusal.store(0, Ordering::Relaxed);
     // SAFETY: the caller's promise.
     unsafe { service.turn.reset_in_child() };

@@ -67,12 +67,12 @@ impl<P: Policy> Work for Inner<P> {
 }
 
 impl<P: Policy> refused::Refused for Inner<P> {
-    fn start_again(&self) -> bool {
-        self.parts.engine().start_service_again()
+    fn place(&self) -> &refused::Place {
+        self.parts.engine().refused()
     }
 
-    fn stand_in(&self) {
-        self.parts.engine().stand_in(self);
+    fn start_again(&self) -> bool {
+        self.parts.engine().start_service_again()
     }
 }
 
@@ -179,7 +179,7 @@ impl<P: Policy> Inner<P> {
                     }
                 })
             });
-            engine.set_refused(weak.clone());
+            engine.set_refused(refused::Place::new(weak.clone()));
             let weak = weak.clone();
             engine.set_service(move |name| {
                 let inner = weak.upgrade().ok_or(io::ErrorKind::NotFound)?;
@@ -254,6 +254,7 @@ impl<P: Policy> Inner<P> {
     /// Invokes and frees what is left, and wakes the tasks whose futures were forgotten; there are
     /// no readers any more.
     fn finish(&self) {
+        let _turn = self.parts.engine().take_turn();
         // User code, like the callbacks: it must not linger until the last thread lets go of the
         // domain.
         self.parts.engine().set_stall_handler(None);
@@ -506,3 +507,40 @@ impl<P: Policy> PartialEq for Core<P> {
 }
 
 impl<P: Policy> Eq for Core<P> {}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::policy::Sound;
+    use std::{sync::atomic::AtomicBool as StdBool, thread, time::Duration};
+
+    /// Two callbacks of one domain never run at once, nor does one after the domain's end.
+    #[test]
+    fn the_end_of_a_domain_waits_for_a_pass() {
+        struct Notes(Arc<StdBool>);
+        impl Drop for Notes {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let domain = Core::<Sound>::new();
+        let has_finished = Arc::new(StdBool::new(false));
+        let notes = Notes(Arc::clone(&has_finished));
+        // User code that the end drops. There is nothing for a service thread to do.
+        domain
+            .inner
+            .parts
+            .engine()
+            .set_stall_handler(Some(Arc::new(move |_| {
+                let _ = &notes;
+            })));
+        let inner = Arc::clone(&domain.inner);
+        let turn = inner.parts.engine().take_turn();
+        let ends = thread::spawn(move || drop(domain));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!has_finished.load(Ordering::SeqCst));
+        drop(turn);
+        ends.join().expect("no panic");
+        assert!(has_finished.load(Ordering::SeqCst));
+    }
+}

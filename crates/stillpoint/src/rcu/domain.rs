@@ -323,7 +323,8 @@ impl Domain {
     /// For a program that is about to lose what a thread needs (privileges, memory, processes), or that
     /// wants no thread to start later. Call it from a thread whose policy and nice value suit the service
     /// thread: it takes the main thread's, but the kernel lets an unprivileged thread neither leave
-    /// `SCHED_IDLE` nor lower its nice value. What it is to have else, a callback can set that runs on it.
+    /// `SCHED_IDLE` nor lower its nice value. Other attributes of the thread can be set by a callback,
+    /// which runs on it.
     ///
     /// In the child of a fork the thread starts again with the first work, and goes on too. Does not
     /// block.

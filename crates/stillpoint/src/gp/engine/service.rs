@@ -22,11 +22,11 @@
 //! # When the system refuses the thread
 //!
 //! The work stays queued, and the kick stands. The engine joins a list of the process
-//! (`stillpoint-platform/src/refused.rs`), and the thread is started by whichever comes first: the next
-//! work, a wait or a slow retire in any domain, or another domain's service thread, which looks ten times
-//! a second. As long as that is refused too, that thread makes the passes itself. Where no service thread
-//! runs at all, the callers of barriers make them; a retire never does, because its caller may hold a
-//! lock that a destructor takes.
+//! (`stillpoint-platform/src/refused.rs`). Waits, slow retires and queued callbacks in any domain, and
+//! rounds of any service thread, try again to start what is listed, a hundred times a second at most.
+//! Meanwhile the callers of barriers make the passes, and the end of the domain does the rest. No other
+//! domain's thread makes them: if it blocked in this domain's user code it would hold up its own domain.
+//! Nor does a retire, whose caller may hold a lock that a destructor takes.
 //!
 //! # When it fails
 //!
@@ -62,9 +62,8 @@ use crate::{
         clock::{self, Nanos},
         environment::{self, Print},
         memory,
-        owned_mutex::OwnedMutex,
-        refused::{self, Refused},
-        stderr,
+        owned_mutex::{OwnedMutex, OwnedMutexGuard},
+        refused, stderr,
         sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock},
         thread, user_code,
     },
@@ -77,7 +76,7 @@ use std::{
     io,
     mem,
     // std's atomic also in the model, which has no statics and refuses no thread.
-    sync::{OnceLock, Weak, atomic::AtomicBool as StdBool},
+    sync::{OnceLock, atomic::AtomicBool as StdBool},
 };
 
 mod failures;
@@ -87,11 +86,6 @@ pub(crate) mod pool;
 
 /// What the start of a thread allocates, at most, in bytes.
 const START_BYTES: usize = 4096;
-
-/// How often a service thread looks for others that could not be started, and how often one that stays
-/// without work looks whether there are any.
-const LOOK_FOR_REFUSED: Nanos = 100_000_000;
-const LOOK_FOR_ANY_REFUSED: Nanos = 1_000_000_000;
 
 /// The length of a thread's name that the kernel keeps, in bytes.
 const LONGEST_NAME: usize = 15;
@@ -180,11 +174,9 @@ pub(in crate::gp) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
     /// the engine.
     spawn: OnceLock<Spawn>,
-    /// What is listed while the thread is refused. Set with `spawn`.
-    refused: OnceLock<Weak<dyn Refused>>,
-    /// Whether it is listed.
-    pub(in crate::gp) is_listed: AtomicBool,
-    /// The error number of the last refusal; 0 if the last start succeeded.
+    /// The place among those whose thread is refused. Set with `spawn`.
+    refused: OnceLock<refused::Place>,
+    /// The error number of the last refusal, while the engine is listed; 0 if it is not.
     pub(in crate::gp) refusal: AtomicU32,
     /// Whether the thread goes on when it is idle.
     stays: AtomicBool,
@@ -233,7 +225,6 @@ impl Service {
         Self {
             spawn: OnceLock::new(),
             refused: OnceLock::new(),
-            is_listed: AtomicBool::new(false),
             refusal: AtomicU32::new(0),
             stays: AtomicBool::new(false),
             shares: AtomicBool::new(false),
@@ -305,13 +296,18 @@ impl<P: Policy> Engine<P> {
         );
     }
 
-    /// What to call when a thread that the system has refused may be had: it leads to
-    /// [`Engine::start_service_again`] and [`Engine::stand_in`].
-    pub(crate) fn set_refused(&self, refused: Weak<dyn Refused>) {
+    /// Where to list the engine if the system refuses the thread: it leads to
+    /// [`Engine::start_service_again`].
+    pub(crate) fn set_refused(&self, place: refused::Place) {
         assert!(
-            self.service.refused.set(refused).is_ok(),
+            self.service.refused.set(place).is_ok(),
             "an engine has one service"
         );
+    }
+
+    /// The place that was set.
+    pub(crate) fn refused(&self) -> &refused::Place {
+        self.service.refused.get().expect("it is set at the start")
     }
 
     /// Returns true if there is a service thread, and not only work for one.
@@ -328,9 +324,20 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Starts the service thread if it does not run. If the system refuses it, the work stays queued:
-    /// see the module's head. Returns false then.
+    /// see the module's head. The next attempts come in the time of all that are refused.
     #[cold]
-    fn start_service(&self) -> bool {
+    fn start_service(&self) {
+        // Acquire and release, pairs with `start_service_again`: it clears this after us, and then sees
+        // our caller's kick; or we see it cleared.
+        if self.service.refusal.fetch_or(0, Ordering::AcqRel) == 0 {
+            self.start_service_now();
+        } else {
+            refused::retry();
+        }
+    }
+
+    /// Returns false if the system refuses the thread.
+    fn start_service_now(&self) -> bool {
         let started = self.try_start_service();
         if let Err(error) = &started {
             self.note_refused(error);
@@ -360,7 +367,6 @@ impl<P: Policy> Engine<P> {
         ended.reserve(1);
         *state = State::Running { server, ended };
         self.service.signs.set_runs();
-        self.service.refusal.store(0, Ordering::Relaxed);
         Ok(())
     }
 
@@ -369,17 +375,19 @@ impl<P: Policy> Engine<P> {
     /// library's or of the user's; the report of the stall has it.
     fn note_refused(&self, error: &io::Error) {
         let number = error.raw_os_error().unwrap_or(libc::ENOMEM);
-        self.service
-            .refusal
-            .store(number.cast_unsigned(), Ordering::Relaxed);
-        let Some(refused) = self.service.refused.get() else {
+        let Some(place) = self.service.refused.get() else {
             return;
         };
         // Release and acquire, pairs with `start_service_again`: it clears this after we have set it,
         // and then sees our caller's kick; or we list the engine again.
-        if memory::is_there_for(START_BYTES) && !self.service.is_listed.swap(true, Ordering::AcqRel)
-        {
-            refused::add(Weak::clone(refused));
+        let is_listed = self
+            .service
+            .refusal
+            .swap(number.cast_unsigned(), Ordering::AcqRel)
+            != 0;
+        if !is_listed && !place.list() {
+            // So that the next work tries.
+            self.service.refusal.store(0, Ordering::Release);
         }
         static SAID: StdBool = StdBool::new(false);
         if !IN_MODEL
@@ -398,36 +406,12 @@ impl<P: Policy> Engine<P> {
     /// Tries again to start a service thread that was refused, if there is work for it. Returns false
     /// if it is refused again.
     pub(crate) fn start_service_again(&self) -> bool {
-        // Acquire and release, pairs with `note_refused`: as there.
-        self.service.is_listed.swap(false, Ordering::AcqRel);
+        // Acquire and release, pairs with `note_refused` and `start_service`: as there.
+        self.service.refusal.swap(0, Ordering::AcqRel);
         if self.service_runs() || !self.service.signs.is_kicked() {
             return true;
         }
-        self.start_service()
-    }
-
-    /// Does what the service thread would do now, on the calling thread, for want of that thread; not
-    /// while another thread makes a pass.
-    pub(crate) fn stand_in(&self, work: &impl Work) {
-        // What waits for a grace period that ends here is done at once.
-        for _ in 0..2 {
-            let outlook = {
-                let Some(_turn) = self.service.turn.try_lock() else {
-                    return;
-                };
-                self.service.signs.take_kick();
-                self.stalls.service_came();
-                work.pass()
-            };
-            let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
-            if cookie.is_some() || outlook.at.is_some() {
-                self.service.signs.kick();
-            }
-            let ends = |cookie| self.try_complete(cookie, thread::token()) == Progress::Ended;
-            if !cookie.is_some_and(ends) {
-                return;
-            }
-        }
+        self.start_service_now()
     }
 
     /// The error number with which the system has refused the service thread, if there is work for
@@ -635,7 +619,7 @@ impl<P: Policy> Engine<P> {
         if self.service.stop.load(Ordering::Acquire) {
             return Round::Ended(Served::Stopped);
         }
-        refused::stand_in();
+        refused::retry();
         self.stalls.service_came();
         self.publish_stalls();
         P::service_comes();
@@ -668,20 +652,67 @@ impl<P: Policy> Engine<P> {
                 match self.end_idle() {
                     Idle::Ends => return Round::Ended(Served::Idle),
                     Idle::Kicked => return Round::Again,
-                    Idle::Stays => until = Some(now + LOOK_FOR_ANY_REFUSED),
+                    Idle::Stays => {}
                 }
             }
-        }
-        if refused::any() {
-            let look = clock::now() + LOOK_FOR_REFUSED;
-            until = Some(until.unwrap_or(Nanos::MAX).min(look));
         }
         Round::Rest { cookie, until }
     }
 
     /// One pass, after those of others.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
-        let _turn = self.service.turn.lock();
+        let _turn = self.take_turn();
         work.pass()
+    }
+
+    /// Waits until no other thread makes a pass, and keeps others from it.
+    pub(crate) fn take_turn(&self) -> OwnedMutexGuard<'_> {
+        self.service.turn.lock()
+    }
+}
+
+/// A domain that is gone: only its place counts.
+#[cfg(test)]
+struct Gone(refused::Place);
+
+#[cfg(test)]
+impl refused::Refused for Gone {
+    fn place(&self) -> &refused::Place {
+        &self.0
+    }
+
+    fn start_again(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::gp::{barrier_mode::BarrierMode, policy::Sound, seq::Sequence};
+    use std::sync::{Arc, Weak, atomic::AtomicUsize};
+
+    /// Each attempt maps a stack: only the first is made by the work itself.
+    #[test]
+    fn while_a_thread_is_refused_work_does_not_try_each_time() {
+        let first = Cookie::from_raw(0).seq();
+        let engine = Engine::<Sound>::new(1, BarrierMode::Membarrier, Sequence::new(first));
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        engine.set_service(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Err(io::Error::from_raw_os_error(libc::EAGAIN))
+        });
+        engine.set_refused(refused::Place::new(Weak::<Gone>::new()));
+        for _ in 0..1000 {
+            engine.kick();
+            engine.ensure_service();
+        }
+        assert_eq!(attempts.load(Ordering::Relaxed), 1);
+        assert_eq!(engine.refusal(), Some(libc::EAGAIN));
+        // Another thread's attempt.
+        assert!(!engine.start_service_again());
+        engine.kick();
+        assert_eq!(attempts.load(Ordering::Relaxed), 2);
     }
 }

@@ -364,17 +364,6 @@ mod loom_tests {
         });
     }
 
-    /// A domain that is gone: only its entry in the list counts here.
-    struct Gone;
-
-    impl refused::Refused for Gone {
-        fn start_again(&self) -> bool {
-            true
-        }
-
-        fn stand_in(&self) {}
-    }
-
     /// Work comes while another thread tries again to start a thread that was refused: whichever is
     /// first, one of them sees the work, and the engine is listed for the next attempt.
     #[test]
@@ -386,17 +375,18 @@ mod loom_tests {
                 Sequence::new(FIRST),
             ));
             engine.set_service(|_| Err(io::ErrorKind::WouldBlock.into()));
-            engine.set_refused(std::sync::Weak::<Gone>::new());
-            engine.service.is_listed.store(true, Ordering::Relaxed);
+            engine.set_refused(refused::Place::new(
+                std::sync::Weak::<super::super::Gone>::new(),
+            ));
+            engine.service.refusal.store(1, Ordering::Relaxed);
             let theirs = Arc::clone(&engine);
             let retries = loom::thread::spawn(move || theirs.start_service_again());
             engine.kick();
             retries.join().unwrap();
             assert!(
-                engine.service.is_listed.load(Ordering::Relaxed),
+                engine.service.refusal.load(Ordering::Relaxed) != 0,
                 "work is left lying"
             );
-            refused::retry();
         });
     }
 }
