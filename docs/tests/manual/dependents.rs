@@ -124,6 +124,11 @@ fn the_patch_line_takes_effect_as_the_chapter_says() {
     locked.cargo(&["update", "-p", "crossbeam-epoch"]);
     assert!(!locked.uses_original(), "after cargo update");
 
+    let exact = Dependent::new("exact", &patched("=0.9.21"));
+    let said = exact.cargo(&["metadata", "--format-version=1"]);
+    assert!(said.contains(warning), "{said}");
+    assert!(exact.uses_original(), "exactly one version");
+
     let newer = Dependent::new("newer", &patched("0.9.22"));
     assert!(!newer.uses_original(), "a version after the present one");
 }
