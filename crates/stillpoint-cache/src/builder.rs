@@ -237,10 +237,10 @@ impl<K, V, S, W> Builder<K, V, S, W> {
     /// It is called on the thread that has caused it, after that has left its section and all
     /// locks: it may use the cache. It gets clones. A panic ends its call alone.
     ///
-    /// It is not called inside of itself. Of what its own calls remove, the call that it was called from
-    /// tells it after it has returned. After 128 such entries that call returns, and the service thread
-    /// goes on: so a listener that inserts again whatever is evicted stops no caller. Until then clones
-    /// of these entries are kept.
+    /// It is not called inside of itself. If it removes entries, it is told of them after it has
+    /// returned, before the call that it was called from returns. If it removes more while it is told of
+    /// those, it is told of 128 of the later ones, and not of the rest: so a listener that inserts again
+    /// whatever is evicted stops no caller, and no queue grows.
     ///
     /// What the service thread of all caches takes out it is told of there: do not block in it.
     /// It is not called for an entry whose clone panics.

@@ -198,7 +198,7 @@ impl<K, V, S> Inner<K, V, S> {
     }
 
     pub fn notes(&self) -> Notes<'_, K, V> {
-        Notes::new(self.listener.as_ref(), &self.visited)
+        Notes::new(self.listener.as_ref())
     }
 
     /// Whether an entry is there no longer, as its time is over.

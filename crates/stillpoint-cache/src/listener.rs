@@ -1,42 +1,36 @@
 //! Calls of the eviction listener: outside of locks and sections, with what was cloned inside.
 //!
 //! A listener may use the cache. What its own calls cause is queued, and told by the call that the
-//! listener was called from: so calls do not nest, however long a chain of evictions is. Where the
-//! chain is long, the service thread goes on with it.
+//! listener was called from: so calls do not nest. A listener that inserts again what was evicted would
+//! keep that call for ever: so it is told of a bounded number of entries that its answers to queued notes
+//! remove.
 
 use crate::{
     cause::Cause,
-    keeper::{self, GAP, Visited},
     node::{Id, Node},
 };
-use std::{
-    cell::RefCell,
-    collections::VecDeque,
-    mem, ptr,
-    sync::{OnceLock, Weak},
-};
+use std::{cell::RefCell, mem, ptr};
 use stillpoint_map::internal::Found;
-use stillpoint_platform::{
-    clock,
-    sync::{Mutex, lock, try_lock},
-    user_code,
-};
+use stillpoint_platform::user_code;
 
 type Notify<K, V> = dyn Fn(&K, &V, Cause) + Send + Sync;
 
-/// Number of queued notes that one call tells.
+type Note<K, V> = (K, V, Cause);
+
+/// Notes of calls that a listener makes while one call tells it.
+type Queue<K, V> = RefCell<Vec<Note<K, V>>>;
+
+/// Number of notes of the third generation and later ones that one call tells.
 const MOST: usize = 128;
 
 thread_local! {
-    /// The addresses of the listeners that the thread is inside of.
-    static INSIDE: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    /// The listeners that the thread is inside of, each with its queue.
+    static INSIDE: RefCell<Vec<(usize, *const ())>> = const { RefCell::new(Vec::new()) };
 }
 
 pub struct Listener<K, V> {
     notify: Box<Notify<K, V>>,
     clone: fn(&K, &V) -> (K, V),
-    /// Notes of calls that the listener has made. No user code runs under the lock.
-    queued: Mutex<VecDeque<(K, V, Cause)>>,
 }
 
 impl<K, V> Listener<K, V> {
@@ -48,70 +42,80 @@ impl<K, V> Listener<K, V> {
         Self {
             notify: Box::new(notify),
             clone: |key, value| (key.clone(), value.clone()),
-            queued: Mutex::new(VecDeque::new()),
         }
     }
 
-    fn tell(&self, (key, value, cause): (K, V, Cause)) {
+    fn tell(&self, (key, value, cause): Note<K, V>) {
         // A panic is the listener's own affair: the cache and its caller go on.
         let _ = user_code::contained(|| (self.notify)(&key, &value, cause));
         let _ = user_code::contained(|| drop((key, value)));
     }
 
-    /// Tells what is queued, or a part of it, unless the listener makes this call. Returns whether there
-    /// is more.
-    pub fn tell_queued(&self) -> bool {
-        let Some(_inside) = Inside::enter(self) else {
+    /// Tells `notes`, the first generation, and what the listener's own calls remove meanwhile: the
+    /// second one, of which a later one may come.
+    fn tell_all(&self, notes: &mut Vec<Note<K, V>>) {
+        if self.is_queued(notes) {
+            return;
+        }
+        let queue = Queue::default();
+        let _inside = Inside::enter(self, &queue);
+        let (mut generation, mut left) = (mem::take(notes), usize::MAX);
+        for number in 0.. {
+            if number == 2 {
+                left = MOST;
+            }
+            for note in generation {
+                if left > 0 {
+                    left -= 1;
+                    self.tell(note);
+                } else {
+                    let _ = user_code::contained(|| drop(note));
+                }
+            }
+            generation = queue.take();
+            if generation.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Queues `notes` if this thread is inside of the listener. Returns whether it is.
+    fn is_queued(&self, notes: &mut Vec<Note<K, V>>) -> bool {
+        let address = ptr::from_ref(self).addr();
+        // At the end of a thread, calls may nest.
+        let queue = INSIDE.try_with(|inside| {
+            let inside = inside.borrow();
+            let mut all = inside.iter().filter(|(other, _)| *other == address);
+            all.next().map(|&(_, queue)| queue.cast::<Queue<K, V>>())
+        });
+        let Ok(Some(queue)) = queue else {
             return false;
         };
-        for _ in 0..MOST {
-            let Some(mut queued) = try_lock(&self.queued) else {
-                // Another thread queues a note. In the child of a fork, one that is gone.
-                return true;
-            };
-            let Some(note) = queued.pop_front() else {
-                return false;
-            };
-            drop(queued);
-            self.tell(note);
-        }
+        // SAFETY: `enter` got it from a frame of this thread that is there until `Inside` is dropped, which
+        // takes it out of the list, and that borrows the listener at this address: so it is this one, and
+        // the types are the same.
+        unsafe { &*queue }.borrow_mut().append(notes);
         true
     }
 }
 
-impl<K, V> Drop for Listener<K, V> {
-    fn drop(&mut self) {
-        // `None` where a fork has removed the thread that held it.
-        let queued = try_lock(&self.queued).map(|mut queued| mem::take(&mut *queued));
-        let queued = queued.into_iter().flatten();
-        queued.for_each(|note| self.tell(note));
-    }
-}
-
 /// The calling thread calls a listener.
-struct Inside;
+struct Inside<'q, K, V>(&'q Queue<K, V>);
 
-impl Inside {
-    /// Returns `None` if it does so already.
-    fn enter<K, V>(listener: &Listener<K, V>) -> Option<Self> {
-        let address = ptr::from_ref(listener).addr();
-        let is_new = INSIDE.try_with(|inside| {
-            let mut inside = inside.borrow_mut();
-            let is_new = !inside.contains(&address);
-            if is_new {
-                inside.push(address);
-            }
-            is_new
-        });
-        // At the end of a thread, calls may nest.
-        is_new.unwrap_or(true).then(|| Self)
+impl<'q, K, V> Inside<'q, K, V> {
+    fn enter(listener: &'q Listener<K, V>, queue: &'q Queue<K, V>) -> Self {
+        let entry = (ptr::from_ref(listener).addr(), ptr::from_ref(queue).cast());
+        let _ = INSIDE.try_with(|inside| inside.borrow_mut().push(entry));
+        Self(queue)
     }
 }
 
-impl Drop for Inside {
+impl<K, V> Drop for Inside<'_, K, V> {
     fn drop(&mut self) {
-        // Those of other caches nest: this is the last one.
-        let _ = INSIDE.try_with(|inside| inside.borrow_mut().pop());
+        let queue = ptr::from_ref(self.0).cast();
+        let _ = INSIDE.try_with(|inside| {
+            inside.borrow_mut().retain(|&(_, other)| other != queue);
+        });
     }
 }
 
@@ -119,19 +123,14 @@ impl Drop for Inside {
 /// where user code has panicked meanwhile.
 pub struct Notes<'a, K, V> {
     listener: Option<&'a Listener<K, V>>,
-    visited: &'a OnceLock<Weak<dyn Visited>>,
-    notes: Vec<(K, V, Cause)>,
+    notes: Vec<Note<K, V>>,
 }
 
 impl<'a, K, V> Notes<'a, K, V> {
     #[inline]
-    pub fn new(
-        listener: Option<&'a Listener<K, V>>,
-        visited: &'a OnceLock<Weak<dyn Visited>>,
-    ) -> Self {
+    pub fn new(listener: Option<&'a Listener<K, V>>) -> Self {
         Self {
             listener,
-            visited,
             notes: Vec::new(),
         }
     }
@@ -171,22 +170,7 @@ impl<'a, K, V> Notes<'a, K, V> {
         if let Some(listener) = self.listener
             && !self.notes.is_empty()
         {
-            self.tell_all(listener);
-        }
-    }
-
-    fn tell_all(&mut self, listener: &Listener<K, V>) {
-        let Some(inside) = Inside::enter(listener) else {
-            lock(&listener.queued).extend(self.notes.drain(..));
-            return;
-        };
-        self.notes.drain(..).for_each(|note| listener.tell(note));
-        drop(inside);
-        if listener.tell_queued()
-            && let Some(own) = self.visited.get()
-        {
-            // Without memory for it, or a thread, the next call goes on.
-            keeper::ask(own, clock::now() + GAP);
+            listener.tell_all(&mut self.notes);
         }
     }
 }

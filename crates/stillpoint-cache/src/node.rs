@@ -219,7 +219,8 @@ impl Meta {
         }
     }
 
-    /// Hides a new entry until it [appears](Self::appear): look-ups take it for one that has expired.
+    /// Hides a new entry until it [appears](Self::appear), or a claimed one for ever: look-ups take it for
+    /// one that has expired. They note uses by compare-exchange, so none shows it again.
     pub fn hide(&self) {
         self.expires.store(0, Ordering::Relaxed);
         self.set_marks(EXPIRES);
@@ -228,11 +229,14 @@ impl Meta {
     /// Shows a hidden entry, which expires at `expires`.
     pub fn appear(&self, expires: u64) {
         if expires == NEVER {
-            // No look-up has noted a use yet. One that is about to may set the bit again, and look-ups
-            // of the entry are then slower.
             self.set_marks(0);
         }
         self.expires.store(expires, Ordering::Relaxed);
+    }
+
+    /// Returns whether it is [hidden](Self::hide).
+    pub fn is_hidden(&self) -> bool {
+        self.expires.load(Ordering::Relaxed) == 0
     }
 
     /// Returns what key and value own, in bytes, about.
@@ -258,7 +262,7 @@ impl Meta {
         }
         let lasts = marks & EXPIRES == 0;
         if lasts {
-            self.set_marks(marks + 1);
+            self.note_use(marks);
         }
         lasts
     }
@@ -267,11 +271,18 @@ impl Meta {
     pub fn mark(&self) {
         let marks = self.marks.load(Ordering::Relaxed);
         if marks & !EXPIRES < MOST {
-            self.set_marks(marks + 1);
+            self.note_use(marks);
         }
     }
 
-    /// A lost increment is a hit that is not noted.
+    /// Notes a use, unless the marks are no longer `marks`: then it is a hit that is not noted. Relaxed: it
+    /// must not undo [`hide`](Self::hide), and orders nothing.
+    #[inline(always)]
+    pub fn note_use(&self, marks: u8) {
+        let (relaxed, more) = (Ordering::Relaxed, marks + 1);
+        let _ = self.marks.compare_exchange(marks, more, relaxed, relaxed);
+    }
+
     #[inline(always)]
     fn set_marks(&self, marks: u8) {
         self.marks.store(marks, Ordering::Relaxed);
@@ -301,7 +312,11 @@ impl Meta {
         }
         let expires = now.saturating_add(idle).min(latest);
         if expires.saturating_sub(before) > idle / 16 {
-            self.expires.store(expires, Ordering::Relaxed);
+            // If it is another one by now, the entry was hidden, or another use noted.
+            let relaxed = Ordering::Relaxed;
+            let _ = self
+                .expires
+                .compare_exchange(before, expires, relaxed, relaxed);
         }
     }
 }
@@ -324,6 +339,15 @@ impl Locked {
         // SAFETY: the contract of `assume`: the entry is there, and this thread alone is at its cell
         // for as long as `self` is borrowed.
         unsafe { &mut *id.0.as_ref().guarded.get() }
+    }
+}
+
+impl Locked {
+    /// Hides an entry that was claimed. The thread that has claimed it may be preempted before it takes it
+    /// out of the map, and others that take the lock meanwhile do not wait for it.
+    pub fn hide(&mut self, id: Id) {
+        // SAFETY: the contract of `assume`.
+        unsafe { id.meta() }.hide();
     }
 }
 

@@ -47,8 +47,9 @@ fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
 enum Origin<'a> {
     /// From the program: it replaces any other.
     Insert,
-    /// From a load, which replaces an expired entry only. Nothing of it is kept that an invalidation has
-    /// made outdated: so it is hidden until it is linked, under the lock under which it would be made so.
+    /// From a load, which replaces an expired or hidden entry only. An invalidation makes the load outdated
+    /// under the lock, and then its entry is not kept. So the entry stays hidden until its inserter has
+    /// the lock, links it, and knows that the load is not outdated.
     Load(&'a Load),
 }
 
@@ -157,7 +158,8 @@ where
             return (NEVER, NEVER);
         }
         let now = inner.clock.now();
-        let at = |span: Option<u64>| span.map_or(NEVER, |span| now.saturating_add(span));
+        // 0 is for hidden entries.
+        let at = |span: Option<u64>| span.map_or(NEVER, |span| now.saturating_add(span).max(1));
         (at(live).min(at(expiry.idle)), at(live))
     }
 
@@ -184,14 +186,17 @@ where
                     Err(occupied) => (occupied.old, occupied.new),
                 }
             };
-            let cause = if self.inner().has_expired(old) {
+            // Looked at first: what is shown meanwhile has not expired.
+            let was_hidden = old.get().value.meta.is_hidden();
+            let over = self.inner().has_expired(old);
+            if matches!(origin, Origin::Load(_)) && !over {
+                return Err(refused);
+            }
+            let cause = if over && !was_hidden {
                 Cause::Expired
             } else {
                 Cause::Replaced
             };
-            if matches!(origin, Origin::Load(_)) && cause == Cause::Replaced {
-                return Err(refused);
-            }
             refused.value.meta.set_replaced(Some(Id::of(old)));
             match store.swap(old, refused, guard) {
                 Ok(new) => {
@@ -542,6 +547,52 @@ mod tests {
                 assert_eq!(all.entries, u64::from(!is_outdated));
             }
         }
+    }
+
+    /// The thread that has claimed it for an eviction has not taken it out yet.
+    #[test]
+    fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
+        let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
+        cache.insert(9, 9);
+        let guard = cache.inner().store.read_lock();
+        let mut claimed = Claimed::default();
+        let (mut state, mut locked) = cache.inner().lock(&guard);
+        assert!(state.give_back(&mut locked, ROOT, &mut claimed));
+        drop(state);
+        let found = cache.find(&9, &guard).expect("it is in the map");
+        cache.invalidate_all();
+        assert_eq!((cache.get(&9), cache.peek(&9)), (None, None));
+        assert_eq!(cache.iter().count(), 0);
+        // A look-up that had begun before notes its use.
+        found.get().value.meta.note_use(0);
+        assert_eq!(cache.get(&9), None);
+        let mut notes = cache.inner().notes();
+        cache.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
+        assert!(cache.find(&9, &guard).is_none());
+    }
+
+    /// An insert in place of what a load has not linked yet, and a removal of all meanwhile.
+    #[test]
+    fn what_a_load_has_not_shown_has_not_expired_and_is_not_removed() {
+        let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
+        let load = Load::of(Arc::clone(cache.handle()));
+        let guard = cache.inner().store.read_lock();
+        let meta = Meta::new(Weight::of(1), cache.hash(&9), NEVER, NEVER, false);
+        meta.hide();
+        let node = Node { value: 9, meta };
+        let store = &cache.inner().store;
+        let new = store.new_entry(cache.hash(&9), 9, node, &guard);
+        let Ok(published) = cache.publish(new, None, Origin::Load(&load), &guard) else {
+            panic!("nothing is in its place");
+        };
+        assert_eq!(cache.invalidate_entries_if(|_, _| true), 0);
+        cache.insert(9, 10);
+        let mut notes = cache.inner().notes();
+        let linked = cache.link(published, Origin::Load(&load), NEVER, &guard, &mut notes);
+        assert!(matches!(linked, Ok(None)));
+        let all = cache.statistics();
+        assert_eq!((all.replaced, all.expired, all.removed), (1, 0, 0));
+        assert_eq!(cache.get(&9), Some(10));
     }
 
     /// What all may have, in tests of large entries.

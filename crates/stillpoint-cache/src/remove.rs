@@ -259,7 +259,9 @@ where
             for _ in 0..crate::iter::HOMES {
                 for found in entries.next_home() {
                     let entry = found.get();
-                    if self.has_itself(found, &guard)
+                    // A hidden one has not been inserted yet, or is removed already.
+                    if !entry.value.meta.is_hidden()
+                        && self.has_itself(found, &guard)
                         && condition(&entry.key, &entry.value.value)
                         && self.take(found, self.inner().has_expired(found), &guard, &mut notes)
                     {
@@ -309,9 +311,6 @@ where
             |state, locked, claimed| state.expire(locked, now, claimed),
             Cause::Expired,
         );
-        if let Some(listener) = &self.inner().listener {
-            listener.tell_queued();
-        }
     }
 }
 

@@ -337,6 +337,7 @@ impl State {
                 self.consider_trim(number);
             }
         }
+        locked.hide(id);
         if let Some(cause) = cause {
             self.tenant_mut(number).events.count(cause);
         }

@@ -8,7 +8,6 @@ use crate::{
     container::Container,
     ears::Ears,
     keeper::{self, GAP, Visited},
-    listener::Listener,
     node::NEVER,
     shared::FORGOTTEN,
     state::{ROOT, State},
@@ -133,8 +132,6 @@ where
         let (looks, more) = self.follow_container(ears);
         again |= more;
         again |= self.trim_oversized(BATCHES);
-        let listener = inner.listener.as_ref();
-        let tells = listener.is_some_and(Listener::tell_queued);
         let compact = self.compact();
         let now = clock::now();
         let measure = inner.memory.measure(&inner.shared.shrinks, now);
@@ -149,7 +146,6 @@ where
                 .chain(looks)
                 .chain(compact)
                 .chain(measure)
-                .chain(tells.then_some(now + GAP))
                 .min();
             let next = if again { Some(now) } else { next };
             if let Some(next) = next {

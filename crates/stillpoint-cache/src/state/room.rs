@@ -167,6 +167,7 @@ impl State {
         let weight = locked.weight(id);
         let tenant = self.tenant_mut(number);
         tenant.policy.evict(locked, id);
+        locked.hide(id);
         tenant.events.count(Cause::Evicted);
         self.entries -= 1;
         self.uncharge(number, weight, false);
