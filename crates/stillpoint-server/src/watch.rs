@@ -119,7 +119,16 @@ impl Watcher {
 pub(crate) struct List {
     /// What any of them watches.
     events: AtomicU32,
-    watchers: Mutex<Vec<Arc<Watcher>>>,
+    watchers: Mutex<Vec<Listed>>,
+}
+
+/// A watcher in a list.
+#[derive(Debug)]
+struct Listed {
+    watcher: Arc<Watcher>,
+    /// Whether the list is that of its own tenant, or of admins. Others see the tenant by its prefix,
+    /// and take none of its places.
+    is_home: bool,
 }
 
 impl List {
@@ -129,22 +138,23 @@ impl List {
         self.events.load(Ordering::Relaxed) & events != 0
     }
 
-    /// Adds a watcher, unless there are `most`.
-    fn add(&self, watcher: &Arc<Watcher>, most: usize) -> bool {
+    /// Adds a watcher, unless it is at home here and `most` are.
+    fn add(&self, watcher: &Arc<Watcher>, is_home: bool, most: usize) -> bool {
         let mut watchers = lock(&self.watchers);
-        if watchers.len() >= most {
+        if is_home && watchers.iter().filter(|one| one.is_home).count() >= most {
             return false;
         }
-        watchers.push(Arc::clone(watcher));
         self.events.fetch_or(watcher.events, Ordering::Relaxed);
+        let watcher = Arc::clone(watcher);
+        watchers.push(Listed { watcher, is_home });
         true
     }
 
     /// Removes a watcher: no line is added to it from here on.
     fn remove(&self, watcher: &Arc<Watcher>) {
         let mut watchers = lock(&self.watchers);
-        watchers.retain(|other| !Arc::ptr_eq(other, watcher));
-        let events = watchers.iter().fold(0, |all, watcher| all | watcher.events);
+        watchers.retain(|other| !Arc::ptr_eq(&other.watcher, watcher));
+        let events = watchers.iter().fold(0, |all, one| all | one.watcher.events);
         self.events.store(events, Ordering::Relaxed);
     }
 }
@@ -191,10 +201,10 @@ impl Watch {
         let mut lists = self.lists();
         let entered = lists
             .next()
-            .is_none_or(|list| list.add(&self.watcher, most));
+            .is_none_or(|list| list.add(&self.watcher, true, most));
         if entered {
             for list in lists {
-                list.add(&self.watcher, usize::MAX);
+                list.add(&self.watcher, false, usize::MAX);
             }
             self.want_evictions(true);
         } else {
@@ -423,7 +433,7 @@ impl Watchers {
         if skipped > 0 {
             self.dropped.fetch_add(skipped, Ordering::Relaxed);
             // Whose they were is not known: only those that may see all are told.
-            for watcher in lock(&self.admins.watchers).iter() {
+            for Listed { watcher, .. } in lock(&self.admins.watchers).iter() {
                 if watcher.events & EVICTIONS != 0 {
                     lock(&watcher.waiting).skipped += skipped;
                 }
@@ -459,7 +469,8 @@ impl Watchers {
         let (mut sent, mut skipped) = (0, 0);
         for list in lists {
             let watchers = lock(&list.watchers);
-            for watcher in watchers.iter().filter(|one| one.events & event != 0) {
+            let watchers = watchers.iter().map(|one| &one.watcher);
+            for watcher in watchers.filter(|one| one.events & event != 0) {
                 match watcher.push(time, &rest) {
                     true => sent += 1,
                     false => skipped += 1,
@@ -589,6 +600,32 @@ pub(crate) mod tests {
             (fit as u64 + 1, 0)
         );
         assert_eq!(count(&watchers.sent), fit as u64 + 1);
+    }
+
+    /// Those of the default tenant see the tenants of prefixes too.
+    #[test]
+    fn each_tenant_has_places_for_its_own_watchers() {
+        let shared = fuzz::new_shared(|_| {});
+        shared.store.create_tenant("p").unwrap();
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let directory = shared.directory();
+        let reach = |names: &[&str]| {
+            let spaces = names
+                .iter()
+                .map(|&name| Arc::clone(&directory.spaces[name]));
+            Some(spaces.collect())
+        };
+        for names in [&["", "p"][..], &["p"]] {
+            let add = || {
+                let watchers = &shared.watchers;
+                watchers.add(MUTATIONS, reach(names), Box::new(|| {}))
+            };
+            let watches: Vec<_> = (0..MAX_WATCHERS).filter_map(|_| add()).collect();
+            assert_eq!(watches.len(), MAX_WATCHERS, "{names:?}");
+            assert!(add().is_none(), "{names:?}");
+            // They watch to the end of the test.
+            std::mem::forget(watches);
+        }
     }
 
     #[test]
