@@ -314,17 +314,14 @@ impl Server {
     /// for a disk or a pipe: clients come in all the same.
     fn start_reloads(&self) -> io::Result<SyncSender<()>> {
         let (ask, asked) = mpsc::sync_channel(1);
-        let (shared, workers) = (Arc::clone(&self.shared), self.acceptor.workers().to_vec());
+        let shared = Arc::clone(&self.shared);
         let guard = StopOnPanic(Arc::clone(&shared));
         let run = move || {
             let _guard = guard;
+            let mut sections = shared.settings.sections;
             while asked.recv().is_ok() {
-                match reload(&shared) {
-                    Ok(()) => {
-                        // Sessions of users who are gone end.
-                        workers.iter().for_each(|worker| worker.waker.wake());
-                        shared.log.note(format_args!("reloaded"));
-                    }
+                match reload(&shared, &mut sections) {
+                    Ok(()) => shared.log.note(format_args!("reloaded")),
                     Err(error) => shared.log.note(format_args!("not reloaded: {error}")),
                 }
             }
@@ -337,14 +334,16 @@ impl Server {
 }
 
 /// Reads the files again: tenants, users and limits. What is wrong with them changes nothing.
-fn reload(shared: &Shared) -> Result<(), String> {
+/// `sections` is whether the file has had tenants or users: if it has them no longer, users who had a
+/// tenant do not get the default one.
+fn reload(shared: &Shared, sections: &mut bool) -> Result<(), String> {
     let now = &shared.settings;
     let Some(flags) = &now.flags else {
         return Err("there is no command line to read again".into());
     };
     // A limit that is given nowhere stays as an admin has set it.
     let limit = shared.store.limit();
-    let (settings, notes) = flags.again(now, limit)?;
+    let (settings, notes) = flags.again(now, limit, *sections)?;
     if now.authenticates() != settings.authenticates() {
         return Err("authentication cannot be switched on or off without a restart".into());
     }
@@ -354,6 +353,7 @@ fn reload(shared: &Shared) -> Result<(), String> {
     let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
     apply(shared, &settings.tenants, settings.users)?;
     // From here on nothing fails.
+    *sections = settings.sections;
     for note in notes {
         shared.log.note(format_args!("{note}"));
     }
@@ -506,13 +506,17 @@ mod tests {
         };
         let server = start("-m 16");
         fs::write(&passwords, "u:p\nv:q\n").unwrap();
-        reload(&server.shared).unwrap();
+        reload(&server.shared, &mut false).unwrap();
         assert_eq!(server.shared.store.limit(), 16 << 20);
         assert_eq!(server.shared.directory().users.all().len(), 2);
         // What fails changes nothing, the limit neither.
         server.shared.store.set_limit(20 << 20);
         fs::write(&passwords, "wrong\n").unwrap();
-        assert!(reload(&server.shared).unwrap_err().contains("line 1"));
+        assert!(
+            reload(&server.shared, &mut false)
+                .unwrap_err()
+                .contains("line 1")
+        );
         assert_eq!(server.shared.store.limit(), 20 << 20);
         assert_eq!(server.shared.directory().users.all().len(), 2);
         fs::write(&passwords, "u:p\n").unwrap();
@@ -520,7 +524,7 @@ mod tests {
         let server = start("");
         assert_eq!(server.shared.store.limit(), 32 << 20);
         fs::write(&toml, text.replace("32m", "24m")).unwrap();
-        reload(&server.shared).unwrap();
+        reload(&server.shared, &mut false).unwrap();
         assert_eq!(server.shared.store.limit(), 24 << 20);
         drop(server);
         for path in [toml, passwords] {
@@ -545,7 +549,7 @@ mod tests {
         );
         fs::write(&path, text).unwrap();
         assert!(flags.settings().is_err());
-        reload(&server.shared).unwrap();
+        reload(&server.shared, &mut false).unwrap();
         assert_eq!(server.shared.store.limit(), 24 << 20);
         drop(server);
         fs::remove_file(&path).unwrap();

@@ -109,7 +109,8 @@ pub(crate) struct Shared {
     directory: Mutex<Arc<Directory>>,
     version: AtomicU64,
     stopping: AtomicBool,
-    /// Wakes the thread that listens, so that it sees that the server is to stop.
+    /// Wakes the thread that listens, which wakes the others: the directory has changed, or the server
+    /// is to stop.
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -163,7 +164,7 @@ impl Shared {
         Arc::clone(&lock(&self.directory))
     }
 
-    /// Changes the directory. Threads see the new one at their next events.
+    /// Changes the directory, and wakes all threads, which then take over the new one.
     pub(crate) fn change<R>(&self, f: impl FnOnce(&mut Directory) -> R) -> R {
         let mut current = lock(&self.directory);
         let mut next = Directory::clone(&current);
@@ -173,6 +174,8 @@ impl Shared {
         *current = Arc::new(next);
         // Release: pairs with the acquire in `version`.
         self.version.store(version, Ordering::Release);
+        drop(current);
+        (self.wake)();
         result
     }
 

@@ -335,8 +335,9 @@ fn users_who_are_removed_or_have_another_password_leave() {
         fs::write(&passwords, text).unwrap();
         fs::set_permissions(&passwords, fs::Permissions::from_mode(0o600)).unwrap();
     };
+    let auth = format!("auth-file = {passwords:?}\n");
     let file = format!(
-        "auth-file = {passwords:?}\n[[tenant]]\nname = \"guests\"\n[[tenant]]\nname = \"sessions\"\nprefix = [\"session:\"]\n"
+        "{auth}[[tenant]]\nname = \"guests\"\n[[tenant]]\nname = \"sessions\"\nprefix = [\"session:\"]\n"
     );
     let (main, guest) = (
         "[[user]]\nname = \"main\"\n",
@@ -346,8 +347,8 @@ fn users_who_are_removed_or_have_another_password_leave() {
     fs::write(&config, format!("{file}{main}{guest}")).unwrap();
     let program = Program::start(&["--config", config.to_str().unwrap()]);
     let mut reloads = 0;
-    let mut reload = |sections: &str| {
-        fs::write(&config, format!("{file}{sections}")).unwrap();
+    let mut reload = |text: &str| {
+        fs::write(&config, text).unwrap();
         program.signal(Signal::HUP);
         reloads += 1;
         until(|| program.count("stillcache: reloaded\n") == reloads);
@@ -385,26 +386,31 @@ fn users_who_are_removed_or_have_another_password_leave() {
     assert_eq!(answer, "STORED\r\n");
     assert_eq!(ask(&mut second, "get session:1\r\n"), "END\r\n");
     // Its connection ends, though it asks for nothing.
-    reload(main);
+    reload(&format!("{file}{main}"));
     assert_eq!(line(&mut second), "");
     assert_eq!(login("guest guest's").1, REFUSED);
     assert!(program.says("user guest has a password but no [[user]] section"));
     assert_eq!(ask(&mut first, "mn\r\n"), "MN\r\n");
     // The password of another user is of no concern to it, its own is.
     give("main:main's\nguest:new\n");
-    reload(&format!("{main}{guest}"));
+    reload(&format!("{file}{main}{guest}"));
     assert_eq!(ask(&mut first, "mn\r\n"), "MN\r\n");
     let (mut second, answer) = login("guest new");
     assert_eq!(answer, "STORED\r\n");
     give("main:new\nguest:new\n");
-    reload(&format!("{main}{guest}"));
+    reload(&format!("{file}{main}{guest}"));
     assert_eq!(line(&mut first), "");
     assert_eq!(ask(&mut second, "mn\r\n"), "MN\r\n");
-    // Without any section there is no user, and not two of the default tenant.
-    reload("");
-    assert_eq!(line(&mut second), "");
-    assert_eq!(login("guest new").1, REFUSED);
-    assert_eq!(login("main new").1, REFUSED);
+    // Without a section of theirs, or any at all, there is no user, and not two of the default tenant.
+    for rest in [&file, &auth] {
+        reload(&format!("{file}{main}{guest}"));
+        let (mut third, answer) = login("guest new");
+        assert_eq!(answer, "STORED\r\n");
+        reload(rest);
+        assert_eq!(login("guest new").1, REFUSED);
+        assert_eq!(login("main new").1, REFUSED);
+        assert_eq!(line(&mut third), "");
+    }
     program.end();
     for path in [config, passwords] {
         fs::remove_file(path).unwrap();

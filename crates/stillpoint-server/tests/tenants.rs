@@ -4,7 +4,7 @@
 //! figures.
 
 mod common;
-use common::{Client, listener, socket_path, start};
+use common::{Client, listener, socket_path, start, until};
 use std::{
     fs,
     io::{Read, Write},
@@ -497,4 +497,28 @@ fn a_tenant_that_takes_all_places_leaves_some_to_others() {
     let (hog, other) = (take_places(&own), take_places(&server.path));
     assert_eq!((hog.len(), other.len()), (9, 3));
     server.admin().ask("mn\r\n", "MN\r\n");
+}
+
+/// It sends nothing, and nothing has been kept for it.
+#[test]
+fn a_watcher_hears_of_a_tenant_that_is_made_again() {
+    let own = socket_path("own");
+    let server = start(Settings {
+        tenants: vec![tenant("a", &[])],
+        listeners: vec![listener(own.clone(), "a", false)],
+        ..Settings::default()
+    });
+    let mut watcher = Client::connect(&own);
+    watcher.ask("watch mutations\r\n", "OK\r\n");
+    server
+        .admin()
+        .ask("tenant delete a\r\ntenant create a\r\n", "OK\r\nOK\r\n");
+    watcher.0.set_nonblocking(true).unwrap();
+    let mut writer = Client::connect(&own);
+    let mut line = [0; 3];
+    until(|| {
+        writer.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
+        watcher.0.read(&mut line).is_ok()
+    });
+    assert_eq!(&line, b"ts=");
 }

@@ -265,7 +265,7 @@ fn listeners(listener: FileListener, tls: bool) -> Result<Vec<Listener>, String>
 }
 
 /// Reads names and passwords, and joins them with the users of the TOML file. Where that has tenants
-/// or users, a user needs both a `[[user]]` section and a password: one who has lost either logs in
+/// or users, or has had them ([`Settings::sections`]), a user needs both a `[[user]]` section and a password: one who has lost either logs in
 /// nowhere. Returns a line for each of these.
 ///
 /// # Errors
@@ -294,10 +294,10 @@ pub fn read_users(settings: &mut Settings) -> Result<Vec<String>, String> {
     let text = fs::read(path).map_err(|error| say(error.to_string()))?;
     let passwords = passwords(&text).map_err(say)?;
     let sections = settings.users.take();
-    let (users, notes) = if sections.is_some() || !settings.tenants.is_empty() {
-        join(passwords, sections.unwrap_or_default())
-    } else {
-        (passwords, Vec::new())
+    settings.sections |= sections.is_some() || !settings.tenants.is_empty();
+    let (users, notes) = match settings.sections {
+        true => join(passwords, sections.unwrap_or_default()),
+        false => (passwords, Vec::new()),
     };
     settings.users = Some(users);
     Ok(notes)

@@ -145,9 +145,11 @@ impl Flags {
         &self,
         now: &Settings,
         limit: u64,
+        sections: bool,
     ) -> Result<(Settings, Vec<String>), String> {
         let before = Settings {
             limit,
+            sections,
             listeners: now.listeners.clone(),
             ..Settings::default()
         };

@@ -196,6 +196,8 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Where OpenMetrics are asked for by HTTP, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// Whether the file has tenants or users: then a password alone lets no user in.
+    pub sections: bool,
     /// The file with passwords.
     pub auth_file: Option<PathBuf>,
     /// Whether the program publishes its statistics for `stillpoint-top`.
@@ -243,6 +245,7 @@ impl Default for Settings {
             flags: None,
             tls: None,
             metrics: None,
+            sections: false,
             auth_file: None,
             statistics: true,
             pid_file: None,

@@ -325,7 +325,10 @@ impl Acceptor {
             self.resume();
             for event in &events {
                 match event.data.u64() {
-                    WAKE => waker.clear(),
+                    WAKE => {
+                        waker.clear();
+                        self.wake_workers();
+                    }
                     SIGNALS => return Told::Signal,
                     index => self.accept(index as usize),
                 }
@@ -466,10 +469,6 @@ impl Acceptor {
 
     pub(crate) fn remove_sockets(&mut self) {
         self.listeners.iter_mut().for_each(Open::remove);
-    }
-
-    pub(crate) fn workers(&self) -> &[Arc<Inbox>] {
-        &self.workers
     }
 
     pub(crate) fn wake_workers(&self) {

@@ -208,10 +208,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes over the directory that was changed. Sessions follow it at their next turns, but where
+    /// Takes over the directory that was changed. Sessions follow it at their next turns, but those
+    /// that watch now, as they have none until something happens where they are listed; and where
     /// users have changed those that are theirs no longer end now.
     fn follow(&mut self) {
         let before = std::mem::replace(&mut self.directory, self.shared.directory());
+        for index in &self.watching {
+            if let Some(connection) = self.connections.get_mut(*index) {
+                connection.session.follow(&self.directory);
+            }
+        }
         if before.users.is(&self.directory.users) {
             return;
         }
