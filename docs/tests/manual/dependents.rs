@@ -50,7 +50,7 @@ impl Dependent {
 
     /// The packages of its Cargo.lock that come from a registry: name and version.
     fn locked(&self) -> Vec<(String, String)> {
-        self.cargo(&["metadata", "--format-version=1"]);
+        self.cargo(&["update", "--workspace"]);
         let lock = fs::read_to_string(self.0.join("Cargo.lock")).expect("Cargo's");
         let packages = lock
             .split("[[package]]")
@@ -115,17 +115,13 @@ fn the_patch_line_takes_effect_as_the_chapter_says() {
     assert!(locked.uses_original());
     locked.depend_on(&patched("0.9"));
     let warning = "was not used in the crate graph";
-    assert!(
-        locked
-            .cargo(&["metadata", "--format-version=1"])
-            .contains(warning)
-    );
+    assert!(locked.cargo(&["update", "--workspace"]).contains(warning));
     assert!(locked.uses_original());
     locked.cargo(&["update", "-p", "crossbeam-epoch"]);
     assert!(!locked.uses_original(), "after cargo update");
 
     let exact = Dependent::new("exact", &patched("=0.9.21"));
-    let said = exact.cargo(&["metadata", "--format-version=1"]);
+    let said = exact.cargo(&["update", "--workspace"]);
     assert!(said.contains(warning), "{said}");
     assert!(exact.uses_original(), "exactly one version");
 
