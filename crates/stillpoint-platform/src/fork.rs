@@ -41,7 +41,7 @@
 //! | waiting tasks | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left to wait for |
 //! | pages, bindings and domain handles of other threads | leaked, and so is a domain that they hold |
-//! | service threads | gone; they start again on demand, without std ([`thread::spawn`](super::thread::spawn)) |
+//! | service threads | gone; they start again on demand, without std ([`thread::spawn`]) |
 //!
 //! If a callback or a deferred destructor forks, the child is still inside it, and the rules for
 //! callbacks still hold: no barrier inside, and no other thread's pass before it has returned. When
