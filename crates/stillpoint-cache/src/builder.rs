@@ -128,6 +128,41 @@ impl<K, V, S, W: InBytes> Builder<K, V, S, W> {
         self.settings.max = Some(bytes);
         self
     }
+
+    /// Sets how many bytes of heap a key and its value own, for types that do not implement
+    /// [`Weigh`]. The cache adds the rest: see [`max_bytes`](Self::max_bytes).
+    ///
+    /// It is called once for each insert, on the inserting thread, outside of locks and sections. If
+    /// it panics, nothing is inserted. What an entry owns also counts against the
+    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, from when it leaves the cache
+    /// until it is dropped, unless neither key nor value has anything to drop.
+    pub fn weigher(
+        mut self,
+        owned: impl Fn(&K, &V) -> u64 + Send + Sync + 'static,
+    ) -> Builder<K, V, S, Weighed> {
+        self.settings.scale.owned = Some(Box::new(owned));
+        self.into_state()
+    }
+}
+
+impl<K, V, S> Builder<K, V, S, Counted> {
+    /// Sets how many bytes of heap a key and its value own, which counts against the
+    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory from when the entry leaves the cache
+    /// until it is dropped, unless neither key nor value has anything to drop.
+    ///
+    /// It is called once for each insert, on the inserting thread, outside of locks and sections. If
+    /// it panics, nothing is inserted. The limit stays what it is:
+    ///
+    /// ```compile_fail,E0599
+    /// stillpoint_cache::Cache::<u64, Vec<u8>>::builder()
+    ///     .max_entries(100)
+    ///     .weigher(|_, value| value.len() as u64)
+    ///     .max_bytes(1 << 20);
+    /// ```
+    pub fn weigher(mut self, owned: impl Fn(&K, &V) -> u64 + Send + Sync + 'static) -> Self {
+        self.settings.scale.owned = Some(Box::new(owned));
+        self
+    }
 }
 
 impl<K, V, S, W> Builder<K, V, S, W> {
@@ -143,7 +178,8 @@ impl<K, V, S, W> Builder<K, V, S, W> {
     /// What evicted values own also counts, as bytes, against the
     /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory until they are dropped. The cache
     /// knows that of std's strings, byte vectors, boxes and `Arc`s of these, and of
-    /// [`Bytes`](crate::Bytes). If other keys or values own much, give a [weigher](Self::weigher), too.
+    /// [`Bytes`](crate::Bytes). A key or value of another type that has a destructor counts for 1 KiB: if
+    /// it owns more, give a [weigher](Self::weigher), too.
     ///
     /// ```
     /// use stillpoint_cache::Cache;
@@ -165,7 +201,8 @@ impl<K, V, S, W> Builder<K, V, S, W> {
 
     /// Sets what all entries together may weigh, in a unit of the program, and what an entry weighs:
     /// 0 counts as 1. All limits are then in that unit. What entries own counts as with
-    /// [`max_entries`](Self::max_entries). `weigh` is called as a [weigher](Self::weigher) is.
+    /// [`max_entries`](Self::max_entries); where the cache does not know that, as their weight in bytes if
+    /// that is more. `weigh` is called as a [weigher](Self::weigher) is.
     ///
     /// ```
     /// use stillpoint_cache::Cache;
@@ -183,21 +220,6 @@ impl<K, V, S, W> Builder<K, V, S, W> {
     ) -> Builder<K, V, S, Counted> {
         self.settings.max = Some(max);
         self.settings.scale.unit = Unit::Other(Box::new(weigh));
-        self.into_state()
-    }
-
-    /// Sets how many bytes of heap a key and its value own, for types that do not implement
-    /// [`Weigh`]. The cache adds the rest: see [`max_bytes`](Self::max_bytes).
-    ///
-    /// It is called once for each insert, on the inserting thread, outside of locks and sections. If
-    /// it panics, nothing is inserted. What an entry owns also counts against the
-    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, from when it leaves the cache
-    /// until it is dropped, unless neither key nor value has anything to drop.
-    pub fn weigher(
-        mut self,
-        owned: impl Fn(&K, &V) -> u64 + Send + Sync + 'static,
-    ) -> Builder<K, V, S, Weighed> {
-        self.settings.scale.owned = Some(Box::new(owned));
         self.into_state()
     }
 

@@ -15,13 +15,16 @@ impl Weigh for Bytes {
     }
 }
 
-/// Returns what `value` owns, if that is known of its type without [`Weigh`]: 0 if it is not.
-fn owned_if_known<T: 'static>(value: &T) -> usize {
+/// What a key or value of an unknown type with a destructor is taken to own, in bytes: as in the core.
+const UNKNOWN: usize = 1024;
+
+/// Returns what `value` owns, in bytes; `None` if that is not known of its type without [`Weigh`].
+fn owned_if_known<T: 'static>(value: &T) -> Option<usize> {
     macro_rules! known {
         ($($type:ty),* $(,)?) => {
             let value: &dyn Any = value;
             $(if let Some(value) = value.downcast_ref::<$type>() {
-                return value.heap_bytes();
+                return Some(value.heap_bytes());
             })*
         };
     }
@@ -37,8 +40,9 @@ fn owned_if_known<T: 'static>(value: &T) -> usize {
             Arc<Vec<u8>>,
             Bytes
         );
+        return None;
     }
-    0
+    Some(0)
 }
 
 pub type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
@@ -79,9 +83,14 @@ const fn fixed<K, V>() -> u64 {
 impl<K: 'static, V: 'static> Scale<K, V> {
     /// Weighs an entry.
     pub fn weigh(&self, key: &K, value: &V, expires: bool) -> Weight {
-        let owned = match &self.owned {
-            Some(owned) => usize::try_from(owned(key, value)).unwrap_or(usize::MAX),
-            None => owned_if_known(key).saturating_add(owned_if_known(value)),
+        let (owned, is_known) = match &self.owned {
+            Some(owned) => (saturated(owned(key, value)), true),
+            None => {
+                let [key, value] = [owned_if_known(key), owned_if_known(value)];
+                let is_known = key.is_some() && value.is_some();
+                let [key, value] = [key, value].map(|owned| owned.unwrap_or(UNKNOWN));
+                (key.saturating_add(value), is_known)
+            }
         };
         let weight = match &self.unit {
             Unit::Bytes => {
@@ -94,6 +103,40 @@ impl<K: 'static, V: 'static> Scale<K, V> {
             Unit::Entries => 1,
             Unit::Other(weigh) => weigh(key, value).max(1),
         };
+        let owned = match &self.unit {
+            // The program's weight is the best that is known.
+            Unit::Other(_) if !is_known => owned.max(saturated(weight)),
+            _ => owned,
+        };
         Weight { weight, owned }
+    }
+}
+
+fn saturated(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+
+    fn owned<V: 'static>(unit: Unit<u64, V>, value: &V) -> usize {
+        let scale = Scale { unit, owned: None };
+        scale.weigh(&1, value, false).owned
+    }
+
+    #[test]
+    fn what_an_unknown_type_owns_counts_as_its_weight_and_as_1_kib_at_least() {
+        struct Page(#[expect(dead_code, reason = "it is dropped")] Vec<u8>);
+        let by = |weight| Unit::Other(Box::new(move |_: &u64, _: &Page| weight));
+        let page = Page(vec![0; 10_000]);
+        assert_eq!(owned(by(10_000), &page), 10_000);
+        assert_eq!(owned(by(1), &page), 1024);
+        assert_eq!(owned(Unit::Entries, &page), 1024);
+        assert_eq!(owned(Unit::Entries, &Some(vec![0_u8; 10])), 1024);
+        assert_eq!(owned(Unit::Entries, &vec![0_u8; 10]), 10);
+        assert_eq!(owned(Unit::Entries, &7_u64), 0);
+        let weigh = |_: &u64, _: &u64| 10_000;
+        assert_eq!(owned(Unit::Other(Box::new(weigh)), &7), 0);
     }
 }
