@@ -68,11 +68,12 @@ where
 {
     /// Inserts an entry, in place of the one with its key. Evicts what it needs the room of.
     ///
-    /// An entry that replaces another, which had not expired, belongs to the tenant of that one,
-    /// whichever view inserts it, and is subject to that tenant's limits. (So Linux charges a page to
-    /// the group that used it first.) A new one belongs to the tenant of the view. Where views of
-    /// several tenants insert one key at the same instant, the entry that stays may be of any of them:
-    /// one may replace another's before that is its tenant's. It is charged once, to whose it is.
+    /// An entry that replaces another belongs to that one's tenant, whichever view inserts it, and is
+    /// subject to that tenant's limits. (So Linux charges a page to the group that used it first.) A new
+    /// one, and one that replaces an entry that has expired or that an invalidation under way is about to
+    /// remove, belongs to the tenant of the view. Where views of several tenants insert one key at the
+    /// same instant, the entry that stays may be of any of them: one may replace another's before that is
+    /// its tenant's. It is charged once, to its tenant.
     ///
     /// An entry that is refused ([`try_insert`](Self::try_insert) says why) is dropped and
     /// counted, and the listener is told of it ([`Cause::Refused`]). The one with its key is gone as well,

@@ -168,9 +168,10 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         }
     }
 
-    /// How often all entries have been invalidated. Entries of the round before are *outdated*: they
-    /// are the oldest of their queues, as no search moves them, and go before all others. A round
-    /// begins once there is none, so a bit in each entry tells the two apart.
+    /// Returns how often all entries have been invalidated. Entries of the round before are *outdated*:
+    /// they are the oldest of their queues, as no search moves them, and go before the others of their
+    /// queue. A round begins only after the last outdated entry has gone, so there are never more than two
+    /// rounds, and one bit in each entry says which is its own.
     pub fn rounds(&self) -> u64 {
         self.rounds
     }
