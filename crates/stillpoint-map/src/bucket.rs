@@ -133,18 +133,22 @@ impl Bucket {
 
     /// Puts an entry in, if it is plain that none with its tag is in the chain, and this has an empty
     /// slot. Calls `is_first` before, if the bucket is empty. Returns false if nothing was done.
-    #[inline]
+    #[inline(always)]
     pub fn add_at_once(&self, entry: Slot, tag: u8, is_first: impl FnOnce()) -> bool {
         let word = self.word();
-        if !word.is_plain() || !word.with_tag(tag).is_empty() {
-            return false;
-        }
-        let Some(slot) = word.free() else {
-            return false;
-        };
-        if word.is_empty() {
+        // An empty word needs no search, which pays for the call.
+        let slot = if word == Word::EMPTY {
             is_first();
-        }
+            0
+        } else {
+            if !word.is_plain() || !word.with_tag(tag).is_empty() {
+                return false;
+            }
+            let Some(slot) = word.free() else {
+                return false;
+            };
+            slot
+        };
         // With the tag: a word that has not changed says that there is still none.
         let locked = word.locked().with(slot, tag);
         // Acquire, pairs with `set_word`: the slot is empty. A reader that sees the tag finds it so, or

@@ -318,7 +318,7 @@ impl<'t> Table<'t> {
 
     /// Puts an entry in, if that takes no more than an empty slot of its home, in this table or the
     /// next. Returns false if nothing was done. If the table moves, the caller helps then.
-    #[inline]
+    #[inline(always)]
     pub fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
         let index = self.index(hash);
         let (home, slot) = (self.at(index), Slot::entry(entry, hash, self.bits()));

@@ -37,8 +37,9 @@ impl Used {
             let (word, bit) = Self::place(bucket / STRETCH);
             // Most are set already, and threads that use neighbours would take the cache line from each
             // other.
-            if bits[word].load(Ordering::Relaxed) & bit == 0 {
-                bits[word].fetch_or(bit, Ordering::Relaxed);
+            let word = &bits[word];
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                set(word, bit);
             }
         }
     }
@@ -78,6 +79,11 @@ impl Used {
             Some(bucket)
         })
     }
+}
+
+#[cold]
+fn set(word: &AtomicU64, bit: u64) {
+    word.fetch_or(bit, Ordering::Relaxed);
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
