@@ -75,7 +75,7 @@ pub(crate) fn new_session(directory: &Directory, admin: bool, known: bool) -> Se
         home: Arc::clone(home),
         place: Place::take(&home.clients, |_| true).expect("there is always one"),
         admin,
-        known,
+        known: Place::take(&Arc::default(), |_| known),
         user: None,
     };
     Session::new(access, 0, Arc::new(card), Binding::Auto, directory.version)

@@ -5,9 +5,11 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The part of all places that is kept for tenants with few clients, and that clients that have not
-/// logged in may take.
+/// The part of all places that is kept for tenants with few clients.
 const PART: usize = 4;
+
+/// How many clients may be there beyond `-c` while others that have not logged in are ended for them.
+pub(crate) const OVER: usize = 64;
 
 /// A place, which is free again when this is dropped.
 #[derive(Debug)]
@@ -30,18 +32,29 @@ impl Drop for Place {
     }
 }
 
+/// Takes a place among `all` clients that are known, and one among a tenant's `own`, if `may` allows
+/// that for the number of the latter and that of all, this one counted.
+pub(crate) fn enter(
+    all: &Arc<AtomicUsize>,
+    own: &Arc<AtomicUsize>,
+    may: impl FnOnce(usize, usize) -> bool,
+) -> Option<(Place, Place)> {
+    let mut known = 0;
+    let place = Place::take(all, |before| {
+        known = before + 1;
+        true
+    })?;
+    Some((place, Place::take(own, |own| may(own, known))?))
+}
+
 /// Returns whether a tenant with `own` clients may have one more, which is counted in `all` already,
 /// where `tenants` have clients. A quarter of `most` is kept: each of the other tenants has an equal
-/// part of it, whatever one takes.
+/// part of it, whatever one takes. Clients that have not logged in do not count: they leave their
+/// places to those that come.
 pub(crate) fn may_enter(own: usize, all: usize, most: usize, tenants: usize) -> bool {
     let kept = most / PART;
     let others = tenants.saturating_sub(1);
     others == 0 || own < (kept / others).max(1) || all <= most - kept
-}
-
-/// Returns how many clients may be there that have not logged in.
-pub(crate) fn most_unknown(most: usize) -> usize {
-    (most / PART).max(1)
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ pub(crate) const STATES: [&str; 5] = [
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) connections: Arc<AtomicUsize>,
-    /// Of those, clients that have to log in and have not.
-    pub(crate) unknown: Arc<AtomicUsize>,
+    /// Of those, clients that have logged in or need not.
+    pub(crate) known: Arc<AtomicUsize>,
     pub(crate) connections_total: AtomicU64,
     pub(crate) connections_rejected: AtomicU64,
     pub(crate) accept_paused: AtomicBool,

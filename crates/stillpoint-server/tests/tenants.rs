@@ -499,6 +499,46 @@ fn a_tenant_that_takes_all_places_leaves_some_to_others() {
     server.admin().ask("mn\r\n", "MN\r\n");
 }
 
+/// Sends a login, and returns whether it is accepted.
+fn logs_in(client: &mut Client, name: &str) -> bool {
+    let token = format!("{name} {name}'s");
+    let request = format!("set auth 0 0 {}\r\n{token}\r\n", token.len());
+    let mut answer = [0; 8];
+    client.0.write_all(request.as_bytes()).is_ok()
+        && client.0.read_exact(&mut answer).is_ok()
+        && answer == *b"STORED\r\n"
+}
+
+#[test]
+fn clients_that_do_not_log_in_leave_their_places_to_those_that_do() {
+    let server = start(Settings {
+        max_connections: 12,
+        ..users()
+    });
+    let connect = || server.client();
+    let mut silent: Vec<_> = (0..12).map(|_| connect()).collect();
+    let mut hog = Vec::new();
+    loop {
+        let mut client = connect();
+        if !logs_in(&mut client, "ann") {
+            break;
+        }
+        hog.push(client);
+    }
+    assert_eq!(hog.len(), 9);
+    // What is kept for the others they get, whoever else comes.
+    let mut others = Vec::new();
+    for name in ["bob", "plain"] {
+        silent.extend((0..12).map(|_| connect()));
+        let mut client = connect();
+        assert!(logs_in(&mut client, name), "{name}");
+        others.push(client);
+    }
+    for client in hog.iter_mut().chain(&mut others) {
+        client.ask("mn\r\n", "MN\r\n");
+    }
+}
+
 /// It sends nothing, and nothing has been kept for it.
 #[test]
 fn a_watcher_hears_of_a_tenant_that_is_made_again() {

@@ -266,7 +266,7 @@ impl Settings {
     /// Descriptors that the server needs beside those of its clients.
     #[must_use]
     pub fn reserved_descriptors(&self) -> usize {
-        self.threads * 3 + 64
+        self.threads * 3 + 64 + crate::places::OVER
     }
 
     /// Whether the whole is possible.

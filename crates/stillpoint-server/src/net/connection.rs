@@ -58,6 +58,8 @@ pub(crate) struct Connection {
     pub(crate) work: Work,
     /// Whether it is among those that go on without an event.
     pub(crate) is_queued: bool,
+    /// Its number among those of its thread that have not logged in; 0 once it has.
+    pub(crate) unknown: u64,
     /// The thread's step in which it had its last turn.
     pub(crate) turned: u64,
     /// Dropped behind the descriptor, so that a client that finds a place finds a descriptor.
@@ -161,6 +163,7 @@ impl Connection {
             turn_left: 0,
             work: Work::new(),
             is_queued: false,
+            unknown: 0,
             turned: 0,
             _place: place,
         }
@@ -293,7 +296,7 @@ impl Connection {
     /// Sets or clears the time until which the client has to take what is sent to it, to send what it has announced, or to finish its handshake and log in.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
         let handshakes = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
-        let enters = handshakes || !self.session.access.known;
+        let enters = handshakes || self.session.access.known.is_none();
         let bytes = if enters {
             Some(0)
         } else if !self.is_sending() {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     config::{Address, Listener},
-    places::{Place, may_enter, most_unknown},
+    places::{OVER, Place, enter, may_enter},
     session::Access,
     shared::{Card, Shared, lock},
 };
@@ -371,22 +371,33 @@ impl Acceptor {
         };
         let most = settings.max_connections;
         // An admin's socket is for when everything else is full.
-        let (is_admin, known) = (
-            open.setting.admin,
-            open.setting.admin || !settings.authenticates(),
-        );
-        let all = Place::take(&totals.connections, |all| is_admin || all < most);
-        let own = all.and_then(|all| {
-            let total = totals.connections.load(Ordering::Relaxed);
-            let own = match known {
-                true => Place::take(&home.clients, |own| {
-                    is_admin || may_enter(own, total, most, directory.homes)
-                }),
-                false => Place::take(&totals.unknown, |own| own < most_unknown(most)),
-            };
-            Some((all, own?))
+        let is_admin = open.setting.admin;
+        let has_to_log_in = !is_admin && settings.authenticates();
+        let mut is_full = false;
+        let place = Place::take(&totals.connections, |all| {
+            is_full = all >= most;
+            is_admin || !is_full || (has_to_log_in && all < most + OVER)
         });
-        let Some((place, own)) = own else {
+        // Where it is full, a thread that can end a client for it: one that has not logged in.
+        let number = self.workers.len();
+        let mut threads = (0..number).map(|turn| (self.next + turn) % number);
+        let thread = threads.find(|&thread| {
+            let unknown = &self.workers[thread].unknown;
+            !(is_full && has_to_log_in) || unknown.load(Ordering::Relaxed) > 0
+        });
+        let places = place.zip(thread).and_then(|(place, thread)| {
+            let (known, own) = if has_to_log_in {
+                let unknown = &self.workers[thread].unknown;
+                (None, Place::take(unknown, |_| true)?)
+            } else {
+                let (known, own) = enter(&totals.known, &home.clients, |own, all| {
+                    is_admin || may_enter(own, all, most, directory.homes)
+                })?;
+                (Some(known), own)
+            };
+            Some((thread, place, known, own))
+        });
+        let Some((thread, place, known, own)) = places else {
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
             if !open.setting.tls {
                 // It is told if its socket takes that at once.
@@ -432,8 +443,8 @@ impl Acceptor {
             card: Arc::new(card),
             version: directory.version,
         };
-        self.workers[self.next].push(arrival);
-        self.next = (self.next + 1) % self.workers.len();
+        self.workers[thread].push(arrival);
+        self.next = (thread + 1) % number;
     }
 
     fn pause(&mut self, error: &io::Error) {
@@ -567,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_have_not_logged_in_have_a_quarter_of_all_places() {
+    fn those_that_have_not_logged_in_may_take_all_places_and_leave_them_to_new_ones() {
         let listener = Open::bind(unix("unknown"), 8).unwrap();
         let shared = fuzz::new_shared(|settings| {
             settings.max_connections = 12;
@@ -590,10 +601,19 @@ mod tests {
             let rejected = totals.connections_rejected.load(Ordering::Relaxed);
             (totals.connections.load(Ordering::Relaxed), rejected)
         };
-        let unknown = come(5);
-        assert_eq!((unknown.len(), count()), (3, (3, 2)));
-        drop(unknown);
-        assert_eq!(count(), (0, 2));
+        let unknown = come(12);
+        assert_eq!((unknown.len(), count()), (12, (12, 0)));
+        // For these the thread ends old ones, though not all at once.
+        let new = come(OVER + 1);
+        assert_eq!((new.len(), count()), (OVER, (12 + OVER, 1)));
+        drop((unknown, new));
+        assert_eq!(count(), (0, 1));
+        // Nothing is ended for one more than have logged in.
+        let known: Vec<_> = (0..12)
+            .map(|_| Place::take(&totals.connections, |_| true))
+            .collect();
+        assert_eq!((come(1).len(), count()), (0, (12, 2)));
+        drop(known);
         assert_eq!(come(1).len(), 1);
         acceptor.remove_sockets();
     }

@@ -7,7 +7,7 @@ use super::{connection::Connection, tls, wake::Waker};
 use crate::{
     config::Settings,
     output::{ANSWER, Output},
-    places::{Place, most_unknown},
+    places::Place,
     session::{Access, Close, Session},
     shared::{Card, Shared, lock},
     space::Directory,
@@ -22,7 +22,13 @@ use rustix::{
     io::Errno,
 };
 use slab::Slab;
-use std::sync::{Arc, Mutex, atomic::Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 use stillpoint_platform::clock::{self, Nanos};
 
 /// The token of the thread's own eventfd.
@@ -46,8 +52,6 @@ const MARKED: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR)
     .union(EventFlags::PRI);
-/// Time to log in while many have not, in seconds.
-const LOGIN_IN_HASTE: u32 = 2;
 /// A larger output buffer is given back after use.
 const OUTPUT_KEPT: usize = 256 << 10;
 
@@ -65,6 +69,8 @@ pub(crate) struct Arrival {
 /// What other threads know of a worker.
 pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
+    /// How many clients it has that have not logged in, those that have not arrived yet too.
+    pub(crate) unknown: Arc<AtomicUsize>,
     pub(crate) waker: Waker,
 }
 
@@ -72,6 +78,7 @@ impl Inbox {
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self {
             arrivals: Mutex::default(),
+            unknown: Arc::default(),
             waker: Waker::new()?,
         })
     }
@@ -102,6 +109,10 @@ pub(crate) struct Worker {
     /// How often the thread has waited.
     steps: u64,
     watching: Vec<usize>,
+    /// Connections that have not logged in, by the order in which they came.
+    unknown: BTreeMap<u64, usize>,
+    /// How many came that had to.
+    came: u64,
     /// How many have a deadline.
     timed: usize,
     /// How many are in the middle of a request, and how many may be.
@@ -154,6 +165,8 @@ impl Worker {
             ready: Vec::new(),
             steps: 0,
             watching: Vec::new(),
+            unknown: BTreeMap::new(),
+            came: 0,
             timed: 0,
             amid: 0,
             most_amid,
@@ -287,7 +300,30 @@ impl Worker {
         }
     }
 
+    /// Ends the client that has taken longest to log in if there are more than `-c`. Returns false if
+    /// all have logged in.
+    fn make_room(&mut self) -> bool {
+        let (all, most) = (
+            &self.shared.totals.connections,
+            self.shared.settings.max_connections,
+        );
+        if all.load(Ordering::Relaxed) <= most {
+            return true;
+        }
+        let oldest = self.unknown.first_key_value().map(|(_, &index)| index);
+        if let Some(index) = oldest {
+            self.close(index, Close::Slow);
+        }
+        oldest.is_some()
+    }
+
     fn admit(&mut self, arrival: Arrival, now: u32) {
+        let is_known = arrival.access.known.is_some();
+        if !is_known && !self.make_room() {
+            let totals = &self.shared.totals;
+            totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
         let id = arrival.fd.as_raw_fd();
         let binding = self.shared.settings.binding;
         let Arrival {
@@ -310,6 +346,11 @@ impl Worker {
         connection.set_deadline(now, self.shared.settings.send_timeout);
         self.timed += usize::from(connection.deadline != 0);
         let charged = connection.charge(&self.shared);
+        if !is_known {
+            self.came += 1;
+            connection.unknown = self.came;
+            self.unknown.insert(self.came, index);
+        }
         entry.insert(Box::new(connection));
         self.tell_connection(index, None);
         if added.is_err() || charged.is_err() {
@@ -328,6 +369,10 @@ impl Worker {
         }
         self.timed = self.timed + usize::from(connection.deadline != 0) - usize::from(before != 0);
         let fate = fate.and_then(|()| self.count(&mut connection));
+        if connection.unknown != 0 && connection.session.access.known.is_some() {
+            self.unknown
+                .remove(&std::mem::take(&mut connection.unknown));
+        }
         let watches = connection.session.watcher().is_some();
         // The slab gives the place that was left last.
         let same = self.connections.insert(connection);
@@ -367,25 +412,10 @@ impl Worker {
     /// Closes connections whose time is over.
     fn drop_late(&mut self, now: u32) {
         let Settings {
-            idle_timeout: idle,
-            send_timeout,
-            max_connections,
-            ..
+            idle_timeout: idle, ..
         } = self.shared.settings;
-        // While they take half of the places that they may, clients that have not logged in have
-        // little time: others wait to.
-        let unknown = self.shared.totals.unknown.load(Ordering::Relaxed);
-        let less = match unknown > most_unknown(max_connections) / 2 {
-            true => send_timeout.saturating_sub(LOGIN_IN_HASTE),
-            false => 0,
-        };
         let late = |(index, connection): (usize, &Connection)| {
-            let less = if connection.session.access.known {
-                0
-            } else {
-                less
-            };
-            if connection.deadline != 0 && connection.deadline.saturating_sub(less) <= now {
+            if connection.deadline != 0 && connection.deadline <= now {
                 return Some((index, Close::Slow));
             }
             let silent = now.saturating_sub(connection.active);
@@ -408,6 +438,7 @@ impl Worker {
         self.timed -= usize::from(connection.deadline != 0);
         self.amid -= usize::from(connection.is_counted);
         self.watching.retain(|&other| other != index);
+        self.unknown.remove(&connection.unknown);
         connection.uncharge(&self.shared);
         lock(&self.shared.cards).remove(&connection.session.id);
         let totals = &self.shared.totals;

@@ -46,15 +46,15 @@ impl Stepped {
     }
 
     fn admit(&mut self, fd: OwnedFd) {
-        self.admit_at(fd, true, 0);
+        self.admit_one(fd, true);
     }
 
-    fn admit_at(&mut self, fd: OwnedFd, known: bool, now: u32) {
+    fn admit_one(&mut self, fd: OwnedFd, known: bool) {
         let shared = &self.worker.shared;
         let directory = shared.directory();
         let mut session = fuzz::new_session(&directory, false, known);
         if !known {
-            session.access.place = Place::take(&shared.totals.unknown, |_| true).unwrap();
+            session.access.place = Place::take(&self.worker.inbox.unknown, |_| true).unwrap();
         }
         let arrival = Arrival {
             fd,
@@ -64,7 +64,7 @@ impl Stepped {
             card: session.card,
             version: directory.version,
         };
-        self.worker.admit(arrival, now);
+        self.worker.admit(arrival, 0);
     }
 
     /// Whether a step would have something to do, soon at least.
@@ -253,30 +253,40 @@ fn what_comes_behind_a_byte_out_of_band_is_answered() {
     assert_eq!(answers, b"MN\r\nMN\r\n");
 }
 
-/// Where many wait to log in, those that do not have a moment; else they have their time.
+/// Where all places are taken, a client that comes gets that of the one which has taken longest to log
+/// in, and none of those that have.
 #[test]
-fn those_that_do_not_log_in_have_less_time_the_more_they_are() {
-    let shared = fuzz::new_shared(|settings| settings.max_connections = 40);
+fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
+    let shared = fuzz::new_shared(|settings| settings.max_connections = 4);
     let mut stepped = Stepped::new(&shared);
-    let mut clients = Vec::new();
-    let mut come = |stepped: &mut Stepped, known, now| {
+    let come = |stepped: &mut Stepped, known| {
         let (client, server) = UnixStream::pair().unwrap();
-        clients.push(client);
-        stepped.admit_at(server.into(), known, now);
+        client.set_nonblocking(true).unwrap();
+        stepped.admit_one(server.into(), known);
+        client
     };
-    (0..5).for_each(|_| come(&mut stepped, false, 100));
-    (0..9).for_each(|_| come(&mut stepped, true, 100));
-    let left = |stepped: &mut Stepped, now| {
-        stepped.worker.drop_late(now);
-        let unknown = shared.totals.unknown.load(Ordering::Relaxed);
-        (stepped.worker.connections.len(), unknown)
-    };
-    assert_eq!(left(&mut stepped, 129), (14, 5));
-    come(&mut stepped, false, 128);
-    // The old ones, and not the one that has just come.
-    assert_eq!(left(&mut stepped, 129), (10, 1));
-    assert_eq!(left(&mut stepped, 157), (10, 1));
-    assert_eq!(left(&mut stepped, 158), (9, 0));
-    assert_eq!(shared.totals.dropped_slow.load(Ordering::Relaxed), 6);
-    assert_eq!(shared.totals.connections.load(Ordering::Relaxed), 9);
+    let is_open = |client: &mut UnixStream| client.read(&mut [0]).is_err();
+    let mut known = come(&mut stepped, true);
+    let mut old: Vec<_> = (0..3).map(|_| come(&mut stepped, false)).collect();
+    // The second logs in.
+    old[1].write_all(b"set k 0 0 3\r\nu p\r\n").unwrap();
+    stepped.step();
+    assert_eq!(arrived(&mut old[1]), b"STORED\r\n");
+    let mut new = come(&mut stepped, false);
+    let open: Vec<_> = old.iter_mut().map(is_open).collect();
+    assert_eq!(open, [false, true, true]);
+    let mut newer = come(&mut stepped, false);
+    assert!(!is_open(&mut old[2]) && is_open(&mut new));
+    assert!(is_open(&mut known) && is_open(&mut old[1]) && is_open(&mut newer));
+    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let totals = &shared.totals;
+    assert_eq!(count(&totals.dropped_slow), 2);
+    // They log in both: there is no place for one more.
+    for client in [&mut new, &mut newer] {
+        client.write_all(b"set k 0 0 3\r\nu p\r\n").unwrap();
+    }
+    stepped.step();
+    assert!(!is_open(&mut come(&mut stepped, false)));
+    assert_eq!(count(&totals.connections_rejected), 1);
+    assert_eq!(totals.connections.load(Ordering::Relaxed), 4);
 }

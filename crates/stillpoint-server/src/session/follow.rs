@@ -31,7 +31,7 @@ impl Session {
         } else if let Some(space) = directory.spaces.get(&self.access.home.name) {
             self.access.home = Arc::clone(space);
         }
-        if self.access.known
+        if self.access.known.is_some()
             && let Some(place) = Place::take(&self.access.home.clients, |_| true)
         {
             self.access.place = place;

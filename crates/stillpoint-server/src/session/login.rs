@@ -2,7 +2,7 @@
 
 use super::{Close, Context, Session, State};
 use crate::{
-    places::{Place, may_enter},
+    places::{enter, may_enter},
     protocol::{number::parse_u32, text::Words},
     shared::{bump, lock},
     users::MAX_SECRET,
@@ -66,11 +66,10 @@ impl Session {
         };
         let (all, most) = (&cx.shared.totals, cx.shared.settings.max_connections);
         let homes = cx.directory.homes;
-        let place = Place::take(&space.clients, |own| {
-            let all = all.connections.load(Ordering::Relaxed);
+        let places = enter(&all.known, &space.clients, |own, all| {
             user.admin || may_enter(own, all, most, homes)
         });
-        let Some(place) = place else {
+        let Some((known, place)) = places else {
             all.connections_rejected.fetch_add(1, Ordering::Relaxed);
             cx.out.line("SERVER_ERROR too many clients of this tenant");
             self.close = Some(Close::Error);
@@ -80,7 +79,7 @@ impl Session {
         self.access.place = place;
         self.access.admin = user.admin;
         self.access.user = Some(Arc::clone(user));
-        self.access.known = true;
+        self.access.known = Some(known);
         *lock(&self.card.tenant) = Arc::clone(&space.name);
         cx.out.line("STORED");
     }

@@ -132,8 +132,8 @@ pub(crate) struct Access {
     pub(crate) place: Place,
     /// Whether it may change tenants and limits.
     pub(crate) admin: bool,
-    /// Whether it has said who it is, where that is asked.
-    pub(crate) known: bool,
+    /// Its place among those that are known: it has said who it is, or that is not asked.
+    pub(crate) known: Option<Place>,
     /// Who it is.
     pub(crate) user: Option<Arc<User>>,
 }
@@ -154,7 +154,8 @@ pub(crate) enum Close {
     Error,
     /// It was silent for too long.
     Idle,
-    /// It did not take what was sent, or not send what it had announced, in time.
+    /// It did not take what was sent, or not send what it had announced, or not log in, in time: before
+    /// its place was needed, for the last.
     Slow,
     /// There was no memory for it.
     Memory,
@@ -399,7 +400,7 @@ impl Session {
                 Binding::Ascii
             };
             // Authentication is a matter of the text protocol.
-            if binary && !self.access.known {
+            if binary && self.access.known.is_none() {
                 self.close = Some(Close::Error);
                 return Step::Consumed(rest.len());
             }
@@ -407,7 +408,7 @@ impl Session {
         if self.binding == Binding::Binary {
             return self.binary(rest, cx);
         }
-        if self.access.known
+        if self.access.known.is_some()
             && let Some(head) = protocol::text::retrieval(rest)
         {
             cx.budget -= 1;
@@ -424,7 +425,7 @@ impl Session {
         };
         let line = window[..end].strip_suffix(b"\r").unwrap_or(&window[..end]);
         cx.budget -= 1;
-        if self.access.known {
+        if self.access.known.is_some() {
             let used = self.line(line, &rest[end + 1..], cx);
             Step::Consumed(end + 1 + used)
         } else {
