@@ -131,7 +131,7 @@ fn loom_shrink_to_fit_while_a_table_has_fitted() {
 #[test]
 fn loom_a_reserve_that_fails_while_a_table_is_to_fit() {
     // To the table that the move ends with, or to a larger one.
-    for bits in [2, 4] {
+    for bits in [2, 3] {
         model(move || {
             let map = as_small_as_can_be(3, 2, FEW);
             Moving::move_beside(&map, move |core| {
