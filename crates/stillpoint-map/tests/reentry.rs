@@ -114,7 +114,7 @@ fn between_copies() -> [Between<CopyMap<Key, u32>>; 5] {
             Some(3),
         ),
         (
-            "others come, and an array behind its bucket",
+            "others come, and a node behind its bucket",
             |map| {
                 (2..20).for_each(|key| _ = map.pin().insert(Key(key), key));
                 map.pin().insert(KEY, 4);

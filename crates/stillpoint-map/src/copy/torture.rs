@@ -29,7 +29,7 @@ unsafe impl<P> Send for Copies<P> {}
 // SAFETY: through a reference, threads get copies of numbers, and move them in.
 unsafe impl<P> Sync for Copies<P> {}
 
-/// Why there is no table, or no array.
+/// Why there is no table.
 const NO_MEMORY: &str = "no memory for a map of copies";
 
 impl<P: Policy> Copies<P> {
