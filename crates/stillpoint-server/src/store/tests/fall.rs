@@ -356,6 +356,10 @@ fn the_background_compacts_for_a_limit() {
         for background in [false, true] {
             let store = Store::new(config.clone()).unwrap();
             let tenant = store.create_tenant("t").unwrap();
+            if !background {
+                // What it is asked for is not done then.
+                tenant.state.shared().signal.stop();
+            }
             for number in 0..LIMIT / 512 {
                 set(&tenant, &number.to_le_bytes(), &[1; 100]).unwrap();
             }
@@ -364,13 +368,10 @@ fn the_background_compacts_for_a_limit() {
                     tenant.delete(&number.to_le_bytes(), None).unwrap();
                 }
             }
-            if !background {
-                // What it is asked for is not done then.
-                tenant.state.shared().signal.stop();
-            }
             let before = tenant.statistics();
             let limit = LIMIT / 32;
-            assert!(before.segment_bytes > limit * 2);
+            // Where there is a background, it may have begun.
+            assert!(background || before.segment_bytes > limit * 2);
             if own {
                 let limits = Limits {
                     max: limit,
