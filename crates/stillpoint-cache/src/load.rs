@@ -440,6 +440,8 @@ where
                         load.as_mut().poll(context)
                     });
                     let loaded = loaded.await;
+                    // The leader counts who else waits.
+                    drop(flight);
                     return leader.finish(loaded);
                 }
                 Role::Alone => {

@@ -304,3 +304,21 @@ fn a_load_keeps_no_value_beside_the_entry() {
     drop(cache);
     assert_eq!(count.load(Ordering::Relaxed), 0);
 }
+
+/// Once for the caller, and not for others if there are none.
+#[test]
+fn a_loaded_value_is_cloned_once_where_no_other_waits() {
+    struct Cloned(Arc<AtomicUsize>);
+    impl Clone for Cloned {
+        fn clone(&self) -> Self {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Self(Arc::clone(&self.0))
+        }
+    }
+    let (cache, clones) = (Cache::with_entries(1000), Arc::<AtomicUsize>::default());
+    drop(cache.get_with(1, || Cloned(Arc::clone(&clones))));
+    assert_eq!(clones.load(Ordering::Relaxed), 1);
+    let mut load = pin!(cache.get_with_async(2, async { Cloned(Arc::clone(&clones)) }));
+    assert!(poll(&mut load.as_mut()).is_ready());
+    assert_eq!(clones.load(Ordering::Relaxed), 2);
+}
