@@ -386,7 +386,8 @@ impl<P: Policy> Engine<P> {
             .swap(number.cast_unsigned(), Ordering::AcqRel)
             != 0;
         if !is_listed && !place.list() {
-            // So that the next work tries.
+            // So that the next work tries. Release, pairs with `start_service`: that attempt happens
+            // after this one.
             self.service.refusal.store(0, Ordering::Release);
         }
         static SAID: StdBool = StdBool::new(false);
