@@ -116,6 +116,8 @@ fn missing_file(words: &[String], repository: &Path) -> Option<String> {
         "cargo" if after(words, "cargo") == Some("example") => {
             after(words, "example").map(|name| format!("examples/src/bin/{name}.rs"))
         }
+        // A dependency of a user's program.
+        "cargo" if after(words, "cargo") == Some("update") => None,
         "cargo" => match (&package, after(words, "--example"), after(words, "--test")) {
             (Some(folder), Some(name), _) => Some(format!("{folder}/examples/{name}.rs")),
             (Some(folder), _, Some(name))
