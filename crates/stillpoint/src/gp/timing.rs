@@ -11,7 +11,6 @@
 
 use crate::{
     histogram::Recorder,
-    lazily::Lazily,
     platform::clock::{self, Nanos},
 };
 // std's also in the model, to which counting is no step.
@@ -31,24 +30,21 @@ const TAG: u64 = (1 << TAG_BITS) - 1;
 #[derive(Debug)]
 pub(super) struct Timing {
     /// The low 56 bits of the time, and a tag below them; 0 for none.
-    starts: Lazily<[AtomicU64; STARTS]>,
+    starts: [AtomicU64; STARTS],
     pub(super) times: Recorder,
 }
 
 impl Timing {
     pub(super) fn new() -> Self {
         Self {
-            // SAFETY: an atomic may be zero.
-            starts: unsafe { Lazily::zeroed() },
+            starts: [const { AtomicU64::new(0) }; STARTS],
             times: Recorder::new(),
         }
     }
 
-    /// Returns where in `starts` the start of a grace period is remembered, and its tag there. `None`
-    /// for none: there is no memory, or none has been timed.
-    fn slot(starts: Option<&[AtomicU64; STARTS]>, timed: u64) -> Option<(&AtomicU64, u64)> {
-        let start = &starts?[timed as usize % STARTS];
-        Some((start, (timed / STARTS as u64) & TAG))
+    fn slot(&self, timed: u64) -> (&AtomicU64, u64) {
+        let start = &self.starts[timed as usize % STARTS];
+        (start, (timed / STARTS as u64) & TAG)
     }
 
     /// The grace period of this number, which is timed, starts now.
@@ -58,9 +54,8 @@ impl Timing {
     }
 
     fn note_started_at(&self, number: u64, now: Nanos) {
-        if let Some((start, tag)) = Self::slot(self.starts.get_or_make(), number / ONE_IN) {
-            start.store(now << TAG_BITS | tag, Ordering::Relaxed);
-        }
+        let (start, tag) = self.slot(number / ONE_IN);
+        start.store(now << TAG_BITS | tag, Ordering::Relaxed);
     }
 
     /// Grace periods have ended that have been held up since then.
@@ -77,9 +72,7 @@ impl Timing {
     }
 
     fn note_ended_at(&self, newest: u64, now: Nanos) {
-        let Some((start, tag)) = Self::slot(self.starts.get(), newest / ONE_IN) else {
-            return;
-        };
+        let (start, tag) = self.slot(newest / ONE_IN);
         let start = start.load(Ordering::Relaxed);
         // By the difference of the low 56 bits. It is negative if the thread that has started it has
         // looked at the clock after us.

@@ -65,7 +65,7 @@ impl Domain {
     /// Makes a domain with the defaults: a budget of 8 MiB, stalls after 10 seconds. Starts no
     /// thread.
     ///
-    /// Allocates 3.7 KiB, a third of it to keep the cache lines of readers, writers and the service thread
+    /// Allocates 3.8 KiB, a third of it to keep the cache lines of readers, writers and the service thread
     /// apart; does not block. A thread takes some 460 bytes with its first section here, and 400 and
     /// a page with its first retire; a histogram of [`Statistics`] 1.3 KiB once it counts.
     #[must_use]
