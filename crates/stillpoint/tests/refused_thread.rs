@@ -5,13 +5,17 @@
 //!
 //! Detects, one by one: waits, retires and service threads that do not try again; a service thread that
 //! does another domain's work; a refusal that is not said, or said twice; a report without it; a destructor that
-//! runs inside a retire; a kept thread that ends idle.
+//! runs inside a retire; a kept thread that ends idle; a pool whose second thread is refused once and
+//! never tried again, or not by the end of a domain.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 mod common;
 
-use common::{Tally, child, eventually, is_child, number, service_threads, without_new_threads};
+use common::{
+    Tally, child, eventually, is_child, number, service_threads, sleeps, without_new_threads,
+};
 use std::{
+    path::Path,
     ptr::NonNull,
     sync::{
         Arc, Mutex,
@@ -21,7 +25,10 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint::{Domain, StallReport, Stalled};
+use stillpoint::{
+    Domain, StallReport, Stalled,
+    internal::epoch::{self, Fences},
+};
 
 /// A domain with work for a service thread: `WORK` callbacks and as many objects with destructors.
 struct Busy {
@@ -63,7 +70,7 @@ impl Busy {
     }
 }
 
-/// Runs `work` in a process of its own, and returns what that has written to stderr.
+/// Runs `work` in a separate process. Fails unless that says on stderr, once, what was refused.
 fn apart(name: &str, work: impl FnOnce()) {
     if is_child() {
         return work();
@@ -171,9 +178,11 @@ fn without_any_thread_barriers_do_the_work_and_retires_do_not() {
                 busy.domain
                     .on_stall(move |report| *tell.lock().unwrap() = Some(report.clone()));
                 busy.domain.set_stall_timeout(Duration::from_millis(1));
-                thread::sleep(Duration::from_millis(2));
-                // Past the budget.
-                (0..4000).for_each(|_| busy.retire());
+                eventually(|| {
+                    // Past the budget.
+                    (0..4000).for_each(|_| busy.retire());
+                    told.lock().unwrap().is_some()
+                });
                 assert!(
                     busy.is_untouched(),
                     "a lock of the user's may be held there"
@@ -200,6 +209,62 @@ fn without_any_thread_barriers_do_the_work_and_retires_do_not() {
     );
 }
 
+/// Returns two domains that share their service threads. The first has the only one, which waits in a
+/// callback until the second has run its callback. The system had no thread when that was queued, and
+/// has none during `meanwhile`, which gets the second domain.
+fn with_a_blocked_pool<R>(meanwhile: impl FnOnce(Domain) -> R) -> (Domain, R) {
+    let domain = || epoch::domain("shared", Fences::None, 1 << 20, |work| work());
+    let (blocked, behind) = (domain(), domain());
+    let ((enter, entered), (leave, may_leave)) = (channel(), channel());
+    blocked.call(move || {
+        enter.send(()).expect("the test waits");
+        may_leave.recv().expect("the other callback runs");
+    });
+    entered.recv().expect("it runs");
+    let result = without_new_threads(|| {
+        behind.call(move || leave.send(()).expect("the first callback waits"));
+        meanwhile(behind)
+    });
+    (blocked, result)
+}
+
+#[test]
+fn a_wait_starts_the_thread_that_the_pool_was_refused() {
+    if !is_child() {
+        return child("a_wait_starts_the_thread_that_the_pool_was_refused").well();
+    }
+    let (blocked, behind) = with_a_blocked_pool(|behind| behind);
+    eventually(|| {
+        // In neither of the two.
+        stillpoint::global().synchronize();
+        blocked.statistics().callbacks_pending == 0
+    });
+    drop(behind);
+}
+
+#[test]
+fn the_end_of_a_domain_starts_the_thread_that_the_pool_was_refused() {
+    if !is_child() {
+        return child("the_end_of_a_domain_starts_the_thread_that_the_pool_was_refused").well();
+    }
+    let ((give, given), (tell, told)) = (channel::<Domain>(), channel());
+    let ends = thread::spawn(move || {
+        let domain = given.recv().expect("the domain");
+        let me = std::fs::read_link("/proc/thread-self").expect("Linux");
+        tell.send(me).expect("the test waits");
+        drop(domain);
+    });
+    let (blocked, ()) = with_a_blocked_pool(|behind| {
+        give.send(behind).expect("the thread waits");
+        let thread = Path::new("/proc").join(told.recv().expect("it ends the domain"));
+        // In that end: it has made its first attempt.
+        eventually(|| sleeps(&thread));
+    });
+    eventually(|| ends.is_finished());
+    ends.join().expect("no panic");
+    drop(blocked);
+}
+
 /// Nothing is refused here.
 #[test]
 fn a_thread_that_was_asked_for_does_not_end_idle() {
@@ -210,11 +275,12 @@ fn a_thread_that_was_asked_for_does_not_end_idle() {
         domain.barrier();
     };
     begun(&kept);
-    begun(&other);
-    assert_eq!(service_threads(number(&other)), 1);
-    // It has looked for work until then, as the other one has.
-    eventually(|| service_threads(number(&other)) == 0);
-    thread::sleep(Duration::from_secs(1));
+    // Threads without work end twice meanwhile.
+    for _ in 0..2 {
+        begun(&other);
+        assert_eq!(service_threads(number(&other)), 1);
+        eventually(|| service_threads(number(&other)) == 0);
+    }
     assert_eq!(service_threads(number(&kept)), 1);
     let number = number(&kept);
     drop(kept);

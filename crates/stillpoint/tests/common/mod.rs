@@ -9,6 +9,7 @@ use std::{
     io::Read,
     iter,
     panic::{self, AssertUnwindSafe},
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, Once,
@@ -395,17 +396,19 @@ fn wait(child: &mut Child) -> Option<ExitStatus> {
     None
 }
 
+/// Returns whether the thread with this folder in `/proc` sleeps, or has ended.
+pub fn sleeps(task: &Path) -> bool {
+    let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+    // Behind the name, which may have anything in it.
+    stat.rsplit(')')
+        .next()
+        .is_none_or(|rest| !rest.starts_with(" R") && !rest.starts_with(" D"))
+}
+
 /// Waits until all other threads sleep, at two looks one after the other; not for those that go on.
 /// One that has just been started still needs memory, for the stack on which it would tell of an
 /// overflow, and ends the process without.
 fn let_threads_start() {
-    let sleeps = |task: &std::path::Path| {
-        let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-        // Behind the name, which may have anything in it.
-        stat.rsplit(')')
-            .next()
-            .is_none_or(|rest| !rest.starts_with(" R") && !rest.starts_with(" D"))
-    };
     let me = std::fs::read_link("/proc/thread-self").expect("Linux");
     let all_sleep = || {
         std::fs::read_dir("/proc/self/task")

@@ -114,14 +114,14 @@ pub(in crate::gp) enum State {
     Stopped,
 }
 
-/// What makes the rounds of an engine.
+/// The threads that make the rounds of an engine.
 #[derive(Debug)]
 pub(crate) enum Server {
     /// A thread.
     Thread(thread::Handle),
     /// The threads that many domains share.
     Pool,
-    /// In the child of a fork by the thread that does: it does not end, and cannot be joined.
+    /// In the child of a fork, the thread that forked: it does not end, and cannot be joined.
     Forked,
 }
 
@@ -147,11 +147,11 @@ pub(crate) enum Round {
         cookie: Option<Cookie>,
         until: Option<Nanos>,
     },
-    /// It was the last one.
+    /// The round was the last one.
     Ended(Served),
 }
 
-/// What the rounds of one server keep from one to the next.
+/// State that is kept from one round of a server to the next.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// The longest sleep while readers hold a grace period up.
@@ -174,7 +174,7 @@ pub(in crate::gp) struct Service {
     /// Starts a thread of the given name that serves this engine. Set once, by the module that owns
     /// the engine.
     spawn: OnceLock<Spawn>,
-    /// The place among those whose thread is refused. Set with `spawn`.
+    /// The entry for the list of refused services. Set with `spawn`.
     refused: OnceLock<refused::Place>,
     /// The error number of the last refusal, while the engine is listed; 0 if it is not.
     pub(in crate::gp) refusal: AtomicU32,
@@ -253,7 +253,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Wakes what makes the rounds.
+    /// Wakes the thread that makes the rounds.
     fn wake_service(&self) {
         if self.shares_service() {
             pool::wake();
@@ -262,7 +262,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// Leaves the rounds to threads that other engines leave them to as well. Before the engine is used.
+    /// Leaves the rounds to the pool. Called before the engine is used.
     pub(crate) fn share_service(&self) {
         self.service.shares.store(true, Ordering::Relaxed);
         self.shared.share_service(pool::event());
@@ -275,7 +275,7 @@ impl<P: Policy> Engine<P> {
     }
 
     /// Starts the service thread if it does not run: there may be work of an earlier kick for which
-    /// the system had no thread. So there may be in other domains.
+    /// the system had no thread. Then tries again to start those of other domains.
     #[inline]
     pub(crate) fn ensure_service(&self) {
         if !self.service_runs() {
@@ -284,8 +284,8 @@ impl<P: Policy> Engine<P> {
         refused::retry();
     }
 
-    /// How to start the service thread: it must call [`Engine::serve`], finish the domain if that
-    /// was stopped, and end. Or how to join the pool.
+    /// Sets how to start the service thread, or how to join the pool. The thread must call
+    /// [`Engine::serve`], finish the domain if that was stopped, and end.
     pub(crate) fn set_service(
         &self,
         spawn: impl Fn(String) -> io::Result<Server> + Send + Sync + 'static,
@@ -296,7 +296,7 @@ impl<P: Policy> Engine<P> {
         );
     }
 
-    /// Where to list the engine if the system refuses the thread: it leads to
+    /// Sets the entry that lists the engine if the system refuses the thread. It leads to
     /// [`Engine::start_service_again`].
     pub(crate) fn set_refused(&self, place: refused::Place) {
         assert!(
@@ -305,7 +305,7 @@ impl<P: Policy> Engine<P> {
         );
     }
 
-    /// The place that was set.
+    /// Returns the entry that [`Engine::set_refused`] has set.
     pub(crate) fn refused(&self) -> &refused::Place {
         self.service.refused.get().expect("it is set at the start")
     }
@@ -315,7 +315,7 @@ impl<P: Policy> Engine<P> {
         self.service.signs.runs()
     }
 
-    /// Starts the service thread, which goes on from now on when it is idle.
+    /// Starts the service thread, which from now on does not end when it is idle.
     pub(crate) fn keep_service(&self) -> io::Result<()> {
         // Before the lock in `try_start_service`: a thread that ends idle does so before that, and
         // another is started, or sees this.
@@ -323,8 +323,8 @@ impl<P: Policy> Engine<P> {
         self.try_start_service()
     }
 
-    /// Starts the service thread if it does not run. If the system refuses it, the work stays queued:
-    /// see the module's head. The next attempts come in the time of all that are refused.
+    /// Starts the service thread if it does not run. If the system refuses it, the work stays queued
+    /// (see the module's head), and the next attempt is one of [`refused::retry`].
     #[cold]
     fn start_service(&self) {
         // Acquire and release, pairs with `start_service_again`: it clears this after us, and then sees
@@ -415,8 +415,8 @@ impl<P: Policy> Engine<P> {
         self.start_service_now()
     }
 
-    /// The error number with which the system has refused the service thread, if there is work for
-    /// one.
+    /// Returns the error number with which the system has refused the service thread, if there is
+    /// work for one.
     pub(super) fn refusal(&self) -> Option<i32> {
         let number = self.service.refusal.load(Ordering::Relaxed);
         (number != 0 && !self.service_runs()).then_some(number.cast_signed())
@@ -437,8 +437,8 @@ impl<P: Policy> Engine<P> {
     }
 
     pub(in crate::gp) fn request_stop(&self) {
-        // Release, pairs with `round_uncontained`: what was done before the end of the domain happens before
-        // the thread's last look.
+        // Release, pairs with `round_uncontained`: what was done before the end of the domain happens
+        // before the thread's last look.
         self.service.stop.store(true, Ordering::Release);
         // The round that takes this kick sees it.
         self.service.signs.kick();
@@ -475,12 +475,14 @@ impl<P: Policy> Engine<P> {
         // Acquire, pairs with `note_left`: all is done that was left.
         let has_left = || self.service.has_left.load(Ordering::Acquire);
         while !has_left() {
-            // The pool signals; the bound is a safety net.
+            // The pool may lack the thread that comes to this.
+            refused::retry();
+            // The pool signals; the bound is for the retry.
             self.sleep_until(clock::now() + LONGEST_SLEEP, has_left);
         }
     }
 
-    /// The pool has finished the domain, as it was asked to.
+    /// Records that the pool has finished the domain, and wakes the thread that waits for that.
     pub(crate) fn note_left(&self) {
         // Release, pairs with `wait_for_pool`: as there.
         self.service.has_left.store(true, Ordering::Release);
@@ -533,8 +535,8 @@ impl<P: Policy> Engine<P> {
         cookie.is_some_and(|cookie| self.has_ended(cookie) || self.flag_holdout(cookie).0)
     }
 
-    /// Makes a round: what there is to do now. On the service thread, or one of the pool's. The models
-    /// end a test by a panic, which must go through.
+    /// Makes a round: does what there is to do now, on the service thread or one of the pool's. Contains
+    /// panics, but not in the models, which end a test by one.
     pub(crate) fn round(&self, work: &impl Work, pace: &mut Pace) -> Round {
         SERVES.with(|serves| serves.set(self.domain));
         let mut round = || self.round_uncontained(work, pace);
@@ -548,7 +550,7 @@ impl<P: Policy> Engine<P> {
         round
     }
 
-    /// A fault of the library's has panicked in a round.
+    /// Counts a panic of the library's own in a round. Returns what follows the round.
     #[cold]
     fn note_failure(&self) -> Round {
         self.service.failures.fetch_add(1, Ordering::Relaxed);
@@ -609,7 +611,7 @@ impl<P: Policy> Engine<P> {
         self.service.failures.load(Ordering::Relaxed)
     }
 
-    /// A round, which may panic.
+    /// Makes a round, which may panic.
     fn round_uncontained(&self, work: &impl Work, pace: &mut Pace) -> Round {
         // What was made visible before a kick or a request to stop is seen by this round.
         if self.service.signs.take_kick() {

@@ -8,6 +8,10 @@
 //! another member has something to do, the watcher becomes the server, and starts a watcher. So members whose
 //! user code waits for that of others go on, and there are two threads more than rounds that block.
 //!
+//! If the system refuses one of these threads while others exist, the pool joins the list of refused
+//! services (`stillpoint-platform/src/refused.rs`), as an engine without a thread does. If there is no
+//! thread at all, the member joins that list, and not the pool.
+//!
 //! ```text
 //!   kicker   kicked = true; signal; lock; if no thread is idle and there is a member: start one
 //!   thread   announce; lock; if a member is kicked or due: take it out, unlock, round, put it back
@@ -25,7 +29,7 @@ use crate::{
         clock::{self, Nanos},
         event::EventCount,
         fork::{AtForkHandle, ForkReset},
-        memory,
+        memory, refused,
         sync::{Mutex, lock},
         thread::{self, Token},
     },
@@ -37,12 +41,12 @@ use std::{
     ptr,
     // std's also in the model, which has no statics and shares no threads.
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicPtr, Ordering},
     },
 };
 
-/// After this time in one round the server has a successor.
+/// Time in one round, in nanoseconds, after which the server has a successor.
 const LONG_ROUND: Nanos = 50_000_000;
 
 /// A domain that shares threads.
@@ -70,13 +74,16 @@ struct Place {
 }
 
 struct State {
-    /// Those in no round, in the order in which they are looked at.
+    /// Members in no round, in the order in which they are looked at.
     members: VecDeque<Place>,
     threads: usize,
     /// Threads in no round.
     idle: usize,
     /// The thread that began a round last, if it is still in it, and when that was.
     server: Option<(Token, Nanos)>,
+    /// True from a refused start until the next attempt, which a thread makes that finds the pool in
+    /// the list of refused services.
+    is_refused: bool,
     name: String,
 }
 
@@ -87,18 +94,19 @@ impl State {
             threads,
             idle: 0,
             server: None,
+            is_refused: false,
             name: String::new(),
         }
     }
 
-    /// How many threads there may be in no round: a server, unless there is one, and a watcher, while
-    /// there are members for them.
+    /// Returns the number of threads that may be in no round: a server, unless there is one, and a
+    /// watcher, while there are members for them.
     fn wanted(&self) -> usize {
         let most = if self.server.is_some() { 1 } else { 2 };
         self.members.len().min(most)
     }
 
-    /// What an idle thread does next.
+    /// Returns what the idle thread `me` does next.
     fn next(&mut self, me: Token, now: Nanos) -> Next {
         if self.idle > self.wanted() {
             self.idle -= 1;
@@ -140,11 +148,27 @@ enum Next {
 
 struct Pool {
     place: AtForkHandle,
+    refused: refused::Place,
     state: Mutex<State>,
     event: EventCount,
 }
 
-/// The one of the process, which is never freed; null until it is used.
+impl refused::Refused for Pool {
+    fn place(&self) -> &refused::Place {
+        &self.refused
+    }
+
+    fn start_again(&self) -> bool {
+        // The same pool: no other is ever listed.
+        let pool = pool();
+        let mut state = lock(&pool.state);
+        state.is_refused = false;
+        pool.ensure_idle(&mut state);
+        !state.is_refused
+    }
+}
+
+/// The pool of the process, which is never freed; null until it is used.
 static POOL: AtomicPtr<Pool> = AtomicPtr::new(ptr::null_mut());
 
 stillpoint_platform::thread_constant! {
@@ -162,7 +186,7 @@ impl ForkReset for Pool {
     }
 }
 
-/// The pool. Allocates at the first call.
+/// Returns the pool. The first call allocates it.
 fn pool() -> &'static Pool {
     // Acquire, pairs with the exchange below, in `pool`: it is complete.
     let pool = POOL.load(Ordering::Acquire);
@@ -170,38 +194,40 @@ fn pool() -> &'static Pool {
     if let Some(pool) = unsafe { pool.as_ref() } {
         return pool;
     }
-    let made = Box::into_raw(Box::new(Pool {
+    let made = Arc::new_cyclic(|made: &Weak<Pool>| Pool {
         place: AtForkHandle::reserve(),
+        refused: refused::Place::new(made.clone()),
         state: Mutex::new(State::new(0)),
         event: EventCount::new(),
-    }));
+    });
     // Before any thread finds it, so that each child of a fork resets it.
     // SAFETY: once; complete, and it stays where it is, or its place is dropped with it.
-    unsafe { (*made).place.occupy(&*made) };
+    unsafe { made.place.occupy(&*made) };
+    let made = Arc::into_raw(made).cast_mut();
     // Release, pairs with the load above, in `pool`: it is complete. Acquire: so is the faster thread's.
     match POOL.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: leaked: it stays, and is complete.
+        // SAFETY: the reference is leaked: it stays, and is complete.
         Ok(_) => unsafe { &*made },
         Err(faster) => {
-            // SAFETY: from a box just now, and no other thread knows it.
-            drop(unsafe { Box::from_raw(made) });
+            // SAFETY: from `into_raw` just now, and no other thread knows it.
+            drop(unsafe { Arc::from_raw(made) });
             // SAFETY: leaked by the faster thread.
             unsafe { &*faster }
         }
     }
 }
 
-/// What the threads sleep on, for the readers that they wait for.
+/// Returns the event on which the threads sleep. Readers that they wait for signal it.
 pub(crate) fn event() -> &'static EventCount {
     &pool().event
 }
 
-/// Makes `member` one, whose first round is due at once. A thread that has to be started for it is
-/// called `name`.
+/// Adds a member, whose first round is due at once. A thread that has to be started for it is called
+/// `name`.
 ///
 /// # Errors
 ///
-/// If there is no thread, and the system has none.
+/// If the pool has no thread, and the system refuses one.
 pub(crate) fn enroll(member: Arc<dyn Member>, name: String) -> io::Result<()> {
     let pool = pool();
     let mut state = lock(&pool.state);
@@ -217,10 +243,9 @@ pub(crate) fn enroll(member: Arc<dyn Member>, name: String) -> io::Result<()> {
         cookie: None,
         at: 0,
     });
-    let started = pool.ensure_idle(&mut state);
-    if state.threads == 0
-        && let Err(error) = started
-    {
+    if state.threads > 0 {
+        pool.ensure_idle(&mut state);
+    } else if let Err(error) = pool.start(&mut state) {
         state.members.pop_back();
         return Err(error);
     }
@@ -229,20 +254,27 @@ pub(crate) fn enroll(member: Arc<dyn Member>, name: String) -> io::Result<()> {
     Ok(())
 }
 
-/// Has a thread look at the member that has been kicked.
+/// Wakes the threads, so that one of them serves the member that has been kicked.
 pub(super) fn wake() {
     let pool = pool();
     pool.event.signal();
-    // If that fails, a thread that is in a round comes in the end.
-    let _ = pool.ensure_idle(&mut lock(&pool.state));
+    pool.ensure_idle(&mut lock(&pool.state));
+    refused::retry();
 }
 
 impl Pool {
-    /// Starts a thread if there are members, and no thread is idle.
-    fn ensure_idle(&'static self, state: &mut State) -> io::Result<()> {
-        if state.idle > 0 || state.members.is_empty() {
-            return Ok(());
+    /// Starts a thread if there are members and no thread is idle. If the system refuses it, lists the
+    /// pool for the next attempt, before which this starts none.
+    fn ensure_idle(&'static self, state: &mut State) {
+        let is_wanted = state.idle == 0 && !state.members.is_empty() && !state.is_refused;
+        if is_wanted && self.start(state).is_err() {
+            // Without memory for the list the next call tries.
+            state.is_refused = self.refused.list();
         }
+    }
+
+    /// Starts a thread, which is idle at first.
+    fn start(&'static self, state: &mut State) -> io::Result<()> {
         if !memory::is_there_for(START_BYTES) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -276,7 +308,7 @@ impl Pool {
                 Next::Serve(place) => {
                     waiter.leave();
                     // Without one the member whose turn it is may hold up the others.
-                    let _ = self.ensure_idle(&mut state);
+                    self.ensure_idle(&mut state);
                     drop(state);
                     let place = serve(place);
                     let mut state = lock(&self.state);
