@@ -72,6 +72,7 @@ impl Drop for OwnedMutexGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::try_lock;
     use std::{mem, thread::scope};
 
     #[test]
@@ -89,17 +90,17 @@ mod tests {
         let taken = turn.lock();
         // SAFETY: no other thread knows the lock.
         unsafe { turn.reset_in_child() };
-        let me = thread::token().get();
-        assert_eq!(turn.holder.load(Ordering::Relaxed), me);
-        scope(|scope| {
-            let other = scope.spawn(|| drop(turn.lock()));
-            assert_eq!(
-                turn.holder.load(Ordering::Relaxed),
-                me,
-                "the other one waits"
-            );
-            drop(taken);
-            other.join().unwrap();
-        });
+        assert_eq!(turn.holder.load(Ordering::Relaxed), thread::token().get());
+        let is_free = || {
+            scope(|scope| {
+                scope
+                    .spawn(|| try_lock(&turn.lock).is_some())
+                    .join()
+                    .unwrap()
+            })
+        };
+        assert!(!is_free());
+        drop(taken);
+        assert!(is_free());
     }
 }

@@ -232,8 +232,7 @@ fn forks_at_any_moment_of_busy_threads() {
     });
 }
 
-/// The child comes back from it; what was to follow is its parent's.
-/// It is the only thread of the child, and all collectors' there.
+/// It is the child's only thread, and so serves all collectors there.
 #[test]
 fn a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child() {
     let test = "a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child";
@@ -254,6 +253,7 @@ fn a_thread_whose_deferred_function_forked_serves_other_collectors_in_the_child(
     });
 }
 
+/// The child comes back from it; what was to follow is its parent's.
 #[test]
 fn a_deferred_function_may_fork() {
     let _ = alone("a_deferred_function_may_fork", || {

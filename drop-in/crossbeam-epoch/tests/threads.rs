@@ -9,14 +9,10 @@ mod common;
 
 use common::wait_until;
 use crossbeam_epoch::Collector;
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::channel,
-    },
-    thread,
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+    mpsc::channel,
 };
 
 /// The library's threads in this process.
@@ -70,24 +66,28 @@ fn collectors_whose_functions_wait_for_each_other_go_on() {
 
 #[test]
 fn the_end_of_a_collector_does_not_wait_for_another_ones_function() {
-    let (blocked, other) = (Collector::new(), Collector::new());
+    let (blocked, one, another) = (Collector::new(), Collector::new(), Collector::new());
     let ((enter, entered), (leave, may_leave)) = (channel(), channel::<()>());
     defer(&blocked, move || {
         enter.send(()).expect("the test waits");
         let _ = may_leave.recv();
     });
     entered.recv().expect("it runs");
-    let ran = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&ran);
-    defer(&other, move || _ = count.fetch_add(1, Ordering::SeqCst));
-    // Some of the time it is a member of the pool by now.
-    thread::sleep(Duration::from_millis(5));
-    drop(other);
-    assert_eq!(
-        ran.load(Ordering::SeqCst),
-        1,
-        "the end runs it, or waits for it"
-    );
+    // One ends while the function waits for its turn, the other after that.
+    for (other, runs_before) in [(one, false), (another, true)] {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&ran);
+        defer(&other, move || _ = count.fetch_add(1, Ordering::SeqCst));
+        if runs_before {
+            wait_until(|| ran.load(Ordering::SeqCst) == 1);
+        }
+        drop(other);
+        assert_eq!(
+            ran.load(Ordering::SeqCst),
+            1,
+            "the end runs it, or waits for it"
+        );
+    }
     drop(leave);
     drop(blocked);
 }
