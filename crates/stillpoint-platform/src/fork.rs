@@ -21,13 +21,13 @@
 //!   other while the parent's threads run: a store that is too late for its page's copy stands
 //!   still, and its thread with it, until all pages are copied; so whatever the child sees, it also
 //!   sees what happened before that.
-//! * A subject of which these show that no lost thread has left anything in it: it may stay as it is.
+//! * A subject in which, as these show, no lost thread has left anything: it may stay as it is.
 //! * What belongs to the forking thread alone, and what it is not in the middle of changing: only
 //!   user code forks, and the library calls user code with no lock held except an [owned
 //!   mutex](super::owned_mutex), and with no waiter [announced](super::event).
 //!
 //! The handler allocates, frees and waits for nothing, and makes one system call, for the new
-//! thread id. It writes to what is to be reset alone: the child copies each page that it writes to.
+//! thread id. It writes only to what it resets: the child copies each page that it writes to.
 //!
 //! # What the child has
 //!
@@ -70,18 +70,16 @@ static SURVIVOR: AtomicU64 = AtomicU64::new(0);
 /// That thread's kernel id.
 static SURVIVORS_TID: AtomicU32 = AtomicU32::new(0);
 
-/// In the child: notes the calling thread's new kernel id.
-#[cfg_attr(
-    not(all(target_os = "linux", not(miri), not(stillpoint_loom))),
-    allow(dead_code, reason = "there are no handlers here")
-)]
+/// In the child: records the calling thread's new kernel id.
+#[cfg(not(stillpoint_loom))]
 pub(crate) fn note_survivor() {
     SURVIVORS_TID.store(thread::tid(), Ordering::Relaxed);
     SURVIVOR.store(thread::token().get(), Ordering::Relaxed);
 }
 
-/// Returns the kernel id of the thread with the token `owner`, which once was `noted`: another now,
-/// if the thread has forked since. So the child need not write each place where the id is noted.
+/// Returns the kernel id of the thread with the token `owner`. `noted` is the id that the thread had
+/// when it was recorded: the thread that forks has another in the child, which so need not write to
+/// every place that records it.
 #[inline]
 pub fn tid_of(owner: u64, noted: u32) -> u32 {
     if owner == SURVIVOR.load(Ordering::Relaxed) && owner != 0 {

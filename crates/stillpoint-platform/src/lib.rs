@@ -2,8 +2,8 @@
 //!
 //! Everything that Stillpoint asks of the operating system or of the machine's memory model passes
 //! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
-//! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`refused`] (threads that could not be started), [`owned_mutex`] (a lock
-//! across user code), [`fork`], [`fork_mutex`] (a lock that a fork may lose), [`user_code`] (calls of it), [`memory`] (that can be done without),
+//! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`refused`] (threads that
+//! could not be started), [`owned_mutex`] (a lock across user code), [`fork`], [`fork_mutex`] (a lock that a fork may lose), [`user_code`] (calls of it), [`memory`] (that can be done without),
 //! [`environment`] (its variables), [`stderr`] (lines on it), `mmap` (address space; Linux), `watch` (files that change), [`stats`] (the statistics page
 //! that others read). Under `--cfg stillpoint_loom` the same names are answered by a
 //! model, so that what stands on them is checked as it is, line by line, and not as a copy.

@@ -1,9 +1,9 @@
-//! What waits for a thread that the system has refused to start: a list of the process, for those who
-//! can try again.
+//! The process's list of services whose thread the system has refused to start, for other threads to
+//! try again.
 //!
-//! The list is a stack without a lock: one exchange puts an entry in, one takes all out. So the child of
-//! a fork finds it whole, but for entries that another thread had taken. A service has its entry from the
-//! beginning ([`Place`]), because a lack of memory is what often refuses a thread.
+//! The list is a lock-free stack: one exchange puts an entry in, one takes all out. So the child of a
+//! fork finds it whole, except for entries that another thread had taken out. A service allocates its
+//! entry when it is made ([`Place`]), because a thread is often refused for lack of memory.
 
 use super::{
     clock::{self, Nanos},
@@ -19,12 +19,12 @@ use std::{
     },
 };
 
-/// The time between two attempts.
+/// The shortest time between two attempts, in nanoseconds.
 const INTERVAL: Nanos = 10_000_000;
 
 /// A service whose thread could not be started.
 pub trait Refused: Send + Sync {
-    /// Returns where the service keeps its entry.
+    /// Returns the place that holds the service's entry.
     fn place(&self) -> &Place;
 
     /// Tries again to start the thread, if there is work for it. Returns false if the system refuses
@@ -52,8 +52,8 @@ impl Place {
         Self { what, entry }
     }
 
-    /// Lists the service, until [`retry`] tries again to start its thread. Allocates only in the child
-    /// of a fork that has lost the entry. Returns false if there is no memory then.
+    /// Lists the service, until [`retry`] tries again to start its thread. Allocates only if the entry
+    /// was lost in a fork. Returns false if there is no memory for that.
     pub fn list(&self) -> bool {
         // Acquire, pairs with `put_back`: the entry is whole.
         let mut entry = self.entry.swap(ptr::null_mut(), Ordering::Acquire);
@@ -69,8 +69,8 @@ impl Place {
     }
 
     fn put_back(&self, entry: Box<Entry>) {
-        // Release, pairs with `list`: the entry is whole. Acquire: the one before it is, which the
-        // child of a fork has made beside it.
+        // Release, pairs with `list`: the entry is whole. Acquire: so is the one that it replaces, if
+        // the child of a fork has made a second one.
         let before = self.entry.swap(Box::into_raw(entry), Ordering::AcqRel);
         // SAFETY: as in `list`.
         unsafe { Entry::free(before) };
@@ -96,7 +96,7 @@ impl Entry {
 
     /// # Safety
     ///
-    /// It is null, or from a box that this thread alone has.
+    /// `entry` is null, or from a box that no other thread refers to.
     unsafe fn free(entry: *mut Self) {
         if !entry.is_null() {
             // SAFETY: the caller's promise.
@@ -107,10 +107,10 @@ impl Entry {
 
 static NEWEST: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
 
-/// When the next attempt may be made.
+/// The earliest time of the next attempt, in nanoseconds.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Returns whether there are any. One load.
+/// Returns whether a service is listed. One load.
 #[inline]
 fn any() -> bool {
     // Needs no partner: a hint, and `take` looks again.
@@ -128,7 +128,7 @@ fn push(entry: Box<Entry>) {
     });
 }
 
-/// What a thread has taken out of the list. Those that it does not come to are listed again.
+/// Entries that a thread has taken out of the list. The drop lists the rest again.
 struct Taken(*mut Entry);
 
 fn take() -> Taken {
@@ -246,7 +246,7 @@ mod tests {
                 .sum::<usize>()
         };
         let start = clock::now();
-        // As if so many intervals had passed.
+        // As if that number of intervals had passed.
         let retry_after = |intervals| retry_if_due(start + intervals * INTERVAL);
         retry_after(0);
         assert!(!any() && attempts() == 0);

@@ -89,8 +89,8 @@ pub fn weigh(domain: &Domain, weigh: impl FnOnce() -> usize) -> usize {
 }
 
 /// [`Domain::retire_with`], for an object that owns `heap_bytes` bytes beside those of `how`, which
-/// count as in [`Domain::retire_weighed`]. `None` if it is not known what it owns: it counts as in
-/// [`Domain::retire`].
+/// count as in [`Domain::retire_weighed`]. If `heap_bytes` is `None`, what it owns is not known, and it
+/// counts as in [`Domain::retire`].
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! Memory that is taken when it is first needed, and given up without it.
+//! Memory that is allocated when it is first needed.
 
 use std::{
     alloc::{self, Layout},
@@ -7,12 +7,15 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-/// A `T`, zero at first, in a block that the first use allocates. Takes no lock, so a fork loses
-/// nothing but a block.
+/// A `T`, zero at first, in a block that the first use allocates: a domain has four histograms of
+/// 1.3 KiB, and most domains use none. Takes no lock, unlike a `OnceLock`, which another thread may
+/// hold at a fork.
 #[derive(Debug)]
 pub(crate) struct Lazily<T>(AtomicPtr<T>);
 
 impl<T: Sync> Lazily<T> {
+    /// Makes one without a block.
+    ///
     /// # Safety
     ///
     /// Zeros are a `T`, which has a size and nothing to drop.
@@ -20,14 +23,14 @@ impl<T: Sync> Lazily<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// `None` before the first use.
+    /// Returns the value; `None` before the first use.
     pub(crate) fn get(&self) -> Option<&T> {
         // Acquire, pairs with `make`: it is zero before it can be found.
         // SAFETY: null, or made there and freed with `self`.
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// `None` if there is no memory.
+    /// Returns the value, and allocates it if this is the first use; `None` if there is no memory.
     pub(crate) fn get_or_make(&self) -> Option<&T> {
         self.get().or_else(|| self.make())
     }

@@ -46,9 +46,9 @@
 //! has filled a page. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
 //! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
-//! What an object points to is not known: one with a destructor counts for 1 KiB at least, a map of
-//! any size for that. Have it weighed ([`Rcu::weighed`], [`Domain::retire_weighed`]), and budget and
-//! statistics are about all of it. Past the budget, a heavy object is waited for a second
+//! The library does not know what an object points to: an object with a destructor counts for 1 KiB at
+//! least, a map of any size for 1 KiB. If values are weighed ([`Rcu::weighed`],
+//! [`Domain::retire_weighed`]), the budget and the statistics count all of it. Past the budget, a heavy object is waited for a second
 //! ([`Domain::retire_weighed`]).
 //!
 //! Objects with a destructor are dropped on the domain's service thread, which starts when it is

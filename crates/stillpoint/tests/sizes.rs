@@ -1,4 +1,4 @@
-//! What a domain allocates, and a thread in it: programs have thousands of both.
+//! The memory of a domain, and of a thread in it: programs have thousands of both.
 //!
 //! Detects histograms and records that are allocated before they are needed.
 #![cfg(not(miri))]
@@ -35,7 +35,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Returns what `work` allocates and keeps for each of so many, on average.
+/// Returns the bytes that `work` allocates and keeps, divided by `count`.
 fn bytes_each(count: usize, work: impl FnOnce()) -> usize {
     let before = LIVE.get();
     work();
@@ -45,7 +45,7 @@ fn bytes_each(count: usize, work: impl FnOnce()) -> usize {
 #[test]
 fn domains_and_threads_take_what_they_need() {
     const MANY: usize = 100;
-    // What is made once.
+    // Allocates what a process and a thread need once.
     drop(Domain::new().read_lock());
     let mut domains = Vec::with_capacity(MANY);
     let domain = bytes_each(MANY, || domains.extend((0..MANY).map(|_| Domain::new())));

@@ -443,7 +443,7 @@ fn a_report_says_how_memory_grew() {
 #[cfg_attr(miri, ignore = "takes minutes")]
 fn objects_with_a_destructor_that_are_not_weighed_count_for_a_kibibyte() {
     const BUDGET: usize = 1 << 20;
-    /// What two pages hold that are open, or were not full when the budget was used up.
+    /// Objects in two pages that are open, or were not full when the budget was used up.
     const OPEN: usize = 2 * 253;
     type Retire = fn(&Domain, &Rcu<Vec<u64>>);
     fn leaked() -> NonNull<Vec<u64>> {

@@ -1,12 +1,12 @@
-//! What a thread of the library's does not inherit from the thread that happens to start it: its
-//! signal mask, and its policy, nice value and affinity.
+//! Keeps the library's threads from inheriting the signal mask, policy, nice value and affinity of the
+//! thread that happens to start them.
 //!
 //! The thread that brings the first work may be the least important of the program, or confined to
 //! one processor, and all later work would wait for that.
 
-/// Signals that a thread raises by what it does. They stay as they are: the kernel ends a process that
-/// blocks the one that a crash raises, and the program's crash handler does not run. A thread that
-/// blocks one to wait for it has it blocked.
+/// Signals that a crash raises on the thread itself. They stay blocked or not, as they are: if a thread
+/// crashes by one that it blocks, the kernel ends the process without the program's crash handler; and a
+/// program blocks one in all threads if one of them waits for it.
 #[cfg(all(unix, not(miri)))]
 const OF_CRASHES: [libc::c_int; 6] = [
     libc::SIGSEGV,
@@ -18,8 +18,8 @@ const OF_CRASHES: [libc::c_int; 6] = [
 ];
 
 /// Runs `spawn` with every other signal blocked in the calling thread, so that a thread which it starts
-/// has them blocked for good: a handler of the program must never find itself
-/// on a thread that the program does not know, in the middle of an allocation.
+/// has them blocked for good: a handler of the program must never find itself on a thread that the
+/// program does not know, in the middle of an allocation.
 pub fn without_signals<R>(spawn: impl FnOnce() -> R) -> R {
     #[cfg(all(unix, not(miri)))]
     let _restore = {
@@ -80,9 +80,9 @@ mod linux {
 
     /// Gives the calling thread the affinity, policy and nice value of the main thread.
     ///
-    /// What the kernel refuses stays as it is: without `RLIMIT_NICE` a thread neither leaves
-    /// `SCHED_IDLE` nor lowers its nice value. What is equal is not set: filters of system calls
-    /// often forbid that, to programs that do not do it themselves.
+    /// An attribute that the kernel does not let the thread change stays: without `RLIMIT_NICE` a
+    /// thread neither leaves `SCHED_IDLE` nor lowers its nice value. An attribute that is equal is not
+    /// set: seccomp filters often forbid that, for programs that do not do it themselves.
     pub(in crate::thread) fn follow_main_thread() {
         // SAFETY: it always succeeds.
         let main = unsafe { libc::getpid() };
@@ -111,8 +111,8 @@ mod linux {
         }
     }
 
-    /// Returns what a thread gets that is started by one with this policy. Real-time programs often set
-    /// a flag so that none but their own threads are real-time.
+    /// Returns the scheduling of a thread that is started by a thread with that of `starter`. Real-time
+    /// programs often set a flag by which such a thread is not real-time.
     pub(super) fn of_a_child(starter: Scheduling) -> Scheduling {
         const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
         if starter.flags & RESET_ON_FORK == 0 {
@@ -156,8 +156,8 @@ mod linux {
         (failed == 0).then_some(found)
     }
 
-    /// Returns whether the kernel permits it. A deadline's times are not copied, so that policy is
-    /// refused.
+    /// Sets the calling thread's policy, nice value and priority. Returns whether the kernel permits
+    /// that. A deadline's times are not copied, so the kernel refuses that policy.
     pub(super) fn set_scheduling(wanted: Scheduling) -> bool {
         let wanted = Scheduling {
             size: size_of::<Scheduling>() as u32,
@@ -170,19 +170,19 @@ mod linux {
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) == 0 }
     }
 
-    /// A stack for signal handlers, which std's threads have: a handler of a stack that has overflowed
-    /// runs on it, if it asks for that (`SA_ONSTACK`). Taken away by the thread that it is installed on.
+    /// A stack for signal handlers, as std's threads have one. A handler of a stack overflow runs on it,
+    /// if it asks for that (`SA_ONSTACK`). Dropped by the thread that has installed it.
     #[derive(Debug)]
     pub(in crate::thread) struct SignalStack {
         mapping: *mut libc::c_void,
         length: usize,
     }
 
-    /// Enough for a handler that unwinds.
+    /// Its size in bytes: enough for a handler that unwinds.
     const SIGNAL_STACK: usize = 64 << 10;
 
     impl SignalStack {
-        /// Installs one, above a page that faults. `None` if there is one, or no memory.
+        /// Installs a stack above a page that faults. `None` if the thread has one, or without memory.
         pub(in crate::thread) fn install() -> Option<Self> {
             // SAFETY: plain integers and a pointer, for which zeroes are a value.
             let mut present: libc::stack_t = unsafe { mem::zeroed() };
@@ -250,7 +250,7 @@ mod tests {
     use crate::thread::{self, Handle};
     use std::{mem, ptr, sync::mpsc::channel};
 
-    /// What `look` returns on a thread that the library starts.
+    /// Returns the result of `look` on a thread that the library starts.
     fn seen<R: Send + 'static>(look: impl FnOnce() -> R + Send + 'static) -> R {
         let (tell, told) = channel();
         let thread = thread::spawn("seen".into(), move || tell.send(look()).unwrap()).unwrap();
@@ -275,7 +275,7 @@ mod tests {
     fn a_starter_keeps_the_signals_of_a_crash_blocked() {
         // SAFETY: plain integers, for which zeroes are a value.
         let mut set: libc::sigset_t = unsafe { mem::zeroed() };
-        // SAFETY: of this thread alone, and with a set of its own.
+        // SAFETY: changes this thread alone; the set is a local variable.
         unsafe {
             libc::sigemptyset(&raw mut set);
             libc::sigaddset(&raw mut set, libc::SIGTRAP);
@@ -349,7 +349,7 @@ mod tests {
         let is_several = expected.0.contains(|digit| "35679abcdef".contains(digit))
             || expected.0.matches(|digit| "1248".contains(digit)).count() > 1;
         assert_eq!(starter != expected, is_several, "{starter:?}");
-        // What anyone may choose. The program may have begun with one of them.
+        // Changes that need no privilege. The program may have been started with one of them.
         let chosen: [fn(); 4] = [
             || schedule(libc::SCHED_OTHER),
             || schedule(libc::SCHED_BATCH),

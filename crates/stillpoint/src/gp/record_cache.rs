@@ -34,8 +34,8 @@ impl RecordCache {
         }
     }
 
-    /// In the child of a fork, and before there are records: notes the thread's kernel id, of which
-    /// `own` is the record.
+    /// Records the thread's kernel id, by its record `own`. Called before there are cached records,
+    /// and in the child of a fork.
     pub(crate) fn note_tid(&self, own: &Record) {
         self.tid.set(own.tid());
     }

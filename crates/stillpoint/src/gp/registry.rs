@@ -31,7 +31,7 @@ use std::{iter, ptr};
 /// The number of records of the first chunk: most domains have one reader, or none.
 const SMALLEST_CHUNK: usize = if IN_MODEL { 2 } else { 1 };
 
-/// The number of records of a chunk at most. Until then, each doubles the number of all.
+/// The largest number of records of a chunk. Up to that, each chunk doubles the number of all.
 const LARGEST_CHUNK: usize = 32;
 
 #[derive(Debug)]

@@ -13,9 +13,9 @@ pub(crate) struct Shared {
     pub(super) seq: Sequence,
     /// Threads that wait for a grace period to end, or for a holdout to leave.
     pub(super) waiters: EventCount,
-    /// The service thread, if it is the engine's.
+    /// The event of the service thread, unless the pool makes the rounds.
     service: EventCount,
-    /// The pool's threads, if they are (`engine/service/pool.rs`).
+    /// The pool's event, if it does (`engine/service/pool.rs`).
     pool: OnceLock<&'static EventCount>,
     /// Whether the service thread sleeps for the same reasons as `waiters` do.
     pub(super) service_waits: AtomicBool,
@@ -38,18 +38,18 @@ impl Shared {
         }
     }
 
-    /// What the thread sleeps on that makes the engine's rounds. Async-signal-safe.
+    /// Returns the event on which the thread sleeps that makes the engine's rounds. Async-signal-safe.
     pub(super) fn service(&self) -> &EventCount {
         self.pool.get().copied().unwrap_or(&self.service)
     }
 
-    /// Before the engine is used.
+    /// Sets the pool's event. Called before the engine is used.
     pub(super) fn share_service(&self, event: &'static EventCount) {
         let set = self.pool.set(event);
         debug_assert!(set.is_ok(), "a domain is made once");
     }
 
-    /// In the child of a fork.
+    /// Resets the event of the service thread, in the child of a fork.
     pub(super) fn reset_service_in_child(&self) {
         // The pool resets its event by itself.
         self.service.reset_in_child();

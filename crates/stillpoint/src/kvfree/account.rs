@@ -105,7 +105,7 @@ struct Published {
     /// Objects freed, in steps of [`FREED_STEP`] a thread: for the child of a fork, which cannot
     /// look at other threads' accounts, and for a look that would have to wait for a lock.
     freed: AtomicUsize,
-    /// Into the statistics page.
+    /// The tap into the statistics page.
     tap: Tap,
 }
 
@@ -181,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// Into the statistics page.
+    /// Returns the tap into the statistics page.
     #[inline]
     pub(super) fn tap(&self) -> &Tap {
         &self.published.tap

@@ -17,8 +17,8 @@ pub(super) enum Channel {
 
 pub(super) const CHANNELS: [Channel; 2] = [Channel::Plain, Channel::Drop];
 
-/// The least that an object with a destructor counts for, in bytes, if its user does not say what
-/// it owns: a collection is three words that own a table.
+/// The least weight, in bytes, of an object with a destructor of which it is not known what it owns: a
+/// collection is three words that own a table.
 const UNWEIGHED: usize = 1024;
 
 /// An object that is being retired.
@@ -55,7 +55,7 @@ impl RetireRequest {
         }
     }
 
-    /// A boxed object that owns `heap_bytes` bytes beside its block.
+    /// Makes a request for a boxed object that owns `heap_bytes` bytes beside its block.
     #[inline(always)]
     pub(crate) fn weighed<T>(object: NonNull<T>, heap_bytes: usize) -> Self {
         Self {

@@ -301,8 +301,8 @@ impl<T: Send + Sync + 'static> Rcu<T> {
     ///
     /// Returns the old value: drop it to have it freed after a grace period, or
     /// [`wait`](Retired::wait) for its readers. Each attempt has a section, in which `update` runs,
-    /// so it should be short. What it made for an attempt that failed is dropped between that section
-    /// and the next. If it replaces this cell's value itself, each time, it never ends.
+    /// so it should be short. The value of a failed attempt is dropped between that section and the
+    /// next. If it replaces this cell's value itself, each time, it never ends.
     ///
     /// ```
     /// let counts = stillpoint::Rcu::new(vec![1, 2]);

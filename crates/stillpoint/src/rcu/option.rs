@@ -407,8 +407,8 @@ impl<T: Send + Sync + 'static> RcuOption<T> {
     /// Replaces the value by what `replace` makes of it, until no other thread has been faster.
     /// Returns the old one and what else `replace` made.
     ///
-    /// Each attempt has a section of its own, and its value is dropped after that: a destructor may
-    /// wait for a grace period.
+    /// Each attempt has a separate section. The value of a failed one is dropped after that: a
+    /// destructor may wait for a grace period.
     #[inline]
     pub(super) fn try_replace<R, E>(
         &self,

@@ -73,7 +73,7 @@ pub(in crate::gp) struct Stalls {
     handler: AtomicPtr<Handler>,
     pub(in crate::gp) handling: Mutex<()>,
     panicked: AtomicU64,
-    /// Tells how much is unreclaimed of what stands on the engine.
+    /// Returns how much is unreclaimed in what stands on the engine.
     gauge: OnceLock<Box<dyn Fn() -> Unreclaimed + Send + Sync>>,
 }
 
@@ -388,7 +388,7 @@ impl<P: Policy> Engine<P> {
         self.stalls.panicked.load(Ordering::Relaxed)
     }
 
-    /// How to know how much is unreclaimed. For what stands on the engine, once.
+    /// Sets how to find out how much is unreclaimed. Called once, by what stands on the engine.
     pub(crate) fn set_gauge(&self, gauge: impl Fn() -> Unreclaimed + Send + Sync + 'static) {
         assert!(
             self.stalls.gauge.set(Box::new(gauge)).is_ok(),

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::sync::atomic::fence;
 
-/// The fields are private, so that no use goes unnoticed.
+/// The engine and the heap. The fields are private, so that no use goes unnoticed.
 #[derive(Debug)]
 pub(in crate::rcu) struct Parts<P: Policy> {
     engine: Engine<P>,
@@ -25,28 +25,28 @@ impl<P: Policy> Parts<P> {
         }
     }
 
-    /// The engine, for anything.
+    /// Returns the engine, for anything.
     #[inline]
     pub(in crate::rcu) fn engine(&self) -> &Engine<P> {
         self.note_use();
         &self.engine
     }
 
-    /// The heap, for anything.
+    /// Returns the heap, for anything.
     #[inline]
     pub(in crate::rcu) fn heap(&self) -> &Heap {
         self.note_use();
         &self.heap
     }
 
-    /// The engine, for what takes no lock but the registry's, and announces no waiter: records,
+    /// Returns the engine, for what takes no lock but the registry's, and announces no waiter: records,
     /// sections, and whatever changes atomics alone, which are whole in the child of a fork.
     #[inline]
     pub(in crate::rcu) fn atomics(&self) -> &Engine<P> {
         &self.engine
     }
 
-    /// The heap, for settings that are atomics.
+    /// Returns the heap, for settings that are atomics.
     pub(in crate::rcu) fn settings(&self) -> &Heap {
         &self.heap
     }

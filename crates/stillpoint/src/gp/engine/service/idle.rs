@@ -33,9 +33,8 @@
 //! A global domain never ends, so its threads are detached when they end. (ThreadSanitizer reports
 //! threads that have ended and were never joined.)
 //!
-//! A thread that the program has asked for ([`Engine::keep_service`]) does not end idle. The thread that
-//! forked in a callback and goes on in the child does not end: it may be the only
-//! one that the child has.
+//! A thread that the program has asked for ([`Engine::keep_service`]) does not end idle. Nor does the
+//! thread that forked in a callback and goes on in the child: it may be the only one that the child has.
 
 use super::{Server, State, thread};
 use crate::{
