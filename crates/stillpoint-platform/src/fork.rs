@@ -41,7 +41,7 @@
 //! | waiting tasks | not woken; a future that is polled again waits again |
 //! | barriers and flushes (under way in the forking thread), barriers as futures | done: nothing is left to wait for |
 //! | pages, bindings and domain handles of other threads | leaked, and so is a domain that they hold |
-//! | service threads | gone; they start again on demand, without std ([`thread::spawn`]) |
+//! | service threads | gone; they start again on demand, without std ([`thread::spawn`](super::thread::spawn)) |
 //!
 //! If a callback or a deferred destructor forks, the child is still inside it, and the rules for
 //! callbacks still hold: no barrier inside, and no other thread's pass before it has returned. When
@@ -57,7 +57,7 @@
 //! that domain half made. Fork handlers of other libraries may use this one in the child if they
 //! were registered after the first domain was made.
 
-use crate::{seam, thread};
+use crate::seam;
 // std's also in the model, which does not fork.
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -73,8 +73,8 @@ static SURVIVORS_TID: AtomicU32 = AtomicU32::new(0);
 /// In the child: records the calling thread's new kernel id.
 #[cfg(not(stillpoint_loom))]
 pub(crate) fn note_survivor() {
-    SURVIVORS_TID.store(thread::tid(), Ordering::Relaxed);
-    SURVIVOR.store(thread::token().get(), Ordering::Relaxed);
+    SURVIVORS_TID.store(crate::thread::tid(), Ordering::Relaxed);
+    SURVIVOR.store(crate::thread::token().get(), Ordering::Relaxed);
 }
 
 /// Returns the kernel id of the thread with the token `owner`. `noted` is the id that the thread had
