@@ -18,11 +18,9 @@ mod chapters {
     }
     chapter!(start, "src/start.md");
     chapter!(flavours, "src/flavours.md");
-    chapter!(reclamation, "src/reclamation.md");
     chapter!(faq, "src/faq.md");
     chapter!(map, "src/map.md");
     chapter!(rwlock_to_rcu, "src/rwlock-to-rcu.md");
-    chapter!(budgets, "src/budgets.md");
     chapter!(sleepable, "src/sleepable.md");
     chapter!(tokio_and_axum, "src/async.md");
     chapter!(cache, "src/cache.md");
@@ -39,7 +37,6 @@ mod chapters {
     chapter!(from_kernel, "src/from-kernel.md");
     chapter!(c_and_cpp, "src/c-and-cpp.md");
     chapter!(c_tools, "src/c-tools.md");
-    chapter!(glossary, "src/glossary.md");
     chapter!(stability, "src/stability.md");
     chapter!(proofs, "src/proofs.md");
     chapter!(limits, "src/limits.md");
@@ -48,6 +45,7 @@ mod chapters {
     chapter!(five_systems, "src/five-systems.md");
     chapter!(lab, "src/lab.md");
     chapter!(figures, "src/figures.md");
+    chapter!(carry_on, "src/carry-on.md");
     chapter!(testing, "src/testing.md");
 }
 

@@ -58,12 +58,31 @@ impl Figures {
         Some(row["metrics"][column.metric].as_f64()? / column.unit)
     }
 
-    /// The peer with the smallest figure in a column.
+    /// The peer with the smallest figure in a column. Of a peer with several settings, the one that
+    /// [`tables::SETTING_BY`] chooses.
     fn best_peer(&self, column: &Column) -> Option<(&str, f64)> {
-        let peers = self.rows(column.experiment).filter_map(|row| {
-            let (subject, variant) = (row["subject"].as_str()?, row["variant"].as_str()?);
-            let of_peer = !["stillpoint", "limit"].contains(&subject);
-            Some((subject, self.figure(column, subject, variant)?)).filter(|_| of_peer)
+        let setting_by = tables::SETTING_BY
+            .iter()
+            .find(|by| by.0 == column.experiment)
+            .map_or(column.metric, |by| by.1);
+        let by = |row: &Value| row["metrics"][setting_by].as_f64().unwrap_or(f64::MAX);
+        let mut chosen: BTreeMap<&str, &Value> = BTreeMap::new();
+        for row in self.rows(column.experiment) {
+            let subject = row["subject"].as_str()?;
+            let of_column = row["scenario"].as_str().unwrap_or_default() == column.scenario;
+            if !of_column || ["stillpoint", "limit"].contains(&subject) {
+                continue;
+            }
+            let best = chosen.entry(subject).or_insert(row);
+            if by(row) < by(best) {
+                *best = row;
+            }
+        }
+        let peers = chosen.into_iter().filter_map(|(subject, row)| {
+            Some((
+                subject,
+                self.figure(column, subject, row["variant"].as_str()?)?,
+            ))
         });
         peers.min_by(|one, other| one.1.total_cmp(&other.1))
     }
@@ -103,19 +122,37 @@ impl Figures {
             let ours = of(&tables::OURS_OF_README);
             let qsbr = of(&tables::QSBR_OF_README);
             let beside = qsbr.map(|qsbr| format!("; QSBR {}", readable(qsbr)));
-            let best = self.best_peer(column).map(|(peer, figure)| {
-                let cell = format!("{peer} {}", readable(figure));
+            let best = self.best_peer(column);
+            let smallest = [ours, qsbr, best.map(|best| best.1)]
+                .into_iter()
+                .flatten()
+                .fold(f64::MAX, f64::min);
+            let best = best.map(|(peer, figure)| {
                 let beats = figure < ours.unwrap_or(0.0) && figure < qsbr.unwrap_or(f64::MAX);
-                if beats { format!("**{cell}**") } else { cell }
+                told(peer, figure, beats)
             });
             let ours = ours.map(|ours| readable(ours) + &beside.unwrap_or_default());
             let mut cells = vec![ours, best];
-            cells.extend(
-                tables::PEERS_OF_README
-                    .iter()
-                    .map(|row| of(row).map(readable)),
-            );
+            cells.extend(tables::PEERS_OF_README.iter().map(|row| {
+                let bounds =
+                    |figure: &f64| row.label != tables::NO_RECLAMATION.label || *figure <= smallest;
+                of(row).filter(bounds).map(readable)
+            }));
             line(&mut text, column.head, cells);
+        }
+        text
+    }
+
+    /// The parts of the project, each beside the best peer.
+    fn parts(&self) -> String {
+        let mut text = head(" | measured", ["Stillpoint", "best peer"].into_iter());
+        for part in &tables::PARTS {
+            let ours = self.figure(&part.column, part.ours.0, part.ours.1);
+            let best = self
+                .best_peer(&part.column)
+                .map(|(peer, figure)| told(peer, figure, figure < ours.unwrap_or(0.0)));
+            let label = format!("{} | {}", part.label, part.column.head);
+            line(&mut text, &label, vec![ours.map(readable), best]);
         }
         text
     }
@@ -180,6 +217,7 @@ impl Figures {
     fn block(&self, name: &str) -> Option<String> {
         match name {
             "readme" => Some(self.readme()),
+            "parts" => Some(self.parts()),
             "seeds" => Some(self.seeds()),
             "taken" => Some(self.taken()),
             _ => TABLES
@@ -250,6 +288,12 @@ fn line(text: &mut String, label: &str, cells: Vec<Option<String>>) {
         .map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
     let cells: Vec<String> = cells.collect();
     writeln!(text, "| {label} | {} |", cells.join(" | ")).expect("a string takes all");
+}
+
+/// A peer with its figure, in bold if it beats ours.
+fn told(peer: &str, figure: f64, beats: bool) -> String {
+    let cell = format!("{peer} {}", readable(figure));
+    if beats { format!("**{cell}**") } else { cell }
 }
 
 /// A figure with three digits or so: more would be noise.
@@ -429,6 +473,19 @@ fn wrong_figures_and_marks_are_found() {
     let readme = faster.readme();
     assert!(
         readme.contains("| 3.00; QSBR 2.00 | **seize 1.50** |"),
+        "{readme}"
+    );
+    let kfree = serde_json::from_str(
+        r#"{"rows": [
+            {"subject": "stillpoint", "variant": "per-page", "metrics": {"ns_per_object": 14, "peak_mib": 5}},
+            {"subject": "seize", "variant": "a", "metrics": {"ns_per_object": 90, "peak_mib": 1}},
+            {"subject": "seize", "variant": "b", "metrics": {"ns_per_object": 20, "peak_mib": 6}},
+            {"subject": "limit", "variant": "default", "metrics": {"ns_per_object": 11, "peak_mib": 7}}]}"#,
+    );
+    let readme = Figures([("kfree".to_owned(), kfree.expect("it is JSON"))].into()).readme();
+    assert!(
+        readme.contains("| 14.0 | seize 20.0 | - | - | 11.0 |")
+            && readme.contains("| 5.00 | seize 6.00 | - | - | - |"),
         "{readme}"
     );
     for broken in [
