@@ -4,6 +4,7 @@
 use crate::{
     assert_none,
     book::{Page, pages, repository},
+    programs::{PROFILE, target},
 };
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -172,27 +173,30 @@ fn lab_call(words: &[String]) -> Option<(Vec<&str>, Vec<&str>)> {
     runs_lab.then(|| (arguments[..end].to_vec(), options.collect()))
 }
 
-/// What the lab says of a subcommand. Asked as users ask it.
+/// Returns what the lab says of a subcommand. It is built with the features that tests of the workspace are built with, as the gate has done before.
 fn help(subcommand: &[&str]) -> Result<String, String> {
-    let output = Command::new(env!("CARGO"))
+    let build = Command::new(env!("CARGO"))
         .args([
-            "run",
+            "build",
             "--quiet",
-            "--release",
             "--locked",
-            "-p",
-            "stillpoint-lab",
-            "--",
+            "--workspace",
+            "--bin",
+            "stillpoint",
+            "--test",
+            "manual",
         ])
+        .args((PROFILE == "release").then_some("--release"))
+        .current_dir(repository())
+        .env("CARGO_TARGET_DIR", target())
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !build.status.success() {
+        return Err(String::from_utf8_lossy(&build.stderr).into_owned());
+    }
+    let output = Command::new(target().join(PROFILE).join("stillpoint"))
         .args(subcommand)
         .arg("--help")
-        .current_dir(repository())
-        .env(
-            "CARGO_TARGET_DIR",
-            Path::new(env!("CARGO_TARGET_TMPDIR"))
-                .parent()
-                .expect("it is in the target folder"),
-        )
         .output()
         .map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -11,13 +11,13 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-const PROFILE: &str = if cfg!(debug_assertions) {
+pub(crate) const PROFILE: &str = if cfg!(debug_assertions) {
     "debug"
 } else {
     "release"
 };
 
-fn target() -> &'static Path {
+pub(crate) fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
         .parent()
         .expect("it is in the target folder")
