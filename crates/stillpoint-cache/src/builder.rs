@@ -64,6 +64,18 @@ impl InBytes for Weighed {}
 /// The limit is in bytes ([`max_bytes`](Self::max_bytes)), in entries
 /// ([`max_entries`](Self::max_entries)), or in a unit of the program
 /// ([`max_weight`](Self::max_weight)). The last parameter is which of these it is.
+///
+/// ```
+/// use std::time::Duration;
+/// use stillpoint_cache::Cache;
+///
+/// let pages: Cache<u64, String> = Cache::builder()
+///     .name("pages")
+///     .max_bytes(64 << 20) // with what keys, values and the cache itself take
+///     .time_to_live(Duration::from_secs(300))
+///     .build();
+/// pages.insert(1, "one".to_owned());
+/// ```
 #[must_use = "nothing is made before `build`"]
 pub struct Builder<K, V, S = DefaultHashBuilder, W = Unweighed> {
     pub(crate) settings: Settings<K, V, S>,

@@ -1,4 +1,19 @@
-//! An in-process cache with tenants: [`Cache`]'s page has all that a user needs.
+//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, entries or a unit of the
+//! program, hold for each tenant, and may be changed at any time; one load serves all callers that miss
+//! a key at a time; entries expire. [`Cache`]'s page has the guarantees and costs.
+//!
+//! ```
+//! use stillpoint_cache::Cache;
+//!
+//! let pages: Cache<String, String> = Cache::builder().max_bytes(64 << 20).build();
+//! let page = pages.get_with("/help".to_owned(), || "how to".to_owned());
+//! assert_eq!(page, "how to");
+//!
+//! let customer = pages.tenant("acme"); // the same cache, with separate limits
+//! customer.set_min(1 << 20); // never taken by others
+//! customer.set_max(16 << 20);
+//! customer.insert("/acme".to_owned(), "hello".to_owned());
+//! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Models are about the life of an entry: `node` and `state`. The map has its own.
 #![cfg_attr(

@@ -16,6 +16,14 @@ mod loom_tests;
 /// What has happened in a cache, or through one view of it, and what is there now.
 ///
 /// Taken while other threads work, the counts belong to different moments.
+///
+/// ```
+/// let cache = stillpoint_cache::Cache::with_entries(100);
+/// cache.insert(1, "one");
+/// assert_eq!((cache.get(&1), cache.get(&2)), (Some("one"), None));
+/// let now = cache.statistics();
+/// assert_eq!((now.hits, now.misses, now.entries), (1, 1, 1));
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {

@@ -13,9 +13,10 @@
 //! * [`retire`] frees an object after a grace period, thousands of them for the price of one.
 //!   Unreclaimed memory is bounded.
 //!
-//! Two crates build on it: `stillpoint-lru` has LRU lists per tenant, byte limits, shrinkers and
-//! memory pressure, and `stillpoint-vmap` a large address space whose areas are found by any
-//! address inside them, without a lock.
+//! Crates that build on it: `stillpoint-map` has concurrent maps and sets, `stillpoint-cache` a cache
+//! with tenants, `stillpoint-metrics` exports statistics to Prometheus, `stillpoint-lru` has LRU lists
+//! per tenant, byte limits, shrinkers and memory pressure, and `stillpoint-vmap` a large address space
+//! whose areas are found by any address inside them.
 //!
 //! ```
 //! use stillpoint::{Rcu, read_lock};

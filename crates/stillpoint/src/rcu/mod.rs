@@ -67,6 +67,14 @@ use std::{
 ///
 /// It is made on first use and never dropped: callbacks and objects that are pending when the
 /// process exits are neither called nor freed.
+///
+/// ```
+/// let domain = stillpoint::global();
+/// let cookie = domain.start_poll(); // the grace period runs from here on
+/// domain.cond_synchronize(cookie); // waits only if it has not ended
+/// assert!(domain.poll(cookie));
+/// println!("{} bytes wait for readers", domain.statistics().bytes_pending);
+/// ```
 #[inline]
 pub fn global() -> &'static Domain {
     global_domain::<RCU>()
@@ -175,6 +183,13 @@ pub fn read<R>(section: impl FnOnce(&Guard<'_>) -> R) -> R {
 
 /// [`Domain::synchronize`] of the global domain.
 ///
+/// ```
+/// let cell = stillpoint::Rcu::new(String::from("old"));
+/// let old = cell.swap(String::from("new"));
+/// stillpoint::synchronize(); // every section that may have seen the old value has ended
+/// assert_eq!(*old.wait(), "old"); // so this does not wait
+/// ```
+///
 /// # Panics
 ///
 /// Inside a section of the global domain.
@@ -226,11 +241,25 @@ pub fn publish_statistics() -> io::Result<()> {
 }
 
 /// [`Domain::call`] of the global domain.
+///
+/// ```
+/// stillpoint::call(|| println!("every section that was open has ended"));
+/// stillpoint::barrier(); // waits for the callback
+/// ```
 pub fn call(callback: impl FnOnce() + Send + 'static) {
     global().call(callback);
 }
 
 /// [`Domain::barrier`] of the global domain.
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering};
+///
+/// static CALLED: AtomicBool = AtomicBool::new(false);
+/// stillpoint::call(|| CALLED.store(true, Ordering::Relaxed));
+/// stillpoint::barrier();
+/// assert!(CALLED.load(Ordering::Relaxed));
+/// ```
 ///
 /// # Panics
 ///
@@ -241,6 +270,12 @@ pub fn barrier() {
 }
 
 /// [`Domain::kvfree_barrier`] of the global domain.
+///
+/// ```
+/// let cell = stillpoint::Rcu::new([0; 100]);
+/// cell.store([1; 100]);
+/// stillpoint::kvfree_barrier(); // the old value has been freed
+/// ```
 ///
 /// # Panics
 ///

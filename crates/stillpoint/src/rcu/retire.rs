@@ -9,6 +9,15 @@ use std::{alloc::Layout, ptr::NonNull, sync::Arc};
 
 /// [`Domain::retire`] of the global domain, with one thread-local load instead of a look-up.
 ///
+/// ```
+/// use std::ptr::NonNull;
+///
+/// let object = NonNull::from(Box::leak(Box::new(7)));
+/// // ... readers find it through an `AtomicPtr`, from which it is then unlinked ...
+/// // SAFETY: it comes from a Box, no new reader can find it, and nothing else frees it.
+/// unsafe { stillpoint::retire(object) };
+/// ```
+///
 /// # Safety
 ///
 /// As for [`Domain::retire`].
