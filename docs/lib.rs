@@ -18,7 +18,6 @@ mod chapters {
     }
     chapter!(start, "src/start.md");
     chapter!(flavours, "src/flavours.md");
-    chapter!(faq, "src/faq.md");
     chapter!(map, "src/map.md");
     chapter!(rwlock_to_rcu, "src/rwlock-to-rcu.md");
     chapter!(sleepable, "src/sleepable.md");

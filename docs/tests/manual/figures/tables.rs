@@ -259,38 +259,6 @@ const WAITERS: &[Row] = rows! {
     "limit": "limit" "default",
 };
 
-const BOTH: &[Row] = &[
-    Row {
-        label: "Stillpoint",
-        cases: &[
-            ("read", "stillpoint", "guard"),
-            ("kfree", "stillpoint", "per-page"),
-        ],
-    },
-    Row {
-        label: "crossbeam-epoch",
-        cases: &[("", "crossbeam-epoch", "default")],
-    },
-    Row {
-        label: "seize, batches of 1,024",
-        cases: &[
-            ("read", "seize", "default"),
-            ("kfree", "seize", "batch-1024"),
-        ],
-    },
-    Row {
-        label: "liburcu-memb, one worker per CPU",
-        cases: &[
-            ("read", "liburcu-memb", "default"),
-            ("kfree", "liburcu-memb", "per-cpu-workers"),
-        ],
-    },
-    Row {
-        label: "limit: no reclamation",
-        cases: &[("", "limit", "default")],
-    },
-];
-
 /// The rows of README's table, by figure.
 pub const ROWS_OF_README: [Column; 5] = [
     column(
@@ -434,12 +402,6 @@ pub const TABLES: &[Table] = &[
             "liburcu-memb, one worker per CPU": "liburcu-memb" "per-cpu-workers",
             "limit": "limit" "default",
         },
-    },
-    Table {
-        name: "both-short",
-        label: "",
-        columns: &[PAIR, PER_OBJECT, PEAK],
-        rows: BOTH,
     },
     Table {
         name: "read",
