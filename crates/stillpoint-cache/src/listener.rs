@@ -1,15 +1,17 @@
 //! Calls of the eviction listener: outside of locks and sections, with what was cloned inside.
 //!
-//! A listener may use the cache. What its own calls cause is queued, and told by the call that the
-//! listener was called from: so calls do not nest. A listener that inserts again what was evicted would
-//! keep that call for ever: so it is told of a bounded number of entries that its answers to queued notes
-//! remove.
+//! A listener may use the cache. Notes of what its own calls remove are queued, and the call that told the
+//! listener tells them after it: so calls do not nest. A listener that inserts again what was evicted would
+//! keep that call busy for ever: so the number of notes from the third generation on is bounded.
 
 use crate::{
     cause::Cause,
     node::{Id, Node},
 };
-use std::{cell::RefCell, mem, ptr};
+use std::{
+    cell::{Cell, RefCell},
+    mem, ptr,
+};
 use stillpoint_map::internal::Found;
 use stillpoint_platform::user_code;
 
@@ -17,15 +19,16 @@ type Notify<K, V> = dyn Fn(&K, &V, Cause) + Send + Sync;
 
 type Note<K, V> = (K, V, Cause);
 
-/// Notes of calls that a listener makes while one call tells it.
+/// Notes of what a listener's own calls remove, until the call that told the listener tells them.
 type Queue<K, V> = RefCell<Vec<Note<K, V>>>;
 
 /// Number of notes of the third generation and later ones that one call tells.
 const MOST: usize = 128;
 
 thread_local! {
-    /// The listeners that the thread is inside of, each with its queue.
-    static INSIDE: RefCell<Vec<(usize, *const ())>> = const { RefCell::new(Vec::new()) };
+    /// The innermost listener that the thread is inside of. It has no destructor, so destructors of
+    /// other thread-locals find it as well.
+    static INSIDE: Cell<*const Inside> = const { Cell::new(ptr::null()) };
 }
 
 pub struct Listener<K, V> {
@@ -51,14 +54,15 @@ impl<K, V> Listener<K, V> {
         let _ = user_code::contained(|| drop((key, value)));
     }
 
-    /// Tells `notes`, the first generation, and what the listener's own calls remove meanwhile: the
-    /// second one, of which a later one may come.
+    /// Tells `notes`, the first generation, and then what the listener's own calls have removed meanwhile:
+    /// the second generation, and so on.
     fn tell_all(&self, notes: &mut Vec<Note<K, V>>) {
         if self.is_queued(notes) {
             return;
         }
         let queue = Queue::default();
-        let _inside = Inside::enter(self, &queue);
+        let inside = Inside::of(self, &queue);
+        let _entered = inside.enter();
         let (mut generation, mut left) = (mem::take(notes), usize::MAX);
         for number in 0.. {
             if number == 2 {
@@ -81,46 +85,57 @@ impl<K, V> Listener<K, V> {
 
     /// Queues `notes` if this thread is inside of the listener. Returns whether it is.
     fn is_queued(&self, notes: &mut Vec<Note<K, V>>) -> bool {
-        let address = ptr::from_ref(self).addr();
-        // At the end of a thread, calls may nest.
-        let queue = INSIDE.try_with(|inside| {
-            let inside = inside.borrow();
-            let mut all = inside.iter().filter(|(other, _)| *other == address);
-            all.next().map(|&(_, queue)| queue.cast::<Queue<K, V>>())
-        });
-        let Ok(Some(queue)) = queue else {
-            return false;
-        };
-        // SAFETY: `enter` got it from a frame of this thread that is there until `Inside` is dropped, which
-        // takes it out of the list, and that borrows the listener at this address: so it is this one, and
-        // the types are the same.
-        unsafe { &*queue }.borrow_mut().append(notes);
-        true
+        let mut next = INSIDE.get();
+        // SAFETY: `enter` got it from a frame of this thread that stays there until `Entered` is dropped,
+        // which takes it out of the list.
+        while let Some(inside) = unsafe { next.as_ref() } {
+            if inside.listener == ptr::from_ref(self).addr() {
+                let queue = inside.queue.cast::<Queue<K, V>>();
+                // SAFETY: as above. That frame borrows the listener at this address: so it is this one, and
+                // the types are the same.
+                unsafe { &*queue }.borrow_mut().append(notes);
+                return true;
+            }
+            next = inside.outer;
+        }
+        false
     }
 }
 
-/// The calling thread calls a listener.
-struct Inside<'q, K, V>(&'q Queue<K, V>);
+/// A call that tells a listener, in the frame of that call.
+struct Inside {
+    listener: usize,
+    /// A [`Queue`] of the listener's types.
+    queue: *const (),
+    outer: *const Self,
+}
 
-impl<'q, K, V> Inside<'q, K, V> {
-    fn enter(listener: &'q Listener<K, V>, queue: &'q Queue<K, V>) -> Self {
-        let entry = (ptr::from_ref(listener).addr(), ptr::from_ref(queue).cast());
-        let _ = INSIDE.try_with(|inside| inside.borrow_mut().push(entry));
-        Self(queue)
+impl Inside {
+    fn of<K, V>(listener: &Listener<K, V>, queue: &Queue<K, V>) -> Self {
+        Self {
+            listener: ptr::from_ref(listener).addr(),
+            queue: ptr::from_ref(queue).cast(),
+            outer: INSIDE.get(),
+        }
+    }
+
+    fn enter(&self) -> Entered<'_> {
+        INSIDE.set(self);
+        Entered(self)
     }
 }
 
-impl<K, V> Drop for Inside<'_, K, V> {
+/// The calling thread is inside of a listener.
+struct Entered<'a>(&'a Inside);
+
+impl Drop for Entered<'_> {
     fn drop(&mut self) {
-        let queue = ptr::from_ref(self.0).cast();
-        let _ = INSIDE.try_with(|inside| {
-            inside.borrow_mut().retain(|&(_, other)| other != queue);
-        });
+        INSIDE.set(self.0.outer);
     }
 }
 
-/// What the listener is to be told once the section has ended. Tells it when it is dropped, also
-/// where user code has panicked meanwhile.
+/// Notes for the listener, collected in a section. Tells them when it is dropped, after the section, also
+/// if user code has panicked meanwhile.
 pub struct Notes<'a, K, V> {
     listener: Option<&'a Listener<K, V>>,
     notes: Vec<Note<K, V>>,

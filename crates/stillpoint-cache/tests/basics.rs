@@ -3,9 +3,10 @@
 use std::{
     cell::Cell,
     sync::{
-        Arc, Mutex, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 use stillpoint_cache::{Cache, Cause, InsertError, ManualClock};
@@ -219,6 +220,43 @@ fn a_listener_that_inserts_what_was_evicted_is_called_a_bounded_number_of_times(
     stillpoint::global().kvfree_barrier();
     // No clone waits for the listener.
     assert_eq!(Arc::strong_count(&live), 2 + 100);
+}
+
+/// A thread-local with a destructor is destroyed before or after one of the library, by the order in which
+/// a thread first used the two.
+#[test]
+fn a_listener_is_not_called_inside_of_itself_from_destructors_of_thread_locals() {
+    static DEPTH: AtomicUsize = AtomicUsize::new(0);
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    static CACHE: OnceLock<Cache<u64, u64>> = OnceLock::new();
+    struct AtExit;
+    impl Drop for AtExit {
+        fn drop(&mut self) {
+            (100..110).for_each(|key| CACHE.get().unwrap().insert(key, 0));
+        }
+    }
+    thread_local! {
+        static FIRST: AtExit = const { AtExit };
+        static LAST: AtExit = const { AtExit };
+    }
+    let builder = Cache::builder().max_entries(3);
+    let cache = builder.eviction_listener(|&key: &u64, _: &u64, _| {
+        assert_eq!(DEPTH.fetch_add(1, Ordering::Relaxed), 0);
+        CALLS.fetch_add(1, Ordering::Relaxed);
+        CACHE.get().unwrap().insert(key, 1);
+        DEPTH.fetch_sub(1, Ordering::Relaxed);
+    });
+    let cache = CACHE.get_or_init(|| cache.build());
+    let thread = thread::spawn(|| {
+        FIRST.with(|_| ());
+        (0..4).for_each(|key| cache.insert(key, 0));
+        LAST.with(|_| ());
+    });
+    thread.join().unwrap();
+    // A panic of the listener is contained, and leaves the depth as it was.
+    assert_eq!(DEPTH.load(Ordering::Relaxed), 0);
+    // For each eviction by an insert of the thread: that one, its answer's, and 128 more.
+    assert_eq!(CALLS.load(Ordering::Relaxed), (1 + 2 * 10) * (2 + 128));
 }
 
 /// It is told of them after it has returned, before the call that it was called from returns.
