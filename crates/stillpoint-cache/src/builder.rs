@@ -31,11 +31,12 @@ pub struct Expiry<K, V> {
     pub after: Option<Box<ExpireAfter<K, V>>>,
 }
 
-/// State of a [`Builder`]: the limit is in bytes, and keys and values say what they own ([`Weigh`]).
+/// State of a [`Builder`]: the limit is in bytes, and keys and values implement [`Weigh`].
 #[derive(Debug)]
 pub struct Unweighed(());
 
-/// State of a [`Builder`]: a [weigher](Builder::weigher) says what entries own.
+/// State of a [`Builder`]: the limit is in bytes, and a [weigher](Builder::weigher) returns the bytes that an
+/// entry owns.
 #[derive(Debug)]
 pub struct Weighed(());
 
@@ -121,12 +122,11 @@ impl<K, V> Builder<K, V> {
 }
 
 impl<K, V, S, W: InBytes> Builder<K, V, S, W> {
-    /// Sets how many bytes of memory all entries together may take.
+    /// Sets the most bytes of memory that all entries together may take.
     ///
-    /// An entry takes the sizes of key and value, what they own, and what the cache needs for it: its
-    /// head, and its part of the map, and of the ghosts and counts by which entries are chosen, 112
-    /// bytes, and 32 more if it expires. What is owned is what [`Weigh`] says, or a
-    /// [weigher](Self::weigher).
+    /// An entry counts with the sizes of key and value, the bytes that they own ([`Weigh`], or a
+    /// [weigher](Self::weigher)), and 112 bytes for its head and its part of the map and of the ghosts and
+    /// counts that choose victims; 32 more if it expires.
     ///
     /// By default half of what the container may use (the least `memory.max` or `memory.high` of the
     /// process's control group, version 2, and those above it), or a quarter of the machine's memory
@@ -141,13 +141,13 @@ impl<K, V, S, W: InBytes> Builder<K, V, S, W> {
         self
     }
 
-    /// Sets how many bytes of heap a key and its value own, for types that do not implement
-    /// [`Weigh`]. The cache adds the rest: see [`max_bytes`](Self::max_bytes).
+    /// Sets a function that returns how many bytes of heap a key and its value own, for types that do not
+    /// implement [`Weigh`]. The cache adds the rest: see [`max_bytes`](Self::max_bytes).
     ///
     /// It is called once for each insert, on the inserting thread, outside of locks and sections. If
-    /// it panics, nothing is inserted. What an entry owns also counts against the
-    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, from when it leaves the cache
-    /// until it is dropped, unless neither key nor value has anything to drop.
+    /// it panics, nothing is inserted. These bytes also count against the
+    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory, from when the entry leaves the cache
+    /// until it is dropped, unless neither key nor value has a destructor.
     pub fn weigher(
         mut self,
         owned: impl Fn(&K, &V) -> u64 + Send + Sync + 'static,
@@ -158,12 +158,12 @@ impl<K, V, S, W: InBytes> Builder<K, V, S, W> {
 }
 
 impl<K, V, S> Builder<K, V, S, Counted> {
-    /// Sets how many bytes of heap a key and its value own, which counts against the
+    /// Sets a function that returns how many bytes of heap a key and its value own. They count against the
     /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory from when the entry leaves the cache
-    /// until it is dropped, unless neither key nor value has anything to drop.
+    /// until it is dropped, unless neither key nor value has a destructor.
     ///
     /// It is called once for each insert, on the inserting thread, outside of locks and sections. If
-    /// it panics, nothing is inserted. The limit stays what it is:
+    /// it panics, nothing is inserted. The limit stays in its unit:
     ///
     /// ```compile_fail,E0599
     /// stillpoint_cache::Cache::<u64, Vec<u8>>::builder()
@@ -185,13 +185,12 @@ impl<K, V, S, W> Builder<K, V, S, W> {
         }
     }
 
-    /// Sets how many entries there may be.
+    /// Sets the largest number of entries.
     ///
-    /// What evicted values own also counts, as bytes, against the
-    /// [budget](stillpoint::Domain::set_budget) of unreclaimed memory until they are dropped. The cache
-    /// knows that of std's strings, byte vectors, boxes and `Arc`s of these, and of
-    /// [`Bytes`](crate::Bytes). A key or value of another type that has a destructor counts for 1 KiB: if
-    /// it owns more, give a [weigher](Self::weigher), too.
+    /// Evicted entries count against the [budget](stillpoint::Domain::set_budget) of unreclaimed memory
+    /// until they are dropped, with the bytes that they own. The cache can tell these for std's strings and
+    /// byte vectors, boxes and `Arc`s of these, and [`Bytes`](crate::Bytes). A key or value of another type
+    /// that has a destructor counts as 1 KiB: if it owns more, give a [weigher](Self::weigher), too.
     ///
     /// ```
     /// use stillpoint_cache::Cache;
@@ -211,10 +210,12 @@ impl<K, V, S, W> Builder<K, V, S, W> {
         self.into_state()
     }
 
-    /// Sets what all entries together may weigh, in a unit of the program, and what an entry weighs:
-    /// 0 counts as 1. All limits are then in that unit. What entries own counts as with
-    /// [`max_entries`](Self::max_entries); where the cache does not know that, as their weight in bytes if
-    /// that is more. `weigh` is called as a [weigher](Self::weigher) is.
+    /// Sets the largest total weight of all entries, in a unit of the program, and a function that returns
+    /// the weight of an entry: 0 counts as 1. All limits are then in that unit.
+    ///
+    /// The budget of unreclaimed memory is in bytes, so weights do not count there: see
+    /// [`max_entries`](Self::max_entries). If the unit is bytes, give the same function as
+    /// [weigher](Self::weigher). `weigh` is called as that one is.
     ///
     /// ```
     /// use stillpoint_cache::Cache;
@@ -268,15 +269,16 @@ impl<K, V, S, W> Builder<K, V, S, W> {
 
     /// Sets a function that is told of each entry that leaves the cache, and why.
     ///
-    /// It is called on the thread that has caused it, after that has left its section and all
-    /// locks: it may use the cache. It gets clones. A panic ends its call alone.
+    /// It is called on the thread that takes the entry out, outside of sections and locks: it may use the
+    /// cache. It gets clones. A panic ends its call alone.
     ///
-    /// It is not called inside of itself. If it removes entries, it is told of them after it has
-    /// returned, before the call that it was called from returns. If it removes more while it is told of
-    /// those, it is told of 128 of the later ones, and not of the rest: so a listener that inserts again
-    /// whatever is evicted stops no caller, and no queue grows.
+    /// It is never called inside of itself, not even from a destructor of a thread-local. If it removes
+    /// entries, it is told of them after it has returned, before the call that it was called from returns.
+    /// If it removes more while it is told of those, it is told of 128 of the later ones, and not of the
+    /// rest: so a listener that inserts again whatever is evicted does not keep a caller busy for ever, and
+    /// no queue grows.
     ///
-    /// What the service thread of all caches takes out it is told of there: do not block in it.
+    /// The service thread of all caches calls it, too: do not block in it.
     /// It is not called for an entry whose clone panics.
     pub fn eviction_listener(
         mut self,

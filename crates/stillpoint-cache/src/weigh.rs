@@ -1,4 +1,4 @@
-//! What entries weigh, and what they own.
+//! Weights of entries, and the bytes that they own.
 
 use crate::{arena::Bytes, node::Weight};
 use std::{
@@ -15,16 +15,16 @@ impl Weigh for Bytes {
     }
 }
 
-/// What a key or value of an unknown type with a destructor is taken to own, in bytes: as in the core.
+/// Bytes that a key or value with a destructor is taken to own if its type is unknown: as in the core.
 const UNKNOWN: usize = 1024;
 
-/// Returns what `value` owns, in bytes; `None` if that is not known of its type without [`Weigh`].
-fn owned_if_known<T: 'static>(value: &T) -> Option<usize> {
+/// Returns how many bytes `value` owns, or [`UNKNOWN`] if that cannot be told without [`Weigh`].
+fn owned_or_guess<T: 'static>(value: &T) -> usize {
     macro_rules! known {
         ($($type:ty),* $(,)?) => {
             let value: &dyn Any = value;
             $(if let Some(value) = value.downcast_ref::<$type>() {
-                return Some(value.heap_bytes());
+                return value.heap_bytes();
             })*
         };
     }
@@ -40,14 +40,14 @@ fn owned_if_known<T: 'static>(value: &T) -> Option<usize> {
             Arc<Vec<u8>>,
             Bytes
         );
-        return None;
+        return UNKNOWN;
     }
-    Some(0)
+    0
 }
 
 pub type Weigher<K, V> = dyn Fn(&K, &V) -> u64 + Send + Sync;
 
-/// What a cache's limits are in.
+/// The unit of a cache's limits.
 pub enum Unit<K, V> {
     /// Bytes of memory.
     Bytes,
@@ -60,21 +60,21 @@ pub enum Unit<K, V> {
 /// How entries are weighed.
 pub struct Scale<K, V> {
     pub unit: Unit<K, V>,
-    /// What key and value own, in bytes; `None` if no one has said.
+    /// Returns the bytes that key and value own; `None` if the program gave no weigher.
     pub owned: Option<Box<Weigher<K, V>>>,
 }
 
-/// What an entry is taken to need beside key and value: 64 bytes of its own, and about the mean of what
-/// the map, ghosts and counts have for it, whose tables are powers of two.
+/// Bytes that an entry is taken to need beside key and value: its head of 64 bytes, and about the mean of
+/// its part of the map, ghosts and counts, whose tables are powers of two.
 pub const OVERHEAD: u64 = 112;
 
-/// What the wheel has for an entry that expires, in bytes.
+/// Size of an entry's timer in the wheel, in bytes.
 const TIMER: u64 = 32;
 
-/// What an allocator adds to a block, in bytes: glibc a word, and half of what it rounds up to.
+/// Bytes that an allocator adds to a block: glibc adds a word, and rounds up by half of its step on average.
 const BLOCK: u64 = 16;
 
-/// Returns what an entry takes beside what key and value own, in bytes.
+/// Returns the size of an entry in bytes, without what key and value own.
 const fn fixed<K, V>() -> u64 {
     let blocks = needs_drop::<K>() as u64 + needs_drop::<V>() as u64;
     OVERHEAD + (size_of::<K>() + size_of::<V>()) as u64 + blocks * BLOCK
@@ -83,14 +83,9 @@ const fn fixed<K, V>() -> u64 {
 impl<K: 'static, V: 'static> Scale<K, V> {
     /// Weighs an entry.
     pub fn weigh(&self, key: &K, value: &V, expires: bool) -> Weight {
-        let (owned, is_known) = match &self.owned {
-            Some(owned) => (saturated(owned(key, value)), true),
-            None => {
-                let [key, value] = [owned_if_known(key), owned_if_known(value)];
-                let is_known = key.is_some() && value.is_some();
-                let [key, value] = [key, value].map(|owned| owned.unwrap_or(UNKNOWN));
-                (key.saturating_add(value), is_known)
-            }
+        let owned = match &self.owned {
+            Some(owned) => usize::try_from(owned(key, value)).unwrap_or(usize::MAX),
+            None => owned_or_guess(key).saturating_add(owned_or_guess(value)),
         };
         let weight = match &self.unit {
             Unit::Bytes => {
@@ -103,17 +98,8 @@ impl<K: 'static, V: 'static> Scale<K, V> {
             Unit::Entries => 1,
             Unit::Other(weigh) => weigh(key, value).max(1),
         };
-        let owned = match &self.unit {
-            // The program's weight is the best that is known.
-            Unit::Other(_) if !is_known => owned.max(saturated(weight)),
-            _ => owned,
-        };
         Weight { weight, owned }
     }
-}
-
-fn saturated(bytes: u64) -> usize {
-    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -126,11 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn what_an_unknown_type_owns_counts_as_its_weight_and_as_1_kib_at_least() {
-        struct Page(#[expect(dead_code, reason = "it is dropped")] Vec<u8>);
+    fn an_unknown_type_counts_as_1_kib_whatever_unit_its_weight_is_in() {
+        struct Page(Vec<u8>);
         let by = |weight| Unit::Other(Box::new(move |_: &u64, _: &Page| weight));
         let page = Page(vec![0; 10_000]);
-        assert_eq!(owned(by(10_000), &page), 10_000);
+        assert_eq!(owned(by(10_000_000), &page), 1024);
         assert_eq!(owned(by(1), &page), 1024);
         assert_eq!(owned(Unit::Entries, &page), 1024);
         assert_eq!(owned(Unit::Entries, &Some(vec![0_u8; 10])), 1024);
@@ -138,5 +124,11 @@ mod tests {
         assert_eq!(owned(Unit::Entries, &7_u64), 0);
         let weigh = |_: &u64, _: &u64| 10_000;
         assert_eq!(owned(Unit::Other(Box::new(weigh)), &7), 0);
+        // The program says how many bytes these are.
+        let scale = Scale {
+            unit: by(1),
+            owned: Some(Box::new(|_, page| page.0.len() as u64)),
+        };
+        assert_eq!(scale.weigh(&1, &page, false).owned, 10_000);
     }
 }
