@@ -4,13 +4,14 @@
 
 use crate::{
     builder::{Builder, Expiry, IsPinned, Settings},
+    cause::Cause,
     clock::Clock,
     container::Container,
     keeper::Visited,
     listener::{Listener, Notes},
     load::Flights,
     memory::Memory,
-    node::{Id, Locked, Meta, NEVER, Node},
+    node::{HIDDEN, Id, Locked, Meta, NEVER, Node},
     shared::Shared,
     state::State,
     statistics::{Event, Statistics},
@@ -167,6 +168,25 @@ pub struct Inner<K, V, S> {
     pub memory: Memory,
 }
 
+/// Whether look-ups find an entry that is in the map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Found,
+    /// A load has not linked it yet, or it was claimed.
+    Hidden,
+    Expired,
+}
+
+impl Presence {
+    /// Returns the cause to report for an entry that a call takes out because of `cause`.
+    pub fn cause(self, cause: Cause) -> Cause {
+        match self {
+            Self::Expired => Cause::Expired,
+            Self::Found | Self::Hidden => cause,
+        }
+    }
+}
+
 impl<K, V, S> Inner<K, V, S> {
     pub fn new(settings: Settings<K, V, S>, max: u64, memory: Memory) -> Self {
         let store = Store::new(None);
@@ -201,10 +221,19 @@ impl<K, V, S> Inner<K, V, S> {
         Notes::new(self.listener.as_ref())
     }
 
-    /// Whether an entry is there no longer, as its time is over.
+    /// Returns whether look-ups do not find an entry that is in the map: it has expired, or is hidden.
     #[inline(always)]
     pub fn has_expired(&self, entry: Found<'_, K, Node<V>>) -> bool {
         self.is_over(&entry.get().value.meta)
+    }
+
+    /// Returns whether look-ups find an entry that is in the map, and if not, why.
+    pub fn look_at(&self, entry: Found<'_, K, Node<V>>) -> Presence {
+        match entry.get().value.meta.expires.load(Ordering::Relaxed) {
+            HIDDEN => Presence::Hidden,
+            at if at != NEVER && self.clock.is_over(at) => Presence::Expired,
+            _ => Presence::Found,
+        }
     }
 
     fn is_over(&self, meta: &Meta) -> bool {

@@ -5,12 +5,12 @@
 //! was dropped. The callers that waited for an abandoned one begin anew, with their own loaders.
 //!
 //! An invalidation takes the flight out of the map, and makes its [`Load`] outdated under the lock of the
-//! queues: callers that come after that load anew, and what the flight brings is for those that waited
-//! before. It is not kept: either the leader finds under the lock that it is outdated, or its entry was
-//! linked before, and the invalidation finds that in the map.
+//! queues: later callers load anew, and the flight's value goes only to callers that waited before. It is
+//! not kept: either the leader finds under the lock that the load is outdated, or its entry was linked
+//! before, and the invalidation finds that in the map.
 //!
-//! The map does not own flights. So values go with the last caller that waits for them, and not with
-//! the next grace period.
+//! The map does not own flights. So a value is dropped with the last caller that waits for it, and not
+//! after the next grace period.
 //!
 //! All that the leader runs until its flight has ended is user code that may ask for the same key:
 //! loader, weigher, clones, listener. It must not wait for itself: `Flight::running`.
@@ -44,15 +44,9 @@ use stillpoint_platform::{
 const STALE_FLIGHTS: usize = 8;
 
 /// The loads under way, by key.
-pub type Flights<K, V> = HashMap<K, UnderWay<V>>;
+pub type Flights<K, V> = HashMap<K, Weak<Flight<V>>>;
 
-/// A load under way, as the map has it.
-pub struct UnderWay<V> {
-    flight: Weak<Flight<V>>,
-    load: Arc<Load>,
-}
-
-/// What an invalidation needs of a load.
+/// The part of a load that invalidations use.
 #[derive(Debug)]
 pub struct Load {
     /// Whether the key was invalidated after it had begun. Changed and read under the lock of the
@@ -63,7 +57,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load by a view of `tenant`.
+    /// Makes the part of a load by a view of `tenant`.
     pub fn of(tenant: Arc<Handle>) -> Self {
         Self {
             is_outdated: AtomicBool::new(false),
@@ -87,15 +81,17 @@ pub struct Flight<V> {
     running: AtomicU64,
     /// In a child of a fork, the threads that were loading are gone.
     process: u64,
+    load: Load,
 }
 
 impl<V> Flight<V> {
-    fn new() -> Arc<Self> {
+    fn of(tenant: Arc<Handle>) -> Arc<Self> {
         Arc::new(Self {
             outcome: OnceLock::new(),
             waiting: Mutex::new(Vec::new()),
             running: AtomicU64::new(token().get()),
             process: process().generation(),
+            load: Load::of(tenant),
         })
     }
 
@@ -220,7 +216,7 @@ where
 {
     fn forget_flight(&self, key: &K, flight: &Weak<Flight<V>>) {
         let flights = self.inner().flights.pin();
-        let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
+        let _ = flights.remove_if(key, |_, other| other.ptr_eq(flight));
     }
 
     /// Ends the sharing of a load of a key that is under way. Its value is not kept.
@@ -228,22 +224,31 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let flights = self.inner().flights.pin();
-        if let Some(under_way) = flights.remove(key) {
-            let is_outdated = &under_way.load.is_outdated;
-            self.with_state(|_| is_outdated.store(true, Ordering::Relaxed));
-        }
+        let Some(flight) = self.inner().flights.pin().remove(key).map(Weak::upgrade) else {
+            return;
+        };
+        // The lock also orders the caller's look-up after the insert of a flight that has ended.
+        self.with_state(|_| {
+            if let Some(flight) = &flight {
+                flight.load.is_outdated.store(true, Ordering::Relaxed);
+            }
+        });
     }
 
-    /// Does so with all loads of the tenant and those below it.
+    /// Ends the sharing of all loads of the tenant and those below it. Their values are not kept.
     pub(crate) fn outdate_loads(&self) {
-        let flights = self.inner().flights.pin();
-        flights.retain(|_, under_way| {
+        // A value that no other caller waits for any more is dropped after the walk.
+        let mut upgraded = Vec::new();
+        self.inner().flights.pin().retain(|_, flight| {
+            let Some(flight) = flight.upgrade() else {
+                return false;
+            };
             let outdated = self.with_own(|state, number| {
-                let load = &under_way.load;
+                let load = &flight.load;
                 let is_within = state.is_within(load.tenant.number(), number);
                 load.is_outdated.fetch_or(is_within, Ordering::Relaxed) | is_within
             });
+            upgraded.push(flight);
             outdated != Some(true)
         });
     }
@@ -259,13 +264,12 @@ where
     cache: &'c Cache<K, V, S>,
     key: K,
     flight: Arc<Flight<V>>,
-    load: Arc<Load>,
     /// `None` until it loads.
     began: Option<u64>,
     has_loaded: bool,
     /// Whether the flight is in the map.
     is_shown: bool,
-    /// For those that wait.
+    /// The outcome for callers that wait.
     outcome: Outcome<V>,
 }
 
@@ -305,7 +309,7 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// After this no caller finds the flight.
+    /// Takes the flight out of the map: no later caller finds it.
     fn leave_map(&mut self) {
         let flight = Arc::downgrade(&self.flight);
         self.cache.forget_flight(&self.key, &flight);
@@ -329,7 +333,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What a caller that has missed is to do.
+/// The next step of a caller that has missed.
 enum Role<'c, K, V, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -351,9 +355,9 @@ where
 {
     /// Returns the value of a key; where there is none, what `load` returns, which is inserted.
     ///
-    /// What is inserted for the key while it loads stays, and is not replaced. If the key is removed or
-    /// invalidated meanwhile, alone or with others, the load is outdated: callers that come after that
-    /// load anew, and what `load` returns is for those alone that have waited before, and is not kept.
+    /// An entry that is inserted for the key during the load stays, and the loaded value does not replace
+    /// it. If the key is removed or invalidated during the load, alone or with others, the load is outdated:
+    /// later callers load anew, and the value goes only to callers that waited before, and is not kept.
     ///
     /// Of all callers that ask for the key meanwhile, one loads, and the others wait for it. If
     /// `load` panics, the panic is its caller's, and another one loads. A `load` that asks for its
@@ -462,18 +466,13 @@ where
         for _ in 0..STALE_FLIGHTS {
             // Clones may panic: both before there is a flight, which the leader alone ends.
             let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
-            let new = Flight::new();
-            let load = Arc::new(Load::of(Arc::clone(self.handle())));
-            let under_way = UnderWay {
-                flight: Arc::downgrade(&new),
-                load: Arc::clone(&load),
-            };
+            let new = Flight::of(Arc::clone(self.handle()));
             let flights = self.inner().flights.pin();
-            let Err(occupied) = flights.try_insert(key_of_flight, under_way) else {
+            let Err(occupied) = flights.try_insert(key_of_flight, Arc::downgrade(&new)) else {
                 drop(flights);
-                return self.lead(key, key_of_leader, (new, load));
+                return self.lead(key, key_of_leader, new);
             };
-            let seen = Weak::clone(&occupied.current.flight);
+            let seen = Weak::clone(occupied.current);
             drop(flights);
             // What has ended is no longer led by any thread, whatever `running` says.
             if let Some(flight) = seen.upgrade()
@@ -493,17 +492,11 @@ where
     }
 
     /// The role of the caller whose flight is in the map.
-    fn lead(
-        &self,
-        key: &K,
-        key_of_leader: K,
-        (flight, load): (Arc<Flight<V>>, Arc<Load>),
-    ) -> Role<'_, K, V, S> {
+    fn lead(&self, key: &K, key_of_leader: K, flight: Arc<Flight<V>>) -> Role<'_, K, V, S> {
         let mut leader = Leader {
             cache: self,
             key: key_of_leader,
             flight,
-            load,
             began: None,
             has_loaded: false,
             is_shown: true,
@@ -533,7 +526,7 @@ where
                 let ours = value.clone();
                 self.has_loaded = true;
                 self.cache
-                    .insert_loaded(self.key.clone(), value, &self.load);
+                    .insert_loaded(self.key.clone(), value, &self.flight.load);
                 self.leave_map();
                 // Who is about to wait begins anew, and finds the entry.
                 if Arc::strong_count(&self.flight) > 1 {
@@ -550,7 +543,7 @@ where
     }
 }
 
-/// What a flight has brought for a caller that waited; `None` if that is to begin anew.
+/// Returns the result of a flight for a caller that waited; `None` if that caller has to begin anew.
 fn shared<V: Clone, E: Send + Sync + 'static>(
     outcome: Option<&Outcome<V>>,
 ) -> Option<Result<V, Arc<E>>> {

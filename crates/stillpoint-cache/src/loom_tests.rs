@@ -429,3 +429,24 @@ fn loom_hits_that_are_noted_while_a_search_clears_them() {
         world.check_gone();
     });
 }
+
+/// A use is noted by a compare-exchange, so it does not undo that another thread hides the entry.
+#[test]
+fn loom_a_use_that_is_noted_while_the_entry_is_hidden() {
+    for expires in [NEVER, EXPIRES] {
+        model(move || {
+            let meta = Arc::new(Meta::new(Weight::of(1), 7, expires, NEVER, false));
+            let other = Arc::clone(&meta);
+            let user = thread::spawn(move || {
+                if !other.mark_lasting() {
+                    other.mark();
+                    other.touch(0, 2 * EXPIRES);
+                }
+            });
+            meta.hide();
+            user.join().unwrap();
+            // SAFETY: the other thread has ended.
+            assert!(unsafe { meta.is_hidden_at_last() }, "found again");
+        });
+    }
+}

@@ -159,8 +159,11 @@ pub const LONGEST: u64 = (u32::MAX as u64 - 16) << TICK;
 /// No timer.
 pub const NO_TIMER: u32 = u32::MAX;
 
-/// Never.
+/// The expiry of an entry that never expires.
 pub const NEVER: u64 = u64::MAX;
+
+/// The expiry of a [hidden](Meta::hide) entry.
+pub const HIDDEN: u64 = 0;
 
 /// A value in the map.
 #[derive(Debug)]
@@ -222,7 +225,7 @@ impl Meta {
     /// Hides a new entry until it [appears](Self::appear), or a claimed one for ever: look-ups take it for
     /// one that has expired. They note uses by compare-exchange, so none shows it again.
     pub fn hide(&self) {
-        self.expires.store(0, Ordering::Relaxed);
+        self.expires.store(HIDDEN, Ordering::Relaxed);
         self.set_marks(EXPIRES);
     }
 
@@ -232,11 +235,6 @@ impl Meta {
             self.set_marks(0);
         }
         self.expires.store(expires, Ordering::Relaxed);
-    }
-
-    /// Returns whether it is [hidden](Self::hide).
-    pub fn is_hidden(&self) -> bool {
-        self.expires.load(Ordering::Relaxed) == 0
     }
 
     /// Returns what key and value own, in bytes, about.
@@ -318,6 +316,21 @@ impl Meta {
                 .expires
                 .compare_exchange(before, expires, relaxed, relaxed);
         }
+    }
+}
+
+#[cfg(stillpoint_loom)]
+impl Meta {
+    /// Returns whether it is hidden, by the stores that were made last. A load will not do: loom does not know
+    /// that a relaxed store comes after a compare-exchange that has read an older value.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses it.
+    pub unsafe fn is_hidden_at_last(&self) -> bool {
+        // SAFETY: the caller's promise.
+        let (marks, expires) = unsafe { (self.marks.unsync_load(), self.expires.unsync_load()) };
+        marks & EXPIRES != 0 && expires == HIDDEN
     }
 }
 

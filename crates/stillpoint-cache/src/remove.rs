@@ -1,7 +1,7 @@
 //! What takes entries out, and what keeps them from being taken.
 
 use crate::{
-    cache::Cache,
+    cache::{Cache, Presence},
     cause::Cause,
     listener::Notes,
     node::{Id, Locked, NEVER, Node},
@@ -50,9 +50,8 @@ where
         let guard = self.inner().store.read_lock();
         loop {
             let found = self.find(key, &guard)?;
-            let over = self.inner().has_expired(found);
-            if self.take(found, over, &guard, &mut notes) {
-                return (!over).then(|| of(&found.get().value.value));
+            if let Some(presence) = self.take(found, &guard, &mut notes) {
+                return (presence == Presence::Found).then(|| of(&found.get().value.value));
             }
         }
     }
@@ -118,21 +117,22 @@ where
         done
     }
 
-    /// Claims an entry and takes it out. Returns false if it was no longer in the map.
+    /// Claims an entry and takes it out. Returns whether look-ups found it until then; `None` if it was no
+    /// longer in the map.
     fn take(
         &self,
         found: Found<'_, K, Node<V>>,
-        over: bool,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> bool {
-        let cause = if over { Cause::Expired } else { Cause::Removed };
+    ) -> Option<Presence> {
+        let presence = self.inner().look_at(found);
+        let cause = presence.cause(Cause::Removed);
         let claimed = self.claim(found, cause, guard);
         let removed = self.remove_from_map(found, guard);
         if claimed {
             notes.add(found, cause);
         }
-        removed
+        removed.then_some(presence)
     }
 
     /// Removes all entries of the tenant and all below it; of those that are inserted meanwhile,
@@ -260,10 +260,10 @@ where
                 for found in entries.next_home() {
                     let entry = found.get();
                     // A hidden one has not been inserted yet, or is removed already.
-                    if !entry.value.meta.is_hidden()
+                    if self.inner().look_at(found) != Presence::Hidden
                         && self.has_itself(found, &guard)
                         && condition(&entry.key, &entry.value.value)
-                        && self.take(found, self.inner().has_expired(found), &guard, &mut notes)
+                        && self.take(found, &guard, &mut notes).is_some()
                     {
                         removed += 1;
                     }
