@@ -88,8 +88,9 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | an empty cache | some 2 KiB |
 ///
 /// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
-/// the one concerned: an insert that needs room there where most that have entries are within their
-/// minima, [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count). And tables of ghosts and
+/// the one concerned: [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count); and where there
+/// is no room, an insert that is about to be refused, or by a tenant that has less than its share of minima
+/// that add up to more than there is. And tables of ghosts and
 /// counts are copied when they grow. All else goes in batches: what expires, a limit that is lowered, a
 /// tenant that is deleted, and tables that have become too large: when a limit is lowered or memory is
 /// short, and by the service thread once seven of eight entries have gone.
@@ -147,7 +148,7 @@ pub struct Cache<K, V, S = DefaultHashBuilder> {
     handle: Arc<Handle>,
 }
 
-/// What all views share.
+/// The cache that all views share.
 pub struct Inner<K, V, S> {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
@@ -161,9 +162,9 @@ pub struct Inner<K, V, S> {
     pub listener: Option<Listener<K, V>>,
     pub clock: Clock,
     pub flights: Flights<K, V>,
-    /// What the service thread knows it by.
+    /// The reference that the service thread has.
     pub visited: OnceLock<Weak<dyn Visited>>,
-    /// Whose limit it follows.
+    /// The container whose limit it follows.
     pub container: Option<Container>,
     pub memory: Memory,
 }
@@ -343,7 +344,8 @@ impl<K, V, S> Cache<K, V, S> {
         work(&mut self.inner.shared.lock())
     }
 
-    /// With the number of the tenant, or of the one above that has not been deleted.
+    /// Calls `work` under the lock with the number of the tenant, or of the nearest one above that has not
+    /// been deleted.
     pub(crate) fn with_present<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> R {
         self.with_state(|state| {
             let number = self.handle.number();
@@ -351,8 +353,8 @@ impl<K, V, S> Cache<K, V, S> {
         })
     }
 
-    /// With the number of the tenant itself: what changes limits, or removes entries by tenant, must
-    /// not do so to the one above. `None` once it has been deleted.
+    /// Calls `work` under the lock with the number of the tenant. Returns `None` once the tenant has been
+    /// deleted: a change of limits, or a removal of entries by tenant, must not fall on the one above.
     pub(crate) fn with_own<R>(&self, work: impl FnOnce(&mut State, u32) -> R) -> Option<R> {
         self.with_state(|state| {
             let number = self.handle.own_number()?;
@@ -415,7 +417,7 @@ where
         unsafe { store.look_up(hash, |other| key.equivalent(other)) }
     }
 
-    /// The entry, unless it has expired; counts and marks it.
+    /// Finds the entry of a key unless it has expired. Counts the look-up, and notes the use in the entry.
     ///
     /// # Safety
     ///
@@ -550,7 +552,7 @@ where
 }
 
 impl<K, V, S> Drop for Cache<K, V, S> {
-    /// If it is the last view of a deleted tenant, what the tenant above knows of that one is freed.
+    /// Frees what the tenant above knows of a deleted tenant with the last view of that.
     fn drop(&mut self) {
         if !self.handle.deleted.load(Ordering::Relaxed) {
             return;
@@ -592,7 +594,7 @@ pub struct Ref<'c, K, V> {
 }
 
 impl<K, V> Ref<'_, K, V> {
-    /// The key of the entry.
+    /// Returns the key of the entry.
     #[must_use]
     pub fn key(&self) -> &K {
         // SAFETY: found in the section that this keeps open; the cache, which is borrowed, has not

@@ -44,11 +44,11 @@ pub use room::NoRoom;
 )]
 pub use waiting::Ticket;
 
-/// How many entries are claimed under one hold of the lock.
+/// Upper bound on the entries that are claimed under one hold of the lock.
 pub const BATCH: usize = 32;
 
-/// How many entries the wheel moves or gives under one hold of the lock: more than the levels that
-/// one moves down before it is due, so that inserts keep up.
+/// Number of steps of the wheel under one hold of the lock: more for each claimed entry than the levels that
+/// it moves down before it is due, so that inserts keep up.
 const STEPS: usize = 4 * BATCH;
 
 /// The number of the tenant that all others are below.
@@ -80,7 +80,7 @@ impl Claimed {
     }
 }
 
-/// What has happened to the entries of one tenant.
+/// Counts of the changes to one tenant's entries.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Events {
     pub inserts: u64,
@@ -96,43 +96,44 @@ pub struct Tenant {
     pub handle: Arc<Handle>,
     /// Deleted tenants that it has succeeded, whose views are its own by now.
     departed: delete::Departed,
-    /// Where it is in the tree.
+    /// Its place in the tree.
     place: tree::Place,
     pub policy: Policy<Id>,
     /// The entries that are not to be evicted, which the policy does not know.
     pinned: Queue<Id>,
-    /// What is pinned of it and of all below it.
+    /// Weight of the pinned entries of it and of all below it.
     pub pinned_bytes: u64,
     pub limits: Limits,
-    /// The sums of the children's min and low.
+    /// Sums of the children's min and low.
     claims: limits::Claims,
-    /// What they use of these.
+    /// Sums of what the children use of their min and low.
     claims_used: limits::Claims,
-    /// What its entries and those of all below it weigh.
+    /// Weight of its entries and those of all below it, and of room reserved there.
     pub usage: u64,
     pub events: Events,
     worth: limits::Worth,
-    /// Which tenant below its limit, or itself, was chosen to give way.
+    /// The tenant that was chosen to give way below its limit, which may be itself.
     victim: limits::Victim,
-    /// Where the next comparison of the tenants below its limit begins.
+    /// Number of the tenant with which the next comparison below its limit begins.
     cursor: u32,
-    /// The last search for a victim that has passed it over.
+    /// Number of the last search for a victim that has passed it over.
     passed: u64,
     /// Whether `high` has it.
     is_queued: bool,
     /// Whether `oversized` has it.
     is_to_be_trimmed: bool,
-    /// Above its high limit nothing could be taken: not before it uses more than that, a little more
-    /// than then, is it tried again.
+    /// Usage above which the service thread tries again to bring it below its high limit: a little more than
+    /// at the last try, which has found nothing to take.
     stuck_at: u64,
-    /// What its next victim weighed when a search looked last.
+    /// Weight of its next entry to go, if a search has looked since the last change of its entries; otherwise
+    /// 1.
     next_weight: u64,
 }
 
 /// All that the lock guards.
 #[derive(Debug)]
 pub struct State {
-    /// By number. The last one is in use: the memory of deleted ones goes back.
+    /// The tenants by number. The last one is in use, so the memory of deleted ones goes back.
     tenants: Vec<Option<Box<Tenant>>>,
     /// The numbers that are not in use, below the last one.
     free: BTreeSet<u32>,
@@ -145,16 +146,16 @@ pub struct State {
     /// Inserts so far, but for those that have taken another entry's place: the clock of what is
     /// decayed.
     inserts: u64,
-    /// How many entries all tenants have.
+    /// Number of entries of all tenants.
     entries: u64,
-    /// How many searches for a victim there were.
+    /// Number of searches for a victim so far.
     searches: u64,
     /// The inserts that have not made all their room yet, and the last ticket of one.
     waiting: Vec<waiting::Waiting>,
     tickets: u64,
     /// Room for a path from the root, kept from one use to the next.
     path_to: RefCell<Vec<u32>>,
-    /// How often a tenant was looked at.
+    /// Number of looks at a tenant.
     #[cfg(test)]
     looks: std::cell::Cell<u64>,
 }
@@ -195,7 +196,7 @@ impl State {
             .expect("a number in use")
     }
 
-    /// The child of that name; a new one, if there was none.
+    /// Returns the child of that name; a new one, if there was none.
     pub fn child(&mut self, parent: &Arc<Handle>, name: &str) -> Arc<Handle> {
         let name: Arc<str> = name.into();
         let parent = parent.live();
@@ -303,7 +304,7 @@ impl State {
         }
     }
 
-    /// In how many inserts what memory has earned is worth half.
+    /// Returns the number of inserts in which the worth of memory is halved.
     fn half_life(&self) -> u64 {
         self.entries.max(1000)
     }
@@ -370,24 +371,24 @@ impl State {
         true
     }
 
-    /// When the wheel is to be looked at next; `None` if it has nothing.
+    /// Returns the time at which the wheel has work; `None` if it is empty.
     pub fn next_due(&self) -> Option<u64> {
         self.wheel.next_due()
     }
 
-    /// Whether entries expire.
+    /// Returns whether entries expire.
     pub fn has_timers(&self) -> bool {
         self.wheel.len() > 0
     }
 }
 
 impl Tenant {
-    /// Any of its entries.
+    /// Returns any of its entries.
     fn any(&self) -> Option<Id> {
         self.policy.any().or(self.pinned.oldest())
     }
 
-    /// One of its entries that are outdated: see [`Policy::rounds`].
+    /// Returns an outdated entry: see [`Policy::rounds`].
     fn outdated(&self, locked: &Locked) -> Option<Id> {
         let pinned = self.pinned.oldest();
         let pinned = pinned.filter(|&id| self.is_outdated(locked, id));
@@ -398,7 +399,7 @@ impl Tenant {
         locked.round(id) != self.policy.round()
     }
 
-    /// How many entries it has.
+    /// Returns the number of its entries.
     pub fn entries(&self) -> usize {
         self.policy.entries() + self.pinned.entries()
     }

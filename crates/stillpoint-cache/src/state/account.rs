@@ -57,14 +57,14 @@ impl State {
         });
     }
 
-    /// Has a tenant brought back below its high limit.
+    /// Queues a tenant for the service thread, which brings it below its high limit.
     #[cold]
     pub(super) fn queue_high(&mut self, number: u32) {
         self.high.push(number);
         self.tenant_mut(number).is_queued = true;
     }
 
-    /// Whether tenants are to be brought back below their high limits.
+    /// Returns whether tenants wait to be brought below their high limits.
     pub fn has_high(&self) -> bool {
         !self.high.is_empty()
     }
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    /// Whether a tenant, or one above it, uses more than its max.
+    /// Returns whether a tenant, or one above it, uses more than its max.
     pub fn is_above_max(&self, number: u32) -> bool {
         let mut path = self.path(number);
         path.any(|level| self.tenant(level).usage > self.tenant(level).limits.max)
@@ -152,18 +152,19 @@ impl State {
     }
 }
 
-/// A little above what a tenant uses from which nothing could be taken.
+/// Returns the usage at which a tenant is tried again from which nothing could be taken: a little more.
 pub(super) fn above(usage: u64) -> u64 {
     usage.saturating_add(usage / 64)
 }
 
 impl Tenant {
-    /// Whether it is above its high limit, and something new is to be done about that.
+    /// Returns whether it is above its high limit and has to be queued.
     pub(super) fn is_above_high(&self) -> bool {
         self.usage > self.limits.high.max(self.stuck_at) && !self.is_queued
     }
 
-    /// A little below the limit: so that not each insert wakes the thread that reclaims.
+    /// Returns whether it is above the usage that the service thread brings it to. That is a little below the
+    /// limit, so that not every insert wakes the thread.
     fn is_above_high_goal(&self) -> bool {
         self.usage > self.limits.high - self.limits.high / 64
     }

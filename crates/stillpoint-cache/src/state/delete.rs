@@ -6,7 +6,7 @@
 //! when the last view goes, that leaves to it: so no handle is kept for what is to be
 //! counted.
 
-use super::{Cause, Claimed, State, Tenant, tree::List};
+use super::{Cause, Claimed, State, Tenant};
 use crate::{node::Locked, statistics::Event, tenant::Handle};
 use std::sync::{Arc, Weak, atomic::Ordering};
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak, atomic::Ordering};
 #[derive(Debug, Default)]
 pub struct Departed {
     all: Vec<Weak<Handle>>,
-    /// How many views have gone since those were looked for that no view has.
+    /// Number of views that have gone since the handles without views were last removed.
     gone: usize,
 }
 
@@ -29,8 +29,8 @@ impl Handle {
         self.parent.take()
     }
 
-    /// Has the tenant above count what is new in this one, which has been deleted and has left the
-    /// tree. Under the lock, or when the last view goes: one thread at a time.
+    /// Adds what is new in the counts of this tenant, which has been deleted and has left the tree, to the
+    /// tenant above. It runs under the lock, or when the last view goes: on one thread at a time.
     fn settle(&self) {
         let Some(above) = &self.parent else { return };
         for event in Event::ALL {
@@ -45,8 +45,7 @@ impl Handle {
 }
 
 impl Drop for Handle {
-    /// Those above that go with this one do so one after the other, and not each inside the one before: a
-    /// tree may be deeper than any stack.
+    /// Drops the handles above that go with this one in a loop: a tree may be deeper than any stack.
     fn drop(&mut self) {
         let mut above = self.leave();
         while let Some(mut handle) = above.and_then(Arc::into_inner) {
@@ -56,7 +55,7 @@ impl Drop for Handle {
 }
 
 impl Tenant {
-    /// It takes over what has been counted in a tenant below it that has been deleted, and will be.
+    /// Takes over the counts of a deleted tenant below it, now and later.
     fn succeed(&mut self, deleted: &Arc<Handle>, departed: Departed) {
         let own = Arc::downgrade(deleted);
         for other in departed.all.into_iter().chain([own]) {
@@ -83,7 +82,7 @@ impl Tenant {
 }
 
 impl State {
-    /// Has a tenant and all below it count what views of deleted ones have counted.
+    /// Adds the counts of views of deleted tenants to a tenant and all below it.
     pub fn settle(&mut self, above: u32) {
         let mut next = Some(above);
         while let Some(number) = next {
@@ -91,7 +90,7 @@ impl State {
             if !tenant.departed.all.is_empty() {
                 tenant.settle();
             }
-            next = self.after(number, above, List::All);
+            next = self.after(number, above);
         }
     }
 
@@ -188,7 +187,7 @@ mod tests {
         state::{BATCH, ROOT},
     };
 
-    /// A batch of an invalidation of the whole cache, up to a round.
+    /// Makes a batch of an invalidation of the whole cache, up to a round.
     fn invalidate_some(cache: &Cache<u64, u64>, until: u64) -> bool {
         let guard = cache.inner().store.read_lock();
         let mut claimed = Claimed::default();

@@ -8,23 +8,23 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// What a new entry has of the one that it has replaced in the map.
+/// The inheritance of a new entry from the one that it has replaced in the map.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Heir {
-    /// Whose it is; `None` if the old one was no tenant's, or one's that is being deleted.
+    /// Number of the tenant that it gets; `None` if the old one had none, or one that is being deleted.
     pub tenant: Option<u32>,
-    /// Who has counted that the old one was claimed for it, if it was.
+    /// Number of the tenant that has counted the claim of the old one, if it was claimed for this one.
     pub counted: Option<u32>,
     /// Whether it has the old one's place already.
     pub is_linked: bool,
-    /// What else it has of the old one.
+    /// Place and frequency of the old one.
     pub standing: Option<Standing>,
 }
 
 impl State {
-    /// Has a new entry take the place in the queue of one that it has replaced in the map, which is
-    /// claimed. If it weighs more, or that one's tenant is being deleted, it is only told what it is to
-    /// be [linked](Self::link) with once there is room.
+    /// Puts a new entry into the place in the queue of the one that it has replaced in the map, and claims
+    /// that one. If the new one weighs more, or the tenant is being deleted, only returns what to
+    /// [link](Self::link) it with once there is room.
     pub fn replace(
         &mut self,
         locked: &mut Locked,

@@ -3,14 +3,14 @@
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests;
 
-use super::{NoRoom, ROOT, State, Tenant, account, tree::List};
+use super::{NoRoom, ROOT, State, Tenant, account};
 use crate::{
     cause::InsertError,
     node::{Id, Locked},
 };
 use std::sync::Arc;
 
-/// What a tenant may use, in bytes. The kernel's `memory.min`, `low`, `high` and `max`.
+/// The limits of a tenant, in bytes: the kernel's `memory.min`, `low`, `high` and `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub min: u64,
@@ -30,7 +30,7 @@ impl Default for Limits {
     }
 }
 
-/// What the children of a tenant are promised together, or what of that they use.
+/// Sums over the children of a tenant: of what they are promised, or of what they use of that.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claims {
     // Sums of limits that are set may be larger than the largest limit.
@@ -39,7 +39,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// What a tenant with these limits uses of what it is promised.
+    /// Returns the part of its promises that a tenant with these limits uses.
     fn used(limits: &Limits, usage: u64) -> Self {
         Self {
             min: limits.min.min(usage).into(),
@@ -47,7 +47,7 @@ impl Claims {
         }
     }
 
-    /// With a child's part changed.
+    /// Changes the part of a child.
     fn change(&mut self, old: Self, new: Self) {
         self.min = self.min - old.min + new.min;
         self.low = self.low - old.low + new.low;
@@ -74,7 +74,7 @@ pub struct Inserter {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Worth {
     earned: f64,
-    /// When that was so, in inserts.
+    /// Time at which that was so, in inserts.
     at: u64,
 }
 
@@ -93,13 +93,13 @@ impl Worth {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Victim {
     number: Option<u32>,
-    /// For how many evictions.
+    /// Number of evictions for which it stays.
     left: u32,
 }
 
-/// Which protection counts.
+/// The protection that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protect {
+pub enum Protect {
     MinAndLow,
     Min,
     /// None does: a limit was set that is below what is protected, or between two entries.
@@ -107,7 +107,7 @@ enum Protect {
 }
 
 impl Protect {
-    /// What a tenant with these limits is promised.
+    /// Returns the promise to a tenant with these limits.
     fn of(self, limits: &Limits) -> u64 {
         match self {
             Self::Min => limits.min,
@@ -117,10 +117,10 @@ impl Protect {
     }
 }
 
-/// What an eviction is for.
+/// The reason for an eviction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum For {
-    /// To make room for an entry, whose tenant may take from itself.
+    /// It makes room for an entry, whose tenant may take from itself.
     Insert(Inserter),
     /// A limit that was set, which holds at once, whatever was promised below it.
     Limit,
@@ -128,34 +128,48 @@ pub enum For {
     Pressure,
 }
 
-/// What a search for a victim may take.
+/// A search for a victim.
 #[derive(Debug, Clone, Copy)]
-struct Search {
-    /// Room is made below its limit.
-    above: u32,
-    /// What room is made for, if it is for an entry.
-    inserter: Option<Inserter>,
-    /// Whether what the inserter shares guarantees with does not count as protected from it.
-    among_own: bool,
+pub struct Search {
+    /// The tenant below whose limit room is made.
+    pub above: u32,
+    /// The insert that room is made for, if any.
+    pub inserter: Option<Inserter>,
     /// Whether the guarantees of `above` itself count.
     spares_own: bool,
-    protect: Protect,
+    pub protect: Protect,
+    /// Whether it looks again at tenants whose next entry was too large when a search looked last.
+    pub looks_again: bool,
 }
 
-/// How many tenants are tried by what their memory earns, before any will do.
+#[cfg(test)]
+impl Search {
+    /// Returns a search that may take anything below `above`.
+    pub fn for_any(above: u32) -> Self {
+        Self {
+            above,
+            inserter: None,
+            spares_own: false,
+            protect: Protect::Nothing,
+            looks_again: false,
+        }
+    }
+}
+
+/// Number of tenants that a search tries by what their memory earns, before it takes any.
 const TRIES: usize = 4;
 
-/// How many evictions a choice stays for.
+/// Number of evictions for which a choice stays.
 const STAYS: u32 = 16;
 
-/// How many tenants that may give way are compared, at most: the next ones each time.
+/// Upper bound on the tenants that one choice compares: the next ones each time.
 const COMPARED: usize = 64;
 
 /// The tenant that was chosen before keeps giving way unless another one's memory earns less than
 /// this part of what its own does.
 const HYSTERESIS: f64 = 0.8;
 
-/// A part of what is available, as large as `own` is of `all`.
+/// Returns a part of what is available, as large as `own` is of `all`.
 fn share(available: u64, own: u64, all: u128) -> u64 {
     // `own` is no more than `all`.
     (u128::from(available) * u128::from(own) / all).min(available.into()) as u64
@@ -177,11 +191,12 @@ impl State {
             let used = |limits| Claims::used(limits, usage);
             above.claims_used.change(used(&old), used(&new));
         }
+        self.sort_in(number);
         self.forget_victims(number);
         self.consider_high(number);
     }
 
-    /// Has a tenant and all above it choose anew which one gives way.
+    /// Makes a tenant and all above it choose again which one gives way.
     pub(super) fn forget_victims(&mut self, number: u32) {
         let mut level = Some(number);
         while let Some(number) = level {
@@ -191,15 +206,16 @@ impl State {
         }
     }
 
-    /// Changes what a tenant and all above it use.
+    /// Changes what a tenant and all above it use, as entries of the tenant have changed.
     pub(super) fn account(&mut self, number: u32, change: impl Fn(&mut Tenant)) {
+        // Another entry may be the next to go.
+        self.tenant_mut(number).next_weight = 1;
         let mut level = Some(number);
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
-            let (old, gave) = (tenant.usage, tenant.gives());
-            let (limits, parent) = (tenant.limits, tenant.place.parent);
+            let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
             change(tenant);
-            let (new, gives) = (tenant.usage, tenant.gives());
+            let new = tenant.usage;
             if new <= limits.high {
                 tenant.stuck_at = 0;
             } else if new < old {
@@ -208,9 +224,7 @@ impl State {
                 self.queue_high(number);
             }
             if let Some(parent) = parent {
-                if gives != gave {
-                    self.set_giving(number, parent, gives);
-                }
+                self.sort_in(number);
                 if (limits.min, limits.low) != (0, 0) {
                     let used = |usage| Claims::used(&limits, usage);
                     self.tenant_mut(parent)
@@ -222,15 +236,16 @@ impl State {
         }
     }
 
-    /// What of its min, or of its low, a tenant has: see [`protection_below`](Self::protection_below).
+    /// Returns the protection that a tenant has by its min, or its low: see
+    /// [`protection_below`](Self::protection_below).
     fn protection(&self, number: u32, of: Protect, inserter: Option<Inserter>) -> u64 {
         let mut own = self.max();
         self.protections(number, of, inserter, |_, protection| own = protection);
         own
     }
 
-    /// Calls `each` with the tenants from right below the root to `number`, and what of its min, or of its
-    /// low, each has. Not recursive: a tree may be deeper than any stack.
+    /// Calls `each` with the tenants from right below the root to `number`, and the protection of each. Not
+    /// recursive: a tree may be deeper than any stack.
     fn protections(
         &self,
         number: u32,
@@ -268,10 +283,10 @@ impl State {
         }
     }
 
-    /// What of its min, or of its low, a tenant has whose parent has `available` of its own. That is all of
-    /// it, unless its parent has promised more than it has itself. Then it is what the tenant uses of it,
-    /// and where the parent's children use more than it has, a share by what they use: so the kernel's
-    /// `effective_protection` does it.
+    /// Returns the protection of a tenant by its min, or its low, where its parent has `available` bytes.
+    /// That is all of its min, unless its parent has promised more than it has itself. Then it is what the
+    /// tenant uses of it, and where the parent's children use more than it has, a share by what they use: so
+    /// the kernel's `effective_protection` does it.
     ///
     /// From a sibling that has less than its share by what was promised, only as much counts as that
     /// share leaves. So a tenant that comes later gets its own. `sharing` finds the inserter, and which
@@ -293,13 +308,9 @@ impl State {
         if claims <= available.into() {
             return own;
         }
-        let promised = |own| share(available, own, claims);
-        let is_below = |(inserter, level): (Inserter, u32)| {
-            let tenant = self.tenant(level);
-            tenant.usage.saturating_add(inserter.weight) <= promised(of.of(&tenant.limits))
-        };
+        let is_below = |(inserter, level)| self.is_below_share(level, inserter, available, of);
         if sharing().is_some_and(is_below) {
-            return promised(own);
+            return share(available, own, claims);
         }
         let used = own.min(tenant.usage);
         match above.claims_used.of(of) {
@@ -308,8 +319,53 @@ impl State {
         }
     }
 
-    /// Whether an entry could be let in if all went that is not pinned, and that no min keeps from it.
-    /// Looks at single tenants only where sums leave that open.
+    /// Returns whether a tenant, with the entry of an insert, has no more than its share by what was promised
+    /// of the `available` bytes that its parent has.
+    fn is_below_share(&self, level: u32, inserter: Inserter, available: u64, of: Protect) -> bool {
+        let tenant = self.tenant(level);
+        let parent = tenant.place.parent.expect("not the root");
+        let claims = self.tenant(parent).claims.of(of);
+        let share = share(available, of.of(&tenant.limits), claims);
+        tenant.usage.saturating_add(inserter.weight) <= share
+    }
+
+    /// Returns whether the children of a tenant keep all that they use of their min, or of their low.
+    pub(super) fn keep_what_they_use(
+        &self,
+        parent: u32,
+        of: Protect,
+        inserter: Option<Inserter>,
+    ) -> bool {
+        let available = match parent {
+            ROOT => self.max(),
+            _ => self.protection(parent, of, inserter),
+        };
+        self.keep_of(available, parent, of, inserter)
+    }
+
+    /// Returns the same for a tenant that has `available` bytes. An insert by one that has less than its
+    /// share takes from its siblings: see [`protection_below`](Self::protection_below).
+    fn keep_of(
+        &self,
+        available: u64,
+        parent: u32,
+        of: Protect,
+        inserter: Option<Inserter>,
+    ) -> bool {
+        let tenant = self.tenant(parent);
+        if tenant.claims.of(of) <= available.into() {
+            return true;
+        }
+        let takes = |inserter: Inserter| {
+            let is_child = |&level: &u32| self.tenant(level).place.parent == Some(parent);
+            let child = self.path(inserter.number).find(is_child);
+            child.is_some_and(|child| self.is_below_share(child, inserter, available, of))
+        };
+        tenant.claims_used.of(of) <= available.into() && !inserter.is_some_and(takes)
+    }
+
+    /// Returns whether an entry could be let in if all went that is not pinned, and that no min keeps from
+    /// it. Looks at single tenants only where sums leave that open.
     pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), NoRoom> {
         let Inserter { number, weight } = inserter;
         let too_large = |&level: &u32| weight > self.tenant(level).limits.max;
@@ -325,11 +381,10 @@ impl State {
         let mut is_exact = true;
         for level in self.path(number) {
             let tenant = self.tenant(level);
-            let own = below.map_or(0, |below| self.tenant(below).limits.min);
-            let claimed = tenant.claims.min.saturating_sub(own.into());
-            let claimed = u64::try_from(claimed).unwrap_or(u64::MAX);
-            is_exact &= claimed == 0;
-            protected = protected.saturating_add(claimed);
+            // What each has of its min is no more than what it uses of that.
+            let used = self.used_beside(level, below);
+            is_exact &= used == 0;
+            protected = protected.saturating_add(used);
             below = Some(level);
             let left = tenant.limits.max - weight;
             if tenant.usage > left && tenant.pinned_bytes > left {
@@ -349,8 +404,18 @@ impl State {
         Ok(())
     }
 
-    /// What minima keep from a tenant that makes room below `above`. Looks at the siblings of all
-    /// between the two.
+    /// Returns the sum of what the children of a tenant use of their minima, without one child.
+    fn used_beside(&self, parent: u32, child: Option<u32>) -> u64 {
+        let own = child.map_or(0, |child| {
+            let Tenant { limits, usage, .. } = self.tenant(child);
+            limits.min.min(*usage)
+        });
+        let used = self.tenant(parent).claims_used.min - u128::from(own);
+        u64::try_from(used).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the bytes that minima keep from an insert that makes room below `above`. Looks at the siblings
+    /// of all between the two only where minima are more than there is.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
         let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {
             let protection = self.protection_below(available, other, Protect::Min, || sharing);
@@ -360,7 +425,9 @@ impl State {
         let mut is_below = above == ROOT;
         let own = Some(inserter);
         self.protections(inserter.number, Protect::Min, own, |level, protection| {
-            if is_below {
+            if is_below && self.keep_of(available, parent, Protect::Min, own) {
+                sum = sum.saturating_add(self.used_beside(parent, Some(level)));
+            } else if is_below {
                 let siblings = self.children(parent).filter(|&other| other != level);
                 let all = siblings.map(|other| kept(other, available, Some((inserter, level))));
                 sum = all.fold(sum, u64::saturating_add);
@@ -369,18 +436,18 @@ impl State {
             (available, parent) = (protection, level);
         });
         // What is right below the inserter is its own, and kept from it as well.
-        let below = self.children(inserter.number);
+        if self.keep_of(available, parent, Protect::Min, own) {
+            return sum.saturating_add(self.used_beside(parent, None));
+        }
+        let below = self.children(parent);
         let below = below.map(|other| kept(other, available, None));
         below.fold(sum, u64::saturating_add)
     }
 
-    /// Whether `weight` may be taken from a tenant to make room below `above`.
+    /// Returns whether `weight` may be taken from a tenant to make room below `above`.
     fn may_take(&self, number: u32, weight: u64, search: Search) -> bool {
         // Guarantees from there up do not count.
-        let end = match search.inserter {
-            Some(inserter) if search.among_own => self.common(number, inserter.number).0,
-            _ => search.above,
-        };
+        let end = search.above;
         let end = (!search.spares_own || end == ROOT).then_some(end);
         let kinds = match search.protect {
             Protect::Nothing => &[][..],
@@ -429,9 +496,9 @@ impl State {
                 For::Insert(inserter) => Some(inserter),
                 For::Limit | For::Pressure => None,
             },
-            among_own: false,
             spares_own: what_for == For::Pressure,
             protect: Protect::Nothing,
+            looks_again: false,
         };
         for protect in &all[..kinds] {
             search.protect = *protect;
@@ -439,21 +506,20 @@ impl State {
                 return Some(chosen);
             }
         }
-        let For::Insert(Inserter { number: own, .. }) = what_for else {
-            return None;
-        };
-        // An inserter that has less than its guarantees takes from others before itself and what it
-        // shares these with: but the others have no more to give.
-        search.among_own = true;
+        // An inserter that has less than its guarantees takes from others before itself and those that it
+        // shares these with. But the others have no more to give.
+        let own = search.inserter.map_or(above, |inserter| inserter.number);
         for protect in &all[..kinds] {
             search.protect = *protect;
-            if let Some(chosen) = self.choose_with(locked, search) {
-                return Some(chosen);
+            for depth in self.depth(above) + 1..=self.depth(own) {
+                search.above = self.path(own).find(|&level| self.depth(level) == depth)?;
+                if let Some(chosen) = self.choose_with(locked, search) {
+                    return Some(chosen);
+                }
             }
         }
-        // Only what is protected from others is left: the inserter makes room among its own.
-        let id = self.tenant_mut(own).policy.candidate(locked)?;
-        Some((own, id))
+        (search.above, search.looks_again) = (above, true);
+        self.choose_with(locked, search)
     }
 
     /// Chooses an entry that the search may take.
@@ -472,20 +538,22 @@ impl State {
             self.tenant_mut(search.above).victim = Victim::default();
             self.tenant_mut(number).passed = self.searches;
         }
-        // Many are so, or were when a search looked last: any that is not. Each is looked at once.
+        // Many are so: any that is not. Each is looked at once.
         let mut next = Some(search.above);
         while let Some(number) = next {
-            if self.gives_way(number, 1, search)
-                && let Some(id) = self.candidate_of(locked, number, search)
-            {
-                return Some((number, id));
+            // If its entry is too large, it comes into another list.
+            next = self.next_giving(number, search);
+            if self.gives_next(number, search) {
+                if let Some(id) = self.candidate_of(locked, number, search) {
+                    return Some((number, id));
+                }
+                self.tenant_mut(number).passed = self.searches;
             }
-            next = self.after(number, search.above, List::Giving);
         }
         None
     }
 
-    /// The entry of a tenant that goes next, if the search may take it.
+    /// Returns the entry of a tenant that goes next, if the search may take it.
     fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
         let (now, half_life) = (self.inserts, self.half_life());
         let tenant = self.tenant_mut(number);
@@ -496,11 +564,8 @@ impl State {
         }
         let weight = crate::policy::Nodes::weight(locked, id);
         tenant.next_weight = weight;
+        self.sort_in(number);
         self.may_take(number, weight, search).then_some(id)
-    }
-
-    fn is_within_if_there(&self, number: u32, above: u32) -> bool {
-        self.is_there(number) && self.is_within(number, above)
     }
 
     fn choose_tenant(&mut self, search: Search) -> Option<u32> {
@@ -508,7 +573,8 @@ impl State {
         let victim = self.tenant(above).victim;
         if let Some(number) = victim.number
             && victim.left > 0
-            && self.is_within_if_there(number, above)
+            && self.is_there(number)
+            && self.is_within(number, above)
             && self.gives_next(number, search)
         {
             return Some(number);
@@ -516,7 +582,7 @@ impl State {
         let (now, half_life) = (self.inserts, self.half_life());
         let mut last = above;
         let best = self
-            .round(above, self.tenant(above).cursor)
+            .round(search, self.tenant(above).cursor)
             .filter(|&number| self.gives_next(number, search))
             .take(COMPARED)
             .inspect(|&number| last = number)
@@ -536,7 +602,7 @@ impl State {
             })
             .min_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(b.2.cmp(&a.2)))?
             .3;
-        let next = self.after(last, above, List::Giving);
+        let next = self.next_giving(last, search);
         let chooses = self.tenant_mut(above);
         chooses.cursor = next.unwrap_or(above);
         chooses.victim = Victim {
@@ -546,17 +612,17 @@ impl State {
         Some(best)
     }
 
-    /// Whether the entry of a tenant that goes next may be taken, as far as its weight is known. So
-    /// tenants that are just above what is protected are not tried again and again.
+    /// Returns whether the entry of a tenant that goes next may be taken, as far as its weight is known, and
+    /// was not passed over in this search.
     fn gives_next(&self, number: u32, search: Search) -> bool {
-        let weight = self.tenant(number).next_weight;
-        self.gives_way(number, weight, search)
-    }
-
-    /// Whether so much may be taken from a tenant, which was not passed over in this search.
-    fn gives_way(&self, number: u32, weight: u64, search: Search) -> bool {
-        let tenant = self.tenants[number as usize].as_deref();
-        tenant.is_some_and(|tenant| tenant.policy.entries() > 0 && tenant.passed != self.searches)
+        let tenant = self.tenant(number);
+        let weight = if search.looks_again {
+            1
+        } else {
+            tenant.next_weight
+        };
+        tenant.policy.entries() > 0
+            && tenant.passed != self.searches
             && self.may_take(number, weight, search)
     }
 

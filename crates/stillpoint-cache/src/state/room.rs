@@ -20,7 +20,7 @@ pub enum NoRoom {
     Protected(u32),
 }
 
-/// What room was made.
+/// The room that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Made,
@@ -28,13 +28,13 @@ enum Room {
     Part(u64),
 }
 
-/// What an entry is linked as.
+/// The tenant, expiry and standing with which an entry is linked.
 #[derive(Debug, Clone, Copy)]
 pub struct Entrant {
-    /// Whose it is.
+    /// Number of its tenant.
     pub number: u32,
     pub expires: u64,
-    /// That of the entry that it has replaced.
+    /// Standing of the entry that it has replaced.
     pub standing: Option<Standing>,
 }
 
@@ -138,7 +138,7 @@ impl State {
         false
     }
 
-    /// What all tenants may have together.
+    /// Returns the limit of the whole cache.
     pub fn max(&self) -> u64 {
         self.tenant(ROOT).limits.max
     }

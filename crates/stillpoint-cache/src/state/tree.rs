@@ -1,109 +1,152 @@
 //! The tree of tenants. Each knows its children as lists through them, so that what is done below
-//! a tenant looks at nothing else, and allocates nothing: all of them, and those from which something
-//! may be evicted, which is what a search for a victim looks at.
+//! a tenant looks at nothing else, and allocates nothing: one list of all, and lists of those from which
+//! something may be evicted, by how well they are protected. A search for a victim leaves out the lists
+//! from which it can take nothing.
 
-use super::{ROOT, State, Tenant};
+use super::{
+    ROOT, State, Tenant,
+    limits::{Protect, Search},
+};
 
-/// A list of children.
+/// A list of children from which something may be evicted: they have, or one below them has, an entry that
+/// is not pinned, or reserved room. In the order in which they came into the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum List {
-    /// All, in the order in which they were made.
-    All,
-    /// Those that have, or one below them has, an entry that is not pinned, or room that is reserved; in
-    /// the order in which that began.
-    Giving,
+pub enum Giving {
+    /// The next entry to go leaves the child with its low and its min, as far as is known.
+    Spare,
+    /// The next entry to go takes the child below its low.
+    Low,
+    /// The next entry to go takes the child below its min.
+    Min,
 }
 
-/// Where a tenant is in the tree.
+impl Giving {
+    const ALL: [Self; 3] = [Self::Spare, Self::Low, Self::Min];
+}
+
+/// A tenant's place in the tree.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place {
     pub parent: Option<u32>,
-    /// How many are above it.
+    /// Number of tenants above it.
     depth: u32,
-    lists: [Links; 2],
+    /// All children, in the order in which they were made.
+    children: Ends,
+    siblings: Neighbours,
+    /// The lists of [`Giving`].
+    giving: [Ends; Giving::ALL.len()],
+    /// The parent's list that has this tenant, and its neighbours there.
+    list: Option<Giving>,
+    beside: Neighbours,
 }
 
-/// A tenant's part of a list: the ends of that of its children, and its neighbours among its siblings.
+/// The ends of a list of children.
 #[derive(Debug, Clone, Copy, Default)]
-struct Links {
+struct Ends {
     first: Option<u32>,
     last: Option<u32>,
+}
+
+/// The tenants before and behind one in a list of its parent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Neighbours {
     prev: Option<u32>,
     next: Option<u32>,
 }
 
 impl Place {
     pub fn has_children(&self) -> bool {
-        self.links(List::All).first.is_some()
+        self.children.first.is_some()
     }
 
-    fn links(&self, list: List) -> &Links {
-        &self.lists[list as usize]
+    /// Returns the ends of a list of children; of the one of all for `None`.
+    fn ends(&mut self, list: Option<Giving>) -> &mut Ends {
+        match list {
+            Some(list) => &mut self.giving[list as usize],
+            None => &mut self.children,
+        }
+    }
+
+    fn neighbours(&mut self, list: Option<Giving>) -> &mut Neighbours {
+        match list {
+            Some(_) => &mut self.beside,
+            None => &mut self.siblings,
+        }
     }
 }
 
 impl State {
-    fn links_mut(&mut self, number: u32, list: List) -> &mut Links {
-        &mut self.tenant_mut(number).place.lists[list as usize]
-    }
-
     /// Puts a tenant below another one, as its newest child.
     pub(super) fn hang(&mut self, number: u32, parent: u32) {
         let depth = self.tenant(parent).place.depth + 1;
         let place = &mut self.tenant_mut(number).place;
         (place.parent, place.depth) = (Some(parent), depth);
-        self.append(number, parent, List::All);
+        self.append(number, parent, None);
+        self.sort_in(parent);
     }
 
     /// Takes a tenant without children, and without entries, out of the tree.
     pub(super) fn unhang(&mut self, number: u32) {
         if let Some(parent) = self.tenant(number).place.parent {
-            self.unlink(number, parent, List::All);
+            self.unlink(number, parent, None);
             self.tenant_mut(number).place = Place::default();
+            self.sort_in(parent);
         }
     }
 
-    /// Notes whether something may be evicted from a tenant, which has changed.
+    /// Moves a tenant that has changed to the list of its parent in which it belongs.
+    #[inline]
+    pub(super) fn sort_in(&mut self, number: u32) {
+        let tenant = self.tenant(number);
+        if let Some(parent) = tenant.place.parent {
+            let list = tenant.list();
+            if list != tenant.place.list {
+                self.move_to(number, parent, list);
+            }
+        }
+    }
+
     #[inline(never)]
-    pub(super) fn set_giving(&mut self, number: u32, parent: u32, gives: bool) {
-        if gives {
-            self.append(number, parent, List::Giving);
-        } else {
-            self.unlink(number, parent, List::Giving);
+    fn move_to(&mut self, number: u32, parent: u32, list: Option<Giving>) {
+        let before = std::mem::replace(&mut self.tenant_mut(number).place.list, list);
+        if before.is_some() {
+            self.unlink(number, parent, before);
+        }
+        if list.is_some() {
+            self.append(number, parent, list);
         }
     }
 
-    fn append(&mut self, number: u32, parent: u32, list: List) {
-        let above = self.links_mut(parent, list);
-        let prev = above.last.replace(number);
+    fn append(&mut self, number: u32, parent: u32, list: Option<Giving>) {
+        let ends = self.tenant_mut(parent).place.ends(list);
+        let prev = ends.last.replace(number);
         if prev.is_none() {
-            above.first = Some(number);
+            ends.first = Some(number);
         }
         if let Some(prev) = prev {
-            self.links_mut(prev, list).next = Some(number);
+            self.tenant_mut(prev).place.neighbours(list).next = Some(number);
         }
-        let own = self.links_mut(number, list);
-        (own.prev, own.next) = (prev, None);
+        *self.tenant_mut(number).place.neighbours(list) = Neighbours { prev, next: None };
     }
 
-    fn unlink(&mut self, number: u32, parent: u32, list: List) {
-        let Links { prev, next, .. } = *self.links_mut(number, list);
+    fn unlink(&mut self, number: u32, parent: u32, list: Option<Giving>) {
+        let Neighbours { prev, next } = *self.tenant_mut(number).place.neighbours(list);
         match prev {
-            Some(prev) => self.links_mut(prev, list).next = next,
-            None => self.links_mut(parent, list).first = next,
+            Some(prev) => self.tenant_mut(prev).place.neighbours(list).next = next,
+            None => self.tenant_mut(parent).place.ends(list).first = next,
         }
         match next {
-            Some(next) => self.links_mut(next, list).prev = prev,
-            None => self.links_mut(parent, list).last = prev,
+            Some(next) => self.tenant_mut(next).place.neighbours(list).prev = prev,
+            None => self.tenant_mut(parent).place.ends(list).last = prev,
         }
     }
 
-    /// The tenant and all above it.
+    /// Returns the tenant and all above it.
     pub fn path(&self, number: u32) -> impl Iterator<Item = u32> + use<'_> {
         std::iter::successors(Some(number), |&number| self.tenant(number).place.parent)
     }
 
-    /// Whether there is a tenant of that number.
+    /// Returns whether there is a tenant with that number.
     pub fn is_there(&self, number: u32) -> bool {
         let tenant = self.tenants.get(number as usize);
         tenant.is_some_and(Option::is_some)
@@ -115,13 +158,13 @@ impl State {
         self.path(number).find(is_at) == Some(above)
     }
 
-    /// How many tenants are above one.
+    /// Returns the number of tenants above one.
     pub(super) fn depth(&self, number: u32) -> u32 {
         self.tenant(number).place.depth
     }
 
-    /// The lowest tenant that two are within, and which one right below that the second is within, unless
-    /// it is that itself.
+    /// Returns the lowest tenant that two are within, and the child of that which the second is within, if it
+    /// is not that tenant itself.
     pub(super) fn common(&self, mut first: u32, mut second: u32) -> (u32, Option<u32>) {
         let mut below = None;
         while first != second {
@@ -136,52 +179,122 @@ impl State {
         (first, below)
     }
 
-    /// The tenants right below one.
+    /// Returns the children of a tenant.
     pub(super) fn children(&self, number: u32) -> impl Iterator<Item = u32> + use<'_> {
-        let links = |number| self.tenant(number).place.links(List::All);
-        std::iter::successors(links(number).first, move |&number| links(number).next)
+        let first = self.tenant(number).place.children.first;
+        std::iter::successors(first, |&number| self.tenant(number).place.siblings.next)
     }
 
-    /// The tenants from that one down, each before those below it.
+    /// Returns a tenant and all below it, each before those below it.
     pub fn below(&self, above: u32) -> impl Iterator<Item = u32> + use<'_> {
-        std::iter::successors(Some(above), move |&number| {
-            self.after(number, above, List::All)
+        std::iter::successors(Some(above), move |&number| self.after(number, above))
+    }
+
+    /// Returns the tenant that comes after one in the order of [`below`](Self::below).
+    pub(super) fn after(&self, number: u32, above: u32) -> Option<u32> {
+        let first = self.tenant(number).place.children.first;
+        first.or_else(|| {
+            let mut levels = self.path(number).take_while(|&level| level != above);
+            levels.find_map(|level| self.tenant(level).place.siblings.next)
         })
     }
 
-    /// The tenants from `above` down from which something may be evicted, each once: from `from` on, if
-    /// that is one of them, and round to it.
-    pub(super) fn round(&self, above: u32, from: u32) -> impl Iterator<Item = u32> + use<'_> {
-        let is_met = self.is_there(from) && self.has_evictable(from) && self.is_within(from, above);
-        let from = if is_met { from } else { above };
+    /// Returns the tenants from which a search may take something, and those that lead to them, each once:
+    /// from `from` on, if the search meets that one, and round to it.
+    pub(super) fn round(&self, search: Search, from: u32) -> impl Iterator<Item = u32> + use<'_> {
+        let above = search.above;
+        let from = if self.meets(search, from) {
+            from
+        } else {
+            above
+        };
         let walk = move |from| {
-            std::iter::successors(Some(from), move |&number| {
-                self.after(number, above, List::Giving)
-            })
+            std::iter::successors(Some(from), move |&number| self.next_giving(number, search))
         };
         walk(from).chain(walk(above).take_while(move |&number| number != from))
     }
 
-    /// The tenant of a list that comes after one in the order of [`below`](Self::below).
-    pub(super) fn after(&self, number: u32, above: u32, list: List) -> Option<u32> {
-        let links = |number| self.tenant(number).place.links(list);
-        if let Some(child) = links(number).first {
-            return Some(child);
-        }
-        let mut levels = self.path(number).take_while(|&level| level != above);
-        levels.find_map(|level| links(level).next)
+    /// Returns the tenant that a search meets after one.
+    pub(super) fn next_giving(&self, number: u32, search: Search) -> Option<u32> {
+        let first = self.first_giving(number, &Giving::ALL, search);
+        first.or_else(|| {
+            let levels = self.path(number).take_while(|&level| level != search.above);
+            levels.into_iter().find_map(|level| {
+                let Place {
+                    parent,
+                    list,
+                    beside,
+                    ..
+                } = self.tenant(level).place;
+                let (list, parent) = (list? as usize, parent?);
+                let behind = || self.first_giving(parent, &Giving::ALL[list + 1..], search);
+                beside.next.or_else(behind)
+            })
+        })
     }
 
-    /// Whether something may be evicted from a tenant.
+    /// Returns the first child that a search meets in some lists of a tenant.
+    fn first_giving(&self, parent: u32, lists: &[Giving], search: Search) -> Option<u32> {
+        lists.iter().find_map(|&list| {
+            let first = self.tenant(parent).place.giving[list as usize].first?;
+            self.is_searched(parent, list, search).then_some(first)
+        })
+    }
+
+    /// Returns whether a search meets a tenant.
+    fn meets(&self, search: Search, number: u32) -> bool {
+        self.is_there(number)
+            && self.is_within(number, search.above)
+            && self
+                .path(number)
+                .take_while(|&level| level != search.above)
+                .all(|level| {
+                    let Place { parent, list, .. } = self.tenant(level).place;
+                    let both = parent.zip(list);
+                    both.is_some_and(|(parent, list)| self.is_searched(parent, list, search))
+                })
+    }
+
+    /// Returns whether a search may take something from tenants of a list.
+    fn is_searched(&self, parent: u32, list: Giving, search: Search) -> bool {
+        let kind = match (list, search.protect) {
+            (Giving::Spare, _) | (Giving::Low, Protect::Min) | (_, Protect::Nothing) => {
+                return true;
+            }
+            (Giving::Low, Protect::MinAndLow) => Protect::MinAndLow,
+            (Giving::Min, Protect::Min | Protect::MinAndLow) => Protect::Min,
+        };
+        search.looks_again || !self.keep_what_they_use(parent, kind, search.inserter)
+    }
+
+    /// Returns whether something may be evicted from a tenant.
     pub(super) fn has_evictable(&self, number: u32) -> bool {
         self.tenant(number).gives()
     }
 }
 
 impl Tenant {
-    /// Whether it, or one below it, has an entry that is not pinned, or reserved room.
-    pub(super) fn gives(&self) -> bool {
+    /// Returns whether it, or one below it, has an entry that is not pinned, or reserved room.
+    fn gives(&self) -> bool {
         self.usage > self.pinned_bytes
+    }
+
+    /// Returns the list in which it belongs.
+    #[inline]
+    fn list(&self) -> Option<Giving> {
+        // What goes may be of a tenant below it.
+        let least = if self.place.has_children() {
+            1
+        } else {
+            self.next_weight
+        };
+        let left = self.usage.saturating_sub(least);
+        match self.limits {
+            _ if !self.gives() => None,
+            limits if left < limits.min => Some(Giving::Min),
+            limits if left < limits.low => Some(Giving::Low),
+            _ => Some(Giving::Spare),
+        }
     }
 }
 
@@ -192,7 +305,7 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    /// The order of a walk, told a second time.
+    /// Returns the order of a walk, told a second time.
     fn walk(children: &[(Arc<Handle>, usize)], from: usize) -> Vec<usize> {
         let below = children.iter().enumerate().skip(from + 1);
         let own = below.filter(|(_, (_, parent))| *parent == from);
@@ -242,7 +355,8 @@ mod tests {
             if let Some(at) = expected.iter().position(|&other| other == number(from)) {
                 turned.rotate_left(at);
             }
-            prop_assert_eq!(state.round(number(above), number(from)).collect::<Vec<_>>(), turned);
+            let search = |above| Search::for_any(number(above));
+            prop_assert_eq!(state.round(search(above), number(from)).collect::<Vec<_>>(), turned);
             for &one in &expected {
                 for &other in &expected {
                     let (lowest, below) = state.common(one, other);
@@ -263,7 +377,7 @@ mod tests {
             if without.contains(&above) {
                 return Ok(());
             }
-            let mut met: Vec<u32> = state.round(number(above), number(from)).collect();
+            let mut met: Vec<u32> = state.round(search(above), number(from)).collect();
             let mut expected: Vec<u32> = expected.into_iter()
                 .filter(|other| !without.iter().any(|&at| number(at) == *other))
                 .collect();
@@ -275,7 +389,7 @@ mod tests {
                 state.uncharge(number(at), 1, true);
                 state.charge(number(at), 1, false);
             }
-            let met: Vec<u32> = state.round(number(above), number(above)).collect();
+            let met: Vec<u32> = state.round(search(above), number(above)).collect();
             prop_assert_eq!(met.len(), state.below(number(above)).count());
         }
     }

@@ -4,8 +4,8 @@
 use super::State;
 use crate::policy::{PART, Trimmed};
 
-/// As much as a look at a tenant are so many ghosts, or words of counts, that are moved: under one
-/// hold of the lock are some hundred looks.
+/// Number of ghosts, or words of counts, whose move costs as much as a look at a tenant: one hold of the lock
+/// has some hundred looks.
 const LOOK: usize = PART / 512;
 
 impl State {
@@ -32,7 +32,7 @@ impl State {
         (*next < end).then_some(Trimmed::Done)
     }
 
-    /// Has the service thread [trim](Self::trim) a tenant of which most entries have gone.
+    /// Queues a tenant of which most entries have gone, for the service thread to trim.
     #[inline]
     pub(super) fn consider_trim(&mut self, number: u32) {
         let tenant = self.tenant_mut(number);
@@ -59,12 +59,12 @@ impl State {
         Some(trimmed)
     }
 
-    /// A tenant has ended.
+    /// Forgets a tenant that has ended.
     pub(super) fn forget_oversized(&mut self, number: u32) {
         self.oversized.retain(|&other| other != number);
     }
 
-    /// Whether the service thread is to come at once.
+    /// Returns whether there is work for the service thread now.
     pub fn has_work(&self) -> bool {
         self.has_high() || !self.oversized.is_empty()
     }

@@ -5,7 +5,7 @@ use super::*;
 use crate::{Cache, node::Locked, state::Claimed, tenant::Handle};
 use proptest::prelude::*;
 
-/// What of its setting a group has, as the kernel computes it.
+/// Returns the protection of a group as the kernel computes it.
 fn of_the_kernel(usage: u64, setting: u64, parent_effective: u64, siblings_protected: u64) -> u64 {
     let protected = usage.min(setting);
     if siblings_protected > parent_effective {
@@ -69,7 +69,7 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
     assert_eq!((from_a(150), from_a(151)), (750, 900));
 }
 
-/// What a search in one tenant looks at, with so many tenants beside it.
+/// Returns the number of looks of a search in one tenant, with `siblings` tenants beside it.
 fn looks_of_a_leaf(siblings: usize, what_for: For) -> u64 {
     let root = Handle::root();
     let mut state = State::new(Arc::clone(&root), 10_000);
@@ -94,7 +94,7 @@ fn room_within_one_tenant_is_sought_there_alone() {
     }
 }
 
-/// What an insert into a full cache looks at, with so many tenants beside it that have nothing to give.
+/// Returns the number of looks of inserts into a full cache, beside `idle` tenants with nothing to give.
 fn looks_of_an_insert(idle: u64) -> u64 {
     let cache: Cache<u64, u64> = Cache::with_entries(64);
     let busy = cache.tenant("busy");
@@ -124,7 +124,152 @@ fn inserts_do_not_look_at_tenants_that_have_nothing_to_give() {
     assert_eq!(looks_of_an_insert(many), some);
 }
 
-/// What a search looks at where each tenant of so deep a chain has a min that is more than there is.
+/// Returns the number of looks of inserts into a full cache, beside `idle` tenants with two entries each.
+/// `protect` sets the limits of these and of the tenant that inserts.
+fn looks_beside(idle: u64, weight: u64, protect: impl Fn(&Cache<u64, u64>, bool)) -> u64 {
+    let cache: Cache<u64, u64> = Cache::builder()
+        .max_weight(2 * weight * idle + 64, |_, &weight| weight)
+        .build();
+    let busy = cache.tenant("busy");
+    for number in 0..idle {
+        let tenant = cache.tenant(&number.to_string());
+        protect(&tenant, true);
+        (2 * number..2 * number + 2).for_each(|key| tenant.insert(key, weight));
+    }
+    protect(&busy, false);
+    let insert = |keys: std::ops::Range<u64>| keys.for_each(|key| busy.insert(1 << 32 | key, 1));
+    insert(0..2000);
+    assert_eq!(cache.entry_count(), 2 * idle + 64);
+    cache.with_state(|state| state.looks.set(0));
+    insert(2000..2200);
+    let looks = cache.with_state(|state| state.looks.get());
+    assert_eq!(cache.entry_count(), 2 * idle + 64);
+    looks
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "long, and without unsafe code")]
+fn inserts_do_not_look_at_tenants_that_their_guarantees_protect() {
+    let check = |weight, protect: fn(&Cache<u64, u64>, bool)| {
+        let [some, many] = [200, 2000].map(|idle| looks_beside(idle, weight, protect));
+        assert!(
+            many <= some + some / 4,
+            "{many} beside many, {some} beside some"
+        );
+    };
+    let set_min = |tenant: &Cache<u64, u64>, is_idle: bool| {
+        if is_idle {
+            tenant.set_min(2);
+        }
+    };
+    check(1, set_min);
+    // The next entry to go is larger than what is not protected.
+    check(2, |tenant, is_idle| {
+        tenant.set_min(if is_idle { 3 } else { 0 })
+    });
+    check(1, |tenant, is_idle| {
+        tenant.set_low(if is_idle { 2 } else { 0 })
+    });
+    // More is promised than there is.
+    check(1, |tenant, is_idle| {
+        tenant.set_min(if is_idle { 1000 } else { 0 })
+    });
+    // Only the tenant itself is left to take from.
+    check(1, |tenant, is_idle| {
+        tenant.set_min(if is_idle { 2 } else { 64 })
+    });
+}
+
+/// Tenants, each with the place of its parent among those before it, its min, low and usage.
+type Tree = Vec<(prop::sample::Index, u64, u64, u64)>;
+
+fn tree() -> impl Strategy<Value = Tree> {
+    let limit = || prop_oneof![Just(0), 0..100_u64, 0..1000_u64];
+    prop::collection::vec(
+        (any::<prop::sample::Index>(), limit(), limit(), 0..100_u64),
+        1..20,
+    )
+}
+
+fn grown(tree: Tree, max: u64) -> (State, Vec<u32>) {
+    let mut handles = vec![Handle::root()];
+    let mut state = State::new(Arc::clone(&handles[0]), max);
+    for (number, (parent, min, low, usage)) in tree.into_iter().enumerate() {
+        let parent = &handles[parent.index(handles.len())];
+        let handle = tenant(&mut state, parent, &number.to_string(), min, usage);
+        state.set_limits(handle.number(), |limits| limits.low = low);
+        handles.push(handle);
+    }
+    let numbers = handles.iter().map(Handle::number).collect();
+    (state, numbers)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1000 }))]
+
+    /// What it leaves out, it could not take anything from.
+    #[test]
+    fn a_search_meets_all_tenants_that_it_may_take_from(
+        tree in tree(),
+        max in 1..1000_u64,
+        above in prop_oneof![Just(0_usize), 0..8_usize],
+        inserter in any::<prop::sample::Index>(),
+        weight in prop_oneof![Just(0), 1..20_u64],
+        spares_own in any::<bool>(),
+        least in 1..20_u64,
+    ) {
+        let (mut state, all) = grown(tree, max);
+        // As if searches had looked at some.
+        for &number in all.iter().step_by(3) {
+            state.tenant_mut(number).next_weight = least;
+            state.sort_in(number);
+        }
+        let above = all[above % all.len()];
+        let inserter = (weight > 0).then(|| {
+            let within: Vec<u32> = state.below(above).collect();
+            Inserter { number: within[inserter.index(within.len())], weight }
+        });
+        for protect in [Protect::MinAndLow, Protect::Min, Protect::Nothing] {
+            let spares_own = spares_own && inserter.is_none();
+            let search = Search { inserter, spares_own, protect, ..Search::for_any(above) };
+            let met: Vec<u32> = state.round(search, above).collect();
+            for number in state.below(above) {
+                let tenant = state.tenant(number);
+                let weight = tenant.next_weight;
+                if tenant.usage > 0 && state.may_take(number, weight, search) {
+                    prop_assert!(met.contains(&number), "{} in {:?}", number, search);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_protected_from_an_insert_is_the_sum_of_what_each_tenant_keeps(
+        tree in tree(),
+        max in 1..1000_u64,
+        (above, number) in any::<(prop::sample::Index, prop::sample::Index)>(),
+        weight in 1..200_u64,
+    ) {
+        let (state, all) = grown(tree, max);
+        let number = all[number.index(all.len())];
+        let path: Vec<u32> = state.path(number).collect();
+        let above = above.index(path.len());
+        let inserter = Inserter { number, weight };
+        let beside = |level: usize| {
+            let child = level.checked_sub(1).map(|below| path[below]);
+            state.children(path[level]).filter(move |&other| Some(other) != child)
+        };
+        let kept = |other: u32| {
+            let protection = state.protection(other, Protect::Min, Some(inserter));
+            state.tenant(other).usage.min(protection)
+        };
+        let sum: u64 = (0..=above).flat_map(beside).map(kept).sum();
+        prop_assert_eq!(state.protected_from(inserter, path[above]), sum);
+    }
+}
+
+/// Returns the number of looks of a search in a chain of `depth` tenants, each with a min larger than the
+/// cache.
 fn looks_of_a_chain(depth: u32) -> u64 {
     let root = Handle::root();
     let mut state = State::new(Arc::clone(&root), 20);
@@ -141,11 +286,9 @@ fn looks_of_a_chain(depth: u32) -> u64 {
         weight: 1,
     };
     let search = Search {
-        above: ROOT,
         inserter: Some(inserter),
-        among_own: false,
-        spares_own: false,
         protect: Protect::MinAndLow,
+        ..Search::for_any(ROOT)
     };
     assert!(state.may_take(number, 0, search) && !state.may_take(number, 1, search));
     assert_eq!(state.protection(number, Protect::Min, Some(inserter)), 10);
@@ -160,7 +303,7 @@ fn a_search_in_a_chain_of_tenants_is_linear_in_its_depth() {
     assert!(long <= 3 * short, "{long}, and {short} for half of it");
 }
 
-/// All of them are above their high limits, and none has anything that may be taken.
+/// Makes tenants above their high limits from which nothing may be taken.
 fn stuck(tenants: u64, pinned: u64) -> State {
     let root = Handle::root();
     let mut state = State::new(Arc::clone(&root), u64::MAX);
