@@ -24,7 +24,7 @@ use stillpoint_platform::clock;
 pub type IsPinned<K, V> = dyn Fn(&K, &V) -> bool + Send + Sync;
 type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
 
-/// How long entries last, in nanoseconds.
+/// Lifetimes of entries, in nanoseconds.
 pub struct Expiry<K, V> {
     pub live: Option<u64>,
     pub idle: Option<u64>,
@@ -51,14 +51,20 @@ pub struct Counted(());
 )]
 pub trait InBytes: sealed::Sealed {}
 
+/// The states of a [`Builder`] in which keys and values need not implement [`Weigh`].
+pub trait Complete: sealed::Sealed {}
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Unweighed {}
     impl Sealed for super::Weighed {}
+    impl Sealed for super::Counted {}
 }
 
 impl InBytes for Unweighed {}
 impl InBytes for Weighed {}
+impl Complete for Weighed {}
+impl Complete for Counted {}
 
 /// Sets up a [`Cache`].
 ///
@@ -374,20 +380,7 @@ where
     }
 }
 
-impl<K, V, S> Builder<K, V, S, Weighed>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Send + Sync + 'static,
-{
-    /// Makes the cache.
-    #[must_use]
-    pub fn build(self) -> Cache<K, V, S> {
-        self.settings.build()
-    }
-}
-
-impl<K, V, S> Builder<K, V, S, Counted>
+impl<K, V, S, W: Complete> Builder<K, V, S, W>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,

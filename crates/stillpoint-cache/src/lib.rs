@@ -80,7 +80,7 @@ pub use statistics::Statistics;
 #[cfg(not(stillpoint_loom))]
 pub use {
     arena::{Arena, ArenaStatistics, Bytes, NoMemory},
-    builder::{Builder, Counted, InBytes, Unweighed, Weighed},
+    builder::{Builder, Complete, Counted, InBytes, Unweighed, Weighed},
     cache::{Cache, Ref},
     clock::ManualClock,
     iter::Iter,

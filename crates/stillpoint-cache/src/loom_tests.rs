@@ -48,12 +48,12 @@ unsafe impl<P: Policy> Send for World<P> {}
 // SAFETY: as above.
 unsafe impl<P: Policy> Sync for World<P> {}
 
-/// When the entry expires, unless it never does, and a time after that.
+/// Time at which the entry expires, unless it never does, and a time after that.
 const EXPIRES: u64 = 1 << 30;
 const AFTER: u64 = 1 << 40;
 
 impl<P: Policy> World<P> {
-    /// With an entry that is in the map, not linked.
+    /// Makes a world with an entry that is in the map, not linked.
     fn new(expires: u64) -> Arc<Self> {
         let entry = Box::new(Entry {
             meta: Meta::new(Weight::of(1), 7, expires, expires, false),
@@ -89,7 +89,7 @@ impl<P: Policy> World<P> {
         (lock(&self.state), unsafe { Locked::assume() })
     }
 
-    /// The second half of an insert.
+    /// Links the entry: the second half of an insert.
     fn link(&self) {
         let (mut state, mut locked) = self.lock();
         Self::admit(&mut state, &mut locked, self.id(), 0);
@@ -131,7 +131,7 @@ impl<P: Policy> World<P> {
         !self.place.load(Ordering::Acquire).is_null()
     }
 
-    /// A hit, in a section.
+    /// Finds the entry in a section: a hit.
     fn get(&self, thread: u64) {
         let section = self.sections.enter(thread);
         if self.find() {
@@ -166,7 +166,7 @@ impl<P: Policy> World<P> {
         taken
     }
 
-    /// After a grace period, if that ends.
+    /// Frees the entry after a grace period, if that ends.
     fn free(&self, thread: u64) {
         let cookie = self.sections.get_state();
         self.sections.begin(cookie);
@@ -268,7 +268,7 @@ impl<P: Policy> World<P> {
         )
     }
 
-    /// By its key. Whether this has claimed it, and whether taken it out.
+    /// Removes the entry by its key. Returns whether this has claimed it, and how often it has taken it out.
     fn remove(&self, thread: u64) -> (bool, usize) {
         if !self.find() {
             return (false, 0);
@@ -279,7 +279,7 @@ impl<P: Policy> World<P> {
         (claimed, usize::from(self.remove_from_map(thread)))
     }
 
-    /// Nothing is left of it, and it was accounted for once.
+    /// Checks that nothing is left of the entry, and that it was accounted for once.
     fn check_gone(&self) {
         let (state, mut locked) = self.lock();
         assert!(!self.find() && !state.has_timers());
@@ -298,11 +298,15 @@ impl<P: Policy> Drop for World<P> {
 
 #[test]
 fn loom_an_insert_and_the_removal_of_its_entry() {
-    model(|| {
-        let world = World::<Sound>::new(EXPIRES);
+    insert_and_removal(EXPIRES, World::link);
+}
+
+fn insert_and_removal(expires: u64, insert: fn(&World<Sound>)) {
+    model(move || {
+        let world = World::new(expires);
         let other = Arc::clone(&world);
         let remover = thread::spawn(move || other.remove(1));
-        world.link();
+        insert(&world);
         assert_eq!(remover.join().unwrap(), (true, 1));
         world.check_gone();
     });
@@ -311,14 +315,7 @@ fn loom_an_insert_and_the_removal_of_its_entry() {
 /// The insert is in no section between the two holds, and finds the entry in the list or not at all.
 #[test]
 fn loom_an_insert_that_waits_for_room_and_the_removal_of_its_entry() {
-    model(|| {
-        let world = World::<Sound>::new(NEVER);
-        let other = Arc::clone(&world);
-        let remover = thread::spawn(move || other.remove(1));
-        world.link_in_batches(2);
-        assert_eq!(remover.join().unwrap(), (true, 1));
-        world.check_gone();
-    });
+    insert_and_removal(NEVER, |world| world.link_in_batches(2));
 }
 
 #[test]

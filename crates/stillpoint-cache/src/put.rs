@@ -27,14 +27,14 @@ mod tests;
 /// An entry that is in the map.
 struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
-    /// What it has replaced there, and why: still in its queue, and to be retired.
+    /// The entry that it has replaced there, and why. That one is still in its queue, and has to be retired.
     old: Option<(Found<'g, K, Node<V>>, Cause)>,
 }
 
 /// An insert that has not made all its room yet.
 struct Pending {
     ticket: Ticket,
-    /// Whose the entry is to be.
+    /// The tenant that will own the entry.
     owner: Arc<Handle>,
     standing: Option<Standing>,
 }
@@ -45,19 +45,19 @@ fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
     entry.get().value.meta.owned()
 }
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Debug, Clone, Copy)]
 enum Origin<'a> {
-    /// From the program: it replaces any other.
+    /// The program inserts it: it replaces any other.
     Insert,
-    /// From a load, which replaces an expired or hidden entry only. An invalidation makes the load outdated
-    /// under the lock, and then its entry is not kept. So the entry stays hidden until its inserter has
-    /// the lock, links it, and knows that the load is not outdated.
+    /// A load brings it: it replaces an expired or hidden entry only. An invalidation makes the load outdated
+    /// under the lock, and then its entry is not kept. So the entry stays hidden until its inserter has the
+    /// lock, links it, and knows that the load is not outdated.
     Load(&'a Load),
 }
 
 impl Origin<'_> {
-    /// Under the lock of the queues.
+    /// Returns whether its load is outdated. The lock of the queues is held.
     fn is_outdated(self) -> bool {
         matches!(self, Self::Load(load) if load.is_outdated.load(Ordering::Relaxed))
     }
@@ -149,7 +149,8 @@ where
         done.inspect_err(|_| self.handle().count(Event::Refused, 1))
     }
 
-    /// When an entry expires unless it is used, and when however much it is used.
+    /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
+    /// case.
     fn lifetime(&self, key: &K, value: &V, ttl: Option<Duration>) -> (u64, u64) {
         let (inner, expiry) = (self.inner(), &self.inner().expiry);
         let after = || expiry.after.as_ref().and_then(|after| after(key, value));
@@ -260,9 +261,8 @@ where
         };
         let mut claimed = Claimed::default();
         let id = Id::of(new);
-        let is_outdated = drop_if_outdated(&mut state, &mut locked, id, origin);
-        let admitted = state.admit(&mut locked, id, entrant, 0, &mut claimed);
-        show_if_linked(&mut locked, id, origin, expires);
+        let at = (id, entrant, 0);
+        let (admitted, gone) = admit(&mut state, &mut locked, at, origin, &mut claimed);
         let mut old = old;
         if admitted.is_err()
             && let Some((_, cause @ Cause::Replaced)) = &mut old
@@ -281,17 +281,14 @@ where
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
         self.retire_replaced(old, visit);
-        if pending.is_err() || is_outdated {
+        if gone.is_some() {
             // Before user code runs: what is refused is not to be found.
             self.remove_from_map(new, guard);
         }
         self.take_out(&mut claimed, Cause::Evicted, guard, notes);
         self.note_replaced(old, heir, notes);
-        if is_outdated {
-            notes.add(new, Cause::Removed);
-        }
-        if pending.is_err() {
-            notes.add(new, Cause::Refused);
+        if let Some(cause) = gone {
+            notes.add(new, cause);
         }
         if has_timers && matches!(pending, Ok(None)) {
             self.expire(guard, notes);
@@ -333,16 +330,11 @@ where
             standing: pending.standing,
         };
         let mut claimed = Claimed::default();
-        let is_outdated = drop_if_outdated(&mut state, &mut locked, id, origin);
-        let admitted = state.admit(&mut locked, id, entrant, reserved, &mut claimed);
-        show_if_linked(&mut locked, id, origin, expires);
+        let at = (id, entrant, reserved);
+        let (admitted, gone) = admit(&mut state, &mut locked, at, origin, &mut claimed);
         let (has_timers, visit) = self.outlook(&state, expires);
         drop(state);
         self.inner().ask_for_visit(visit);
-        let gone = match &admitted {
-            Err(_) => Some(Cause::Refused),
-            Ok(_) => is_outdated.then_some(Cause::Removed),
-        };
         if gone.is_some() {
             // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not
             // retired before this section began.
@@ -359,7 +351,7 @@ where
         admitted
     }
 
-    /// Whether there are timers, and when the service thread is to come, if it is.
+    /// Returns whether there are timers, and when the service thread is to come, if it is.
     #[inline]
     fn outlook(&self, state: &State, expires: u64) -> (bool, Option<u64>) {
         (state.has_timers(), self.inner().next_visit(state, expires))
@@ -446,15 +438,24 @@ where
     }
 }
 
-/// Claims a new entry whose load is outdated. Returns whether it has.
-fn drop_if_outdated(state: &mut State, locked: &mut Locked, id: Id, origin: Origin<'_>) -> bool {
-    origin.is_outdated() && state.claim(locked, id, Some(Cause::Removed))
-}
-
-/// Lets look-ups find an entry of a load that was linked just now.
-fn show_if_linked(locked: &mut Locked, id: Id, origin: Origin<'_>, expires: u64) {
+/// Makes room for a new entry, `reserved` of which it has, and links it: see [`State::admit`]. Claims it if
+/// its load is outdated. Returns also the cause if the entry is not kept.
+fn admit(
+    state: &mut State,
+    locked: &mut Locked,
+    (id, entrant, reserved): (Id, Entrant, u64),
+    origin: Origin<'_>,
+    claimed: &mut Claimed,
+) -> (Result<Option<Ticket>, InsertError>, Option<Cause>) {
+    let is_outdated = origin.is_outdated() && state.claim(locked, id, Some(Cause::Removed));
+    let admitted = state.admit(locked, id, entrant, reserved, claimed);
     if matches!(origin, Origin::Load(_)) && locked.of(id).stage == Stage::Linked {
         // SAFETY: it is in a queue, and the lock is held.
-        unsafe { id.meta() }.appear(expires);
+        unsafe { id.meta() }.appear(entrant.expires);
     }
+    let gone = match admitted {
+        Err(_) => Some(Cause::Refused),
+        Ok(_) => is_outdated.then_some(Cause::Removed),
+    };
+    (admitted, gone)
 }
