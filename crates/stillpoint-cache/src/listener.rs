@@ -196,3 +196,35 @@ impl<K, V> Drop for Notes<'_, K, V> {
         self.tell();
     }
 }
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::{Mutex, OnceLock};
+
+    static LISTENERS: [OnceLock<Listener<u64, u64>>; 2] = [const { OnceLock::new() }; 2];
+
+    fn tell(which: usize, key: u64) {
+        let listener = LISTENERS[which].get().unwrap();
+        listener.tell_all(&mut vec![(key, 0, Cause::Removed)]);
+    }
+
+    /// Each of two listeners tells the other one of the next key.
+    #[test]
+    fn a_call_finds_the_frame_of_its_own_listener_behind_another_ones() {
+        static TOLD: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
+        for (which, listener) in LISTENERS.iter().enumerate() {
+            let notify = move |&key: &u64, _: &u64, _| {
+                TOLD.lock().unwrap().push((which, key));
+                if key < 4 {
+                    tell(1 - which, key + 1);
+                }
+            };
+            listener.get_or_init(|| Listener::new(notify));
+        }
+        tell(0, 0);
+        let told = TOLD.lock().unwrap();
+        assert_eq!(*told, [(0, 0), (1, 1), (0, 2), (1, 3), (0, 4)]);
+        assert!(INSIDE.get().is_null());
+    }
+}
