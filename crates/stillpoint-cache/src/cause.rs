@@ -25,28 +25,28 @@ pub enum InsertError {
     /// The entry weighs more than the tenant's max (for the whole cache: `max_bytes`).
     #[non_exhaustive]
     TooLarge {
-        /// Whose limit; empty for the whole cache.
+        /// Name of the tenant whose limit it is; empty for the whole cache.
         tenant: Arc<str>,
         /// The limit, in bytes.
         limit: u64,
-        /// What the entry weighs, in bytes.
+        /// The entry's weight, in bytes.
         weight: u64,
     },
     /// All that could make room below the tenant's max is pinned, or protected by the min of other
     /// tenants, or is in entries so large that a tenant would fall below its min by one.
     #[non_exhaustive]
     Full {
-        /// Whose limit; empty for the whole cache.
+        /// Name of the tenant whose limit it is; empty for the whole cache.
         tenant: Arc<str>,
         /// The limit, in bytes.
         limit: u64,
-        /// What the entry weighs, in bytes.
+        /// The entry's weight, in bytes.
         weight: u64,
     },
     /// There is no memory for the bytes of [`insert_bytes`](crate::Cache::insert_bytes).
     #[non_exhaustive]
     NoMemory {
-        /// How many bytes that are.
+        /// Size of the value, in bytes.
         weight: u64,
     },
 }

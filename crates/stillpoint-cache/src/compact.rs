@@ -17,31 +17,31 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// How many sections a visit makes: other caches wait for it.
+/// Number of sections in a visit, for which other caches wait.
 const STEPS: usize = 256;
 
-/// From when it is asked for to its beginning, and from the end of one to the next: for the frees
-/// that go on.
+/// Nanoseconds from the request to the begin of a compaction, and from the end of one to the next: time for
+/// frees under way.
 pub const PAUSE: Nanos = 5_000_000;
 
 /// The longest pause, where what was to leave did not.
 const LONGEST: Nanos = 1_000_000_000;
 
-/// How many values are moved in a section, at most.
+/// Upper bound on the values that are moved in a section.
 const BATCH: usize = 128;
 
-/// Not under way.
+/// The position while no compaction is under way.
 const NONE: u64 = u64::MAX;
 
-/// How far a compaction is. Of the service thread alone; Relaxed throughout.
+/// The progress of a compaction. Only the service thread uses it, so all of it is Relaxed.
 #[derive(Debug)]
 pub struct Compaction {
-    /// Where it is in the map, or [`NONE`].
+    /// Position in the map, or [`NONE`].
     position: AtomicU64,
-    /// When the next one may begin.
+    /// Earliest time of the next one, in nanoseconds.
     not_before: AtomicU64,
     pause: AtomicU64,
-    /// How many runs were to leave, and how many had left before.
+    /// Number of runs that were chosen to leave, and of those that had left before.
     chosen: AtomicU64,
     left: AtomicU64,
 }
@@ -62,7 +62,7 @@ impl Default for Compaction {
 type Batch = [Bytes; BATCH];
 
 impl Compaction {
-    /// Begins, if that is worth it. Returns false, and when to try again, if not.
+    /// Begins a compaction if that is worth it. Otherwise returns when to try again.
     fn begin(&self, arena: &Arena, now: Nanos) -> Result<(), Option<Nanos>> {
         if !arena.is_scattered() {
             return Err(None);
@@ -212,13 +212,13 @@ mod tests {
 
     type Pages = Cache<u64, Bytes>;
 
-    /// A cache that the service thread does not know.
+    /// Returns a cache that the service thread does not know.
     fn unvisited() -> Pages {
         let memory = Memory::of::<Bytes>();
         Cache::of(Inner::new(Pages::builder().settings, u64::MAX, memory))
     }
 
-    /// In slots, which are small in Miri.
+    /// Returns a value that fits into a slot. Slots are small in Miri.
     fn content(key: u64) -> Vec<u8> {
         let words = if cfg!(miri) { 6 } else { 100 };
         key.to_le_bytes().repeat(4 + key as usize % words)

@@ -20,10 +20,10 @@ use std::{
 };
 use stillpoint_platform::clock::Nanos;
 
-/// From one look to the next, if the group's events do not change.
+/// Nanoseconds from one look to the next while the group's events do not change.
 const EVERY: Nanos = 1_000_000_000;
 
-/// Where control groups are.
+/// Directory of the control groups.
 const ROOT: &str = "/sys/fs/cgroup";
 
 const EVENTS: &str = "memory.events";
@@ -38,13 +38,13 @@ pub struct Container {
     group: PathBuf,
     /// Whether the cache's limit is the container's. Not any more, once the program has set one.
     pub follows: AtomicBool,
-    /// What the limit was when it was looked at last; `u64::MAX` for none.
+    /// The limit at the last look, in bytes; `u64::MAX` for none.
     limit: AtomicU64,
-    /// Of which group that was: how many levels above the process's own.
+    /// Level of the group with that limit: the number of groups below it, down to the process's own.
     level: AtomicUsize,
-    /// How often that group had met its limits by then.
+    /// Number of times that group had met its limits by then.
     met: AtomicU64,
-    /// What the cache is being shed to; `u64::MAX` if it is not.
+    /// Size in bytes down to which the cache is being evicted; `u64::MAX` for none.
     pub goal: AtomicU64,
     pub every: Nanos,
 }
@@ -56,24 +56,24 @@ struct Limit {
     level: usize,
 }
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Look {
-    /// What the cache may have from now on, if that has changed.
+    /// The cache's new limit in bytes, if that has changed.
     pub max: Option<u64>,
     /// Whether the group has met its limits since the last look, and is full.
     pub is_pressed: bool,
 }
 
 impl Container {
-    /// That of this process; `None` without control groups of version 2.
+    /// Returns the container of this process; `None` without control groups of version 2.
     pub fn find() -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
         Some(Self::at(ROOT.into(), Path::new(group).into()))
     }
 
-    /// The one at `group` below `root`.
+    /// Returns the container of the control group `group` below `root`.
     pub fn at(root: PathBuf, group: PathBuf) -> Self {
         let this = Self {
             root,
@@ -89,18 +89,18 @@ impl Container {
         this
     }
 
-    /// A file of the group at that level.
+    /// Returns the path of a file of the group at `level`.
     fn file(&self, level: usize, name: &str) -> PathBuf {
         let group = self.group.ancestors().nth(level).unwrap_or(&self.group);
         self.root.join(group).join(name)
     }
 
-    /// What changes when the group of the least limit meets it, as of the last look.
+    /// Returns the file that changes when the group with the least limit meets that, as of the last look.
     pub fn events(&self) -> PathBuf {
         self.file(self.level.load(Ordering::Relaxed), EVENTS)
     }
 
-    /// What a file of the group at that level says; nothing if there is no such file.
+    /// Reads a file of the group at `level`. Returns an empty string if there is no such file.
     fn read(&self, level: usize, file: &str) -> io::Result<String> {
         match fs::read_to_string(self.file(level, file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
@@ -108,7 +108,7 @@ impl Container {
         }
     }
 
-    /// The least `memory.max` or `memory.high` of the group and those above it.
+    /// Returns the least `memory.max` or `memory.high` of the group and those above it.
     fn limit(&self) -> io::Result<Limit> {
         let mut least = Limit {
             bytes: u64::MAX,
@@ -126,7 +126,7 @@ impl Container {
         Ok(least)
     }
 
-    /// Whether the group of that limit, or one below it, has met a limit since the last look, and
+    /// Returns whether the group of that limit, or one below it, has met a limit since the last look, and
     /// that group is full.
     fn is_pressed(&self, limit: Limit) -> io::Result<bool> {
         let events = self.read(limit.level, EVENTS)?;
@@ -139,7 +139,7 @@ impl Container {
         Ok(is_pressed)
     }
 
-    /// Whether what the kernel cannot take back easily is near the limit: all but pages of files that
+    /// Returns whether what the kernel cannot take back easily is near the limit: all but pages of files that
     /// have not been used for long.
     fn is_full(&self, limit: Limit) -> io::Result<bool> {
         let used = self.read(limit.level, "memory.current")?;
@@ -148,8 +148,8 @@ impl Container {
         Ok(used.saturating_sub(unused) > limit.bytes - limit.bytes / SPARE)
     }
 
-    /// What a cache may have: half of what the container may use; a quarter of the machine's memory
-    /// where it has no limit.
+    /// Returns the limit for a cache, in bytes: half of what the container may use, or a quarter of the
+    /// machine's memory where it has no limit.
     pub fn max(&self) -> u64 {
         max_for(self.limit.load(Ordering::Relaxed))
     }
@@ -173,7 +173,7 @@ impl Container {
     }
 }
 
-/// The sum of those lines of a file that has lines of a name and a number.
+/// Returns the sum of the numbers behind `names` in a file with a name and a number in each line.
 fn sum_of(text: &str, names: &[&str]) -> u64 {
     let numbers = text.lines().filter_map(|line| {
         let (name, number) = line.split_once(' ')?;
@@ -184,7 +184,7 @@ fn sum_of(text: &str, names: &[&str]) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
-/// What a cache may have where the container may use so much; `u64::MAX` for no limit.
+/// Returns the limit for a cache in a container that may use `limit` bytes; `u64::MAX` for no limit.
 pub fn max_for(limit: u64) -> u64 {
     match limit {
         u64::MAX => machine_memory().map_or(256 << 20, |bytes| bytes / 4),
@@ -219,8 +219,8 @@ mod tests {
             groups
         }
 
-        /// At once, as the kernel changes its files: none is seen empty. Of what is watched there is
-        /// more to come then, but it stays the same file.
+        /// Changes a file at once, as the kernel does: no reader sees it empty. A watched file stays the same
+        /// one.
         fn write(&self, file: &str, text: &str) {
             let file = self.0.join(file);
             if file.ends_with(EVENTS) {
@@ -231,7 +231,8 @@ mod tests {
             fs::rename(whole, file).unwrap();
         }
 
-        /// Met so often, with so much used, and so much of that by unused pages of files.
+        /// Writes the files of a group that has met its limits `met` times and uses `used` bytes, `unused` of
+        /// them for pages of files that are not used.
         fn use_memory(&self, group: &str, met: u32, used: u32, unused: u32) {
             self.write(&format!("{group}/memory.events"), &format!("max {met}\n"));
             self.write(&format!("{group}/memory.current"), &used.to_string());
@@ -271,7 +272,7 @@ mod tests {
         assert_eq!(look(&container), (None, true));
     }
 
-    /// Until the cache has no more than that.
+    /// Waits until the cache has no more than `bytes`.
     fn wait_for(cache: &Cache<u64, u64>, bytes: u64) {
         let end = clock::now() + 60_000_000_000;
         while cache.weighted_bytes() > bytes {

@@ -102,7 +102,7 @@ impl<'w> Ears<'w> {
         }
     }
 
-    /// What ends the waits for files; `None` if there are none to wait for.
+    /// Returns the bell that ends waits for files; `None` if no file is watched.
     pub fn bell(&self) -> Option<Bell> {
         self.watch.bell().filter(|_| self.is_own())
     }

@@ -7,7 +7,7 @@ use std::{
     vec,
 };
 
-/// How many buckets are looked at in one section.
+/// Number of buckets that are visited in one section.
 pub const HOMES: usize = 16;
 
 /// Clones of the entries of a cache: see [`Cache::iter`].

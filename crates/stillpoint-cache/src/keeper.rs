@@ -31,32 +31,32 @@ use stillpoint_platform::{
     watch::{Bell, Watch},
 };
 
-/// From one visit of a cache to the next, where it has not asked for an earlier one.
+/// Nanoseconds from one visit of a cache to the next, unless it asks for an earlier one.
 pub const GAP: Nanos = 100_000_000;
 
-/// How long the thread stays with nothing to do.
+/// Nanoseconds for which the thread stays idle before it ends.
 const LINGER: Nanos = 10_000_000_000;
 
-/// What is visited.
+/// A cache as the service thread sees it.
 pub trait Visited: Send + Sync {
     /// Does what is due. Returns when to be visited again; `None` for not before it asks.
     fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos>;
 }
 
-/// When a cache, by its address, is to be visited.
+/// The time of a visit, and the address of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Due {
     at: Nanos,
     what: usize,
 }
 
-/// What is to be visited, each once.
+/// The visits that are due or scheduled, one for each cache.
 #[derive(Default)]
 struct Visits {
     /// The first is due next. What they have refers to its allocation, so that no other gets its address.
     all: BTreeMap<Due, Weak<dyn Visited>>,
     times: BTreeMap<usize, Nanos>,
-    /// Above this number those are forgotten that were dropped.
+    /// Number of visits above which those of dropped caches are removed.
     most: usize,
 }
 
@@ -66,9 +66,9 @@ const FEW: usize = 64;
 struct Tasks {
     visits: Visits,
     is_running: bool,
-    /// Before that no start is tried again: the last one has failed.
+    /// Earliest time of the next try to start the thread, after a failed one.
     starts: Nanos,
-    /// What wakes the thread where it waits for files. In a child of a fork there is none.
+    /// The bell that wakes the thread while it waits for files. None in a child of a fork.
     bell: Option<Bell>,
 }
 
@@ -77,7 +77,7 @@ struct Keeper {
     place: AtForkHandle,
     tasks: Mutex<Tasks>,
     wake: EventCount,
-    /// What the thread waits by while files are watched: its own.
+    /// The watch that the thread waits on while it follows files. Only the thread uses it.
     watch: Watch,
 }
 
@@ -209,7 +209,7 @@ impl Keeper {
         }
     }
 
-    /// Has the thread look at what is to be done.
+    /// Wakes the service thread.
     fn wake_up(&self, tasks: MutexGuard<'_, Tasks>) {
         let bell = tasks.bell;
         drop(tasks);
@@ -329,11 +329,11 @@ mod tests {
     use std::{cell::Cell, sync::atomic::AtomicUsize};
 
     thread_local! {
-        /// How often this thread has compared times of visits.
+        /// Number of comparisons of times by this thread.
         pub static COMPARED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// Has nothing to do.
+    /// A visited object with nothing to do.
     struct Idle;
 
     impl Visited for Idle {

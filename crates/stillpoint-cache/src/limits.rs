@@ -23,13 +23,13 @@ where
         self.view(handle)
     }
 
-    /// The view of the tenant above; `None` for the whole cache.
+    /// Returns the view of the tenant above; `None` for the whole cache.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         Some(self.view(Arc::clone(self.handle().parent.as_ref()?)))
     }
 
-    /// The tenant's name; empty for the whole cache.
+    /// Returns the tenant's name; empty for the whole cache.
     #[must_use]
     pub fn tenant_name(&self) -> Arc<str> {
         Arc::clone(&self.handle().name)
@@ -52,23 +52,23 @@ where
         doomed.map(|doomed| self.end_delete(doomed)).is_some()
     }
 
-    /// What is never taken from the tenant for others, in bytes. 0 by default.
+    /// Sets the bytes that are never taken from the tenant for others. 0 by default.
     pub fn set_min(&self, bytes: u64) {
         self.set_limits(|limits| limits.min = bytes);
     }
 
-    /// What is taken from the tenant only if nothing else is left, in bytes. 0 by default.
+    /// Sets the bytes that are taken from the tenant only if nothing else is left. 0 by default.
     pub fn set_low(&self, bytes: u64) {
         self.set_limits(|limits| limits.low = bytes);
     }
 
-    /// Above that, the tenant gives way before others, and a service thread evicts in the background
-    /// until it is below, in bytes. No insert waits for that. `u64::MAX` by default.
+    /// Sets the bytes above which the tenant gives way before others, and above which a service thread evicts
+    /// in the background. No insert waits for that. `u64::MAX` by default.
     pub fn set_high(&self, bytes: u64) {
         self.set_limits(|limits| limits.high = bytes);
     }
 
-    /// What the tenant and all below it may have, in bytes; evicts what is above it at once.
+    /// Sets the most bytes that the tenant and all below it may have, and evicts what is above that.
     /// `u64::MAX` by default.
     pub fn set_max(&self, bytes: u64) {
         self.set_limits(|limits| {
@@ -86,38 +86,38 @@ where
         }
     }
 
-    /// What [`set_min`](Self::set_min) has set.
+    /// Returns the min of the tenant: see [`set_min`](Self::set_min).
     #[must_use]
     pub fn min(&self) -> u64 {
         self.with_present(|state, number| state.tenant(number).limits.min)
     }
 
-    /// What [`set_low`](Self::set_low) has set.
+    /// Returns the low of the tenant: see [`set_low`](Self::set_low).
     #[must_use]
     pub fn low(&self) -> u64 {
         self.with_present(|state, number| state.tenant(number).limits.low)
     }
 
-    /// What [`set_high`](Self::set_high) has set.
+    /// Returns the high limit of the tenant: see [`set_high`](Self::set_high).
     #[must_use]
     pub fn high(&self) -> u64 {
         self.with_present(|state, number| state.tenant(number).limits.high)
     }
 
-    /// What [`set_max`](Self::set_max) has set.
+    /// Returns the max of the tenant: see [`set_max`](Self::set_max).
     #[must_use]
     pub fn max(&self) -> u64 {
         self.with_present(|state, number| state.tenant(number).limits.max)
     }
 
-    /// What the whole cache may have, in the unit of its limit.
+    /// Returns the limit of the whole cache, in its unit.
     #[must_use]
     pub fn max_bytes(&self) -> u64 {
         self.root().max()
     }
 
-    /// Sets what the whole cache may have, in the unit of its limit; evicts what is above it at once. A cache that
-    /// has followed its container's limit until then no longer does.
+    /// Sets the limit of the whole cache, in its unit, and evicts what is above it. A cache that has followed
+    /// its container's limit until then no longer does.
     pub fn set_max_bytes(&self, bytes: u64) {
         self.root().set_max(bytes);
     }
@@ -137,7 +137,7 @@ where
         });
     }
 
-    /// Whether the limit of the whole cache is its container's.
+    /// Returns the flag that says whether the cache follows the limit of its container.
     fn follows(&self) -> Option<&AtomicBool> {
         Some(&self.inner().container.as_ref()?.follows)
     }

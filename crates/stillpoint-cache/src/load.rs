@@ -39,8 +39,8 @@ use stillpoint_platform::{
     user_code,
 };
 
-/// How many flights a caller takes out of the map that have ended and stayed there. Keys whose `Eq`
-/// does not agree with itself could keep it at that without end.
+/// Upper bound on the ended flights that a caller takes out of the map. Keys whose `Eq` does not agree with
+/// itself could keep it at that without end.
 const STALE_FLIGHTS: usize = 8;
 
 /// The loads under way, by key.
@@ -79,7 +79,7 @@ pub struct Flight<V> {
     waiting: Mutex<Vec<Option<Waker>>>,
     /// The token of the thread that leads at this moment; 0 for none, between polls of a future.
     running: AtomicU64,
-    /// In a child of a fork, the threads that were loading are gone.
+    /// The process that began it. In a child of a fork, the threads that were loading are gone.
     process: u64,
     load: Load,
 }
@@ -95,12 +95,12 @@ impl<V> Flight<V> {
         })
     }
 
-    /// Whether the calling thread leads: to wait for it would be for ever.
+    /// Returns whether the calling thread leads the flight, and so must not wait for it.
     fn is_mine(&self) -> bool {
         self.running.load(Ordering::Relaxed) == token().get()
     }
 
-    /// Whether it began before a fork that this process is the child of.
+    /// Returns whether the flight began in a parent of this process.
     fn is_of_parent(&self) -> bool {
         self.process != process().generation()
     }
@@ -118,7 +118,7 @@ impl<V> Flight<V> {
         }
     }
 
-    /// Waits, and blocks the thread.
+    /// Blocks the thread until the flight has ended.
     fn wait<R>(&self, then: impl FnOnce(Option<&Outcome<V>>) -> R) -> R {
         struct Unpark(Thread);
         impl Wake for Unpark {
@@ -141,7 +141,7 @@ impl<V> Flight<V> {
 /// A caller that waits for a flight. Its waker goes with it.
 struct Waiter<'f, V> {
     flight: &'f Flight<V>,
-    /// Where its waker is.
+    /// Index of its waker.
     place: Option<usize>,
 }
 
@@ -153,7 +153,7 @@ impl<'f, V> Waiter<'f, V> {
         }
     }
 
-    /// The outcome; `None` for a flight whose leader a fork has left behind.
+    /// Returns the outcome; `None` for a flight whose leader a fork has left behind.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<&'f Outcome<V>>> {
         let flight = self.flight;
         if flight.is_of_parent() {
@@ -343,7 +343,7 @@ where
     Found(V),
     Lead(Leader<'c, K, V, S>),
     Wait(Arc<Flight<V>>),
-    /// To load without a flight, and to insert nothing: the loader asks for what it is to load.
+    /// Loads without a flight, and inserts nothing: the loader has asked for its own key.
     Alone,
 }
 
@@ -491,7 +491,7 @@ where
         Role::Alone
     }
 
-    /// The role of the caller whose flight is in the map.
+    /// Returns the role of the caller whose flight is in the map.
     fn lead(&self, key: &K, key_of_leader: K, flight: Arc<Flight<V>>) -> Role<'_, K, V, S> {
         let mut leader = Leader {
             cache: self,

@@ -26,15 +26,16 @@ use stillpoint_platform::{
 /// moves have an end by then, as a rule.
 const SETTLED: Nanos = 250_000_000;
 
-/// Part of a cache.
+/// The arena of a cache, and the progress of its compaction.
 #[derive(Debug)]
 pub struct Memory {
-    /// Where values are [`Bytes`].
+    /// The arena, if values are [`Bytes`].
     pub arena: Option<Arena>,
     pub compaction: Compaction,
 }
 
-/// What came of shrinking a cache. Relaxed throughout: they are counts, and `state` is one word.
+/// Counts of the shrinks of a cache, and of their results. Relaxed throughout: they are counts, and `state`
+/// is one word.
 #[derive(Debug)]
 pub struct Shrinks {
     asked: AtomicU64,
@@ -42,15 +43,14 @@ pub struct Shrinks {
     left: AtomicU64,
     /// A [`ShrinkState`].
     state: AtomicU64,
-    /// What was resident before the first of those that have not been measured; 0 if that is not
-    /// known.
+    /// Resident bytes of the process before the first shrink that has not been measured; 0 if not known.
     before: AtomicU64,
 }
 
-/// How many shrinks are under way, and when those are measured that have not been.
+/// Number of shrinks under way, and the time at which the others are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ShrinkState {
-    /// In [`UNITS`], 0 for none.
+    /// Time of the next measurement in [`UNITS`]; 0 for none.
     due: u64,
     under_way: u64,
 }
@@ -73,7 +73,8 @@ impl ShrinkState {
         self.due << COUNT_BITS | self.under_way
     }
 
-    /// When it is due; [`NEVER`] while some are under way, `None` if there is nothing to measure.
+    /// Returns the time of the next measurement; [`NEVER`] while shrinks are under way, `None` if there is
+    /// nothing to measure.
     fn due(self) -> Option<Nanos> {
         match self {
             Self { under_way: 1.., .. } => Some(NEVER),
@@ -95,7 +96,7 @@ impl Shrinks {
         }
     }
 
-    /// In the child of a fork: those of threads that are gone are due now.
+    /// Makes the shrinks of threads that are gone due now, in the child of a fork.
     pub fn reset_in_child(&self) {
         self.change(|state| ShrinkState {
             due: state.due.max(u64::from(state.under_way > 0)),
@@ -132,7 +133,7 @@ impl Shrinks {
         });
     }
 
-    /// When those are due that have not been measured, and what was resident before them.
+    /// Returns the time of the next measurement, and the resident bytes to compare with.
     fn pending(&self) -> Option<(Nanos, u64)> {
         let state = ShrinkState::of(self.state.load(Ordering::Relaxed));
         Some((state.due()?, self.before.load(Ordering::Relaxed)))
@@ -162,7 +163,7 @@ impl Shrinks {
 }
 
 impl Memory {
-    /// For a cache of such values.
+    /// Makes the memory of a cache of values of type `V`.
     pub fn of<V: 'static>() -> Self {
         let is_bytes = TypeId::of::<V>() == TypeId::of::<Bytes>();
         Self {
@@ -191,7 +192,7 @@ impl Memory {
         }
     }
 
-    /// See [`Arena::want_back`].
+    /// Calls [`Arena::want_back`] of the arena, if there is one.
     fn want_back(&self, is_wanted: bool) {
         if let Some(arena) = &self.arena {
             arena.want_back(is_wanted);
@@ -199,7 +200,7 @@ impl Memory {
     }
 }
 
-/// The bytes of this process that are resident, as the kernel counts them: to some pages a thread.
+/// Returns the bytes of this process that are resident, as the kernel counts them: to some pages a thread.
 fn resident() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
@@ -259,7 +260,7 @@ where
     }
 }
 
-/// Where values are bytes.
+/// Caches of byte values.
 impl<K, S> Cache<K, Bytes, S>
 where
     K: Hash + Eq + Send + Sync + 'static,
@@ -326,7 +327,7 @@ mod tests {
     use crate::{cache::Inner, weigh::OVERHEAD};
     use stillpoint_platform::fork::ForkReset;
 
-    /// A cache that the service thread does not know.
+    /// Returns a cache that the service thread does not know.
     fn unvisited<V: Send + Sync + 'static>() -> Cache<u64, V> {
         let builder = Cache::<u64, V>::builder();
         Cache::of(Inner::new(builder.settings, u64::MAX, Memory::of::<V>()))

@@ -32,29 +32,29 @@ use std::{
 use stillpoint_map::internal::{Entry, Found, prefetch};
 use stillpoint_platform::sync::{AtomicU8, AtomicU64, Ordering};
 
-/// What becomes of an entry in its life.
+/// The stage of an entry's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Not linked yet.
+    /// It is not linked yet.
     New,
-    /// In a queue.
+    /// A queue has it.
     Linked,
     /// Claimed: no queue has it, or will have it.
     Claimed,
 }
 
-/// What an entry weighs.
+/// An entry's weight, and the memory that it owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
-    /// In the unit of the cache's limits; never 0.
+    /// Weight in the unit of the cache's limits; never 0.
     pub weight: u64,
-    /// What it owns beside its block, in bytes.
+    /// Bytes of heap that its key and value own.
     pub owned: usize,
 }
 
 #[cfg(test)]
 impl Weight {
-    /// The weight of an entry that owns nothing.
+    /// Returns the weight of an entry that owns nothing.
     pub fn of(weight: u64) -> Self {
         Self { weight, owned: 0 }
     }
@@ -79,7 +79,7 @@ impl Rounded {
     }
 }
 
-/// What the lock of the queues guards.
+/// The part of an entry that the lock of the queues guards.
 #[derive(Debug)]
 pub struct Guarded {
     place: Place,
@@ -88,38 +88,38 @@ pub struct Guarded {
     pub pinned: bool,
     /// Whether its tenant was in an odd [round](crate::policy::Policy::rounds) when it was linked.
     pub round: bool,
-    /// Whose it is.
+    /// Number of its tenant.
     pub tenant: u32,
-    /// Where the wheel has it; `u32::MAX` if it has not.
+    /// Key of its timer in the wheel; [`NO_TIMER`] for none.
     pub timer: u32,
     fingerprint: u32,
 }
 
-/// What the cache knows of an entry beside key and value. What readers need comes first, behind the
-/// value, and what the lock guards last: so a hit touches fewer cache lines, and more seldom one that
-/// inserts write. A hit of an entry that does not expire reads the first byte alone.
+/// The cache's data of an entry. Fields that readers use come first, behind the value, and those that the
+/// lock guards last: so a hit touches fewer cache lines, and seldom one that inserts write. A hit of an entry
+/// that does not expire reads the first byte alone.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Meta {
     /// The frequency, and [`EXPIRES`].
     marks: AtomicU8,
-    /// What key and value own, in bytes.
+    /// Bytes of heap that key and value own, rounded.
     owned: Rounded,
     /// The tick, as [`TICK`] has it, after which no use makes it last longer: its low bits, since
     /// that is less than [`LONGEST`] ahead while the entry lasts. `u32::MAX` for none.
     latest: u32,
-    /// When it expires, in nanoseconds of the monotonic clock; `u64::MAX` for never.
+    /// Time at which it expires, in nanoseconds of the monotonic clock; [`NEVER`], or [`HIDDEN`].
     pub expires: AtomicU64,
     pub weight: u64,
     neighbours: Neighbours,
     guarded: UnsafeCell<Guarded>,
 }
 
-/// What is before and behind an entry in its queue; of one that is not linked, `prev` is the entry that it
-/// has replaced in the map ([`Meta::set_replaced`]). Changed under the lock of the queues alone; a
-/// thread that is about to take it reads them before, to [fetch](Id::fetch_neighbours) these, and for
-/// nothing else: by then they may be others, or freed. So all of it is Relaxed, and the atomics are
-/// std's, of which models know nothing.
+/// The neighbours of an entry in its queue. While the entry is not linked, `prev` is the entry that it has
+/// replaced in the map ([`Meta::set_replaced`]). Changed under the lock of the queues alone; a thread that is
+/// about to take it reads them before, to [fetch](Id::fetch_neighbours) these, and for nothing else: by then
+/// they may be others, or freed. So all of it is Relaxed, and the atomics are std's, of which models know
+/// nothing.
 #[derive(Debug)]
 struct Neighbours {
     prev: AtomicPtr<Meta>,
@@ -153,7 +153,7 @@ unsafe impl Sync for Meta {}
 /// Nanoseconds of a tick, as a power of two: 16.8 ms.
 pub const TICK: u32 = 24;
 
-/// How long entries last that a use makes last longer, at most, in nanoseconds: 2.28 years.
+/// Longest lifetime of an entry with a time to idle, in nanoseconds: 2.28 years.
 pub const LONGEST: u64 = (u32::MAX as u64 - 16) << TICK;
 
 /// No timer.
@@ -187,14 +187,15 @@ impl Guarded {
     }
 }
 
-/// What a policy knows of a key by: the half of its hash of which each bit differs from key to key. In
-/// the other one a bit is always 0 (`spread`), and half of a large table of ghosts would stay empty.
+/// Returns the fingerprint by which a policy knows a key: the half of its hash of which each bit differs from
+/// key to key. In the other one a bit is always 0 (`spread`), and half of a large table of ghosts would stay
+/// empty.
 fn fingerprint(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
 impl Meta {
-    /// `latest` is when it expires however much it is used; `expires`, unless it is used.
+    /// Makes the data of a new entry. It expires at `expires` unless it is used, and at `latest` in any case.
     #[inline]
     pub fn new(weighed: Weight, hash: u64, expires: u64, latest: u64, pinned: bool) -> Self {
         Self {
@@ -365,13 +366,13 @@ impl Locked {
 }
 
 impl Id {
-    /// What a model has for an entry.
+    /// Returns the id of an entry of a model.
     #[cfg(stillpoint_loom)]
     pub fn of_model(meta: NonNull<Meta>) -> Self {
         Self(meta)
     }
 
-    /// The entry that was found, as it was allocated.
+    /// Returns the id of an entry that was found.
     #[cfg(not(stillpoint_loom))]
     pub fn of<K, V>(found: Found<'_, K, Node<V>>) -> Self {
         let entry = found.pointer().as_ptr();
@@ -380,7 +381,7 @@ impl Id {
         Self(unsafe { NonNull::new_unchecked(&raw mut (*entry).value.meta) })
     }
 
-    /// The way back.
+    /// Returns the entry of this id.
     ///
     /// # Safety
     ///

@@ -81,7 +81,7 @@ where
         self.set_pinned(key, true)
     }
 
-    /// Lets the entry of a key be evicted again: at once, if its tenant has more than its max.
+    /// Makes the entry of a key evictable again. It is evicted at once if its tenant has more than its max.
     /// Returns false if there is none.
     pub fn unpin<Q>(&self, key: &Q) -> bool
     where
@@ -189,7 +189,7 @@ where
         );
     }
 
-    /// Evicts so many entries, if there are that many that no min protects. Returns how many.
+    /// Evicts up to `entries` entries that no min protects. Returns how many.
     pub(crate) fn evict_some(&self, entries: usize) -> usize {
         let (handle, mut evicted) = (self.handle(), 0);
         self.in_batches(
@@ -274,7 +274,7 @@ where
         removed
     }
 
-    /// Whether the tenant or one below it has the entry; where it has been deleted, the one above.
+    /// Returns whether the tenant or one below it has the entry; where it has been deleted, the one above.
     pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
         self.has_below(found, guard, |handle| Some(handle.number()))
     }

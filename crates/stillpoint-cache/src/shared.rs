@@ -8,7 +8,7 @@ use std::sync::{
 };
 use stillpoint_platform::{fork::ForkReset, fork_mutex::ForkMutex, sync::MutexGuard};
 
-/// The service thread does not know when to come: the next change asks for a visit.
+/// The time of a visit that the service thread does not know of: the next change asks for it again.
 pub const FORGOTTEN: u64 = NEVER - 1;
 
 /// The queues and their lock.
@@ -17,7 +17,8 @@ pub struct Shared {
     /// Apart from what readers of the cache read.
     state: CachePadded<ForkMutex<State>>,
     pub root: Arc<Handle>,
-    /// When the service thread is to come; [`NEVER`] if it is not, or is there, or [`FORGOTTEN`].
+    /// Time of the next visit by the service thread; [`NEVER`] if none is scheduled or one is under way, or
+    /// [`FORGOTTEN`].
     pub visit: AtomicU64,
     pub shrinks: Shrinks,
 }

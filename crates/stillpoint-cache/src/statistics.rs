@@ -13,7 +13,7 @@ use stillpoint_platform::{
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
-/// What has happened in a cache, or through one view of it, and what is there now.
+/// Counts of what has happened in a cache or through one view of it, and its size now.
 ///
 /// Taken while other threads work, the counts belong to different moments.
 ///
@@ -53,27 +53,26 @@ pub struct Statistics {
     pub ghost_hits: u64,
     /// Entries there now.
     pub entries: u64,
-    /// What they weigh, in bytes.
+    /// Weight of the entries, in bytes.
     pub bytes: u64,
-    /// What those of them weigh that are [pinned](crate::Cache::pin), in bytes.
+    /// Weight of the [pinned](crate::Cache::pin) entries, in bytes.
     pub pinned_bytes: u64,
-    /// What shrinking was asked to evict so far, in bytes: by a limit that was set lower, by
-    /// [pressure](crate::Cache::shrinker) (which asks for entries: what they weighed), or by the
-    /// container.
-    /// This and the two below are counted for the whole cache alone.
+    /// Bytes that shrinking was asked to evict: by a lowered limit, by [pressure](crate::Cache::shrinker)
+    /// (the weight of the entries that it evicted), or by the container. This and the two below are counted
+    /// for the whole cache alone.
     pub shrink_asked_bytes: u64,
-    /// What the entries weighed that it has evicted, in bytes.
+    /// Weight of the entries that shrinking has evicted, in bytes.
     pub shrink_charged_bytes: u64,
-    /// How much less of the process was resident a quarter of a second after, in bytes, whatever the
-    /// reason was: what has left the process. Values that are no [`Bytes`](crate::Bytes) go back to
-    /// the allocator, which may keep them: here it shows.
+    /// Decrease of the process's resident memory a quarter of a second after each shrink, in bytes, whatever
+    /// its reason. Values that are no [`Bytes`](crate::Bytes) go back to the allocator, which may keep them:
+    /// here it shows.
     pub shrink_left_bytes: u64,
 }
 
-/// How many stripes there are beside the first, at most.
+/// Upper bound on the stripes beside the first.
 const MOST_STRIPES: usize = 32;
 
-/// What is counted without a lock.
+/// An event that is counted without a lock.
 #[derive(Debug, Clone, Copy)]
 pub enum Event {
     Hit,
@@ -95,8 +94,8 @@ impl Event {
     ];
 }
 
-/// What some threads have counted: one that owns it without a read-modify-write, and others. It is
-/// on cache lines of its own: of a neighbour, processors may fetch a second one.
+/// Counts of some threads. The owner counts without a read-modify-write, other threads with one. It has two
+/// cache lines to itself, as processors may fetch a neighbouring line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
@@ -123,8 +122,8 @@ pub struct Counters {
     first: AtomicPtr<Stripe>,
 }
 
-/// The stripe that no thread owns, or writes: so a thread that counts need not ask whether there are
-/// stripes.
+/// Returns the stripe that no thread owns or writes. With it a thread that counts need not check whether
+/// there are stripes.
 #[cfg(not(stillpoint_loom))]
 fn unowned() -> &'static Stripe {
     static UNOWNED: Stripe = Stripe {
@@ -153,8 +152,8 @@ const MASK: usize = align_of::<Stripe>() - 1;
 #[cfg(not(stillpoint_loom))]
 const _: () = assert!(MOST_STRIPES <= MASK + 1 && align_of::<Stripe>() == size_of::<Stripe>());
 
-/// Twice as many as processors, at least, as tokens say which one a thread has: two threads that run
-/// at a time are seldom to share one.
+/// Returns the number of stripes: at least twice that of processors. The token of a thread chooses its
+/// stripe, so two threads that run at a time seldom share one.
 fn stripes() -> usize {
     (2 * cpu::count())
         .next_power_of_two()
@@ -198,7 +197,7 @@ impl Owner {
         self.0.load(Ordering::Relaxed) == me
     }
 
-    /// Whether it is that thread from now on, as it was none before.
+    /// Makes the thread with the token `me` the owner if there is none. Returns whether it did.
     fn becomes(&self, me: u64) -> bool {
         self.0
             .compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed)
@@ -224,7 +223,7 @@ impl Counters {
         }
     }
 
-    /// For a thread that does not own its stripe: it gets one, or shares it.
+    /// Counts for a thread that does not own its stripe: it becomes the owner, or shares the stripe.
     #[cold]
     fn add_slowly(&self, me: u64, event: Event, number: u64) {
         if self.stripes().len() == 1 {
@@ -238,7 +237,7 @@ impl Counters {
         }
     }
 
-    /// The stripe of a thread, which may be another thread's.
+    /// Returns the stripe of a thread, which may be another thread's.
     #[inline(always)]
     fn stripe_of(&self, me: u64) -> &Stripe {
         // Acquire, pairs with `spread_out`: the stripes are complete.
@@ -249,7 +248,7 @@ impl Counters {
         unsafe { &*first.add(index) }
     }
 
-    /// The stripes that threads use.
+    /// Returns the stripes that threads use.
     fn stripes(&self) -> &[Stripe] {
         // Acquire, pairs with `spread_out`: the stripes are complete.
         let word = self.word.load(Ordering::Acquire);
@@ -258,7 +257,7 @@ impl Counters {
         unsafe { slice::from_raw_parts(first, 1 + (word.addr() & MASK)) }
     }
 
-    /// The first stripe, once there is one.
+    /// Returns the first stripe, once there is one.
     fn first(&self) -> Option<&Stripe> {
         // Acquire, pairs with `spread_out`: it is complete.
         let first = NonNull::new(self.first.load(Ordering::Acquire))?;
@@ -288,7 +287,7 @@ impl Counters {
         }
     }
 
-    /// The first stripe, which may be another thread's that has not said so yet.
+    /// Returns the first stripe, which may be another thread's that has not said so yet.
     fn first_or_made(&self) -> *mut Stripe {
         // Acquire, pairs with the exchange of `first_or_made` below: it is complete.
         let first = self.first.load(Ordering::Acquire);

@@ -14,12 +14,12 @@ pub struct Handle {
     pub parent: Option<Arc<Handle>>,
     pub counters: Counters,
     pub deleted: AtomicBool,
-    /// What of its counts the tenant above has counted as its own, once it has been deleted.
+    /// The part of its counts that was added to the parent once it was deleted.
     pub settled: [AtomicU64; Event::ALL.len()],
 }
 
 impl Handle {
-    /// Counts, without a lock.
+    /// Counts an event without a lock.
     #[inline(always)]
     pub fn count(&self, event: Event, times: u64) {
         self.counters.add(event, times);
@@ -32,7 +32,7 @@ impl Handle {
         self.count(Event::Miss, 1);
     }
 
-    /// Creates that of a whole cache.
+    /// Makes the handle of a whole cache.
     pub fn root() -> Arc<Self> {
         Self::with_parent(crate::state::ROOT, "".into(), None)
     }
@@ -52,8 +52,8 @@ impl Handle {
         })
     }
 
-    /// The tenant itself, or where it has been deleted, the nearest one above that has not. The
-    /// root is never deleted. The lock of the queues is held.
+    /// Returns the tenant itself, or where it has been deleted, the nearest one above that has not. The root
+    /// is never deleted. The lock of the queues is held.
     pub fn live(self: &Arc<Self>) -> &Arc<Self> {
         let mut handle = self;
         while let Some(parent) = &handle.parent
@@ -64,12 +64,12 @@ impl Handle {
         handle
     }
 
-    /// The number of the tenant itself; `None` once it has been deleted.
+    /// Returns the number of the tenant itself; `None` once it has been deleted.
     pub fn own_number(self: &Arc<Self>) -> Option<u32> {
         Arc::ptr_eq(self.live(), self).then_some(self.number)
     }
 
-    /// The number of [`live`](Self::live).
+    /// Returns the number of [`live`](Self::live).
     pub fn number(self: &Arc<Self>) -> u32 {
         self.live().number
     }

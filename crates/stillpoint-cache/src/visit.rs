@@ -20,22 +20,21 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// How many batches a visit does of each kind: other caches wait for it.
+/// Number of batches of each kind in a visit, for which other caches wait.
 const BATCHES: usize = 64;
 
 /// A part of what a cache has goes when its container is short of memory: an eighth.
 const PRESSED: u64 = 8;
 
-/// Between two holds of the lock by a thread that does nothing else meanwhile. A thread that waits for
-/// it is woken by its release, but gets it only if it is free by then.
+/// Pauses between two holds of the lock by a thread that does nothing else meanwhile. The release wakes a
+/// thread that waits for the lock, but that gets it only if it is still free by then.
 pub fn give_way() {
     thread::sleep(Duration::from_micros(50));
 }
 
 impl<K, V, S> Inner<K, V, S> {
-    /// Whether the service thread is to come, and when, after a change: an entry that expires, or a
-    /// tenant that is above its high limit or has tables that are too large. Under the lock of the
-    /// queues.
+    /// Returns the time of the visit that a change makes necessary, if any: an entry that expires, or a
+    /// tenant that is above its high limit or has tables that are too large. Under the lock of the queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
         let visit = &self.shared.visit;
         let before = visit.load(Ordering::Relaxed);
@@ -93,7 +92,7 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    /// Has the service thread know the cache.
+    /// Makes the cache known to the service thread.
     pub(crate) fn be_visited(&self) {
         let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
         if let Some(arena) = &self.inner().memory.arena {
@@ -248,7 +247,7 @@ mod tests {
         cache
     }
 
-    /// For how many entries the tenant has counters.
+    /// Returns the number of entries that the tenant has counters for.
     fn room(cache: &Cache<u64, u64>) -> usize {
         cache.with_present(|state, number| state.tenant(number).policy.room())
     }

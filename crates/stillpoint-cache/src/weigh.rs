@@ -57,7 +57,7 @@ pub enum Unit<K, V> {
     Other(Box<Weigher<K, V>>),
 }
 
-/// How entries are weighed.
+/// The functions that weigh entries.
 pub struct Scale<K, V> {
     pub unit: Unit<K, V>,
     /// Returns the bytes that key and value own; `None` if the program gave no weigher.

@@ -83,7 +83,7 @@ pub struct Wheel<T> {
     len: usize,
 }
 
-/// What a step has done.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<T> {
     /// Taken out an item that is due.
@@ -95,7 +95,7 @@ pub enum Step<T> {
 }
 
 impl<T: Copy> Wheel<T> {
-    /// An empty one, at time 0.
+    /// Makes an empty wheel, at time 0.
     pub fn new() -> Self {
         Self {
             now: 0,
@@ -146,8 +146,8 @@ impl<T: Copy> Wheel<T> {
         self.discard(key, moved);
     }
 
-    /// Lets time pass until `now`: takes out one item that is due by then, or moves one. `later` may
-    /// put off one that is due, to a time after `now`; `moved` as in [`remove`](Self::remove).
+    /// Advances the time to `now`: takes out one item that is due by then, or moves one. `later` may put off
+    /// one that is due, to a time after `now`; `moved` as in [`remove`](Self::remove).
     pub fn step(
         &mut self,
         now: u64,
@@ -327,7 +327,7 @@ mod tests {
             self.model.remove(&(time, number));
         }
 
-        /// It pops what the sorted map does.
+        /// Checks that the wheel pops what the sorted map does.
         fn pass(&mut self, now: u64) {
             let mut popped = Vec::new();
             loop {

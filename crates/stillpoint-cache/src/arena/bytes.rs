@@ -17,11 +17,11 @@ use std::{
 use stillpoint_platform::sync::UnsafeCell;
 use stillpoint_platform::sync::{AtomicPtr, AtomicUsize, Ordering, fence};
 
-/// What stands before a value's bytes.
+/// The head of a value, which lies before its bytes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slot {
-    /// How many [`Bytes`] have it.
+    /// Number of [`Bytes`] that share it.
     owners: AtomicUsize,
     /// Stands for the bytes, so that loom sees who reads and writes them.
     #[cfg(stillpoint_loom)]
@@ -55,12 +55,12 @@ unsafe impl Sync for Bytes {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoMemory {
-    /// How many bytes it has.
+    /// Length of the value in bytes.
     pub bytes: usize,
 }
 
 impl Slot {
-    /// The size of one with so many bytes behind it.
+    /// Returns the size of a slot with `len` bytes behind its head.
     fn size(len: usize) -> Option<usize> {
         len.checked_add(size_of::<Self>())
     }
@@ -139,7 +139,7 @@ impl Bytes {
         }
     }
 
-    /// Where it lies.
+    /// Returns the value's slot.
     #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
     pub(super) fn place(&self) -> Option<NonNull<Slot>> {
         self.slot()
@@ -151,7 +151,7 @@ impl Bytes {
         NonNull::new(self.slot.load(Ordering::Acquire))
     }
 
-    /// What the value takes of its arena, in bytes: its slot, the words before its bytes and what is
+    /// Returns the size of the value in its arena, in bytes: its slot, the words before its bytes and what is
     /// rounded up included; whole pages, if it is larger than 8 KiB. None, if it has no bytes.
     #[must_use]
     pub fn footprint(&self) -> usize {

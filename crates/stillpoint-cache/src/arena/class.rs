@@ -2,7 +2,8 @@
 
 use stillpoint_map::internal::REGION;
 
-/// What is taken from a region, and given back to the system: a page of the processor.
+/// Size of a page of the processor, in bytes: the unit in which memory is taken from a region and goes back
+/// to the system.
 pub const PAGE: usize = if cfg!(any(stillpoint_loom, miri)) {
     REGION / 32
 } else if cfg!(any(
@@ -33,22 +34,22 @@ const LARGEST: usize = RUN / 4;
 const EVEN: usize = 8 * STEP;
 const STEP: usize = 16;
 
-/// How many classes there are.
+/// Number of classes.
 pub const CLASSES: usize = 8 + 8 * (LARGEST / EVEN).ilog2() as usize;
 
 /// One size of slots.
 #[derive(Debug, Clone, Copy)]
 pub struct Class {
     pub size: usize,
-    /// How many a run has.
+    /// Number of slots in a run.
     pub slots: usize,
-    /// Which class it is: the largest with so many slots.
+    /// Number of the class: of those with as many slots, the one with the largest.
     number: usize,
 }
 
 static TABLE: [Class; CLASSES] = table();
 
-/// What a class is at least to hold.
+/// Returns the least size that a class has to hold, in bytes.
 const fn nominal(index: usize) -> usize {
     if index < 8 {
         return STEP * (index + 1);
@@ -83,7 +84,7 @@ const fn table() -> [Class; CLASSES] {
     table
 }
 
-/// The class whose slots have that many bytes, one at least; `None` for pages.
+/// Returns the number of the class for slots of `bytes` bytes, at least one; `None` if it takes whole pages.
 pub fn of(bytes: usize) -> Option<usize> {
     if bytes > LARGEST {
         return None;
@@ -98,7 +99,7 @@ pub fn of(bytes: usize) -> Option<usize> {
     Some(TABLE[index].number)
 }
 
-/// The class of that number.
+/// Returns the class with a number.
 #[inline]
 pub fn class(number: usize) -> Class {
     TABLE[number]

@@ -3,16 +3,16 @@
 use super::{Shared, Slot, class::PAGE};
 use std::{mem::ManuallyDrop, ptr::NonNull, sync::Arc};
 
-/// What stands before its slot.
+/// The head of a giant, which lies before its slot.
 #[derive(Debug)]
 #[repr(C, align(16))]
 pub struct Giant {
-    /// Whose it is. It keeps it.
+    /// The arena that it is of, which it keeps alive.
     pub shared: *const Shared,
     memory: ManuallyDrop<imp::Memory>,
 }
 
-/// The bytes that a value takes whose slot has so many.
+/// Returns the size of a giant whose slot has `slot` bytes.
 pub fn size(slot: usize) -> Option<usize> {
     let all = slot.checked_add(size_of::<Giant>())?;
     all.checked_next_multiple_of(PAGE)
@@ -35,7 +35,7 @@ impl Giant {
         }
     }
 
-    /// That of a slot.
+    /// Returns the giant of a slot.
     ///
     /// # Safety
     ///

@@ -13,7 +13,7 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// An arena with one value, in a run that is to leave.
+/// Returns an arena with one value, in a run that is to leave.
 fn leaving() -> (Arena, Shared<Bytes>) {
     let arena = Arena::new();
     let value = arena.bytes(&[7; 3]).expect("memory");

@@ -62,16 +62,16 @@ use stillpoint_platform::{
 #[derive(Clone)]
 pub struct Arena(Arc<Shared>);
 
-/// What an [`Arena`] has.
+/// The contents of an [`Arena`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ArenaStatistics {
     /// Values there now. A value and its clones are one.
     pub values: u64,
-    /// What they take, in bytes: each its [footprint](Bytes::footprint).
+    /// Size of the values in bytes: the sum of their [footprints](Bytes::footprint).
     pub bytes: u64,
-    /// What the arena holds of the system's memory, in bytes, at most: also what is free between
-    /// values, but for the heads of its regions, a page for each 2 MiB.
+    /// Upper bound on the memory that the arena holds, in bytes. It includes free memory between values, and
+    /// leaves out the heads of regions, a page for each 2 MiB.
     pub held_bytes: u64,
     /// Values that were moved so far.
     pub moved: u64,
@@ -99,7 +99,7 @@ struct Shared {
     ask: OnceLock<Box<Ask>>,
 }
 
-/// What a value takes.
+/// The size of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Size {
     /// A slot of that class.
@@ -111,7 +111,7 @@ enum Size {
 }
 
 impl Size {
-    /// Of a slot of so many bytes. `None` if there is no such memory.
+    /// Returns the size for a slot of `slot` bytes; `None` if no memory is that large.
     fn of(slot: usize) -> Option<Self> {
         if let Some(number) = class::of(slot) {
             return Some(Self::Slot(number));
@@ -164,13 +164,15 @@ impl Arena {
         self.0.state.lock().counts
     }
 
-    /// Has `ask` called when values are worth to be moved: once, until they are
-    /// [not](Self::is_scattered). On any thread, outside of locks. To be set once.
+    /// Sets a function that is called when values are worth moving, and again only after
+    /// [`is_scattered`](Self::is_scattered) has returned false. It is called on any thread, outside of locks.
+    /// It is set once.
     pub(crate) fn on_scattered(&self, ask: impl Fn() -> bool + Send + Sync + 'static) {
         let _ = self.0.ask.set(Box::new(ask));
     }
 
-    /// Whether values are worth to be moved; if not, it asks when they are.
+    /// Returns whether values are worth moving. If not, the function of [`on_scattered`](Self::on_scattered)
+    /// is called once they are.
     pub(crate) fn is_scattered(&self) -> bool {
         let mut state = self.0.state.lock();
         let is_scattered = state.is_scattered();
@@ -197,7 +199,7 @@ impl Arena {
         }
     }
 
-    /// What [`want_back`](Self::want_back) has said.
+    /// Returns whether memory is [wanted back](Self::want_back).
     #[cfg(test)]
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.state.lock().is_wanted
@@ -214,14 +216,14 @@ impl Arena {
         self.0.state.lock().counts.moved += number as u64;
     }
 
-    /// Whether values lie in that arena.
+    /// Returns whether this is the arena of `shared`.
     fn is(&self, shared: *const Shared) -> bool {
         Arc::as_ptr(&self.0) == shared
     }
 }
 
 impl Shared {
-    /// A slot of so many bytes, which is the caller's, without a head. `None` without memory.
+    /// Allocates a slot of `slot` bytes, whose head the caller writes. Returns `None` if out of memory.
     fn allocate(self: &Arc<Self>, slot: usize) -> Option<NonNull<Slot>> {
         let size = Size::of(slot)?;
         if let Size::Giant(bytes) = size {

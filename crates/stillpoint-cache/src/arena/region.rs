@@ -32,11 +32,11 @@ pub const MOST_PAGES: usize = PAGES - HEAD;
 /// A set of pages. 512 of them are eight words.
 type Set = [u64; PAGES.div_ceil(64)];
 
-/// What stands at the beginning of a region.
+/// The head of a region.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Region {
-    /// Whose it is. It keeps it.
+    /// The arena that it is of, which it keeps alive.
     pub shared: *const Shared,
     memory: ManuallyDrop<Memory>,
     /// The runs whose values are to be moved. Written under the lock, read without it, as hints.
@@ -47,7 +47,7 @@ pub struct Region {
     runs: [Run; RUNS],
 }
 
-/// Which pages are free.
+/// The free pages of a region.
 #[derive(Debug)]
 pub struct Table {
     used: Set,
@@ -62,7 +62,7 @@ pub struct Table {
 #[derive(Debug)]
 pub struct Run {
     pub class: u8,
-    /// Which list of its class it is in.
+    /// Number of the list of its class that has it.
     pub list: u8,
     /// The slots in use.
     pub live: u16,
@@ -83,7 +83,7 @@ pub struct Pages {
 }
 
 impl Region {
-    /// The region that has that address.
+    /// Returns the region that contains `address`.
     pub fn of(address: NonNull<u8>) -> NonNull<Self> {
         let region = address.as_ptr().map_addr(|at| at & !(REGION - 1));
         // SAFETY: no region is at 0.
@@ -138,7 +138,7 @@ impl Region {
         }
     }
 
-    /// The run that has that address.
+    /// Returns the run that contains `address`.
     ///
     /// # Safety
     ///
@@ -150,7 +150,7 @@ impl Region {
         unsafe { NonNull::new_unchecked(&raw mut (*region.as_ptr()).runs[number]) }
     }
 
-    /// The number of a run.
+    /// Returns the number of a run.
     ///
     /// # Safety
     ///
@@ -164,7 +164,7 @@ impl Region {
         }
     }
 
-    /// Whether the values of the run that has that address are to be moved.
+    /// Returns the flag that says whether the values of the run that contains `address` are being moved away.
     ///
     /// # Safety
     ///
@@ -225,7 +225,7 @@ fn set(pages: &mut Set, first: usize, count: usize, to: bool) {
 }
 
 impl Pages {
-    /// Those that were [taken](Region::take).
+    /// Returns the pages that were [taken](Region::take).
     pub fn taken(region: NonNull<Region>, first: usize, count: usize) -> Self {
         Self {
             region,
@@ -234,7 +234,7 @@ impl Pages {
         }
     }
 
-    /// Those that begin with that address.
+    /// Returns the pages that begin at `start`.
     pub fn at(start: NonNull<u8>, count: usize) -> Self {
         let first = start.addr().get() % REGION / PAGE;
         Self::taken(Region::of(start), first, count)
@@ -264,7 +264,7 @@ impl Pages {
         }
     }
 
-    /// Has them free, under the lock.
+    /// Marks the pages free, under the lock.
     ///
     /// # Safety
     ///
@@ -278,13 +278,13 @@ impl Pages {
 }
 
 impl Run {
-    /// One without values, of that class.
+    /// Makes it an empty run of a class.
     pub fn begin(&mut self, number: usize, list: u8) {
         (self.class, self.list) = (number as u8, list);
         (self.live, self.fresh, self.free) = (0, 0, 0);
     }
 
-    /// How many slots it has.
+    /// Returns the number of its slots.
     pub fn slots(&self) -> usize {
         class(self.class.into()).slots
     }
@@ -315,7 +315,7 @@ impl Run {
         }
     }
 
-    /// Has a slot free.
+    /// Marks a slot free.
     ///
     /// # Safety
     ///

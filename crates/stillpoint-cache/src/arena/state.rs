@@ -52,7 +52,7 @@ pub struct State {
     open: *mut Region,
     spare: *mut Run,
     spares: usize,
-    /// Of all classes.
+    /// Number of runs of all classes.
     runs: usize,
     excess: usize,
     /// Runs that were to leave, and are empty.
@@ -99,13 +99,13 @@ impl State {
         }
     }
 
-    /// Whether values are worth to be moved.
+    /// Returns whether values are worth moving.
     pub fn is_scattered(&self) -> bool {
         let part = if self.is_wanted { WANTED } else { SCATTERED };
         self.excess > FEW + self.runs / part
     }
 
-    /// How many empty runs are kept.
+    /// Returns how many empty runs are kept.
     fn kept(&self) -> usize {
         if self.is_wanted { 0 } else { self.runs / KEPT }
     }
@@ -118,7 +118,7 @@ impl State {
         self.excess += runs.excess(number);
     }
 
-    /// The head of a list that a run is in, or is to be in.
+    /// Returns the head of the list that has a run, or will have it.
     fn head(&mut self, run: &Run) -> Option<&mut *mut Run> {
         match run.list {
             FULL => None,
@@ -171,7 +171,7 @@ impl State {
         }
     }
 
-    /// The list for a run that stays, by how full it is.
+    /// Returns the list for a run that stays, by how full it is.
     fn list_of(run: NonNull<Run>) -> u8 {
         // SAFETY: as for `link`.
         let run = unsafe { run.as_ref() };
@@ -203,7 +203,7 @@ impl State {
         Some(slot)
     }
 
-    /// An empty run, in the first list of its class.
+    /// Returns an empty run, in the first list of its class.
     fn new_run(&mut self, number: usize) -> Option<NonNull<Run>> {
         let run = match NonNull::new(self.spare) {
             Some(run) => {
@@ -297,7 +297,7 @@ impl State {
         }
     }
 
-    /// Has a slot free. Returns the pages that are not needed any more.
+    /// Marks a slot free. Returns the pages that no longer have a slot in use.
     ///
     /// # Safety
     ///
@@ -346,7 +346,8 @@ impl State {
         Gone([Some(pages(run)), other.map(pages)])
     }
 
-    /// Has pages free whose memory has gone back. Returns the region, if it is to go, too.
+    /// Marks pages free whose memory has gone back to the system. Returns their region if that has to go back
+    /// as well.
     ///
     /// # Safety
     ///
@@ -390,7 +391,7 @@ impl State {
         (chosen, self.left)
     }
 
-    /// Has the run leave that has that address.
+    /// Marks the run that contains a slot as one whose values are moved away.
     #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
     pub fn set_leaving_at(&mut self, slot: NonNull<u8>) {
         // SAFETY: the test has a value there.
@@ -405,7 +406,7 @@ impl State {
     }
 }
 
-/// Where the slots of a run are.
+/// Returns where the slots of a run are.
 fn run_start(run: NonNull<Run>) -> NonNull<u8> {
     // SAFETY: a run is in the head of its region, and has the pages of its number.
     unsafe {

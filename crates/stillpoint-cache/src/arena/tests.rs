@@ -4,7 +4,7 @@
 use super::*;
 use std::collections::HashMap;
 
-/// The bytes of a value that tell whose it is, and whether they are all there.
+/// Returns the bytes of a value that tell whose it is, and whether they are all there.
 fn content(key: u64, len: usize) -> Vec<u8> {
     let word = (key ^ (len as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
     let mut all = word.repeat(len / word.len() + 1);

@@ -47,13 +47,13 @@ pub struct Ghosts {
     now: u32,
     /// The larger table that is being moved to `slots`; none at other times.
     old: Box<[Slot]>,
-    /// How many slots of that have been moved: whole sets.
+    /// Number of slots of that table that have been moved: whole sets.
     moved: usize,
-    /// What is as many evictions old is not moved.
+    /// Age in evictions from which on ghosts are not moved.
     oldest: usize,
 }
 
-/// Where in a table of so many slots the set of a fingerprint begins.
+/// Returns the index of the first slot of a fingerprint's set in a table of `slots` slots.
 fn set_at(fingerprint: u32, slots: usize) -> usize {
     // The high bits: the whole fingerprint is compared.
     let set = (u64::from(fingerprint) * (slots / WAYS) as u64) >> 32;
@@ -163,7 +163,7 @@ impl Ghosts {
         Trimmed::Part(is_moved.then(|| Freed::Ghosts(std::mem::take(&mut self.old))))
     }
 
-    /// Whether a part of the table is still to be moved to a smaller one.
+    /// Returns whether a part of the table is still to be moved to a smaller one.
     pub fn is_shrinking(&self) -> bool {
         !self.old.is_empty()
     }
@@ -195,12 +195,12 @@ fn empty(slots: usize) -> Box<[Slot]> {
     all.unwrap_or_else(|| handle_alloc_error(Layout::array::<Slot>(slots).expect("it is small")))
 }
 
-/// The slots of a table for so many ghosts.
+/// Returns the number of slots in a table for `ghosts` ghosts.
 fn slots_for(ghosts: usize) -> usize {
     ghosts.div_ceil(WAYS).next_power_of_two() * WAYS
 }
 
-/// How many evictions ago that was.
+/// Returns the age of a stamp in evictions.
 fn age(now: u32, stamp: u32) -> usize {
     (now.wrapping_sub(stamp & !1) / 2) as usize
 }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(ghosts.take(7, 10), None, "it is there twice");
     }
 
-    /// The table that becomes smaller has been moved to its half.
+    /// Shrinks the table until half of it has been moved.
     fn half_moved(fingerprint: impl Fn(u32) -> u32) -> Ghosts {
         let (slots, young) = (4 * PART as u32, PART as u32 / 8);
         let mut ghosts = Ghosts::default();

@@ -30,9 +30,8 @@ use std::fmt::Debug;
 /// The largest frequency of an entry: hits beyond it write nothing.
 pub const MOST: u8 = 3;
 
-/// How many used entries one search for a victim moves, at most. Readers mark entries without a
-/// lock, as fast as a search clears them: without a bound it might not end, and other threads wait
-/// for it.
+/// Upper bound on the used entries that one search for a victim moves. Readers mark entries without a lock,
+/// as fast as a search clears them: without a bound it might not end, and other threads wait for it.
 const TURNS: usize = 64;
 
 /// See [`Policy::is_close_one_due`].
@@ -48,11 +47,11 @@ const FEW: usize = 4096;
 /// lock is not copied back at the next insert, and again at the next shrink.
 const ROOM: usize = 16;
 
-/// How many ghosts, or words of counts, are moved to a smaller table in one part of a trim: under the
-/// lock, some tenths of a millisecond.
+/// Number of ghosts, or words of counts, that one part of a trim moves to a smaller table: some tenths of a
+/// millisecond under the lock.
 pub const PART: usize = 1 << 14;
 
-/// What a part of a trim has done.
+/// The result of a part of a trim.
 #[derive(Debug)]
 #[must_use]
 pub enum Trimmed {
@@ -70,7 +69,7 @@ pub enum Freed {
 }
 
 impl Freed {
-    /// How many ghosts, or words, it had.
+    /// Returns the number of its ghosts or words.
     pub fn len(&self) -> usize {
         match self {
             Self::Ghosts(slots) => slots.len(),
@@ -78,17 +77,17 @@ impl Freed {
         }
     }
 
-    /// Whether it was so small that much more can be done under the same hold of the lock.
+    /// Returns whether it is small enough to do much more under the same hold of the lock.
     pub fn is_small(&self) -> bool {
         self.len() <= PART / 16
     }
 }
 
-/// What a policy knows of entries.
+/// The data of entries that a policy uses.
 pub trait Nodes {
     type Id: Copy + Eq + Debug;
 
-    /// Where an entry is in its queue; of one that is in none, anything.
+    /// Returns the neighbours of an entry in its queue; anything for one that no queue has.
     fn links(&self, id: Self::Id) -> Links<Self::Id>;
     fn set_prev(&mut self, id: Self::Id, prev: Option<Self::Id>);
     fn set_next(&mut self, id: Self::Id, next: Option<Self::Id>);
@@ -96,11 +95,11 @@ pub trait Nodes {
         self.set_prev(id, links.prev);
         self.set_next(id, links.next);
     }
-    /// In which queue an entry is. Belongs to the policy.
+    /// Returns the queue that has an entry. Only the policy changes it.
     fn place(&mut self, id: Self::Id) -> &mut Place;
     fn weight(&self, id: Self::Id) -> u64;
     fn fingerprint(&self, id: Self::Id) -> u32;
-    /// Whether the policy was in an odd [round](Policy::rounds) when the entry was added.
+    /// Returns whether the policy was in an odd [round](Policy::rounds) when the entry was added.
     fn round(&self, id: Self::Id) -> bool;
     fn frequency(&self, id: Self::Id) -> u8;
     fn set_frequency(&mut self, id: Self::Id, frequency: u8);
@@ -108,13 +107,13 @@ pub trait Nodes {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// In no queue.
+    /// No queue has it.
     None,
     Small,
     Main,
 }
 
-/// What an entry leaves to the one that replaces it.
+/// The place and frequency that an entry leaves to the one that replaces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     place: Place,
@@ -122,7 +121,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// That of an entry in a queue: to be replaced is a use.
+    /// Returns the standing of an entry in a queue. Its replacement counts as a use.
     pub fn of<I>(nodes: &mut impl Nodes<Id = I>, id: I) -> Self
     where
         I: Copy + Eq + Debug,
@@ -145,7 +144,7 @@ pub struct Policy<I> {
     ghost_hits: u64,
     /// Evictions that no insert has followed: how much it has shrunk.
     shrunk: usize,
-    /// How many used entries of the main queue searches have passed.
+    /// Number of used entries of the main queue that searches have passed.
     passed: u64,
     /// Ghosts that were asked for little more often than what had their place, as they wrap.
     close: u8,
@@ -199,28 +198,28 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         nodes.round(id) != self.round()
     }
 
-    /// The weight of all entries.
+    /// Returns the weight of all entries.
     pub fn weight(&self) -> u64 {
         self.small.weight() + self.main.weight()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn entries(&self) -> usize {
         self.small.entries() + self.main.entries()
     }
 
-    /// How often an entry came back that had been evicted lately.
+    /// Returns how many entries were inserted again soon after their eviction.
     pub fn ghost_hits(&self) -> u64 {
         self.ghost_hits
     }
 
-    /// Has hits count here that were counted in another one, which ends.
+    /// Adds the hits of a policy that ends.
     pub fn add_ghost_hits(&mut self, hits: u64) {
         self.ghost_hits += hits;
     }
 
-    /// How many entries of the main queue searches have passed because they had been used, since this
-    /// was asked last: hits that memory has earned where it would be taken.
+    /// Returns how many used entries of the main queue searches have passed since the last call: hits that
+    /// memory has earned where it would be taken.
     pub fn take_passed(&mut self) -> u64 {
         std::mem::take(&mut self.passed)
     }
@@ -238,9 +237,9 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         earned || returned == Some(Place::Main)
     }
 
-    /// Whether a key that comes back has been asked for clearly more often, by a quarter, than what
-    /// would have to go for it. Where the small queue is far too large it need not: one of that goes.
-    /// A little too large it always is, as room is made before an entry is added.
+    /// Returns whether a key that comes back has been asked for clearly more often, by a quarter, than what
+    /// would have to go for it. Where the small queue is far too large it need not: one of that goes. A
+    /// little too large it always is, as room is made before an entry is added.
     fn earns_a_place(&mut self, nodes: &mut impl Nodes<Id = I>, fingerprint: u32) -> bool {
         if self.small.weight() / 2 > self.small_wanted() {
             return true;
@@ -252,16 +251,16 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         own * 4 > other * 5 || own > other && self.is_close_one_due()
     }
 
-    /// Whether a ghost takes a place though it is asked for little more often than what has it: of
-    /// those one in sixteen. Otherwise an entry which the sketch takes for a key that is used much
-    /// keeps its place for ever.
+    /// Returns whether a ghost takes a place though it is asked for little more often than what has it: of
+    /// those one in sixteen. Otherwise an entry which the sketch takes for a key that is used much keeps its
+    /// place for ever.
     fn is_close_one_due(&mut self) -> bool {
         self.close = (self.close + 1) % CLOSE;
         self.close == 0
     }
 
-    /// Has an entry that is in no queue take the place of one with its key, which was in one. That
-    /// is a use, and no return of a ghost.
+    /// Replaces `old`, which is queued, with `new`, which is not. That counts as a use, and not as the return
+    /// of a ghost.
     pub fn replace(&mut self, nodes: &mut impl Nodes<Id = I>, old: I, new: I) {
         let standing = Standing::of(nodes, old);
         nodes.set_frequency(new, standing.frequency);
@@ -289,8 +288,8 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         true
     }
 
-    /// The entry that is to be evicted next, which stays in its queue. `None` if there is none.
-    /// Moves [`TURNS`] entries of each queue at most.
+    /// Returns the entry that is to be evicted next, which stays in its queue. `None` if there is none. Moves
+    /// [`TURNS`] entries of each queue at most.
     pub fn candidate(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
         let mut turns = 0;
         while self.small.weight() > self.small_wanted() || self.main.entries() == 0 {
@@ -311,8 +310,8 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.next_of_main(nodes)
     }
 
-    /// The entry of the main queue that is to be evicted next: the oldest that was not used since
-    /// its last turn. Where the [`TURNS`] oldest were all used, the one of these that was used least.
+    /// Returns the entry of the main queue that is to be evicted next: the oldest that was not used since its
+    /// last turn. Where the [`TURNS`] oldest were all used, the one of these that was used least.
     fn next_of_main(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
         let mut least: Option<(u8, I)> = None;
         for _ in 0..TURNS {
@@ -348,12 +347,12 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.ghosts.add(nodes.fingerprint(id), place, wanted);
     }
 
-    /// For how many entries it has counters.
+    /// Returns the number of entries that it has counters for.
     pub fn room(&self) -> usize {
         self.sketch.room()
     }
 
-    /// Whether most entries have gone that its tables are made for, or these are becoming smaller.
+    /// Returns whether its tables are made for many more entries than there are, or are becoming smaller.
     pub fn is_oversized(&self) -> bool {
         let room = self.room();
         room > FEW && room / SPARE > self.entries() || self.is_shrinking()
@@ -381,8 +380,8 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.sketch.add(nodes.fingerprint(id), uses, self.entries());
     }
 
-    /// What the small queue may weigh: a fiftieth of all. Where that is less than 32 entries, up to
-    /// a tenth.
+    /// Returns the weight that the small queue may have: a fiftieth of all. Where that is less than 32
+    /// entries, up to a tenth.
     fn small_wanted(&self) -> u64 {
         let (weight, entries) = (self.weight(), self.entries().max(1) as u64);
         let several = match weight.checked_mul(32) {
@@ -392,12 +391,12 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         (weight / 50).max(several.min(weight / 10))
     }
 
-    /// How many evictions ghosts last.
+    /// Returns the number of evictions for which ghosts last.
     fn ghosts_wanted(&self) -> usize {
         2 * self.entries().max(1)
     }
 
-    /// Any entry; `None` if there is none.
+    /// Returns any entry; `None` if there is none.
     pub fn any(&self) -> Option<I> {
         self.small.oldest().or(self.main.oldest())
     }

@@ -8,7 +8,7 @@ use super::{Links, MOST, Nodes, Place, Policy, Standing, TURNS, ghost::Ghosts, s
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// A hash, each of another key.
+/// Returns a hash that differs from key to key.
 fn spread(key: u32) -> u32 {
     key.wrapping_mul(0x9e37_79b9)
 }
@@ -95,7 +95,7 @@ struct Model {
     main: Vec<Entry>,
     ghosts: Ghosts,
     sketch: Sketch,
-    /// How many were counted more often than the first of the main queue, but not by a quarter.
+    /// Number of keys that were counted more often than the first of the main queue, but not by a quarter.
     close: u32,
 }
 
@@ -152,7 +152,7 @@ impl Model {
         self.main.retain(|entry| entry.key != key);
     }
 
-    /// Where in the main queue the next victim is, after its turns.
+    /// Returns the position of the next victim in the main queue, after its turns.
     fn turn_main(&mut self) -> Option<usize> {
         let mut turned = Vec::new();
         for _ in 0..TURNS {
@@ -172,7 +172,7 @@ impl Model {
         self.main.iter().position(|entry| entry.key == least.1)
     }
 
-    /// Whether newcomers weigh more than so many times what they should.
+    /// Returns whether newcomers weigh more than `times` times what they should.
     fn has_newcomers_to_spare(&self, times: u64) -> bool {
         let small: u64 = self.small.iter().map(|entry| entry.weight).sum();
         let weight = self.weight();
@@ -252,7 +252,7 @@ impl Model {
     }
 }
 
-/// What is done to a key.
+/// A use of a key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Step {
     /// Asked for, and inserted if it is not there.

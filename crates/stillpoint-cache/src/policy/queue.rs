@@ -2,7 +2,7 @@
 
 use super::Nodes;
 
-/// Where an entry is in its queue.
+/// The neighbours of an entry in its queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Links<I> {
     pub prev: Option<I>,

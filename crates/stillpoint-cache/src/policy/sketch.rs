@@ -26,18 +26,18 @@ const HALF_LIFE: usize = 5;
 pub struct Sketch {
     /// A power of two of words; none at first.
     words: Box<[u64]>,
-    /// Which word is halved next.
+    /// Index of the word that is halved next.
     next: usize,
-    /// How much of a word is to be halved: words times counted uses.
+    /// Part of a word that is due to be halved: words times counted uses.
     due: usize,
     /// The larger table that is being folded into `words`; none at other times.
     old: Box<[u64]>,
-    /// How many words of that have been.
+    /// Number of its words that have been folded.
     folded: usize,
 }
 
 impl Sketch {
-    /// Where the counters of a fingerprint are: word and shift, in both rows. While a table is being
+    /// Returns the places of a fingerprint's counters: word and shift, in both rows. While a table is being
     /// folded, the word in that.
     fn places(&self, fingerprint: u32) -> [(usize, usize); 2] {
         let hash = u64::from(fingerprint).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -48,7 +48,7 @@ impl Sketch {
         })
     }
 
-    /// The word that has the counters of one by now.
+    /// Returns the word that has the counters of a place now.
     fn word(&self, place: usize) -> u64 {
         match self.old.get(place) {
             Some(&word) if place >= self.folded => word,
@@ -63,7 +63,7 @@ impl Sketch {
         }
     }
 
-    /// How often the key was counted, at most 15.
+    /// Returns the count of a key, at most 15.
     pub fn get(&self, fingerprint: u32) -> u64 {
         if self.words.is_empty() {
             return 0;
@@ -89,7 +89,7 @@ impl Sketch {
         self.age(uses, entries);
     }
 
-    /// For how many entries there are counters.
+    /// Returns the number of entries that there are counters for.
     pub fn room(&self) -> usize {
         self.words.len() * (IN_WORD / COUNTERS)
     }
@@ -126,7 +126,7 @@ impl Sketch {
         Trimmed::Part(self.fold(PART).map(Freed::Counts))
     }
 
-    /// Whether a part of the table is still to be folded into a smaller one.
+    /// Returns whether a part of the table is still to be folded into a smaller one.
     pub fn is_shrinking(&self) -> bool {
         !self.old.is_empty()
     }
@@ -167,7 +167,7 @@ fn zeros(len: usize) -> Box<[u64]> {
     vec![0; len].into_boxed_slice()
 }
 
-/// The larger ones of the counters of two words. Without a loop: under the lock, it is asked of each
+/// Returns the larger counter of each pair in two words. It has no loop, as it runs under the lock for each
 /// word of a table.
 fn larger_of_each(a: u64, b: u64) -> u64 {
     const HIGH: u64 = 0x8888_8888_8888_8888;

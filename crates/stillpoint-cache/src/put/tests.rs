@@ -7,7 +7,7 @@ use crate::{
 };
 use std::sync::Mutex;
 
-/// A new entry whose value is its weight.
+/// Returns a new entry whose value is its weight.
 fn new_entry(
     cache: &Cache<u64, u64>,
     key: u64,
@@ -30,7 +30,7 @@ fn new_entry(
     store.new_entry(cache.hash(&key), key, node, guard)
 }
 
-/// The first half of an insert.
+/// Publishes an entry: the first half of an insert.
 fn publish<'g>(
     cache: &'g Cache<u64, u64>,
     key: u64,
@@ -60,7 +60,7 @@ fn publish_loaded<'g>(
     published
 }
 
-/// The second half of an insert by `view`. Returns what is left to do.
+/// Links an entry for `view`: the second half of an insert. Returns what is left to do.
 fn link(
     view: &Cache<u64, u64>,
     published: Published<'_, u64, u64>,
@@ -190,7 +190,7 @@ fn weighed() -> Cache<u64, u64> {
     cache
 }
 
-/// The first batch of an insert of an entry that needs more, by that view.
+/// Makes the first batch of room for an entry of a view that needs more.
 fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Pending {
     let guard = view.inner().store.read_lock();
     let published = publish(view, key, weight, &guard);
@@ -198,7 +198,7 @@ fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Pending {
     pending.expect("more than a batch is needed")
 }
 
-/// Another batch. Returns whether there is more to do.
+/// Makes another batch of room. Returns whether there is more to do.
 fn go_on(view: &Cache<u64, u64>, pending: &mut Pending) -> bool {
     let next = view
         .link_in_more_room(pending, Origin::Insert, NEVER)
@@ -238,7 +238,7 @@ fn walks_of_a_tenant_meet_an_entry_that_is_being_replaced() {
     check(&cache);
 }
 
-/// The statistics agree with the entries.
+/// Checks that the statistics agree with the entries.
 fn check(cache: &Cache<u64, u64>) {
     let all = cache.statistics();
     let sum: u64 = cache.iter().map(|(_, weight)| weight).sum();
@@ -367,7 +367,7 @@ enum Step {
     Invalidate,
 }
 
-/// All orders of the steps of `inserts` inserts, and of a removal if it `removes`.
+/// Returns all orders of the steps of `inserts` inserts, and of a removal if it `removes`.
 fn orders(inserts: usize, removes: bool) -> Vec<Vec<Step>> {
     fn go(done: &[Step], inserts: usize, removes: bool, all: &mut Vec<Vec<Step>>) {
         let mut next = Vec::new();

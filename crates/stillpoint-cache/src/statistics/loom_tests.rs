@@ -18,14 +18,15 @@ fn model(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// A thread with that token counts, so often.
+/// Counts `times` times as the thread with `token`.
 fn count(counters: &Counters, token: u64, times: u64) {
     for _ in 0..times {
         counters.add_as(token, Event::Hit, 1);
     }
 }
 
-/// Two threads with these tokens count twice each, after some that have counted once. All is there.
+/// Checks that no count is lost: two threads with `tokens` count twice each, after those of `before` have
+/// counted once.
 fn is_all_there(before: &'static [u64], tokens: [u64; 2]) {
     model(move || {
         let counters = Arc::new(Counters::default());
