@@ -723,20 +723,6 @@ pub const TABLES: &[Table] = &[
         },
     },
     Table {
-        name: "knot",
-        label: "",
-        columns: &[
-            column("a reload, ms", "knot", "", "reload_ms"),
-            column("shortest", "knot", "", "reload_min_ms"),
-            column("longest", "knot", "", "reload_max_ms"),
-            column("CPU time of its thread, ms", "knot", "", "thread_ms"),
-        ],
-        rows: rows! {
-            "knotd with liburcu": "liburcu" "default",
-            "knotd with Stillpoint": "stillpoint" "default",
-        },
-    },
-    Table {
         name: "torture",
         label: "left out | found by",
         columns: &[
