@@ -1,5 +1,4 @@
-//! Lines on standard error, as many as `-v` asks for. A thread writes them: no other waits for a pipe
-//! that is not read.
+//! Lines on standard error. A thread writes them, so that no other waits for a pipe that is not read.
 
 use crate::shared::lock;
 use std::{
@@ -30,6 +29,9 @@ pub(crate) struct Log {
 struct Lines {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// Number of times that the end has waited for the last lines.
+    #[cfg(test)]
+    waits: AtomicU32,
 }
 
 #[derive(Default)]
@@ -87,10 +89,17 @@ impl Log {
         }
     }
 
-    /// Waits until all lines are written, but not for long.
-    pub(crate) fn flush(&self) {
+    /// Ends the thread, and waits some time until it has written all lines. Later calls do nothing. A
+    /// thread that waits for a pipe is left to the end of the process.
+    pub(crate) fn end(&self) {
         if let Some(lines) = &self.lines {
-            let waiting = lock(&lines.waiting);
+            let mut waiting = lock(&lines.waiting);
+            if std::mem::replace(&mut waiting.has_ended, true) {
+                return;
+            }
+            #[cfg(test)]
+            lines.waits.fetch_add(1, Ordering::Relaxed);
+            lines.changed.notify_all();
             let is_left = |waiting: &mut Waiting| waiting.is_writing || !waiting.text.is_empty();
             let _ = lines
                 .changed
@@ -100,14 +109,8 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Ends the thread, which writes what is left. One that waits for a pipe is left to the end of
-    /// the process.
     fn drop(&mut self) {
-        if let Some(lines) = &self.lines {
-            lock(&lines.waiting).has_ended = true;
-            lines.changed.notify_all();
-            self.flush();
-        }
+        self.end();
     }
 }
 
@@ -210,5 +213,21 @@ mod tests {
         }
         assert_eq!(written + skipped, LINES);
         assert!(all.starts_with("stillcache: line 0\nstillcache: line 1\n"));
+    }
+
+    #[test]
+    fn a_pipe_that_is_not_read_delays_the_end_once() {
+        let (closed, gate) = mpsc::channel();
+        let (read, _text) = mpsc::channel();
+        let logs = thread::current().id();
+        let log = Log::on(Pipe { logs, gate, read }, 0).unwrap();
+        log.note(format_args!("line"));
+        let lines = Arc::clone(log.lines.as_ref().unwrap());
+        // A server ends, is dropped, and drops its log.
+        log.end();
+        log.end();
+        drop(log);
+        assert_eq!(lines.waits.load(Ordering::Relaxed), 1);
+        drop(closed);
     }
 }
