@@ -12,12 +12,12 @@ use super::{
 };
 use std::{
     io, mem, process,
-    sync::{Arc, Condvar, Mutex, PoisonError, Weak, atomic::Ordering},
-    thread,
+    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak, atomic::Ordering},
+    thread::{self as std_thread, ThreadId},
     time::{Duration, Instant},
 };
 use stillpoint::read_lock;
-use stillpoint_platform::thread::without_signals;
+use stillpoint_platform::thread::{self, Handle};
 
 /// How often.
 const EACH: Duration = Duration::from_secs(1);
@@ -39,6 +39,8 @@ const COMPACTED: u64 = 16 << 20;
 pub struct Signal {
     asked: Mutex<Asked>,
     wake: Condvar,
+    /// The thread, once it runs.
+    thread: OnceLock<ThreadId>,
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +151,7 @@ impl Signal {
 #[derive(Debug)]
 pub struct Maintenance {
     signal: Arc<Signal>,
-    thread: thread::JoinHandle<()>,
+    thread: Handle,
     /// The process that has the thread.
     process: u32,
 }
@@ -162,12 +164,11 @@ impl Maintenance {
         }
         let signal = Arc::clone(&shared.signal);
         let ours = Arc::clone(&signal);
-        let spawn = || {
-            thread::Builder::new()
-                .name("stillcache/tidy".to_owned())
-                .spawn(move || run(&store, &ours))
+        let run = move || {
+            let _ = ours.thread.set(std_thread::current().id());
+            run(&store, &ours);
         };
-        let thread = without_signals(spawn)?;
+        let thread = thread::spawn("stillcache/tidy".to_owned(), run)?;
         Ok(Some(Self {
             signal,
             thread,
@@ -183,8 +184,8 @@ impl Maintenance {
         }
         self.signal.stop();
         // It may be the one that drops the last handle.
-        if self.thread.thread().id() != thread::current().id() {
-            let _ = self.thread.join();
+        if self.signal.thread.get() != Some(&std_thread::current().id()) {
+            self.thread.join();
         }
     }
 }
@@ -370,6 +371,44 @@ fn compact(state: &TenantState) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever thread creates the store: here, one with a scheduling policy of low precedence.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn the_thread_has_the_policy_of_the_main_thread() {
+        use super::super::{Config, Store};
+        use std::fs;
+        let starter = std_thread::spawn(|| {
+            let param = libc::sched_param { sched_priority: 0 };
+            // SAFETY: changes the policy of this thread alone.
+            let set = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const param) };
+            assert_eq!(set, 0);
+            let store = Store::new(Config::default()).unwrap();
+            let signal = Arc::clone(&store.tenant("").unwrap().state.shared().signal);
+            while signal.thread.get().is_none() {
+                std_thread::yield_now();
+            }
+            store
+        });
+        let store = starter.join().unwrap();
+        // SAFETY: only reads.
+        let policy = |thread| unsafe { libc::sched_getscheduler(thread) };
+        let main = policy(process::id().cast_signed());
+        let mut threads = 0;
+        for task in fs::read_dir("/proc/self/task").unwrap() {
+            let task = task.unwrap();
+            // Another test's may have ended.
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            if name == "stillcache/tidy\n" {
+                let thread = task.file_name().into_string().unwrap().parse().unwrap();
+                let policy = policy(thread);
+                assert!(policy == main || policy < 0, "{policy} instead of {main}");
+                threads += 1;
+            }
+        }
+        assert!(threads > 0);
+        drop(store);
+    }
 
     #[test]
     fn a_rest_ends_for_what_is_asked_for_and_at_its_latest() {
