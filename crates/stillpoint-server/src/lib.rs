@@ -34,6 +34,8 @@ mod process;
 #[cfg(not(stillpoint_loom))]
 pub mod protocol;
 #[cfg(not(stillpoint_loom))]
+mod reload;
+#[cfg(not(stillpoint_loom))]
 pub mod server;
 #[cfg(not(stillpoint_loom))]
 mod session;

@@ -11,6 +11,7 @@ use crate::{
         wake::Waker,
         worker::{Inbox, Worker},
     },
+    reload::Reloads,
     shared::Shared,
     space::Directory,
     store::{self, Clock, ManualClock, OnEvict, Store, TenantError},
@@ -22,10 +23,7 @@ use std::{
     collections::HashSet,
     io,
     net::SocketAddr,
-    sync::{
-        Arc,
-        mpsc::{self, SyncSender},
-    },
+    sync::{Arc, Weak},
     thread::{self, JoinHandle},
 };
 
@@ -100,14 +98,16 @@ impl Drop for Server {
 }
 
 /// Stops the server if a thread panics: its clients would wait for ever.
-struct StopOnPanic(Arc<Shared>);
+pub(crate) struct StopOnPanic(pub(crate) Weak<Shared>);
 
 impl Drop for StopOnPanic {
     fn drop(&mut self) {
-        if thread::panicking() {
+        if thread::panicking()
+            && let Some(shared) = self.0.upgrade()
+        {
             let line = format_args!("a thread has panicked; the server stops");
-            self.0.log.note(line);
-            self.0.stop();
+            shared.log.note(line);
+            shared.stop();
         }
     }
 }
@@ -243,7 +243,7 @@ impl Server {
     pub fn run(mut self, signals: Option<Signals>) {
         let reloads = signals.as_ref().map(|signals| {
             self.acceptor.watch(signals.0.as_fd())?;
-            self.start_reloads()
+            Reloads::start(&self.shared)
         });
         let reloads = reloads.transpose().unwrap_or_else(|error| {
             self.shared
@@ -262,9 +262,8 @@ impl Server {
             let Some(signals) = &signals else { break };
             match signals.next() {
                 Some(libc::SIGHUP) => {
-                    // One that is asked for and has not begun is for this signal too.
                     if let Some(reloads) = &reloads {
-                        let _ = reloads.try_send(());
+                        reloads.ask();
                     }
                 }
                 Some(signal) => {
@@ -277,6 +276,7 @@ impl Server {
             }
         }
         notify("STOPPING=1");
+        drop(reloads);
         self.end();
         if let Some(clock) = clock {
             let _ = clock.join();
@@ -294,7 +294,7 @@ impl Server {
             let _ = worker.join();
         }
         self.acceptor.remove_sockets();
-        self.shared.log.flush();
+        self.shared.log.end();
     }
 
     /// Moves a clock that clients move too on, second by second, and does what is due then: the store
@@ -309,61 +309,6 @@ impl Server {
             }
         })
     }
-
-    /// Starts a thread that reads the files again, once for all that was sent meanwhile. It may wait
-    /// for a disk or a pipe: clients come in all the same.
-    fn start_reloads(&self) -> io::Result<SyncSender<()>> {
-        let (ask, asked) = mpsc::sync_channel(1);
-        let shared = Arc::clone(&self.shared);
-        let guard = StopOnPanic(Arc::clone(&shared));
-        let run = move || {
-            let _guard = guard;
-            let mut sections = shared.settings.sections;
-            while asked.recv().is_ok() {
-                match reload(&shared, &mut sections) {
-                    Ok(()) => shared.log.note(format_args!("reloaded")),
-                    Err(error) => shared.log.note(format_args!("not reloaded: {error}")),
-                }
-            }
-        };
-        thread::Builder::new()
-            .name("stillcache/reload".into())
-            .spawn(run)?;
-        Ok(ask)
-    }
-}
-
-/// Reads the files again: tenants, users and limits. What is wrong with them changes nothing.
-/// `sections` is whether the file has had tenants or users: if it has them no longer, users who had a
-/// tenant do not get the default one.
-fn reload(shared: &Shared, sections: &mut bool) -> Result<(), String> {
-    let now = &shared.settings;
-    let Some(flags) = &now.flags else {
-        return Err("there is no command line to read again".into());
-    };
-    // A limit that is given nowhere stays as an admin has set it.
-    let limit = shared.store.limit();
-    let (settings, notes) = flags.again(now, limit, *sections)?;
-    if now.authenticates() != settings.authenticates() {
-        return Err("authentication cannot be switched on or off without a restart".into());
-    }
-    if now.tls.is_some() != settings.tls.is_some() {
-        return Err("TLS cannot be switched on or off without a restart".into());
-    }
-    let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
-    apply(shared, &settings.tenants, settings.users)?;
-    // From here on nothing fails.
-    *sections = settings.sections;
-    for note in notes {
-        shared.log.note(format_args!("{note}"));
-    }
-    if let (Some(files), Some(certificate)) = (&settings.tls, certificate) {
-        shared.show_certificate(files, certificate);
-    }
-    if settings.limit != limit {
-        shared.store.request_limit(settings.limit);
-    }
-    Ok(())
 }
 
 fn start_worker(
@@ -374,7 +319,7 @@ fn start_worker(
     let inbox = Arc::new(Inbox::new()?);
     let mut worker = Worker::new(Arc::clone(shared), index, Arc::clone(&inbox))?;
     inboxes.push(inbox);
-    let guard = StopOnPanic(Arc::clone(shared));
+    let guard = StopOnPanic(Arc::downgrade(shared));
     let run = move || {
         let _guard = guard;
         worker.run();
@@ -391,8 +336,9 @@ fn abandon(shared: &Shared, inboxes: &[Arc<Inbox>], error: io::Error) -> io::Err
     error
 }
 
-/// Has the store and the directory follow the file: tenants that it names are made or changed, those that it does not name stay as they are.
-fn apply(
+/// Makes or changes the tenants that the file names, and replaces the users. Other tenants stay as they
+/// are.
+pub(crate) fn apply(
     shared: &Shared,
     tenants: &[crate::config::Tenant],
     users: Option<Vec<User>>,
@@ -474,86 +420,7 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::flags::Flags, users::Users};
-    use clap::Parser;
-    use std::{fs, os::unix::fs::PermissionsExt};
-
-    #[test]
-    fn what_is_read_again_means_what_it_meant_at_the_start() {
-        let file = |name: &str, text: &str| {
-            let path =
-                std::env::temp_dir().join(format!("stillcache-{}-{name}", std::process::id()));
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            path
-        };
-        let text = "memory-limit = \"32m\"\nauth-file = \"/nonexistent\"\n";
-        let toml = file("reload.toml", text);
-        let passwords = file("reload.passwords", "u:p\n");
-        let socket = file("reload.sock", "");
-        fs::remove_file(&socket).unwrap();
-        let start = |limit: &str| {
-            let line = format!(
-                "stillcache {limit} -t 1 -s {} -Y {} --config {}",
-                socket.display(),
-                passwords.display(),
-                toml.display()
-            );
-            let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
-            let mut settings = flags.settings().unwrap().0;
-            settings.log = false;
-            Server::start(settings).unwrap()
-        };
-        let server = start("-m 16");
-        fs::write(&passwords, "u:p\nv:q\n").unwrap();
-        reload(&server.shared, &mut false).unwrap();
-        assert_eq!(server.shared.store.limit(), 16 << 20);
-        assert_eq!(server.shared.directory().users.all().len(), 2);
-        // What fails changes nothing, the limit neither.
-        server.shared.store.set_limit(20 << 20);
-        fs::write(&passwords, "wrong\n").unwrap();
-        assert!(
-            reload(&server.shared, &mut false)
-                .unwrap_err()
-                .contains("line 1")
-        );
-        assert_eq!(server.shared.store.limit(), 20 << 20);
-        assert_eq!(server.shared.directory().users.all().len(), 2);
-        fs::write(&passwords, "u:p\n").unwrap();
-        drop(server);
-        let server = start("");
-        assert_eq!(server.shared.store.limit(), 32 << 20);
-        fs::write(&toml, text.replace("32m", "24m")).unwrap();
-        reload(&server.shared, &mut false).unwrap();
-        assert_eq!(server.shared.store.limit(), 24 << 20);
-        drop(server);
-        for path in [toml, passwords] {
-            fs::remove_file(path).unwrap();
-        }
-    }
-
-    /// A name server may take seconds to say that it does not answer, and nothing would come of it.
-    #[test]
-    fn what_is_read_again_asks_for_no_name() {
-        let name = format!("stillcache-{}-names.toml", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, "").unwrap();
-        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
-        let mut settings = flags.settings().unwrap().0;
-        settings.log = false;
-        let server = Server::start(settings).unwrap();
-        let nowhere = "name.invalid";
-        let text = format!(
-            "memory-limit = \"24m\"\nmetrics = \"{nowhere}\"\n[[listen]]\naddress = \"{nowhere}\"\n"
-        );
-        fs::write(&path, text).unwrap();
-        assert!(flags.settings().is_err());
-        reload(&server.shared, &mut false).unwrap();
-        assert_eq!(server.shared.store.limit(), 24 << 20);
-        drop(server);
-        fs::remove_file(&path).unwrap();
-    }
+    use crate::users::Users;
 
     /// It is told nothing of what happens after that, and closed at the next event.
     #[test]

@@ -186,14 +186,12 @@ fn parse(text: &str, settings: &mut Settings, names: Names) -> Result<(), String
     settings.auth_file = file.auth_file.or(settings.auth_file.take());
     settings.user = file.user_name.or(settings.user.take());
     settings.tls = file.tls.map(Tls::from).or(settings.tls.take());
-    if names == Names::Resolved {
-        if let Some(address) = &file.metrics {
-            settings.metrics = Some(one_address(address)?);
-        }
-        let tls = settings.tls.is_some();
-        for listener in file.listen {
-            settings.listeners.extend(listeners(listener, tls)?);
-        }
+    if let Some(address) = &file.metrics {
+        settings.metrics = Some(one_address(address, names)?);
+    }
+    let tls = settings.tls.is_some();
+    for listener in file.listen {
+        settings.listeners.extend(listeners(listener, tls, names)?);
     }
     for tenant in file.tenant {
         let mut limits = Limits::default();
@@ -228,9 +226,9 @@ fn parse(text: &str, settings: &mut Settings, names: Names) -> Result<(), String
     Ok(())
 }
 
-/// The address to ask for metrics at.
-pub(super) fn one_address(address: &str) -> Result<SocketAddr, String> {
-    match resolve(address, METRICS_PORT)?[..] {
+/// Returns the address to ask for metrics at.
+pub(super) fn one_address(address: &str, names: Names) -> Result<SocketAddr, String> {
+    match resolve(address, METRICS_PORT, names)?[..] {
         [address] => Ok(address),
         _ => Err(format!(
             "metrics: {address} has several addresses; give one"
@@ -238,9 +236,9 @@ pub(super) fn one_address(address: &str) -> Result<SocketAddr, String> {
     }
 }
 
-fn listeners(listener: FileListener, tls: bool) -> Result<Vec<Listener>, String> {
+fn listeners(listener: FileListener, tls: bool, names: Names) -> Result<Vec<Listener>, String> {
     let addresses = match (&listener.address, &listener.path) {
-        (Some(address), None) => resolve(address, 11211)?
+        (Some(address), None) => resolve(address, 11211, names)?
             .into_iter()
             .map(Address::Tcp)
             .collect(),

@@ -3,7 +3,7 @@
 use super::{Address, Binding, ClientCertificates, Listener, Settings, Tls, file, parse_bytes};
 use clap::{ArgAction, Parser};
 use std::{
-    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -138,9 +138,9 @@ impl Flags {
         self.over(Settings::default(), Names::Resolved)
     }
 
-    /// Reads the files again, for SIGHUP: settings that a server takes over, and what else the operator
-    /// should know. `now` are its settings, and `limit` its memory limit. Where it listens does not
-    /// change, nor how long values may be, so no name is asked for.
+    /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, and notes for the
+    /// operator. `now` are its settings, and `limit` its memory limit. Listening addresses and the
+    /// longest value do not change: they are checked, but no name is resolved.
     pub(crate) fn again(
         &self,
         now: &Settings,
@@ -150,11 +150,12 @@ impl Flags {
         let before = Settings {
             limit,
             sections,
-            listeners: now.listeners.clone(),
             ..Settings::default()
         };
         let (mut settings, notes) = self.over(before, Names::Known)?;
         settings.item_max = now.item_max;
+        // Those of the files and those in use have to name known tenants.
+        settings.listeners.extend_from_slice(&now.listeners);
         settings.check()?;
         Ok((settings, notes))
     }
@@ -210,8 +211,8 @@ impl Flags {
         for option in self.options.iter().filter(|option| !option.is_empty()) {
             self.option(option, &mut settings, &mut notes)?;
         }
-        if let (Some(address), Names::Resolved) = (&self.metrics, names) {
-            settings.metrics = Some(file::one_address(address)?);
+        if let Some(address) = &self.metrics {
+            settings.metrics = Some(file::one_address(address, names)?);
         }
         if let Some(path) = &self.auth_file {
             settings.auth_file = Some(path.clone());
@@ -223,8 +224,8 @@ impl Flags {
             return Err("-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or [tls] in the file".into());
         }
         settings.flags = Some(Arc::new(self.clone()));
+        self.listeners(&mut settings, names)?;
         if names == Names::Resolved {
-            self.listeners(&mut settings)?;
             settings.check()?;
             warn(&settings, &mut notes);
         }
@@ -277,7 +278,7 @@ impl Flags {
         Ok(())
     }
 
-    fn listeners(&self, settings: &mut Settings) -> Result<(), String> {
+    fn listeners(&self, settings: &mut Settings, names: Names) -> Result<(), String> {
         let mode = u32::from_str_radix(&self.unix_mask, 8)
             .ok()
             .filter(|mode| *mode <= 0o777);
@@ -310,7 +311,7 @@ impl Flags {
             for host in hosts {
                 let plain = host.strip_prefix("notls:");
                 let tls = settings.tls.is_some() && plain.is_none();
-                for address in resolve(plain.unwrap_or(host), port)? {
+                for address in resolve(plain.unwrap_or(host), port, names)? {
                     settings
                         .listeners
                         .push(listener(Address::Tcp(address), false, tls));
@@ -369,21 +370,30 @@ fn set<T: Copy>(setting: &mut T, flag: Option<T>) {
     }
 }
 
-/// Whether the addresses of where a server listens are asked for.
+/// Whether names of addresses to listen on are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Names {
     Resolved,
-    /// It listens already.
+    /// The server listens already: an unspecified address stands for a name.
     Known,
 }
 
-/// The addresses of `host`, with `port` if it has none.
-pub(super) fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+/// Returns the addresses of `host`, with `port` if it has none.
+pub(super) fn resolve(host: &str, port: u16, names: Names) -> Result<Vec<SocketAddr>, String> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let found: Vec<_> = match host.rsplit_once(':') {
+    if let Ok(address) = host.parse() {
+        return Ok(vec![address]);
+    }
+    let with_port = host.rsplit_once(':');
+    if names == Names::Known {
+        let port = with_port.map_or(Ok(port), |(_, port)| port.parse());
+        let port = port.map_err(|_| format!("-l {host}: a port is a number up to 65535"))?;
+        return Ok(vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)]);
+    }
+    let found: Vec<_> = match with_port {
         Some(_) => host.to_socket_addrs(),
         None => (host, port).to_socket_addrs(),
     }

@@ -1,0 +1,318 @@
+//! SIGHUP: a thread reads the files again. It may wait for a disk or a pipe; clients are accepted
+//! meanwhile.
+
+use crate::{
+    config::Settings,
+    net::tls::Certificate,
+    server::{StopOnPanic, apply},
+    shared::{Shared, lock},
+};
+use std::{
+    io, mem,
+    sync::{
+        Arc, Mutex, Weak,
+        mpsc::{self, Receiver, SyncSender},
+    },
+    thread::{self, JoinHandle},
+};
+
+/// The thread that reads the files again.
+pub(crate) struct Reloads {
+    /// Dropped to end the thread.
+    ask: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+    stage: Arc<Mutex<Stage>>,
+}
+
+/// The state of the thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It waits for a signal, or changes what the files say.
+    Ready,
+    /// It reads files, however long that takes. It keeps no reference to the server meanwhile.
+    Reading,
+    /// It ends.
+    Ended,
+}
+
+impl Reloads {
+    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+        let (ask, asked) = mpsc::sync_channel(1);
+        let stage = Arc::new(Mutex::new(Stage::Ready));
+        let settings = shared.settings.clone();
+        let (weak, ours) = (Arc::downgrade(shared), Arc::clone(&stage));
+        let thread = thread::Builder::new()
+            .name("stillcache/reload".into())
+            .spawn(move || {
+                let _guard = StopOnPanic(Weak::clone(&weak));
+                run(settings, &weak, &asked, &ours);
+            })?;
+        Ok(Self {
+            ask: Some(ask),
+            thread: Some(thread),
+            stage,
+        })
+    }
+
+    /// Asks for the files to be read again, once for all signals that come until that begins.
+    pub(crate) fn ask(&self) {
+        if let Some(ask) = &self.ask {
+            let _ = ask.try_send(());
+        }
+    }
+}
+
+impl Drop for Reloads {
+    /// Waits for the thread's end, unless it reads: then it ends after that, and changes nothing.
+    fn drop(&mut self) {
+        drop(self.ask.take());
+        let before = mem::replace(&mut *lock(&self.stage), Stage::Ended);
+        if let Some(thread) = self.thread.take()
+            && before != Stage::Reading
+        {
+            // If it has panicked, that has been logged.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads the files for each signal, until the server ends.
+fn run(settings: Settings, shared: &Weak<Shared>, asked: &Receiver<()>, stage: &Mutex<Stage>) {
+    let enter = |next| {
+        let mut stage = lock(stage);
+        let goes_on = *stage != Stage::Ended;
+        if goes_on {
+            *stage = next;
+        }
+        goes_on
+    };
+    let mut sections = settings.sections;
+    while asked.recv().is_ok() {
+        let Some(limit) = shared.upgrade().map(|shared| shared.store.limit()) else {
+            return;
+        };
+        if !enter(Stage::Reading) {
+            return;
+        }
+        let files = Files::read(&settings, limit, sections);
+        if !enter(Stage::Ready) {
+            return;
+        }
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
+        match files.and_then(|files| files.apply(&shared)) {
+            Ok(has) => {
+                sections = has;
+                shared.log.note(format_args!("reloaded"));
+            }
+            Err(error) => shared.log.note(format_args!("not reloaded: {error}")),
+        }
+    }
+}
+
+/// The contents of the files: tenants, users and limits.
+struct Files {
+    settings: Settings,
+    notes: Vec<String>,
+    certificate: Option<Certificate>,
+    /// The memory limit before.
+    limit: u64,
+}
+
+impl Files {
+    /// Reads the files for a server that was started with the settings `now` and has the memory limit
+    /// `limit`. `sections` is whether the file has had tenants or users: if it has them no longer,
+    /// users who had a tenant do not get the default one.
+    fn read(now: &Settings, limit: u64, sections: bool) -> Result<Self, String> {
+        let Some(flags) = &now.flags else {
+            return Err("there is no command line to read again".into());
+        };
+        // A limit that is given nowhere stays as an admin has set it.
+        let (settings, notes) = flags.again(now, limit, sections)?;
+        if now.authenticates() != settings.authenticates() {
+            return Err("authentication cannot be switched on or off without a restart".into());
+        }
+        if now.tls.is_some() != settings.tls.is_some() {
+            return Err("TLS cannot be switched on or off without a restart".into());
+        }
+        let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
+        Ok(Self {
+            settings,
+            notes,
+            certificate,
+            limit,
+        })
+    }
+
+    /// Applies the files to the server. Returns whether they have, or have had, tenants or users. On an
+    /// error, nothing is changed.
+    fn apply(self, shared: &Shared) -> Result<bool, String> {
+        let settings = self.settings;
+        apply(shared, &settings.tenants, settings.users)?;
+        // From here on nothing fails.
+        for note in self.notes {
+            shared.log.note(format_args!("{note}"));
+        }
+        if let (Some(files), Some(certificate)) = (&settings.tls, self.certificate) {
+            shared.show_certificate(files, certificate);
+        }
+        if settings.limit != self.limit {
+            shared.store.request_limit(settings.limit);
+        }
+        Ok(settings.sections)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::flags::Flags, server::Server};
+    use clap::Parser;
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    /// Reads the files of a server again, at once.
+    fn again(server: &Server) -> Result<bool, String> {
+        let shared = &server.shared;
+        Files::read(&shared.settings, shared.store.limit(), false)?.apply(shared)
+    }
+
+    #[test]
+    fn what_is_read_again_means_what_it_meant_at_the_start() {
+        let file = |name: &str, text: &str| {
+            let path =
+                std::env::temp_dir().join(format!("stillcache-{}-{name}", std::process::id()));
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let text = "memory-limit = \"32m\"\nauth-file = \"/nonexistent\"\n";
+        let toml = file("reload.toml", text);
+        let passwords = file("reload.passwords", "u:p\n");
+        let socket = file("reload.sock", "");
+        fs::remove_file(&socket).unwrap();
+        let start = |limit: &str| {
+            let line = format!(
+                "stillcache {limit} -t 1 -s {} -Y {} --config {}",
+                socket.display(),
+                passwords.display(),
+                toml.display()
+            );
+            let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+            let mut settings = flags.settings().unwrap().0;
+            settings.log = false;
+            Server::start(settings).unwrap()
+        };
+        let server = start("-m 16");
+        fs::write(&passwords, "u:p\nv:q\n").unwrap();
+        again(&server).unwrap();
+        assert_eq!(server.shared.store.limit(), 16 << 20);
+        assert_eq!(server.shared.directory().users.all().len(), 2);
+        // On an error nothing changes, not even the limit.
+        server.shared.store.set_limit(20 << 20);
+        fs::write(&passwords, "wrong\n").unwrap();
+        assert!(again(&server).unwrap_err().contains("line 1"));
+        assert_eq!(server.shared.store.limit(), 20 << 20);
+        assert_eq!(server.shared.directory().users.all().len(), 2);
+        fs::write(&passwords, "u:p\n").unwrap();
+        drop(server);
+        let server = start("");
+        assert_eq!(server.shared.store.limit(), 32 << 20);
+        fs::write(&toml, text.replace("32m", "24m")).unwrap();
+        again(&server).unwrap();
+        assert_eq!(server.shared.store.limit(), 24 << 20);
+        drop(server);
+        for path in [toml, passwords] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    /// A name server may take seconds, and its answer would not be used.
+    #[test]
+    fn what_is_read_again_asks_for_no_name() {
+        let name = format!("stillcache-{}-names.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, "").unwrap();
+        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
+        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let mut settings = flags.settings().unwrap().0;
+        settings.log = false;
+        let server = Server::start(settings).unwrap();
+        let nowhere = "name.invalid";
+        let text = format!(
+            "memory-limit = \"24m\"\nmetrics = \"{nowhere}\"\n[[listen]]\naddress = \"{nowhere}\"\n"
+        );
+        fs::write(&path, text).unwrap();
+        assert!(flags.settings().is_err());
+        again(&server).unwrap();
+        assert_eq!(server.shared.store.limit(), 24 << 20);
+        // Errors that need no name server are reported.
+        for (text, says) in [
+            ("metrics = \"localhost:metrics\"", "port"),
+            ("[[listen]]\naddress = \"localhost:70000\"", "port"),
+            (
+                "[[listen]]\naddress = \"localhost\"\ntenant = \"none\"",
+                "no tenant",
+            ),
+            ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
+            ("[[listen]]", "either address or path"),
+        ] {
+            fs::write(&path, format!("memory-limit = \"28m\"\n{text}\n")).unwrap();
+            let error = again(&server).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        assert_eq!(server.shared.store.limit(), 24 << 20);
+        drop(server);
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// A thread that waits for a pipe would keep the store, and the end of the server from coming.
+    #[test]
+    fn a_server_that_ends_waits_for_the_thread_but_not_for_a_pipe() {
+        let name = format!("stillcache-{}-reload-pipe", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::write(&path, "").unwrap();
+        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
+        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let start = || {
+            let mut settings = flags.settings().unwrap().0;
+            settings.log = false;
+            let server = Server::start(settings).unwrap();
+            let reloads = Reloads::start(&server.shared).unwrap();
+            (server, reloads)
+        };
+        let (idle, reloads) = start();
+        let stage = Arc::downgrade(&reloads.stage);
+        drop(reloads);
+        assert!(stage.upgrade().is_none(), "the thread has ended");
+        drop(idle);
+
+        let (server, reloads) = start();
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        reloads.ask();
+        while *lock(&reloads.stage) != Stage::Reading {
+            thread::yield_now();
+        }
+        let (shared, stage) = (
+            Arc::downgrade(&server.shared),
+            Arc::downgrade(&reloads.stage),
+        );
+        drop(reloads);
+        drop(server);
+        assert!(shared.upgrade().is_none());
+        // It ends once the pipe is written.
+        fs::write(&path, "").unwrap();
+        while stage.upgrade().is_some() {
+            thread::yield_now();
+        }
+        fs::remove_file(&path).unwrap();
+    }
+}
