@@ -12,9 +12,34 @@ use crate::{
     users::{User, Users},
 };
 use std::{
+    convert::Infallible,
     io::IoSlice,
     sync::{Arc, Mutex, OnceLock},
 };
+
+/// Gives a session a turn at the time `now`, with `bytes` as its input. Returns how many of them it
+/// has consumed, and whether the turn is over.
+pub(crate) fn feed(
+    session: &mut Session,
+    shared: &Shared,
+    bytes: &[u8],
+    out: &mut Output,
+    now: u32,
+) -> (usize, bool) {
+    let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
+    let mut cx = Context {
+        shared,
+        directory: &shared.directory(),
+        thread: 0,
+        now,
+        budget: 1000,
+        work: Work::new(),
+        out,
+        wake: &wake,
+    };
+    let used = session.feed(bytes, &mut cx);
+    (used, cx.is_over())
+}
 
 /// The most that may be waiting to be sent when a request is done: a full output, and one more response to an operator.
 const MOST: usize = 4 << 20;
@@ -105,21 +130,11 @@ fn talk(bytes: &[u8], rights: u8, mut next: impl FnMut(usize) -> usize) -> usize
     let directory = shared.directory();
     directory.spaces[""].tenant.flush_all(0);
     let mut session = new_session(&directory, rights & 1 != 0, rights & 2 != 0);
-    let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
     let mut out = Output::default();
     let (mut start, mut end, mut answered) = (0, 0, 0);
     loop {
-        let mut cx = Context {
-            shared,
-            directory: &directory,
-            thread: 0,
-            now: shared.store.now(),
-            budget: 1000,
-            work: Work::new(),
-            out: &mut out,
-            wake: &wake,
-        };
-        let used = session.feed(&bytes[start..end], &mut cx);
+        let now = shared.store.now();
+        let (used, _) = feed(&mut session, shared, &bytes[start..end], &mut out, now);
         start += used;
         assert!(start <= end, "more is consumed than there is");
         assert!(out.left() <= MOST, "{} bytes wait to be sent", out.left());
@@ -139,13 +154,15 @@ fn talk(bytes: &[u8], rights: u8, mut next: impl FnMut(usize) -> usize) -> usize
         if !progress && end == bytes.len() {
             return answered;
         }
-        if let Some(direct) = session.direct()
-            && start == end
-        {
-            let len = direct.len().min(bytes.len() - end);
-            direct[..len].copy_from_slice(&bytes[end..end + len]);
-            session.advance(len);
-            (start, end) = (end + len, end + len);
+        if start == end {
+            let read = session.direct(|direct| {
+                let len = direct.len().min(bytes.len() - end);
+                direct[..len].copy_from_slice(&bytes[end..end + len]);
+                Ok::<_, Infallible>(len)
+            });
+            if let Some(Ok(len)) = read {
+                (start, end) = (end + len, end + len);
+            }
         }
         end = next(end).min(bytes.len());
     }

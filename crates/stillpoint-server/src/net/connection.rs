@@ -181,17 +181,16 @@ impl Connection {
 
     /// As [`Connection::read`], to where the session wants it; `None`: that wants it in a buffer.
     pub(crate) fn read_direct(&mut self) -> Option<Result<(usize, bool), Errno>> {
-        let direct = self.session.direct()?;
-        let room = direct.len().min(self.turn_left);
-        let direct = &mut direct[..room];
-        let read = match &mut self.tls {
-            None => receive(&self.fd, direct),
-            Some(tls) => tls.read(&self.fd, direct),
-        };
-        if let Ok(bytes) = read {
-            self.session.advance(bytes);
-            self.turn_left -= bytes;
-        }
+        let mut room = 0;
+        let read = self.session.direct(|direct| {
+            room = direct.len().min(self.turn_left);
+            let direct = &mut direct[..room];
+            match &mut self.tls {
+                None => receive(&self.fd, direct),
+                Some(tls) => tls.read(&self.fd, direct),
+            }
+        })?;
+        self.turn_left -= *read.as_ref().unwrap_or(&0);
         Some(read.map(|bytes| (bytes, bytes < room)))
     }
 
@@ -328,32 +327,25 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{fuzz, session::Context};
-    use std::sync::Arc;
+    use crate::fuzz;
+
+    /// Feeds the connection's session. Returns the number of bytes consumed.
+    fn fed(connection: &mut Connection, shared: &Shared, bytes: &[u8]) -> usize {
+        let (mut out, now) = (Output::default(), shared.store.now());
+        fuzz::feed(&mut connection.session, shared, bytes, &mut out, now).0
+    }
 
     /// One that loads values without a pause is never between two of them when its deadline is looked at.
     #[test]
-    fn each_value_has_a_deadline_of_its_own() {
+    fn each_value_has_its_own_deadline() {
         let shared = fuzz::new_shared(|_| {});
         let directory = shared.directory();
         let session = fuzz::new_session(&directory, false, true);
         let fd = std::fs::File::open("/dev/null").unwrap().into();
         let place = Place::take(&shared.totals.connections, |_| true).unwrap();
         let mut connection = Connection::new(fd, None, session, place, 0);
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
-        let mut out = Output::default();
-        let mut feed = |connection: &mut Connection, bytes: &[u8]| {
-            let mut cx = Context {
-                shared: &shared,
-                directory: &directory,
-                thread: 0,
-                now: shared.store.now(),
-                budget: 1000,
-                work: Work::new(),
-                out: &mut out,
-                wake: &wake,
-            };
-            assert_eq!(connection.session.feed(bytes, &mut cx), bytes.len());
+        let feed = |connection: &mut Connection, bytes: &[u8]| {
+            assert_eq!(fed(connection, &shared, bytes), bytes.len());
         };
         feed(&mut connection, b"set k 0 0 10\r\n01234");
         connection.set_deadline(100, 30);
@@ -385,8 +377,6 @@ mod tests {
         let mut connection = Connection::new(fd, None, session, place, 100);
         connection.set_deadline(100, 30);
         assert_eq!(connection.deadline, 130);
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
-        let mut out = Output::default();
         let login = b"set k 0 0 3\r\nu p\r\n";
         for (bytes, deadline) in [
             (&b"set k 0 0 3\r\nu q\r\n"[..], 130),
@@ -396,17 +386,7 @@ mod tests {
             (login, 0),
             (b"set k 0 0 3\r\n", 150),
         ] {
-            let mut cx = Context {
-                shared: &shared,
-                directory: &directory,
-                thread: 0,
-                now: shared.store.now(),
-                budget: 1000,
-                work: Work::new(),
-                out: &mut out,
-                wake: &wake,
-            };
-            connection.session.feed(bytes, &mut cx);
+            fed(&mut connection, &shared, bytes);
             connection.set_deadline(120, 30);
             assert_eq!(connection.deadline, deadline, "{bytes:?}");
         }

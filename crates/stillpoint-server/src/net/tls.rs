@@ -337,12 +337,7 @@ impl std::fmt::Debug for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        fuzz,
-        net::connection::Connection,
-        places::Place,
-        session::{Context, Session, Work},
-    };
+    use crate::{fuzz, net::connection::Connection, places::Place, session::Session};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
     use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
     use std::os::unix::net::UnixStream;
@@ -507,19 +502,9 @@ mod tests {
         assert_eq!(connection.deadline, 130);
         let stream = connection.tls.as_mut().unwrap();
         shake_hands(&mut client, &connection.fd, stream);
-        let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
-        let mut out = Output::default();
-        let mut cx = Context {
-            shared: &shared,
-            directory: &directory,
-            thread: 0,
-            now: shared.store.now(),
-            budget: 1000,
-            work: Work::new(),
-            out: &mut out,
-            wake: &wake,
-        };
-        connection.session.feed(b"set k 0 0 90000\r\nx", &mut cx);
+        let (mut out, now) = (Output::default(), shared.store.now());
+        let request = b"set k 0 0 90000\r\nx";
+        fuzz::feed(&mut connection.session, &shared, request, &mut out, now);
         connection.set_deadline(125, 30);
         assert_eq!(connection.deadline, 155);
         // A little more does not extend it.

@@ -128,30 +128,35 @@ impl Body {
         self.draft.footprint()
     }
 
-    /// Takes what belongs to the value, until that is refused. Returns how much that is.
+    /// Takes the bytes of `input` that belong to the value, unless that is refused. Returns their
+    /// number.
     pub(super) fn fill(&mut self, input: &[u8]) -> usize {
         if self.refused.is_some() {
             return 0;
         }
-        let value = self.draft.missing().min(input.len());
-        self.refused = self.draft.push(&input[..value]).err();
+        let missing = self.draft.missing();
+        self.refused = self.draft.push(&input[..missing.min(input.len())]).err();
+        let value = missing - self.draft.missing();
+        if self.refused.is_some() {
+            return value;
+        }
         let end = (self.then.end_len() - self.end_len).min(input.len() - value);
         self.end[self.end_len..self.end_len + end].copy_from_slice(&input[value..value + end]);
         self.end_len += end;
         value + end
     }
 
-    pub(super) fn direct(&mut self) -> Option<&mut [u8]> {
-        if self.refused.is_some() {
+    /// As [`Session::direct`].
+    pub(super) fn direct<E>(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Option<Result<usize, E>> {
+        if self.refused.is_some() || self.draft.missing() < DIRECT_MIN {
             return None;
         }
-        self.draft
-            .rest()
-            .filter(|missing| missing.len() >= DIRECT_MIN)
-    }
-
-    pub(super) fn advance(&mut self, bytes: usize) {
-        self.refused = self.draft.advance(bytes).err();
+        let (read, charged) = self.draft.read(read)?;
+        self.refused = charged.err();
+        Some(read)
     }
 }
 

@@ -293,18 +293,15 @@ impl Session {
         std::mem::take(&mut self.state)
     }
 
-    /// Where the value that arrives may be read to directly: past the buffer, if much of it is missing.
-    pub(crate) fn direct(&mut self) -> Option<&mut [u8]> {
+    /// Calls `read` to write the next bytes of a large value to their place, if much of it is missing.
+    /// Returns `None` without calling it if they should come by way of the buffer.
+    pub(crate) fn direct<E>(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Option<Result<usize, E>> {
         match &mut self.state {
-            State::Body(body) => body.direct(),
+            State::Body(body) => body.direct(read),
             _ => None,
-        }
-    }
-
-    /// Notes that `bytes` have been read to [`Session::direct`].
-    pub(crate) fn advance(&mut self, bytes: usize) {
-        if let State::Body(body) = &mut self.state {
-            body.advance(bytes);
         }
     }
 

@@ -18,20 +18,8 @@ fn turn_at(
     bytes: &[u8],
     now: u32,
 ) -> (Vec<u8>, usize, bool) {
-    let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(|| {});
     let mut out = Output::default();
-    let mut cx = Context {
-        shared,
-        directory: &shared.directory(),
-        thread: 0,
-        now,
-        budget: 1000,
-        work: Work::new(),
-        out: &mut out,
-        wake: &wake,
-    };
-    let used = session.feed(bytes, &mut cx);
-    let is_over = cx.is_over();
+    let (used, is_over) = fuzz::feed(session, shared, bytes, &mut out, now);
     (out.bytes, used, is_over)
 }
 
@@ -70,8 +58,8 @@ fn a_long_dump_gives_others_their_turns() {
     assert!(turns >= 4);
 }
 
-/// A turn ends after so much work, whatever that is: values copied, items touched, requests that do
-/// next to nothing.
+/// A turn ends after a bounded amount of work: values copied, items touched, requests that do next to
+/// nothing.
 #[test]
 fn requests_that_do_much_give_others_their_turns() {
     let shared = fuzz::new_shared(|_| {});
@@ -81,7 +69,7 @@ fn requests_that_do_much_give_others_their_turns() {
     tenant
         .set(b"k", 0, 0, &long, Mode::Set, Condition::default())
         .unwrap();
-    // What the requests of a turn may be, and what they may do.
+    // The most requests of a turn, and the most bytes of work.
     for (request, most, bytes) in [
         ("md k I q\r\n", 1024, 0),
         ("append k 0 0 0 noreply\r\n\r\n", 12, 12 * 90_100),
@@ -108,7 +96,7 @@ fn requests_that_do_much_give_others_their_turns() {
     assert!(answer.is_empty() && rest <= 5 * 1024);
 }
 
-/// What has expired is looked at as long as what is shown.
+/// Looking at an expired item takes as long as showing one.
 #[test]
 fn a_dump_of_what_has_expired_gives_others_their_turns() {
     let shared = fuzz::new_shared(|_| {});
@@ -473,37 +461,42 @@ fn one_that_watches_loses_what_its_user_loses() {
     assert_eq!(session.close, Some(Close::Shutdown));
 }
 
-/// A tenant's limit refuses a value of which some has arrived: it is answered at once, the rest is
-/// skipped, and the old value is out of date.
+/// Another value of the tenant ends one of which some has arrived: the next bytes are answered with
+/// an error, the rest is skipped, and the old value is deleted.
 #[test]
-fn a_value_that_is_refused_while_it_arrives_is_skipped() {
+fn a_value_that_is_ended_while_it_arrives_is_skipped() {
     let shared = fuzz::new_shared(|_| {});
     let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let mut other = fuzz::new_session(&shared.directory(), false, true);
     let space = Arc::clone(&shared.directory().spaces[""]);
-    feed(&mut session, &shared, b"set k 0 0 1\r\nx\r\n");
-    // A quarter of it is less than other values that arrive take.
+    // A quarter of it is less than both values take.
     space.tenant.set_limits(Limits {
         max: 320 << 10,
         ..Limits::default()
     });
-    let mut other = fuzz::new_session(&shared.directory(), false, true);
     let long = [b'y'; 90_000];
     let arrives = |session: &mut Session, bytes: &[u8]| feed(session, &shared, bytes);
-    assert_eq!(arrives(&mut other, b"set o 0 0 100000\r\n"), b"");
-    assert_eq!(arrives(&mut other, &long[..70_000]), b"");
-    for direct in [false, true] {
+    let direct = |session: &mut Session| {
+        session.direct(|rest| {
+            rest[..10_000].fill(b'y');
+            Ok::<_, ()>(10_000)
+        })
+    };
+    for _ in 0..2 {
+        assert_eq!(
+            arrives(&mut session, b"set k 0 0 1\r\nx\r\n"),
+            b"STORED\r\n"
+        );
         assert_eq!(arrives(&mut session, b"set k 0 0 50000\r\n"), b"");
-        if direct {
-            session.direct().unwrap()[..20_000].fill(b'y');
-            session.advance(20_000);
-            assert!(session.has_more() && session.direct().is_none());
-        }
-        let first = if direct { 0 } else { 20_000 };
-        let answer = arrives(&mut session, &long[..first]);
+        assert_eq!(arrives(&mut session, &long[..20_000]), b"");
+        assert_eq!(arrives(&mut other, b"set o 0 0 80000\r\n"), b"");
+        assert_eq!(arrives(&mut other, &long[..70_000]), b"");
+        assert_eq!(direct(&mut session), None);
+        let answer = arrives(&mut session, &long[..10_000]);
         assert_eq!(answer, b"SERVER_ERROR out of memory storing object\r\n");
-        assert_eq!(arrives(&mut session, &long[..29_999]), b"");
+        assert_eq!(arrives(&mut session, &long[..19_999]), b"");
         assert_eq!(arrives(&mut session, b"y\r\nget k\r\n"), b"END\r\n");
+        assert_eq!(direct(&mut other), Some(Ok(10_000)));
+        assert_eq!(arrives(&mut other, b"\r\n"), b"STORED\r\n");
     }
-    assert_eq!(arrives(&mut other, &[b'y'; 30_000]), b"");
-    assert_eq!(arrives(&mut other, b"\r\n"), b"STORED\r\n");
 }

@@ -7,20 +7,20 @@ use super::{
     layout::{RawItem, Shape},
     requests::{Condition, Mode},
     segment::SegmentRef,
-    shared::Unfinished,
     space::{Open, Written},
     tenant::{Tenant, check_key, may_store},
+    unfinished::Unfinished,
     word::Word,
     write::{Put, Seen},
 };
-use std::{fmt, slice, sync::Arc};
+use std::{convert::Infallible, fmt, slice, sync::Arc};
 use stillpoint::read_lock;
 
-/// A value that is on its way, until it is stored. Dropping it stores nothing.
+/// A value that is arriving. Dropping it stores nothing.
 ///
-/// A large value is written to where it stays; its memory is charged to the tenant page by page, as
-/// the value arrives. A smaller one is copied to a segment once it is there: so a client that sends
-/// half a value keeps nothing but that.
+/// A large value is written to its final place, whose memory is charged to the tenant page by page as
+/// the value arrives. A smaller one is copied to a segment once it has arrived, so that a client that
+/// sends half a value keeps no segment.
 ///
 /// Made by [`Tenant::prepare`].
 pub struct Draft {
@@ -34,21 +34,16 @@ pub struct Draft {
 }
 
 enum Memory {
-    /// What has arrived.
+    /// The bytes that have arrived.
     Small(Vec<u8>),
     Large {
-        segment: SegmentRef,
-        value: *mut u8,
-        /// How many bytes have arrived.
-        filled: usize,
         unfinished: Unfinished,
+        /// Offset of the value in its segment, in bytes.
+        at: usize,
+        /// Number of bytes that have arrived.
+        filled: usize,
     },
 }
-
-// SAFETY: a large value's memory is that of a segment which nothing else refers to.
-unsafe impl Send for Draft {}
-// SAFETY: as above; shared, it is only read.
-unsafe impl Sync for Draft {}
 
 impl Draft {
     pub(super) fn new(
@@ -74,16 +69,19 @@ impl Draft {
                 let now = tenant.state.shared().now();
                 Arc::clone(tenant.state.space(now, &section))
             };
-            let unfinished = Unfinished::announce(&tenant.state.owner, Class::OWN.bytes(size))?;
-            let segment = space.uncharged_segment(Class::OWN, size)?;
-            let at = segment.base().wrapping_add(SEGMENT_HEADER);
-            // SAFETY: the segment is ours, and has room for an item of that size.
-            let value = unsafe { shape.write(at, 0) };
+            let mut unfinished = Unfinished::announce(&space, size)?;
+            let written = unfinished.with(|arriving| {
+                let base = arriving.segment.base();
+                // SAFETY: the segment is ours while it is arriving, and has room for an item of that
+                // size.
+                let value = unsafe { shape.write(base.wrapping_add(SEGMENT_HEADER), 0) };
+                value.addr() - base.addr()
+            });
+            let at = written.ok_or_else(|| space.owner.ended_unfinished())?;
             Memory::Large {
-                segment,
-                value,
-                filled: 0,
                 unfinished,
+                at,
+                filled: 0,
             }
         } else {
             Memory::Small(Vec::new())
@@ -103,8 +101,8 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// At a limit, without memory, and if too much of the tenant's memory is taken by unfinished
-    /// values. The bytes count as arrived; the draft can only be dropped then.
+    /// At a limit, without memory, and if the memory of a large value was needed for another
+    /// unfinished one of the tenant. The draft can only be dropped then.
     ///
     /// # Panics
     ///
@@ -119,56 +117,59 @@ impl Draft {
                 Ok(())
             }
             Memory::Large { .. } => {
-                if let Some(rest) = self.rest() {
+                let copy = |rest: &mut [u8]| {
                     rest[..bytes.len()].copy_from_slice(bytes);
+                    Ok::<_, Infallible>(bytes.len())
+                };
+                match self.read(copy) {
+                    Some((_, charged)) => charged,
+                    None => Err(self.tenant.state.owner.ended_unfinished()),
                 }
-                self.advance(bytes.len())
             }
         }
     }
 
-    /// Returns the place of the bytes that have not arrived yet, to read them there; `None` for a
-    /// small value. Their contents are unspecified. Followed by [`Draft::advance`].
-    pub fn rest(&mut self) -> Option<&mut [u8]> {
-        let missing = self.missing();
-        match &mut self.value {
-            Memory::Small(_) => None,
-            Memory::Large { value, filled, .. } => {
-                // SAFETY: in the segment that is ours, behind the key, which has room for the whole
-                // value; initialized memory, and not published while this is.
-                Some(unsafe { slice::from_raw_parts_mut(value.add(*filled), missing) })
-            }
-        }
-    }
-
-    /// Notes that the next `bytes` have been written to [`Draft::rest`], and charges the tenant for
-    /// them, which may evict.
+    /// Reads the next bytes of a large value to their place, and charges the tenant for them, which
+    /// may evict. `read` writes to the beginning of a slice that has room for all missing bytes and
+    /// unspecified contents, and returns the number of bytes it has written.
     ///
-    /// # Errors
-    ///
-    /// As [`Draft::push`].
+    /// Returns the result of `read`, and whether the value can still be stored: the errors are those
+    /// of [`Draft::push`]. Returns `None` without calling `read` for a small value, and for one whose
+    /// memory was needed: `push` stores the former and reports the latter.
     ///
     /// # Panics
     ///
-    /// For a small value, and if these are more bytes than are missing.
-    pub fn advance(&mut self, bytes: usize) -> Result<(), Refused> {
-        assert!(bytes <= self.missing(), "more than was announced");
+    /// If `read` returns more than the length of the slice.
+    pub fn read<E>(
+        &mut self,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Option<(Result<usize, E>, Result<(), Refused>)> {
+        let missing = self.missing();
         let Memory::Large {
-            segment,
-            value,
-            filled,
             unfinished,
+            at,
+            filled,
         } = &mut self.value
         else {
-            panic!("a small value is pushed");
+            return None;
         };
-        *filled += bytes;
-        let used = value.addr() - segment.base().addr() + *filled;
-        let charged = match *filled == self.len {
-            true => segment.bytes(),
-            false => used.next_multiple_of(PAGE).min(segment.bytes()),
-        };
-        unfinished.charge(segment, charged)
+        unfinished.with(|arriving| {
+            let segment = &arriving.segment;
+            let rest = segment.base().wrapping_add(*at + *filled);
+            // SAFETY: in the segment, which is ours while it is arriving and has room for the whole
+            // value behind the key; initialized memory.
+            let result = read(unsafe { slice::from_raw_parts_mut(rest, missing) });
+            let Ok(bytes @ 1..) = result else {
+                return (result, Ok(()));
+            };
+            assert!(bytes <= missing, "more than was announced");
+            *filled += bytes;
+            let charged = match bytes == missing {
+                true => segment.bytes(),
+                false => (*at + *filled).next_multiple_of(PAGE).min(segment.bytes()),
+            };
+            (result, arriving.charge(charged))
+        })
     }
 
     /// Returns the length of the value in bytes, as it was announced.
@@ -227,30 +228,31 @@ impl Draft {
     /// If bytes of the value are missing.
     pub fn store(self, mode: Mode, condition: Condition) -> Result<u64, Outcome> {
         assert_eq!(self.missing(), 0, "bytes of the value are missing");
-        if let Memory::Large { segment, .. } = &self.value
-            && !matches!(mode, Mode::Append | Mode::Prepend)
-            && let Some(stored) = self.store_large(segment, mode, &condition)
-        {
-            return stored;
-        }
-        let (key, value) = (&self.key, self.value());
-        let Self {
-            flags,
-            exptime,
-            marks,
-            ..
-        } = self;
-        self.tenant
-            .set_marked(key, flags, exptime, value, mode, condition, marks)
-    }
-
-    /// Returns the bytes that have arrived.
-    fn value(&self) -> &[u8] {
-        match &self.value {
-            Memory::Small(bytes) => bytes,
-            // SAFETY: in the segment that is ours, behind the key; initialized memory.
-            &Memory::Large { value, filled, .. } => unsafe { slice::from_raw_parts(value, filled) },
-        }
+        let arriving;
+        let value = match &self.value {
+            Memory::Small(bytes) => &bytes[..],
+            Memory::Large { unfinished, at, .. } => {
+                let owner = &self.tenant.state.owner;
+                arriving = unfinished.take().ok_or_else(|| owner.ended_unfinished())?;
+                let segment = &arriving.segment;
+                if !matches!(mode, Mode::Append | Mode::Prepend)
+                    && let Some(stored) = self.store_large(segment, mode, &condition)
+                {
+                    return stored;
+                }
+                // SAFETY: as in `read`; all of it has arrived.
+                unsafe { slice::from_raw_parts(segment.base().wrapping_add(*at), self.len) }
+            }
+        };
+        self.tenant.set_marked(
+            &self.key,
+            self.flags,
+            self.exptime,
+            value,
+            mode,
+            condition,
+            self.marks,
+        )
     }
 
     /// Stores the value where it is. `None`: its key space has been flushed.

@@ -8,8 +8,8 @@
 //! | `index` | the hash table |
 //! | `segment`, `stage`, `lists`, `evict` | segments, where each is in its life, their order, what becomes of their items |
 //! | `space`, `write`, `table` | a key space: open segments; storing; what its index takes |
-//! | `shared` | what tenants share, and what a tenant keeps |
-//! | `work` | how much a thread has done |
+//! | `shared`, `unfinished` | what tenants share, and what a tenant keeps; values that are arriving |
+//! | `work` | a count of what a thread has done |
 //! | `tenant`, `item`, `draft`, `store` | the interface |
 //! | `flush`, `forgotten`, `prefixes` | flushes that are due; items that are gone by their prefixes; values by prefixes of keys |
 //! | `ceiling`, `fall`, `pace` | limits that fall; how the background thread takes its time for it |
@@ -85,6 +85,8 @@ mod store;
 mod table;
 #[cfg(not(stillpoint_loom))]
 mod tenant;
+#[cfg(not(stillpoint_loom))]
+mod unfinished;
 mod word;
 #[cfg(not(stillpoint_loom))]
 mod work;

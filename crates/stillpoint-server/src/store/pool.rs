@@ -6,8 +6,9 @@
 //! of the limit, and are bounded here, together.
 //!
 //! Memory that was given back to the system costs a page fault for each page when it is used again:
-//! more than all else that it takes to store a large value. So what readers have left becomes spare,
-//! as far as that bound allows.
+//! more than everything else that it takes to store a large value. So memory that readers have left
+//! becomes spare, as far as the bound allows. Some of it is lent to unfinished values, which are charged
+//! as they arrive: until then it counts as spare.
 
 use super::{
     class::Class,
@@ -29,9 +30,9 @@ use stillpoint::{
 };
 use stillpoint_platform::clock;
 
-/// What may be in limbo before a thread that adds to it waits for readers, and what limbo and spare
-/// memory may be together before memory is given back: a part of the store's first limit, between
-/// these two.
+/// The bound of limbo, beyond which a thread that adds to it waits for readers, and of limbo and spare
+/// memory together, beyond which memory is given back: this part of the store's first limit, within
+/// `LIMBO`.
 const LIMBO_PART: u64 = 16;
 const LIMBO: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
 
@@ -41,10 +42,13 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// What has been freed is given back to the system when it is so much, while a limit falls.
 const GIVEN_BACK: u64 = 2 << 20;
 
-/// Classes of segments, the own ones included.
+/// Number of classes of segments, including that of single items.
 const CLASSES: usize = 6;
 
-/// Spare memory is used for an own segment that is smaller by this part of it at most.
+/// The part of that bound that unfinished values may be lent. The rest is for values that are stored.
+const LENT_PART: u64 = 2;
+
+/// Spare memory is cut for a segment if it is longer by at most this part.
 const SMALLER_PART: usize = 16;
 
 /// What freed memory has in it, with debug assertions.
@@ -56,13 +60,19 @@ pub struct Pool {
     source: Source,
     limbo: Mutex<VecDeque<(Cookie, SegmentRef)>>,
     limbo_bytes: AtomicU64,
-    /// The last is what was freed last.
+    /// In the order in which it was freed.
     spare: [Mutex<VecDeque<Memory>>; CLASSES],
+    /// Bytes in `spare`, and those that were lent.
     spare_bytes: AtomicU64,
+    /// Bytes that unfinished values were lent and that no tenant is charged for yet.
+    lent_bytes: AtomicU64,
     max_limbo: u64,
-    /// Whether the system is to seem without memory.
+    /// Whether a test pretends that the system has no memory.
     #[cfg(test)]
     pub refuse: std::sync::atomic::AtomicBool,
+    /// The address space that a test pretends to have, in bytes.
+    #[cfg(test)]
+    pub seeming_space: std::sync::OnceLock<u64>,
     /// How often a thread has waited for readers.
     #[cfg(test)]
     pub waits: AtomicU64,
@@ -83,9 +93,12 @@ impl Pool {
             limbo_bytes: AtomicU64::new(0),
             spare: Default::default(),
             spare_bytes: AtomicU64::new(0),
+            lent_bytes: AtomicU64::new(0),
             max_limbo: (limit / LIMBO_PART).clamp(*LIMBO.start(), *LIMBO.end()),
             #[cfg(test)]
             refuse: Default::default(),
+            #[cfg(test)]
+            seeming_space: Default::default(),
             #[cfg(test)]
             waits: Default::default(),
             #[cfg(test)]
@@ -95,10 +108,14 @@ impl Pool {
 
     /// The address space that all memory comes from, in bytes.
     pub fn address_space(&self) -> u64 {
+        #[cfg(test)]
+        if let Some(&bytes) = self.seeming_space.get() {
+            return bytes;
+        }
         self.source.address_space()
     }
 
-    /// Memory for a segment, or for a part of an index; the latter must read zero.
+    /// Returns memory for a segment, or for a part of an index, which must read zero.
     pub fn take(&self, bytes: usize, align: usize, class: Option<Class>) -> Option<Memory> {
         self.release();
         #[cfg(test)]
@@ -108,18 +125,51 @@ impl Pool {
         if let Some(class) = class
             && let Some(memory) = self.take_spare(bytes, class)
         {
+            self.spare_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
             return Some(memory);
         }
+        self.take_fresh(bytes, align, class.is_some())
+    }
+
+    /// Returns memory for a segment that is charged later, and how many of its bytes were lent: these are
+    /// resident, and count as spare until [`Pool::settle`].
+    pub fn lend(&self, bytes: usize, class: Class) -> Option<(Memory, u64)> {
+        self.release();
         #[cfg(test)]
-        self.fresh
-            .fetch_add(class.map_or(0, |_| bytes as u64), Ordering::Relaxed);
+        if self.refuse.load(Ordering::Relaxed) {
+            return None;
+        }
+        let lent = bytes as u64;
+        let before = self.lent_bytes.fetch_add(lent, Ordering::Relaxed);
+        if before + lent <= self.max_limbo / LENT_PART
+            && let Some(memory) = self.take_spare(bytes, class)
+        {
+            return Some((memory, lent));
+        }
+        self.lent_bytes.fetch_sub(lent, Ordering::Relaxed);
+        let memory = self.take_fresh(bytes, class.alignment(), true)?;
+        Some((memory, 0))
+    }
+
+    /// Notes that `bytes` that were lent have been charged, or are about to be given back.
+    pub fn settle(&self, bytes: u64) {
+        self.lent_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.spare_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn take_fresh(&self, bytes: usize, align: usize, _for_segment: bool) -> Option<Memory> {
+        #[cfg(test)]
+        if _for_segment {
+            self.fresh.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
         self.source.take(bytes, align).or_else(|| {
             self.empty();
             self.source.take(bytes, align)
         })
     }
 
-    /// Spare memory of that length; or some that is a little longer, without its end.
+    /// Returns spare memory of `bytes`; or some that is a little longer, without its end. Its bytes
+    /// stay counted.
     fn take_spare(&self, bytes: usize, class: Class) -> Option<Memory> {
         let most = bytes + bytes / SMALLER_PART;
         let mut spare = lock(&self.spare[usize::from(class.number())]);
@@ -131,13 +181,13 @@ impl Pool {
         });
         let mut memory = spare.remove(at?)?;
         drop(spare);
-        let before = memory.len() as u64;
-        self.spare_bytes.fetch_sub(before, Ordering::Relaxed);
+        let cut = (memory.len() - bytes) as u64;
         memory.cut(bytes);
+        self.spare_bytes.fetch_sub(cut, Ordering::Relaxed);
         Some(memory)
     }
 
-    /// Gives spare memory back while it and limbo are more than they may be: what was freed first.
+    /// Gives spare memory back until it and limbo are within their bound, first what was freed first.
     fn trim_spare(&self) {
         for spare in self.spare.iter().rev() {
             while self.spare_bytes() > 0 && self.spare_bytes() + self.limbo_bytes() > self.max_limbo
@@ -166,7 +216,7 @@ impl Pool {
                 self.spare_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
         }
-        // What was not kept is dropped: the arena's.
+        // Memory that is not kept goes back to the arena.
     }
 
     /// Frees a segment, none of whose items is in the index, once readers have left.
@@ -324,8 +374,14 @@ impl Pool {
         }
     }
 
+    /// Bytes that are spare, or lent.
     pub fn spare_bytes(&self) -> u64 {
         self.spare_bytes.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub fn lent_bytes(&self) -> u64 {
+        self.lent_bytes.load(Ordering::Relaxed)
     }
 
     pub fn limbo_bytes(&self) -> u64 {

@@ -11,8 +11,8 @@ use super::{
     maintenance::Signal,
     pace,
     pool::Pool,
-    segment::Segment,
     space::Space,
+    unfinished::{Sums, Waiting},
 };
 use crossbeam_utils::CachePadded;
 use foldhash::quality::RandomState;
@@ -42,14 +42,6 @@ const PINNED_PART: u64 = 8;
 /// The part of the limit that all pins may come to.
 const PINNED_ALL: u64 = 2;
 
-/// The part of its memory that a tenant's unfinished values may take, and the part of the limit that
-/// those of all tenants may take: they cannot be evicted.
-const UNFINISHED_PART: u64 = 4;
-const UNFINISHED_ALL: u64 = 2;
-
-/// The part of the store's address space that all unfinished values may reserve.
-const ANNOUNCED_PART: u64 = 4;
-
 /// What key spaces that were flushed may take, in bytes, until readers have left them: beside what
 /// is charged, and what is in limbo. Then a flush removes items one by one.
 pub const FLUSHED_MAX: u64 = if cfg!(miri) { 16 << 10 } else { 1 << 20 };
@@ -74,10 +66,7 @@ pub struct Shared {
     pub crawler: Crawler,
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
-    /// What unfinished values take, and what they have reserved, in bytes. Relaxed, needs no partner:
-    /// sums.
-    unfinished: AtomicU64,
-    announced: AtomicU64,
+    pub unfinished: Sums,
     /// Bytes of key spaces that were flushed and are not freed. Relaxed, needs no partner: a sum.
     flushed_bytes: AtomicU64,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
@@ -99,8 +88,7 @@ impl Shared {
             signal: Arc::default(),
             crawler: Crawler::default(),
             pinned: AtomicU64::new(0),
-            unfinished: AtomicU64::new(0),
-            announced: AtomicU64::new(0),
+            unfinished: Sums::default(),
             flushed_bytes: AtomicU64::new(0),
             last_cas: AtomicU64::new(0),
             hierarchy,
@@ -206,8 +194,8 @@ pub struct Owner {
     pub forgotten: Forgotten,
     pub events: Events,
     pub pinned: AtomicU64,
-    /// What its unfinished values take, in bytes.
-    unfinished: AtomicU64,
+    pub unfinished: Sums,
+    pub waiting: Waiting,
     /// Its part of the bytes of key spaces that were flushed.
     flushed_bytes: AtomicU64,
     /// Its max as in `limits`, for readers, which must not wait for the lock.
@@ -228,7 +216,8 @@ impl Owner {
             forgotten: Forgotten::default(),
             events: Events::default(),
             pinned: AtomicU64::new(0),
-            unfinished: AtomicU64::new(0),
+            unfinished: Sums::default(),
+            waiting: Waiting::default(),
             flushed_bytes: AtomicU64::new(0),
             ceiling: Ceiling::none(),
             cas: CachePadded::new(AtomicU64::new(last_cas)),
@@ -350,7 +339,7 @@ impl Owner {
     }
 
     /// Says whose limit has refused a charge of `bytes`.
-    fn refused(&self, error: ChargeError, bytes: usize) -> Refused {
+    pub fn refused(&self, error: ChargeError, bytes: usize) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
         let (own, total) = (&self.ceiling, &self.shared.ceiling);
         let is_own = match error {
@@ -364,7 +353,7 @@ impl Owner {
     }
 
     /// The refusal of the tenant's limit, or of the store's.
-    fn over(&self, is_own: bool) -> Refused {
+    pub fn over(&self, is_own: bool) -> Refused {
         match is_own {
             true => Refused::Limit {
                 tenant: Arc::clone(&self.name),
@@ -377,6 +366,13 @@ impl Owner {
         }
     }
 
+    /// Counts a value that was ended for another unfinished one. Returns the refusal of the lower of
+    /// the two limits, of which unfinished values have parts.
+    pub fn ended_unfinished(&self) -> Refused {
+        self.events.refused.fetch_add(1, Ordering::Relaxed);
+        self.over(self.ceiling.asked() < self.shared.limit())
+    }
+
     /// The same as [`Owner::charge`], where nothing is refused if that fails.
     pub fn charge_if_possible(&self, bytes: usize) -> Result<Charge, ChargeError> {
         self.charging(bytes, || self.memcg.charge(bytes))
@@ -384,7 +380,7 @@ impl Owner {
 
     /// Charges `bytes` by `charge`, which is called until it succeeds or nothing can make room. In a
     /// section, a charge neither reclaims nor waits.
-    fn charging<T>(
+    pub fn charging<T>(
         &self,
         bytes: usize,
         mut charge: impl FnMut() -> Result<T, ChargeError>,
@@ -443,84 +439,6 @@ impl Owner {
                 return charged;
             }
         }
-    }
-}
-
-/// What an unfinished value takes: counted while this lives.
-#[derive(Debug)]
-pub struct Unfinished {
-    owner: Arc<Owner>,
-    announced: u64,
-    /// What its segment is charged for.
-    charged: u64,
-}
-
-impl Unfinished {
-    /// Counts a segment of `bytes` that a value is to arrive in. Nothing is charged or evicted: only
-    /// address space is reserved.
-    pub fn announce(owner: &Arc<Owner>, bytes: usize) -> Result<Self, Refused> {
-        let (bytes, shared) = (bytes as u64, &owner.shared);
-        for (is_own, limit) in [(true, &owner.ceiling), (false, &shared.ceiling)] {
-            if bytes > limit.asked() {
-                owner.events.refused.fetch_add(1, Ordering::Relaxed);
-                return Err(owner.over(is_own));
-            }
-        }
-        let this = Self {
-            owner: Arc::clone(owner),
-            announced: bytes,
-            charged: 0,
-        };
-        let all = shared.announced.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        match all > shared.pool.address_space() / ANNOUNCED_PART && all > bytes {
-            true => Err(Refused::OutOfMemory),
-            false => Ok(this),
-        }
-    }
-
-    /// Has the segment be charged for `bytes`. May evict.
-    pub fn charge(&mut self, segment: &Segment, bytes: usize) -> Result<(), Refused> {
-        let Some(more) = (bytes as u64)
-            .checked_sub(self.charged)
-            .filter(|&more| more > 0)
-        else {
-            return Ok(());
-        };
-        let (owner, shared) = (&self.owner, &self.owner.shared);
-        let own = owner.unfinished.fetch_add(more, Ordering::Relaxed) + more;
-        let all = shared.unfinished.fetch_add(more, Ordering::Relaxed) + more;
-        self.charged = bytes as u64;
-        let (most, limit) = (owner.ceiling.asked(), shared.limit());
-        // One at least: a value that is larger than these parts can be stored.
-        for (is_own, sum, most) in [
-            (true, own, limit.min(most) / UNFINISHED_PART),
-            (false, all, limit / UNFINISHED_ALL),
-        ] {
-            if sum > most && sum > self.charged {
-                owner.events.refused.fetch_add(1, Ordering::Relaxed);
-                return Err(owner.over(is_own && owner.ceiling.asked() < limit));
-            }
-        }
-        let mut charge = segment.take_charge();
-        let charged = owner.charging(more as usize, || match &mut charge {
-            Some(charge) => charge.resize(bytes),
-            None => owner.memcg.charge(bytes).map(|first| charge = Some(first)),
-        });
-        segment.set_charge(charge);
-        charged.map_err(|error| owner.refused(error, more as usize))
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        let shared = &self.owner.shared;
-        shared
-            .announced
-            .fetch_sub(self.announced, Ordering::Relaxed);
-        shared.unfinished.fetch_sub(self.charged, Ordering::Relaxed);
-        self.owner
-            .unfinished
-            .fetch_sub(self.charged, Ordering::Relaxed);
     }
 }
 

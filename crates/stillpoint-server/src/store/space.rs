@@ -8,6 +8,8 @@ use super::{
     flush::Flushed,
     index::Index,
     layout::{RawItem, Shape},
+    memory::Memory,
+    pool::Pool,
     segment::{Segment, SegmentRef},
     shared::{Owner, lock},
     table::TableCharges,
@@ -25,6 +27,7 @@ use std::{
     },
 };
 use stillpoint::Guard;
+use stillpoint_lru::Charge;
 use stillpoint_platform::cpu;
 
 /// A tenant that uses more has a stripe for each processor.
@@ -314,30 +317,43 @@ impl Space {
         Ok(())
     }
 
-    /// A segment that is open: for an item of that size, if it is of its own.
+    /// Returns an empty open segment, which is charged: of `size` bytes if it is for one item.
     pub fn new_segment(self: &Arc<Self>, class: Class, size: usize) -> Result<SegmentRef, Refused> {
         self.check_deleted()?;
         let charge = self.owner.charge(class.bytes(size))?;
-        let segment = self.uncharged_segment(class, size)?;
-        segment.set_charge(Some(charge));
-        Ok(segment)
+        let pool = self.pool()?;
+        let memory = pool.take(class.bytes(size), class.alignment(), Some(class));
+        let memory = memory.ok_or(Refused::OutOfMemory)?;
+        Ok(self.segment_in(memory, class, Some(charge)))
     }
 
-    /// The same, for one that the caller charges.
-    pub fn uncharged_segment(
-        self: &Arc<Self>,
-        class: Class,
-        size: usize,
-    ) -> Result<SegmentRef, Refused> {
+    /// Returns a segment for one item, which the caller charges, and how many of its bytes stay
+    /// counted as spare until the caller calls [`Pool::settle`] for them.
+    pub fn lend_segment(self: &Arc<Self>, size: usize) -> Result<(SegmentRef, u64), Refused> {
+        let class = Class::OWN;
+        let (memory, lent) = self
+            .pool()?
+            .lend(class.bytes(size), class)
+            .ok_or(Refused::OutOfMemory)?;
+        Ok((self.segment_in(memory, class, None), lent))
+    }
+
+    /// Returns where a segment's memory comes from, once not too much of it waits for readers.
+    fn pool(&self) -> Result<&Arc<Pool>, Refused> {
         self.check_deleted()?;
         let pool = &self.owner.shared.pool;
         pool.wait_if_full();
-        let memory = pool
-            .take(class.bytes(size), class.alignment(), Some(class))
-            .ok_or(Refused::OutOfMemory)?;
-        let space = Arc::downgrade(self);
-        let pool = Arc::clone(pool);
-        Ok(Segment::new(memory, class, false, space, pool, None))
+        Ok(pool)
+    }
+
+    fn segment_in(
+        self: &Arc<Self>,
+        memory: Memory,
+        class: Class,
+        charge: Option<Charge>,
+    ) -> SegmentRef {
+        let pool = Arc::clone(&self.owner.shared.pool);
+        Segment::new(memory, class, false, Arc::downgrade(self), pool, charge)
     }
 
     fn check_deleted(&self) -> Result<(), Refused> {

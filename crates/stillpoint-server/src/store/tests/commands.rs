@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::store::{Arithmetic, Cursor, Invalidate, KEY_MAX, Refused};
+use std::{convert::Infallible, ptr};
 
 fn compare(cas: u64) -> Condition {
     Condition {
@@ -279,9 +280,13 @@ fn large_drafts_stay_where_they_were_read_and_flushed_ones_are_copied() {
         // The first by way of a buffer, the rest directly.
         let (first, rest) = bytes.split_at(10_000);
         draft.push(first).unwrap();
-        draft.rest().unwrap().copy_from_slice(rest);
-        draft.advance(rest.len()).unwrap();
-        let place = draft.rest().unwrap().as_ptr().wrapping_sub(bytes.len());
+        let mut place = ptr::null();
+        let copy = |to: &mut [u8]| {
+            place = to.as_ptr().wrapping_sub(first.len());
+            to.copy_from_slice(rest);
+            Ok::<_, Infallible>(rest.len())
+        };
+        assert_eq!(draft.read(copy), Some((Ok(rest.len()), Ok(()))));
         if flush {
             tenant.flush_all(0);
         }
