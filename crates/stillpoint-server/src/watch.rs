@@ -5,7 +5,7 @@ use crate::{
     protocol::{escape, number},
     shared::lock,
     space::{Directory, Space},
-    store::Evicted,
+    store::{Evicted, add_work},
 };
 use std::{
     collections::BTreeMap,
@@ -471,6 +471,7 @@ impl Watchers {
             let watchers = lock(&list.watchers);
             let watchers = watchers.iter().map(|one| &one.watcher);
             for watcher in watchers.filter(|one| one.events & event != 0) {
+                add_work(rest.len());
                 match watcher.push(time, &rest) {
                     true => sent += 1,
                     false => skipped += 1,

@@ -226,9 +226,17 @@ fn what_no_client_watches_is_not_told() {
     };
     assert_eq!((told(&mut new("a")), told(&mut new(""))), (4, 0));
     assert_eq!(feed(&mut new(""), &shared, all), b"OK\r\n");
+    // Telling them counts as work.
+    let requests_of_a_turn = |session: &mut Session| {
+        let request = "mg none q\r\n";
+        let (_, used, _) = turn(session, &shared, request.repeat(4000).as_bytes());
+        used / request.len()
+    };
+    assert!(requests_of_a_turn(&mut new("a")) < 1024 * 2 / 3);
     // They are forgotten as they leave.
     watching.clear();
     assert_eq!(told(&mut new("a")), 0);
+    assert!(requests_of_a_turn(&mut new("a")) > 1000);
 }
 
 /// Gives each of these prefixes to the tenant of that name.

@@ -110,7 +110,10 @@ pub use {
 };
 
 #[cfg(not(stillpoint_loom))]
-pub(crate) use {prefixes::Prefixes, work::done as work_done};
+pub(crate) use {
+    prefixes::Prefixes,
+    work::{add as add_work, done as work_done},
+};
 
 #[cfg(all(test, feature = "metrics", not(stillpoint_loom)))]
 pub(crate) use tenant::LOOKS;

@@ -1,5 +1,6 @@
-//! How much a thread has done to items, so that a server can give others their turns: bytes of items
-//! that were written, copied or taken out, and a constant for each item that was only looked at.
+//! A count of the work that a thread has done, so that a server can give others their turns: bytes of
+//! items that were written, copied or taken out, bytes of lines for clients that watch, and a constant
+//! for each item that was only looked at.
 
 use std::cell::Cell;
 
