@@ -109,8 +109,8 @@ pub(crate) struct Shared {
     directory: Mutex<Arc<Directory>>,
     version: AtomicU64,
     stopping: AtomicBool,
-    /// Wakes the thread that listens, which wakes the others: the directory has changed, or the server
-    /// is to stop.
+    /// Wakes the thread that listens, which wakes the others: the directory has changed, the server
+    /// stops, or a thread needs buffers that others have.
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
 

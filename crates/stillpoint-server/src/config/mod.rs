@@ -175,12 +175,12 @@ pub struct Settings {
     pub watch: bool,
     /// Whether keys may be listed.
     pub dump: bool,
-    /// How many requests a connection has executed before others have their turn; 0: as many as it has sent at once.
+    /// Number of requests of a connection that are executed before others have their turn; 0: no limit.
     pub requests_per_event: u32,
-    /// What buffers of all connections may come to, in bytes.
+    /// Limit of the buffers of all connections, in bytes.
     pub buffer_max: usize,
-    /// What buffers of all connections may come to if each takes all that it may, in bytes, divided
-    /// among the threads; 0: no such limit.
+    /// Limit of the buffers that all connections could take, in bytes, divided among the threads; 0: no
+    /// limit.
     pub reserved_max: usize,
     /// Whether clients that need not authenticate are admins.
     pub admin_clients: bool,

@@ -54,11 +54,11 @@ pub(crate) struct Connection {
     pub(crate) is_counted: bool,
     /// What may still be read and sent before other connections have their turn, in bytes.
     pub(crate) turn_left: usize,
-    /// What may still be done before that.
+    /// The work that may still be done before that.
     pub(crate) work: Work,
     /// Whether it is among those that go on without an event.
     pub(crate) is_queued: bool,
-    /// Its number among those of its thread that have not logged in; 0 once it has.
+    /// [`Arrival::number`](super::worker::Arrival) if it has not logged in; 0 once it has.
     pub(crate) unknown: u64,
     /// The thread's step in which it had its last turn.
     pub(crate) turned: u64,
@@ -66,12 +66,14 @@ pub(crate) struct Connection {
     _place: Place,
 }
 
-/// What a connection keeps.
+/// The buffers that a connection keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Charged {
-    /// In bytes.
+    /// Bytes of all.
     bytes: usize,
-    /// What of that are answers.
+    /// Bytes of those that TLS has whatever the client does.
+    tls: usize,
+    /// Bytes of answers.
     answers: usize,
     /// Whether there is a part of a request.
     request: bool,
@@ -87,6 +89,7 @@ impl Charged {
         totals
             .requests
             .fetch_add(requests.into(), Ordering::Relaxed);
+        totals.buffer_bytes.fetch_add(self.bytes, Ordering::Relaxed);
     }
 
     fn take_from(self, totals: &Totals) {
@@ -253,28 +256,36 @@ impl Connection {
         Ok(())
     }
 
-    /// Charges what it keeps to the limit of all connections. Fails if that is exceeded.
-    pub(crate) fn charge(&mut self, shared: &Shared) -> Result<(), Close> {
+    /// Counts the buffers that it keeps now in those of all connections.
+    pub(crate) fn charge(&mut self, shared: &Shared) {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
         let answers = self.pending.footprint();
         let takes = Charged {
             bytes: self.input.capacity() + answers + tls + self.session.footprint(),
+            tls,
             answers,
             request: self.is_amid(),
         };
-        if takes == self.charged {
-            return Ok(());
+        if takes != self.charged {
+            takes.add_to(&shared.totals);
+            std::mem::replace(&mut self.charged, takes).take_from(&shared.totals);
         }
-        let before = std::mem::replace(&mut self.charged, takes);
-        let all = &shared.totals.buffer_bytes;
-        let total = all.fetch_add(takes.bytes, Ordering::Relaxed) + takes.bytes - before.bytes;
-        takes.add_to(&shared.totals);
-        before.take_from(&shared.totals);
-        if takes.bytes > before.bytes && total > shared.settings.buffer_max {
-            shared.totals.over_limit.fetch_add(1, Ordering::Relaxed);
-            return Err(Close::Memory);
-        }
-        Ok(())
+    }
+
+    /// Returns the bytes of the buffers that it keeps.
+    pub(crate) fn buffered(&self) -> usize {
+        self.charged.bytes
+    }
+
+    /// Returns the second in which the time of its client is over, if that makes it keep buffers: the
+    /// lowest is that of the client that has kept them longest. A watcher, which loses lines instead,
+    /// has none.
+    pub(crate) fn due(&self, timeout: u32) -> Option<u32> {
+        (self.charged.bytes > self.charged.tls).then(|| match self.deadline {
+            0 if self.session.watcher().is_some() => u32::MAX,
+            0 => self.active.saturating_add(timeout),
+            deadline => deadline,
+        })
     }
 
     pub(crate) fn uncharge(&mut self, shared: &Shared) {
@@ -292,7 +303,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sets or clears the time until which the client has to take what is sent to it, to send what it has announced, or to finish its handshake and log in.
+    /// Sets or clears the second until which the client has to take what is sent to it, to send what it
+    /// has announced, or to finish its handshake and log in.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
         let handshakes = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
         let enters = handshakes || self.session.access.known.is_none();
@@ -306,7 +318,7 @@ impl Connection {
         } else {
             Some(self.pending.left())
         };
-        // What it has finished says nothing about what comes next. (But a wrong password does.)
+        // After a finished value the next one has its own time. (A wrong password finishes nothing.)
         if self.enters != enters || (!enters && self.finished != self.session.finished()) {
             self.finished = self.session.finished();
             self.enters = enters;

@@ -378,13 +378,11 @@ impl Acceptor {
             is_full = all >= most;
             is_admin || !is_full || (has_to_log_in && all < most + OVER)
         });
-        // Where it is full, a thread that can end a client for it: one that has not logged in.
-        let number = self.workers.len();
-        let mut threads = (0..number).map(|turn| (self.next + turn) % number);
-        let thread = threads.find(|&thread| {
-            let unknown = &self.workers[thread].unknown;
-            !(is_full && has_to_log_in) || unknown.load(Ordering::Relaxed) > 0
-        });
+        let thread = match is_full && has_to_log_in {
+            // A client is ended for it: the one that has taken longest to log in.
+            true => oldest_unknown(&self.workers),
+            false => Some(self.next),
+        };
         let places = place.zip(thread).and_then(|(place, thread)| {
             let (known, own) = if has_to_log_in {
                 let unknown = &self.workers[thread].unknown;
@@ -419,7 +417,7 @@ impl Acceptor {
                 Some(Box::new(stream))
             }
         };
-        totals.connections_total.fetch_add(1, Ordering::Relaxed);
+        let number = totals.connections_total.fetch_add(1, Ordering::Relaxed) + 1;
         let access = Access {
             home: Arc::clone(home),
             place: own,
@@ -438,13 +436,14 @@ impl Acceptor {
         let arrival = Arrival {
             fd,
             tls,
+            number,
             place,
             access,
             card: Arc::new(card),
             version: directory.version,
         };
         self.workers[thread].push(arrival);
-        self.next = (thread + 1) % number;
+        self.next = (thread + 1) % self.workers.len();
     }
 
     fn pause(&mut self, error: &io::Error) {
@@ -487,6 +486,13 @@ impl Acceptor {
             worker.waker.wake();
         }
     }
+}
+
+/// Returns the thread of the client that has taken longest to log in.
+fn oldest_unknown(workers: &[Arc<Inbox>]) -> Option<usize> {
+    let has_unknown = |&thread: &usize| workers[thread].unknown.load(Ordering::Relaxed) > 0;
+    let oldest = |&thread: &usize| workers[thread].oldest.load(Ordering::Relaxed);
+    (0..workers.len()).filter(has_unknown).min_by_key(oldest)
 }
 
 /// Tells the service manager something, if there is one that listens.
@@ -616,5 +622,22 @@ mod tests {
         drop(known);
         assert_eq!(come(1).len(), 1);
         acceptor.remove_sockets();
+    }
+
+    /// Which thread it is on does not matter.
+    #[test]
+    fn the_client_that_is_ended_is_the_one_that_takes_longest_to_log_in() {
+        let inbox = |unknown: usize, oldest| {
+            let inbox = Inbox::new().unwrap();
+            inbox.unknown.store(unknown, Ordering::Relaxed);
+            inbox.oldest.store(oldest, Ordering::Relaxed);
+            Arc::new(inbox)
+        };
+        let none = || inbox(0, u64::MAX);
+        assert_eq!(oldest_unknown(&[none(), none()]), None);
+        let workers = [none(), inbox(9, 7), inbox(1, 5), inbox(2, u64::MAX)];
+        assert_eq!(oldest_unknown(&workers), Some(2));
+        // It has not arrived yet.
+        assert_eq!(oldest_unknown(&[none(), inbox(1, u64::MAX)]), Some(1));
     }
 }

@@ -26,7 +26,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 use stillpoint_platform::clock::{self, Nanos};
@@ -44,7 +44,7 @@ const ARRIVALS: EventFlags = EventFlags::IN
     .union(EventFlags::PRI)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// Of what it is told, what says that there is something to read, if only the end.
+/// The events that say that there is something to read, if only the end.
 const READABLE: EventFlags = EventFlags::IN.union(MARKED);
 /// Of that, what a read ends before though there is more: the end, or a byte out of band, which is
 /// never read.
@@ -59,6 +59,8 @@ const OUTPUT_KEPT: usize = 256 << 10;
 pub(crate) struct Arrival {
     pub(crate) fd: OwnedFd,
     pub(crate) tls: Option<Box<tls::Stream>>,
+    /// Its number among all that have come, from 1.
+    pub(crate) number: u64,
     /// Its place among all.
     pub(crate) place: Place,
     pub(crate) access: Access,
@@ -69,8 +71,11 @@ pub(crate) struct Arrival {
 /// What other threads know of a worker.
 pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
-    /// How many clients it has that have not logged in, those that have not arrived yet too.
+    /// Number of its clients that have not logged in, with those that have not arrived yet.
     pub(crate) unknown: Arc<AtomicUsize>,
+    /// [`Arrival::number`] of the first of those that have arrived; `u64::MAX` without one. Relaxed,
+    /// needs no partner: a hint.
+    pub(crate) oldest: AtomicU64,
     pub(crate) waker: Waker,
 }
 
@@ -79,6 +84,7 @@ impl Inbox {
         Ok(Self {
             arrivals: Mutex::default(),
             unknown: Arc::default(),
+            oldest: AtomicU64::new(u64::MAX),
             waker: Waker::new()?,
         })
     }
@@ -109,12 +115,12 @@ pub(crate) struct Worker {
     /// How often the thread has waited.
     steps: u64,
     watching: Vec<usize>,
-    /// Connections that have not logged in, by the order in which they came.
+    /// Connections that have not logged in, by [`Arrival::number`].
     unknown: BTreeMap<u64, usize>,
-    /// How many came that had to.
-    came: u64,
     /// How many have a deadline.
     timed: usize,
+    /// Bytes of buffers that the connections keep.
+    buffered: usize,
     /// How many are in the middle of a request, and how many may be.
     amid: usize,
     most_amid: usize,
@@ -166,8 +172,8 @@ impl Worker {
             steps: 0,
             watching: Vec::new(),
             unknown: BTreeMap::new(),
-            came: 0,
             timed: 0,
+            buffered: 0,
             amid: 0,
             most_amid,
             scanned: 0,
@@ -210,6 +216,8 @@ impl Worker {
         for event in events.iter() {
             self.event(*event, now);
         }
+        // Another thread may need room that clients of this one take.
+        self.make_buffer_room(None);
         let store_now = self.shared.store.now();
         self.shared
             .watchers
@@ -221,9 +229,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes over the directory that was changed. Sessions follow it at their next turns, but those
-    /// that watch now, as they have none until something happens where they are listed; and where
-    /// users have changed those that are theirs no longer end now.
+    /// Takes over the directory that was changed. Sessions follow it at their next turns. Those that watch
+    /// follow it now: they have no turn until something happens where they are listed. If users have
+    /// changed, all follow now, and sessions of users who are gone end.
     fn follow(&mut self) {
         let before = std::mem::replace(&mut self.directory, self.shared.directory());
         for index in &self.watching {
@@ -300,6 +308,51 @@ impl Worker {
         }
     }
 
+    /// Tells the thread that accepts which client takes longest to log in.
+    fn note_oldest(&self) {
+        let oldest = self.unknown.first_key_value();
+        let number = oldest.map_or(u64::MAX, |(&number, _)| number);
+        self.inbox.oldest.store(number, Ordering::Relaxed);
+    }
+
+    /// If all connections keep more buffers than they may, and those of this thread more than an equal
+    /// part, ends connections of it: first that of the client that has made it keep them longest. If
+    /// other threads have more than their parts, wakes them.
+    ///
+    /// `grown` is a connection that keeps more than before. It is ended if that is for TLS alone, or if
+    /// no other can be.
+    fn make_buffer_room(&mut self, grown: Option<usize>) {
+        let settings = &self.shared.settings;
+        let most = settings.buffer_max;
+        let share = most / settings.threads;
+        let timeout = settings.send_timeout;
+        while self.shared.totals.buffer_bytes.load(Ordering::Relaxed) > most {
+            if self.buffered <= share {
+                if grown.is_some() {
+                    (self.shared.wake)();
+                }
+                return;
+            }
+            let due = |index: usize| Some((self.connections[index].due(timeout)?, index));
+            let first = match grown {
+                Some(index) if due(index).is_none() => None,
+                _ => {
+                    let all = self.connections.iter().map(|(index, _)| index);
+                    all.filter_map(due).min()
+                }
+            };
+            let Some(index) = first.map(|(_, index)| index).or(grown) else {
+                return;
+            };
+            let totals = &self.shared.totals;
+            totals.over_limit.fetch_add(1, Ordering::Relaxed);
+            self.close(index, Close::Memory);
+            if grown == Some(index) {
+                return;
+            }
+        }
+    }
+
     /// Ends the client that has taken longest to log in if there are more than `-c`. Returns false if
     /// all have logged in.
     fn make_room(&mut self) -> bool {
@@ -329,6 +382,7 @@ impl Worker {
         let Arrival {
             fd,
             tls,
+            number,
             place,
             access,
             card,
@@ -342,19 +396,21 @@ impl Worker {
         let added = epoll::add(&self.epoll, &fd, token, ARRIVALS);
         let index = entry.key();
         let mut connection = Connection::new(fd, tls, session, place, now);
-        // A handshake or a login has its time from the beginning, also if nothing ever comes.
+        // The time for a handshake or a login begins now, even if no byte ever comes.
         connection.set_deadline(now, self.shared.settings.send_timeout);
         self.timed += usize::from(connection.deadline != 0);
-        let charged = connection.charge(&self.shared);
+        connection.charge(&self.shared);
+        self.buffered += connection.buffered();
         if !is_known {
-            self.came += 1;
-            connection.unknown = self.came;
-            self.unknown.insert(self.came, index);
+            connection.unknown = number;
+            self.unknown.insert(number, index);
         }
         entry.insert(Box::new(connection));
+        self.note_oldest();
         self.tell_connection(index, None);
-        if added.is_err() || charged.is_err() {
-            self.close(index, Close::Memory);
+        match added {
+            Ok(()) => self.make_buffer_room(Some(index)),
+            Err(_) => self.close(index, Close::Memory),
         }
     }
 
@@ -362,7 +418,7 @@ impl Worker {
     fn turn(&mut self, index: usize, now: u32) {
         let mut connection = self.connections.remove(index);
         connection.turned = self.steps;
-        let before = connection.deadline;
+        let (before, buffered) = (connection.deadline, connection.buffered());
         let fate = self.serve(&mut connection, index, now);
         if fate.is_ok() {
             connection.set_deadline(now, self.shared.settings.send_timeout);
@@ -372,7 +428,11 @@ impl Worker {
         if connection.unknown != 0 && connection.session.access.known.is_some() {
             self.unknown
                 .remove(&std::mem::take(&mut connection.unknown));
+            self.note_oldest();
         }
+        connection.charge(&self.shared);
+        let grows = connection.buffered() > buffered;
+        self.buffered = self.buffered + connection.buffered() - buffered;
         let watches = connection.session.watcher().is_some();
         // The slab gives the place that was left last.
         let same = self.connections.insert(connection);
@@ -383,8 +443,10 @@ impl Worker {
         if self.out.bytes.capacity() > OUTPUT_KEPT {
             self.out = self.out.fresh();
         }
-        if let Err(reason) = fate {
-            self.close(index, reason);
+        match fate {
+            Err(reason) => self.close(index, reason),
+            Ok(()) if grows => self.make_buffer_room(Some(index)),
+            Ok(()) => {}
         }
     }
 
@@ -438,7 +500,10 @@ impl Worker {
         self.timed -= usize::from(connection.deadline != 0);
         self.amid -= usize::from(connection.is_counted);
         self.watching.retain(|&other| other != index);
-        self.unknown.remove(&connection.unknown);
+        if self.unknown.remove(&connection.unknown).is_some() {
+            self.note_oldest();
+        }
+        self.buffered -= connection.buffered();
         connection.uncharge(&self.shared);
         lock(&self.shared.cards).remove(&connection.session.id);
         let totals = &self.shared.totals;

@@ -6,7 +6,7 @@
 use super::*;
 use crate::{
     fuzz,
-    store::{Condition, Mode},
+    store::{Condition, Limits, Mode, work_done},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -34,7 +34,7 @@ impl Stepped {
         worker.turn = TURN;
         Self {
             worker,
-            events: Vec::with_capacity(16),
+            events: Vec::with_capacity(64),
         }
     }
 
@@ -59,6 +59,11 @@ impl Stepped {
         let arrival = Arrival {
             fd,
             tls: None,
+            number: shared
+                .totals
+                .connections_total
+                .fetch_add(1, Ordering::Relaxed)
+                + 1,
             place: Place::take(&shared.totals.connections, |_| true).unwrap(),
             access: session.access,
             card: session.card,
@@ -67,11 +72,11 @@ impl Stepped {
         self.worker.admit(arrival, 0);
     }
 
-    /// Whether a step would have something to do, soon at least.
-    fn is_due(&self) -> bool {
+    /// Returns whether a step would have something to do, if need be after some seconds.
+    fn is_due(&self, seconds: i64) -> bool {
         let mut epoll = [PollFd::new(&self.worker.epoll, PollFlags::IN)];
         let timeout = Timespec {
-            tv_sec: 5,
+            tv_sec: seconds,
             tv_nsec: 0,
         };
         !self.worker.ready.is_empty() || poll(&mut epoll, Some(&timeout)).unwrap() > 0
@@ -79,6 +84,13 @@ impl Stepped {
 
     fn step(&mut self) {
         self.worker.step(&mut self.events).unwrap();
+    }
+
+    /// Goes on until a step would wait.
+    fn run(&mut self) {
+        while self.is_due(0) {
+            self.step();
+        }
     }
 }
 
@@ -243,7 +255,7 @@ fn what_comes_behind_a_byte_out_of_band_is_answered() {
     client.set_nonblocking(true).unwrap();
     let mut answers = Vec::new();
     while answers.len() < 2 * b"MN\r\n".len() {
-        assert!(stepped.is_due(), "{answers:?}, and nothing is told of");
+        assert!(stepped.is_due(5), "{answers:?}, and nothing is told of");
         stepped.step();
         let mut bytes = [0; 100];
         if let Ok(got) = client.read(&mut bytes) {
@@ -275,6 +287,8 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
     let mut new = come(&mut stepped, false);
     let open: Vec<_> = old.iter_mut().map(is_open).collect();
     assert_eq!(open, [false, true, true]);
+    // What the thread that accepts is told.
+    assert_eq!(stepped.worker.inbox.oldest.load(Ordering::Relaxed), 4);
     let mut newer = come(&mut stepped, false);
     assert!(!is_open(&mut old[2]) && is_open(&mut new));
     assert!(is_open(&mut known) && is_open(&mut old[1]) && is_open(&mut newer));
@@ -288,5 +302,195 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
     stepped.step();
     assert!(!is_open(&mut come(&mut stepped, false)));
     assert_eq!(count(&totals.connections_rejected), 1);
+    assert_eq!(count(&stepped.worker.inbox.oldest), u64::MAX);
     assert_eq!(totals.connections.load(Ordering::Relaxed), 4);
+}
+
+/// Values of which `stepped` answers with 4 KB each.
+fn store_value(shared: &Shared) -> Vec<u8> {
+    let value = vec![b'v'; 4000];
+    let tenant = &shared.directory().spaces[""].tenant;
+    let stored = tenant.set(b"k", 0, 0, &value, Mode::Set, Condition::default());
+    stored.unwrap();
+    [b"VALUE k 0 4000\r\n", &value[..], b"\r\nEND\r\n"].concat()
+}
+
+/// A connection whose client asks for much and reads nothing.
+fn stuck(stepped: &mut Stepped) -> UnixStream {
+    let mut client = stepped.client();
+    client.write_all(&b"get k\r\n".repeat(1000)).unwrap();
+    client
+}
+
+fn is_open(client: &UnixStream) -> bool {
+    let mut fd = [PollFd::new(client, PollFlags::RDHUP)];
+    poll(&mut fd, Some(&Timespec::default())).unwrap() == 0
+}
+
+/// They take buffers from each other, first from the one that has had them longest.
+#[test]
+fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
+    const MOST: usize = 512 << 10;
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
+    let mut stepped = Stepped::new(&shared);
+    let answer = store_value(&shared);
+    let buffered = || shared.totals.buffer_bytes.load(Ordering::Relaxed);
+    let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
+    let mut reader = stepped.client();
+    stepped.run();
+    assert!((MOST / 2..=MOST).contains(&buffered()), "{}", buffered());
+    let open = |hogs: &[UnixStream]| hogs.iter().filter(|&hog| is_open(hog)).count();
+    let left = open(&hogs);
+    assert!((5..15).contains(&left), "{left}");
+    assert_eq!(open(&hogs[20 - left..]), left, "the last");
+    // Each answer waits for the next turn, at least.
+    reader.write_all(&b"get k\r\n".repeat(200)).unwrap();
+    let (mut got, mut most) = (0, 0);
+    while got < 200 * answer.len() {
+        stepped.step();
+        most = most.max(buffered());
+        got += arrived(&mut reader).len();
+    }
+    assert!(most <= MOST && got == 200 * answer.len(), "{most} {got}");
+    assert!(open(&hogs) < left);
+}
+
+/// Another thread's clients have taken nearly all.
+#[test]
+fn a_thread_with_more_than_its_part_of_the_buffers_leaves_it_to_others() {
+    const MOST: usize = 512 << 10;
+    let shared = fuzz::new_shared(|settings| {
+        settings.buffer_max = MOST;
+        settings.threads = 2;
+    });
+    let buffered = || shared.totals.buffer_bytes.load(Ordering::Relaxed);
+    store_value(&shared);
+    let (mut more, mut less) = (Stepped::new(&shared), Stepped::new(&shared));
+    let hogs: Vec<_> = (0..20).map(|_| stuck(&mut more)).collect();
+    more.run();
+    let mut stays = (0..3).map(|_| stuck(&mut less)).collect::<Vec<_>>();
+    less.run();
+    assert!(buffered() > MOST && stays.iter().all(is_open));
+    // It is woken.
+    more.worker.inbox.waker.wake();
+    more.run();
+    assert!(buffered() <= MOST && stays.iter().all(is_open));
+    assert!(more.worker.buffered >= MOST / 4);
+    // One that has its part gives nothing to another one that has more.
+    stays.extend((0..20).map(|_| stuck(&mut less)));
+    less.run();
+    let part = more.worker.buffered;
+    more.worker.inbox.waker.wake();
+    more.run();
+    assert!(part == more.worker.buffered || part > MOST / 2);
+    assert!(more.worker.buffered >= MOST / 2 - 100_000);
+    drop(hogs);
+}
+
+/// Its memory was needed for another value of the tenant: that is an answer, and no end.
+#[test]
+fn a_client_whose_value_is_ended_is_answered() {
+    let shared = fuzz::new_shared(|_| {});
+    let tenant = &shared.directory().spaces[""].tenant;
+    // A quarter of it is less than both values take.
+    tenant.set_limits(Limits {
+        max: 320 << 10,
+        ..Limits::default()
+    });
+    let mut stepped = Stepped::new(&shared);
+    let (mut first, mut second) = (stepped.client(), stepped.client());
+    let mut send = |client: &mut UnixStream, head: &str, len: usize| {
+        client.write_all(head.as_bytes()).unwrap();
+        client.write_all(&vec![b'v'; len]).unwrap();
+        stepped.run();
+    };
+    send(&mut first, "set a 0 0 50000\r\n", 20_000);
+    send(&mut second, "set b 0 0 80000\r\n", 80_000);
+    send(&mut second, "\r\n", 0);
+    assert_eq!(arrived(&mut second), b"STORED\r\n");
+    send(&mut first, "", 30_000);
+    send(&mut first, "\r\nmn\r\n", 0);
+    let refused = b"SERVER_ERROR out of memory storing object\r\nMN\r\n";
+    assert_eq!(arrived(&mut first), refused);
+}
+
+/// Whatever it asks for: the work of a step is bounded, and the neighbour is answered in each.
+#[test]
+fn no_command_keeps_a_neighbour_waiting() {
+    const ITEMS: usize = 20_000;
+    let shared = fuzz::new_shared(|settings| settings.admin_clients = true);
+    let directory = shared.directory();
+    let tenant = &directory.spaces[""].tenant;
+    let set = |key: &str, value: &[u8]| {
+        let stored = tenant.set(key.as_bytes(), 0, 0, value, Mode::Set, Condition::default());
+        stored.unwrap();
+    };
+    (0..ITEMS).for_each(|number| set(&format!("key{number}"), b"v"));
+    let mut stepped = Stepped::new(&shared);
+    stepped.worker.turn = super::TURN;
+    let mut neighbour = stepped.client();
+    let watchers: Vec<_> = (0..20)
+        .map(|_| {
+            let mut client = stepped.client();
+            client
+                .write_all(b"watch fetchers mutations evictions connevents\r\n")
+                .unwrap();
+            client
+        })
+        .collect();
+    let mut answers = vec![0; 1 << 20];
+    for watched in [true, false] {
+        if !watched {
+            stepped
+                .worker
+                .watching
+                .clone()
+                .into_iter()
+                .for_each(|index| {
+                    stepped.worker.close(index, Close::Normal);
+                });
+        }
+        for request in [
+            "md big I q\r\n",
+            "append big 0 0 0 noreply\r\n\r\n",
+            "prepend big 0 0 0 noreply\r\n\r\n",
+            "touch big 0 noreply\r\n",
+            "get big big none\r\n",
+            "gat 0 big big none\r\n",
+            "mg big v\r\n",
+            "mg none q\r\n",
+            "incr none 1 noreply\r\n",
+            "delete none noreply\r\n",
+            "set small 0 0 1 noreply\r\nv\r\n",
+            "flush_all 1000 noreply\r\n",
+            "stats\r\n",
+            "stats items\r\n",
+            "stats sizes\r\n",
+            "stats conns\r\n",
+            "stats cachedump 1 0\r\n",
+            "tenant list\r\n",
+            "lru_crawler crawl all\r\n",
+            "lru_crawler metadump all\r\n",
+        ] {
+            // Each is as it was, whatever the last request did.
+            set("big", &[b'b'; 90_000]);
+            let mut hog = stepped.client();
+            // A dump does not come behind other requests.
+            let times = match request.contains("metadump") {
+                true => 1,
+                false => 100_000 / request.len(),
+            };
+            let _ = hog.write_all(request.repeat(times).as_bytes());
+            for _ in 0..40 {
+                neighbour.write_all(b"mn\r\n").unwrap();
+                let before = work_done();
+                stepped.step();
+                let done = work_done() - before;
+                assert!(done <= 8 << 20, "{done} in a step for {request:?}");
+                assert_eq!(arrived(&mut neighbour), b"MN\r\n", "{request:?}");
+                let _ = hog.read(&mut answers);
+            }
+        }
+    }
+    drop(watchers);
 }

@@ -470,12 +470,12 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     false
 }
 
-/// Makes room for the copy of a value of `len` bytes that may not be pinned, as far as the limit of
-/// all buffers allows: a client that reads is answered, whatever others have not read.
+/// Makes room for the copy of a value of `len` bytes that may not be pinned, if it is within the limit
+/// of all buffers. Room that others take is not looked at: a client that reads keeps nothing, and for
+/// one that does not, others that have not read for longer are ended.
 #[cold]
 fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
-    let used = cx.shared.totals.buffer_bytes.load(Ordering::Relaxed);
-    used.saturating_add(len) <= cx.shared.settings.buffer_max && cx.out.reserve_copy(len)
+    len <= cx.shared.settings.buffer_max && cx.out.reserve_copy(len)
 }
 
 /// What a word of a line of keys is for, when it has arrived.

@@ -40,7 +40,6 @@ impl Worker {
             }
             connection.pending = Output::default();
             connection.deadline = 0;
-            connection.charge(&self.shared)?;
             self.wait_for(connection, index, false)?;
             if let Some(reason) = connection.session.close {
                 return Err(reason);
@@ -117,8 +116,7 @@ impl Worker {
             .card
             .state
             .store(connection.session.state(), Ordering::Relaxed);
-        connection.keep_input(&self.buffer[start..end])?;
-        connection.charge(&self.shared)
+        connection.keep_input(&self.buffer[start..end])
     }
 
     /// Has a connection go on in the next step, without an event.
@@ -129,7 +127,8 @@ impl Worker {
         }
     }
 
-    /// Reads what has arrived: into a long value directly, or behind what is in the buffer. Returns how much, and whether that was all.
+    /// Reads what has arrived: into a long value directly, or behind what is in the buffer. Returns the
+    /// number of bytes, and whether that was all.
     fn read(
         &mut self,
         connection: &mut Connection,
@@ -248,7 +247,6 @@ impl Worker {
             self.wait_for(connection, index, true)?;
         }
         self.out.clear();
-        sent.map_err(|_| Close::Normal)?;
-        connection.charge(&self.shared)
+        sent.map(|_| ()).map_err(|_| Close::Normal)
     }
 }
