@@ -3,17 +3,17 @@
 use crate::store::{Item, Pin};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// A value of up to this many bytes is copied inside the section; a longer one is pinned, if it may be.
+/// Longest value, in bytes, that is copied inside the section; a longer one is pinned, if it may be.
 const PIN_MIN: usize = 4096;
-/// A value of up to this many bytes is not pinned beyond the turn: its segment has others' items. A
-/// longer one has a segment by itself, so a pin keeps nothing else.
+/// Longest value, in bytes, whose pin ends with the turn: its segment has other items too. A longer
+/// value is alone in its segment, so a pin keeps nothing else.
 const COPY_MAX: usize = 32 << 10;
 /// From this on no further request is executed before these responses have been sent.
 const FULL: usize = 64 << 10;
 /// What a response needs beside its value: a key, a line of flags, numbers.
 const ROOM_BESIDE: usize = 1024;
 const ROOM: usize = COPY_MAX + ROOM_BESIDE;
-/// What an answer counts where those that wait to be sent have a limit.
+/// Bytes that an answer counts where answers that wait to be sent have a limit.
 pub(crate) const ANSWER: usize = 5 << 10;
 
 /// What is to be sent.
@@ -23,7 +23,7 @@ pub(crate) struct Output {
     /// Values that are sent before `bytes` at these positions, and have not been sent.
     pins: VecDeque<(usize, Pin)>,
     pinned: usize,
-    /// What of that is not pinned beyond the turn.
+    /// The part of `pinned` whose pins end with the turn, in bytes.
     briefly: usize,
     /// How much of `bytes` has been sent.
     sent: usize,
@@ -48,7 +48,7 @@ impl Default for Output {
 pub(crate) enum NoRoom {
     /// The system has no memory.
     Memory,
-    /// So many answers may not wait to be sent.
+    /// No more answers may wait to be sent.
     Limit,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum Held {
 pub(crate) struct Mark(usize);
 
 impl Output {
-    /// One that takes so many answers until they have been sent.
+    /// Returns an empty output that takes `most` answers until they have been sent.
     pub(crate) fn with_limit(most: u32) -> Self {
         Self {
             bytes: Vec::new(),
@@ -137,7 +137,7 @@ impl Output {
         }
     }
 
-    /// Makes room for the copy of a value that may not be pinned. Returns false without memory.
+    /// Makes room for the copy of a value that may not be pinned. Returns false if there is no memory.
     #[cold]
     pub(crate) fn reserve_copy(&mut self, len: usize) -> bool {
         self.bytes.try_reserve(len + ROOM_BESIDE).is_ok()
@@ -258,8 +258,9 @@ impl Output {
         self.sent += bytes;
     }
 
-    /// Moves what has not been sent out of here: as bytes if it is `copy_max` at most, so that nothing
-    /// stays pinned; if not, long values stay where they are. `None` without memory.
+    /// Moves the bytes that have not been sent to another output. If they are at most `copy_max`, all
+    /// are copied, so that nothing stays pinned; otherwise long values stay pinned. Returns `None` if
+    /// there is no memory.
     pub(crate) fn take_left(&mut self, copy_max: usize) -> Option<Self> {
         let stays = self.left() > copy_max;
         let mut rest = Self::default();
@@ -297,7 +298,7 @@ impl Output {
     }
 }
 
-/// What of a pin is not pinned beyond the turn, in bytes.
+/// Returns the length of `pin` if it ends with the turn, or else 0.
 fn brief(pin: &Pin) -> usize {
     match pin.len() {
         len if len <= COPY_MAX => len,
@@ -431,7 +432,7 @@ mod tests {
         let rest = out.take_left(whole.len() - 2).unwrap();
         assert!(out.is_empty() && !rest.has_pins());
         assert_eq!(flat(&rest), whole[2..]);
-        // Else what has a segment by itself is not, wherever sending has come to.
+        // Beyond `copy_max`, values that are alone in their segments stay pinned, wherever sending stopped.
         for sent in [0, 1, 2, COPY_MAX, COPY_MAX + 2, COPY_MAX + 4] {
             let (mut out, whole) = output();
             out.advance(sent);

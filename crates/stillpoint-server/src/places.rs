@@ -8,7 +8,7 @@ use std::sync::{
 /// The part of all places that is kept for tenants with few clients.
 const PART: usize = 4;
 
-/// How many clients may be there beyond `-c` while others that have not logged in are ended for them.
+/// Number of clients beyond `-c` that are accepted while others that have not logged in end for them.
 pub(crate) const OVER: usize = 64;
 
 /// A place, which is free again when this is dropped.
@@ -71,14 +71,14 @@ mod tests {
         assert_eq!(taken.load(Ordering::Relaxed), 0);
     }
 
-    /// Whatever all the others do, in any order.
+    /// Whatever the others do, in any order.
     #[test]
     fn tenants_that_take_all_they_can_get_leave_places_to_each_other_one() {
         // Alone, it has all.
         assert!(may_enter(99, 100, 100, 1));
         for tenants in 2..20 {
             for hogs in 1..tenants {
-                // As many tenants as that take what they can get.
+                // `hogs` tenants take all that they can get.
                 let (mut own, mut all) = (vec![0; hogs], 0);
                 while let Some(hog) =
                     (0..hogs).find(|&hog| all < 100 && may_enter(own[hog], all + 1, 100, tenants))

@@ -286,7 +286,7 @@ fn a_lower_limit_gives_memory_back() {
     program.end();
 }
 
-/// One who reads the files again may wait for them: here, for a pipe that nobody writes.
+/// Reading the files again may take long: here, one is a pipe without a writer.
 #[test]
 fn clients_come_in_while_files_are_read_again() {
     use std::os::unix::fs::PermissionsExt;

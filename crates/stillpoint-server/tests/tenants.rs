@@ -526,7 +526,7 @@ fn clients_that_do_not_log_in_leave_their_places_to_those_that_do() {
         hog.push(client);
     }
     assert_eq!(hog.len(), 9);
-    // What is kept for the others they get, whoever else comes.
+    // The other tenants get the places that are kept for them, whatever other clients come.
     let mut others = Vec::new();
     for name in ["bob", "plain"] {
         silent.extend((0..12).map(|_| connect()));

@@ -5,7 +5,8 @@ use crate::{places::Place, shared::lock, space::Directory, store::Cursor};
 use std::sync::Arc;
 
 impl Session {
-    /// Looks up its tenant again after a change: a user who is gone or has another password has to leave, and a tenant that was deleted has no items. Before anything is sent or executed.
+    /// Looks up its tenant again after a change, before anything is sent or executed. A user who is gone or
+    /// has another password has to leave; a tenant that was deleted has no items.
     pub(crate) fn follow(&mut self, directory: &Directory) {
         if self.version == directory.version {
             return;

@@ -287,11 +287,11 @@ struct About {
     deadline: Option<u32>,
 }
 
-/// What came of showing an item.
+/// The result of showing an item.
 #[derive(Debug, Clone, Copy)]
 enum Shown {
     Whole,
-    /// Nothing: the value, of so many bytes, may not be pinned, and there is no room for a copy.
+    /// Nothing: the value of this length may not be pinned, and there is no room for a copy.
     NoRoom(usize),
 }
 

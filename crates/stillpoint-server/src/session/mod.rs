@@ -44,19 +44,19 @@ pub(crate) struct Context<'a> {
     pub(crate) now: u32,
     /// How many requests may still be executed before other connections have their turn.
     pub(crate) budget: u32,
-    /// What may still be done before that.
+    /// The work that may still be done before that.
     pub(crate) work: Work,
     pub(crate) out: &'a mut Output,
     /// Wakes the thread, when a watcher has something to send.
     pub(crate) wake: &'a Arc<dyn Fn() + Send + Sync>,
 }
 
-/// What a connection may do in a turn, in bytes of values that are copied and items that are stored or
-/// evicted for it; a request, and a key of a `get`, count [`REQUEST`].
+/// The work of a connection's turn, in bytes of values that are copied and of items that are stored or
+/// evicted for it. A request, and a key of a `get`, count [`REQUEST`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Work {
     left: u64,
-    /// [`work_done`] when it was looked at last.
+    /// [`work_done`] at the last call of `spend`.
     seen: u64,
 }
 
@@ -65,7 +65,7 @@ const WORK: u64 = 1 << 20;
 const REQUEST: u64 = 1 << 10;
 
 impl Work {
-    /// What a turn has, which begins now on this thread.
+    /// Returns the work of a turn that begins now on this thread.
     pub(crate) fn new() -> Self {
         Self {
             left: WORK,
@@ -73,7 +73,7 @@ impl Work {
         }
     }
 
-    /// Takes what the thread has done since the last call, and a request.
+    /// Subtracts the thread's work since the last call, and a request.
     #[inline]
     fn spend(&mut self) {
         let done = work_done();
@@ -139,7 +139,7 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Whose events it may see.
+    /// Returns the spaces whose events it may see.
     fn watched(&self, directory: &Directory) -> watch::Reach {
         (!self.admin).then(|| directory.reach(&self.home).cloned().collect())
     }
@@ -154,8 +154,8 @@ pub(crate) enum Close {
     Error,
     /// It was silent for too long.
     Idle,
-    /// It did not take what was sent, or not send what it had announced, or not log in, in time: before
-    /// its place was needed, for the last.
+    /// It did not take what was sent, or not send what it had announced, or not log in, in time. For a
+    /// login, the time also ends when its place is needed.
     Slow,
     /// There was no memory for it.
     Memory,

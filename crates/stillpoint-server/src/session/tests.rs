@@ -7,7 +7,7 @@ use crate::{
     users::{User, Users},
 };
 
-/// What is answered, how much is consumed, and whether the turn is over.
+/// Returns the answer, the number of bytes consumed, and whether the turn is over.
 fn turn(session: &mut Session, shared: &Shared, bytes: &[u8]) -> (Vec<u8>, usize, bool) {
     turn_at(session, shared, bytes, shared.store.now())
 }

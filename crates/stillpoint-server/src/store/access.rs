@@ -5,8 +5,8 @@
 //! under the lock of the item's bucket, under which the item is copied, too: so no copy loses them.
 //!
 //! An item becomes stale together with a change of its CAS value, in two steps. A reader loads the CAS
-//! value first: if it has the new one, it sees the mark. If it sees the mark, the CAS value may still
-//! be the old one; under the lock it is not.
+//! value first: if it loads the new one, it also sees the mark. If it sees the mark, the CAS value that
+//! it loaded may be the old one; under the lock it loads the new one.
 
 use stillpoint_platform::sync::{AtomicU32, Ordering};
 
@@ -34,7 +34,7 @@ impl Access {
         (now & TIME) | rest
     }
 
-    /// One that has these bits.
+    /// Creates a word with these bits.
     #[cfg(stillpoint_loom)]
     pub fn new(bits: u32) -> Self {
         Self(AtomicU32::new(bits))
@@ -120,7 +120,7 @@ impl Access {
 pub struct CasWord(AtomicU32);
 
 impl CasWord {
-    /// One that has these bits.
+    /// Creates a word with these bits.
     #[cfg(stillpoint_loom)]
     pub fn new(bits: u32) -> Self {
         Self(AtomicU32::new(bits))
@@ -132,7 +132,7 @@ impl CasWord {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Changes it, under the lock of the bucket, after [`Access::set_stale`].
+    /// Sets the value, under the lock of the bucket, after [`Access::set_stale`].
     pub fn set(&self, bits: u32) {
         // Release, pairs with `get`.
         self.0.store(bits, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Items that are gone by the beginnings of their keys: what was stored under a prefix before it was
-//! forgotten is dead at look-up, without a walk.
+//! Prefixes whose items are gone: an item that was stored before its prefix was forgotten is dead at
+//! look-up, without a walk.
 
 use super::{layout::RawItem, prefixes::Prefixes, shared::lock};
 use std::sync::{

@@ -206,7 +206,7 @@ impl RawItem {
         }
     }
 
-    /// Number of the word that has the low half of the CAS value.
+    /// Index of the word with the low half of the CAS value.
     #[inline]
     fn cas_at(self) -> usize {
         let bits = self.bits();

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 pub struct Memory {
     base: NonNull<u8>,
     len: usize,
-    /// Its length at first.
+    /// The length in bytes before it was cut.
     whole: usize,
     // Freed by its drop.
     _area: imp::Area,
@@ -36,14 +36,13 @@ impl Memory {
         self.len
     }
 
-    /// Whether it can be used for `len` bytes: if it has `most` at most, and of its addresses three
-    /// quarters stay in use.
+    /// Returns whether it can be cut to `len` bytes: it has at most `most`, and three quarters of its
+    /// addresses stay in use.
     pub fn can_be_cut(&self, len: usize, most: usize) -> bool {
         (len..=most).contains(&self.len) && len >= self.whole / 4 * 3
     }
 
-    /// Makes it `len` bytes long, and gives the pages behind them back to the system. No thread uses
-    /// it.
+    /// Shortens it to `len` bytes, and gives the pages behind them back to the system. No thread uses it.
     pub fn cut(&mut self, len: usize) {
         if len < self.len {
             // SAFETY: inside the area, which is ours alone; nothing is expected there.
@@ -76,7 +75,7 @@ impl Source {
         imp::Source::new(limit).map(Self)
     }
 
-    /// The address space that it has, in bytes.
+    /// Returns the size of its address space, in bytes.
     pub fn address_space(&self) -> u64 {
         self.0.address_space()
     }

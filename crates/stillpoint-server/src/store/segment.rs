@@ -248,7 +248,7 @@ impl Segment {
         self.charge().take()
     }
 
-    /// Gives it a charge. It has none.
+    /// Sets the charge of a segment without one.
     pub fn set_charge(&self, charge: Option<Charge>) {
         *self.charge() = charge;
     }

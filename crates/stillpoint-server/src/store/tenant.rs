@@ -46,7 +46,7 @@ thread_local! {
     pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// A second of the store's clock that is over.
+/// A second of the store's clock in the past.
 pub(super) const LONG_AGO: u32 = 1;
 
 pub(super) fn check_key(key: &[u8]) -> Result<(), Refused> {
