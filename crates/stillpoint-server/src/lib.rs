@@ -51,8 +51,9 @@ mod users;
 #[cfg(not(stillpoint_loom))]
 mod watch;
 
-/// What clients are told: the release of memcached whose protocol is spoken, and our own.
-pub const VERSION: &str = concat!("1.6.18-stillcache-", env!("CARGO_PKG_VERSION"));
+/// The version that clients are told: that of the memcached whose protocol is spoken. It has no other
+/// number, which some clients would take for the version.
+pub const VERSION: &str = "1.6.18-stillcache";
 
 /// The code in the package's README.md compiles, and does what it says.
 #[cfg(doctest)]

@@ -31,10 +31,14 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
     let (pid_file, limit) = (settings.pid_file.clone(), settings.limit);
     let drops = settings.drop_privileges;
     let server = Server::start_with(settings, inherited)?;
-    if let Some(path) = &pid_file {
-        std::fs::write(path, format!("{}\n", std::process::id())).map_err(|error| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        })?;
+    let (log, version) = (&server.shared.log, env!("CARGO_PKG_VERSION"));
+    if let Some(path) = &pid_file
+        && let Err(error) = std::fs::write(path, format!("{}\n", std::process::id()))
+    {
+        let path = path.display();
+        log.note(format_args!(
+            "-P {path}: {error}; goes on without that file"
+        ));
     }
     if drops {
         // All that listens is open, and all threads have started, which the filter is put over.
@@ -48,8 +52,8 @@ pub fn main(settings: Settings, notes: &[String]) -> io::Result<()> {
             io::Error::new(error.kind(), format!("-o drop_privileges: {error}{hint}"))
         })?;
     }
-    server.shared.log.note(format_args!(
-        "{} MiB for items, {} threads",
+    log.note(format_args!(
+        "version {version}, {} MiB for items, {} threads",
         limit >> 20,
         server.shared.settings.threads
     ));

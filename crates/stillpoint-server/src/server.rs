@@ -180,7 +180,8 @@ impl Server {
             }
         }
         for open in &listeners {
-            shared.log.note(format_args!("listens on {}", open.name));
+            let text = open.description();
+            shared.log.note(format_args!("listens on {text}"));
         }
         #[cfg(not(feature = "metrics"))]
         if shared.settings.metrics.is_some() {

@@ -228,7 +228,7 @@ fn parse(text: &str, settings: &mut Settings, names: Names) -> Result<(), String
 
 /// Returns the address to ask for metrics at.
 pub(super) fn one_address(address: &str, names: Names) -> Result<SocketAddr, String> {
-    match resolve(address, METRICS_PORT, names)?[..] {
+    match resolve("metrics", address, METRICS_PORT, names)?[..] {
         [address] => Ok(address),
         _ => Err(format!(
             "metrics: {address} has several addresses; give one"
@@ -238,7 +238,7 @@ pub(super) fn one_address(address: &str, names: Names) -> Result<SocketAddr, Str
 
 fn listeners(listener: FileListener, tls: bool, names: Names) -> Result<Vec<Listener>, String> {
     let addresses = match (&listener.address, &listener.path) {
-        (Some(address), None) => resolve(address, 11211, names)?
+        (Some(address), None) => resolve("[[listen]]", address, 11211, names)?
             .into_iter()
             .map(Address::Tcp)
             .collect(),

@@ -1,7 +1,7 @@
 //! The command line, as memcached's where the meaning is the same.
 
 use super::{Address, Binding, ClientCertificates, Listener, Settings, Tls, file, parse_bytes};
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Args, Parser};
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
     path::PathBuf,
@@ -11,7 +11,7 @@ use std::{
 
 /// A cache server with tenants, which speaks memcached's protocol and gives memory back.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "stillcache", version = crate::VERSION, disable_version_flag = true)]
+#[command(name = "stillcache", version = PROGRAM, disable_version_flag = true)]
 #[allow(missing_docs)]
 pub struct Flags {
     /// TCP port; 0: none, -1: any that is free [default: 11211]
@@ -29,9 +29,9 @@ pub struct Flags {
     /// Unix socket whose clients are admins: tenants, limits, shutdown
     #[arg(long)]
     pub admin_socket: Option<PathBuf>,
-    /// Memory for items, in MiB [default: 64]
+    /// Memory for items, in MiB, or with k, m or g behind the number [default: 64]
     #[arg(short, long)]
-    pub memory_limit: Option<u64>,
+    pub memory_limit: Option<String>,
     /// The longest value, in bytes or with k or m behind the number [default: 1m]
     #[arg(short = 'I', long)]
     pub max_item_size: Option<String>,
@@ -74,6 +74,9 @@ pub struct Flags {
     /// Speak TLS over TCP, but for addresses of -l that begin with notls: (-o ssl_chain_cert, ssl_key)
     #[arg(short = 'Z', long)]
     pub enable_ssl: bool,
+    /// With -Y only: SASL is not spoken, clients log in by the text protocol
+    #[arg(short = 'S', long)]
+    pub enable_sasl: bool,
     /// Only 0: UDP is not spoken
     #[arg(short = 'U', long, allow_negative_numbers = true)]
     pub udp_port: Option<i32>,
@@ -103,7 +106,64 @@ pub struct Flags {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
+    #[command(flatten)]
+    ignored: Ignored,
 }
+
+/// Flags of memcached that start as before, and change nothing here.
+#[derive(Debug, Clone, Args)]
+struct Ignored {
+    #[arg(short = 'f', long, hide = true, value_name = "NUMBER")]
+    slab_growth_factor: Option<String>,
+    #[arg(short = 'n', long, hide = true, value_name = "BYTES")]
+    slab_min_size: Option<String>,
+    #[arg(short = 'k', long, hide = true)]
+    lock_memory: bool,
+    #[arg(short = 'L', long, hide = true)]
+    enable_largepages: bool,
+    #[arg(short = 'r', long, hide = true)]
+    enable_coredumps: bool,
+    #[arg(short = 'D', hide = true, value_name = "CHAR")]
+    prefix_delimiter: Option<String>,
+}
+
+impl Ignored {
+    /// Returns a line for each flag that was given.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        [
+            (
+                self.slab_growth_factor.is_some(),
+                "-f: there are no slab classes",
+            ),
+            (
+                self.slab_min_size.is_some(),
+                "-n: there are no slab classes",
+            ),
+            (
+                self.lock_memory,
+                "-k: memory is not locked; turn swap off for the service (MemorySwapMax=0)",
+            ),
+            (self.enable_largepages, "-L: there are no large pages"),
+            (
+                self.enable_coredumps,
+                "-r: the limit of core files is the service manager's (LimitCORE=)",
+            ),
+            (
+                self.prefix_delimiter.is_some(),
+                "-D: statistics by prefix are those of tenants with a prefix",
+            ),
+        ]
+        .into_iter()
+        .filter(|(is_given, _)| *is_given)
+        .map(|(_, why)| format!("{why}; ignored"))
+    }
+}
+
+/// The program's own version, and the protocol that it speaks.
+const PROGRAM: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (the protocol of memcached 1.6.18)"
+);
 
 /// The longest rest of the search for expired items, in microseconds.
 pub(crate) const MAX_REST_US: u32 = 1_000_000;
@@ -176,10 +236,11 @@ impl Flags {
         set(&mut settings.max_connections, self.conn_limit);
         set(&mut settings.backlog, self.backlog);
         set(&mut settings.requests_per_event, self.max_reqs_per_event);
-        if let Some(mib) = self.memory_limit {
-            settings.limit = mib
-                .checked_mul(1 << 20)
-                .ok_or("-m: more than there can be")?;
+        if let Some(size) = &self.memory_limit {
+            let is_number = size.bytes().all(|byte| byte.is_ascii_digit());
+            let unit = if is_number { "m" } else { "" };
+            settings.limit =
+                parse_bytes(&format!("{size}{unit}")).map_err(|error| format!("-m {error}"))?;
         }
         if let Some(size) = &self.max_item_size {
             let bytes = parse_bytes(size).map_err(|error| format!("-I {error}"))?;
@@ -208,6 +269,7 @@ impl Flags {
         if self.udp_port.is_some_and(|port| port != 0) {
             notes.push("-U: UDP is not spoken; clients of memcached have not used it by default since 1.5.6".into());
         }
+        notes.extend(self.ignored.notes());
         for option in self.options.iter().filter(|option| !option.is_empty()) {
             self.option(option, &mut settings, &mut notes)?;
         }
@@ -218,6 +280,16 @@ impl Flags {
             settings.auth_file = Some(path.clone());
         }
         notes.extend(file::read_users(&mut settings)?);
+        match (self.enable_sasl, settings.authenticates()) {
+            (true, false) => {
+                return Err("-S: SASL is not spoken, and without passwords all clients would come in; give -Y FILE, and let clients log in by the text protocol".into());
+            }
+            (true, true) => notes.push(
+                "-S: SASL is not spoken; clients log in by the text protocol, with -Y's passwords"
+                    .into(),
+            ),
+            (false, _) => {}
+        }
         if let Some(tls) = &settings.tls
             && tls.files().any(|file| file.as_os_str().is_empty())
         {
@@ -311,7 +383,7 @@ impl Flags {
             for host in hosts {
                 let plain = host.strip_prefix("notls:");
                 let tls = settings.tls.is_some() && plain.is_none();
-                for address in resolve(plain.unwrap_or(host), port, names)? {
+                for address in resolve("-l", plain.unwrap_or(host), port, names)? {
                     settings
                         .listeners
                         .push(listener(Address::Tcp(address), false, tls));
@@ -378,8 +450,13 @@ pub(super) enum Names {
     Known,
 }
 
-/// Returns the addresses of `host`, with `port` if it has none.
-pub(super) fn resolve(host: &str, port: u16, names: Names) -> Result<Vec<SocketAddr>, String> {
+/// Returns the addresses of `host`, with `port` if it has none. `what` is the setting that names it.
+pub(super) fn resolve(
+    what: &str,
+    host: &str,
+    port: u16,
+    names: Names,
+) -> Result<Vec<SocketAddr>, String> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -390,17 +467,17 @@ pub(super) fn resolve(host: &str, port: u16, names: Names) -> Result<Vec<SocketA
     let with_port = host.rsplit_once(':');
     if names == Names::Known {
         let port = with_port.map_or(Ok(port), |(_, port)| port.parse());
-        let port = port.map_err(|_| format!("-l {host}: a port is a number up to 65535"))?;
+        let port = port.map_err(|_| format!("{what} {host}: a port is a number up to 65535"))?;
         return Ok(vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)]);
     }
     let found: Vec<_> = match with_port {
         Some(_) => host.to_socket_addrs(),
         None => (host, port).to_socket_addrs(),
     }
-    .map_err(|error| format!("-l {host}: {error}; give an address, or a name that resolves"))?
+    .map_err(|error| format!("{what} {host}: {error}; give an address, or a name that resolves"))?
     .collect();
     if found.is_empty() {
-        return Err(format!("-l {host}: the name has no address"));
+        return Err(format!("{what} {host}: the name has no address"));
     }
     Ok(found)
 }
@@ -515,6 +592,8 @@ mod tests {
             "-m 99999999999999999999",
             "-m 18446744073709551615",
             "-S",
+            "-m 1x",
+            "--metrics 1.2.3.4.5",
             "-o idle_timeout=x",
             "-o lru_crawler_sleep=1000001",
             "-o lru_crawler_tocrawl",
@@ -595,5 +674,35 @@ mod tests {
             (1, 0, 1)
         );
         assert!(settings("-U 5").unwrap().1[0].contains("UDP"));
+    }
+
+    #[test]
+    fn command_lines_of_memcached_start() {
+        let (ignored, notes) = settings("-f 1.25 -n 48 -k -L -r -D : -m 64m").unwrap();
+        assert_eq!(ignored.limit, 64 << 20);
+        let flags: Vec<_> = notes.iter().map(|note| &note[..3]).collect();
+        assert_eq!(flags, ["-f:", "-n:", "-k:", "-L:", "-r:", "-D:"]);
+        assert!(notes.iter().all(|note| note.ends_with("; ignored")));
+        let long = "--slab-growth-factor=2 --slab-min-size=9 --lock-memory --enable-largepages --enable-coredumps";
+        assert_eq!(settings(long).unwrap().1.len(), 5);
+        assert_eq!(settings("-m 1g").unwrap().0.limit, 1 << 30);
+        // Without passwords, clients that should log in would all come in.
+        assert!(settings("-S").unwrap_err().contains("-Y FILE"));
+        let name = format!("stillcache-{}-sasl", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "u:p\n").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).unwrap();
+        let (_, notes) = settings(&format!("-S -Y {}", path.display())).unwrap();
+        assert!(notes.iter().any(|note| note.contains("SASL")));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn an_address_that_is_wrong_is_named_with_its_setting() {
+        let error = settings("--metrics nowhere.invalid").unwrap_err();
+        assert!(error.starts_with("metrics nowhere.invalid: "), "{error}");
+        let error = settings("-l nowhere.invalid").unwrap_err();
+        assert!(error.starts_with("-l nowhere.invalid: "), "{error}");
     }
 }

@@ -33,21 +33,24 @@ use std::{
     },
     path::Path,
     sync::{Arc, Mutex, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// The token of the eventfd, by which the thread is asked to stop.
 const WAKE: u64 = u64::MAX;
 /// The token of the signals.
 const SIGNALS: u64 = u64::MAX - 1;
-/// Without a descriptor or memory for another connection, accepting pauses for so long.
+/// The pause of accepting if there is no descriptor or no memory for another connection.
 const PAUSE: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// After so many connections other listeners, and signals, have their turn.
+/// Number of connections of a listener after which other listeners, and signals, have their turn.
 const AT_ONCE: u32 = 64;
+
+/// The time between two lines of the log that say why nothing is accepted.
+const COMPLAINT: Duration = Duration::from_secs(1);
 
 /// A socket that is listened on.
 #[derive(Debug)]
@@ -160,6 +163,25 @@ impl Open {
         })
     }
 
+    /// Returns where it listens, and who comes in by it, for the log.
+    pub(crate) fn description(&self) -> String {
+        let Listener {
+            tls, admin, tenant, ..
+        } = &self.setting;
+        let mut text = self.name.clone();
+        if *tls {
+            text += ", with TLS";
+        }
+        if *admin {
+            text += ", for admins";
+        }
+        if !tenant.is_empty() {
+            text += ", for tenant ";
+            text += tenant;
+        }
+        text
+    }
+
     /// The port of a TCP socket.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         match &self.socket {
@@ -236,6 +258,8 @@ pub(crate) struct Acceptor {
     workers: Vec<Arc<Inbox>>,
     next: usize,
     paused: Option<Instant>,
+    /// When the log last said why.
+    complained: Option<Instant>,
 }
 
 impl Acceptor {
@@ -254,6 +278,7 @@ impl Acceptor {
             workers,
             next: 0,
             paused: None,
+            complained: None,
         };
         acceptor.listen(true)?;
         for open in &acceptor.listeners {
@@ -451,9 +476,15 @@ impl Acceptor {
             return;
         }
         let totals = &self.shared.totals;
-        self.shared.log.note(format_args!(
-            "cannot accept: {error}; trying again ten times a second (is `ulimit -n` above -c?)"
-        ));
+        if self
+            .complained
+            .is_none_or(|last| last.elapsed() >= COMPLAINT)
+        {
+            self.complained = Some(Instant::now());
+            self.shared.log.note(format_args!(
+                "cannot accept: {error}; trying again ten times a second (is `ulimit -n` above -c?)"
+            ));
+        }
         if self.listen(false).is_err() {
             return self.shared.stop();
         }
@@ -529,6 +560,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_log_says_who_comes_in_by_a_listener() {
+        let setting = Listener {
+            tls: true,
+            admin: true,
+            tenant: "shop".into(),
+            ..unix("described")
+        };
+        let open = Open::bind(setting, 8).unwrap();
+        let text = open.description();
+        assert!(
+            text.ends_with("-described, with TLS, for admins, for tenant shop"),
+            "{text}"
+        );
+        let open = Open::bind(unix("plain"), 8).unwrap();
+        assert_eq!(open.description(), open.name);
+    }
+
     /// Without descriptors each listener that has a client says so.
     #[test]
     fn accepting_pauses_once_for_all_listeners() {
@@ -540,11 +589,20 @@ mod tests {
         for _ in 0..2 {
             acceptor.pause(&Errno::MFILE.into());
         }
+        let complained = acceptor.complained.unwrap();
         assert!(!shared.is_stopping());
         assert_eq!(shared.totals.accept_pauses.load(Ordering::Relaxed), 1);
         acceptor.paused = Instant::now().checked_sub(std::time::Duration::from_secs(1));
         acceptor.resume();
         assert!(acceptor.paused.is_none() && !shared.is_stopping());
+        // A second's pauses have one line.
+        acceptor.complained = complained.checked_add(COMPLAINT);
+        acceptor.pause(&Errno::MFILE.into());
+        assert_eq!(acceptor.complained, complained.checked_add(COMPLAINT));
+        acceptor.paused = None;
+        acceptor.complained = complained.checked_sub(COMPLAINT);
+        acceptor.pause(&Errno::MFILE.into());
+        assert!(acceptor.complained >= Some(complained));
         acceptor.remove_sockets();
     }
 
