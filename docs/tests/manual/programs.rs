@@ -243,12 +243,14 @@ fn examples_run() {
         "make -C docs/examples: {}",
         text(&made)
     );
-    let ran = Command::new(env!("CARGO"))
-        .args(["run", "--locked", "-p", "stillpoint-manual", "--example"])
-        .arg("from_crossbeam_epoch")
-        .current_dir(repository())
-        .env("CARGO_TARGET_DIR", target())
-        .output();
-    let ran = ran.expect("cargo runs this");
-    assert!(ran.status.success(), "from_crossbeam_epoch: {}", text(&ran));
+    for example in ["from_crossbeam_epoch", "linked_nodes"] {
+        let ran = Command::new(env!("CARGO"))
+            .args(["run", "--locked", "-p", "stillpoint-manual", "--example"])
+            .arg(example)
+            .current_dir(repository())
+            .env("CARGO_TARGET_DIR", target())
+            .output();
+        let ran = ran.expect("cargo runs this");
+        assert!(ran.status.success(), "{example}: {}", text(&ran));
+    }
 }
