@@ -89,7 +89,8 @@ const NAMES: &str =
     malloc_fails log_worker_dropped log_worker_written log_watcher_skipped log_watcher_sent
     log_watchers unexpected_napi_ids round_robin_fallback bytes curr_items total_items
     expired_unfetched evicted_unfetched evictions reclaimed crawler_reclaimed crawler_items_checked
-    lrutail_reflocked lru_crawler_running lru_crawler_starts";
+    lrutail_reflocked lru_maintainer_juggles lru_bumps_dropped moves_to_cold moves_to_warm
+    moves_within_lru direct_reclaims evicted_active lru_crawler_running lru_crawler_starts";
 
 #[test]
 fn the_statistics_have_memcacheds_names_and_some_of_their_own() {

@@ -7,7 +7,6 @@ use crate::{
         binary::{HEADER, Header, Lengths, Operation, Status, u32_at, u64_at},
         text::Mode,
     },
-    space::Count,
     store::{Arithmetic, Condition, Item, Outcome, Refused},
     watch,
 };
@@ -190,23 +189,7 @@ impl Session {
         if cx.shared.watchers.want(space, watch::FETCHERS) {
             self.tell_get(space, request.key, found.map(|(_, len)| len), cx);
         }
-        let counts = space.counts(cx.thread);
-        let hit = found.is_some();
-        if deadline.is_some() {
-            counts.add(Count::Touch, 1);
-            counts.add(
-                if hit {
-                    Count::TouchHit
-                } else {
-                    Count::TouchMiss
-                },
-                1,
-            );
-        }
-        if with_value {
-            counts.add(Count::Get, 1);
-            counts.add(if hit { Count::GetHit } else { Count::GetMiss }, 1);
-        }
+        cx.count_get(space, found.is_some(), deadline.is_some());
         if let Some(status) = refused {
             cx.out.truncate(mark);
             return respond(&request.header, status, 0, cx);

@@ -179,7 +179,7 @@ impl Session {
         if behind.len() >= whole {
             let (value, end) = behind[..whole].split_at(len);
             if then.end_len() > 0 && end != b"\r\n" {
-                self.bad_chunk(&then, cx);
+                self.bad_chunk(space, &then, cx);
                 return whole;
             }
             let (mode, condition) = then.request();
@@ -223,7 +223,7 @@ impl Session {
             return;
         }
         if body.then.end_len() > 0 && body.end != *b"\r\n" {
-            self.bad_chunk(&body.then, cx);
+            self.bad_chunk(&body.space, &body.then, cx);
             return;
         }
         let (mode, condition) = body.then.request();
@@ -234,7 +234,8 @@ impl Session {
         self.answer(&body.space, &body.key, len, &body.then, result, cx);
     }
 
-    fn bad_chunk(&self, then: &Then, cx: &mut Context<'_>) {
+    fn bad_chunk(&self, space: &Space, then: &Then, cx: &mut Context<'_>) {
+        cx.count(space, Count::Set);
         let noreply = matches!(then, Then::Text { noreply: true, .. });
         text::reply(cx, noreply, "CLIENT_ERROR bad data chunk");
     }
@@ -301,7 +302,10 @@ impl Session {
         result: &Result<u64, Outcome>,
         cx: &Context<'_>,
     ) {
-        cx.count(space, Count::Set);
+        // One that there is no place for is counted below, and not as a store.
+        if !matches!(result, Err(Outcome::Refused(_))) {
+            cx.count(space, Count::Set);
+        }
         space.details.set(key);
         if then.request().1.compare.is_some() {
             match result {
@@ -384,16 +388,17 @@ pub(super) fn of_meta(request: &meta::Request<'_>) -> MetaSet {
             request.push_if_reflected(&mut answer, letter, token);
         }
     }
+    let (mode, compare, or_stale) = match (request.mode, request.cas) {
+        // As there is no item, there is nothing to compare.
+        (Mode::Add, _) => (Mode::Add, None, false),
+        // An item has to be there; NF says that there is none. A CAS value of 0 is none that an item
+        // could have had before.
+        (Mode::Set | Mode::Replace, Some(cas)) => (Mode::Set, Some(cas), request.stale && cas != 0),
+        (mode, cas) => (mode, cas, false),
+    };
     MetaSet {
-        // With a CAS value an item has to be there; NF says that there is none.
-        mode: match request.mode {
-            Mode::Replace if request.cas.is_some() => Mode::Set,
-            mode => mode,
-        },
-        condition: Condition {
-            compare: request.cas,
-            or_stale: request.stale,
-        },
+        mode,
+        condition: Condition { compare, or_stale },
         quiet: request.quiet,
         answer,
         cas_at,

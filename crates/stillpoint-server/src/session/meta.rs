@@ -122,22 +122,9 @@ impl Session {
         if cx.shared.watchers.want(space, watch::FETCHERS) {
             self.tell_get(space, key, found.is_some().then_some(0), cx);
         }
-        let hit = found.is_some() && !created;
-        let counts = space.counts(cx.thread);
-        counts.add(Count::Meta, 1);
-        if request.exptime.is_some() {
-            counts.add(Count::Touch, 1);
-            counts.add(
-                if hit {
-                    Count::TouchHit
-                } else {
-                    Count::TouchMiss
-                },
-                1,
-            );
-        }
-        counts.add(Count::Get, 1);
-        counts.add(if hit { Count::GetHit } else { Count::GetMiss }, 1);
+        cx.count(space, Count::Meta);
+        // One that it has made counts as found.
+        cx.count_get(space, found.is_some(), request.exptime.is_some());
         if let Some(line) = refused {
             cx.out.truncate(mark);
             return cx.out.line(line);
@@ -196,7 +183,7 @@ impl Session {
             },
         };
         let done = match self.arithmetic(key, what, cx) {
-            Ok(_) if request.quiet => return,
+            Ok(done) if request.quiet && !done.created => return,
             Ok(done) => done,
             Err(outcome) => {
                 let code = match outcome {

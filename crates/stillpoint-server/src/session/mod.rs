@@ -100,6 +100,18 @@ impl Context<'_> {
         space.counts(self.thread).add(count, 1);
     }
 
+    /// Counts a look-up as memcached does: one that sets the expiry counts as a touch alone.
+    #[inline]
+    pub(crate) fn count_get(&self, space: &Space, is_hit: bool, touches: bool) {
+        let [all, hit, miss] = match touches {
+            true => [Count::Touch, Count::TouchHit, Count::TouchMiss],
+            false => [Count::Get, Count::GetHit, Count::GetMiss],
+        };
+        let counts = space.counts(self.thread);
+        counts.add(all, 1);
+        counts.add(if is_hit { hit } else { miss }, 1);
+    }
+
     /// A client's expiration time by the store's clock.
     #[inline]
     pub(crate) fn deadline(&self, exptime: i64) -> u32 {

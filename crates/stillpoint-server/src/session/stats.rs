@@ -3,7 +3,7 @@
 use super::{Context, Session, operator};
 use crate::{
     config::ClientCertificates,
-    protocol::escape,
+    protocol::{escape, number},
     shared::{Card, STATES, lock},
     space::{Count, Space},
     store::{Cursor, Limits, TenantStatistics},
@@ -221,6 +221,13 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
     let size = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
     let dropped = count(&totals.dropped_memory);
     let limited = count(&totals.over_limit);
+    let limit = match session.access.admin {
+        true => shared.store.limit(),
+        false => shared
+            .store
+            .limit()
+            .min(session.access.home.tenant.limits().max),
+    };
     let mut lines = vec![
         line("pid", std::process::id()),
         line("uptime", shared.started.elapsed().as_secs()),
@@ -266,7 +273,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("auth_errors", threads(|thread| &thread.auth_errors)),
         line("bytes_read", threads(|thread| &thread.bytes_read)),
         line("bytes_written", threads(|thread| &thread.bytes_written)),
-        line("limit_maxbytes", shared.store.limit()),
+        line("limit_maxbytes", limit),
         line(
             "accepting_conns",
             u8::from(!totals.accept_paused.load(Ordering::Relaxed)),
@@ -303,7 +310,15 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
         line("reclaimed", figures.expired + figures.flushed),
         line("crawler_reclaimed", figures.expired),
         line("crawler_items_checked", figures.searched),
+        // There are no lists of items, and no thread that moves them.
         line("lrutail_reflocked", 0),
+        line("lru_maintainer_juggles", 0),
+        line("lru_bumps_dropped", 0),
+        line("moves_to_cold", 0),
+        line("moves_to_warm", 0),
+        line("moves_within_lru", 0),
+        line("direct_reclaims", 0),
+        line("evicted_active", 0),
         line("segment_bytes", figures.segment_bytes),
         line("segments", figures.segments),
         line("compacted_items", figures.copied),
@@ -547,6 +562,8 @@ fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Li
 /// Number of items that `stats cachedump` looks at in a section, and the number of its sections: most
 /// items may have expired.
 const CACHE_DUMP_STEP: usize = 16;
+/// Number of slab classes that memcached may have.
+const CLASSES: u32 = 64;
 const CACHE_DUMP_LOOKS: usize = 1024;
 
 /// `stats cachedump CLASS NUMBER`: some items, with their lengths and expiry.
@@ -556,6 +573,12 @@ fn cache_dump(session: &Session, words: &[&[u8]], cx: &mut Context<'_>) {
     }
     if words.len() < 3 {
         return cx.out.line("CLIENT_ERROR bad command line");
+    }
+    // memcdump asks for all that there may be.
+    match number::parse_u32(words[1]) {
+        Some(1) => {}
+        Some(0..CLASSES) => return cx.out.line("END"),
+        _ => return cx.out.line("CLIENT_ERROR Illegal slab id"),
     }
     let mut left = operator::dump_count(words[2]);
     let mut looks = CACHE_DUMP_LOOKS;

@@ -508,3 +508,78 @@ fn a_value_that_is_ended_while_it_arrives_is_skipped() {
         assert_eq!(arrives(&mut other, b"\r\n"), b"STORED\r\n");
     }
 }
+
+/// As memcached 1.6.18 answers and counts.
+#[test]
+fn details_are_those_of_memcached() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let mut ask = |request: &str| {
+        let answer = feed(&mut session, &shared, request.as_bytes());
+        String::from_utf8(answer).unwrap()
+    };
+    for (request, answer) in [
+        // There is nothing to compare with.
+        ("ms n 1 ME C5\r\nx\r\n", "HD\r\n"),
+        ("ms n 1 ME C5\r\nx\r\n", "NS\r\n"),
+        // `I` is about values that are replaced, and about CAS values that an item could have had.
+        ("ms n 1 MA C1 I\r\ny\r\n", "EX\r\n"),
+        ("ms n 1 I C0\r\ny\r\n", "EX\r\n"),
+        ("ms n 1 I C1\r\ny\r\n", "HD\r\n"),
+        ("ms none 1 MR C1\r\ny\r\n", "NF\r\n"),
+        ("get n\r\n", "VALUE n 0 1\r\ny\r\nEND\r\n"),
+        ("ma m N0 q\r\nma m q\r\n", "HD\r\n"),
+        ("gat 0\r\n", "END\r\n"),
+        ("gat\r\n", "ERROR\r\n"),
+        ("set w 0 0 6\r\n 5 abc\r\nincr w 1\r\n", "STORED\r\n6\r\n"),
+        ("stats cachedump 2 0\r\n", "END\r\n"),
+        (
+            "stats cachedump 64 0\r\n",
+            "CLIENT_ERROR Illegal slab id\r\n",
+        ),
+    ] {
+        assert_eq!(ask(request), answer, "{request}");
+    }
+    let large = format!("set large 0 0 200000\r\n{}\r\n", "x".repeat(200_000));
+    for (request, counts) in [
+        ("gat 9 n\r\n", "cmd_touch touch_hits"),
+        ("gat 9 none\r\n", "cmd_touch touch_misses"),
+        ("mg n T9\r\n", "cmd_meta cmd_touch touch_hits"),
+        ("mg none T9\r\n", "cmd_meta cmd_touch touch_misses"),
+        ("mg n\r\n", "cmd_meta cmd_get get_hits"),
+        ("mg made N9\r\n", "cmd_meta cmd_get get_hits"),
+        ("ma made2 N9\r\n", ""),
+        ("incr none 1\r\n", "incr_misses"),
+        ("set n 0 0 1\r\nxyz\r\n", "cmd_set"),
+        (&large, "store_too_large"),
+    ] {
+        ask("stats reset\r\n");
+        ask(request);
+        let stats = ask("stats\r\n");
+        let counted = |name: &&str| stats.contains(&format!("STAT {name} 1\r\n"));
+        let names = "cmd_get get_hits get_misses cmd_touch touch_hits touch_misses cmd_set
+            cmd_meta incr_hits incr_misses store_too_large";
+        let counted: Vec<_> = names.split_whitespace().filter(counted).collect();
+        let mut expected: Vec<_> = counts.split_whitespace().collect();
+        expected.sort_by_key(|name| names.find(name));
+        assert_eq!(counted, expected, "{request:.20}");
+    }
+}
+
+#[test]
+fn the_limit_of_a_tenants_clients_is_their_tenants() {
+    let shared = fuzz::new_shared(|_| {});
+    shared.store.create_tenant("a").unwrap();
+    shared.change(|directory| directory.follow(&shared.store, 1));
+    let space = Arc::clone(&shared.directory().spaces["a"]);
+    space.tenant.set_limits(Limits {
+        max: 5 << 20,
+        ..Limits::default()
+    });
+    for (admin, limit) in [(false, 5 << 20), (true, shared.store.limit())] {
+        let mut session = fuzz::new_session(&shared.directory(), admin, true);
+        session.access.home = Arc::clone(&space);
+        let stats = String::from_utf8(feed(&mut session, &shared, b"stats\r\n")).unwrap();
+        assert!(stats.contains(&format!("STAT limit_maxbytes {limit}\r\n")));
+    }
+}

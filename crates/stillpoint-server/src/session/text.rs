@@ -69,7 +69,9 @@ impl Session {
                 }
                 Word::End { len } => {
                     self.state = State::Request;
-                    cx.out.line(if keys.any { "END" } else { "ERROR" });
+                    // A `gat` may be without keys.
+                    let is_whole = keys.any || keys.exptime.is_some();
+                    cx.out.line(if is_whole { "END" } else { "ERROR" });
                     return Step::Consumed(at + len);
                 }
                 Word::Partial { spaces } => {
@@ -158,27 +160,7 @@ impl Session {
             self.tell_get(space, word, found.map(|(_, len)| len), cx);
         }
         cx.work.spend();
-        let counts = space.counts(cx.thread);
-        counts.add(Count::Get, 1);
-        counts.add(
-            if found.is_some() {
-                Count::GetHit
-            } else {
-                Count::GetMiss
-            },
-            1,
-        );
-        if keys.exptime.is_some() {
-            counts.add(Count::Touch, 1);
-            counts.add(
-                if found.is_some() {
-                    Count::TouchHit
-                } else {
-                    Count::TouchMiss
-                },
-                1,
-            );
-        }
+        cx.count_get(space, found.is_some(), keys.exptime.is_some());
         if let Some(line) = refused {
             // Of the answer at least what this item has begun.
             cx.out.truncate(mark);
@@ -347,15 +329,7 @@ impl Session {
     fn touch(&self, key: &[u8], exptime: i64, cx: &Context<'_>) -> Result<(), Outcome> {
         let space = cx.directory.route(&self.access.home, key);
         let touched = space.tenant.touch(key, cx.deadline(exptime));
-        cx.count(space, Count::Touch);
-        cx.count(
-            space,
-            if touched.is_ok() {
-                Count::TouchHit
-            } else {
-                Count::TouchMiss
-            },
-        );
+        cx.count_get(space, touched.is_ok(), true);
         touched
     }
 
@@ -380,8 +354,8 @@ impl Session {
         };
         match &done {
             Ok(number) if !number.created => cx.count(space, hit),
-            Ok(_) | Err(Outcome::NotFound) => cx.count(space, miss),
-            Err(_) => {}
+            Err(Outcome::NotFound) => cx.count(space, miss),
+            _ => {}
         }
         if cx.shared.watchers.want(space, watch::MUTATIONS) && done.is_ok() {
             tell_store(self.id, space, key, "stored", "arithmetic", 0, cx.shared);

@@ -42,13 +42,15 @@ impl Digits {
     }
 }
 
-/// The number that a value is; `None` if it is none of 64 bits.
+/// Returns the number of 64 bits at the beginning of a value, if there is one. As in memcached, there
+/// may be spaces before it, and a space and anything else behind it.
 pub fn parse(value: &[u8]) -> Option<u64> {
     if value.len() > LONGEST {
         return None;
     }
-    let digits = value.trim_ascii_end();
-    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+    let mut words = value.split(u8::is_ascii_whitespace);
+    let digits = words.find(|word| !word.is_empty())?;
+    if !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
     digits.iter().try_fold(0u64, |number, digit| {
@@ -76,10 +78,13 @@ mod tests {
             b"-1",
             b"1x",
             b"18446744073709551616",
-            b" 1",
+            b"a 1",
             &[b'1'; 33],
         ] {
             assert_eq!(parse(bad), None);
+        }
+        for (text, number) in [(&b" 5"[..], 5), (b"5 abc", 5), (b" \t7 8", 7)] {
+            assert_eq!(parse(text), Some(number));
         }
     }
 }
