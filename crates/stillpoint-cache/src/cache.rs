@@ -81,7 +81,7 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | | |
 /// |---|---|
 /// | [`get`](Self::get) | a section, a look-up in the map, a counter that is the thread's; the entry is written by its first three hits alone. No lock, no allocation |
-/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where entries expire); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
+/// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where some have expired); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
 /// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, if the limit is in bytes |
 /// | an entry that expires | 32 bytes more |
 /// | a tenant | some 850 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor once several threads look up. That is outside of all limits, and freed once it is deleted and its last view is gone |

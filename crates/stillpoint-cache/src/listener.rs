@@ -4,10 +4,7 @@
 //! listener tells them after it: so calls do not nest. A listener that inserts again what was evicted would
 //! keep that call busy for ever: so the number of notes from the third generation on is bounded.
 
-use crate::{
-    cause::Cause,
-    node::{Id, Node},
-};
+use crate::{cause::Cause, node::Node};
 use std::{
     cell::{Cell, RefCell},
     mem, ptr,
@@ -150,6 +147,12 @@ impl<'a, K, V> Notes<'a, K, V> {
         }
     }
 
+    /// Returns whether there is a listener.
+    #[inline]
+    pub fn are_wanted(&self) -> bool {
+        self.listener.is_some()
+    }
+
     /// Notes an entry that this thread has claimed and that is out of the map. Clones it, if there
     /// is a listener; does not panic.
     #[inline]
@@ -165,18 +168,6 @@ impl<'a, K, V> Notes<'a, K, V> {
         let clones = user_code::contained(|| (listener.clone)(&entry.key, &entry.value.value));
         self.notes
             .extend(clones.map(|(key, value)| (key, value, cause)));
-    }
-
-    /// As [`add`](Self::add).
-    ///
-    /// # Safety
-    ///
-    /// A section that lasts until this returns keeps the entry, which is of these types.
-    pub unsafe fn add_claimed(&mut self, id: Id, cause: Cause) {
-        if self.listener.is_some() {
-            // SAFETY: the caller's promise.
-            self.add(unsafe { id.found() }, cause);
-        }
     }
 
     /// Tells the listener. Outside of sections.

@@ -92,36 +92,38 @@ impl<P: Policy> World<P> {
     /// Links the entry: the second half of an insert.
     fn link(&self) {
         let (mut state, mut locked) = self.lock();
-        Self::admit(&mut state, &mut locked, self.id(), 0);
+        self.admit(&mut state, &mut locked, 0);
     }
 
-    fn admit(state: &mut State, locked: &mut Locked, id: Id, reserved: u64) {
-        // SAFETY: as in `lock`.
-        let expires = unsafe { id.meta() }.expires.load(Ordering::Relaxed);
-        let entrant = Entrant {
-            number: ROOT,
-            expires,
-            standing: None,
-        };
-        let admitted = state.admit(locked, id, entrant, reserved, &mut Claimed::default());
+    fn admit(&self, state: &mut State, locked: &mut Locked, reserved: u64) {
+        let (entrant, claimed) = (self.entrant(), &mut Claimed::default());
+        let admitted = state.admit(locked, self.id(), entrant, reserved, claimed);
         assert_eq!(admitted, Ok(None));
+    }
+
+    fn entrant(&self) -> Entrant {
+        Entrant {
+            number: ROOT,
+            expires: self.entry().meta.expires.load(Ordering::Relaxed),
+            standing: None,
+        }
     }
 
     /// As [`link`](Self::link), in two holds of the lock, and in a section only in the second one.
     fn link_in_batches(&self, thread: u64) {
         let (mut state, mut locked) = self.lock();
         let is_new = locked.of(self.id()).stage == Stage::New;
-        let ticket = is_new.then(|| state.wait(self.id(), ROOT, 1));
+        let ticket = is_new.then(|| state.wait(self.id(), self.entrant(), 1));
         drop(state);
         let Some(ticket) = ticket else { return };
         let section = self.sections.enter(thread);
         let (mut state, mut locked) = self.lock();
-        if let Some((id, reserved)) = state.resume(ticket) {
+        if let Some((_, _, reserved)) = state.resume(ticket) {
             // SAFETY: whether it has not been freed is what loom checks.
             self.entry()
                 .value
                 .with(|value| assert_eq!(unsafe { *value }, 1));
-            Self::admit(&mut state, &mut locked, id, reserved);
+            self.admit(&mut state, &mut locked, reserved);
         }
         drop((state, section));
     }
@@ -282,7 +284,7 @@ impl<P: Policy> World<P> {
     /// Checks that nothing is left of the entry, and that it was accounted for once.
     fn check_gone(&self) {
         let (state, mut locked) = self.lock();
-        assert!(!self.find() && !state.has_timers());
+        assert!(!self.find() && state.next_due().is_none());
         assert_eq!(locked.of(self.id()).stage, Stage::Claimed);
         let root = state.tenant(ROOT);
         assert_eq!((root.usage, root.entries(), root.pinned_bytes), (0, 0, 0));

@@ -68,8 +68,12 @@ pub struct Rounded(u16);
 impl Rounded {
     const DIGITS: u32 = 10;
 
+    #[inline]
     pub fn of(bytes: usize) -> Self {
-        let shift = (usize::BITS - bytes.leading_zeros()).saturating_sub(Self::DIGITS);
+        if bytes < 1 << Self::DIGITS {
+            return Self(bytes as u16);
+        }
+        let shift = usize::BITS - bytes.leading_zeros() - Self::DIGITS;
         Self((bytes >> shift) as u16 | (shift as u16) << Self::DIGITS)
     }
 

@@ -7,14 +7,12 @@ use crate::{
     listener::Notes,
     load::Load,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
-    policy::Standing,
     state::{Claimed, Entrant, Heir, State, Ticket},
     statistics::Event,
-    tenant::Handle,
 };
 use std::{
     hash::{BuildHasher, Hash},
-    sync::{Arc, atomic::Ordering},
+    sync::atomic::Ordering,
     time::Duration,
 };
 use stillpoint::Guard;
@@ -29,14 +27,6 @@ struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// The entry that it has replaced there, and why. That one is still in its queue, and has to be retired.
     old: Option<(Found<'g, K, Node<V>>, Cause)>,
-}
-
-/// An insert that has not made all its room yet.
-struct Pending {
-    ticket: Ticket,
-    /// The tenant that will own the entry.
-    owner: Arc<Handle>,
-    standing: Option<Standing>,
 }
 
 /// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
@@ -138,15 +128,19 @@ where
                 return Ok(());
             }
         };
-        let linked = self.link(published, origin, expires, &guard, &mut notes);
+        let mut linked = self.link(published, origin, expires, &guard, &mut notes);
         drop(guard);
         notes.tell();
-        let done = match linked {
-            Ok(Some(pending)) => self.link_in_batches(pending, origin, expires),
-            Ok(None) => Ok(()),
-            Err(refused) => Err(refused),
-        };
-        done.inspect_err(|_| self.handle().count(Event::Refused, 1))
+        if let Ok(Some(ticket)) = linked {
+            linked = self.link_in_batches(ticket, origin);
+        }
+        match linked {
+            Ok(_) => Ok(()),
+            Err(refused) => {
+                self.handle().count(Event::Refused, 1);
+                Err(refused)
+            }
+        }
     }
 
     /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
@@ -207,7 +201,7 @@ where
     }
 
     /// Links an entry that is in the map: in place of the one that it has replaced, which it retires,
-    /// or where it makes room. `None` if it is linked.
+    /// or where it makes room. Returns a ticket if that was not all the room.
     fn link(
         &self,
         published: Published<'_, K, V>,
@@ -215,7 +209,7 @@ where
         expires: u64,
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<Option<Pending>, InsertError> {
+    ) -> Result<Option<Ticket>, InsertError> {
         let Published { new, old } = published;
         if let Some((old, _)) = old {
             // SAFETY: it was found in the section.
@@ -224,21 +218,20 @@ where
         let (mut state, mut locked) = self.inner().lock(guard);
         let heir = match old {
             Some((old, cause)) => {
-                state.replace(&mut locked, [Id::of(old), Id::of(new)], cause, expires)
+                let both = [Id::of(old), Id::of(new)];
+                state.replace(&mut locked, both, cause, expires)
             }
             None => Heir::default(),
         };
         if !heir.is_linked {
-            let at = (heir, expires);
-            return self.link_in_room(published, origin, (state, locked), at, guard, notes);
+            let (held, at) = ((state, locked), (heir, expires));
+            return self.link_in_room(published, origin, held, at, guard, notes);
         }
-        let (has_timers, visit) = self.outlook(&state, expires);
+        let (due, visit) = self.outlook(&state, expires);
         drop(state);
         self.retire_replaced(old, visit);
         self.note_replaced(old, heir, notes);
-        if has_timers {
-            self.expire(guard, notes);
-        }
+        self.expire_if_due(due, guard, notes);
         Ok(None)
     }
 
@@ -247,13 +240,13 @@ where
     #[inline(never)]
     fn link_in_room(
         &self,
-        Published { new, old }: Published<'_, K, V>,
+        Published { new, mut old }: Published<'_, K, V>,
         origin: Origin<'_>,
         (mut state, mut locked): (MutexGuard<'_, State>, Locked),
         (heir, expires): (Heir, u64),
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
-    ) -> Result<Option<Pending>, InsertError> {
+    ) -> Result<Option<Ticket>, InsertError> {
         let entrant = Entrant {
             number: heir.tenant.unwrap_or_else(|| self.handle().number()),
             expires,
@@ -263,22 +256,13 @@ where
         let id = Id::of(new);
         let at = (id, entrant, 0);
         let (admitted, gone) = admit(&mut state, &mut locked, at, origin, &mut claimed);
-        let mut old = old;
         if admitted.is_err()
             && let Some((_, cause @ Cause::Replaced)) = &mut old
         {
             *cause = Cause::Removed;
             state.recount_replaced(heir);
         }
-        let pending = admitted.map(|ticket| {
-            ticket.map(|ticket| Pending {
-                ticket,
-                // A handle: the number may be another tenant's by the next hold.
-                owner: Arc::clone(&state.tenant(entrant.number).handle),
-                standing: heir.standing,
-            })
-        });
-        let (has_timers, visit) = self.outlook(&state, expires);
+        let (due, visit) = self.outlook(&state, expires);
         drop(state);
         self.retire_replaced(old, visit);
         if gone.is_some() {
@@ -290,49 +274,40 @@ where
         if let Some(cause) = gone {
             notes.add(new, cause);
         }
-        if has_timers && matches!(pending, Ok(None)) {
-            self.expire(guard, notes);
-        }
-        pending
+        self.expire_if_due(due, guard, notes);
+        admitted
     }
 
     /// Makes the rest of the room for an entry, in batches with a section each.
     #[cold]
     fn link_in_batches(
         &self,
-        mut pending: Pending,
+        mut ticket: Ticket,
         origin: Origin<'_>,
-        expires: u64,
-    ) -> Result<(), InsertError> {
-        while let Some(ticket) = self.link_in_more_room(&pending, origin, expires)? {
-            pending.ticket = ticket;
+    ) -> Result<Option<Ticket>, InsertError> {
+        while let Some(next) = self.link_in_more_room(ticket, origin)? {
+            ticket = next;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Makes a batch of room. Returns the next ticket; `None` if the entry is linked, or was taken out
     /// meanwhile.
     fn link_in_more_room(
         &self,
-        pending: &Pending,
+        ticket: Ticket,
         origin: Origin<'_>,
-        expires: u64,
     ) -> Result<Option<Ticket>, InsertError> {
         let mut notes = self.inner().notes();
         let guard = self.inner().store.read_lock();
         let (mut state, mut locked) = self.inner().lock(&guard);
-        let Some((id, reserved)) = state.resume(pending.ticket) else {
+        let Some((id, entrant, reserved)) = state.resume(ticket) else {
             return Ok(None);
-        };
-        let entrant = Entrant {
-            number: pending.owner.number(),
-            expires,
-            standing: pending.standing,
         };
         let mut claimed = Claimed::default();
         let at = (id, entrant, reserved);
         let (admitted, gone) = admit(&mut state, &mut locked, at, origin, &mut claimed);
-        let (has_timers, visit) = self.outlook(&state, expires);
+        let (due, visit) = self.outlook(&state, entrant.expires);
         drop(state);
         self.inner().ask_for_visit(visit);
         if gone.is_some() {
@@ -343,18 +318,16 @@ where
         self.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
         if let Some(cause) = gone {
             // SAFETY: as above.
-            unsafe { notes.add_claimed(id, cause) };
+            notes.add(unsafe { id.found() }, cause);
         }
-        if has_timers && admitted == Ok(None) {
-            self.expire(&guard, &mut notes);
-        }
+        self.expire_if_due(due, &guard, &mut notes);
         admitted
     }
 
-    /// Returns whether there are timers, and when the service thread is to come, if it is.
+    /// Returns the time at which the wheel has work, and the time of the visit that the change makes necessary.
     #[inline]
-    fn outlook(&self, state: &State, expires: u64) -> (bool, Option<u64>) {
-        (state.has_timers(), self.inner().next_visit(state, expires))
+    fn outlook(&self, state: &State, expires: u64) -> (Option<u64>, Option<u64>) {
+        (state.next_due(), self.inner().next_visit(state, expires))
     }
 
     /// Retires what an entry has replaced, which no queue has from now on, and asks for the service
@@ -383,10 +356,20 @@ where
         }
     }
 
-    /// Takes out what has expired: a batch.
-    fn expire(&self, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
+    /// Takes out what has expired if the wheel has work at `due`, and that is over.
+    #[inline]
+    fn expire_if_due(&self, due: Option<u64>, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
+        let Some(due) = due else { return };
         // In whole ticks: at each time anew, all timers would move through the lowest levels of the wheel.
         let now = self.inner().clock.now() >> TICK << TICK;
+        if due <= now {
+            self.expire(now, guard, notes);
+        }
+    }
+
+    /// Takes out what has expired by `now`: a batch.
+    #[inline(never)]
+    fn expire(&self, now: u64, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
         let mut claimed = Claimed::default();
         let (mut state, mut locked) = self.inner().lock(guard);
         state.expire(&mut locked, now, &mut claimed);
@@ -415,9 +398,11 @@ where
             self.remove_from_map(unsafe { id.found() }, guard);
         }
         // Clones run user code: all are out of the map by then.
-        for id in claimed.iter() {
-            // SAFETY: as above.
-            unsafe { notes.add_claimed(id, cause) };
+        if notes.are_wanted() {
+            for id in claimed.iter() {
+                // SAFETY: as above.
+                notes.add(unsafe { id.found() }, cause);
+            }
         }
         claimed.clear();
     }
@@ -440,6 +425,7 @@ where
 
 /// Makes room for a new entry, `reserved` of which it has, and links it: see [`State::admit`]. Claims it if
 /// its load is outdated. Returns also the cause if the entry is not kept.
+#[inline(always)]
 fn admit(
     state: &mut State,
     locked: &mut Locked,

@@ -7,13 +7,14 @@
 use crate::{
     cause::Cause,
     node::{Id, Locked, NEVER, NO_TIMER, Stage},
-    policy::{Nodes, Policy, Queue, Standing},
+    policy::{Nodes, Policy, Queue},
     tenant::Handle,
     wheel::{Step, Wheel},
 };
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    num::NonZeroU64,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -150,9 +151,9 @@ pub struct State {
     entries: u64,
     /// Number of searches for a victim so far.
     searches: u64,
-    /// The inserts that have not made all their room yet, and the last ticket of one.
+    /// The inserts that have not made all their room yet.
     waiting: Vec<waiting::Waiting>,
-    tickets: u64,
+    next_ticket: NonZeroU64,
     /// Room for a path from the root, kept from one use to the next.
     path_to: RefCell<Vec<u32>>,
     /// Number of looks at a tenant.
@@ -175,13 +176,14 @@ impl State {
             entries: 0,
             searches: 0,
             waiting: Vec::new(),
-            tickets: 0,
+            next_ticket: NonZeroU64::MIN,
             path_to: RefCell::default(),
             #[cfg(test)]
             looks: Default::default(),
         }
     }
 
+    #[inline(always)]
     pub fn tenant(&self, number: u32) -> &Tenant {
         #[cfg(test)]
         self.looks.set(self.looks.get() + 1);
@@ -190,6 +192,7 @@ impl State {
             .expect("a number in use")
     }
 
+    #[inline(always)]
     pub fn tenant_mut(&mut self, number: u32) -> &mut Tenant {
         self.tenants[number as usize]
             .as_deref_mut()
@@ -248,16 +251,13 @@ impl State {
             .remove(timer, |id, key| locked.of(id).timer = key);
     }
 
-    /// Links a new entry that there is room for, unless it was claimed meanwhile. `standing` is that
-    /// of the one that it has replaced.
-    fn link(
-        &mut self,
-        locked: &mut Locked,
-        id: Id,
-        number: u32,
-        expires: u64,
-        standing: Option<Standing>,
-    ) {
+    /// Links a new entry that there is room for, unless it was claimed meanwhile.
+    fn link(&mut self, locked: &mut Locked, id: Id, entrant: Entrant) {
+        let Entrant {
+            number,
+            expires,
+            standing,
+        } = entrant;
         let guarded = locked.of(id);
         match guarded.stage {
             Stage::New => {}
@@ -372,13 +372,9 @@ impl State {
     }
 
     /// Returns the time at which the wheel has work; `None` if it is empty.
+    #[inline]
     pub fn next_due(&self) -> Option<u64> {
         self.wheel.next_due()
-    }
-
-    /// Returns whether entries expire.
-    pub fn has_timers(&self) -> bool {
-        self.wheel.len() > 0
     }
 }
 

@@ -14,18 +14,17 @@ const NONE: u32 = u32::MAX;
 /// Number of items in a block of memory.
 const BLOCK: usize = 1024;
 
-/// Number of unused items that stay, beside a quarter of those in use.
-const SPARE: usize = 64;
+/// Number of items whose memory stays.
+const FEW: usize = 64;
 
 /// A number that names an item while the wheel has it. Changes if the item is moved in memory.
 pub type Key = u32;
 
 #[derive(Debug)]
 struct Item<T> {
-    /// `None` for an unused one.
-    what: Option<T>,
+    what: T,
     time: u64,
-    /// The items before and behind it in its slot; of an unused one, among these.
+    /// The items before and behind it in its slot.
     prev: u32,
     next: u32,
     slot: u16,
@@ -34,38 +33,40 @@ struct Item<T> {
 /// Items in blocks, so that none is copied when there are more. The first block grows, as a vector
 /// does: a few items need little memory.
 #[derive(Debug)]
-struct Items<T>(Vec<Vec<Item<T>>>);
+struct Items<T> {
+    blocks: Vec<Vec<Item<T>>>,
+    len: usize,
+}
 
 impl<T> Items<T> {
-    fn len(&self) -> usize {
-        let last = self.0.last().map_or(0, Vec::len);
-        self.0.len().saturating_sub(1) * BLOCK + last
-    }
-
     fn push(&mut self, item: Item<T>) {
-        if self.0.last().is_none_or(|last| last.len() == BLOCK) {
-            let room = if self.0.is_empty() { 0 } else { BLOCK };
-            self.0.push(Vec::with_capacity(room));
+        let block = self.len / BLOCK;
+        if block == self.blocks.len() {
+            let room = if block == 0 { 0 } else { BLOCK };
+            self.blocks.push(Vec::with_capacity(room));
         }
-        if let Some(last) = self.0.last_mut() {
-            last.push(item);
-        }
+        self.blocks[block].push(item);
+        self.len += 1;
     }
 
+    /// Takes out the last item. Memory goes back, but for what is soon filled again.
     fn pop(&mut self) -> Option<Item<T>> {
-        let last = self.0.last_mut()?;
-        let item = last.pop();
-        if last.is_empty() {
-            self.0.pop();
-        } else if self.0.len() == 1 && self.0[0].len() <= self.0[0].capacity() / 4 {
-            let half = self.0[0].capacity() / 2;
-            self.0[0].shrink_to(half);
+        self.len = self.len.checked_sub(1)?;
+        let item = self.blocks[self.len / BLOCK].pop();
+        if self.blocks.len() > 1 + (self.len + BLOCK / 2) / BLOCK {
+            self.blocks.pop();
+        }
+        if let [first] = &mut self.blocks[..]
+            && first.capacity() > FEW
+            && first.len() <= first.capacity() / 4
+        {
+            first.shrink_to(first.capacity() / 2);
         }
         item
     }
 
     fn at(&mut self, key: Key) -> &mut Item<T> {
-        &mut self.0[key as usize / BLOCK][key as usize % BLOCK]
+        &mut self.blocks[key as usize / BLOCK][key as usize % BLOCK]
     }
 }
 
@@ -74,13 +75,11 @@ impl<T> Items<T> {
 pub struct Wheel<T> {
     now: u64,
     occupied: [u64; LEVELS],
+    /// The levels that have items, a bit each.
+    levels: u16,
     /// Empty until there is an item.
     slots: Box<[u32]>,
     items: Items<T>,
-    /// The first unused item.
-    unused: u32,
-    /// Number of items in use.
-    len: usize,
 }
 
 /// The result of a step.
@@ -100,16 +99,13 @@ impl<T: Copy> Wheel<T> {
         Self {
             now: 0,
             occupied: [0; LEVELS],
+            levels: 0,
             slots: Box::default(),
-            items: Items(Vec::new()),
-            unused: NONE,
-            len: 0,
+            items: Items {
+                blocks: Vec::new(),
+                len: 0,
+            },
         }
-    }
-
-    /// Returns the number of items.
-    pub fn len(&self) -> usize {
-        self.len
     }
 
     /// Adds an item that is due at `time`, or at once if that is over.
@@ -117,31 +113,23 @@ impl<T: Copy> Wheel<T> {
         if self.slots.is_empty() {
             self.slots = vec![NONE; SLOTS * LEVELS].into_boxed_slice();
         }
-        let item = Item {
-            what: Some(what),
+        let key = u32::try_from(self.items.len).ok();
+        let key = key.filter(|&key| key != NONE);
+        let key = key.expect("fewer than 2^32 - 1 timers");
+        let (slot, next) = self.enter(key, time);
+        let prev = NONE;
+        self.items.push(Item {
+            what,
             time,
-            prev: NONE,
-            next: NONE,
-            slot: 0,
-        };
-        let key = if self.unused == NONE {
-            let key = u32::try_from(self.items.len()).ok();
-            let key = key.filter(|&key| key != NONE);
-            self.items.push(item);
-            key.expect("fewer than 2^32 - 1 timers")
-        } else {
-            let key = self.unused;
-            self.forget_unused(key);
-            *self.items.at(key) = item;
-            key
-        };
-        self.len += 1;
-        self.put(key);
+            prev,
+            next,
+            slot,
+        });
         key
     }
 
-    /// Takes out an item before it is due. `moved` is told of others that have another key since.
-    pub fn remove(&mut self, key: Key, moved: impl FnMut(T, Key)) {
+    /// Takes out an item before it is due. The last item gets its key, of which `moved` is told.
+    pub fn remove(&mut self, key: Key, moved: impl FnOnce(T, Key)) {
         self.unlink(key);
         self.discard(key, moved);
     }
@@ -152,7 +140,7 @@ impl<T: Copy> Wheel<T> {
         &mut self,
         now: u64,
         later: impl FnOnce(T) -> Option<u64>,
-        moved: impl FnMut(T, Key),
+        moved: impl FnOnce(T, Key),
     ) -> Step<T> {
         let next = self.next_slot().filter(|&(_, start)| start <= now);
         let Some((slot, start)) = next else {
@@ -162,56 +150,66 @@ impl<T: Copy> Wheel<T> {
         self.now = self.now.max(start);
         let key = self.slots[slot];
         self.unlink(key);
-        let item = self.items.at(key);
-        if item.time <= now
-            && let Some(what) = item.what
-        {
-            let Some(time) = later(what) else {
+        let &mut Item { what, mut time, .. } = self.items.at(key);
+        if time <= now {
+            let Some(later) = later(what) else {
                 self.discard(key, moved);
                 return Step::Due(what);
             };
-            item.time = time;
+            time = later;
         }
-        self.put(key);
+        let (slot, next) = self.enter(key, time);
+        let item = self.items.at(key);
+        (item.time, item.prev, item.next, item.slot) = (time, NONE, next, slot);
         Step::Moved
     }
 
     /// Returns the time at which a step may find something, at the earliest.
+    #[inline]
     pub fn next_due(&self) -> Option<u64> {
+        if self.levels == 0 {
+            return None;
+        }
         self.next_slot().map(|(_, start)| start)
     }
 
     /// Returns the slot whose time begins next, and that time. Of several, that of the highest level:
     /// its items have to move down before one of them can be due.
+    #[inline(never)]
     fn next_slot(&self) -> Option<(usize, u64)> {
-        let of_level = |level: usize| {
-            let slots = self.occupied[level];
-            let shift = BITS * level as u32;
-            let first = slots.trailing_zeros();
+        let (mut next, mut levels) = (None, self.levels);
+        while levels != 0 {
+            let level = levels.ilog2();
+            levels ^= 1 << level;
+            let shift = BITS * level;
+            let first = self.occupied[level as usize].trailing_zeros();
             // The other digits of a level are those of the present. No slot before it is occupied.
             let turn = self.now >> shift & !(SLOTS as u64 - 1);
-            let start = (turn | u64::from(first)) << shift;
-            (slots != 0).then_some((level * SLOTS + first as usize, start.max(self.now)))
-        };
-        let all = (0..LEVELS).rev().filter_map(of_level);
-        all.min_by_key(|&(_, start)| start)
+            let start = ((turn | u64::from(first)) << shift).max(self.now);
+            if next.is_none_or(|(_, other)| start < other) {
+                next = Some((level as usize * SLOTS + first as usize, start));
+            }
+        }
+        next
     }
 
-    fn put(&mut self, key: Key) {
-        let time = self.items.at(key).time.max(self.now);
+    /// Makes an item the first of the slot of `time`. Returns the slot, and the item that was the first.
+    fn enter(&mut self, key: Key, time: u64) -> (u16, u32) {
+        let time = time.max(self.now);
         let differing = (self.now ^ time) | (SLOTS as u64 - 1);
         let level = (63 - differing.leading_zeros()) / BITS;
         let slot = (time >> (BITS * level)) as usize % SLOTS;
-        let index = level as usize * SLOTS + slot;
-        let first = std::mem::replace(&mut self.slots[index], key);
-        let item = self.items.at(key);
-        (item.prev, item.next, item.slot) = (NONE, first, index as u16);
-        if first != NONE {
-            self.items.at(first).prev = key;
-        }
         self.occupied[level as usize] |= 1 << slot;
+        self.levels |= 1 << level;
+        let index = level as usize * SLOTS + slot;
+        let next = std::mem::replace(&mut self.slots[index], key);
+        if next != NONE {
+            self.items.at(next).prev = key;
+        }
+        (index as u16, next)
     }
 
+    /// Takes an item out of its slot.
     fn unlink(&mut self, key: Key) {
         let &mut Item {
             prev, next, slot, ..
@@ -226,57 +224,28 @@ impl<T: Copy> Wheel<T> {
         }
         self.slots[slot] = next;
         if next == NONE {
-            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
-        }
-    }
-
-    /// Marks an item unused. Where many are, moves one at the end of the memory, or two, to where
-    /// others were: so memory is given back as items go, a little each time.
-    fn discard(&mut self, key: Key, mut moved: impl FnMut(T, Key)) {
-        self.len -= 1;
-        if self.len == 0 {
-            (self.items, self.unused) = (Items(Vec::new()), NONE);
-            return;
-        }
-        let first = std::mem::replace(&mut self.unused, key);
-        let item = self.items.at(key);
-        (item.what, item.prev, item.next) = (None, NONE, first);
-        if first != NONE {
-            self.items.at(first).prev = key;
-        }
-        for _ in 0..2 {
-            if self.items.len() - self.len > self.len / 4 + SPARE {
-                self.shorten(&mut moved);
+            let occupied = &mut self.occupied[slot / SLOTS];
+            *occupied &= !(1 << (slot % SLOTS));
+            if *occupied == 0 {
+                self.levels &= !(1 << (slot / SLOTS));
             }
         }
     }
 
-    /// Takes an unused item out of the list of these.
-    fn forget_unused(&mut self, key: Key) {
-        let &mut Item { prev, next, .. } = self.items.at(key);
-        if next != NONE {
-            self.items.at(next).prev = prev;
-        }
-        if prev != NONE {
-            self.items.at(prev).next = next;
-        } else {
-            self.unused = next;
-        }
-    }
-
-    /// Gives back the last place of the memory, of which some are unused.
-    fn shorten(&mut self, moved: &mut impl FnMut(T, Key)) {
-        let last = (self.items.len() - 1) as Key;
-        if self.items.at(last).what.is_none() {
-            self.forget_unused(last);
-            self.items.pop();
+    /// Takes an item that is in no slot out of the memory. The last one moves to its place.
+    fn discard(&mut self, key: Key, moved: impl FnOnce(T, Key)) {
+        let Some(last) = self.items.pop() else { return };
+        if key as usize == self.items.len {
             return;
         }
-        let key = self.unused;
-        self.forget_unused(key);
-        let Some(item) = self.items.pop() else { return };
-        let (prev, next, slot, what) = (item.prev, item.next, item.slot, item.what);
-        *self.items.at(key) = item;
+        let Item {
+            what,
+            prev,
+            next,
+            slot,
+            ..
+        } = last;
+        *self.items.at(key) = last;
         if next != NONE {
             self.items.at(next).prev = key;
         }
@@ -285,9 +254,7 @@ impl<T: Copy> Wheel<T> {
         } else {
             self.slots[usize::from(slot)] = key;
         }
-        if let Some(what) = what {
-            moved(what, key);
-        }
+        moved(what, key);
     }
 }
 
@@ -319,6 +286,11 @@ mod tests {
             self.model.insert((time, number), ());
         }
 
+        /// Returns the number of items that there is memory for.
+        fn room(&self) -> usize {
+            self.wheel.items.blocks.iter().map(Vec::capacity).sum()
+        }
+
         fn remove(&mut self, number: usize) {
             let (key, time) = self.keys.remove(&number).expect("it is there");
             let keys = &mut self.keys;
@@ -348,12 +320,7 @@ mod tests {
                 .into_keys()
                 .collect();
             assert_eq!(popped, due);
-            let (len, places) = (self.wheel.len(), self.wheel.items.len());
-            assert_eq!(len, self.model.len());
-            assert!(
-                places <= len + len / 4 + SPARE + 1,
-                "{places} places for {len}"
-            );
+            assert_eq!(self.wheel.items.len, self.model.len());
         }
     }
 
@@ -390,10 +357,10 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(8))]
-        /// As items go in any order, places do.
+        /// As items go in any order, memory does.
         #[test]
         #[cfg_attr(miri, ignore = "long, and without unsafe code")]
-        fn places_go_with_items(seed in 0..u64::MAX, leave in 0..20_usize) {
+        fn memory_goes_with_items(seed in 0..u64::MAX, leave in 0..20_usize) {
             let (mut pair, mut random) = (Pair::new(), random(seed | 1));
             for number in 0..3 * BLOCK {
                 pair.add(number, random() >> 8);
@@ -402,13 +369,11 @@ mod tests {
                 let from = random() as usize % (3 * BLOCK);
                 let number = pair.keys.range(from..).next().map(|(&number, _)| number);
                 number.into_iter().for_each(|number| pair.remove(number));
-                let (len, places) = (pair.wheel.len(), pair.wheel.items.len());
-                prop_assert!(places <= len + len / 4 + SPARE + 1);
+                prop_assert!(pair.room() <= 4 * pair.wheel.items.len + 2 * BLOCK);
             }
-            let room: usize = pair.wheel.items.0.iter().map(Vec::capacity).sum();
-            prop_assert!(room <= 8 * SPARE, "{}", room);
+            prop_assert!(pair.room() <= 2 * FEW, "{}", pair.room());
             pair.pass(u64::MAX - 1);
-            prop_assert_eq!(pair.wheel.items.0.len(), 0);
+            prop_assert!(pair.room() <= FEW, "{}", pair.room());
         }
     }
 
@@ -445,7 +410,7 @@ mod tests {
             wheel.add(number, next() % (300 << 30));
         }
         let mut now = 0;
-        while wheel.len() > 0 {
+        while wheel.items.len > 0 {
             match wheel.step(now, |_| None, |_, _| ()) {
                 Step::Due(_) => {}
                 Step::Moved => moves += 1,

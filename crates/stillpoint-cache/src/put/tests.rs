@@ -5,7 +5,7 @@ use crate::{
     node::Weight,
     state::{BATCH, ROOT},
 };
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Returns a new entry whose value is its weight.
 fn new_entry(
@@ -67,7 +67,7 @@ fn link(
     origin: Origin<'_>,
     expires: u64,
     guard: &Guard<'_>,
-) -> Option<Pending> {
+) -> Option<Ticket> {
     let mut notes = view.inner().notes();
     let linked = view.link(published, origin, expires, guard, &mut notes);
     linked.expect("it fits")
@@ -191,19 +191,18 @@ fn weighed() -> Cache<u64, u64> {
 }
 
 /// Makes the first batch of room for an entry of a view that needs more.
-fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Pending {
+fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Ticket {
     let guard = view.inner().store.read_lock();
     let published = publish(view, key, weight, &guard);
-    let pending = link(view, published, Origin::Insert, NEVER, &guard);
-    pending.expect("more than a batch is needed")
+    let ticket = link(view, published, Origin::Insert, NEVER, &guard);
+    ticket.expect("more than a batch is needed")
 }
 
 /// Makes another batch of room. Returns whether there is more to do.
-fn go_on(view: &Cache<u64, u64>, pending: &mut Pending) -> bool {
-    let next = view
-        .link_in_more_room(pending, Origin::Insert, NEVER)
-        .expect("it fits");
-    next.map(|next| pending.ticket = next).is_some()
+fn go_on(view: &Cache<u64, u64>, ticket: &mut Ticket) -> bool {
+    let next = view.link_in_more_room(*ticket, Origin::Insert);
+    let next = next.expect("it fits");
+    next.map(|next| *ticket = next).is_some()
 }
 
 #[test]

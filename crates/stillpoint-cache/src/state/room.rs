@@ -50,17 +50,12 @@ impl State {
         reserved: u64,
         claimed: &mut Claimed,
     ) -> Result<Option<Ticket>, InsertError> {
-        let Entrant {
-            number,
-            expires,
-            standing,
-        } = entrant;
         if locked.of(id).stage == Stage::New {
-            let weight = locked.weight(id);
+            let (number, weight) = (entrant.number, locked.weight(id));
             let inserter = Inserter { number, weight };
             match self.make_room(locked, inserter, reserved, claimed) {
                 Ok(Room::Made) => {}
-                Ok(Room::Part(free)) => return Ok(Some(self.wait(id, number, free))),
+                Ok(Room::Part(free)) => return Ok(Some(self.wait(id, entrant, free))),
                 Err(no_room) => {
                     let refused = self.refusal(no_room, weight);
                     self.claim(locked, id, None);
@@ -68,7 +63,7 @@ impl State {
                 }
             }
         }
-        self.link(locked, id, number, expires, standing);
+        self.link(locked, id, entrant);
         Ok(None)
     }
 

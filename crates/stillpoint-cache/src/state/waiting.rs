@@ -9,55 +9,64 @@
 //! it inserts is in the map, and other threads may take it out. It is kept by the rule of
 //! [`crate::node`]: an entry that is claimed leaves this list, and is retired after that.
 
-use super::{ROOT, State};
+use super::{Entrant, ROOT, State};
 use crate::node::Id;
+use std::num::NonZeroU64;
 
-/// Says which insert is to go on.
+/// Names an insert that has not made all its room yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket(u64);
+pub struct Ticket(NonZeroU64);
 
 #[derive(Debug)]
 pub struct Waiting {
     ticket: Ticket,
     id: Id,
-    number: u32,
-    /// The bytes that `number` is charged for it.
+    entrant: Entrant,
+    /// The bytes that its tenant is charged for it.
     reserved: u64,
 }
 
 impl State {
-    /// Notes that there is not all the room yet for an entry of a tenant, and reserves what there is.
-    pub fn wait(&mut self, id: Id, number: u32, reserved: u64) -> Ticket {
-        self.charge(number, reserved, false);
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
+    /// Notes that there is not all the room yet for an entry, and reserves what there is.
+    pub fn wait(&mut self, id: Id, entrant: Entrant, reserved: u64) -> Ticket {
+        self.charge(entrant.number, reserved, false);
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket = self.next_ticket.saturating_add(1);
         self.waiting.push(Waiting {
             ticket,
             id,
-            number,
+            entrant,
             reserved,
         });
         ticket
     }
 
-    /// Returns the entry of a ticket, and what was reserved for it, which is free again. `None` if it was
-    /// claimed meanwhile.
-    pub fn resume(&mut self, ticket: Ticket) -> Option<(Id, u64)> {
+    /// Returns the entry of a ticket, and the bytes that were reserved for it, which are free again. `None`
+    /// if it was claimed meanwhile.
+    pub fn resume(&mut self, ticket: Ticket) -> Option<(Id, Entrant, u64)> {
         let is_it = |waiting: &Waiting| waiting.ticket == ticket;
         let at = self.waiting.iter().position(is_it)?;
-        Some(self.stop_waiting(at))
+        let Waiting {
+            id,
+            mut entrant,
+            reserved,
+            ..
+        } = self.stop_waiting(at);
+        // Nothing comes to a tenant whose deletion has begun.
+        entrant.number = self.tenant(entrant.number).handle.number();
+        Some((id, entrant, reserved))
     }
 
     /// Returns the tenant in which an entry waits.
     pub(super) fn waiting_in(&self, id: Id) -> Option<u32> {
         let waiting = self.waiting.iter().find(|waiting| waiting.id == id)?;
-        Some(waiting.number)
+        Some(waiting.entrant.number)
     }
 
-    fn stop_waiting(&mut self, at: usize) -> (Id, u64) {
+    fn stop_waiting(&mut self, at: usize) -> Waiting {
         let waiting = self.waiting.swap_remove(at);
-        self.uncharge(waiting.number, waiting.reserved, false);
-        (waiting.id, waiting.reserved)
+        self.uncharge(waiting.entrant.number, waiting.reserved, false);
+        waiting
     }
 
     /// Ends the insert of an entry that is being claimed, if it waits.
@@ -74,7 +83,9 @@ impl State {
         let mut taken = 0;
         for at in 0..self.waiting.len() {
             let Waiting {
-                number, reserved, ..
+                entrant: Entrant { number, .. },
+                reserved,
+                ..
             } = self.waiting[at];
             if self.is_within(number, above) {
                 let part = reserved.min(wanted - taken);
@@ -86,12 +97,16 @@ impl State {
         (taken > 0).then_some(taken)
     }
 
-    /// Gives back what is reserved in a tenant, which ends.
+    /// Gives back what is reserved in a tenant, which ends. Entries that wait there get the one above.
     pub(super) fn give_up_reserved(&mut self, number: u32) {
+        let above = self.tenant(number).place.parent.unwrap_or(ROOT);
         for at in 0..self.waiting.len() {
-            if self.waiting[at].number == number {
-                let reserved = std::mem::take(&mut self.waiting[at].reserved);
-                self.waiting[at].number = ROOT;
+            let Waiting {
+                entrant, reserved, ..
+            } = &mut self.waiting[at];
+            if entrant.number == number {
+                let reserved = std::mem::take(reserved);
+                entrant.number = above;
                 self.uncharge(number, reserved, false);
             }
         }
