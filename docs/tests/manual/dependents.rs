@@ -104,7 +104,7 @@ fn patched(asks: &str) -> String {
     format!("crossbeam-epoch = \"{asks}\"\n[patch.crates-io]\n{patch}")
 }
 
-/// The table of the chapter "From crossbeam-epoch".
+/// What the chapter "From crossbeam-epoch" says.
 #[test]
 fn the_patch_line_takes_effect_as_the_chapter_says() {
     let fresh = Dependent::new("fresh", &patched("0.9"));

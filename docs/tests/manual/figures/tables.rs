@@ -559,28 +559,6 @@ pub const TABLES: &[Table] = &[
         },
     },
     Table {
-        name: "vmap-alloc",
-        label: "allocate and free, ns",
-        columns: &[
-            column("pool", "vmap", "alloc-pool", "alloc_free_ns"),
-            column("fixed size", "vmap", "fix-size", "alloc_free_ns"),
-            column("random size", "vmap", "random-size", "alloc_free_ns"),
-            column("aligned", "vmap", "fix-align", "alloc_free_ns"),
-            column(
-                "give back a page of 16",
-                "vmap",
-                "purge",
-                "purge_ns_per_page",
-            ),
-            column("of 1", "vmap", "purge-single", "purge_ns_per_page"),
-        ],
-        rows: rows! {
-            "Stillpoint": "stillpoint" "rcu",
-            "`mmap`, `munmap`": "mmap" "default",
-            "limit": "limit" "default",
-        },
-    },
-    Table {
         name: "map",
         label: "",
         columns: &[
