@@ -1,31 +1,13 @@
 //! Names picked from a list on the command line: the peers, the variants, the scenarios that a run
 //! is about.
 
+use std::fmt::Display;
+
 use clap::Arg;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-/// What can be picked for one option.
-#[derive(Clone, Copy)]
-pub struct PossibleValues {
-    /// The option, without its dashes.
-    option: &'static str,
-    /// What a name stands for, in messages.
-    kind: &'static str,
-    /// What the option is for, in its help.
-    purpose: &'static str,
-    names: Names,
-    may_be_none: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Names {
-    Listed(&'static [&'static str]),
-    /// Each with what it is.
-    Explained(&'static [(&'static str, &'static str)]),
-    Scenarios(&'static [Family]),
-    /// Those that a registry has.
-    Registered(fn() -> Vec<&'static str>),
-}
+/// A name, and its explanation in one line.
+pub type Explained = (&'static str, &'static str);
 
 /// Scenarios that differ by a size, or by who takes part: they have a table together.
 #[derive(Clone, Copy)]
@@ -38,125 +20,73 @@ pub struct Family {
     pub once: bool,
 }
 
-impl Family {
-    /// Scenarios that run in all rounds.
-    pub const fn of(names: &'static [&'static str], about: &'static str) -> Self {
-        Self {
-            names,
-            about,
-            once: false,
-        }
-    }
+/// Returns a table of families, a line each; behind the text of scenarios that find the same in each
+/// round, or take long, stands `, once`.
+macro_rules! families {
+    ($($($name:expr),+ => $about:literal $(, $once:ident)?;)*) => {
+        &[$($crate::choice::Family { names: &[$($name),+], about: $about, once: <[&str]>::len(&[$(stringify!($once))?]) == 1 }),*]
+    };
+}
+pub(crate) use families;
 
-    /// Scenarios that find the same in each round, or take long.
-    pub const fn once(names: &'static [&'static str], about: &'static str) -> Self {
-        Self {
-            names,
-            about,
-            once: true,
-        }
-    }
+/// Returns a table of names with their explanations, a line each.
+macro_rules! explained {
+    ($($name:literal => $about:literal;)*) => { &[$(($name, $about)),*] };
+}
+pub(crate) use explained;
+
+/// Returns the names of all scenarios.
+pub fn scenarios(families: &'static [Family]) -> impl Iterator<Item = &'static str> {
+    families.iter().flat_map(|family| family.names).copied()
 }
 
-impl PossibleValues {
-    /// For `--peers`.
-    pub const fn of_peers(names: &'static [&'static str]) -> Self {
-        Self::peers(Names::Listed(names))
+/// Explains names in a help text, under a heading.
+pub fn explain(
+    heading: &str,
+    names: impl IntoIterator<Item = (impl Display, &'static str)>,
+) -> String {
+    let mut text = format!("{heading}:\n");
+    for (name, about) in names {
+        text += &format!("  {name}\n          {about}\n");
     }
+    text
+}
 
-    /// The same for peers that are registered.
-    pub const fn of_registered_peers(names: fn() -> Vec<&'static str>) -> Self {
-        Self::peers(Names::Registered(names))
-    }
+/// What can be picked for one option.
+#[derive(Clone)]
+pub struct Menu {
+    /// The option without its dashes: the plural of what a name stands for.
+    option: &'static str,
+    /// What the option is for, in its help.
+    purpose: &'static str,
+    names: Vec<&'static str>,
+}
 
-    const fn peers(names: Names) -> Self {
-        let purpose = "Peers to measure beside Stillpoint and the limit";
+impl Menu {
+    /// Creates the menu of an option. Of `peers`, none can be picked too.
+    pub fn new(
+        option: &'static str,
+        purpose: &'static str,
+        names: impl IntoIterator<Item = &'static str>,
+    ) -> Self {
+        let names = names.into_iter().collect();
         Self {
-            option: "peers",
-            kind: "peer",
+            option,
             purpose,
             names,
-            may_be_none: true,
         }
     }
 
-    /// For `--variants`: each with what it is.
-    pub const fn of_variants(names: &'static [(&'static str, &'static str)]) -> Self {
-        Self {
-            option: "variants",
-            kind: "variant",
-            purpose: "Stillpoint's own variants to measure",
-            names: Names::Explained(names),
-            may_be_none: false,
-        }
+    fn may_be_none(&self) -> bool {
+        self.option == "peers"
     }
 
-    /// For the `--variants` of a simulation.
-    pub const fn of_simulated(names: &'static [(&'static str, &'static str)]) -> Self {
-        Self {
-            option: "variants",
-            kind: "variant",
-            purpose: "Variants to simulate",
-            names: Names::Explained(names),
-            may_be_none: false,
-        }
-    }
-
-    /// For `--scenarios`.
-    pub const fn of_scenarios(families: &'static [Family]) -> Self {
-        Self {
-            option: "scenarios",
-            kind: "scenario",
-            purpose: "Scenarios to measure",
-            names: Names::Scenarios(families),
-            may_be_none: false,
-        }
-    }
-
-    /// For the `--parts` of a report.
-    pub const fn of_parts(names: &'static [&'static str]) -> Self {
-        Self {
-            option: "parts",
-            kind: "part",
-            purpose: "Parts of the report",
-            names: Names::Listed(names),
-            may_be_none: false,
-        }
-    }
-
-    /// Every name.
-    pub fn names(&self) -> Vec<&'static str> {
-        match self.names {
-            Names::Listed(names) => names.to_vec(),
-            Names::Explained(names) => names.iter().map(|(name, _)| *name).collect(),
-            Names::Scenarios(families) => scenarios(families).collect(),
-            Names::Registered(names) => names(),
-        }
-    }
-
-    /// Returns the names that have an explanation, each with it.
-    pub fn explained(&self) -> Vec<(String, &'static str)> {
-        match self.names {
-            Names::Listed(_) | Names::Registered(_) => Vec::new(),
-            Names::Explained(names) => names
-                .iter()
-                .map(|&(name, about)| (name.to_owned(), about))
-                .collect(),
-            Names::Scenarios(families) => families
-                .iter()
-                .map(|family| (family.names.join(", "), family.about))
-                .collect(),
-        }
-    }
-
-    /// The option, for a command line; its value is a [`Choice`].
+    /// Returns the option for a command line; its value is a [`Choice`].
     pub fn arg(self) -> Arg {
-        let values = if self.names().is_empty() {
-            "all|none"
-        } else if self.may_be_none {
-            "all|none|NAME,..."
-        } else {
-            "all|NAME,..."
+        let values = match (self.may_be_none(), self.names.is_empty()) {
+            (true, true) => "all|none",
+            (true, false) => "all|none|NAME,...",
+            (false, _) => "all|NAME,...",
         };
         Arg::new(self.option)
             .long(self.option)
@@ -168,41 +98,34 @@ impl PossibleValues {
 
     /// Reads the option's value.
     pub fn parse(&self, text: &str) -> Result<Choice, String> {
-        let all = |names: Vec<&'static str>| Choice {
-            names,
-            by_name: false,
+        let (by_name, names) = match text {
+            "all" => (false, self.names.clone()),
+            "none" if self.may_be_none() => (false, Vec::new()),
+            _ => (
+                true,
+                text.split(',')
+                    .map(|name| self.find(name))
+                    .collect::<Result<_, _>>()?,
+            ),
         };
-        match text {
-            "all" => return Ok(all(self.names())),
-            "none" if self.may_be_none => return Ok(all(Vec::new())),
-            _ => {}
-        }
-        let find = |name: &str| {
-            self.names()
-                .into_iter()
-                .find(|&known| known == name)
-                .ok_or_else(|| {
-                    let names = self.names().join(", ");
-                    if names.is_empty() {
-                        return format!("no {} '{name}' here; say all or none", self.kind);
-                    }
-                    format!(
-                        "no {} '{name}' here; say {}or some of {names} with commas between",
-                        self.kind,
-                        self.all_or_none()
-                    )
-                })
-        };
-        let names = text.split(',').map(find).collect::<Result<_, _>>()?;
-        Ok(Choice {
-            names,
-            by_name: true,
+        Ok(Choice { names, by_name })
+    }
+
+    fn find(&self, name: &str) -> Result<&'static str, String> {
+        let found = self.names.iter().copied().find(|known| *known == name);
+        found.ok_or_else(|| {
+            let kind = self.option.trim_end_matches('s');
+            if self.names.is_empty() {
+                return format!("no {kind} '{name}' here; say all or none");
+            }
+            let (all, names) = (self.all_or_none(), self.names.join(", "));
+            format!("no {kind} '{name}' here; say {all}or some of {names} with commas between")
         })
     }
 
-    /// The option's help text.
+    /// Returns the option's help text.
     pub fn help(&self) -> String {
-        if self.names().is_empty() {
+        if self.names.is_empty() {
             return "Taken for scripts, all or none: there is no peer that does this work"
                 .to_owned();
         }
@@ -210,12 +133,12 @@ impl PossibleValues {
             "{}: {}or some of {}",
             self.purpose,
             self.all_or_none(),
-            self.names().join(",")
+            self.names.join(",")
         )
     }
 
     fn all_or_none(&self) -> &'static str {
-        if self.may_be_none {
+        if self.may_be_none() {
             "all, none, "
         } else {
             "all, "
@@ -223,27 +146,13 @@ impl PossibleValues {
     }
 }
 
-/// The names of all scenarios.
-pub fn scenarios(families: &'static [Family]) -> impl Iterator<Item = &'static str> {
-    families
-        .iter()
-        .flat_map(|family| family.names.iter().copied())
-}
-
-/// Explains names in a help text, under a heading.
-pub fn explain(heading: &str, names: &[(String, &str)]) -> String {
-    let mut text = format!("{heading}:\n");
-    for (names, about) in names {
-        text += &format!("  {names}\n          {about}\n");
-    }
-    text
-}
-
 /// What was picked.
-#[derive(Clone)]
+#[derive(Clone, Serialize)]
+#[serde(transparent)]
 pub struct Choice {
     names: Vec<&'static str>,
     /// True if each was asked for by its name, and not all at once.
+    #[serde(skip)]
     by_name: bool,
 }
 
@@ -258,26 +167,19 @@ impl Choice {
         self.by_name && self.includes(name)
     }
 
-    /// Strikes out those of `names` that were picked only as some of all.
+    /// Removes those of `names` that were picked only as some of all.
     pub fn keep_only_if_named(&mut self, names: &[&'static str]) {
-        if !self.by_name {
-            self.names.retain(|name| !names.contains(name));
-        }
+        let by_name = self.by_name;
+        self.retain(|name| by_name || !names.contains(name));
     }
 
-    /// Strikes out what `keep` says no to.
+    /// Removes each name for which `keep` returns false.
     pub fn retain(&mut self, keep: impl FnMut(&&'static str) -> bool) {
         self.names.retain(keep);
     }
 
-    /// What was picked, in the order of the command line.
+    /// Returns what was picked, in the order of the command line.
     pub fn names(&self) -> &[&'static str] {
         &self.names
-    }
-}
-
-impl Serialize for Choice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.names.serialize(serializer)
     }
 }

@@ -10,7 +10,7 @@ const FEATURES: &[Feature] = &[
     (
         "peers",
         cfg!(feature = "peers"),
-        &["cache", "epoch", "map", "server", "--count"],
+        &["cache", "epoch", "map", "server", "--count", "async10000"],
     ),
     ("report", cfg!(feature = "report"), &["report"]),
     ("torture", cfg!(feature = "torture"), &["torture"]),
@@ -23,13 +23,23 @@ pub fn exit(error: Error) -> ! {
 }
 
 fn missing(error: &Error, features: &[Feature]) -> Option<Error> {
-    let kinds = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg];
-    let name = kinds.iter().find_map(|&kind| match error.get(kind) {
-        Some(ContextValue::String(name)) => Some(name.as_str()),
-        _ => None,
-    })?;
-    let lacks = |(_, present, names): &&Feature| !present && names.contains(&name);
-    let (feature, ..) = features.iter().find(lacks)?;
+    let kinds = [
+        ContextKind::InvalidSubcommand,
+        ContextKind::InvalidArg,
+        ContextKind::InvalidValue,
+    ];
+    let named = |kind| match error.get(kind) {
+        Some(ContextValue::String(names)) => names.split(','),
+        _ => "".split(','),
+    };
+    let lacking = |name| {
+        let lacks = |(_, present, names): &&Feature| !present && names.contains(&name);
+        features
+            .iter()
+            .find(lacks)
+            .map(|(feature, ..)| (name, feature))
+    };
+    let (name, feature) = kinds.into_iter().flat_map(named).find_map(lacking)?;
     let message = format!(
         "this build has no `{name}`, which needs the feature `{feature}` of stillpoint-lab; `cargo lab` has it\n"
     );
@@ -46,16 +56,18 @@ mod tests {
     fn a_command_that_is_left_out_names_its_feature() {
         let program = Command::new("stillpoint").subcommand(Command::new("sim"));
         let program = program.arg(Arg::new("quiet").long("quiet").num_args(0));
-        let lacking: &[Feature] = &[("torture", false, &["torture", "--count"])];
-        let having: &[Feature] = &[("torture", true, &["torture", "--count"])];
-        for asked in ["torture", "--count"] {
+        let program = program.arg(Arg::new("of").long("of").value_parser(["idle"]));
+        let lacking: &[Feature] = &[("torture", false, &["torture", "--count", "busy"])];
+        let having: &[Feature] = &[("torture", true, &["torture", "--count", "busy"])];
+        for asked in ["torture", "--count", "--of=idle,busy"] {
             let error = program.clone().try_get_matches_from(["stillpoint", asked]);
             let error = error.expect_err("there is none");
             let told = missing(&error, lacking).expect("it is known");
             assert_eq!(told.exit_code(), 2);
             let told = told.to_string();
+            let name = asked.rsplit(',').next().unwrap_or(asked);
             assert!(
-                told.contains(asked) && told.contains("feature `torture`"),
+                told.contains(name) && told.contains("feature `torture`"),
                 "{told}"
             );
             assert!(missing(&error, having).is_none());

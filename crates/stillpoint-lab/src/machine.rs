@@ -63,6 +63,11 @@ impl Machine {
             ..Self::here()
         }
     }
+
+    /// Returns what else the machine did, if that was too much.
+    pub fn busy(&self) -> Option<&Load> {
+        self.load.as_ref().filter(|load| load.busy)
+    }
 }
 
 impl fmt::Display for Machine {

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod affinity;
 mod authors;
 mod cache;
 mod choice;

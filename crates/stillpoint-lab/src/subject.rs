@@ -2,7 +2,7 @@
 //! implement, and how a peer says which of them it has ([`Registry`]). Peers import this file and
 //! nothing of the experiments.
 
-use std::hint;
+use std::hint::{self, black_box};
 use std::process;
 use std::thread;
 use std::time::Duration;
@@ -21,6 +21,13 @@ pub trait Participant: 'static {
     fn register_thread() -> Self;
 }
 
+/// A subject that registers a thread by itself.
+impl<T: Default + 'static> Participant for T {
+    fn register_thread() -> Self {
+        Self::default()
+    }
+}
+
 /// A thread's part in a subject that has read sections.
 pub trait Reader: Participant {
     /// Runs `section` as a read section; where threads say that they are outside of one, this one
@@ -37,6 +44,30 @@ pub trait Reader: Participant {
 pub trait ReadSide: Participant {
     /// Enters and leaves an empty section `count` times.
     fn pairs(&mut self, count: u64);
+}
+
+/// A subject whose sections last as long as a guard.
+pub trait Guarded: Participant {
+    /// Enters a section.
+    fn enter(&self) -> impl Sized;
+}
+
+impl<G: Guarded> Reader for G {
+    fn read(&mut self, section: impl FnOnce()) {
+        let _guard = self.enter();
+        section();
+    }
+}
+
+impl<G: Guarded> ReadSide for G {
+    #[inline(never)]
+    fn pairs(&mut self, count: u64) {
+        for _ in 0..count {
+            let guard = self.enter();
+            black_box(());
+            drop(guard);
+        }
+    }
 }
 
 /// A way to free memory that readers may still hold.
@@ -178,6 +209,14 @@ impl Peer {
         }
     }
 
+    /// Stillpoint in one of its variants.
+    pub const fn ours(variant: &'static str) -> Self {
+        Self::new("stillpoint").variant(variant)
+    }
+
+    /// The same work with no reclamation, lock or check.
+    pub const LIMIT: Self = Self::new("limit");
+
     /// The same peer in a variant.
     pub const fn variant(self, variant: &'static str) -> Self {
         Self { variant, ..self }
@@ -187,23 +226,6 @@ impl Peer {
     pub const fn prepared_by(self, prepare: fn() -> Result<()>) -> Self {
         Self { prepare, ..self }
     }
-}
-
-/// What experiments ask of a subject.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Ability {
-    /// [`ReadSide`].
-    Reads,
-    /// [`Reclaimer`].
-    Reclaims,
-    /// [`Updater`], and what builds on it.
-    Waits,
-    /// [`Cell`].
-    Shares,
-    /// [`Map`] or [`OrderedMap`].
-    Maps,
-    /// [`Cache`].
-    Caches,
 }
 
 /// Takes down what peers can do. An experiment implements what it measures, and passes over the
@@ -247,7 +269,4 @@ pub trait Registry {
 
     /// The peer has a [`ByteCache`].
     fn shrinks<C: ByteCache>(&mut self, _peer: Peer) {}
-
-    /// The peer is not part of this build, where it would be asked for these.
-    fn absent(&mut self, _name: &'static str, _abilities: &[Ability]) {}
 }

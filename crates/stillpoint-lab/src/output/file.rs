@@ -1,67 +1,47 @@
 //! Files that a run fills at its end.
 //!
-//! A file keeps what it has until then, whatever becomes of the run: it is written beside its place
-//! and then renamed into it. Until the end there is nothing of it in the directory, not even a
-//! temporary name (where the file system can do that), so that a run which is killed leaves nothing
-//! behind.
-//!
-//! A symbolic link stays, and the file that it names is replaced. What cannot be replaced (a device,
-//! a pipe, `/dev/stdout` and its like wherever they lead) is written to as it is.
+//! A file keeps what it has until then, whatever becomes of the run: the text is kept in memory, written
+//! into another file beside it, and that is renamed. A symbolic link stays, and the file that it names is
+//! replaced. What cannot be replaced (a device, a pipe, what standard output leads to) is written to as
+//! it is.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-
-/// Symbolic links that are followed, as many as the kernel does.
-const MOST_LINKS: u32 = 40;
+use rustix::fs::fstat;
 
 /// A file for the end of a run. Nothing is in its place before [`commit`](Output::commit).
 pub struct Output {
-    /// The place that the command line names.
+    /// The path, as the command line has it.
     path: PathBuf,
-    /// What has been written so far, or the place itself if that cannot be replaced.
-    file: File,
-    /// The file to replace; `None` where `file` is the place.
-    place: Option<PathBuf>,
+    to: Target,
+}
+
+enum Target {
+    /// A file to replace, and the text so far.
+    Place(PathBuf, String),
+    /// What is written to at once.
+    Open(File),
 }
 
 impl Output {
-    /// For a file at `path`. Fails if that could not be written at the end: this must be known
+    /// Opens a file at `path`. Fails if that could not be written at the end: this must be known
     /// before a run, not after it.
     pub fn create(path: &Path) -> Result<Self> {
-        Self::open(path).with_context(|| format!("cannot write {}", path.display()))
+        let to = Target::open(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let path = path.to_owned();
+        Ok(Self { path, to })
     }
 
-    fn open(path: &Path) -> io::Result<Self> {
-        let place = replaceable(path)?;
-        let file = match &place {
-            Some(place) => {
-                if place.try_exists()? {
-                    // Who may not write to the file should not replace it either.
-                    OpenOptions::new().write(true).open(place)?;
-                }
-                tempfile::tempfile_in(directory(place))?
-            }
-            // Appends, because standard output may be a file that has text already.
-            None => OpenOptions::new().append(true).open(path)?,
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            place,
-        })
-    }
-
-    /// The path, as the command line has it.
+    /// Returns the path, as the command line has it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where [`commit_partial`](Output::commit_partial) puts what it has.
+    /// Returns where [`commit_partial`](Output::commit_partial) puts what it has.
     pub fn partial_path(&self) -> PathBuf {
         partial(&self.path)
     }
@@ -69,127 +49,114 @@ impl Output {
     /// Returns whether the end of the run replaces a file; otherwise what is written is out at
     /// once.
     pub fn is_replaced(&self) -> bool {
-        self.place.is_some()
+        matches!(self.to, Target::Place(..))
     }
 
     /// Writes behind what has been written.
-    pub fn write(&mut self, text: &str) -> Result<()> {
-        self.file
-            .write_all(text.as_bytes())
-            .with_context(|| format!("cannot write {}", self.path.display()))
+    pub fn write(&mut self, more: &str) -> Result<()> {
+        let written = match &mut self.to {
+            Target::Place(_, text) => {
+                text.push_str(more);
+                Ok(())
+            }
+            Target::Open(file) => file.write_all(more.as_bytes()),
+        };
+        written.with_context(|| format!("cannot write {}", self.path.display()))
     }
 
-    /// Forgets what has been written, if it is not out yet.
-    pub fn restart(&mut self) -> Result<()> {
-        if self.is_replaced() {
-            self.file
-                .set_len(0)
-                .and_then(|()| self.file.rewind())
-                .with_context(|| format!("cannot write {}", self.path.display()))?;
+    /// Removes what has been written, if it is not out yet.
+    pub fn restart(&mut self) {
+        if let Target::Place(_, text) = &mut self.to {
+            text.clear();
         }
-        Ok(())
     }
 
     /// Puts what has been written into its place.
     pub fn commit(&mut self) -> Result<()> {
-        match self.place.clone() {
-            Some(place) => self.replace(&place),
-            None => Ok(()),
-        }
+        self.replace(|place| place.to_owned())
     }
 
     /// Puts what has been written beside its place, as the outcome of a run that was broken off,
     /// and returns where: the path with `.partial` behind it.
     pub fn commit_partial(&mut self) -> Result<PathBuf> {
-        let Some(place) = &self.place else {
-            return Ok(self.path.clone());
-        };
-        self.replace(&partial(place))?;
-        Ok(self.partial_path())
+        self.replace(partial)?;
+        Ok(if self.is_replaced() {
+            self.partial_path()
+        } else {
+            self.path.clone()
+        })
     }
 
-    /// Puts what has been written into its place, and removes what [`commit_partial`] has put
-    /// beside it.
-    ///
-    /// [`commit_partial`]: Output::commit_partial
+    /// Puts what has been written into its place, and removes what
+    /// [`commit_partial`](Output::commit_partial) has put beside it.
     pub fn commit_whole(&mut self) -> Result<()> {
         self.commit()?;
-        if let Some(place) = &self.place {
+        if let Target::Place(place, _) = &self.to {
             // It may never have been there.
             let _ = fs::remove_file(partial(place));
         }
         Ok(())
     }
 
-    fn replace(&mut self, place: &Path) -> Result<()> {
-        let name = self.path.display();
-        let mut file = tempfile::Builder::new()
-            .prefix(".stillpoint-")
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory(place))
-            .with_context(|| format!("cannot write {name}"))?;
-        let mut fill = || {
-            self.file.rewind()?;
-            io::copy(&mut self.file, &mut file)?;
-            if let Ok(before) = fs::metadata(place) {
-                file.as_file().set_permissions(before.permissions())?;
-            }
-            file.as_file().sync_all()
+    fn replace(&self, of: impl Fn(&Path) -> PathBuf) -> Result<()> {
+        let Target::Place(place, text) = &self.to else {
+            return Ok(());
         };
-        fill().with_context(|| format!("cannot write {name}"))?;
-        if let Err(failed) = file.persist(place) {
-            let error = failed.error;
-            let (_, kept) = failed
-                .file
-                .keep()
-                .with_context(|| format!("cannot write {name}"))?;
-            return Err(error).with_context(|| {
-                format!(
-                    "cannot replace {name}; what it was to hold is in {}",
-                    kept.display()
-                )
-            });
-        }
-        Ok(())
+        let place = of(place);
+        let fill = || {
+            // A new file is like any other program's.
+            let permissions = fs::metadata(&place).map(|before| before.permissions());
+            let mut file = tempfile::Builder::new()
+                .prefix(".stillpoint-")
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(directory(&place))?;
+            file.write_all(text.as_bytes())?;
+            permissions.map_or(Ok(()), |mode| file.as_file().set_permissions(mode))?;
+            file.as_file().sync_all()?;
+            file.persist(&place)?;
+            io::Result::Ok(())
+        };
+        fill().with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
-/// The file that a path leads to, over symbolic links; `None` if it is none that can be replaced.
-fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
-    let mut place = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        let name = place.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-        place = directory(&place).canonicalize()?.join(name);
-        // Links there are to open files, and do not say where these are.
-        if place.starts_with("/proc") {
-            return Ok(None);
-        }
-        let kind = match fs::symlink_metadata(&place) {
-            Ok(found) => found.file_type(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(place)),
+impl Target {
+    fn open(path: &Path) -> io::Result<Self> {
+        let place = match fs::metadata(path) {
+            // Appends, because standard output may be a file that has text already.
+            Ok(found) if !found.is_file() || is_output(&found) => {
+                return OpenOptions::new().append(true).open(path).map(Self::Open);
+            }
+            // What may not be written to should not be replaced either.
+            Ok(_) => OpenOptions::new()
+                .write(true)
+                .open(path)
+                .and(path.canonicalize())?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
             Err(error) => return Err(error),
         };
-        if kind.is_symlink() {
-            place = directory(&place).join(fs::read_link(&place)?);
-        } else if kind.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        } else {
-            return Ok(kind.is_file().then_some(place));
-        }
+        tempfile::tempfile_in(directory(&place))?;
+        Ok(Self::Place(place, String::new()))
     }
-    Err(rustix::io::Errno::LOOP.into())
 }
 
-/// The directory of a file.
+/// Returns whether standard output or standard error leads to the file.
+fn is_output(file: &Metadata) -> bool {
+    let mut open = [fstat(io::stdout()), fstat(io::stderr())]
+        .into_iter()
+        .flatten();
+    open.any(|out| (out.st_dev, out.st_ino) == (file.dev(), file.ino()))
+}
+
 fn directory(file: &Path) -> &Path {
-    match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
+    let parent = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 fn partial(path: &Path) -> PathBuf {
-    let mut name: OsString = path.into();
+    let mut name = path.as_os_str().to_owned();
     name.push(".partial");
     name.into()
 }
@@ -206,71 +173,72 @@ mod tests {
 
     impl Folder {
         fn new() -> Self {
-            Self(TempDir::new().expect("a folder for temporary files"))
+            let folder = Self(TempDir::new().expect("a folder for temporary files"));
+            fs::write(folder.at("figures"), "old, and longer than what comes").expect("it is ours");
+            folder
         }
 
         fn at(&self, name: &str) -> PathBuf {
             self.0.path().join(name)
         }
 
-        fn put(&self, name: &str, text: &str) -> PathBuf {
-            fs::write(self.at(name), text).expect("the folder can be written");
-            self.at(name)
-        }
-
         fn text(&self, name: &str) -> String {
             fs::read_to_string(self.at(name)).expect("the file is there")
         }
 
-        fn names(&self) -> Vec<OsString> {
-            let entries = fs::read_dir(self.0.path()).expect("the folder is there");
-            let mut names: Vec<_> = entries
-                .map(|entry| entry.expect("it can be read").file_name())
-                .collect();
+        fn names(&self) -> Vec<String> {
+            let entries = fs::read_dir(self.0.path())
+                .expect("the folder is there")
+                .flatten();
+            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            let mut names: Vec<_> = names.collect();
             names.sort();
             names
         }
-    }
 
-    fn written(path: &Path, text: &str) -> Output {
-        let mut output = Output::create(path).expect("the folder can be written");
-        output.write(text).expect("there is space");
-        output
+        fn mode(&self, name: &str) -> u32 {
+            fs::metadata(self.at(name)).expect("it is there").mode() & 0o777
+        }
+
+        fn write(&self, name: &str, text: &str) -> Output {
+            let mut output = Output::create(&self.at(name)).expect("the folder can be written");
+            output.write(text).expect("there is space");
+            output
+        }
     }
 
     #[test]
-    fn a_file_keeps_its_text_until_the_end() {
+    fn a_file_keeps_its_text_and_its_mode_until_the_end_and_what_is_not_committed_leaves_nothing() {
         let folder = Folder::new();
-        let path = folder.put("figures", "old, and longer than what comes");
-        let mut output = written(&path, "new");
+        let mode = Permissions::from_mode(0o640);
+        fs::set_permissions(folder.at("figures"), mode).expect("it is ours");
+        drop(folder.write("other", "new"));
+        let mut output = folder.write("figures", "new");
         assert_eq!(folder.text("figures"), "old, and longer than what comes");
         output.commit().expect("the folder can be written");
-        assert_eq!(folder.text("figures"), "new");
+        assert_eq!(
+            (folder.text("figures").as_str(), folder.mode("figures")),
+            ("new", 0o640)
+        );
         assert_eq!(folder.names(), ["figures"]);
-    }
-
-    #[test]
-    fn what_is_never_committed_leaves_nothing() {
-        let folder = Folder::new();
-        let path = folder.put("figures", "old");
-        drop(written(&path, "new"));
-        drop(written(&folder.at("other"), "new"));
-        assert_eq!(folder.names(), ["figures"]);
-        assert_eq!(folder.text("figures"), "old");
+        // A new file is like any other program's.
+        fs::write(folder.at("usual"), "").expect("it is ours");
+        folder
+            .write("fresh", "new")
+            .commit()
+            .expect("it can be written");
+        assert_eq!(folder.mode("fresh"), folder.mode("usual"));
     }
 
     #[test]
     fn a_broken_off_run_writes_beside_the_file() {
         let folder = Folder::new();
-        let path = folder.put("figures", "old");
-        let mut output = written(&path, "half");
+        let mut output = folder.write("figures", "half");
         let partial = output.commit_partial().expect("the folder can be written");
         assert_eq!(partial, folder.at("figures.partial"));
-        assert_eq!(
-            (folder.text("figures"), folder.text("figures.partial")),
-            ("old".to_owned(), "half".to_owned())
-        );
-        output.restart().expect("it is a file");
+        assert!(folder.text("figures").starts_with("old"));
+        assert_eq!(folder.text("figures.partial"), "half");
+        output.restart();
         output.write("all").expect("there is space");
         output.commit_whole().expect("the folder can be written");
         assert_eq!(folder.names(), ["figures"]);
@@ -280,75 +248,31 @@ mod tests {
     #[test]
     fn links_are_followed_and_stay() {
         let folder = Folder::new();
-        folder.put("figures", "old");
-        for (target, name) in [("figures", "one"), ("one", "two"), ("absent", "dangling")] {
+        for (target, name) in [("figures", "one"), ("one", "two"), ("ring", "ring")] {
             symlink(target, folder.at(name)).expect("the folder can be written");
         }
-        for name in ["two", "dangling"] {
-            written(&folder.at(name), name)
-                .commit()
-                .expect("the folder can be written");
-        }
-        assert_eq!(folder.text("figures"), "two");
-        assert_eq!(folder.text("absent"), "dangling");
-        for name in ["one", "two", "dangling"] {
-            assert!(folder.at(name).is_symlink(), "{name}");
-        }
-        symlink("ring", folder.at("ring")).expect("the folder can be written");
+        folder
+            .write("two", "new")
+            .commit()
+            .expect("the folder can be written");
+        assert_eq!(folder.text("figures"), "new");
+        assert!(folder.at("one").is_symlink() && folder.at("two").is_symlink());
         assert!(Output::create(&folder.at("ring")).is_err());
     }
 
     #[test]
-    fn the_mode_stays() {
-        let folder = Folder::new();
-        let path = folder.put("figures", "old");
-        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("it is ours");
-        written(&path, "new").commit().expect("it can be written");
-        let mode = fs::metadata(&path).expect("it is there").permissions();
-        assert_eq!(mode.mode() & 0o777, 0o640);
-        // A new file is like any other program's.
-        let usual = folder.put("usual", "");
-        written(&folder.at("fresh"), "new")
-            .commit()
-            .expect("it can be written");
-        let mode = |path: &Path| {
-            fs::metadata(path)
-                .expect("it is there")
-                .permissions()
-                .mode()
-        };
-        assert_eq!(mode(&folder.at("fresh")), mode(&usual));
-    }
-
-    #[test]
-    fn what_cannot_be_replaced_is_written_to() {
+    fn what_cannot_be_replaced_is_written_to_and_what_cannot_be_written_is_told_at_once() {
         for path in ["/dev/null", "/dev/full", "/dev/stdout", "/proc/self/fd/1"] {
             let output = Output::create(Path::new(path)).expect("it can be opened");
             assert!(!output.is_replaced(), "{path}");
         }
         let mut full = Output::create(Path::new("/dev/full")).expect("it can be opened");
         assert!(full.write("text").is_err());
-    }
-
-    #[test]
-    fn what_cannot_be_written_is_told_at_once() {
         let folder = Folder::new();
         for path in [folder.at("absent/figures"), folder.at(""), "..".into()] {
             let error = Output::create(&path).err().expect("it cannot be written");
             assert!(error.to_string().starts_with("cannot write "), "{error:#}");
         }
-        assert!(folder.names().is_empty());
-    }
-
-    #[test]
-    fn figures_whose_place_is_lost_are_kept_elsewhere() {
-        let folder = Folder::new();
-        let path = folder.at("figures");
-        let mut output = written(&path, "new");
-        fs::create_dir(&path).expect("the folder can be written");
-        let error = output.commit().expect_err("a directory is there now");
-        let said = error.to_string();
-        let (_, kept) = said.split_once(" is in ").expect("it says where");
-        assert_eq!(fs::read_to_string(kept).expect("it is there"), "new");
+        assert_eq!(folder.names(), ["figures"]);
     }
 }

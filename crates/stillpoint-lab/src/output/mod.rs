@@ -31,22 +31,18 @@ pub struct Metric {
     pub about: &'static str,
 }
 
-/// A figure of this name.
-pub const fn metric(name: &'static str, decimals: usize, about: &'static str) -> Metric {
-    Metric {
-        name,
-        decimals,
-        about,
-    }
+/// Returns a table of metrics: a line with name, decimals and explanation for each.
+macro_rules! metrics {
+    ($($name:tt $decimals:literal $about:literal;)*) => {
+        &[$($crate::output::Metric { name: $name, decimals: $decimals, about: $about }),*]
+    };
 }
+pub(crate) use metrics;
 
 /// Explains the figures of a table in a help text.
-pub fn explain(metrics: &[Metric]) -> String {
-    let figures: Vec<(String, &str)> = metrics
-        .iter()
-        .map(|metric| (metric.name.to_owned(), metric.about))
-        .collect();
-    choice::explain("Figures", &figures)
+pub fn explain(metrics: &'static [Metric]) -> String {
+    let figures = metrics.iter().map(|metric| (metric.name, metric.about));
+    choice::explain("Figures", figures)
 }
 
 /// What a run found, as its JSON file holds it.
@@ -95,6 +91,12 @@ pub struct Row {
     /// curves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub curve: Option<Curve>,
+    /// Of a simulation: the figures of each run, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Metrics>,
+    /// Of a simulation: the longest wait's share of each grace period that it saw, in milliseconds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub longest_ms: Vec<f64>,
 }
 
 impl Row {
@@ -106,6 +108,8 @@ impl Row {
             metrics,
             spread: Spread::new(),
             curve: None,
+            runs: Vec::new(),
+            longest_ms: Vec::new(),
         }
     }
 }

@@ -129,22 +129,14 @@ pub struct Bar {
     pub spread: Option<[f64; 2]>,
 }
 
-/// Bars that belong together.
-pub struct Group {
-    /// Heading of the bars; may be empty.
-    pub heading: String,
-    /// The bars, from top to bottom.
-    pub bars: Vec<Bar>,
-}
-
 /// A chart of bars over one axis.
 pub struct Panel {
     /// Title of the panel.
     pub title: String,
     /// Which way is better, and what else is to be known.
     pub how: String,
-    /// Its bars.
-    pub groups: Vec<Group>,
+    /// Its bars, from top to bottom.
+    pub bars: Vec<Bar>,
 }
 
 /// Width of a panel, and the space between two.
@@ -157,10 +149,6 @@ const BAR: i32 = 9;
 const BAR_TOP: i32 = 17;
 
 const HEAD: i32 = 48;
-const HEADING_LINE: i32 = 17;
-
-/// Letters that a heading has in a line.
-const LETTERS: usize = 56;
 
 /// From so many times apart on, figures are drawn as dots over a logarithmic axis.
 const WIDE: f64 = 40.0;
@@ -197,59 +185,35 @@ impl Scale {
 }
 
 impl Panel {
-    fn bars(&self) -> impl Iterator<Item = &Bar> {
-        self.groups.iter().flat_map(|group| &group.bars)
-    }
-
     fn height(&self) -> i32 {
-        let heading = |group: &Group| HEADING_LINE * lines(&group.heading).len() as i32;
-        let groups = self.groups.iter();
-        HEAD + groups
-            .map(|group| heading(group) + ROW * group.bars.len() as i32)
-            .sum::<i32>()
+        HEAD + ROW * self.bars.len() as i32
     }
 
     /// Says what the panel shows.
     pub fn in_words(&self) -> String {
-        let bars = |group: &Group| {
-            let bars: Vec<_> = group
-                .bars
-                .iter()
-                .map(|bar| format!("{} {}", bar.name, bar.text))
-                .collect();
-            [group.heading.as_str(), &bars.join(", ")]
-                .join(" ")
-                .trim()
-                .to_owned()
-        };
-        let groups: Vec<String> = self.groups.iter().map(bars).collect();
-        format!("{}, {}: {}", self.title, self.how, groups.join("; "))
+        let bars: Vec<_> = self
+            .bars
+            .iter()
+            .map(|bar| format!("{} {}", bar.name, bar.text))
+            .collect();
+        format!("{}, {}: {}", self.title, self.how, bars.join(", "))
     }
 
     fn draw(&self, area: &Area<'_>) -> Drawn {
-        let ends = |bar: &Bar| bar.spread.unwrap_or([bar.value; 2]);
-        let values: Vec<f64> = self
-            .bars()
-            .flat_map(|bar| [bar.value, ends(bar)[0], ends(bar)[1]])
-            .collect();
-        let scale = Scale::of(&values);
+        let values = self.bars.iter().flat_map(|bar| {
+            let [least, greatest] = bar.spread.unwrap_or([bar.value; 2]);
+            [bar.value, least, greatest]
+        });
+        let scale = Scale::of(&values.collect::<Vec<_>>());
         let is_log = matches!(scale, Scale::Log { .. });
         text(area, &self.title, (0, 3), HPos::Left, 15.0, true)?;
         let how = format!("{}{}", self.how, if is_log { ", log scale" } else { "" });
         coloured(area, &how, (0, 24), HPos::Left, 12.0, false, MUTED)?;
-        let mut y = HEAD;
-        for group in &self.groups {
-            for line in lines(&group.heading) {
-                coloured(area, &line, (0, y), HPos::Left, 12.0, false, MUTED)?;
-                y += HEADING_LINE;
-            }
-            for bar in &group.bars {
-                let bold = bar.tone == Tone::Accent;
-                text(area, &bar.name, (0, y), HPos::Left, 13.0, bold)?;
-                text(area, &bar.text, (WIDTH, y), HPos::Right, 13.0, bold)?;
-                self.mark(area, bar, &scale, y + BAR_TOP)?;
-                y += ROW;
-            }
+        for (bar, y) in self.bars.iter().zip((HEAD..).step_by(ROW as usize)) {
+            let bold = bar.tone == Tone::Accent;
+            text(area, &bar.name, (0, y), HPos::Left, 13.0, bold)?;
+            text(area, &bar.text, (WIDTH, y), HPos::Right, 13.0, bold)?;
+            self.mark(area, bar, &scale, y + BAR_TOP)?;
         }
         Ok(())
     }
@@ -273,18 +237,6 @@ impl Panel {
         }
         Ok(())
     }
-}
-
-/// Breaks a heading into lines.
-fn lines(heading: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in heading.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.len() + word.len() < LETTERS => *line += &format!(" {word}"),
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 /// Draws panels of bars, `across` of them beside each other, and a note below them.
@@ -416,11 +368,8 @@ pub fn curves(axes: &Axes<'_>, lines: &[Line<'_>], on_white: bool) -> Result<Str
 }
 
 fn place_of_name(index: u32, width: u32) -> (i32, i32) {
-    let across = names_across(width);
-    (
-        (10 + index % across * NAME.0) as i32,
-        (index / across * NAME.1) as i32,
-    )
+    let (row, column) = (index / names_across(width), index % names_across(width));
+    ((10 + column * NAME.0) as i32, (row * NAME.1) as i32)
 }
 
 /// One case's time and memory.

@@ -105,24 +105,26 @@ fn width(columns: &[Vec<String>]) -> usize {
     columns.iter().map(|column| 3 + widest(column)).sum()
 }
 
-fn number(value: Option<f64>, decimals: usize) -> String {
+/// Formats a figure; a dash stands for none.
+pub fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| ABSENT.to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// Draws a table: names at the left, figures at the right.
-fn draw(columns: &[Vec<String>], names: usize) -> String {
+/// Draws a table by columns, whose first lines are headers: `names` columns at the left, the others,
+/// of figures, at the right.
+pub fn draw(columns: &[Vec<String>], names: usize) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     let line = |index: usize| columns.iter().map(move |column| column[index].as_str());
     table.set_header(line(0));
     for index in 1..columns[0].len() {
         table.add_row(line(index).enumerate().map(|(column, text)| {
-            let alignment = if column < names {
+            let is_name = column < names;
+            Cell::new(text).set_alignment(if is_name {
                 CellAlignment::Left
             } else {
                 CellAlignment::Right
-            };
-            Cell::new(text).set_alignment(alignment)
+            })
         }));
     }
     table.to_string()
@@ -131,20 +133,15 @@ fn draw(columns: &[Vec<String>], names: usize) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::output::metric;
-    use crate::run::{Case, Metrics};
+    use crate::choice::families;
+    use crate::output::metrics as table_of;
+    use crate::run::{Case, metrics};
 
-    /// A row with these figures.
-    pub fn row(subject: &str, scenario: Option<&str>, figures: &[(&str, f64)]) -> Row {
-        let case = Case {
-            subject: subject.to_owned(),
-            variant: "default".to_owned(),
-            scenario: scenario.map(ToOwned::to_owned),
-        };
-        let figures = figures
-            .iter()
-            .map(|&(name, figure)| (name.to_owned(), figure));
-        Row::new(case, figures.collect::<Metrics>())
+    fn row(subject: &str, scenario: Option<&str>, figures: &[(&str, f64)]) -> Row {
+        Row::new(
+            Case::new(subject, "default", scenario),
+            metrics(figures.iter().copied()),
+        )
     }
 
     /// The lines of cells of a text with tables, headers included.
@@ -172,14 +169,14 @@ pub mod tests {
         }
     }
 
-    const METRICS: &[Metric] = &[
-        metric("mean_us", 1, "a mean"),
-        metric("reads_per_s", 0, "a rate"),
-    ];
-    const FAMILIES: &[Family] = &[
-        Family::of(&["idle", "idle16"], "Waits."),
-        Family::of(&["busy"], "Reads."),
-    ];
+    const METRICS: &[Metric] = table_of! {
+        "mean_us" 1 "a mean";
+        "reads_per_s" 0 "a rate";
+    };
+    const FAMILIES: &[Family] = families! {
+        "idle", "idle16" => "Waits.";
+        "busy" => "Reads.";
+    };
 
     #[test]
     fn each_family_has_a_table_and_each_scenario_its_limit() {

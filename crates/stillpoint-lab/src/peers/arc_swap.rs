@@ -3,13 +3,12 @@
 //! writers wait for no reader and defer nothing: they settle the readers' debts, and the last count
 //! frees.
 
-use std::hint::black_box;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::subject::{Cell, Participant, Peer, ReadSide, Registry, Value};
+use crate::subject::{Cell, Guarded, Participant, Peer, Registry, Value};
 
 const PEER: Peer = Peer::new("arc-swap");
 
@@ -46,13 +45,9 @@ impl Participant for ArcSwapLoad {
     }
 }
 
-impl ReadSide for ArcSwapLoad {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = self.0.load();
-            black_box(());
-            drop(guard);
-        }
+impl Guarded for ArcSwapLoad {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        self.0.load()
     }
 }

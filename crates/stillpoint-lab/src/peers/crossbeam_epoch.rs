@@ -1,11 +1,9 @@
 //! crossbeam-epoch: epoch-based reclamation with the crate's default collector; a pinned guard is
 //! the read section, and a thread pins to defer as well. It cannot wait until nothing is deferred.
 
-use std::hint::black_box;
-
 use crossbeam_epoch::{Owned, pin};
 
-use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry};
+use crate::subject::{Guarded, Object, Peer, Reclaimer, Registry};
 
 const PEER: Peer = Peer::new("crossbeam-epoch");
 
@@ -17,18 +15,13 @@ pub fn register(to: &mut impl Registry) {
 }
 
 /// The default collector registers a thread by itself.
+#[derive(Default)]
 pub struct CrossbeamEpoch;
 
-impl Participant for CrossbeamEpoch {
-    fn register_thread() -> Self {
-        Self
-    }
-}
-
-impl Reader for CrossbeamEpoch {
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = pin();
-        section();
+impl Guarded for CrossbeamEpoch {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        pin()
     }
 }
 
@@ -40,16 +33,5 @@ impl Reclaimer for CrossbeamEpoch {
         // SAFETY: the object was never published, so no thread can reach it; it is retired once,
         // here.
         unsafe { guard.defer_destroy(object) };
-    }
-}
-
-impl ReadSide for CrossbeamEpoch {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = pin();
-            black_box(());
-            drop(guard);
-        }
     }
 }

@@ -5,7 +5,7 @@
 use rustix::io;
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::subject::{Participant, Peer, Reader, Registry, Updater};
+use crate::subject::{Peer, Reader, Registry, Updater};
 
 /// The experiments that the peer takes part in.
 pub fn register(to: &mut impl Registry) {
@@ -22,13 +22,8 @@ pub fn try_out() -> io::Result<()> {
 }
 
 /// The kernel knows every thread.
+#[derive(Default)]
 pub struct Kernel;
-
-impl Participant for Kernel {
-    fn register_thread() -> Self {
-        Self
-    }
-}
 
 impl Reader for Kernel {
     fn read(&mut self, section: impl FnOnce()) {

@@ -8,14 +8,13 @@
 //! and drives the domain until the mark has been reached. A thread without a registration of its
 //! own, past the 255th, would hold up the whole domain while it reads.
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use ps_reclaim::{Domain, Handle};
 
 use crate::subject::{
-    Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until,
+    Guarded, Object, Participant, Peer, Reclaimer, Registry, Updater, poll_until,
 };
 
 const PEER: Peer = Peer::new("ps-reclaim");
@@ -54,13 +53,6 @@ impl Participant for PsReclaim {
     }
 }
 
-impl Reader for PsReclaim {
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = self.domain.pin_with(&self.handle);
-        section();
-    }
-}
-
 impl Reclaimer for PsReclaim {
     const DRAIN: Option<fn()> = Some(|| {
         poll_until(|| {
@@ -79,14 +71,10 @@ impl Reclaimer for PsReclaim {
     }
 }
 
-impl ReadSide for PsReclaim {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = self.domain.pin_with(&self.handle);
-            black_box(());
-            drop(guard);
-        }
+impl Guarded for PsReclaim {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        self.domain.pin_with(&self.handle)
     }
 }
 

@@ -7,13 +7,9 @@
 //! nothing is left. A thread that waits for readers compares epochs, as the documentation of
 //! `Guard::epoch` does, and asks its guards to advance them (`accelerate`).
 
-use std::hint::black_box;
-
 use sdd::{Epoch, Guard, Owned};
 
-use crate::subject::{
-    Object, Participant, Peer, Polled, ReadSide, Reader, Reclaimer, Registry, Updater, poll_until,
-};
+use crate::subject::{Guarded, Object, Peer, Polled, Reclaimer, Registry, Updater, poll_until};
 
 const PEER: Peer = Peer::new("sdd");
 
@@ -27,20 +23,8 @@ pub fn register(to: &mut impl Registry) {
 }
 
 /// The collector registers a thread by itself.
+#[derive(Default)]
 pub struct Sdd;
-
-impl Participant for Sdd {
-    fn register_thread() -> Self {
-        Self
-    }
-}
-
-impl Reader for Sdd {
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = Guard::new();
-        section();
-    }
-}
 
 impl Reclaimer for Sdd {
     fn allocate_and_retire<const N: usize>(&mut self) {
@@ -49,14 +33,10 @@ impl Reclaimer for Sdd {
     }
 }
 
-impl ReadSide for Sdd {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = Guard::new();
-            black_box(());
-            drop(guard);
-        }
+impl Guarded for Sdd {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        Guard::new()
     }
 }
 

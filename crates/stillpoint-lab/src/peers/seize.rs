@@ -3,13 +3,12 @@
 //! latency, is measured at the default and raised. Its only way to free all that waits,
 //! `reclaim_all`, asks that no thread uses the collector: it cannot wait for readers.
 
-use std::hint::black_box;
 use std::sync::OnceLock;
 
 use anyhow::Result;
 use seize::{Collector, reclaim};
 
-use crate::subject::{Object, Participant, Peer, ReadSide, Reader, Reclaimer, Registry};
+use crate::subject::{Guarded, Object, Participant, Peer, Reclaimer, Registry};
 
 const PEER: Peer = Peer::new("seize");
 
@@ -47,13 +46,6 @@ impl Participant for Seize {
     }
 }
 
-impl Reader for Seize {
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = self.0.enter();
-        section();
-    }
-}
-
 impl Reclaimer for Seize {
     fn allocate_and_retire<const N: usize>(&mut self) {
         let object = Object::<N>::allocate();
@@ -63,13 +55,9 @@ impl Reclaimer for Seize {
     }
 }
 
-impl ReadSide for Seize {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = self.0.enter();
-            black_box(());
-            drop(guard);
-        }
+impl Guarded for Seize {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        self.0.enter()
     }
 }

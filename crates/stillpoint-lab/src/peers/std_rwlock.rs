@@ -2,11 +2,10 @@
 //! would use. In `scale map` it is around a `HashMap` or a `BTreeMap` of the standard library.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hint::black_box;
 use std::sync::RwLock;
 
 use crate::map::{BuildHasher, Lookup, Map, MapHandle, MapValue, OrderedHandle, OrderedMap, add};
-use crate::subject::{Participant, Peer, ReadSide, Registry};
+use crate::subject::{Guarded, Peer, Registry};
 
 const PEER: Peer = Peer::new("std-rwlock");
 
@@ -22,22 +21,13 @@ pub fn register(to: &mut impl Registry) {
 static LOCK: RwLock<()> = RwLock::new(());
 
 /// A lock needs nothing of its own on a thread.
+#[derive(Default)]
 pub struct StdRwLock;
 
-impl Participant for StdRwLock {
-    fn register_thread() -> Self {
-        Self
-    }
-}
-
-impl ReadSide for StdRwLock {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = LOCK.read();
-            black_box(());
-            drop(guard);
-        }
+impl Guarded for StdRwLock {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        LOCK.read()
     }
 }
 

@@ -7,7 +7,7 @@ use super::page::charts;
 use super::standing::{best_of, peers};
 use super::stored::{Row, Stored};
 use crate::output::numbers::Unit;
-use crate::output::plot::{self, Bar, Group, Panel};
+use crate::output::plot::{self, Bar, Panel};
 
 /// Which way is better.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,53 +48,11 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// Creates a chart of a figure of which less is better.
-    pub const fn less(
-        title: &'static str,
-        scenario: Option<&'static str>,
-        (metric, unit): (&'static str, Unit),
-        ours: &'static str,
-    ) -> Self {
-        Self {
-            title,
-            scenario,
-            metric,
-            unit,
-            better: Better::Less,
-            ours,
-            pictured_by: "",
-        }
-    }
-
-    /// Creates a chart of a rate, of which more is better.
-    pub const fn rate(
-        title: &'static str,
-        scenario: &'static str,
-        metric: &'static str,
-        ours: &'static str,
-    ) -> Self {
-        Self {
-            better: Better::More,
-            ..Self::less(title, Some(scenario), (metric, Unit::PerSecond), ours)
-        }
-    }
-
-    /// Puts the chart into the picture too.
-    pub const fn pictured_by(self, metric: &'static str) -> Self {
-        Self {
-            pictured_by: metric,
-            ..self
-        }
-    }
-
     fn panel(&self, bars: Vec<Bar>) -> Option<Panel> {
         (!bars.is_empty()).then(|| Panel {
             title: self.title.to_owned(),
             how: self.better.words().to_owned(),
-            groups: vec![Group {
-                heading: String::new(),
-                bars,
-            }],
+            bars,
         })
     }
 

@@ -16,7 +16,7 @@ use anyhow::Result;
 use clap::Args;
 use clap::error::ErrorKind;
 
-use crate::choice::{Choice, PossibleValues};
+use crate::choice::Choice;
 use crate::interrupt;
 use crate::output::Output;
 use host::Host;
@@ -75,12 +75,8 @@ pub struct Options {
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     torture_s: Option<f64>,
 
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = PARTS.help(), value_parser = parse(&PARTS))]
+    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = parts::menu().help(), value_parser = |text: &str| parts::menu().parse(text))]
     parts: Choice,
-}
-
-fn parse(values: &'static PossibleValues) -> impl Fn(&str) -> Result<Choice, String> + Clone {
-    |text| values.parse(text)
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -158,7 +154,6 @@ fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
         seed,
     };
     let chosen = PARTS
-        .names()
         .into_iter()
         .filter(|name| options.parts.includes(name));
     let tasks: Vec<Task> = chosen.flat_map(|part| parts::tasks(part, extent)).collect();
@@ -173,7 +168,7 @@ fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
     interrupt::catch();
     collect::run(&mut stored, &tasks, |stored| match json.as_mut() {
         Some(file) if file.is_replaced() => {
-            file.restart()?;
+            file.restart();
             file.write(&stored.to_json()?)?;
             file.commit_partial().map(drop)
         }
@@ -182,7 +177,7 @@ fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
     if let Some(file) = json.as_mut()
         && interrupt::received().is_none()
     {
-        file.restart()?;
+        file.restart();
         file.write(&stored.to_json()?)?;
     }
     Ok(stored)

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::charts::{Chart, labelled};
+use super::charts::{Better, Chart, labelled};
 use super::stored::{Row, Stored};
 use super::{head, names, patches, torture};
 use crate::output::numbers::{Unit, significant};
-use crate::output::plot::{self, Axes, Bar, Group, Line, Panel, Tone};
+use crate::output::plot::{self, Axes, Bar, Line, Panel, Tone};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -36,176 +36,95 @@ struct Experiment {
     charts: &'static [Chart],
 }
 
-use Unit::{Mebibytes, Microseconds, Nanoseconds};
+/// Returns a table of experiments: part, title and explanation of each, and a line for each of its charts: title,
+/// scenario, figure, unit, which way is better, Stillpoint's variant in the head, and by which figure a peer's best
+/// variant is chosen for the picture.
+macro_rules! experiments {
+    ($($part:literal, $title:literal, $about:literal: $([$name:literal, $scenario:expr, $metric:literal, $unit:ident, $better:ident,
+        $ours:literal, $pictured_by:literal])+)*) => {
+        [$(Experiment {
+            part: $part,
+            title: $title,
+            about: $about,
+            charts: &[$(Chart {
+                title: $name,
+                scenario: $scenario,
+                metric: $metric,
+                unit: Unit::$unit,
+                better: Better::$better,
+                ours: $ours,
+                pictured_by: $pictured_by,
+            }),+],
+        }),*]
+    };
+}
 
-static EXPERIMENTS: [Experiment; 10] = [
-    Experiment {
-        part: "read",
-        title: "Read",
-        about: "One thread enters and leaves an empty read section, again and again. The limit is the loop without a section. \
-            Readers of qsbr report quiescent states now and then, and pay nothing for a section; trace-owned is a guard that a \
-            task may hold across an await.",
-        charts: &[Chart::less(
-            "Enter and leave a read section",
-            Some("alone"),
-            ("ns_per_pair", Nanoseconds),
-            "guard",
-        )
-        .pictured_by("ns_per_pair")],
-    },
-    Experiment {
-        part: "kfree",
-        title: "Free",
-        about: "Sixteen threads allocate objects of 32 bytes and retire each at once. An object is freed when no reader can still \
-            hold it. Stillpoint waits for a grace period per page of objects; one grace period for all is how the kernel did it \
-            before its patch; call queues a callback per object. The limit frees at once and waits for no reader. Memory is what \
-            the process gained over its start, the objects just allocated included.",
-        charts: &[
-            Chart::less(
-                "Allocate an object and free it later",
-                None,
-                ("ns_per_object", Nanoseconds),
-                "per-page",
-            )
-            .pictured_by("ns_per_object"),
-            Chart::less(
-                "Peak unreclaimed memory meanwhile",
-                None,
-                ("peak_mib", Mebibytes),
-                "per-page",
-            )
-            .pictured_by("ns_per_object"),
-        ],
-    },
-    Experiment {
-        part: "sync",
-        title: "Wait",
-        about: "An updater has removed something and waits until no reader can still hold it. As a callback is a wait that a \
-            service thread ends, as the kernel's was before direct wake-ups. Kernel is the running kernel's own grace period, by \
-            way of membarrier. The limit is a bare expedited membarrier.",
-        charts: &[
-            Chart::less(
-                "Wait beside 1,000 sleeping threads",
-                Some("idle1000"),
-                ("mean_us", Microseconds),
-                "rcu",
-            )
-            .pictured_by("mean_us"),
-            Chart::less(
-                "From queueing a callback to its call",
-                Some("callback"),
-                ("mean_us", Microseconds),
-                "rcu",
-            ),
-        ],
-    },
-    Experiment {
-        part: "trace",
-        title: "Readers that sleep",
-        about: "Read sections that block, sleep, or are held by a task across an await. Readers of read-mb fence, so that grace \
-            periods interrupt no processor; by default readers do not fence. Ten thousand tasks hold a section across a timer of \
-            1 to 10 ms while a thread replaces what they read; their limit reads something that never changes.",
-        charts: &[Chart::rate(
-            "Sections of 10,000 tasks",
-            "async10000",
-            "reads_per_s",
-            "native",
-        )],
-    },
-    Experiment {
-        part: "lru",
-        title: "LRU lists of many tenants",
-        about: "A thread that is short of memory asks every list of every tenant how much it has: here 40 lists of 1,000 tenants, \
-            while others add and delete. One spinlock and one mutex are a lock for all tenants of a list, as the kernel had; the \
-            limit has counters and no lists.",
-        charts: &[Chart::rate(
-            "Counts: 14 threads count, 2 change lists",
-            "threads-16",
-            "counts_per_s",
-            "rcu",
-        )],
-    },
-    Experiment {
-        part: "vmap",
-        title: "An address space",
-        about: "Which area is around this address, and is it still allocated? A server may ask that before every copy. One \
-            spinlock, per node and so on ask a tree under locks, as the kernel did; with no check it does not ask. The limit of a \
-            look-up is an array.",
-        charts: &[
-            Chart::less(
-                "Find the area around an address",
-                Some("find-100000"),
-                ("find_ns", Nanoseconds),
-                "rcu",
-            ),
-            Chart::rate(
-                "Check and copy 4 KiB, 16 threads",
-                "copy-4096",
-                "requests_per_s",
-                "rcu",
-            ),
-        ],
-    },
-    Experiment {
-        part: "map",
-        title: "Hash maps",
-        about: "Two threads use one map from numbers to numbers, in the mixes of conc-map-bench; all maps hash alike. The limit is \
-            a map for each thread, without any synchronization.",
-        charts: &[Chart::rate(
-            "98 % reads by two threads",
-            "readheavy-2",
-            "ops_per_s",
-            "hash",
-        )],
-    },
-    Experiment {
-        part: "epoch",
-        title: "Programs on crossbeam-epoch",
-        about: "Stillpoint has a package with the interface of crossbeam-epoch, which takes its place by one line. The same program \
-            is built with either; what is shown is the processor time of all its threads. Nofence is for programs that need no \
-            fence in a pin. The limit takes no guard and frees at once.",
-        charts: &[Chart::less(
-            "Make a box and defer its end, two threads",
-            Some("box-2"),
-            ("cpu_ns_per_op", Nanoseconds),
-            "drop-in",
-        )],
-    },
-    Experiment {
-        part: "cache",
-        title: "Caches",
-        about: "Two threads use one cache from numbers to numbers. Beside a neighbour that scans, a tenant of Stillpoint's has a \
-            guaranteed minimum; with a peer both use one cache.",
-        charts: &[Chart::rate(
-            "Reads by two threads, all hits",
-            "read-2",
-            "ops_per_s",
-            "default",
-        )],
-    },
-    Experiment {
-        part: "server",
-        title: "Cache servers",
-        about: "A client on one processor asks a server on another over a Unix socket: stillcache, and the memcached and redis that \
-            the system has. Beside a neighbour that floods, a tenant of stillcache has a guaranteed minimum; with the others both \
-            use one key space.",
-        charts: &[Chart::less(
-            "A get: the server's processor time",
-            Some("get-1"),
-            ("cpu_us_per_op", Microseconds),
-            "stillcache",
-        )],
-    },
-];
+static EXPERIMENTS: [Experiment; 10] = experiments! {
+    "read", "Read",
+        "One thread enters and leaves an empty read section, again and again. The limit is the loop without a section. Readers of \
+        qsbr report quiescent states now and then, and pay nothing for a section; trace-owned is a guard that a task may hold across \
+        an await.":
+        ["Enter and leave a read section", Some("alone"), "ns_per_pair", Nanoseconds, Less, "guard", "ns_per_pair"]
+
+    "kfree", "Free",
+        "Sixteen threads allocate objects of 32 bytes and retire each at once. An object is freed when no reader can still hold it. \
+        Stillpoint waits for a grace period per page of objects; one grace period for all is how the kernel did it before its patch; \
+        call queues a callback per object. The limit frees at once and waits for no reader. Memory is what the process gained over \
+        its start, the objects just allocated included.":
+        ["Allocate an object and free it later", None, "ns_per_object", Nanoseconds, Less, "per-page", "ns_per_object"]
+        ["Peak unreclaimed memory meanwhile", None, "peak_mib", Mebibytes, Less, "per-page", "ns_per_object"]
+
+    "sync", "Wait",
+        "An updater has removed something and waits until no reader can still hold it. As a callback is a wait that a service thread \
+        ends, as the kernel's was before direct wake-ups. Kernel is the running kernel's own grace period, by way of membarrier. The \
+        limit is a bare expedited membarrier.":
+        ["Wait beside 1,000 sleeping threads", Some("idle1000"), "mean_us", Microseconds, Less, "rcu", "mean_us"]
+        ["From queueing a callback to its call", Some("callback"), "mean_us", Microseconds, Less, "rcu", ""]
+
+    "trace", "Readers that sleep",
+        "Read sections that block, sleep, or are held by a task across an await. Readers of read-mb fence, so that grace periods \
+        interrupt no processor; by default readers do not fence. Ten thousand tasks hold a section across a timer of 1 to 10 ms while \
+        a thread replaces what they read; their limit reads something that never changes.":
+        ["Sections of 10,000 tasks", Some("async10000"), "reads_per_s", PerSecond, More, "native", ""]
+
+    "lru", "LRU lists of many tenants",
+        "A thread that is short of memory asks every list of every tenant how much it has: here 40 lists of 1,000 tenants, while \
+        others add and delete. One spinlock and one mutex are a lock for all tenants of a list, as the kernel had; the limit has \
+        counters and no lists.":
+        ["Counts: 14 threads count, 2 change lists", Some("threads-16"), "counts_per_s", PerSecond, More, "rcu", ""]
+
+    "vmap", "An address space",
+        "Which area is around this address, and is it still allocated? A server may ask that before every copy. One spinlock, per \
+        node and so on ask a tree under locks, as the kernel did; with no check it does not ask. The limit of a look-up is an array.":
+        ["Find the area around an address", Some("find-100000"), "find_ns", Nanoseconds, Less, "rcu", ""]
+        ["Check and copy 4 KiB, 16 threads", Some("copy-4096"), "requests_per_s", PerSecond, More, "rcu", ""]
+
+    "map", "Hash maps",
+        "Two threads use one map from numbers to numbers, in the mixes of conc-map-bench; all maps hash alike. The limit is a map for \
+        each thread, without any synchronization.":
+        ["98 % reads by two threads", Some("readheavy-2"), "ops_per_s", PerSecond, More, "hash", ""]
+
+    "epoch", "Programs on crossbeam-epoch",
+        "Stillpoint has a package with the interface of crossbeam-epoch, which takes its place by one line. The same program is built \
+        with either; what is shown is the processor time of all its threads. Nofence is for programs that need no fence in a pin. The \
+        limit takes no guard and frees at once.":
+        ["Make a box and defer its end, two threads", Some("box-2"), "cpu_ns_per_op", Nanoseconds, Less, "drop-in", ""]
+
+    "cache", "Caches",
+        "Two threads use one cache from numbers to numbers. Beside a neighbour that scans, a tenant of Stillpoint's has a guaranteed \
+        minimum; with a peer both use one cache.":
+        ["Reads by two threads, all hits", Some("read-2"), "ops_per_s", PerSecond, More, "default", ""]
+
+    "server", "Cache servers",
+        "A client on one processor asks a server on another over a Unix socket: stillcache, and the memcached and redis that the \
+        system has. Beside a neighbour that floods, a tenant of stillcache has a guaranteed minimum; with the others both use one key \
+        space.":
+        ["A get: the server's processor time", Some("get-1"), "cpu_us_per_op", Microseconds, Less, "stillcache", ""]
+};
 
 /// Returns the charts of all experiments, each with its part.
 pub fn charts() -> impl Iterator<Item = (&'static str, &'static Chart)> {
-    let of = |experiment: &'static Experiment| {
-        experiment
-            .charts
-            .iter()
-            .map(|chart| (experiment.part, chart))
-    };
+    let of = |one: &'static Experiment| one.charts.iter().map(|chart| (one.part, chart));
     EXPERIMENTS.iter().flat_map(of)
 }
 
@@ -278,15 +197,13 @@ impl Section {
 
 impl Experiment {
     fn section(&self, stored: &Stored) -> Result<Option<Section>> {
-        let mut charts = Vec::new();
-        for chart in self.charts {
-            charts.extend(
-                chart
-                    .of_all(stored, self.part)
-                    .map(|panel| figure(&[panel])),
-            );
-        }
-        let charts: Vec<Markup> = charts.into_iter().collect::<Result<_>>()?;
+        let panels = self
+            .charts
+            .iter()
+            .filter_map(|chart| chart.of_all(stored, self.part));
+        let charts = panels
+            .map(|panel| figure(&[panel]))
+            .collect::<Result<Vec<_>>>()?;
         let curve = if self.part == "kfree" {
             memory_over_time(stored)?
         } else {
@@ -444,10 +361,7 @@ fn simulated(stored: &Stored) -> Result<Option<Section>> {
             charts.push(figure(&[Panel {
                 title: title.to_owned(),
                 how: "less is better".to_owned(),
-                groups: vec![Group {
-                    heading: String::new(),
-                    bars,
-                }],
+                bars,
             }])?);
         }
     }

@@ -1,11 +1,11 @@
 //! The parts of a report: each is a command of this program, which the report starts and whose JSON
 //! it reads.
 
-use crate::choice::PossibleValues;
+use crate::choice::Menu;
 use crate::torture;
 
 /// The parts that can be asked for.
-pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
+pub const PARTS: [&str; 15] = [
     "kfree",
     "read",
     "sync",
@@ -21,7 +21,12 @@ pub const PARTS: PossibleValues = PossibleValues::of_parts(&[
     "sim-trace",
     "torture",
     BROKEN,
-]);
+];
+
+/// Returns the menu of parts.
+pub fn menu() -> Menu {
+    Menu::new("parts", "Parts of the report", PARTS)
+}
 
 /// All broken flavours, each of which is a part.
 const BROKEN: &str = "broken";
@@ -149,7 +154,7 @@ mod tests {
             torture_s: None,
             seed: 7,
         };
-        let parts = PARTS.names().into_iter();
+        let parts = PARTS.into_iter();
         let all: Vec<Task> = parts.flat_map(|part| tasks(part, extent)).collect();
         let broken = torture::flavours()
             .filter(|flavour| flavour.is_broken())

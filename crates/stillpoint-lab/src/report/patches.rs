@@ -27,11 +27,7 @@ pub fn section(stored: &Stored) -> Option<Section> {
     let mut found = Found::of_the_kernel();
     for (part, experiment) in PARTS {
         let rows = stored.rows_of(part).map(|row| {
-            let case = Case {
-                subject: row.subject.clone(),
-                variant: row.variant.clone(),
-                scenario: row.scenario.clone(),
-            };
+            let case = Case::new(&row.subject, &row.variant, row.scenario.as_deref());
             Row::new(case, row.metrics.clone())
         });
         found.add(experiment, rows);

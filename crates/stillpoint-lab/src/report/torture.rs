@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::page::{Section, figure};
 use super::stored::{Part, Row, Stored};
 use crate::output::numbers::{Unit, grouped};
-use crate::output::plot::{Bar, Group, Panel, Tone};
+use crate::output::plot::{Bar, Panel, Tone};
 use crate::torture::{self, Entry};
 
 const PART: &str = "torture";
@@ -170,10 +170,7 @@ fn survived(stored: &Stored) -> Result<Markup> {
     figure(&[Panel {
         title: "Time until a broken flavour was detected".to_owned(),
         how: "less is better".to_owned(),
-        groups: vec![Group {
-            heading: String::new(),
-            bars,
-        }],
+        bars,
     }])
 }
 

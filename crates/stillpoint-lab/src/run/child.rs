@@ -5,15 +5,16 @@
 //! child prints a [`Sample`] in JSON on its standard output and nothing else.
 
 use std::io::{self, Read, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ pub struct Request {
 pub fn answer(request: &str, measure: impl FnOnce(&Request) -> Result<Sample>) -> Result<ExitCode> {
     // A child must not outlive its parent. Where memory runs out, the kernel should end the child,
     // which is reported, and nothing else; a system that forbids saying so loses only that.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 
     let request: Request = serde_json::from_str(request).context("no valid request")?;
@@ -48,48 +49,84 @@ pub fn answer(request: &str, measure: impl FnOnce(&Request) -> Result<Sample>) -
 /// killed after `timeout`, or because the run is [interrupted](interrupt::received). What it wrote
 /// on its standard error is part of the reason.
 pub fn measure(request: &Request, timeout: Duration) -> Result<Sample> {
-    let program = env::current_exe().context("cannot find this program's own file")?;
-    let mut child = Command::new(program)
-        .arg("measure")
-        .arg(serde_json::to_string(request)?)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("cannot start a child process")?;
-    let output = gather(child.stdout.take().expect("piped above"));
-    let errors = gather(child.stderr.take().expect("piped above"));
-
-    // Standard output ends when the child does, so one wait serves both.
+    let request = serde_json::to_string(request)?;
+    let mut command = Command::new(this_program()?);
+    command.arg("measure").arg(request).stdout(Stdio::piped());
     let begun = Instant::now();
-    let output = loop {
-        let left = timeout.saturating_sub(begun.elapsed());
-        match output.recv_timeout(left.min(interrupt::LOOK)) {
-            Ok(output) => break output,
-            Err(RecvTimeoutError::Timeout) if interrupt::received().is_some() => {
-                end(&mut child)?;
-                bail!("interrupted");
-            }
-            Err(RecvTimeoutError::Timeout) if !left.is_zero() => {}
-            Err(_) => {
-                end(&mut child)?;
-                bail!(
-                    "killed after {} s (--timeout-s){}",
-                    timeout.as_secs(),
-                    told(&errors)
-                );
+    let is_late = || begun.elapsed() >= timeout;
+    let Some(ended) = supervise(command, is_late)? else {
+        bail!("interrupted");
+    };
+    let told = match ended.said.as_str() {
+        "" => "; it wrote nothing".to_owned(),
+        said => format!("; it wrote:\n{said}"),
+    };
+    if ended.was_given_up {
+        bail!("killed after {} s (--timeout-s){told}", timeout.as_secs());
+    }
+    if !ended.status.success() {
+        bail!("{}{told}", describe(ended.status));
+    }
+    serde_json::from_str(&ended.output)
+        .map_err(|error| anyhow!("no sample in its output ({error}){told}"))
+}
+
+/// Returns this program's own file.
+pub fn this_program() -> Result<PathBuf> {
+    env::current_exe().context("cannot find this program's own file")
+}
+
+/// How a child ended, and what it wrote.
+pub struct Ended {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output, if that was piped.
+    pub output: String,
+    /// Its standard error, trimmed.
+    pub said: String,
+    /// True if it was killed because it was given up.
+    pub was_given_up: bool,
+}
+
+/// Runs a child to its end, and kills it if `gives_up`, which is asked again and again, says so.
+/// Returns `None` if the run was interrupted: the child has been killed then.
+pub fn supervise(
+    mut command: Command,
+    mut gives_up: impl FnMut() -> bool,
+) -> Result<Option<Ended>> {
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start a child process")?;
+    let output = child.stdout.take().map(gather);
+    let said = gather(child.stderr.take().expect("piped above"));
+    // Standard error ends when the child and its own children do.
+    let (mut is_interrupted, mut was_given_up) = (false, false);
+    let said = loop {
+        match said.recv_timeout(interrupt::LOOK) {
+            Ok(said) => break said,
+            Err(RecvTimeoutError::Disconnected) => break String::new(),
+            Err(RecvTimeoutError::Timeout) if is_interrupted || was_given_up => {}
+            Err(RecvTimeoutError::Timeout) => {
+                is_interrupted = interrupt::received().is_some();
+                was_given_up = !is_interrupted && gives_up();
+                if is_interrupted || was_given_up {
+                    child.kill().context("cannot kill a child")?;
+                }
             }
         }
     };
     let status = child.wait()?;
-    if !status.success() {
-        bail!("{}{}", describe(status), told(&errors));
+    if is_interrupted {
+        return Ok(None);
     }
-    serde_json::from_str(&output)
-        .map_err(|error| anyhow!("no sample in its output ({error}){}", told(&errors)))
+    Ok(Some(Ended {
+        status,
+        output: output.map_or(String::new(), |output| output.recv().unwrap_or_default()),
+        said: said.trim().to_owned(),
+        was_given_up,
+    }))
 }
 
-/// Reads a pipe to its end on a thread of its own, so that a full pipe never blocks the child.
+/// Reads a pipe to its end on a separate thread, so that a full pipe never blocks the child.
 fn gather(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -102,10 +139,20 @@ fn gather(mut pipe: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     receiver
 }
 
-fn end(child: &mut Child) -> Result<()> {
-    child.kill().context("cannot kill a child past its time")?;
-    child.wait()?;
-    Ok(())
+/// Lets the command's process end with this one.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = getpid();
+    // SAFETY: between fork and exec it makes two system calls, and allocates and locks nothing.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() == Some(parent) {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        });
+    }
 }
 
 /// How a process ended, in words.
@@ -113,13 +160,5 @@ pub fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("exited with {}", status.code().unwrap_or_default()),
-    }
-}
-
-/// What the ended child wrote on its standard error, set below the reason.
-fn told(errors: &mpsc::Receiver<String>) -> String {
-    match errors.recv() {
-        Ok(text) if !text.trim().is_empty() => format!("; it wrote:\n{}", text.trim_end()),
-        _ => "; it wrote nothing".to_owned(),
     }
 }

@@ -20,7 +20,7 @@ mod progress;
 mod sample;
 
 pub use progress::{Progress, bar_shown, silence_progress};
-pub use sample::{Curve, Metrics, Sample, Spread, median_by, medians, spread};
+pub use sample::{Curve, Metrics, Sample, Spread, median_by, medians, metrics, spread};
 
 /// The options that every experiment takes.
 #[derive(Clone, Args)]
@@ -55,6 +55,17 @@ pub struct Case {
     pub scenario: Option<String>,
 }
 
+impl Case {
+    /// Returns the case of these names.
+    pub fn new(subject: &str, variant: &str, scenario: Option<&str>) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            variant: variant.to_owned(),
+            scenario: scenario.map(ToOwned::to_owned),
+        }
+    }
+}
+
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.subject)?;
@@ -68,14 +79,6 @@ impl fmt::Display for Case {
     }
 }
 
-/// A case and what its rounds measured; fewer samples than rounds where some failed.
-pub struct Measured {
-    /// What was measured.
-    pub case: Case,
-    /// One sample a round.
-    pub samples: Vec<Sample>,
-}
-
 /// A round of a case that gave no sample.
 pub struct Failure {
     case: Case,
@@ -85,18 +88,14 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}, round {}: {:#}",
-            self.case,
-            self.round + 1,
-            self.error
-        )
+        let Self { case, round, error } = self;
+        write!(f, "{case}, round {}: {error:#}", round + 1)
     }
 }
 
-/// Measures every case by `measure` in as many rounds as it has, from the first on; a failed round
-/// is told, and costs no other its sample. An interrupted run ends with what it has.
+/// Measures every case by `measure` in as many rounds as it has, from the first on, and returns each
+/// case with its samples. A failed round is told, and costs no other its sample. An interrupted run
+/// ends with what it has.
 ///
 /// What is `untimed` comes behind the others of its round, as many at a time as there are processors.
 pub fn rounds(
@@ -104,7 +103,7 @@ pub fn rounds(
     common: &Common,
     untimed: impl Fn(&Case) -> bool,
     measure: impl Fn(&Case, Duration) -> Result<Sample> + Sync,
-) -> (Vec<Measured>, Vec<Failure>) {
+) -> (Vec<(Case, Vec<Sample>)>, Vec<Failure>) {
     let timeout = Duration::from_secs(common.timeout_s);
     let mut random = fastrand::Rng::with_seed(common.seed);
     let (cases, all): (Vec<Case>, Vec<u32>) = cases.into_iter().unzip();
@@ -135,22 +134,15 @@ pub fn rounds(
             due.partition(|&index| untimed(&cases[index]));
         for (due, most) in [(alone, 1), (together, processors)] {
             let begin = |&index: &usize| progress.begin(&what(index));
-            some_at_a_time(
-                &due,
-                most,
-                begin,
-                |index| measure(&cases[index], timeout),
-                &mut note,
-            );
+            let work = |index: usize| measure(&cases[index], timeout);
+            some_at_a_time(&due, most, begin, work, &mut note);
         }
         if interrupt::received().is_some() {
             break;
         }
     }
     progress.finish();
-    let measured = cases.into_iter().zip(samples);
-    let measured = measured.map(|(case, samples)| Measured { case, samples });
-    (measured.collect(), failures)
+    (cases.into_iter().zip(samples).collect(), failures)
 }
 
 /// Does `work` on each of `due`, on so many threads at a time, until the run is interrupted. This
@@ -206,15 +198,8 @@ mod tests {
                 10 * index
             };
             let mut noted = Vec::new();
-            some_at_a_time(
-                &[3, 1, 0, 2],
-                most,
-                |_| {},
-                work,
-                |index, outcome| {
-                    noted.push((index, outcome));
-                },
-            );
+            let note = |index, outcome| noted.push((index, outcome));
+            some_at_a_time(&[3, 1, 0, 2], most, |_| {}, work, note);
             noted.sort_unstable();
             assert_eq!(noted, [(0, 0), (1, 10), (2, 20), (3, 30)]);
         }

@@ -22,11 +22,6 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Of an experiment that has none.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Returns whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
@@ -44,14 +39,24 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Figures without a curve.
+    /// Returns a sample of these figures, without a curve.
     pub fn of(figures: impl IntoIterator<Item = (&'static str, f64)>) -> Self {
-        let named = |(name, figure): (&str, f64)| (name.to_owned(), figure);
         Self {
-            metrics: figures.into_iter().map(named).collect(),
-            curve: Curve::new(),
+            metrics: metrics(figures),
+            curve: Curve::default(),
         }
     }
+
+    /// Adds figures; an `Option` adds one, if there is one.
+    pub fn add(&mut self, figures: impl IntoIterator<Item = (&'static str, f64)>) {
+        self.metrics.extend(metrics(figures));
+    }
+}
+
+/// Returns figures by their names.
+pub fn metrics<'n>(figures: impl IntoIterator<Item = (&'n str, f64)>) -> Metrics {
+    let named = |(name, figure): (&str, f64)| (name.to_owned(), figure);
+    figures.into_iter().map(named).collect()
 }
 
 /// The median of each figure over the samples that have it.
@@ -64,15 +69,18 @@ pub fn medians(samples: &[Sample]) -> Metrics {
 
 /// The least and the greatest value of each figure that several samples have.
 pub fn spread(samples: &[Sample]) -> Spread {
-    let ends = |values: Vec<f64>| {
+    let ends = |values: &[f64]| {
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        [least, greatest]
+        [
+            least,
+            values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        ]
     };
-    by_figure(samples)
+    let several = by_figure(samples)
         .into_iter()
-        .filter(|(_, values)| values.len() > 1)
-        .map(|(name, values)| (name.to_owned(), ends(values)))
+        .filter(|(_, values)| values.len() > 1);
+    several
+        .map(|(name, values)| (name.to_owned(), ends(&values)))
         .collect()
 }
 
@@ -111,51 +119,25 @@ pub fn median_by<'a>(samples: &'a [Sample], name: &str) -> Option<&'a Sample> {
 mod tests {
     use super::*;
 
-    fn sample(figures: &[(&str, f64)]) -> Sample {
-        let metrics = figures
-            .iter()
-            .map(|&(name, value)| (name.to_owned(), value))
-            .collect();
-        Sample {
-            metrics,
-            curve: Curve::new(),
-        }
-    }
-
     #[test]
-    fn a_median_is_taken_over_the_samples_that_have_the_figure() {
+    fn medians_and_spreads_are_of_the_samples_that_have_the_figure() {
         let samples = [
-            sample(&[("total_s", 3.0), ("drain_ms", 8.0)]),
-            sample(&[("total_s", 1.0)]),
-            sample(&[("total_s", 2.0), ("drain_ms", 4.0)]),
+            Sample::of([("total_s", 3.0), ("drain_ms", 8.0)]),
+            Sample::of([("total_s", 1.0)]),
+            Sample::of([("total_s", 2.0), ("drain_ms", 4.0), ("peak_mib", 1.0)]),
         ];
-        let medians = medians(&samples);
-        assert_eq!(medians["total_s"], 2.0);
-        assert_eq!(medians["drain_ms"], 6.0);
-        assert_eq!(medians.len(), 2);
-    }
-
-    #[test]
-    fn the_spread_is_of_figures_that_several_rounds_have() {
-        let samples = [
-            sample(&[("total_s", 3.0), ("drain_ms", 8.0)]),
-            sample(&[("total_s", 1.0)]),
-            sample(&[("total_s", 2.0)]),
-        ];
-        let spread = spread(&samples);
-        assert_eq!(spread["total_s"], [1.0, 3.0]);
-        assert_eq!(spread.len(), 1);
+        let expected = metrics([("total_s", 2.0), ("drain_ms", 6.0), ("peak_mib", 1.0)]);
+        assert_eq!(medians(&samples), expected);
+        let ends = |(name, ends): (&str, [f64; 2])| (name.to_owned(), ends);
+        let expected = [("total_s", [1.0, 3.0]), ("drain_ms", [4.0, 8.0])].map(ends);
+        assert_eq!(spread(&samples), expected.into());
     }
 
     #[test]
     fn the_median_sample_is_one_of_the_samples() {
-        let samples = [1.0, 4.0, 2.0, 3.0].map(|value| sample(&[("peak_mib", value)]));
-        assert_eq!(
-            median_by(&samples, "peak_mib")
-                .expect("all have it")
-                .metrics["peak_mib"],
-            2.0
-        );
+        let samples = [1.0, 4.0, 2.0, 3.0].map(|value| Sample::of([("peak_mib", value)]));
+        let median = median_by(&samples, "peak_mib").expect("all have it");
+        assert_eq!(median.metrics["peak_mib"], 2.0);
         assert!(median_by(&samples, "drain_ms").is_none());
     }
 }

@@ -7,9 +7,8 @@ use anyhow::{Context, Result};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use crate::choice::{Choice, Family, PossibleValues, explain, scenarios};
+use crate::choice::{Choice, Explained, Family, Menu, explain, scenarios};
 use crate::interrupt;
 use crate::load::Watch;
 use crate::machine::{Machine, this_command, this_program};
@@ -28,10 +27,7 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     const SHOWS: &'static str;
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues;
-
-    /// The peers.
-    const PEERS: PossibleValues;
+    const VARIANTS: &'static [Explained];
 
     /// The scenarios, in the table's order, where there is more than one.
     const SCENARIOS: &'static [Family] = &[];
@@ -47,9 +43,9 @@ pub trait Work: Args + Serialize + DeserializeOwned + 'static {
     /// The figures, the one that the experiment is about first.
     const METRICS: &'static [Metric];
 
-    /// Stillpoint's variants, the peers that this build has, and the limit, in the table's order;
-    /// but for the scenarios.
-    fn benchmarks() -> Vec<Benchmark<Self>>;
+    /// Adds Stillpoint's variants, the peers that this build has, and the limit, in the table's
+    /// order; but for the scenarios.
+    fn add_to(all: &mut Benchmarks<Self>);
 
     /// Why a scenario is not measured here; `None`: it is.
     fn skipped(&self, _scenario: &str) -> Option<&'static str> {
@@ -72,15 +68,34 @@ pub struct Selection<W> {
     pub common: Common,
 }
 
+/// Returns what can be picked: scenarios, where there are several, variants and peers.
+fn menus<W: Work>() -> impl Iterator<Item = Menu> {
+    let scenarios = Menu::new("scenarios", "Scenarios to measure", scenarios(W::SCENARIOS));
+    let variants = W::VARIANTS.iter().map(|(name, _)| *name);
+    let variants = Menu::new("variants", "Stillpoint's own variants to measure", variants);
+    let purpose = "Peers to measure beside Stillpoint and the limit";
+    let peers = Menu::new("peers", purpose, peers_of::<W>());
+    let scenarios = (!W::SCENARIOS.is_empty()).then_some(scenarios);
+    scenarios.into_iter().chain([variants, peers])
+}
+
+/// Returns the peers' names, in the table's order, whether or not this build has them.
+fn peers_of<W: Work>() -> Vec<&'static str> {
+    let mut all = Benchmarks::<W>(Vec::new());
+    W::add_to(&mut all);
+    let mut names = peers::missing(W::NAME).to_vec();
+    for Benchmark { subject, .. } in all.0 {
+        if !["stillpoint", "limit"].contains(&subject.name) && !names.contains(&subject.name) {
+            names.push(subject.name);
+        }
+    }
+    names
+}
+
 impl<W: Work> Args for Selection<W> {
     fn augment_args(command: Command) -> Command {
-        let scenarios = PossibleValues::of_scenarios(W::SCENARIOS);
-        let options = (!W::SCENARIOS.is_empty())
-            .then_some(scenarios)
-            .into_iter()
-            .chain([W::VARIANTS, W::PEERS])
-            .map(PossibleValues::arg);
-        Common::augment_args(W::augment_args(command).args(options)).after_long_help(help::<W>())
+        let command = W::augment_args(command).args(menus::<W>().map(Menu::arg));
+        Common::augment_args(command).after_long_help(help::<W>())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -91,21 +106,20 @@ impl<W: Work> Args for Selection<W> {
 impl<W: Work> FromArgMatches for Selection<W> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let picked = |option: &str| {
-            matches
-                .get_one::<Choice>(option)
-                .cloned()
-                .expect("every option has a default")
+            let choice = matches.get_one::<Choice>(option).cloned();
+            choice.expect("every option has a default")
         };
+        let scenarios = (!W::SCENARIOS.is_empty()).then(|| {
+            let mut scenarios = picked("scenarios");
+            scenarios.keep_only_if_named(W::ONLY_IF_NAMED);
+            scenarios
+        });
         Ok(Self {
             work: W::from_arg_matches(matches)?,
             chosen: Chosen {
                 variants: picked("variants"),
                 peers: picked("peers"),
-                scenarios: (!W::SCENARIOS.is_empty()).then(|| {
-                    let mut scenarios = picked("scenarios");
-                    scenarios.keep_only_if_named(W::ONLY_IF_NAMED);
-                    scenarios
-                }),
+                scenarios,
             },
             common: Common::from_arg_matches(matches)?,
         })
@@ -130,26 +144,21 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// In how many of so many rounds a benchmark is measured.
+    /// Returns in how many of `rounds` rounds a benchmark is measured.
     fn rounds<W: Work>(&self, benchmark: &Benchmark<W>, rounds: u32) -> u32 {
-        let is_named = |scenario| {
-            let scenarios = self.scenarios.as_ref();
-            scenarios.is_some_and(|scenarios| scenarios.names_one(scenario))
+        let is_once = |scenario| {
+            let of = |family: &Family| family.once && family.names.contains(&scenario);
+            let is_named = |scenarios: &Choice| scenarios.names_one(scenario);
+            W::SCENARIOS.iter().any(of) && !self.scenarios.as_ref().is_some_and(is_named)
         };
-        let once = |scenario| {
-            let family = W::SCENARIOS
-                .iter()
-                .find(|family| family.names.contains(&scenario));
-            family.is_some_and(|family| family.once) && !is_named(scenario)
-        };
-        if benchmark.scenario.is_some_and(once) {
+        if benchmark.scenario.is_some_and(is_once) {
             1
         } else {
             rounds
         }
     }
 
-    /// The chosen scenarios that are not measured here.
+    /// Returns the chosen scenarios that are not measured here.
     fn skipped<W: Work>(&self, work: &W) -> Vec<Skipped> {
         let scenarios = self.scenarios.iter().flat_map(Choice::names);
         let skipped = |&scenario| {
@@ -159,24 +168,15 @@ impl Chosen {
         scenarios.filter_map(skipped).collect()
     }
 
-    /// The chosen ones of `benchmarks`; of the peers, those `available`.
-    fn among<'c, W>(
-        &self,
-        benchmarks: &'c [Benchmark<W>],
-        available: &Choice,
-    ) -> impl Iterator<Item = &'c Benchmark<W>> {
-        let takes_part = |benchmark: &Benchmark<W>| match benchmark.subject.name {
+    /// Returns whether a benchmark was chosen; of the peers, those `available` are.
+    fn includes<W>(&self, benchmark: &Benchmark<W>, available: &Choice) -> bool {
+        let takes_part = match benchmark.subject.name {
             "stillpoint" => self.variants.includes(benchmark.subject.variant),
             "limit" => true,
             peer => available.includes(peer),
         };
-        let takes_place = |benchmark: &Benchmark<W>| match (&self.scenarios, benchmark.scenario) {
-            (Some(scenarios), Some(scenario)) => scenarios.includes(scenario),
-            _ => true,
-        };
-        benchmarks
-            .iter()
-            .filter(move |benchmark| takes_part(benchmark) && takes_place(benchmark))
+        let scenarios = self.scenarios.as_ref().zip(benchmark.scenario);
+        takes_part && scenarios.is_none_or(|(chosen, scenario)| chosen.includes(scenario))
     }
 }
 
@@ -190,84 +190,63 @@ pub struct Benchmark<W> {
     measure: Box<Measure<W>>,
 }
 
-impl<W> Benchmark<W> {
-    /// Stillpoint in one of its variants.
-    pub fn ours(variant: &'static str, measure: impl Fn(&W) -> Result<Sample> + 'static) -> Self {
-        Self::new(Peer::new("stillpoint").variant(variant), measure)
-    }
+/// An experiment's benchmarks. Each experiment is a [`Registry`](crate::subject::Registry) by them.
+pub struct Benchmarks<W>(Vec<Benchmark<W>>);
 
-    /// The same work with no reclamation, lock or check.
-    pub fn limit(measure: impl Fn(&W) -> Result<Sample> + 'static) -> Self {
-        Self::new(Peer::new("limit"), measure)
-    }
-
-    /// Any subject.
-    pub fn new(subject: Peer, measure: impl Fn(&W) -> Result<Sample> + 'static) -> Self {
-        Self {
+impl<W> Benchmarks<W> {
+    /// Adds a subject in a scenario; `None` where the experiment has one scenario only.
+    pub fn add(
+        &mut self,
+        subject: Peer,
+        scenario: impl Into<Option<&'static str>>,
+        measure: impl Fn(&W) -> Result<Sample> + 'static,
+    ) {
+        self.0.push(Benchmark {
             subject,
-            scenario: None,
+            scenario: scenario.into(),
             measure: Box::new(measure),
-        }
-    }
-
-    /// The same in one of several scenarios.
-    pub fn in_scenario(self, scenario: &'static str) -> Self {
-        Self {
-            scenario: Some(scenario),
-            ..self
-        }
-    }
-
-    /// The same with something to do first, in the process that measures.
-    pub fn prepared_by(self, prepare: fn() -> Result<()>) -> Self {
-        Self {
-            subject: self.subject.prepared_by(prepare),
-            ..self
-        }
-    }
-
-    fn case(&self) -> Case {
-        Case {
-            subject: self.subject.name.to_owned(),
-            variant: self.subject.variant.to_owned(),
-            scenario: self.scenario.map(ToOwned::to_owned),
-        }
+        });
     }
 }
 
-/// The benchmarks, scenario by scenario.
+impl<W> Benchmark<W> {
+    fn case(&self) -> Case {
+        Case::new(self.subject.name, self.subject.variant, self.scenario)
+    }
+}
+
+/// Returns the benchmarks, scenario by scenario.
 fn benchmarks<W: Work>() -> Vec<Benchmark<W>> {
-    let mut benchmarks = W::benchmarks();
-    benchmarks.sort_by_key(|benchmark| {
+    let mut all = Benchmarks(Vec::new());
+    W::add_to(&mut all);
+    let Benchmarks(mut all) = all;
+    all.sort_by_key(|benchmark| {
         scenarios(W::SCENARIOS).position(|name| benchmark.scenario == Some(name))
     });
-    benchmarks
+    all
 }
 
-/// A line for each case of the experiment that this build has, in the table's order.
+/// Returns a line for each case of the experiment that this build has, in the table's order.
 pub fn list<W: Work>() -> String {
     let line = |benchmark: Benchmark<W>| {
-        let Benchmark {
-            subject, scenario, ..
-        } = benchmark;
-        let scenario = scenario.map_or(String::new(), |scenario| format!(" {scenario}"));
-        format!(
-            "{} {} {}{scenario}\n",
-            W::NAME,
-            subject.name,
-            subject.variant
-        )
+        let Peer { name, variant, .. } = benchmark.subject;
+        let scenario = benchmark
+            .scenario
+            .map_or(String::new(), |name| format!(" {name}"));
+        format!("{} {name} {variant}{scenario}\n", W::NAME)
     };
     benchmarks::<W>().into_iter().map(line).collect()
 }
 
-/// What the long help says behind the options: each name that a table or the JSON has.
+/// Returns what the long help says behind the options: each name that a table or the JSON has.
 pub fn help<W: Work>() -> String {
-    let mut text = explain("Variants of Stillpoint", &W::VARIANTS.explained());
+    let mut text = explain("Variants of Stillpoint", W::VARIANTS.iter().copied());
     if !W::SCENARIOS.is_empty() {
-        let scenarios = PossibleValues::of_scenarios(W::SCENARIOS).explained();
+        let scenarios = W::SCENARIOS
+            .iter()
+            .map(|family| (family.names.join(", "), family.about));
         text += "\n";
-        text += &explain("Scenarios", &scenarios);
+        text += &explain("Scenarios", scenarios);
     }
     let once = W::SCENARIOS.iter().filter(|family| family.once);
     let once: Vec<&str> = once.flat_map(|family| family.names).copied().collect();
@@ -298,20 +277,11 @@ struct Params<'a, W> {
     chosen: &'a Chosen,
 }
 
-fn request<W: Work>(case: &Case, params: &Value) -> Request {
-    Request {
-        experiment: W::NAME.to_owned(),
-        case: case.clone(),
-        params: params.clone(),
-    }
-}
-
 /// In the child: takes the measurement that the parent asks for.
 pub fn measure<W: Work>(request: &Request) -> Result<Sample> {
     let work = W::deserialize(&request.params)?;
-    let benchmarks = benchmarks::<W>();
+    let mut benchmarks = benchmarks::<W>().into_iter();
     let benchmark = benchmarks
-        .iter()
         .find(|benchmark| benchmark.case() == request.case)
         .with_context(|| format!("{} is not in this build", request.case))?;
     (benchmark.subject.prepare)()?;
@@ -353,39 +323,44 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
     let json = common.json.as_deref().map(Output::create).transpose()?;
     let available = peers::available(&chosen.peers);
 
-    let benchmarks = benchmarks::<W>();
-    let rounds = |benchmark| chosen.rounds(benchmark, common.rounds);
-    let cases: Vec<(Case, u32)> = chosen
-        .among(&benchmarks, &available)
-        .filter(|benchmark| {
-            benchmark
-                .scenario
-                .is_none_or(|name| work.skipped(name).is_none())
-        })
+    let is_chosen = |benchmark: &Benchmark<W>| {
+        let is_skipped = |name| work.skipped(name).is_some();
+        chosen.includes(benchmark, &available) && !benchmark.scenario.is_some_and(is_skipped)
+    };
+    let cases = benchmarks::<W>().into_iter().filter(is_chosen);
+    let rounds = |benchmark| chosen.rounds(&benchmark, common.rounds);
+    let cases = cases
         .map(|benchmark| (benchmark.case(), rounds(benchmark)))
         .collect();
     let skipped = chosen.skipped(work);
     let params = serde_json::to_value(work)?;
-    let measure = |case: &Case, timeout| child::measure(&request::<W>(case, &params), timeout);
+    let measure = |case: &Case, timeout| {
+        let request = Request {
+            experiment: W::NAME.to_owned(),
+            case: case.clone(),
+            params: params.clone(),
+        };
+        child::measure(&request, timeout)
+    };
     interrupt::catch();
     let watch = Watch::start();
     let untimed = |case: &Case| case.scenario.as_deref().is_some_and(W::is_untimed);
     let (measured, failures) = run::rounds(cases, common, untimed, measure);
-    let interrupted = interrupt::received();
 
-    let rows = measured
-        .iter()
-        .filter(|measured| !measured.samples.is_empty())
-        .map(|measured| Row {
-            experiment: None,
-            case: measured.case.clone(),
-            metrics: run::medians(&measured.samples),
-            spread: run::spread(&measured.samples),
-            curve: run::median_by(&measured.samples, W::METRICS[0].name)
+    let measured = measured
+        .into_iter()
+        .filter(|(_, samples)| !samples.is_empty());
+    let rows = measured.map(|(case, samples)| {
+        let median = run::median_by(&samples, W::METRICS[0].name);
+        Row {
+            spread: run::spread(&samples),
+            curve: median
                 .map(|sample| sample.curve.clone())
                 .filter(|curve| !curve.is_empty()),
-        })
-        .collect();
+            ..Row::new(case, run::medians(&samples))
+        }
+    });
+    let rows = rows.collect();
     let asked = Params {
         work,
         rounds: common.rounds,
@@ -396,7 +371,7 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         experiment: W::NAME,
         params: serde_json::to_value(asked)?,
         machine: Machine::watched_by(&watch),
-        partial: interrupted.is_some(),
+        partial: interrupt::received().is_some(),
         rows,
         skipped,
     };
@@ -408,7 +383,6 @@ pub fn compare<W: Work>(selection: &Selection<W>) -> Result<Comparison> {
         rounds: common.rounds,
         seed: common.seed,
         failures,
-        interrupted,
         json,
     })
 }
@@ -424,28 +398,30 @@ pub struct Comparison {
     seed: u64,
     /// Rounds that gave no sample.
     pub failures: Vec<Failure>,
-    /// The exit code of a run that was broken off.
-    interrupted: Option<ExitCode>,
     json: Option<Output>,
 }
 
 impl Comparison {
     /// What stands above the table: the machine, and what the figures are.
     pub fn head(&self) -> String {
-        let rounds = match (self.interrupted, self.rounds) {
-            (Some(_), rounds) => {
-                format!(
-                    "INTERRUPTED, medians of what {rounds} rounds had come to; seed {}",
-                    self.seed
-                )
+        let Self {
+            report,
+            rounds,
+            seed,
+            ..
+        } = self;
+        let rounds = match rounds {
+            _ if report.partial => {
+                format!("INTERRUPTED, medians of what {rounds} rounds had come to; seed {seed}")
             }
-            (None, 1) => "one round".to_owned(),
-            (None, rounds) => format!("medians of {rounds} rounds"),
+            1 => "one round".to_owned(),
+            rounds => format!("medians of {rounds} rounds"),
         };
-        let Machine { load, .. } = &self.report.machine;
-        let busy = load.as_ref().filter(|load| load.busy);
-        let busy = busy.map_or(String::new(), |load| format!("\n{load}"));
-        format!("{}; {rounds}{busy}", self.report.machine)
+        let busy = report
+            .machine
+            .busy()
+            .map_or(String::new(), |load| format!("\n{load}"));
+        format!("{}; {rounds}{busy}", report.machine)
     }
 
     /// Prints the table and writes the JSON file, tells the failures, and turns them into the exit
@@ -463,14 +439,17 @@ impl Comparison {
         if let Some(file) = self.json {
             self.report.write_json(file)?;
         }
-        if let Some(code) = self.interrupted {
-            return Ok(code);
-        }
-        Ok(if self.failures.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        })
+        let interrupted = interrupt::received().filter(|_| self.report.partial);
+        Ok(interrupted.unwrap_or(verdict(&self.failures)))
+    }
+}
+
+/// Returns the exit code of a run with these failures.
+pub fn verdict(failures: &[Failure]) -> ExitCode {
+    if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
 }
 
@@ -493,7 +472,6 @@ pub mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::output::table::tests::row;
     #[cfg(feature = "peers")]
     use crate::scale::map;
 
@@ -504,12 +482,12 @@ pub mod tests {
         let matches = command.get_matches_from(["map"].iter().chain(options));
         let selection = Selection::<map::Work>::from_arg_matches(&matches);
         let Selection { chosen, common, .. } = selection.expect("it is in order");
-        let benchmarks = benchmarks::<map::Work>();
-        let chosen = chosen.among(&benchmarks, &chosen.peers).map(|benchmark| {
-            let rounds = chosen.rounds(benchmark, common.rounds);
-            (benchmark.scenario.expect("they have scenarios"), rounds)
-        });
-        chosen.collect()
+        let benchmarks = benchmarks::<map::Work>().into_iter();
+        let benchmarks = benchmarks.filter(|benchmark| chosen.includes(benchmark, &chosen.peers));
+        let rounds = |one: &Benchmark<map::Work>| chosen.rounds(one, common.rounds);
+        let named =
+            benchmarks.map(|one| (one.scenario.expect("they have scenarios"), rounds(&one)));
+        named.collect()
     }
 
     #[cfg(feature = "peers")]
@@ -518,10 +496,8 @@ pub mod tests {
         let all = chosen(&[]);
         assert_eq!(all, chosen(&["--scenarios", "all"]));
         assert!(all.contains(&("iterate", 3)) && all.contains(&("growth", 1)));
-        assert!(
-            !all.iter()
-                .any(|(name, _)| map::Work::ONLY_IF_NAMED.contains(name))
-        );
+        let only_if_named = |&(name, _): &_| map::Work::ONLY_IF_NAMED.contains(&name);
+        assert!(!all.iter().any(only_if_named));
         let named = chosen(&["--scenarios", "growth,garbage"]);
         assert_eq!(named, BTreeSet::from([("growth", 3), ("garbage", 3)]));
     }
@@ -529,88 +505,63 @@ pub mod tests {
     /// The help explains every variant, scenario and figure, each in a line that fits, and a table with
     /// every figure of every scenario fits too.
     pub fn assert_fits<W: Work>() {
-        let scenarios_of = PossibleValues::of_scenarios(W::SCENARIOS);
-        let explained = [W::VARIANTS.explained(), scenarios_of.explained()].concat();
-        let figures = W::METRICS.iter().map(|metric| metric.about);
-        let abouts: Vec<&str> = explained.iter().map(|(_, about)| *about).collect();
-        for about in abouts.into_iter().chain(figures) {
-            assert!((3..=100).contains(&about.len()), "{}: {about}", W::NAME);
-        }
-        assert!(W::SHOWS.contains(" is better"), "{}", W::SHOWS);
+        let variants = W::VARIANTS.iter().copied();
+        let figures = W::METRICS.iter().map(|metric| (metric.name, metric.about));
+        let families = W::SCENARIOS
+            .iter()
+            .map(|family| (family.names[0], family.about));
         let help = help::<W>();
-        let variants = W::VARIANTS.names().into_iter();
-        let figures = W::METRICS.iter().map(|metric| metric.name);
-        for name in variants.chain(scenarios(W::SCENARIOS)).chain(figures) {
-            assert!(help.contains(name), "{}: {name}", W::NAME);
+        for (name, about) in variants.chain(families).chain(figures) {
+            assert!((3..=100).contains(&about.len()), "{}: {about}", W::NAME);
+            assert!(
+                help.contains(name) && help.contains(about),
+                "{}: {name}",
+                W::NAME
+            );
         }
+        assert!(
+            scenarios(W::SCENARIOS).all(|name| help.contains(name)),
+            "{help}"
+        );
+        assert!(W::SHOWS.contains(" is better"), "{}", W::SHOWS);
 
-        let figures: Vec<_> = W::METRICS
-            .iter()
-            .map(|metric| (metric.name, 123_456_789.0))
-            .collect();
-        let cases = benchmarks::<W>();
-        let all = cases.iter().map(|benchmark| {
-            let case = benchmark.case();
-            Row {
-                case,
-                ..row("", None, &figures)
-            }
-        });
-        let text = table::render(&all.collect::<Vec<_>>(), W::METRICS, W::SCENARIOS);
-        table::tests::assert_fits(&text);
-        let shown: BTreeSet<String> = table::tests::cells(&text).concat().into_iter().collect();
-        for (name, _) in &figures {
-            assert!(shown.contains(*name), "{}: {name}", W::NAME);
+        // Every case has every figure; or one has all of them, and the others have one.
+        let names: Vec<_> = W::METRICS.iter().map(|metric| metric.name).collect();
+        for others in [names.len(), 1] {
+            let row = |(index, benchmark): (usize, Benchmark<W>)| {
+                let names = &names[..if index == 0 { names.len() } else { others }];
+                let figures = names.iter().map(|name| ((*name).to_owned(), 123_456_789.0));
+                Row::new(benchmark.case(), figures.collect())
+            };
+            let rows: Vec<Row> = benchmarks::<W>().into_iter().enumerate().map(row).collect();
+            let text = table::render(&rows, W::METRICS, W::SCENARIOS);
+            table::tests::assert_fits(&text);
+            let shown = table::tests::cells(&text).concat();
+            assert!(
+                names
+                    .iter()
+                    .all(|name| shown.iter().any(|cell| cell == name)),
+                "{text}"
+            );
         }
-        // A figure that one subject has in one scenario is a column there and nowhere else.
-        let one: Vec<Row> = cases
-            .iter()
-            .enumerate()
-            .map(|(index, benchmark)| {
-                let figures = &figures[..if index == 0 { figures.len() } else { 1 }];
-                let case = benchmark.case();
-                Row {
-                    case,
-                    ..row("", None, figures)
-                }
-            })
-            .collect();
-        table::tests::assert_fits(&table::render(&one, W::METRICS, W::SCENARIOS));
     }
 
-    /// What can be asked for is what there is, and no two benchmarks are the same case. A peer may
-    /// be missing from this build.
+    /// No two benchmarks are the same case; all variants and scenarios that can be asked for are there,
+    /// and no others.
     pub fn assert_possible_values<W: Work>() {
         let benchmarks = benchmarks::<W>();
         let cases: BTreeSet<_> = benchmarks
             .iter()
-            .map(|benchmark| benchmark.case().to_string())
+            .map(|one| one.case().to_string())
             .collect();
         assert_eq!(cases.len(), benchmarks.len());
 
-        let set = |names: &[&'static str]| names.iter().copied().collect::<BTreeSet<_>>();
-        let ours = |benchmark: &&Benchmark<W>| benchmark.subject.name == "stillpoint";
-        let ours: BTreeSet<_> = benchmarks
-            .iter()
-            .filter(ours)
-            .map(|benchmark| benchmark.subject.variant)
-            .collect();
-        assert_eq!(ours, set(&W::VARIANTS.names()));
+        let ours = benchmarks.iter().map(|benchmark| benchmark.subject);
+        let ours = ours.filter(|subject| subject.name == "stillpoint");
+        let ours: BTreeSet<_> = ours.map(|subject| subject.variant).collect();
+        assert_eq!(ours, W::VARIANTS.iter().map(|(name, _)| *name).collect());
 
-        let subjects: BTreeSet<_> = benchmarks
-            .iter()
-            .map(|benchmark| benchmark.subject.name)
-            .collect();
-        let others: BTreeSet<_> = subjects
-            .difference(&BTreeSet::from(["stillpoint", "limit"]))
-            .copied()
-            .collect();
-        assert!(others.is_subset(&set(&W::PEERS.names())), "{others:?}");
-
-        let found: BTreeSet<_> = benchmarks
-            .iter()
-            .filter_map(|benchmark| benchmark.scenario)
-            .collect();
+        let found: BTreeSet<_> = benchmarks.iter().filter_map(|one| one.scenario).collect();
         assert_eq!(found, scenarios(W::SCENARIOS).collect());
     }
 }

@@ -1,15 +1,66 @@
-//! Stillpoint in a domain that is not the crate's global one: that of the variants `fences`, in
-//! which readers fence and a grace period needs no membarrier, and that of the readers that sleep.
+//! Stillpoint's domains: the crate's global one; that of the variants `fences`, in which readers fence
+//! and a grace period needs no membarrier; and that of the readers that sleep.
 
-use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use stillpoint::{Domain, tasks_trace};
 
-use super::kfree;
-use crate::subject::{Object, Participant, ReadSide, Reader, Reclaimer, Updater};
+use crate::subject::{Guarded, Object, Participant, Reclaimer, Updater};
+
+/// A thread in the global domain, by the functions of the crate.
+#[derive(Default)]
+pub struct Global;
+
+impl Guarded for Global {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        stillpoint::read_lock()
+    }
+}
+
+impl Reclaimer for Global {
+    const DRAIN: Option<fn()> = Some(|| wait_until_drained(stillpoint::global()));
+    const GRACE_PERIODS: Option<fn() -> u64> = Some(grace_periods);
+    const MEMBARRIERS: Option<fn() -> u64> = Some(membarriers);
+
+    fn allocate_and_retire<const N: usize>(&mut self) {
+        let object = Object::<N>::allocate();
+        // SAFETY: the object was never published, so no thread can reach it; it came from a Box and
+        // is retired once.
+        unsafe { stillpoint::retire(NonNull::from(Box::leak(object))) };
+    }
+}
+
+/// Returns the grace periods of the global domain.
+pub fn grace_periods() -> u64 {
+    stillpoint::global().statistics().grace_periods
+}
+
+/// Returns the membarriers of the global domain.
+pub fn membarriers() -> u64 {
+    // Where the kernel has none they are fences.
+    let barriers = stillpoint::global().statistics().heavy_barriers;
+    barriers * u64::from(stillpoint::membarrier_active())
+}
+
+/// Waits until neither an object nor a callback waits, and helps in nothing: what idle threads left
+/// must drain by itself.
+pub fn wait_until_drained(domain: &Domain) {
+    // Short against any drain, long against the look.
+    const LOOK: Duration = Duration::from_micros(100);
+
+    let waiting = || {
+        let statistics = domain.statistics();
+        statistics.objects_pending + statistics.callbacks_pending
+    };
+    while waiting() > 0 {
+        thread::sleep(LOOK);
+    }
+}
 
 /// Which domain.
 pub trait Place: 'static {
@@ -60,27 +111,15 @@ impl<P: Place> Participant for InDomain<P> {
     }
 }
 
-impl<P: Place> Reader for InDomain<P> {
-    fn read(&mut self, section: impl FnOnce()) {
-        let _guard = self.domain.read_lock();
-        section();
-    }
-}
-
-impl<P: Place> ReadSide for InDomain<P> {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        let domain = self.domain;
-        for _ in 0..count {
-            let guard = domain.read_lock();
-            black_box(());
-            drop(guard);
-        }
+impl<P: Place> Guarded for InDomain<P> {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        self.domain.read_lock()
     }
 }
 
 impl<P: Place> Reclaimer for InDomain<P> {
-    const DRAIN: Option<fn()> = Some(|| kfree::wait_until_drained(P::domain()));
+    const DRAIN: Option<fn()> = Some(|| wait_until_drained(P::domain()));
     const GRACE_PERIODS: Option<fn() -> u64> = Some(|| P::domain().statistics().grace_periods);
 
     fn allocate_and_retire<const N: usize>(&mut self) {
@@ -92,7 +131,7 @@ impl<P: Place> Reclaimer for InDomain<P> {
 }
 
 impl<P: Place> Updater for InDomain<P> {
-    const GRACE_PERIODS: Option<fn() -> u64> = Some(|| P::domain().statistics().grace_periods);
+    const GRACE_PERIODS: Option<fn() -> u64> = <Self as Reclaimer>::GRACE_PERIODS;
 
     fn synchronize(&mut self) {
         self.domain.synchronize();

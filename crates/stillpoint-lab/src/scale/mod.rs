@@ -2,17 +2,19 @@
 //! says who takes part and what is reported, and a line in [`Experiment`], [`run`] and [`ENTRIES`].
 
 use std::process::{self, ExitCode};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Builder, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 
 use crate::output::say;
 use crate::run::child::Request;
 use crate::run::{Common, Sample};
-use experiment::{Benchmark, Comparison, Selection, Work};
+use experiment::{Benchmarks, Comparison, Selection, Work};
 
-pub use experiment::tell;
+pub use experiment::{tell, verdict};
 
 #[cfg(feature = "peers")]
 mod cache;
@@ -188,6 +190,37 @@ fn spawn<'scope, T: Send + 'scope>(
         eprintln!("stillpoint: cannot start a thread ({error}); lower --threads or --readers");
         process::exit(1)
     })
+}
+
+/// Sets the flag when it is dropped, also where something failed.
+struct SetAtEnd<'f>(&'f AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns what a thread of a measurement has found.
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> Result<T> {
+    thread.join().map_err(|_| anyhow!("a thread panicked"))
+}
+
+/// Runs `work` on `count` threads at once, each with its number, and returns what they have found.
+fn in_threads<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
+    let work = &work;
+    thread::scope(|scope| {
+        let start = |number| spawn(Builder::new(), scope, move || work(number));
+        let threads: Vec<_> = (0..count).map(start).collect();
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// Returns the time from the first beginning to the last end.
+fn span(times: impl IntoIterator<Item = (Instant, Instant)>) -> Result<Duration> {
+    let longest = |(a, b): (Instant, Instant), (begun, ended)| (a.min(begun), b.max(ended));
+    let (begun, ended) = times.into_iter().reduce(longest).context("no thread ran")?;
+    Ok(ended - begun)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::authors::{
     LRU_SPINLOCK_PERCENT, SYNC_SUMMARY_MS, TRACE_READ_NS, VMAP_REQUESTS_PER_S, median,
 };
 use crate::output::Row;
-use crate::run::{Case, Metrics};
+use crate::run::{Case, Metrics, metrics};
 use crate::sim::{SEED, seed};
 
 /// Subject of these rows.
@@ -30,25 +30,26 @@ pub fn rows() -> [(&'static str, Vec<Row>); 6] {
         .into_iter()
         .zip(SYNC_SUMMARY_MS);
     let sync = sync.map(|((name, variant), mean)| {
-        let mut metrics = seed::sync(variant).unwrap_or_default().0;
-        metrics.insert("mean_ms".to_owned(), mean);
-        of(name, metrics)
+        let mut figures = seed::sync(variant).unwrap_or_default().0;
+        figures.extend(metrics([("mean_ms", mean)]));
+        of(name, figures)
     });
     let bridge = seed::BRIDGE
         .iter()
         .map(|&(variant, [real, median, _, longest])| {
-            let mut metrics =
-                seed::metrics([("real_s", real), ("p50_ms", median), ("max_ms", longest)]);
+            let mut figures = metrics([("real_s", real), ("p50_ms", median), ("max_ms", longest)]);
             let cpu = match variant {
                 "default" => Some(BRIDGE_SYSTEM_CPU_S[0]),
                 "fix" => Some(BRIDGE_SYSTEM_CPU_S[1]),
                 _ => None,
             };
             if let Some([least, greatest]) = cpu {
-                metrics.insert("least_cpu_s".to_owned(), least);
-                metrics.insert("greatest_cpu_s".to_owned(), greatest);
+                figures.extend(metrics([
+                    ("least_cpu_s", least),
+                    ("greatest_cpu_s", greatest),
+                ]));
             }
-            of(variant, metrics)
+            of(variant, figures)
         });
 
     let spinlocks: f64 = LRU_SPINLOCK_PERCENT.iter().sum();
@@ -59,14 +60,14 @@ pub fn rows() -> [(&'static str, Vec<Row>); 6] {
 
     let [read_before, read_after] = TRACE_READ_NS;
     let trace = seed::TRACE.iter().map(|&(variant, mean)| {
-        let mut metrics = seed::metrics([("gp_mean_ms", mean)]);
+        let mut figures = metrics([("gp_mean_ms", mean)]);
         let read = match variant {
             "baseline" => Some(read_before),
             "gp_sleep" => Some(read_after),
             _ => None,
         };
-        metrics.extend(read.map(|ns| ("read_ns".to_owned(), ns)));
-        of(variant, metrics)
+        figures.extend(metrics(read.map(|ns| ("read_ns", ns))));
+        of(variant, figures)
     });
 
     let vmap = ["before", "after", "unchecked"]
@@ -84,14 +85,9 @@ pub fn rows() -> [(&'static str, Vec<Row>); 6] {
 }
 
 fn row<const N: usize>(variant: &str, figures: [(&str, f64); N]) -> Row {
-    of(variant, seed::metrics(figures))
+    of(variant, metrics(figures))
 }
 
 fn of(variant: &str, metrics: Metrics) -> Row {
-    let case = Case {
-        subject: KERNEL.to_owned(),
-        variant: variant.to_owned(),
-        scenario: None,
-    };
-    Row::new(case, metrics)
+    Row::new(Case::new(KERNEL, variant, None), metrics)
 }

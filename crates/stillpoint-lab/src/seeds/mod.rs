@@ -158,11 +158,7 @@ pub fn run(options: &Options) -> Result<ExitCode> {
         };
         report.write_json(file)?;
     }
-    Ok(match interrupted {
-        Some(code) => code,
-        None if failures.is_empty() => ExitCode::SUCCESS,
-        None => ExitCode::FAILURE,
-    })
+    Ok(interrupted.unwrap_or(scale::verdict(&failures)))
 }
 
 #[cfg(test)]

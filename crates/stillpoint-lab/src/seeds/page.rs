@@ -1,9 +1,8 @@
 //! Prints a system: a sentence on the patch, a table, and what was gained.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
-
-use super::systems::System;
+use super::systems::{Line, System};
 use crate::machine::Machine;
+use crate::output::table::draw;
 
 /// The page's width in columns.
 const WIDTH: usize = 108;
@@ -19,7 +18,7 @@ pub fn head(machine: &Machine, rounds: u32, quick: bool) -> String {
     } else {
         ""
     };
-    let busy = machine.load.as_ref().filter(|load| load.busy);
+    let busy = machine.busy();
     let busy = busy.map_or(String::new(), |load| {
         format!("\n{}", wrapped(&load.to_string()))
     });
@@ -34,16 +33,23 @@ pub fn head(machine: &Machine, rounds: u32, quick: bool) -> String {
 
 /// Returns a system's part of the page.
 pub fn render(system: &System) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN);
-    table.set_header(["", ""].into_iter().chain(system.columns.iter().copied()));
-    for line in &system.lines {
-        let mut cells = vec![Cell::new(line.origin), Cell::new(&line.label)];
-        cells.extend(line.cells.iter().map(|cell| {
-            Cell::new(cell.as_deref().unwrap_or("-")).set_alignment(CellAlignment::Right)
+    let column = |name: &str, cell: &dyn Fn(&Line) -> &str| {
+        let cells = system.lines.iter().map(|line| cell(line).to_owned());
+        [name.to_owned()]
+            .into_iter()
+            .chain(cells)
+            .collect::<Vec<_>>()
+    };
+    let mut columns = vec![
+        column("", &|line| line.origin),
+        column("", &|line| &line.label),
+    ];
+    for (index, name) in system.columns.iter().enumerate() {
+        columns.push(column(name, &|line| {
+            line.cells[index].as_deref().unwrap_or("-")
         }));
-        table.add_row(cells);
     }
+    let table = draw(&columns, 2);
     let gains: Vec<String> = system
         .gains
         .iter()

@@ -58,30 +58,28 @@ struct Source<'f> {
 
 impl<'f> Source<'f> {
     fn kernel(found: &'f Found, experiment: &'static str, columns: &[Column]) -> Self {
-        Self::new(found, "kernel", KERNEL, experiment, columns)
+        Self {
+            found,
+            origin: "kernel",
+            subject: KERNEL,
+            experiment,
+            columns: columns.to_vec(),
+        }
     }
 
     fn simulation(found: &'f Found, experiment: &'static str, columns: &[Column]) -> Self {
-        Self::new(found, "simulated", SIMULATION, experiment, columns)
+        Self {
+            origin: "simulated",
+            subject: SIMULATION,
+            ..Self::kernel(found, experiment, columns)
+        }
     }
 
     fn here(found: &'f Found, experiment: &'static str, columns: &[Column]) -> Self {
-        Self::new(found, "here", "stillpoint", experiment, columns)
-    }
-
-    fn new(
-        found: &'f Found,
-        origin: &'static str,
-        subject: &'static str,
-        experiment: &'static str,
-        columns: &[Column],
-    ) -> Self {
         Self {
-            found,
-            origin,
-            subject,
-            experiment,
-            columns: columns.to_vec(),
+            origin: "here",
+            subject: "stillpoint",
+            ..Self::kernel(found, experiment, columns)
         }
     }
 
@@ -117,10 +115,7 @@ impl<'f> Source<'f> {
         cpus: usize,
     ) -> Option<String> {
         let column = self.columns[column];
-        let figures = [after, before].map(|variant| self.figure(column, variant));
-        let [Some(now), Some(then)] = figures else {
-            return None;
-        };
+        let (now, then) = (self.figure(column, after)?, self.figure(column, before)?);
         Some(format!(
             "{what}, {after} over {before}: {}",
             better.judge(now, then, cpus)
@@ -149,14 +144,14 @@ impl Better {
         };
         if factor >= NOISE {
             format!("better by a factor of {}.", significant(factor))
-        } else if factor * NOISE > 1.0 {
-            format!(
-                "no gain on {cpus} CPUs (a factor of {}).",
-                significant(factor)
-            )
         } else {
+            let judged = if factor * NOISE > 1.0 {
+                "no gain"
+            } else {
+                "worse"
+            };
             format!(
-                "worse on {cpus} CPUs (a factor of {}).",
+                "{judged} on {cpus} CPUs (a factor of {}).",
                 significant(factor)
             )
         }
@@ -180,6 +175,11 @@ fn as_published(unit: Unit, value: f64) -> String {
     }
 }
 
+/// Returns the gains whose figures were measured.
+fn known<const N: usize>(gains: [Option<String>; N]) -> Vec<String> {
+    gains.into_iter().flatten().collect()
+}
+
 fn kvfree(found: &Found, cpus: usize) -> System {
     let kernel = Source::kernel(
         found,
@@ -196,16 +196,12 @@ fn kvfree(found: &Found, cpus: usize) -> System {
         Some((None, "total_s", Unit::Seconds)),
     ];
     let here = Source::here(found, "kfree", &ours);
-    let limit = Source::new(found, "here", "limit", "kfree", &ours);
-    let gain = |what, column| {
-        here.gain(
-            what,
-            column,
-            Better::Less,
-            ["per-page", "whole-batch"],
-            cpus,
-        )
+    let limit = Source {
+        subject: "limit",
+        ..Source::here(found, "kfree", &ours)
     };
+    let pair = ["per-page", "whole-batch"];
+    let gain = |what, column| here.gain(what, column, Better::Less, pair, cpus);
     System {
         title: "Seed 000: kvfree, objects that are freed once readers have left",
         patch: "Each page of pointers has a cookie of its grace period, and is freed when that has ended. Before, a whole batch \
@@ -220,14 +216,11 @@ fn kvfree(found: &Found, cpus: usize) -> System {
         ],
         about: "kernel: rcuscale, 16 threads on 64 CPUs, medians of five runs. here: 16 threads allocate and retire 320,000 objects of \
              32 bytes each; the mean is rcuscale's formula.",
-        gains: [
+        gains: known([
             gain("Memory, mean", 0),
             gain("Memory, peak", 1),
             gain("Time", 2),
-        ]
-        .into_iter()
-        .flatten()
-        .collect(),
+        ]),
         more: "cargo lab scale kfree",
     }
 }
@@ -288,24 +281,18 @@ fn grace_periods(found: &Found, cpus: usize) -> System {
         about: "kernel: 100 calls, ten runs; a network bridge set up and torn down 100 times, with its system CPU time over five runs, in \
              which the author saw no difference. here: the bridge's 400 waits beside 64 threads that sleep; with service-led a wait is \
              a callback that the service thread invokes, with rcu the waiter drives the grace period itself. Its CPU time is of one wait.",
-        gains: [
+        gains: known([
             gain("Wait, mean", 0),
             gain("Wait, median", 1),
             gain("CPU time of a wait", 3),
-        ]
-        .into_iter()
-        .flatten()
-        .collect(),
+        ]),
         more: "cargo lab scale sync; cargo lab sim sync; cargo lab sim bridge",
     }
 }
 
 fn lru(found: &Found, cpus: usize) -> System {
-    let kernel = Source::kernel(
-        found,
-        "lru",
-        &[Some((None, "lock_share", Unit::Share)), None, None],
-    );
+    let share = Some((None, "lock_share", Unit::Share));
+    let kernel = Source::kernel(found, "lru", &[share, None, None]);
     let mut after = kernel.line("after: counted under RCU", "after");
     let most = found.figure("lru", KERNEL, "after", None, "most_lock_share");
     after.cells[0] = most.map(|share| format!("at most {}", as_published(Unit::Share, share)));
@@ -356,16 +343,8 @@ fn tasks_trace(found: &Found, cpus: usize) -> System {
             Some((None, "read_ns", Unit::Nanoseconds)),
         ],
     );
-    let simulation = Source::simulation(
-        found,
-        "sim trace",
-        &[
-            Some((None, "mean_ms", Unit::Milliseconds)),
-            None,
-            None,
-            None,
-        ],
-    );
+    let mean = Some((None, "mean_ms", Unit::Milliseconds));
+    let simulation = Source::simulation(found, "sim trace", &[mean, None, None, None]);
     let here = Source::here(
         found,
         "trace",
@@ -397,37 +376,25 @@ fn tasks_trace(found: &Found, cpus: usize) -> System {
         about: "A grace period without readers; beside 8 threads that sleep for 1 ms in each section, and in that case from the exit of the \
              last reader that it waits for to its end; and what a section costs. kernel: a laptop. here: with read-mb readers have \
              fences, with native they have none and a grace period issues a membarrier.",
-        gains: [
+        gains: known([
             gain("Grace period, no readers", 0),
             gain("Grace period, 8 sleepers", 1),
             gain("Exit to end", 2),
             gain("A section", 3),
-        ]
-        .into_iter()
-        .flatten()
-        .collect(),
+        ]),
         more: "cargo lab scale trace; cargo lab sim trace",
     }
 }
 
 fn vmap(found: &Found, cpus: usize) -> System {
-    let kernel = Source::kernel(
-        found,
-        "vmap",
-        &[Some((None, "requests_per_s", Unit::PerSecond))],
-    );
-    let here = Source::here(
-        found,
-        "vmap",
-        &[Some((Some("copy-4096"), "requests_per_s", Unit::PerSecond))],
-    );
+    let requests = |scenario| [Some((scenario, "requests_per_s", Unit::PerSecond))];
+    let kernel = Source::kernel(found, "vmap", &requests(None));
+    let here = Source::here(found, "vmap", &requests(Some("copy-4096")));
     // Adds to the figure its share of that without a check.
     let with_share = |source: &Source, label, variant| {
         let mut line = source.line(label, variant);
-        let column = source.columns[0];
-        let both = source
-            .figure(column, variant)
-            .zip(source.figure(column, "unchecked"));
+        let figure = |variant| source.figure(source.columns[0], variant);
+        let both = figure(variant).zip(figure("unchecked"));
         line.cells
             .push(both.map(|(figure, unchecked)| Unit::Share.show(figure / unchecked)));
         line

@@ -1,39 +1,166 @@
-//! One experiment: its variants, each in several runs, the seed's figures beside them.
+//! What every simulation has in common: the command line, its variants, each in several runs, and the
+//! seed's figures beside them.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use kernel_sim::{Constants, Setup, Size};
+use clap::Args;
+use clap::error::ErrorKind;
+use kernel_sim::{Change, Constants, Setup, Size};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::measured::Measured;
-use super::options::{Common, Files, Variant};
-use super::report::{OURS, SEED, SimReport, SimRow};
-use crate::choice::Choice;
+use super::report::{OURS, SEED, table};
+use super::seed;
+use crate::choice::{Choice, Menu};
 use crate::machine::Machine;
 use crate::output::plot::{self, Axes, Line};
-use crate::output::{Output, say};
-use crate::run::{Metrics, Progress};
+use crate::output::{self, Output, Report, Row, say};
+use crate::run::{Case, Metrics, Progress};
 
-/// The seed's figures for a variant, and those of its runs.
-pub type Seed = fn(&str) -> Option<(Metrics, Vec<Metrics>)>;
+/// A simulation, and the options that it alone has.
+pub trait Simulation: Args + Serialize + 'static {
+    /// Its name on the command line and in the JSON.
+    const NAME: &'static str;
 
-/// What is simulated.
-pub struct Experiment {
+    /// The seed's machine and runs: CPUs, ticks a second, runs.
+    const DEFAULTS: [&'static str; 3];
+
+    /// The variants, in the table's order.
+    const VARIANTS: &'static [Variant];
+
+    /// The figure that is divided by the seed's.
+    const HEADLINE: &'static str;
+
+    /// Returns the constants that the variants begin with.
+    fn base(size: Size) -> Constants;
+
+    /// Simulates one run, on a machine that has just booted.
+    fn simulate(&self, setup: Setup) -> Measured;
+
+    /// Returns the seed's figures for a variant, and those of its runs.
+    fn seed(variant: &str) -> Option<(Metrics, Vec<Metrics>)>;
+
+    /// Returns what stands above the table.
+    fn head(_rows: &[Row]) -> String {
+        String::new()
+    }
+}
+
+/// A patch, or several, in force.
+#[derive(Clone, Copy)]
+pub struct Variant {
     /// Its name on the command line and in the JSON.
     pub name: &'static str,
-    /// The machine.
-    pub size: Size,
-    /// The constants that the variants begin with.
-    pub base: Constants,
-    /// The variants.
-    pub variants: Vec<Variant>,
-    /// Runs of each.
-    pub runs: usize,
-    /// What the JSON says of the command line.
-    pub params: Value,
-    /// What the seed has.
-    pub seed: Seed,
+    /// Its explanation in one line.
+    pub about: &'static str,
+    /// Puts it in force.
+    pub apply: fn(&mut Constants, Size),
+}
+
+/// The command line of a simulation.
+#[derive(Args, Serialize)]
+pub struct Options<S: Simulation> {
+    /// CPUs
+    #[arg(long, value_name = "N", default_value = S::DEFAULTS[0], value_parser = parse_cpus)]
+    cpus: usize,
+
+    /// Ticks a second
+    #[arg(long, value_name = "N", default_value = S::DEFAULTS[1], value_parser = parse_hz)]
+    hz: u64,
+
+    /// Runs, each on a machine that has just booted
+    #[arg(long, value_name = "N", default_value = S::DEFAULTS[2], value_parser = parse_count)]
+    runs: usize,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    work: S,
+
+    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = menu::<S>().help(),
+          value_parser = |text: &str| menu::<S>().parse(text))]
+    variants: Choice,
+
+    /// Seed of all chance; the same seed gives the same events, byte for byte
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
+    /// Change a constant; may be given more than once. An unknown name lists those there are
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = Change::parse)]
+    set: Vec<Change>,
+
+    /// Write the figures to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    json: Option<PathBuf>,
+
+    /// Draw the latencies' distributions into this file (SVG)
+    #[arg(long, value_name = "FILE.svg")]
+    #[serde(skip)]
+    plot: Option<PathBuf>,
+
+    /// Write every event to this file, a line each: nanoseconds, CPU, what
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    trace: Option<PathBuf>,
+}
+
+fn menu<S: Simulation>() -> Menu {
+    let names = S::VARIANTS.iter().map(|variant| variant.name);
+    Menu::new("variants", "Variants to simulate", names)
+}
+
+fn parse_cpus(text: &str) -> Result<usize, String> {
+    in_range(text, 1, 4096).map(|cpus| cpus as usize)
+}
+
+fn parse_hz(text: &str) -> Result<u64, String> {
+    in_range(text, 10, 10_000)
+}
+
+/// Reads a count.
+pub fn parse_count(text: &str) -> Result<usize, String> {
+    in_range(text, 1, 100_000).map(|count| count as usize)
+}
+
+fn in_range(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("say a whole number in {least}..={most}"))
+}
+
+impl<S: Simulation> Options<S> {
+    fn size(&self) -> Size {
+        Size {
+            cpus: self.cpus,
+            hz: self.hz,
+        }
+    }
+
+    /// Returns a variant's constants: with its patches, and then what the command line sets.
+    fn constants(&self, variant: &Variant) -> Result<Constants> {
+        let mut constants = S::base(self.size());
+        (variant.apply)(&mut constants, self.size());
+        let set = constants.with(&self.set);
+        set.map_err(|error| {
+            clap::Error::raw(ErrorKind::ValueValidation, format!("{error:#}\n")).into()
+        })
+    }
+
+    /// Returns the machine of a variant's `run`th run. Its chance does not depend on the variant.
+    fn setup(&self, constants: &Constants, run: u64) -> Setup {
+        let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Setup {
+            size: self.size(),
+            constants: constants.clone(),
+            seed: seed.wrapping_add(run),
+            log: self.trace.is_some(),
+        }
+    }
 }
 
 /// What the table shows.
@@ -41,100 +168,92 @@ const SHOWS: &str = "What a wait for a grace period takes in the model; less is 
 what the patches' authors measured on the kernel, `x seed` the model's figure divided by theirs: 1 \
 is a perfect fit.";
 
-/// The variants that were asked for.
-pub fn chosen(variants: &[Variant], choice: &Choice) -> Vec<Variant> {
-    variants
-        .iter()
-        .copied()
-        .filter(|variant| choice.includes(variant.name))
-        .collect()
-}
-
-/// What came of it.
+/// What came of a simulation.
 pub struct Outcome {
-    /// The rows.
-    pub report: SimReport,
-    files: Files,
+    /// The figures: ours, and the seed's.
+    pub report: Report,
+    json: Option<Output>,
+    plot: Option<Output>,
+    trace: Option<Output>,
     lines: Vec<Line<'static>>,
-    title: String,
 }
 
-impl Experiment {
-    /// Simulates every variant. The runs of one together give its figures.
-    pub fn run(self, common: &Common, simulate: impl Fn(Setup) -> Measured) -> Result<Outcome> {
-        let Self {
-            name,
-            size,
-            base,
-            variants,
-            runs,
-            mut params,
-            seed,
-        } = self;
-        let constants = variants
-            .iter()
-            .map(|variant| common.constants(base.clone(), variant, size))
-            .collect::<Result<Vec<_>>>()?;
-        let mut files = common.create_files()?;
-        let progress = Progress::new(variants.len());
+/// Simulates every variant. The runs of one together give its figures.
+pub fn simulate<S: Simulation>(options: &Options<S>) -> Result<Outcome> {
+    let variants = S::VARIANTS
+        .iter()
+        .filter(|variant| options.variants.includes(variant.name));
+    let variants = variants.map(|variant| Ok((variant, options.constants(variant)?)));
+    let variants: Vec<(&Variant, Constants)> = variants.collect::<Result<_>>()?;
+    let create = |path: &Option<PathBuf>| path.as_deref().map(Output::create).transpose();
+    let json = create(&options.json)?;
+    let plot = create(&options.plot)?;
+    let mut trace = create(&options.trace)?;
+    let progress = Progress::new(variants.len());
 
-        let (mut rows, mut lines) = (Vec::new(), Vec::new());
-        for (variant, constants) in variants.iter().zip(&constants) {
-            progress.begin(variant.name);
-            let mut all = Measured::default();
-            let mut each = Vec::new();
-            for index in 0..runs {
-                let measured = simulate(common.setup(size, constants, index as u64));
-                files.write_trace(
-                    &format!("{name} {} run {}", variant.name, index + 1),
-                    &measured.log,
-                )?;
-                each.push(measured.metrics());
-                all.append(measured);
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    for (variant, constants) in &variants {
+        progress.begin(variant.name);
+        let mut all = Measured::default();
+        let mut each = Vec::new();
+        for index in 0..options.runs {
+            let measured = options
+                .work
+                .simulate(options.setup(constants, index as u64));
+            if let Some(file) = &mut trace {
+                let (name, run, log) = (variant.name, index + 1, &measured.log);
+                file.write(&format!("# {} {name} run {run}\n{log}", S::NAME))?;
             }
-            progress.end(variant.name);
-            let mut row = SimRow::new(OURS, variant.name, all.metrics());
-            row.longest_ms = all.longest_ms.clone();
-            if runs > 1 {
-                row.runs = each;
-            }
-            lines.push(distribution(variant.name, &all.sorted_ms()));
-            rows.push(row);
+            each.push(measured.metrics());
+            all.append(measured);
         }
-        progress.finish();
-
-        for variant in &variants {
-            if let Some((metrics, runs)) = seed(variant.name) {
-                rows.push(SimRow {
-                    runs,
-                    ..SimRow::new(SEED, variant.name, metrics)
-                });
-            }
-        }
-        if let Some(params) = params.as_object_mut() {
-            let in_force = variants
-                .iter()
-                .zip(&constants)
-                .map(|(variant, constants)| (variant.name.to_owned(), constants.by_name().into()));
-            params.insert("constants".to_owned(), Value::Object(in_force.collect()));
-        }
-        let title = format!("{name}: {} CPUs, {} Hz", size.cpus, size.hz);
-        Ok(Outcome {
-            report: SimReport {
-                experiment: name,
-                params,
-                machine: Machine::here(),
-                rows,
-            },
-            files,
-            lines,
-            title,
-        })
+        progress.end(variant.name);
+        lines.push(distribution(variant.name, &all.sorted_ms()));
+        let summary = seed::summary(&each);
+        let has_runs = options.runs > 1;
+        rows.push(Row {
+            runs: if has_runs { each } else { Vec::new() },
+            longest_ms: all.longest_ms.clone(),
+            ..Row::new(
+                case(OURS, variant),
+                if has_runs { summary } else { all.metrics() },
+            )
+        });
     }
+    progress.finish();
+    for (variant, _) in &variants {
+        rows.extend(S::seed(variant.name).map(|(metrics, runs)| Row {
+            runs,
+            ..Row::new(case(SEED, variant), metrics)
+        }));
+    }
+    let mut params = serde_json::to_value(options)?;
+    let in_force = |(variant, constants): &(&Variant, Constants)| {
+        (variant.name.to_owned(), constants.by_name().into())
+    };
+    params["constants"] = Value::Object(variants.iter().map(in_force).collect());
+    Ok(Outcome {
+        report: Report {
+            experiment: S::NAME,
+            params,
+            machine: Machine::here(),
+            partial: false,
+            rows,
+            skipped: Vec::new(),
+        },
+        json,
+        plot,
+        trace,
+        lines,
+    })
+}
+
+fn case(subject: &str, variant: &Variant) -> Case {
+    Case::new(subject, variant.name, None)
 }
 
 /// Returns the distribution function of a variant's waits, which come the shortest first.
-pub fn distribution(variant: &'static str, sorted_ms: &[f64]) -> Line<'static> {
+fn distribution(variant: &'static str, sorted_ms: &[f64]) -> Line<'static> {
     let share = |index: usize| index as f64 / sorted_ms.len() as f64;
     let corners = |(index, &ms): (usize, &f64)| [(ms, share(index)), (ms, share(index + 1))];
     Line {
@@ -144,46 +263,38 @@ pub fn distribution(variant: &'static str, sorted_ms: &[f64]) -> Line<'static> {
     }
 }
 
-/// Draws which share of the waits took so long at most, a curve for each variant.
-fn plot_distributions(file: Output, title: &str, lines: &[Line<'_>]) -> Result<()> {
-    let axes = Axes {
-        size: (900, 520),
-        title,
-        names: [
-            "milliseconds that a wait took",
-            "share of the waits that took no longer",
-        ],
-        floor: None,
-    };
-    plot::write(file, &plot::curves(&axes, lines, true)?)
-}
-
-impl Outcome {
-    /// Replaces the figures of each variant by what `summary` makes of those of its runs, where it
-    /// has them.
-    pub fn summarise_runs(&mut self, summary: fn(&[Metrics]) -> Metrics) {
-        for row in self
-            .report
-            .rows
-            .iter_mut()
-            .filter(|row| row.row.case.subject == OURS && !row.runs.is_empty())
-        {
-            row.row.metrics = summary(&row.runs);
-        }
+/// Simulates, prints the table, and fills the files.
+pub fn run<S: Simulation>(options: &Options<S>) -> Result<ExitCode> {
+    let Outcome {
+        report,
+        json,
+        plot,
+        trace,
+        lines,
+    } = simulate(options)?;
+    say!(
+        "{}{}\n\n{SHOWS}",
+        S::head(&report.rows),
+        table(&report.rows, S::HEADLINE)
+    );
+    if let Some(file) = plot {
+        let axes = Axes {
+            size: (900, 520),
+            title: &format!("{}: {} CPUs, {} Hz", S::NAME, options.cpus, options.hz),
+            names: [
+                "milliseconds that a wait took",
+                "share of the waits that took no longer",
+            ],
+            floor: None,
+        };
+        plot::write(file, &plot::curves(&axes, &lines, true)?)?;
     }
-
-    /// Prints the table, and fills the files.
-    pub fn conclude(self, headline: &str) -> Result<ExitCode> {
-        say!("{}\n\n{SHOWS}", self.report.table(headline));
-        let Self {
-            report,
-            mut files,
-            lines,
-            title,
-        } = self;
-        if let Some(file) = files.plot.take() {
-            plot_distributions(file, &title, &lines)?;
-        }
-        report.conclude(files)
+    if let Some(mut file) = trace {
+        file.commit()?;
     }
+    if let Some(mut file) = json {
+        output::write_json(&report, &mut file)?;
+        file.commit()?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

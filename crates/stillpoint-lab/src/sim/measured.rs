@@ -1,8 +1,7 @@
 //! What one simulated run measured, and the figures made of it.
 use kernel_sim::{GracePeriod, Kernel, Setup, Size, Stream, Time};
 
-use super::seed;
-use crate::run::Metrics;
+use crate::run::{Metrics, metrics};
 
 /// One wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +38,8 @@ impl Measured {
     /// What there is once the workload has ended.
     pub fn gather(waits: Vec<Wait>, mut kernel: Kernel) -> Self {
         let grace_periods = kernel.grace_periods().to_vec();
-        let longest_ms = waits
-            .iter()
-            .max_by_key(|wait| wait.ended - wait.began)
-            .map(|wait| shares(wait, &grace_periods));
+        let longest = waits.iter().max_by_key(|wait| wait.ended - wait.began);
+        let longest_ms = longest.map(|wait| shares(wait, &grace_periods));
         Self {
             waits,
             grace_periods,
@@ -65,23 +62,18 @@ impl Measured {
     /// The waits' figures, in milliseconds; and the scans for each grace period.
     pub fn metrics(&self) -> Metrics {
         let sorted = self.sorted_ms();
-        let mut metrics = seed::metrics([
+        let mut figures = metrics([
             ("mean_ms", sorted.iter().sum::<f64>() / sorted.len() as f64),
             ("p50_ms", sorted[(sorted.len() - 1) / 2]),
             ("min_ms", sorted[0]),
             ("max_ms", sorted[sorted.len() - 1]),
         ]);
         let scans: u32 = self.grace_periods.iter().map(|gp| gp.scans).sum();
-        if !self.grace_periods.is_empty() {
-            metrics.insert(
-                "fqs_per_gp".to_owned(),
-                f64::from(scans) / self.grace_periods.len() as f64,
-            );
-        }
-        if let Some(real) = self.real {
-            metrics.insert("real_s".to_owned(), real as f64 / 1e9);
-        }
-        metrics
+        let periods = self.grace_periods.len() as f64;
+        let scans = (periods > 0.0).then(|| ("fqs_per_gp", f64::from(scans) / periods));
+        let real = self.real.map(|real| ("real_s", real as f64 / 1e9));
+        figures.extend(metrics(scans.into_iter().chain(real)));
+        figures
     }
 
     /// The waits' times in milliseconds, the shortest first.
@@ -96,10 +88,8 @@ impl Measured {
 /// out is no part of it.
 fn shares(wait: &Wait, grace_periods: &[GracePeriod]) -> Vec<f64> {
     let share = |gp: &GracePeriod| {
-        wait.ended
-            .min(gp.ended)
-            .saturating_sub(wait.began.max(gp.began)) as f64
-            / 1e6
+        let (began, ended) = (wait.began.max(gp.began), wait.ended.min(gp.ended));
+        ended.saturating_sub(began) as f64 / 1e6
     };
     grace_periods
         .iter()

@@ -4,8 +4,7 @@
 //!
 //! The crate [`kernel_sim`] is the machine, with every number that it depends on. Here [`sync`],
 //! [`bridge`] and [`trace`] are the patches' experiments; [`seed`] has the authors' figures;
-//! [`experiment`], [`measured`] and [`report`] turn runs into tables, JSON and pictures; [`options`]
-//! is the command line that all have.
+//! [`experiment`], [`measured`] and [`report`] turn runs into tables, JSON and pictures.
 //!
 //! **What is prediction and what is not.** The kernel's constants are the kernel's, and the
 //! latencies' multiples of ticks follow from them alone: 10 and 6 ms, 980 to 18 ms, grace periods
@@ -22,19 +21,18 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Command, Subcommand};
-use kernel_sim::{Constants, Size, constants};
+use clap::{Args, Command, FromArgMatches, Subcommand};
+use kernel_sim::{Size, constants};
 
-use crate::choice::{PossibleValues, explain};
+use crate::choice::explain;
 use crate::output::{self, Row};
-use experiment::Outcome;
+use experiment::{Options, Simulation};
 
 pub use report::SEED;
 
 mod bridge;
 mod experiment;
 mod measured;
-mod options;
 mod report;
 pub mod seed;
 mod sync;
@@ -47,15 +45,15 @@ mod trace;
 pub enum Sim {
     /// synchronize_rcu on an idle machine of 32 CPUs, with and without the report of the
     /// grace-period thread's own CPU
-    #[command(after_long_help = help_of(&sync::MENU, &sync::base(Size { cpus: 32, hz: 1000 })))]
-    Sync(sync::Options),
+    #[command(after_long_help = help::<sync::Sync>())]
+    Sync(Options<sync::Sync>),
     /// A network bridge set up and torn down on 64 CPUs that offload their callbacks, with and
     /// without direct wake-ups
-    #[command(after_long_help = help_of(&bridge::MENU, &bridge::base(Size { cpus: 64, hz: 250 })))]
-    Bridge(bridge::Options),
+    #[command(after_long_help = help::<bridge::Bridge>())]
+    Bridge(Options<bridge::Bridge>),
     /// RCU Tasks Trace on a laptop, patch by patch
-    #[command(after_long_help = help_of(&trace::MENU, &trace::base(Size { cpus: 8, hz: 1000 })))]
-    Trace(trace::Options),
+    #[command(after_long_help = help::<trace::Trace>())]
+    Trace(Options<trace::Trace>),
 }
 
 /// What the model does not have.
@@ -65,45 +63,49 @@ wake-up's dependence on load; interrupts other than the tick; callback floods (b
 the latch on many direct waiters; idle states' own latencies; the tree of timer groups above the first level; skewed ticks; tasks of \
 RCU Tasks Trace other than those that run, its readers, and its stall reports.";
 
-fn help(constants: &Constants) -> String {
-    format!("{}\n{LEFT_OUT}", constants::help(constants))
-}
-
 /// Explains the names in the tables and the JSON, and the constants.
-fn help_of(variants: &PossibleValues, constants: &Constants) -> String {
-    format!(
-        "{}\n{}\n{}",
-        explain("Variants", &variants.explained()),
+fn help<S: Simulation>() -> String {
+    let [cpus, hz, _] = S::DEFAULTS.map(|number| number.parse().expect("it is a number"));
+    let base = S::base(Size {
+        cpus: cpus as usize,
+        hz,
+    });
+    let variants = S::VARIANTS
+        .iter()
+        .map(|variant| (variant.name, variant.about));
+    let (variants, figures) = (
+        explain("Variants", variants),
         output::explain(report::METRICS),
-        help(constants)
+    );
+    format!(
+        "{variants}\n{figures}\n{}\n{LEFT_OUT}",
+        constants::help(&base)
     )
 }
 
 /// Simulates what the seeds measured, on machines of their size: the experiments, and their rows.
-pub fn of_seeds(seed: u64) -> Result<Vec<(&'static str, Vec<Row>)>> {
-    fn options<O: Args>(seed: u64) -> Result<O> {
-        let command = O::augment_args(Command::new("sim").no_binary_name(true));
-        let matches = command.try_get_matches_from(["--seed".to_owned(), seed.to_string()])?;
-        Ok(O::from_arg_matches(&matches)?)
-    }
-    let outcomes = [
-        ("sim sync", sync::simulate(&options(seed)?)?),
-        ("sim bridge", bridge::simulate(&options(seed)?)?),
-        ("sim trace", trace::simulate(&options(seed)?)?),
-    ];
-    let simulated = |(name, outcome): (&'static str, Outcome)| {
-        let rows = outcome.report.rows.into_iter().map(|row| row.row);
-        let rows = rows.filter(|row| row.case.subject == report::OURS);
-        (name, rows.collect())
-    };
-    Ok(outcomes.into_iter().map(simulated).collect())
+pub fn of_seeds(seed: u64) -> Result<[(&'static str, Vec<Row>); 3]> {
+    Ok([
+        ("sim sync", of_seed::<sync::Sync>(seed)?),
+        ("sim bridge", of_seed::<bridge::Bridge>(seed)?),
+        ("sim trace", of_seed::<trace::Trace>(seed)?),
+    ])
+}
+
+fn of_seed<S: Simulation>(seed: u64) -> Result<Vec<Row>> {
+    let command = Options::<S>::augment_args(Command::new("sim").no_binary_name(true));
+    let matches = command.try_get_matches_from(["--seed".to_owned(), seed.to_string()])?;
+    let outcome = experiment::simulate(&Options::<S>::from_arg_matches(&matches)?)?;
+    let mut rows = outcome.report.rows;
+    rows.retain(|row| row.case.subject == report::OURS);
+    Ok(rows)
 }
 
 /// Runs a simulation and prints what it found.
 pub fn run(simulation: &Sim) -> Result<ExitCode> {
     match simulation {
-        Sim::Sync(options) => sync::run(options),
-        Sim::Bridge(options) => bridge::run(options),
-        Sim::Trace(options) => trace::run(options),
+        Sim::Sync(options) => experiment::run(options),
+        Sim::Bridge(options) => experiment::run(options),
+        Sim::Trace(options) => experiment::run(options),
     }
 }

@@ -1,17 +1,7 @@
-//! The figures of a simulation beside the seed's: one table for people, one JSON for scripts, the
-//! same figures.
+//! The figures of a simulation beside the seed's, as a table for people.
 
-use std::process::ExitCode;
-
-use anyhow::Result;
-use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde::Serialize;
-use serde_json::Value;
-
-use super::options::Files;
-use crate::machine::Machine;
-use crate::output::{self, Metric, Row, metric};
-use crate::run::{Case, Metrics};
+use crate::output::table::{draw, number};
+use crate::output::{Metric, Row, metrics};
 
 /// The subject of simulated figures, by the lab's contract. They are the kernel's, as the model has
 /// it; `kernel` is the real one.
@@ -21,143 +11,79 @@ pub const OURS: &str = "stillpoint";
 pub const SEED: &str = "seed";
 
 /// A figure's columns, in this order.
-pub const METRICS: &[Metric] = &[
-    metric("mean_ms", 3, "how long a wait took, on average"),
-    metric("p50_ms", 3, "half of the waits took no longer"),
-    metric("min_ms", 3, "the shortest wait"),
-    metric("max_ms", 3, "the longest wait"),
-    metric("real_s", 3, "how long the run took, in virtual time"),
-    metric("fqs_per_gp", 2, "scans of the CPUs for a grace period"),
-];
+pub const METRICS: &[Metric] = metrics! {
+    "mean_ms" 3 "how long a wait took, on average";
+    "p50_ms" 3 "half of the waits took no longer";
+    "min_ms" 3 "the shortest wait";
+    "max_ms" 3 "the longest wait";
+    "real_s" 3 "how long the run took, in virtual time";
+    "fqs_per_gp" 2 "scans of the CPUs for a grace period";
+};
 
-/// A row, and what it is made of.
-#[derive(Serialize)]
-pub struct SimRow {
-    /// The subject, variant and figures.
-    #[serde(flatten)]
-    pub row: Row,
-    /// The figures of each run, where there are several.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub runs: Vec<Metrics>,
-    /// The longest wait's share of each grace period that it saw, in milliseconds.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub longest_ms: Vec<f64>,
+/// Returns our rows, each with the seed's of the same variant, if there is one.
+fn pairs(rows: &[Row]) -> impl Iterator<Item = (&Row, Option<&Row>)> {
+    let of = |subject| rows.iter().filter(move |row| row.case.subject == subject);
+    of(OURS).map(move |ours| {
+        let variant = &ours.case.variant;
+        (ours, of(SEED).find(|row| row.case.variant == *variant))
+    })
 }
 
-impl SimRow {
-    /// A row of nothing but figures.
-    pub fn new(subject: &str, variant: &str, metrics: Metrics) -> Self {
-        let case = Case {
-            subject: subject.to_owned(),
-            variant: variant.to_owned(),
-            scenario: None,
+/// Renders our rows, the seed's figures beside those that it has, and for `headline` the ratio.
+pub fn table(rows: &[Row], headline: &str) -> String {
+    let mut columns = vec![column("variant", rows, |ours, _| ours.case.variant.clone())];
+    for Metric { name, decimals, .. } in METRICS {
+        let figure = |row: &Row| row.metrics.get(*name).copied();
+        let has = |subject| {
+            let mut rows = rows.iter().filter(|row| row.case.subject == subject);
+            rows.any(|row| figure(row).is_some())
         };
-        Self {
-            row: Row::new(case, metrics),
-            runs: Vec::new(),
-            longest_ms: Vec::new(),
+        if !has(OURS) {
+            continue;
         }
-    }
-
-    fn is(&self, subject: &str, like: &Self) -> bool {
-        let (own, other) = (&self.row.case, &like.row.case);
-        own.subject == subject && own.variant == other.variant
-    }
-}
-
-/// A simulation's outcome, as the JSON file holds it.
-#[derive(Serialize)]
-pub struct SimReport {
-    /// The experiment's name.
-    pub experiment: &'static str,
-    /// What was asked for.
-    pub params: Value,
-    /// Where it ran, which makes no difference.
-    pub machine: Machine,
-    /// Ours, and the seed's.
-    pub rows: Vec<SimRow>,
-}
-
-impl SimReport {
-    /// Ends the trace and writes the JSON file, if they were asked for.
-    pub fn conclude(&self, mut files: Files) -> Result<ExitCode> {
-        files.commit_trace()?;
-        if let Some(mut file) = files.json {
-            output::write_json(self, &mut file)?;
-            file.commit()?;
-        }
-        Ok(ExitCode::SUCCESS)
-    }
-
-    /// Our rows, the seed's figures beside those that it has, and for `headline` the ratio.
-    pub fn table(&self, headline: &str) -> String {
-        let has = |subject: &str, name: &str| {
-            self.rows
-                .iter()
-                .any(|row| row.row.case.subject == subject && row.row.metrics.contains_key(name))
-        };
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN);
-        let mut header = vec!["variant"];
-        for metric in METRICS.iter().filter(|metric| has(OURS, metric.name)) {
-            header.push(metric.name);
-            if has(SEED, metric.name) {
-                header.push(SEED);
-                header.extend((metric.name == headline).then_some("x seed"));
+        columns.push(column(name, rows, |ours, _| {
+            number(figure(ours), *decimals)
+        }));
+        if has(SEED) {
+            let theirs = |seed: Option<&Row>| seed.and_then(figure);
+            columns.push(column(SEED, rows, |_, seed| {
+                number(theirs(seed), *decimals)
+            }));
+            if *name == headline {
+                columns.push(column("x seed", rows, |ours, seed| {
+                    let both = figure(ours).zip(theirs(seed));
+                    number(both.map(|(ours, theirs)| ours / theirs), 3)
+                }));
             }
         }
-        table.set_header(header);
-        for ours in self.rows.iter().filter(|row| row.row.case.subject == OURS) {
-            let seed = self.rows.iter().find(|row| row.is(SEED, ours));
-            let mut cells = vec![Cell::new(&ours.row.case.variant)];
-            for metric in METRICS.iter().filter(|metric| has(OURS, metric.name)) {
-                let figure = ours.row.metrics.get(metric.name).copied();
-                cells.push(number(figure, metric.decimals));
-                if has(SEED, metric.name) {
-                    let theirs = seed
-                        .and_then(|seed| seed.row.metrics.get(metric.name))
-                        .copied();
-                    cells.push(number(theirs, metric.decimals));
-                    if metric.name == headline {
-                        cells.push(number(
-                            figure.zip(theirs).map(|(ours, theirs)| ours / theirs),
-                            3,
-                        ));
-                    }
-                }
-            }
-            table.add_row(cells);
-        }
-        table.to_string()
     }
-
-    /// The runs of every variant one by one, ours beside the seed's, as the seed prints them.
-    pub fn table_of_runs(&self) -> String {
-        let mut table = Table::new();
-        table.load_style(presets::ASCII_MARKDOWN);
-        table.set_header([
-            "variant", "run", "mean_ms", SEED, "min_ms", SEED, "max_ms", SEED,
-        ]);
-        for ours in self.rows.iter().filter(|row| row.row.case.subject == OURS) {
-            let seed = self.rows.iter().find(|row| row.is(SEED, ours));
-            for (index, run) in ours.runs.iter().enumerate() {
-                let theirs = seed.and_then(|seed| seed.runs.get(index));
-                let mut cells = vec![
-                    Cell::new(&ours.row.case.variant),
-                    number(Some((index + 1) as f64), 0),
-                ];
-                for name in ["mean_ms", "min_ms", "max_ms"] {
-                    cells.push(number(run.get(name).copied(), 3));
-                    cells.push(number(theirs.and_then(|run| run.get(name)).copied(), 3));
-                }
-                table.add_row(cells);
-            }
-        }
-        table.to_string()
-    }
+    draw(&columns, 1)
 }
 
-fn number(value: Option<f64>, decimals: usize) -> Cell {
-    let text = value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"));
-    Cell::new(text).set_alignment(CellAlignment::Right)
+fn column(name: &str, rows: &[Row], cell: impl Fn(&Row, Option<&Row>) -> String) -> Vec<String> {
+    let cells = pairs(rows).map(|(ours, seed)| cell(ours, seed));
+    [name.to_owned()].into_iter().chain(cells).collect()
+}
+
+/// Renders the runs of every variant one by one, ours beside the seed's, as the seed prints them.
+pub fn table_of_runs(rows: &[Row]) -> String {
+    let header = [
+        "variant", "run", "mean_ms", SEED, "min_ms", SEED, "max_ms", SEED,
+    ];
+    let mut columns = header.map(|name| vec![name.to_owned()]);
+    for (ours, seed) in pairs(rows) {
+        for (index, run) in ours.runs.iter().enumerate() {
+            let theirs = seed.and_then(|seed| seed.runs.get(index));
+            let mut cells = vec![ours.case.variant.clone(), (index + 1).to_string()];
+            for name in ["mean_ms", "min_ms", "max_ms"] {
+                cells.push(number(run.get(name).copied(), 3));
+                cells.push(number(theirs.and_then(|run| run.get(name)).copied(), 3));
+            }
+            columns
+                .iter_mut()
+                .zip(cells)
+                .for_each(|(column, cell)| column.push(cell));
+        }
+    }
+    draw(&columns, 1)
 }

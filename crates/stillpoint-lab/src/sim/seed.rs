@@ -1,6 +1,6 @@
 //! The figures that the patches' authors measured on the real kernel, which stand beside ours.
 
-use crate::run::{self, Metrics, Sample};
+use crate::run::{self, Metrics, Sample, metrics};
 
 /// `synchronize_rcu` on 32 CPUs, ten runs of 100 calls: mean, least and greatest of each, in
 /// milliseconds.
@@ -55,13 +55,6 @@ pub const TRACE: [(&str, f64); 4] = [
     ("gp_sleep", 18.0),
 ];
 
-/// Figures by name.
-pub fn metrics<const N: usize>(figures: [(&str, f64); N]) -> Metrics {
-    figures
-        .map(|(name, figure)| (name.to_owned(), figure))
-        .into()
-}
-
 /// The runs of the first table, and what they come to: the median of the means, the least and the
 /// greatest of all.
 pub fn sync(variant: &str) -> Option<(Metrics, Vec<Metrics>)> {
@@ -75,35 +68,23 @@ pub fn sync(variant: &str) -> Option<(Metrics, Vec<Metrics>)> {
 
 /// What runs come to: the medians of the means, the least and the greatest of all.
 pub fn summary(runs: &[Metrics]) -> Metrics {
-    let samples: Vec<Sample> = runs
-        .iter()
-        .map(|run| Sample {
-            metrics: run.clone(),
-            ..Sample::default()
-        })
-        .collect();
-    let mut summary = run::medians(&samples);
+    let sample = |run: &Metrics| Sample {
+        metrics: run.clone(),
+        ..Sample::default()
+    };
+    let mut summary = run::medians(&runs.iter().map(sample).collect::<Vec<_>>());
     let all = |name: &'static str| runs.iter().filter_map(move |run| run.get(name).copied());
-    summary.insert(
-        "min_ms".to_owned(),
-        all("min_ms").fold(f64::INFINITY, f64::min),
-    );
-    summary.insert("max_ms".to_owned(), all("max_ms").fold(0.0, f64::max));
+    let least = all("min_ms").fold(f64::INFINITY, f64::min);
+    let greatest = all("max_ms").fold(0.0, f64::max);
+    summary.extend(metrics([("min_ms", least), ("max_ms", greatest)]));
     summary
 }
 
 /// The second table's column.
 pub fn bridge(variant: &str) -> Option<(Metrics, Vec<Metrics>)> {
-    let (_, [real, p50, min, max]) = *BRIDGE.iter().find(|(name, _)| *name == variant)?;
-    Some((
-        metrics([
-            ("real_s", real),
-            ("p50_ms", p50),
-            ("min_ms", min),
-            ("max_ms", max),
-        ]),
-        Vec::new(),
-    ))
+    let (_, figures) = BRIDGE.iter().find(|(name, _)| *name == variant)?;
+    let names = ["real_s", "p50_ms", "min_ms", "max_ms"];
+    Some((metrics(names.into_iter().zip(*figures)), Vec::new()))
 }
 
 /// A mean of the third series.

@@ -3,8 +3,11 @@
 use kernel_sim::{Constants, Setup, Size};
 use proptest::prelude::*;
 
+use super::bridge::Bridge;
+use super::experiment::Simulation;
 use super::measured::Loop;
-use super::{bridge, sync, trace};
+use super::sync::Sync;
+use super::trace::Trace;
 
 fn setup(size: Size, constants: Constants, seed: u64) -> Setup {
     Setup {
@@ -123,41 +126,55 @@ fn the_tables_come_out_whatever_the_seed() {
     for seed in 0..5 {
         for (variant, mean) in [(0, 10.0), (1, 6.0)] {
             let size = Size { cpus: 32, hz: 1000 };
-            let mut constants = sync::base(size);
-            (sync::VARIANTS[variant].apply)(&mut constants, size);
-            let mut means: Vec<f64> = (0..10)
-                .map(|run| {
-                    Loop { calls: 100, ..ONE }
-                        .run(setup(size, constants.clone(), seed * 100 + run))
-                        .metrics()["mean_ms"]
-                })
-                .collect();
+            let mut constants = Sync::base(size);
+            (Sync::VARIANTS[variant].apply)(&mut constants, size);
+            let mean_of = |run| {
+                let setup = setup(size, constants.clone(), seed * 100 + run);
+                Loop { calls: 100, ..ONE }.run(setup).metrics()["mean_ms"]
+            };
+            let mut means: Vec<f64> = (0..10).map(mean_of).collect();
             means.sort_by(f64::total_cmp);
             assert_near(means[5], mean, 0.02);
         }
-        for (variant, median) in bridge::VARIANTS
-            .iter()
-            .zip([37.2495, 31.5405, 15.765, 22.480])
-        {
-            let size = Size { cpus: 64, hz: 250 };
-            let mut constants = bridge::base(size);
-            (variant.apply)(&mut constants, size);
-            assert_near(
-                bridge::bridges(setup(size, constants, seed), 300).metrics()["p50_ms"],
-                median,
-                0.15,
-            );
-        }
-        for (variant, mean) in trace::VARIANTS.iter().zip([980.0, 620.0, 120.0, 18.0]) {
-            let size = Size { cpus: 8, hz: 1000 };
-            let mut constants = trace::base(size);
-            (variant.apply)(&mut constants, size);
-            assert_near(
-                trace::calls(setup(size, constants, seed), 50).metrics()["mean_ms"],
-                mean,
-                0.06,
-            );
-        }
+        let (bridges, calls) = (Bridge { iterations: 300 }, Trace { calls: 50 });
+        let medians = [37.2495, 31.5405, 15.765, 22.480];
+        assert_figures(
+            &bridges,
+            Size { cpus: 64, hz: 250 },
+            seed,
+            "p50_ms",
+            medians,
+            0.15,
+        );
+        let means = [980.0, 620.0, 120.0, 18.0];
+        assert_figures(
+            &calls,
+            Size { cpus: 8, hz: 1000 },
+            seed,
+            "mean_ms",
+            means,
+            0.06,
+        );
+    }
+}
+
+/// Each variant has its figure, more or less.
+fn assert_figures<S: Simulation>(
+    work: &S,
+    size: Size,
+    seed: u64,
+    name: &str,
+    figures: [f64; 4],
+    tolerance: f64,
+) {
+    for (variant, figure) in S::VARIANTS.iter().zip(figures) {
+        let mut constants = S::base(size);
+        (variant.apply)(&mut constants, size);
+        assert_near(
+            work.simulate(setup(size, constants, seed)).metrics()[name],
+            figure,
+            tolerance,
+        );
     }
 }
 
@@ -187,14 +204,10 @@ fn the_largest_machine_waits_for_its_own_jiffies() {
 fn the_same_seed_gives_the_same_events() {
     let size = Size { cpus: 64, hz: 250 };
     let log = |seed| {
-        bridge::bridges(
-            Setup {
-                log: true,
-                ..setup(size, bridge::base(size), seed)
-            },
-            10,
-        )
-        .log
+        let setup = setup(size, Bridge::base(size), seed);
+        Bridge { iterations: 10 }
+            .simulate(Setup { log: true, ..setup })
+            .log
     };
     assert!(!log(1).is_empty());
     assert_eq!(log(1), log(1));

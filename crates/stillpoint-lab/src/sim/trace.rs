@@ -7,38 +7,14 @@
 //! arrived; 6 for a grace period of normal RCU between the tasks' inspection and the first wait;
 //! and the thread's sleep of 100.
 
-use std::process::ExitCode;
-
-use anyhow::Result;
 use clap::Args;
 use kernel_sim::{Constants, Kernel, Setup, Size, tasks_trace};
 use serde::Serialize;
 
-use super::experiment::{self, Experiment, Outcome};
+use super::experiment::{Simulation, Variant, parse_count};
 use super::measured::{Measured, Wait};
-use super::options::{Common, Variant, parse_count, parse_cpus, parse_hz};
 use super::seed;
-use crate::choice::{Choice, PossibleValues};
-
-/// The variants, each with the patches of those before it.
-pub const VARIANTS: &[Variant] = &[
-    Variant {
-        name: "baseline",
-        apply: |_, _| {},
-    },
-    Variant {
-        name: "polling",
-        apply: polling,
-    },
-    Variant {
-        name: "ipis",
-        apply: ipis,
-    },
-    Variant {
-        name: "gp_sleep",
-        apply: gp_sleep,
-    },
-];
+use crate::run::Metrics;
 
 fn polling(constants: &mut Constants, size: Size) {
     constants.tasks_trace_init_fract = (size.hz / 5).max(1);
@@ -55,83 +31,64 @@ fn gp_sleep(constants: &mut Constants, size: Size) {
     constants.tasks_trace_gp_sleep = (size.hz / 200).max(1);
 }
 
-pub const MENU: PossibleValues = PossibleValues::of_simulated(&[
-    ("baseline", "the kernel before the series"),
-    (
-        "polling",
-        "polls a fifth of a second apart, not a whole one",
-    ),
-    ("ipis", "and interrupts at once where a CPU runs a reader"),
-    (
-        "gp_sleep",
-        "and shorter pauses of the grace-period thread: the whole series",
-    ),
-]);
-
-/// The command line.
+/// Its options.
 #[derive(Args, Serialize)]
-pub struct Options {
-    /// CPUs
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = parse_cpus)]
-    cpus: usize,
-
-    /// Ticks a second
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = parse_hz)]
-    hz: u64,
-
-    /// Runs, each on a machine that has just booted
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_count)]
-    runs: usize,
-
+pub struct Trace {
     /// Calls of a run
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = parse_count)]
-    calls: usize,
-
-    #[arg(long, value_name = "all|NAME,...", default_value = "all", help = MENU.help(),
-          value_parser = |text: &str| MENU.parse(text))]
-    variants: Choice,
-
-    #[command(flatten)]
-    #[serde(flatten)]
-    common: Common,
+    pub calls: usize,
 }
 
-/// The constants that the variants begin with: a kernel whose timers fire where they were armed.
-pub fn base(size: Size) -> Constants {
-    Constants {
-        timer_pull: false,
-        ..Constants::of_kernel(size.cpus, size.hz)
+impl Simulation for Trace {
+    const NAME: &'static str = "trace";
+
+    const DEFAULTS: [&'static str; 3] = ["8", "1000", "1"];
+
+    /// Each with the patches of those before it.
+    const VARIANTS: &'static [Variant] = &[
+        Variant {
+            name: "baseline",
+            about: "the kernel before the series",
+            apply: |_, _| {},
+        },
+        Variant {
+            name: "polling",
+            about: "polls a fifth of a second apart, not a whole one",
+            apply: polling,
+        },
+        Variant {
+            name: "ipis",
+            about: "and interrupts at once where a CPU runs a reader",
+            apply: ipis,
+        },
+        Variant {
+            name: "gp_sleep",
+            about: "and shorter pauses of the grace-period thread: the whole series",
+            apply: gp_sleep,
+        },
+    ];
+
+    const HEADLINE: &'static str = "mean_ms";
+
+    /// A kernel whose timers fire where they were armed.
+    fn base(size: Size) -> Constants {
+        Constants {
+            timer_pull: false,
+            ..Constants::of_kernel(size.cpus, size.hz)
+        }
+    }
+
+    fn simulate(&self, setup: Setup) -> Measured {
+        calls(setup, self.calls)
+    }
+
+    fn seed(variant: &str) -> Option<(Metrics, Vec<Metrics>)> {
+        seed::trace(variant)
     }
 }
 
-/// Simulates it.
-pub fn simulate(options: &Options) -> Result<Outcome> {
-    let size = Size {
-        cpus: options.cpus,
-        hz: options.hz,
-    };
-    let experiment = Experiment {
-        name: "trace",
-        size,
-        base: base(size),
-        variants: experiment::chosen(VARIANTS, &options.variants),
-        runs: options.runs,
-        params: serde_json::to_value(options)?,
-        seed: seed::trace,
-    };
-    let mut outcome = experiment.run(&options.common, |setup| calls(setup, options.calls))?;
-    outcome.summarise_runs(seed::summary);
-    Ok(outcome)
-}
-
-/// Runs it.
-pub fn run(options: &Options) -> Result<ExitCode> {
-    let outcome = simulate(options)?;
-    outcome.conclude("mean_ms")
-}
-
 /// Calls so many times, each as soon as the one before has returned.
-pub fn calls(setup: Setup, calls: usize) -> Measured {
+fn calls(setup: Setup, calls: usize) -> Measured {
     let mut kernel = Kernel::boot(setup);
     let mut thread = tasks_trace::TasksTrace::start(&mut kernel);
     let mut waits = Vec::with_capacity(calls);

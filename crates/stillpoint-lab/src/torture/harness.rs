@@ -8,8 +8,9 @@ use std::thread::{self, Scope};
 use stillpoint::lab::{Domain, Policy};
 
 use super::session::{Session, ThreadCtx};
+use super::signals;
 use super::tally::Fault;
-use super::{affinity, signals};
+use crate::affinity;
 
 /// What a flavour gives the disturbances to work with.
 pub struct Harness<'d, P: Policy> {
@@ -83,8 +84,11 @@ pub fn start<'scope, 'env, P: Policy>(
             // A thread that has read once can read in a handler, too.
             drop(harness.domain.read_lock());
             let registered = signals::register(session, handlers);
-            if let Some(cpu) = cpu {
-                affinity::pin(registered.tid, cpu);
+            if let Some(cpu) = cpu
+                && let Ok(allowed) = affinity::allowed()
+            {
+                // Where it is refused, the thread stays where it is.
+                let _ = affinity::move_to(None, &[allowed[cpu % allowed.len()]]);
             }
             if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(work)) {
                 let what = payload.downcast_ref::<String>().cloned();

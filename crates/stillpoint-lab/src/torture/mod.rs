@@ -13,7 +13,7 @@
 //! | `harness` | what a flavour hands over: its domain, its threads |
 //! | `runner` | one run, from its beginning to its end |
 //! | `watchdog` | a run whose end does not come |
-//! | `affinity`, `signals` | which processors threads may use; handlers that read |
+//! | `signals` | handlers that read |
 //! | `store_buffer` | stores that are slow to become visible |
 //! | `report` | lines and JSON |
 //!
@@ -42,7 +42,6 @@ use session::Session;
 use tally::Fault;
 use watchdog::LONGEST_END;
 
-mod affinity;
 mod disturb;
 mod flavours;
 mod harness;

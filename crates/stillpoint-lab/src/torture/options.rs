@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::disturb::{DISTURBANCES, Disturbance};
-use super::flavours::{self, Entry};
+use super::disturb::Disturbance;
+use super::flavours::{self, Entry, Threads};
 
 /// The options. Without any of the disturbances (from `--stall-reader` to `--fork`) all of them
 /// take short turns, but for broken flavours and for wake, which have none; with some, those are in
@@ -204,33 +204,33 @@ fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> Plan 
     let calm = options.calm || (none && (flavour.is_broken() || flavour.isolated));
     let (mut disturbances, turns) = match none {
         true if calm => (Vec::new(), Turns::Whole),
-        true => (DISTURBANCES.to_vec(), Turns::Short),
+        true => (Disturbance::value_variants().to_vec(), Turns::Short),
         false => (asked, Turns::Whole),
     };
     // `all` may have asked for what only other flavours support: see [`unsupported`].
     let supports = |option: &str| !flavour.unsupported_options.contains(&option);
     disturbances.retain(|&one| one != Disturbance::Signals || supports("--signals"));
-    let or = |count: Option<u32>, usual: u32| count.unwrap_or(usual) as usize;
     let threads = |option: &str, count: Option<u32>, usual: u32| {
-        or(count.filter(|_| supports(option)), usual)
+        count.filter(|_| supports(option)).unwrap_or(usual) as usize
     };
+    let Threads {
+        readers,
+        writers,
+        fakewriters,
+    } = flavour.threads;
     Plan {
         flavour: flavour.name.to_owned(),
         duration_s,
-        readers: threads("--readers", options.readers, flavour.threads.readers),
-        writers: threads("--writers", options.writers, flavour.threads.writers),
-        fakewriters: threads(
-            "--fakewriters",
-            options.fakewriters,
-            flavour.threads.fakewriters,
-        ),
+        readers: threads("--readers", options.readers, readers),
+        writers: threads("--writers", options.writers, writers),
+        fakewriters: threads("--fakewriters", options.fakewriters, fakewriters),
         disturbances,
         turns,
         gpwrap: supports("--gpwrap")
             && (options.gpwrap || (none && !options.calm && !flavour.is_broken())),
         stall_reader_s: options.stall_reader.unwrap_or(0.05),
         stall_service_s: options.stall_service.unwrap_or(0.02),
-        barrier_callbacks: or(options.barrier_callbacks, 4),
+        barrier_callbacks: options.barrier_callbacks.unwrap_or(4) as usize,
         stat_interval_s: options.stat_interval,
         seed,
         isolated: flavour.isolated,
@@ -241,21 +241,25 @@ fn plan(options: &Options, flavour: &Entry, duration_s: f64, seed: u64) -> Plan 
 /// The first option given that the flavour does not support, if there is one. An option that asks
 /// for the default is accepted.
 pub fn unsupported(options: &Options, flavour: &Entry) -> Option<&'static str> {
-    let other = |count: Option<u32>, usual: u32| count.is_some_and(|count| count != usual);
+    let (other, usual) = (
+        |count: Option<u32>, usual| count.unwrap_or(usual) != usual,
+        flavour.threads,
+    );
     let asked = [
-        ("--readers", other(options.readers, flavour.threads.readers)),
-        ("--writers", other(options.writers, flavour.threads.writers)),
+        ("--readers", other(options.readers, usual.readers)),
+        ("--writers", other(options.writers, usual.writers)),
         (
             "--fakewriters",
-            other(options.fakewriters, flavour.threads.fakewriters),
+            other(options.fakewriters, usual.fakewriters),
         ),
         ("--signals", options.signals),
         ("--gpwrap", options.gpwrap),
     ];
-    asked
+    let mut asked = asked
         .into_iter()
-        .find(|(option, asked)| *asked && flavour.unsupported_options.contains(option))
-        .map(|(option, _)| option)
+        .filter(|(_, asked)| *asked)
+        .map(|(option, _)| option);
+    asked.find(|option| flavour.unsupported_options.contains(option))
 }
 
 /// The shortest run, in seconds.
@@ -291,15 +295,14 @@ fn asked(options: &Options) -> Vec<Disturbance> {
     ];
     asked
         .into_iter()
-        .filter_map(|(disturbance, asked)| asked.then_some(disturbance))
+        .filter(|(_, asked)| *asked)
+        .map(|(one, _)| one)
         .collect()
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
-    let seconds = text
-        .parse()
-        .ok()
-        .filter(|seconds: &f64| (LEAST_S..=1e6).contains(seconds));
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds: &f64| (LEAST_S..=1e6).contains(seconds));
     seconds.ok_or_else(|| "say seconds, 0.001 to 1000000".to_owned())
 }
 
@@ -331,7 +334,7 @@ pub mod tests {
     #[test]
     fn isolated_flavour_has_no_disturbances_by_default() {
         assert_eq!(plan_for("wake").disturbances, []);
-        assert_eq!(plan_for("rcu").disturbances, DISTURBANCES);
+        assert_eq!(plan_for("rcu").disturbances, Disturbance::value_variants());
         assert_eq!(plan_for("wake --fork").disturbances, [Disturbance::Fork]);
         assert!(plan_for("wake").gpwrap);
         assert!(!plan_for("wake --calm").gpwrap);
@@ -362,11 +365,10 @@ pub mod tests {
         ] {
             let plan = plan_for(arguments);
             let command = plan.command();
-            let again = plan_for(
-                command
-                    .strip_prefix("stillpoint torture ")
-                    .expect("it is one"),
-            );
+            let again = command
+                .strip_prefix("stillpoint torture ")
+                .expect("it is one");
+            let again = plan_for(again);
             let text = |plan: &Plan| serde_json::to_string(plan).expect("it is names and numbers");
             assert_eq!(text(&again), text(&plan), "{command}");
         }

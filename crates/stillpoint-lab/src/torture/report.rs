@@ -207,11 +207,7 @@ pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
             counts(session)
         );
     }
-    let case = Case {
-        subject: "stillpoint".to_owned(),
-        variant: name.clone(),
-        scenario: None,
-    };
+    let case = Case::new("stillpoint", name, None);
     Outcome {
         row: Row::new(case, metrics(session, survived)),
         clean,

@@ -2,11 +2,11 @@
 
 use std::hint;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard};
 use stillpoint::Cookie;
 
 use super::disturb::Disturbance;
@@ -39,7 +39,7 @@ pub struct Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registered {
     /// For `sched_setaffinity`.
-    pub tid: libc::pid_t,
+    pub tid: rustix::thread::Pid,
     /// For `pthread_kill`; `None` if handlers may not read in it.
     pub handle: Option<libc::pthread_t>,
 }
@@ -47,9 +47,7 @@ pub struct Registered {
 impl Session {
     /// A run that begins now.
     pub fn new(plan: Plan) -> Self {
-        let beats = (0..plan.writers + plan.fakewriters)
-            .map(|_| CachePadded::default())
-            .collect();
+        let writers = plan.writers + plan.fakewriters;
         Self {
             plan,
             tally: Tally::default(),
@@ -58,7 +56,7 @@ impl Session {
             in_force: CachePadded::default(),
             paused: AtomicBool::new(false),
             live: AtomicUsize::new(0),
-            beats,
+            beats: (0..writers).map(|_| CachePadded::default()).collect(),
             threads: Mutex::default(),
         }
     }
@@ -81,10 +79,8 @@ impl Session {
 
     /// Puts these disturbances in force, and no others.
     pub fn set_active(&self, disturbances: &[Disturbance]) {
-        self.in_force.store(
-            disturbances.iter().fold(0, |set, &one| set | bit(one)),
-            Ordering::Relaxed,
-        );
+        let set = disturbances.iter().fold(0, |set, &one| set | bit(one));
+        self.in_force.store(set, Ordering::Relaxed);
         if !disturbances.contains(&Disturbance::Stutter) {
             self.pause(false);
         }
@@ -137,7 +133,7 @@ impl Session {
 
     /// Registered threads, locked.
     pub fn threads(&self) -> MutexGuard<'_, Vec<Registered>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+        self.threads.lock()
     }
 
     /// Counts the calling thread as live until the returned value is dropped.
@@ -148,12 +144,9 @@ impl Session {
 
     /// A thread's own part, whose choices depend on the seed and on its role and number.
     pub fn thread_ctx(&self, role: &str, number: usize) -> ThreadCtx<'_> {
-        let mixed = role
-            .bytes()
-            .chain(number.to_le_bytes())
-            .fold(self.plan.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-            });
+        let seed = self.plan.seed ^ 0xcbf2_9ce4_8422_2325;
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let mixed = role.bytes().chain(number.to_le_bytes()).fold(seed, mix);
         ThreadCtx {
             session: self,
             random: fastrand::Rng::with_seed(mixed),

@@ -54,10 +54,10 @@ extern "C" fn handle(_signal: libc::c_int) {
 /// Adds the calling thread to those that are moved, and, if `handlers`, to those that are
 /// signalled.
 pub fn register(session: &Session, handlers: bool) -> Registered {
-    // SAFETY: both have no preconditions.
-    let (tid, handle) = unsafe { (libc::gettid(), libc::pthread_self()) };
+    // SAFETY: it has no preconditions.
+    let handle = unsafe { libc::pthread_self() };
     let registered = Registered {
-        tid,
+        tid: rustix::thread::gettid(),
         handle: handlers.then_some(handle),
     };
     session.threads().push(registered);

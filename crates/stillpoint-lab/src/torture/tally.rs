@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 
 /// Something that no sound machinery lets happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub enum Fault {
     NoEnd,
 }
 
-/// Every fault, and its name in reports: as the rcutorture of the kernel abbreviates where it has
-/// it, and in full.
+/// Every fault in its order, and its name in reports: as the rcutorture of the kernel abbreviates
+/// where it has it, and in full.
 pub const FAULTS: [(Fault, &str, &str); 13] = [
     (Fault::TooShort, "rtgpe", "grace_period_too_short"),
     (Fault::Ordering, "rtmbe", "memory_ordering"),
@@ -135,7 +135,7 @@ impl Tally {
     #[cold]
     pub fn fault(&self, fault: Fault, what: impl FnOnce() -> String) {
         self.fault_in_handler(fault);
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         first.get_or_insert_with(|| First {
             what: what(),
             at: Instant::now(),
@@ -155,6 +155,20 @@ impl Tally {
         add(&self.sections, 1);
         add(&self.pipe[pipe.min(PIPE - 1)], 1);
         add(&self.batch[batch.min(PIPE - 1)], 1);
+    }
+
+    /// Notes a fault if of `made` things not as many had `come` in the end, which `what` says.
+    pub fn compare(&self, made: u64, come: u64, what: impl FnOnce() -> String) {
+        if made != come {
+            self.fault(
+                if made > come {
+                    Fault::Lost
+                } else {
+                    Fault::Twice
+                },
+                what,
+            );
+        }
     }
 
     /// Returns whether there is any.
@@ -177,18 +191,15 @@ impl Tally {
 
     /// The first one; a handler's may have no description.
     pub fn first(&self) -> Option<First> {
-        self.first
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.first.lock().clone()
     }
 
     /// How long the run went without a fault.
     pub fn survived(&self, start: Instant) -> Duration {
-        self.first().map_or_else(
-            || start.elapsed(),
-            |first| first.at.saturating_duration_since(start),
-        )
+        let first = self
+            .first()
+            .map(|first| first.at.saturating_duration_since(start));
+        first.unwrap_or_else(|| start.elapsed())
     }
 }
 

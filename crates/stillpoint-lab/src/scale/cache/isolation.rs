@@ -9,14 +9,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Builder;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use super::Work;
 use super::generate::{Loop, Scan};
 use super::replay::Counted;
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
-use crate::scale::spawn;
+use crate::scale::{join, spawn};
 use crate::subject::poll_until;
 
 /// The whole cache's entries.
@@ -91,10 +91,7 @@ pub fn measure(
             counted.note(request(&mut tenant, key, key));
         }
         done.store(u64::MAX / SCANNED, Ordering::Relaxed);
-        let neighbour = neighbour
-            .join()
-            .map_err(|_| anyhow!("the neighbour panicked"));
-        neighbour.map(|()| counted)
+        join(neighbour).map(|()| counted)
     })?;
     Ok(Sample::of([
         ("hits_lost", counted.missed() as f64),

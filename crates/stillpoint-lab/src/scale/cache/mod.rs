@@ -16,16 +16,14 @@
 //! | `cgroup` | `rss_ratio` | [`cgroup`]: a flood in a control group of 128 MiB |
 //! | `many-tenants` | `ns_per_op`, `hit_ratio`, `bytes_per_entry` | [`tenants`]: 10,000 tenants of 100 entries |
 
-use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmark;
+use super::Benchmarks;
 use crate::cache::{ByteCache, Cache};
-use crate::choice::{Family, PossibleValues, scenarios};
-use crate::output::{Metric, metric};
+use crate::choice::{Explained, Family, explained, families, scenarios};
+use crate::output::{Metric, metrics};
 use crate::peers;
-use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
 mod cgroup;
@@ -44,58 +42,22 @@ mod twitter;
 mod weight;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[Family] = &[
-    Family::of(
-        &["read-1", "read-2", "read-n"],
-        "Reads, all of which hit, on 1, 2 or --threads threads.",
-    ),
-    Family::of(
-        &["mixed-2", "mixed-n"],
-        "One insert for three reads; the cache evicts.",
-    ),
-    Family::once(
-        &["oltp-1000", "oltp-2000", "oltp-5000"],
-        "One client replays the trace OLTP in a cache of so many entries.",
-    ),
-    Family::once(
-        &["p3-20000", "p3-40000", "p3-80000"],
-        "The same of the trace P3.",
-    ),
-    Family::once(
-        &["p6-20000", "p6-40000", "p6-80000"],
-        "The same of the trace P6.",
-    ),
-    Family::once(
-        &["oltp-1000-6", "oltp-2000-6", "oltp-5000-6"],
-        "Six clients replay parts of OLTP in turn.",
-    ),
-    Family::once(
-        &["p3-20000-6", "p3-40000-6", "p3-80000-6"],
-        "Six clients replay parts of P3 (Stillpoint only, as it takes long).",
-    ),
-    Family::once(
-        &["p6-20000-6", "p6-40000-6", "p6-80000-6"],
-        "Six clients replay parts of P6 (Stillpoint only).",
-    ),
-    Family::once(&["memory"], "A full cache."),
-    Family::once(
-        &["isolation", "isolation-static"],
-        "A tenant beside a neighbour that scans; with half of the cache for each.",
-    ),
-    Family::once(
-        &["mix", "mix-static"],
-        "53 tenants as Twitter's caches are; with an equal share for each.",
-    ),
-    Family::once(
-        &["pressure"],
-        "A full cache of bytes is told to be half as large.",
-    ),
-    Family::once(&["cgroup"], "A flood in a control group of 128 MiB."),
-    Family::once(
-        &["many-tenants"],
-        "10,000 tenants of 100 entries, or as many caches.",
-    ),
-];
+const SCENARIOS: &[Family] = families! {
+    "read-1", "read-2", "read-n" => "Reads, all of which hit, on 1, 2 or --threads threads.";
+    "mixed-2", "mixed-n" => "One insert for three reads; the cache evicts.";
+    "oltp-1000", "oltp-2000", "oltp-5000" => "One client replays the trace OLTP in a cache of so many entries.", once;
+    "p3-20000", "p3-40000", "p3-80000" => "The same of the trace P3.", once;
+    "p6-20000", "p6-40000", "p6-80000" => "The same of the trace P6.", once;
+    "oltp-1000-6", "oltp-2000-6", "oltp-5000-6" => "Six clients replay parts of OLTP in turn.", once;
+    "p3-20000-6", "p3-40000-6", "p3-80000-6" => "Six clients replay parts of P3 (Stillpoint only, as it takes long).", once;
+    "p6-20000-6", "p6-40000-6", "p6-80000-6" => "Six clients replay parts of P6 (Stillpoint only).", once;
+    "memory" => "A full cache.", once;
+    "isolation", "isolation-static" => "A tenant beside a neighbour that scans; with half of the cache for each.", once;
+    "mix", "mix-static" => "53 tenants as Twitter's caches are; with an equal share for each.", once;
+    "pressure" => "A full cache of bytes is told to be half as large.", once;
+    "cgroup" => "A flood in a control group of 128 MiB.", once;
+    "many-tenants" => "10,000 tenants of 100 entries, or as many caches.", once;
+};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -141,57 +103,26 @@ impl super::Work for Work {
         Yang, Y. Yue and K. V. Rashmi, \"A large scale analysis of hundreds of in-memory cache clusters at Twitter\", USENIX OSDI \
         2020.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[(
-        "default",
-        "Cache, and its tenants where there are several",
-    )]);
-
-    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_cache);
+    const VARIANTS: &'static [Explained] = explained! {
+        "default" => "Cache, and its tenants where there are several";
+    };
 
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const ONLY_IF_NAMED: &'static [&'static str] = &["read-n", "mixed-n"];
 
-    const METRICS: &'static [Metric] = &[
-        metric("ns_per_op", 1, "time of a thread for an operation"),
-        metric("ops_per_s", 0, "operations of all threads in a second"),
-        metric(
-            "shared_rmw_per_op",
-            2,
-            "atomic read-modify-writes of shared cache lines for a hit (with --count)",
-        ),
-        metric(
-            "shared_stores_per_op",
-            2,
-            "plain stores to shared cache lines for a hit (with --count)",
-        ),
-        metric("hit_ratio", 4, "hits of all requests, 0 to 1"),
-        metric(
-            "hit_ratio_one",
-            4,
-            "the same of one client with the requests in the order that six had them in",
-        ),
-        metric(
-            "bytes_per_entry",
-            1,
-            "resident memory for an entry, less 16 bytes for key and value",
-        ),
-        metric(
-            "hits_lost",
-            0,
-            "requests of a tenant that missed beside its neighbour, of 200,000 that hit without it",
-        ),
-        metric(
-            "rss_ms",
-            2,
-            "from telling the cache to shrink until resident memory is down; absent after two seconds",
-        ),
-        metric(
-            "rss_ratio",
-            3,
-            "resident memory divided by what the cache says it holds, or by the limit of the group",
-        ),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "ns_per_op" 1 "time of a thread for an operation";
+        "ops_per_s" 0 "operations of all threads in a second";
+        "shared_rmw_per_op" 2 "atomic read-modify-writes of shared cache lines for a hit (with --count)";
+        "shared_stores_per_op" 2 "plain stores to shared cache lines for a hit (with --count)";
+        "hit_ratio" 4 "hits of all requests, 0 to 1";
+        "hit_ratio_one" 4 "the same of one client with the requests in the order that six had them in";
+        "bytes_per_entry" 1 "resident memory for an entry, less 16 bytes for key and value";
+        "hits_lost" 0 "requests of a tenant that missed beside its neighbour, of 200,000 that hit without it";
+        "rss_ms" 2 "from telling the cache to shrink until resident memory is down; absent after two seconds";
+        "rss_ratio" 3 "resident memory divided by what the cache says it holds, or by the limit of the group";
+    };
 
     /// Where one thread asks, what it finds takes no account of time.
     fn is_untimed(scenario: &str) -> bool {
@@ -212,38 +143,23 @@ impl super::Work for Work {
         self.traces.check()
     }
 
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let mut found = Subjects(Vec::new());
-        ours::register(&mut found);
-        peers::register(&mut found);
-        let limit = Peer::new("limit");
+    fn add_to(all: &mut Benchmarks<Self>) {
+        ours::register(all);
+        peers::register(all);
+        let limit = Peer::LIMIT;
         for scenario in scenarios(SCENARIOS) {
             if let Some(plan) = read::Plan::of(scenario).filter(read::Plan::is_read_only) {
-                found.add(limit, scenario, move |work| {
+                all.add(limit, scenario, move |work| {
                     read::measure::<limit::Limit>(work, plan)
                 });
             }
         }
-        found.add(limit, "mix", |work| mix::limit(work, true));
-        found.add(limit, "mix-static", |work| mix::limit(work, false));
-        found.0
+        all.add(limit, "mix", |work| mix::limit(work, true));
+        all.add(limit, "mix-static", |work| mix::limit(work, false));
     }
 }
 
-/// Takes down the subjects' benchmarks.
-struct Subjects(Vec<Benchmark<Work>>);
-
-impl Subjects {
-    fn add(
-        &mut self,
-        subject: Peer,
-        scenario: &'static str,
-        measure: impl Fn(&Work) -> Result<Sample> + 'static,
-    ) {
-        self.0
-            .push(Benchmark::new(subject, measure).in_scenario(scenario));
-    }
-
+impl Benchmarks<Work> {
     /// What needs no tenants; of the traces, those that are wanted.
     fn everywhere<C: Cache>(&mut self, peer: Peer, wanted: impl Fn(replay::Plan) -> bool) {
         for scenario in scenarios(SCENARIOS) {
@@ -258,7 +174,7 @@ impl Subjects {
     }
 }
 
-impl Registry for Subjects {
+impl Registry for Benchmarks<Work> {
     fn caches<C: Cache>(&mut self, peer: Peer) {
         self.everywhere::<C>(peer, |plan| !plan.is_long());
         self.add(peer, "isolation", isolation::of_one_cache::<C>);

@@ -4,13 +4,13 @@
 use anyhow::Result;
 use stillpoint_cache::Cache;
 
-use super::{Subjects, Work, cgroup, isolation, mix, tenants};
+use super::{Benchmarks, Work, cgroup, isolation, mix, tenants};
 use crate::cache::{self, BuildHasher, ByteCache, CacheHandle, weight_of};
 use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
 /// What it takes part in.
-pub fn register(to: &mut Subjects) {
+pub fn register(to: &mut Benchmarks<Work>) {
     let ours = Peer::new("stillpoint");
     to.everywhere::<Ours>(ours, |_| true);
     to.shrinks::<Bytes>(ours);

@@ -9,16 +9,15 @@
 
 use std::hint::black_box;
 use std::sync::Barrier;
-use std::thread::Builder;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 
 use super::{Work, lines};
 use crate::cache::{Cache, CacheHandle, request};
 use crate::run::Sample;
 use crate::scale::map::zipf::Zipf;
-use crate::scale::spawn;
+use crate::scale::{in_threads, span};
 
 const SLICES: usize = 5;
 
@@ -115,33 +114,20 @@ pub fn measure<C: Cache>(work: &Work, plan: Plan) -> Result<Sample> {
             })
             .collect::<Vec<_>>()
     };
-    let slices = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads)
-            .map(|number| spawn(Builder::new(), scope, move || thread(number)))
-            .collect();
-        let joined = threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")));
-        joined.collect::<Result<Vec<_>>>()
-    })?;
+    let slices = in_threads(threads, thread)?;
     let took = |slice: usize| {
         let parts = slices.iter().map(|slices| slices[slice]);
-        let begun = parts.clone().map(|(begun, ..)| begun).min()?;
-        let ended = parts.map(|(_, ended, _)| ended).max()?;
-        Some(ended - begun)
+        span(parts.map(|(begun, ended, _)| (begun, ended)))
     };
     if kind.is_read_only() {
-        let found = slices.iter().flatten().map(|(.., found)| *found);
+        let mut found = slices.iter().flatten().map(|(.., found)| *found);
         ensure!(
-            found.into_iter().all(|found| found == operations),
+            found.all(|found| found == operations),
             "a key was not found"
         );
     }
-    let best = (0..SLICES)
-        .filter_map(took)
-        .min()
-        .context("no thread ran")?
-        .as_secs_f64();
+    let took = (0..SLICES).map(took).collect::<Result<Vec<_>>>()?;
+    let best = took.into_iter().min().unwrap_or_default().as_secs_f64();
     let mut figures = vec![
         ("ns_per_op", best * 1e9 / operations as f64),
         ("ops_per_s", (threads * operations) as f64 / best),

@@ -7,16 +7,15 @@
 //! two differ, the cache loses something where threads use it at once.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread::Builder;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 
 use super::trace::Trace;
 use super::{SCENARIOS, Work};
 use crate::cache::{Cache, request};
 use crate::choice::scenarios;
 use crate::run::Sample;
-use crate::scale::spawn;
+use crate::scale::in_threads;
 
 /// The names of the traces.
 const TRACES: [&str; 3] = ["oltp", "p3", "p6"];
@@ -126,7 +125,7 @@ fn by_clients<C: Cache>(cache: &C, trace: &Trace, clients: usize) -> Result<(Cou
     let parts = trace.parts(PART);
     let order: Vec<_> = trace.blocks().map(|_| AtomicU64::new(0)).collect();
     let (next, begun) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let client = || {
+    let client = |_| {
         let mut counted = Counted::default();
         let note = |block| {
             // Relaxed: each place is written once, and read when the clients have ended.
@@ -139,20 +138,11 @@ fn by_clients<C: Cache>(cache: &C, trace: &Trace, clients: usize) -> Result<(Cou
         }
         counted
     };
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..clients)
-            .map(|_| spawn(Builder::new(), scope, client))
-            .collect();
-        let mut all = Counted::default();
-        for client in clients {
-            all.add(&client.join().map_err(|_| anyhow!("a client panicked"))?);
-        }
-        anyhow::Ok(all)
-    })
-    .map(|all| {
-        let order = order.into_iter().map(AtomicU64::into_inner).collect();
-        (all, order)
-    })
+    let mut all = Counted::default();
+    in_threads(clients, client)?
+        .iter()
+        .for_each(|counted| all.add(counted));
+    Ok((all, order.into_iter().map(AtomicU64::into_inner).collect()))
 }
 
 #[cfg(test)]

@@ -3,14 +3,13 @@
 //! They are built before anything is measured (minutes, the first time), into the target folder, and
 //! each measurement is one run.
 
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
 
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
+use crate::run::child::die_with_parent;
 
 /// The name of the program that each manifest makes.
 const BINARY: &str = "epoch-bench";
@@ -67,25 +66,17 @@ impl Program {
         let program = self.target().join("release").join(BINARY);
         let mut command = Command::new(&program);
         command.args([scenario, "1"]).stderr(Stdio::inherit());
-        // SAFETY: one system call between fork and exec.
-        unsafe {
-            command.pre_exec(|| {
-                // It ends with this process, which has a time limit.
-                Ok(rustix::process::set_parent_process_death_signal(Some(
-                    Signal::KILL,
-                ))?)
-            });
-        }
+        // It ends with this process, which has a time limit.
+        die_with_parent(&mut command);
         let output = command
             .output()
             .with_context(|| format!("cannot start {}", program.display()))?;
         if !output.status.success() {
             bail!("it ended with {}", output.status);
         }
-        let metrics: Metrics = serde_json::from_slice(&output.stdout)?;
         Ok(Sample {
-            metrics,
-            curve: Curve::new(),
+            metrics: serde_json::from_slice(&output.stdout)?,
+            ..Sample::default()
         })
     }
 }

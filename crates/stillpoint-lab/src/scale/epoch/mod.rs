@@ -14,45 +14,22 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use self::builds::Program;
-use super::Benchmark;
-use crate::choice::{Family, PossibleValues, scenarios};
-use crate::output::{Metric, metric};
+use super::Benchmarks;
+use crate::choice::{Explained, Family, explained, families, scenarios};
+use crate::output::{Metric, metrics};
 use crate::subject::Peer;
 
 mod builds;
 
-const SCENARIOS: &[Family] = &[
-    Family::of(
-        &["pin", "pin-nested"],
-        "A pin and its end, in no other pin or in one.",
-    ),
-    Family::of(
-        &["defer", "box-1", "box-2", "values"],
-        "Defer a function; make a box and defer its end, on 1 or 2 threads; values with a destructor.",
-    ),
-    Family::of(
-        &[
-            "skiplist-get",
-            "skiplist-write",
-            "deque-steal",
-            "deque-push",
-        ],
-        "crossbeam-skiplist and crossbeam-deque.",
-    ),
-    Family::of(
-        &["moka-95", "moka-50"],
-        "moka on two threads, with so many percent of reads.",
-    ),
-    Family::of(
-        &["flood", "flood-loaded"],
-        "16 threads make boxes and defer their ends, on idle or on busy processors.",
-    ),
-    Family::of(&["prompt"], "A thread defers something and falls idle."),
-    Family::of(
-        &["defer-memory", "moka-memory", "moka-values", "moka-blocks"],
-        "What users have reported: memory that stays.",
-    ),
-];
+const SCENARIOS: &[Family] = families! {
+    "pin", "pin-nested" => "A pin and its end, in no other pin or in one.";
+    "defer", "box-1", "box-2", "values" => "Defer a function; make a box and defer its end, on 1 or 2 threads; values with a destructor.";
+    "skiplist-get", "skiplist-write", "deque-steal", "deque-push" => "crossbeam-skiplist and crossbeam-deque.";
+    "moka-95", "moka-50" => "moka on two threads, with so many percent of reads.";
+    "flood", "flood-loaded" => "16 threads make boxes and defer their ends, on idle or on busy processors.";
+    "prompt" => "A thread defers something and falls idle.";
+    "defer-memory", "moka-memory", "moka-values", "moka-blocks" => "What users have reported: memory that stays.";
+};
 
 /// Those that no other crate's code is in, which have a limit.
 const WITH_LIMIT: &[&str] = &["pin", "pin-nested", "defer", "box-1", "box-2", "values"];
@@ -85,52 +62,34 @@ impl super::Work for Work {
     const SHOWS: &'static str = "What programs on crossbeam-epoch cost with the drop-in package and with the original; less \
         is better. The original has no drop_ms: what is left when a program falls idle stays.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        ("drop-in", "the package as it is"),
-        (
-            "drop-in-nofence",
-            "its feature nofence, for programs that need no fence in a pin",
-        ),
-    ]);
-
-    const PEERS: PossibleValues = PossibleValues::of_peers(&["crossbeam-epoch"]);
+    const VARIANTS: &'static [Explained] = explained! {
+        "drop-in" => "the package as it is";
+        "drop-in-nofence" => "its feature nofence, for programs that need no fence in a pin";
+    };
 
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
-    const METRICS: &'static [Metric] = &[
-        metric(
-            "cpu_ns_per_op",
-            2,
-            "processor time of the whole process for an operation, the library's thread included",
-        ),
-        metric("peak_mib", 1, "the most that resident memory grew by"),
-        metric(
-            "drop_ms",
-            1,
-            "from the end of the last guard until all is freed; the original has none",
-        ),
-        metric(
-            "left",
-            0,
-            "what is not freed two seconds after caches were dropped: values, or KiB in moka-blocks",
-        ),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "cpu_ns_per_op" 2 "processor time of the whole process for an operation, the library's thread included";
+        "peak_mib" 1 "the most that resident memory grew by";
+        "drop_ms" 1 "from the end of the last guard until all is freed; the original has none";
+        "left" 0 "what is not freed two seconds after caches were dropped: values, or KiB in moka-blocks";
+    };
 
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let in_scenario = |scenario: &'static str| {
-            let run = |program: Program| move |_: &Self| program.run(scenario);
-            let limit = Benchmark::limit(move |_| STOCK.run(&format!("limit-{scenario}")));
-            [
-                Some(Benchmark::ours("drop-in", run(DROP_IN))),
-                Some(Benchmark::ours("drop-in-nofence", run(NO_FENCE))),
-                Some(Benchmark::new(Peer::new("crossbeam-epoch"), run(STOCK))),
-                WITH_LIMIT.contains(&scenario).then_some(limit),
-            ]
-            .into_iter()
-            .flatten()
-            .map(move |benchmark| benchmark.in_scenario(scenario))
-        };
-        scenarios(SCENARIOS).flat_map(in_scenario).collect()
+    fn add_to(all: &mut Benchmarks<Self>) {
+        for scenario in scenarios(SCENARIOS) {
+            for (subject, program) in [
+                (Peer::ours("drop-in"), DROP_IN),
+                (Peer::ours("drop-in-nofence"), NO_FENCE),
+                (Peer::new("crossbeam-epoch"), STOCK),
+            ] {
+                all.add(subject, scenario, move |_| program.run(scenario));
+            }
+            if WITH_LIMIT.contains(&scenario) {
+                let limit = move |_: &Self| STOCK.run(&format!("limit-{scenario}"));
+                all.add(Peer::LIMIT, scenario, limit);
+            }
+        }
     }
 
     fn check(&self) -> Result<(), clap::Error> {

@@ -87,11 +87,7 @@ pub fn count(threads: u32, timeout: Duration) -> Result<Option<f64>> {
     }
     let request = Request {
         experiment: NAME.to_owned(),
-        case: Case {
-            subject: "stillpoint".to_owned(),
-            variant: "per-page".to_owned(),
-            scenario: None,
-        },
+        case: Case::new("stillpoint", "per-page", None),
         params: json!({ "beside": (threads as usize).saturating_sub(THREADS) }),
     };
     let sample = child::measure(&request, timeout)?;

@@ -17,17 +17,17 @@ use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "peers")]
 use super::experiment::Comparison;
-use super::in_domain::Fences;
-use super::{Benchmark, Selection, Work as _, experiment};
-use crate::choice::PossibleValues;
+use super::in_domain::{Fences, Global};
+use super::{Benchmarks, Selection, Work as _, experiment};
+use crate::choice::{Explained, explained};
 use crate::object;
 use crate::output::plot::{self, Axes, Line};
-use crate::output::{Metric, Output, Row, metric, say};
+use crate::output::{Metric, Output, Row, metrics, say};
 use crate::peers;
 use crate::subject::{Peer, Reclaimer, Registry};
 use workload::measure;
 
-pub use ours::{Kvfree, Limit, wait_until_drained};
+pub use ours::Limit;
 
 #[cfg(feature = "peers")]
 pub mod lines;
@@ -104,68 +104,38 @@ impl super::Work for Work {
         memory that this takes; less is better.";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        (
-            "per-page",
-            "retire() as it is: a grace period for each page of objects",
-        ),
-        (
-            "whole-batch",
-            "one grace period for all that waits, as the kernel did it before its patch",
-        ),
-        ("call", "a callback for each object, by call()"),
-        (
-            "fences",
-            "a private domain whose readers fence, so that no membarrier is issued",
-        ),
-        ("budget-1", "per-page with a budget of 1 MiB instead of 8"),
-        ("budget-2", "per-page with a budget of 2 MiB"),
-        ("budget-4", "per-page with a budget of 4 MiB"),
-    ]);
+    const VARIANTS: &'static [Explained] = explained! {
+        "per-page" => "retire() as it is: a grace period for each page of objects";
+        "whole-batch" => "one grace period for all that waits, as the kernel did it before its patch";
+        "call" => "a callback for each object, by call()";
+        "fences" => "a private domain whose readers fence, so that no membarrier is issued";
+        "budget-1" => "per-page with a budget of 1 MiB instead of 8";
+        "budget-2" => "per-page with a budget of 2 MiB";
+        "budget-4" => "per-page with a budget of 4 MiB";
+    };
 
-    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_reclaim);
+    const METRICS: &'static [Metric] = metrics! {
+        "ns_per_object" 2 "wall time from the common start to the last retire, divided by the objects of all threads";
+        "total_s" 3 "that wall time";
+        "footprint_mib" 1 "resident memory above the start, averaged over the run";
+        "peak_mib" 1 "the most resident memory above the start";
+        "drain_ms" 2 "from the last retire until all is freed; absent where the subject cannot say";
+        "grace_periods" 0 "grace periods that ended meanwhile";
+        "membarriers_per_s" 0 "heavy barriers issued in a second";
+        SHARED_RMW 3 "atomic read-modify-writes of shared cache lines for an object (with --count)";
+    };
 
-    const METRICS: &'static [Metric] = &[
-        metric(
-            "ns_per_object",
-            2,
-            "wall time from the common start to the last retire, divided by the objects of all threads",
-        ),
-        metric("total_s", 3, "that wall time"),
-        metric(
-            "footprint_mib",
-            1,
-            "resident memory above the start, averaged over the run",
-        ),
-        metric("peak_mib", 1, "the most resident memory above the start"),
-        metric(
-            "drain_ms",
-            2,
-            "from the last retire until all is freed; absent where the subject cannot say",
-        ),
-        metric("grace_periods", 0, "grace periods that ended meanwhile"),
-        metric("membarriers_per_s", 0, "heavy barriers issued in a second"),
-        metric(
-            SHARED_RMW,
-            3,
-            "atomic read-modify-writes of shared cache lines for an object (with --count)",
-        ),
-    ];
-
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let mut benchmarks = vec![
-            Benchmark::ours("per-page", measure::<Kvfree>),
-            Benchmark::ours("whole-batch", measure::<Kvfree>)
-                .prepared_by(ours::drain_whole_batches),
-            Benchmark::ours("call", measure::<ours::Call>),
-            Benchmark::ours("fences", measure::<Fences>),
-            Benchmark::ours("budget-1", measure::<Kvfree>).prepared_by(ours::set_budget::<1>),
-            Benchmark::ours("budget-2", measure::<Kvfree>).prepared_by(ours::set_budget::<2>),
-            Benchmark::ours("budget-4", measure::<Kvfree>).prepared_by(ours::set_budget::<4>),
-        ];
-        peers::register(&mut Reclaimers(&mut benchmarks));
-        benchmarks.push(Benchmark::limit(measure::<Limit>));
-        benchmarks
+    fn add_to(all: &mut Benchmarks<Self>) {
+        let prepared = |variant, prepare| Peer::ours(variant).prepared_by(prepare);
+        all.reclaims::<Global>(Peer::ours("per-page"));
+        all.reclaims::<Global>(prepared("whole-batch", ours::drain_whole_batches));
+        all.reclaims::<ours::Call>(Peer::ours("call"));
+        all.reclaims::<Fences>(Peer::ours("fences"));
+        all.reclaims::<Global>(prepared("budget-1", ours::set_budget::<1>));
+        all.reclaims::<Global>(prepared("budget-2", ours::set_budget::<2>));
+        all.reclaims::<Global>(prepared("budget-4", ours::set_budget::<4>));
+        peers::register(all);
+        all.reclaims::<Limit>(Peer::LIMIT);
     }
 
     /// Refuses work that cannot fit: the limit alone holds one loop's objects of all threads at
@@ -189,12 +159,9 @@ impl super::Work for Work {
     }
 }
 
-/// The peers.
-struct Reclaimers<'c>(&'c mut Vec<Benchmark<Work>>);
-
-impl Registry for Reclaimers<'_> {
+impl Registry for Benchmarks<Work> {
     fn reclaims<S: Reclaimer>(&mut self, peer: Peer) {
-        self.0.push(Benchmark::new(peer, measure::<S>));
+        self.add(peer, None, measure::<S>);
     }
 }
 

@@ -63,21 +63,13 @@ mod tests {
     use super::*;
     use crate::run::Case;
 
-    fn case(subject: &str, variant: &str) -> Case {
-        Case {
-            subject: subject.to_owned(),
-            variant: variant.to_owned(),
-            scenario: None,
-        }
-    }
-
     #[test]
     fn a_variant_is_beaten_where_a_peer_is_better_in_both() {
         let cases = [
-            case("stillpoint", "per-page"),
-            case("stillpoint", "call"),
-            case("seize", "batch-64"),
-            case("limit", "default"),
+            Case::new("stillpoint", "per-page", None),
+            Case::new("stillpoint", "call", None),
+            Case::new("seize", "batch-64", None),
+            Case::new("limit", "default", None),
         ];
         let points = |figures: [(f64, f64); 4]| -> Vec<Point> {
             cases

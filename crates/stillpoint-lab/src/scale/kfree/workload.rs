@@ -34,12 +34,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use super::Work;
-use crate::run::{Metrics, Sample};
+use crate::run::Sample;
 use crate::scale::memory::{self, Watch};
-use crate::scale::spawn;
+use crate::scale::{join, spawn};
 use crate::subject::Reclaimer;
 
 /// Measures the work with `R`.
@@ -99,13 +99,9 @@ fn run<R: Reclaimer>(loops: Loops<R>, work: &Work) -> Result<Sample> {
                 read_back_to_back::<R>(&shared, work)
             });
         }
-        let producers: Vec<_> = (0..work.threads)
-            .map(|_| {
-                spawn(Builder::new(), scope, || {
-                    produce(loops, &shared, work, watch.base())
-                })
-            })
-            .collect();
+        let produce = || produce(loops, &shared, work, watch.base());
+        let producers = (0..work.threads).map(|_| spawn(Builder::new(), scope, produce));
+        let producers: Vec<_> = producers.collect();
 
         shared.finish.wait();
         let drained = R::DRAIN.map(|drain| {
@@ -114,49 +110,31 @@ fn run<R: Reclaimer>(loops: Loops<R>, work: &Work) -> Result<Sample> {
         });
         shared.stop.store(true, Ordering::Relaxed);
         shared.finish.wait();
-        let seen = producers
-            .into_iter()
-            .map(|producer| producer.join().map_err(|_| anyhow!("a thread panicked"))?);
+        let seen = producers.into_iter().map(|producer| join(producer)?);
         anyhow::Ok((seen.collect::<Result<Vec<Seen>>>()?, drained))
     })?;
 
-    let began = producers
-        .iter()
-        .map(|seen| seen.began)
-        .min()
-        .context("no thread began")?;
-    let last = producers
-        .iter()
-        .max_by_key(|seen| seen.ended)
-        .context("no thread ended")?;
+    let began = producers.iter().map(|seen| seen.began).min();
+    let last = producers.iter().max_by_key(|seen| seen.ended);
+    let (began, last) = began.zip(last).context("no thread ran")?;
     let memory = watch.finish(began)?;
     let total = last.ended - began;
-    let mut metrics = Metrics::from([
-        ("total_s".to_owned(), total.as_secs_f64()),
-        (
-            "ns_per_object".to_owned(),
-            total.as_nanos() as f64 / work.all_objects() as f64,
-        ),
-        ("footprint_mib".to_owned(), last.footprint_mib),
-        ("peak_mib".to_owned(), memory.peak_mib),
+    let objects = work.all_objects() as f64;
+    let mut sample = Sample::of([
+        ("total_s", total.as_secs_f64()),
+        ("ns_per_object", total.as_nanos() as f64 / objects),
+        ("footprint_mib", last.footprint_mib),
+        ("peak_mib", memory.peak_mib),
     ]);
-    if let Some(drained) = drained {
-        metrics.insert(
-            "drain_ms".to_owned(),
-            (drained - last.ended).as_secs_f64() * 1e3,
-        );
-    }
-    if let (Some(before), Some(after)) = (grace_periods_before, last.grace_periods) {
-        metrics.insert("grace_periods".to_owned(), (after - before) as f64);
-    }
-    if let (Some(before), Some(after)) = (membarriers_before, last.membarriers) {
-        let per_s = (after - before) as f64 / total.as_secs_f64();
-        metrics.insert("membarriers_per_s".to_owned(), per_s);
-    }
-    Ok(Sample {
-        metrics,
-        curve: memory.curve,
-    })
+    let drain = |drained: Instant| (drained - last.ended).as_secs_f64() * 1e3;
+    sample.add(drained.map(|drained| ("drain_ms", drain(drained))));
+    let counted = |before: Option<u64>, after: Option<u64>| Some((after? - before?) as f64);
+    let grace_periods = counted(grace_periods_before, last.grace_periods);
+    sample.add(grace_periods.map(|count| ("grace_periods", count)));
+    let membarriers = counted(membarriers_before, last.membarriers);
+    sample.add(membarriers.map(|count| ("membarriers_per_s", count / total.as_secs_f64())));
+    sample.curve = memory.curve;
+    Ok(sample)
 }
 
 /// A thread that allocates and retires, and then waits for the drain without a further call on the

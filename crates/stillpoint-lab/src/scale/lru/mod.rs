@@ -4,13 +4,17 @@
 //! [`workload`] says what is measured and why it is fair, [`ours`] and [`locked`] have the lists,
 //! [`profile`] the sampling.
 
+use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmark;
-use crate::choice::{Family, PossibleValues, scenarios};
-use crate::output::{Metric, metric};
-use workload::{Roles, measure};
+use super::Benchmarks;
+use crate::choice::{Explained, Family, explained, families, scenarios};
+use crate::output::{Metric, metrics};
+use crate::run::Sample;
+use crate::subject::Peer;
+use locked::{Mutexes, Nothing, Spinlocks};
+use workload::{Churn, Roles, Subject, measure};
 
 mod locked;
 mod ours;
@@ -18,24 +22,12 @@ mod profile;
 mod workload;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[Family] = &[
-    Family::of(
-        &["threads-2", "threads-16"],
-        "One thread counts and one adds and deletes; or 14 count and 2 add and delete.",
-    ),
-    Family::of(
-        &["spread-16"],
-        "As threads-16, but each thread counts another list.",
-    ),
-    Family::of(
-        &["churn"],
-        "One thread counts, and another creates and deletes tenants.",
-    ),
-    Family::of(
-        &["custom"],
-        "Threads as --threads, --counters and --mutators say.",
-    ),
-];
+const SCENARIOS: &[Family] = families! {
+    "threads-2", "threads-16" => "One thread counts and one adds and deletes; or 14 count and 2 add and delete.";
+    "spread-16" => "As threads-16, but each thread counts another list.";
+    "churn" => "One thread counts, and another creates and deletes tenants.";
+    "custom" => "Threads as --threads, --counters and --mutators say.";
+};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -66,11 +58,7 @@ impl Work {
         let counters = self
             .counters
             .unwrap_or_else(|| self.threads.saturating_sub(self.mutators).max(1));
-        Roles {
-            counters: counters as usize,
-            mutators: self.mutators as usize,
-            spread: false,
-        }
+        Roles::new(counters as usize, self.mutators as usize)
     }
 }
 
@@ -82,88 +70,52 @@ impl super::Work for Work {
 
     /// Stillpoint's own variants: the lists as they are, and the kernel's as they were, a lock for
     /// each list of all tenants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        ("rcu", "the lists as they are: counted without a lock"),
-        (
-            "spinlock",
-            "a spinlock for each list of all tenants, as the kernel had",
-        ),
-        ("mutex", "the same with a mutex"),
-    ]);
+    const VARIANTS: &'static [Explained] = explained! {
+        "rcu" => "the lists as they are: counted without a lock";
+        "spinlock" => "a spinlock for each list of all tenants, as the kernel had";
+        "mutex" => "the same with a mutex";
+    };
 
     /// The peers: none has lists of tenants.
-    const PEERS: PossibleValues = PossibleValues::of_peers(&[]);
-
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
-    const METRICS: &'static [Metric] = &[
-        metric(
-            "counts_per_s",
-            0,
-            "counts of a list of a tenant, by all threads in a second",
-        ),
-        metric("adds_per_s", 0, "items added in a second"),
-        metric("count_ns", 2, "a count, on the thread that counts"),
-        metric(
-            "lock_share",
-            4,
-            "share of the profile's samples that are in locks, 0 to 1",
-        ),
-        metric(
-            "tenants_per_s",
-            0,
-            "tenants created and deleted in a second, in churn",
-        ),
-        metric("add_p999_us", 2, "999 of 1,000 adds took no longer"),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "counts_per_s" 0 "counts of a list of a tenant, by all threads in a second";
+        "adds_per_s" 0 "items added in a second";
+        "count_ns" 2 "a count, on the thread that counts";
+        "lock_share" 4 "share of the profile's samples that are in locks, 0 to 1";
+        "tenants_per_s" 0 "tenants created and deleted in a second, in churn";
+        "add_p999_us" 2 "999 of 1,000 adds took no longer";
+    };
 
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let mut benchmarks = Vec::new();
+    fn add_to(all: &mut Benchmarks<Self>) {
         for scenario in scenarios(SCENARIOS) {
             let roles = move |work: &Work| match scenario {
-                "threads-2" | "churn" => Roles {
-                    counters: 1,
-                    mutators: 1,
-                    spread: false,
-                },
-                "threads-16" => Roles {
-                    counters: 14,
-                    mutators: 2,
-                    spread: false,
-                },
+                "threads-2" | "churn" => Roles::new(1, 1),
+                "threads-16" => Roles::new(14, 2),
                 "spread-16" => Roles {
-                    counters: 14,
-                    mutators: 2,
                     spread: true,
+                    ..Roles::new(14, 2)
                 },
                 _ => work.custom(),
             };
-            if scenario == "churn" {
-                // The lists of the old kind, and no lists, have tenants that stay.
-                let ours = move |work: &Work| measure(work, roles(work), Some(ours::Lists::churn));
-                let limit = move |work: &Work| measure::<locked::Nothing>(work, roles(work), None);
-                benchmarks.push(Benchmark::ours("rcu", ours).in_scenario(scenario));
-                benchmarks.push(Benchmark::limit(limit).in_scenario(scenario));
-                continue;
+            let churn = (scenario == "churn").then_some(ours::Lists::churn as Churn<_>);
+            let ours = move |work: &Work| measure(work, roles(work), churn);
+            all.add(Peer::ours("rcu"), scenario, ours);
+            // The lists of the old kind have tenants that stay.
+            if churn.is_none() {
+                let spinlocks = move |work: &Work| measure_lists::<Spinlocks>(work, roles(work));
+                all.add(Peer::ours("spinlock"), scenario, spinlocks);
+                let mutexes = move |work: &Work| measure_lists::<Mutexes>(work, roles(work));
+                all.add(Peer::ours("mutex"), scenario, mutexes);
             }
-            benchmarks.extend(
-                [
-                    Benchmark::ours("rcu", move |work: &Work| {
-                        measure::<ours::Lists>(work, roles(work), None)
-                    }),
-                    Benchmark::ours("spinlock", move |work: &Work| {
-                        measure::<locked::Spinlocks>(work, roles(work), None)
-                    }),
-                    Benchmark::ours("mutex", move |work: &Work| {
-                        measure::<locked::Mutexes>(work, roles(work), None)
-                    }),
-                    Benchmark::limit(move |work: &Work| {
-                        measure::<locked::Nothing>(work, roles(work), None)
-                    }),
-                ]
-                .map(|benchmark| benchmark.in_scenario(scenario)),
-            );
+            let limit = move |work: &Work| measure_lists::<Nothing>(work, roles(work));
+            all.add(Peer::LIMIT, scenario, limit);
         }
-        benchmarks
     }
+}
+
+/// Measures lists whose tenants stay.
+fn measure_lists<S: Subject>(work: &Work, roles: Roles) -> Result<Sample> {
+    measure::<S>(work, roles, None)
 }

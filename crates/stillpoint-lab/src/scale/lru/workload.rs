@@ -26,7 +26,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 
 use super::{Work, profile};
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::Sample;
 use crate::scale::spawn;
 
 /// How long the threads count and add.
@@ -57,6 +57,17 @@ pub struct Roles {
     pub mutators: usize,
     /// True if each goes its own way.
     pub spread: bool,
+}
+
+impl Roles {
+    /// Threads that all go the same way.
+    pub fn new(counters: usize, mutators: usize) -> Self {
+        Self {
+            counters,
+            mutators,
+            spread: false,
+        }
+    }
 }
 
 /// A list: of an LRU, for a tenant.
@@ -116,29 +127,23 @@ pub fn measure<S: Subject>(work: &Work, roles: Roles, churn: Option<Churn<S>>) -
     let subject = S::new(lists, tenants, roles.mutators);
     let count_ns = count_ns(&subject, tenants);
 
-    let (done, took, shares) = run_threads(
-        &Shared::new(&subject, lists, tenants, roles.spread),
-        roles,
-        churn,
-    )?;
+    let shared = Shared::new(&subject, lists, tenants, roles.spread);
+    let (done, took, shares) = run_threads(&shared, roles, churn)?;
     let per_s =
         |what: fn(&Done) -> u64| done.iter().map(what).sum::<u64>() as f64 / took.as_secs_f64();
-    let mut metrics = Metrics::from([
-        ("counts_per_s".to_owned(), per_s(|done| done.counts)),
-        ("adds_per_s".to_owned(), per_s(|done| done.adds)),
-        ("count_ns".to_owned(), count_ns),
-        ("lock_share".to_owned(), shares),
+    let mut sample = Sample::of([
+        ("counts_per_s", per_s(|done| done.counts)),
+        ("adds_per_s", per_s(|done| done.adds)),
+        ("count_ns", count_ns),
+        ("lock_share", shares),
     ]);
     if churn.is_some() {
-        metrics.insert("tenants_per_s".to_owned(), per_s(|done| done.tenants));
+        sample.add([("tenants_per_s", per_s(|done| done.tenants))]);
     } else if roles.mutators == 1 {
         let p999 = add_p999_during_reclaim(&Shared::new(&subject, lists, tenants, false));
-        metrics.insert("add_p999_us".to_owned(), p999);
+        sample.add([("add_p999_us", p999)]);
     }
-    Ok(Sample {
-        metrics,
-        curve: Curve::new(),
-    })
+    Ok(sample)
 }
 
 /// Counts without concurrent changes.
@@ -164,21 +169,19 @@ fn run_threads<S: Subject>(
     churn: Option<Churn<S>>,
 ) -> Result<(Vec<Done>, Duration, f64)> {
     thread::scope(|scope| {
-        let counters: Vec<_> = (0..roles.counters)
-            .map(|counter| spawn(Builder::new(), scope, move || shared.counter(counter)))
-            .collect();
-        let mutators: Vec<_> = (0..roles.mutators)
-            .map(|mutator| {
-                spawn(Builder::new(), scope, move || {
-                    shared.mutator(mutator, |add| add())
-                })
-            })
-            .collect();
-        let churners: Vec<_> = churn
-            .map(|churn| spawn(Builder::new(), scope, move || shared.churn(churn)))
-            .into_iter()
-            .collect();
-        let all = (roles.counters + roles.mutators + churners.len()) as u64;
+        let mut threads = Vec::new();
+        for counter in 0..roles.counters {
+            threads.push(spawn(Builder::new(), scope, move || {
+                shared.counter(counter)
+            }));
+        }
+        for mutator in 0..roles.mutators {
+            let work = move || shared.mutator(mutator, |add| add());
+            threads.push(spawn(Builder::new(), scope, work));
+        }
+        let churner = churn.map(|churn| spawn(Builder::new(), scope, move || shared.churn(churn)));
+        threads.extend(churner);
+        let all = threads.len() as u64;
         while shared.ready.load(Ordering::Acquire) < all {
             thread::yield_now();
         }
@@ -189,13 +192,10 @@ fn run_threads<S: Subject>(
         shared.stop.store(true, Ordering::Release);
         let took = begun.elapsed();
         let share = profile.finish();
-        let done = counters
+        let done = threads
             .into_iter()
-            .chain(mutators)
-            .chain(churners)
-            .map(|thread| thread.join().expect("no thread panics"))
-            .collect();
-        Ok((done, took, share))
+            .map(|thread| thread.join().expect("no thread panics"));
+        Ok((done.collect(), took, share))
     })
 }
 
@@ -226,16 +226,15 @@ fn add_p999_during_reclaim<S: Subject>(shared: &Shared<'_, S>) -> f64 {
 
 impl<'a, S: Subject> Shared<'a, S> {
     fn new(subject: &'a S, lists: usize, tenants: usize, spread: bool) -> Self {
-        let (current, ready) = (AtomicUsize::new(0), AtomicU64::new(0));
         Self {
             subject,
             lists,
             tenants,
             spread,
-            current,
+            current: AtomicUsize::new(0),
             go: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            ready,
+            ready: AtomicU64::new(0),
         }
     }
 

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 
 use super::Work;
 use super::keys::{Numbers, key};
 use crate::map::{Map, MapHandle};
 use crate::run::Sample;
-use crate::scale::spawn;
+use crate::scale::{join, spawn};
 
 /// Entries at the end.
 const ENTRIES: usize = 16_000_000;
@@ -77,7 +77,7 @@ pub fn measure<M: Map<u64>>(work: &Work, is_presized: bool) -> Result<Sample> {
         let read = reader.map(|reader| {
             thread::sleep(REST);
             shared.stop.store(true, Ordering::Relaxed);
-            reader.join().map_err(|_| anyhow!("the reader panicked"))
+            join(reader)
         });
         anyhow::Ok((inserts, read.transpose()?))
     })?;

@@ -18,16 +18,14 @@
 //! | `oscan` | `ns_per_key` | [`ordered`]: a hundred entries from a random key on |
 //! | `omixed-2` | `ops_per_s` | [`ordered`]: reads and replaced values, half and half, on two threads |
 
-use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmark;
-use crate::choice::{Family, PossibleValues, scenarios};
+use super::Benchmarks;
+use crate::choice::{Explained, Family, explained, families, scenarios};
 use crate::map::{Counted, Map, OrderedMap};
-use crate::output::{Metric, metric};
+use crate::output::{Metric, metrics};
 use crate::peers;
-use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
 mod get;
@@ -43,57 +41,24 @@ pub mod weight;
 pub mod zipf;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[Family] = &[
-    Family::of(
-        &["get-1000", "get-100000", "get-2000000"],
-        "One thread reads random keys of a map of so many entries.",
-    ),
-    Family::of(
-        &["readheavy-1", "readheavy-2", "readheavy-n"],
-        "98 % reads, 1 % inserts, 1 % removals, on 1, 2 or --threads threads.",
-    ),
-    Family::of(
-        &["exchange-1", "exchange-2", "exchange-n"],
-        "10 % reads, 40 % inserts, 40 % removals, 10 % updates.",
-    ),
-    Family::of(
-        &["rapidgrow-1", "rapidgrow-2", "rapidgrow-n"],
-        "5 % reads, 80 % inserts, 5 % removals, 10 % updates.",
-    ),
-    Family::of(
-        &["readheavy-1-grow", "readheavy-2-grow", "readheavy-n-grow"],
-        "readheavy in a map that is not told how large it will be.",
-    ),
-    Family::of(
-        &["exchange-1-grow", "exchange-2-grow", "exchange-n-grow"],
-        "exchange in a map that is not told how large it will be.",
-    ),
-    Family::of(
-        &["rapidgrow-1-grow", "rapidgrow-2-grow", "rapidgrow-n-grow"],
-        "rapidgrow in a map that is not told how large it will be.",
-    ),
-    Family::once(
-        &["growth", "growth-presized"],
-        "Single inserts into a growing map beside a reader; or into one that was told its size.",
-    ),
-    Family::once(&["memory"], "A map of 2,000,000 entries."),
-    Family::once(&["many"], "A million empty maps."),
-    Family::of(&["drop"], "A removal, after which no thread uses the map."),
-    Family::of(&["iterate"], "One thread visits all of a million entries."),
-    Family::of(
-        &["garbage"],
-        "exchange on two threads for --garbage-s seconds.",
-    ),
-    Family::of(&["oget-100000", "oget-2000000"], "Ordered maps: as get."),
-    Family::of(
-        &["oscan"],
-        "Ordered maps: visit the 100 entries behind a random key, of a million.",
-    ),
-    Family::of(
-        &["omixed-2"],
-        "Ordered maps: half reads, half replaced values on two threads, keys by a Zipf law.",
-    ),
-];
+const SCENARIOS: &[Family] = families! {
+    "get-1000", "get-100000", "get-2000000" => "One thread reads random keys of a map of so many entries.";
+    "readheavy-1", "readheavy-2", "readheavy-n" => "98 % reads, 1 % inserts, 1 % removals, on 1, 2 or --threads threads.";
+    "exchange-1", "exchange-2", "exchange-n" => "10 % reads, 40 % inserts, 40 % removals, 10 % updates.";
+    "rapidgrow-1", "rapidgrow-2", "rapidgrow-n" => "5 % reads, 80 % inserts, 5 % removals, 10 % updates.";
+    "readheavy-1-grow", "readheavy-2-grow", "readheavy-n-grow" => "readheavy in a map that is not told how large it will be.";
+    "exchange-1-grow", "exchange-2-grow", "exchange-n-grow" => "exchange in a map that is not told how large it will be.";
+    "rapidgrow-1-grow", "rapidgrow-2-grow", "rapidgrow-n-grow" => "rapidgrow in a map that is not told how large it will be.";
+    "growth", "growth-presized" => "Single inserts into a growing map beside a reader; or into one that was told its size.", once;
+    "memory" => "A map of 2,000,000 entries.", once;
+    "many" => "A million empty maps.", once;
+    "drop" => "A removal, after which no thread uses the map.";
+    "iterate" => "One thread visits all of a million entries.";
+    "garbage" => "exchange on two threads for --garbage-s seconds.";
+    "oget-100000", "oget-2000000" => "Ordered maps: as get.";
+    "oscan" => "Ordered maps: visit the 100 entries behind a random key, of a million.";
+    "omixed-2" => "Ordered maps: half reads, half replaced values on two threads, keys by a Zipf law.";
+};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -129,13 +94,11 @@ impl super::Work for Work {
     const SHOWS: &'static str = "What maps that threads share cost; less is better, but of ops_per_s and keys_per_s more \
         is. What a subject cannot do is absent, so are drop_ms of maps that drop nothing while they are not used.";
 
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        ("hash", "HashMap"),
-        ("hash-inline", "CopyMap, whose buckets hold the values"),
-        ("btree", "BTreeMap, in the scenarios of ordered maps"),
-    ]);
-
-    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_map);
+    const VARIANTS: &'static [Explained] = explained! {
+        "hash" => "HashMap";
+        "hash-inline" => "CopyMap, whose buckets hold the values";
+        "btree" => "BTreeMap, in the scenarios of ordered maps";
+    };
 
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
@@ -153,83 +116,33 @@ impl super::Work for Work {
         "omixed-2",
     ];
 
-    const METRICS: &'static [Metric] = &[
-        metric("ns_per_op", 1, "a read of a random key that is there"),
-        metric(
-            "dependent_ns",
-            1,
-            "a read whose key is the value that the last one found",
-        ),
-        metric("ops_per_s", 0, "operations of all threads in a second"),
-        metric("p999_us", 2, "999 of 1,000 single inserts took no longer"),
-        metric(
-            "p9999_us",
-            2,
-            "9,999 of 10,000 single inserts took no longer",
-        ),
-        metric("max_us", 0, "the longest insert"),
-        metric(
-            "read_p999_us",
-            2,
-            "999 of 1,000 single reads meanwhile took no longer",
-        ),
-        metric(
-            "read_rest_p999_us",
-            2,
-            "the same of reads after the last insert",
-        ),
-        metric(
-            "bytes_per_entry",
-            1,
-            "resident memory for an entry, after garbage has been freed",
-        ),
-        metric("bytes_per_empty", 1, "resident memory for an empty map"),
-        metric(
-            "drop_ms",
-            4,
-            "from a removal until the value is dropped; absent if that takes over a second",
-        ),
-        metric("keys_per_s", 0, "entries visited in a second"),
-        metric(
-            "ns_per_key",
-            1,
-            "time of a scan for each entry that it visits",
-        ),
-        metric(
-            "garbage_mib",
-            1,
-            "the most that became resident above the filled map",
-        ),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "ns_per_op" 1 "a read of a random key that is there";
+        "dependent_ns" 1 "a read whose key is the value that the last one found";
+        "ops_per_s" 0 "operations of all threads in a second";
+        "p999_us" 2 "999 of 1,000 single inserts took no longer";
+        "p9999_us" 2 "9,999 of 10,000 single inserts took no longer";
+        "max_us" 0 "the longest insert";
+        "read_p999_us" 2 "999 of 1,000 single reads meanwhile took no longer";
+        "read_rest_p999_us" 2 "the same of reads after the last insert";
+        "bytes_per_entry" 1 "resident memory for an entry, after garbage has been freed";
+        "bytes_per_empty" 1 "resident memory for an empty map";
+        "drop_ms" 4 "from a removal until the value is dropped; absent if that takes over a second";
+        "keys_per_s" 0 "entries visited in a second";
+        "ns_per_key" 1 "time of a scan for each entry that it visits";
+        "garbage_mib" 1 "the most that became resident above the filled map";
+    };
 
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let mut found = Subjects(Vec::new());
-        ours::register(&mut found);
-        peers::register(&mut found);
-        let limit = Peer::new("limit");
-        found.maps::<limit::Limit<_>>(limit);
-        found.maps_with_drop::<limit::Limit<_>>(limit);
-        found.orders::<limit::OrderedLimit>(limit);
-        found.0
+    fn add_to(all: &mut Benchmarks<Self>) {
+        ours::register(all);
+        peers::register(all);
+        all.maps::<limit::Limit<_>>(Peer::LIMIT);
+        all.maps_with_drop::<limit::Limit<_>>(Peer::LIMIT);
+        all.orders::<limit::OrderedLimit>(Peer::LIMIT);
     }
 }
 
-/// Takes down the subjects' benchmarks.
-struct Subjects(Vec<Benchmark<Work>>);
-
-impl Subjects {
-    fn add(
-        &mut self,
-        subject: Peer,
-        scenario: &'static str,
-        measure: impl Fn(&Work) -> Result<Sample> + 'static,
-    ) {
-        self.0
-            .push(Benchmark::new(subject, measure).in_scenario(scenario));
-    }
-}
-
-impl Registry for Subjects {
+impl Registry for Benchmarks<Work> {
     fn maps<M: Map<u64>>(&mut self, peer: Peer) {
         for (scenario, entries) in [
             ("get-1000", 1_000),

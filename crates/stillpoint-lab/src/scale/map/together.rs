@@ -4,9 +4,9 @@ use std::sync::Barrier;
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 
-use crate::scale::spawn;
+use crate::scale::{join, span, spawn};
 
 /// Has threads work, each on what it has made before, and beginning together. `made` is called in
 /// between. Returns the time from the first beginning to the last end, and what `made` returned.
@@ -35,15 +35,12 @@ pub fn together<S, T>(
         ready.wait();
         let between = made();
         start.wait();
-        let ended: Vec<_> = threads
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
-            .collect::<Result<_>>()?;
+        let ended = threads.into_iter().map(join).collect::<Result<Vec<_>>>()?;
         let wrong: usize = ended.iter().map(|(.., wrong)| wrong).sum();
         ensure!(wrong == 0, "{wrong} wrong answers");
-        let begun = ended.iter().map(|&(begun, ..)| begun).min();
-        let last = ended.iter().map(|&(_, last, _)| last).max();
-        let (begun, last) = begun.zip(last).context("no thread ran")?;
-        Ok((last - begun, between?))
+        Ok((
+            span(ended.into_iter().map(|(begun, ended, _)| (begun, ended)))?,
+            between?,
+        ))
     })
 }

@@ -6,7 +6,7 @@ use std::thread::{self, Builder};
 
 use anyhow::Result;
 
-use crate::scale::spawn;
+use crate::scale::{SetAtEnd, spawn};
 use crate::subject::Reclaimer;
 
 /// Bytes of an object.
@@ -15,21 +15,12 @@ const SIZE: usize = 32;
 /// Objects between two looks whether it is over.
 const BATCH: usize = 1000;
 
-/// Ends the flood, also where what is measured panics.
-struct EndOnDrop<'f>(&'f AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Runs `measured` while another thread retires objects by means of `F`.
 pub fn beside<F: Reclaimer>(measured: impl FnOnce() -> Result<f64>) -> Result<f64> {
     let over = AtomicBool::new(false);
     let has_begun = Barrier::new(2);
     thread::scope(|scope| {
-        let _end = EndOnDrop(&over);
+        let _end = SetAtEnd(&over);
         spawn(Builder::new(), scope, || {
             let mut part = F::register_thread();
             retire_some(&mut part);

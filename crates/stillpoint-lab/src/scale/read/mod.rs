@@ -17,19 +17,18 @@
 //! neighbour frees at once.
 
 use std::sync::Barrier;
-use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::in_domain::{Fences, Tasks};
-use super::kfree::{self, Kvfree};
+use super::in_domain::{Fences, Global, Tasks};
+use super::kfree;
 use super::sync::Qsbr;
-use super::{Benchmark, spawn};
-use crate::choice::{Family, PossibleValues};
-use crate::output::{Metric, metric};
+use super::{Benchmarks, in_threads};
+use crate::choice::{Explained, Family, explained, families};
+use crate::output::{Metric, metrics};
 use crate::peers;
 use crate::run::Sample;
 use crate::subject::{Peer, ReadSide, Reclaimer, Registry};
@@ -60,79 +59,57 @@ impl super::Work for Work {
          a pause; less is better.";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        ("guard", "read_lock() and the drop of its guard"),
-        ("closure", "read(|| ...)"),
-        ("fences", "a private domain whose readers fence"),
-        (
-            "qsbr",
-            "a reader that reports quiescent states, one for each slice of the measurement",
-        ),
-        ("trace", "a guard of tasks_trace, whose section may block"),
-        (
-            "trace-owned",
-            "an owned guard of tasks_trace, which a task may hold across an await",
-        ),
-    ]);
+    const VARIANTS: &'static [Explained] = explained! {
+        "guard" => "read_lock() and the drop of its guard";
+        "closure" => "read(|| ...)";
+        "fences" => "a private domain whose readers fence";
+        "qsbr" => "a reader that reports quiescent states, one for each slice of the measurement";
+        "trace" => "a guard of tasks_trace, whose section may block";
+        "trace-owned" => "an owned guard of tasks_trace, which a task may hold across an await";
+    };
 
-    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_read);
+    const SCENARIOS: &'static [Family] = families! {
+        "alone" => "Nothing else runs in the process.";
+        "beside-flood" => "Another thread retires objects in the same domain without a pause.";
+    };
 
-    const SCENARIOS: &'static [Family] = &[
-        Family::of(&["alone"], "Nothing else runs in the process."),
-        Family::of(
-            &["beside-flood"],
-            "Another thread retires objects in the same domain without a pause.",
-        ),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "ns_per_pair" 2 "time of one thread to enter and leave a section, the loop around it included";
+    };
 
-    const METRICS: &'static [Metric] = &[metric(
-        "ns_per_pair",
-        2,
-        "time of one thread to enter and leave a section, the loop around it included",
-    )];
-
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let ours = |variant| Peer::new("stillpoint").variant(variant);
-        let mut benchmarks = Vec::new();
-        benchmarks.extend(both::<ours::Guard, Kvfree>(ours("guard")));
-        benchmarks.extend(both::<ours::Closure, Kvfree>(ours("closure")));
-        benchmarks.extend(both::<Fences, Fences>(ours("fences")));
-        benchmarks.extend(both::<Qsbr, Fences>(ours("qsbr")));
-        benchmarks.extend(both::<Trace, Tasks>(ours("trace")));
-        benchmarks.extend(both::<ours::TraceOwned, Tasks>(ours("trace-owned")));
-        peers::register(&mut Readers(&mut benchmarks));
-        benchmarks.extend(both::<Limit, kfree::Limit>(Peer::new("limit")));
-        benchmarks
+    fn add_to(all: &mut Benchmarks<Self>) {
+        all.both::<Global, Global>(Peer::ours("guard"));
+        all.both::<ours::Closure, Global>(Peer::ours("closure"));
+        all.both::<Fences, Fences>(Peer::ours("fences"));
+        all.both::<Qsbr, Fences>(Peer::ours("qsbr"));
+        all.both::<Trace, Tasks>(Peer::ours("trace"));
+        all.both::<ours::TraceOwned, Tasks>(Peer::ours("trace-owned"));
+        peers::register(all);
+        all.both::<Limit, kfree::Limit>(Peer::LIMIT);
     }
 }
 
-/// The peers.
-struct Readers<'c>(&'c mut Vec<Benchmark<Work>>);
-
-impl Registry for Readers<'_> {
+impl Registry for Benchmarks<Work> {
     fn reads<S: ReadSide>(&mut self, peer: Peer) {
-        self.0.push(alone::<S>(peer));
+        self.add(peer, "alone", |work| sample(ns_per_pair::<S>(work.threads)));
     }
 
     fn reads_beside_flood<S: ReadSide + Reclaimer>(&mut self, peer: Peer) {
-        self.0.push(beside_flood::<S, S>(peer));
+        self.beside_flood::<S, S>(peer);
     }
 }
 
-fn both<R: ReadSide, F: Reclaimer>(peer: Peer) -> [Benchmark<Work>; 2] {
-    [alone::<R>(peer), beside_flood::<R, F>(peer)]
-}
+impl Benchmarks<Work> {
+    fn both<R: ReadSide, F: Reclaimer>(&mut self, peer: Peer) {
+        self.reads::<R>(peer);
+        self.beside_flood::<R, F>(peer);
+    }
 
-fn alone<R: ReadSide>(peer: Peer) -> Benchmark<Work> {
-    Benchmark::new(peer, |work: &Work| sample(ns_per_pair::<R>(work.threads))).in_scenario("alone")
-}
-
-/// The neighbour retires by means of `F`, in the domain in which `R` reads.
-fn beside_flood<R: ReadSide, F: Reclaimer>(peer: Peer) -> Benchmark<Work> {
-    Benchmark::new(peer, |work: &Work| {
-        sample(flood::beside::<F>(|| ns_per_pair::<R>(work.threads)))
-    })
-    .in_scenario("beside-flood")
+    /// The neighbour retires by means of `F`, in the domain in which `R` reads.
+    fn beside_flood<R: ReadSide, F: Reclaimer>(&mut self, peer: Peer) {
+        let measure = |work: &Work| flood::beside::<F>(|| ns_per_pair::<R>(work.threads));
+        self.add(peer, "beside-flood", move |work| sample(measure(work)));
+    }
 }
 
 fn sample(ns_per_pair: Result<f64>) -> Result<Sample> {
@@ -143,22 +120,12 @@ fn sample(ns_per_pair: Result<f64>) -> Result<Sample> {
 pub fn ns_per_pair<R: ReadSide>(threads: u32) -> Result<f64> {
     let count = pairs_per_slice::<R>();
     let together = Barrier::new(threads as usize);
-    let threads: Vec<[f64; SLICES]> = thread::scope(|scope| {
-        let started: Vec<_> = (0..threads)
-            .map(|_| {
-                spawn(Builder::new(), scope, || {
-                    let mut part = R::register_thread();
-                    [(); SLICES].map(|()| {
-                        together.wait();
-                        time_pairs(&mut part, count).as_nanos() as f64 / count as f64
-                    })
-                })
-            })
-            .collect();
-        started
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
-            .collect::<Result<_>>()
+    let threads: Vec<[f64; SLICES]> = in_threads(threads as usize, |_| {
+        let mut part = R::register_thread();
+        [(); SLICES].map(|()| {
+            together.wait();
+            time_pairs(&mut part, count).as_nanos() as f64 / count as f64
+        })
     })?;
 
     let mean = |slice: usize| {

@@ -20,10 +20,10 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmark;
+use super::Benchmarks;
 use super::cache::trace;
-use crate::choice::{Family, PossibleValues, scenarios};
-use crate::output::{Metric, metric};
+use crate::choice::{Explained, Family, explained, families, scenarios};
+use crate::output::{Metric, metrics};
 use crate::peers::servers::Kind;
 use crate::run::Sample;
 use crate::subject::Peer;
@@ -41,31 +41,16 @@ mod stuck;
 mod weight;
 
 /// The scenarios, in the table's order.
-const SCENARIOS: &[Family] = &[
-    Family::of(
-        &["get-1", "get-pipelined", "get-keys"],
-        "16 connections with a get each; with 50 in a write; with 50 keys in a get.",
-    ),
-    Family::of(
-        &["set", "mixed"],
-        "16 connections with a set each; with nine gets for a set.",
-    ),
-    Family::once(&["idle-clients"], "10,000 clients that are silent."),
-    Family::once(&["memory"], "A server that is filled with items."),
-    Family::once(&["shrink"], "The limit of a full server halves under load."),
-    Family::once(
-        &["isolation"],
-        "A tenant with a guaranteed minimum beside a neighbour that floods; peers have one key space.",
-    ),
-    Family::once(
-        &["stuck-client"],
-        "16 clients ask for 10,000 values of 200,000 bytes, and read nothing.",
-    ),
-    Family::once(
-        &["replay-oltp", "replay-p3", "replay-p6"],
-        "One client replays a trace, with -m 8, 32 or 64.",
-    ),
-];
+const SCENARIOS: &[Family] = families! {
+    "get-1", "get-pipelined", "get-keys" => "16 connections with a get each; with 50 in a write; with 50 keys in a get.";
+    "set", "mixed" => "16 connections with a set each; with nine gets for a set.";
+    "idle-clients" => "10,000 clients that are silent.", once;
+    "memory" => "A server that is filled with items.", once;
+    "shrink" => "The limit of a full server halves under load.", once;
+    "isolation" => "A tenant with a guaranteed minimum beside a neighbour that floods; peers have one key space.", once;
+    "stuck-client" => "16 clients ask for 10,000 values of 200,000 bytes, and read nothing.", once;
+    "replay-oltp", "replay-p3", "replay-p6" => "One client replays a trace, with -m 8, 32 or 64.", once;
+};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -98,63 +83,30 @@ impl super::Work for Work {
         when a request should have been sent. replay is traces of N. Megiddo and D. S. Modha, \"ARC: A Self-Tuning, Low Overhead \
         Replacement Cache\", USENIX FAST 2003, pp. 115-130.";
 
-    const VARIANTS: PossibleValues =
-        PossibleValues::of_variants(&[("stillcache", "the server of this project")]);
-
-    const PEERS: PossibleValues = PossibleValues::of_peers(&["memcached", "redis"]);
+    const VARIANTS: &'static [Explained] = explained! {
+        "stillcache" => "the server of this project";
+    };
 
     const SCENARIOS: &'static [Family] = SCENARIOS;
 
     const ONLY_IF_NAMED: &'static [&'static str] = &["replay-p6"];
 
-    const METRICS: &'static [Metric] = &[
-        metric(
-            "cpu_us_per_op",
-            2,
-            "processor time of the server for a key asked for or stored, the system's part included",
-        ),
-        metric("ops_per_s", 0, "keys asked for or stored in a second"),
-        metric(
-            "p50_us",
-            0,
-            "half of the requests of an open loop of 20,000 a second took no longer",
-        ),
-        metric("p99_us", 0, "99 of 100 took no longer"),
-        metric("p999_us", 0, "999 of 1,000 took no longer"),
-        metric(
-            "p999_ratio",
-            2,
-            "that divided by the same before the limit fell",
-        ),
-        metric(
-            "bytes_per_item",
-            1,
-            "resident memory for an item, less key and value",
-        ),
-        metric("bytes_per_client", 0, "resident memory for a client"),
-        metric(
-            "rss_ms",
-            0,
-            "from the new limit until resident memory is down",
-        ),
-        metric("rss_ratio", 3, "resident memory divided by the limit"),
-        metric(
-            "hits_lost",
-            0,
-            "requests of a tenant that missed beside its neighbour, and hit without it",
-        ),
-        metric("hit_ratio", 4, "hits of all requests, 0 to 1"),
-        metric(
-            "held_mib",
-            1,
-            "the most that clients which do not read have cost",
-        ),
-        metric(
-            "dropped_ms",
-            0,
-            "when the last of them was dropped; absent if it was not",
-        ),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "cpu_us_per_op" 2 "processor time of the server for a key asked for or stored, the system's part included";
+        "ops_per_s" 0 "keys asked for or stored in a second";
+        "p50_us" 0 "half of the requests of an open loop of 20,000 a second took no longer";
+        "p99_us" 0 "99 of 100 took no longer";
+        "p999_us" 0 "999 of 1,000 took no longer";
+        "p999_ratio" 2 "that divided by the same before the limit fell";
+        "bytes_per_item" 1 "resident memory for an item, less key and value";
+        "bytes_per_client" 0 "resident memory for a client";
+        "rss_ms" 0 "from the new limit until resident memory is down";
+        "rss_ratio" 3 "resident memory divided by the limit";
+        "hits_lost" 0 "requests of a tenant that missed beside its neighbour, and hit without it";
+        "hit_ratio" 4 "hits of all requests, 0 to 1";
+        "held_mib" 1 "the most that clients which do not read have cost";
+        "dropped_ms" 0 "when the last of them was dropped; absent if it was not";
+    };
 
     fn skipped(&self, scenario: &str) -> Option<&'static str> {
         let plan = replay::Plan::of(scenario)?;
@@ -166,21 +118,16 @@ impl super::Work for Work {
         self.traces.check()
     }
 
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        let mut found = Vec::new();
+    fn add_to(all: &mut Benchmarks<Self>) {
         for kind in Kind::ALL {
             let peer = match kind {
-                Kind::Stillcache => Peer::new("stillpoint").variant("stillcache"),
+                Kind::Stillcache => Peer::ours("stillcache"),
                 _ => Peer::new(kind.name()),
             };
-            for scenario in scenarios(SCENARIOS) {
-                if takes_part(kind, scenario) {
-                    let measure = move |work: &Self| measure(work, kind, scenario);
-                    found.push(Benchmark::new(peer, measure).in_scenario(scenario));
-                }
+            for scenario in scenarios(SCENARIOS).filter(|scenario| takes_part(kind, scenario)) {
+                all.add(peer, scenario, move |work| measure(work, kind, scenario));
             }
         }
-        found
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::env;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -10,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use procfs::process::Process;
-use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 
 use super::client::{Connection, Dialect};
+use crate::affinity;
 use crate::peers::servers::Kind;
+use crate::run::child::die_with_parent;
 
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(20);
@@ -62,19 +61,13 @@ impl Server {
         let socket = folder.path().join("socket");
         let mut command = command(kind, settings, socket)?;
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        // SAFETY: one system call between fork and exec, which allocates nothing.
-        unsafe {
-            command.pre_exec(|| {
-                set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
-            });
-        }
-        let allowed = sched_getaffinity(None)?;
-        let mut processors = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
-        let first = processors.next().context("no processor is allowed")?;
+        die_with_parent(&mut command);
+        let allowed = affinity::allowed()?;
+        let first = *allowed.first().context("no processor is allowed")?;
         // What is started now inherits it.
-        move_to(first)?;
+        affinity::move_to(None, &[first])?;
         let child = command.spawn();
-        move_to(processors.next().unwrap_or(first))?;
+        affinity::move_to(None, &[*allowed.get(1).unwrap_or(&first)])?;
         let child = child.with_context(|| format!("cannot start {}", kind.name()))?;
         let mut server = Self {
             child,
@@ -97,11 +90,7 @@ impl Server {
     }
 
     fn stream(&self) -> std::io::Result<UnixStream> {
-        self.stream_at("socket")
-    }
-
-    fn stream_at(&self, name: &str) -> std::io::Result<UnixStream> {
-        UnixStream::connect(self.folder.path().join(name))
+        UnixStream::connect(self.folder.path().join("socket"))
     }
 
     /// A connection.
@@ -150,12 +139,6 @@ impl Drop for Server {
     }
 }
 
-fn move_to(processor: usize) -> Result<()> {
-    let mut one = CpuSet::new();
-    one.set(processor);
-    Ok(sched_setaffinity(None, &one)?)
-}
-
 fn command(kind: Kind, settings: &Settings, socket: PathBuf) -> Result<Command> {
     let Settings {
         mib,
@@ -163,42 +146,29 @@ fn command(kind: Kind, settings: &Settings, socket: PathBuf) -> Result<Command> 
         clients,
         ours,
     } = settings;
+    let name = kind.name();
     let program = match kind {
-        Kind::Stillcache => env::current_exe()?,
-        _ => kind
-            .program()
-            .with_context(|| format!("there is no {} here", kind.name()))?,
+        Kind::Stillcache => Some(env::current_exe()?),
+        _ => kind.program(),
     };
-    let mut command = Command::new(program);
+    let mut command = Command::new(program.with_context(|| format!("there is no {name} here"))?);
+    let memcached = format!("-m {mib} -t {threads} -c {clients}");
+    let arguments = match kind {
+        Kind::Stillcache => format!("stillcache {memcached} -o admin"),
+        Kind::Memcached if rustix::process::getuid().is_root() => {
+            format!("{memcached} -U 0 -u root")
+        }
+        Kind::Memcached => format!("{memcached} -U 0"),
+        Kind::Redis => format!(
+            "--port 0 --appendonly no --maxclients {clients} --maxmemory {mib}mb --maxmemory-policy allkeys-lru"
+        ),
+    };
+    command.args(arguments.split(' '));
     match kind {
-        Kind::Stillcache => {
-            command
-                .args(["stillcache", "-m", &mib.to_string()])
-                .args(["-t", &threads.to_string(), "-c", &clients.to_string()])
-                .args(["-o", "admin"])
-                .args(ours)
-                .arg("-s")
-                .arg(socket);
-        }
-        Kind::Memcached => {
-            command
-                .args(["-m", &mib.to_string(), "-U", "0"])
-                .args(["-t", &threads.to_string(), "-c", &clients.to_string()])
-                .arg("-s")
-                .arg(socket);
-            if rustix::process::getuid().is_root() {
-                command.args(["-u", "root"]);
-            }
-        }
-        Kind::Redis => {
-            command
-                .args(["--port", "0", "--save", "", "--appendonly", "no"])
-                .args(["--maxclients", &clients.to_string()])
-                .args(["--maxmemory", &format!("{mib}mb")])
-                .args(["--maxmemory-policy", "allkeys-lru"])
-                .arg("--unixsocket")
-                .arg(socket);
-        }
-    }
+        Kind::Stillcache => command.args(ours).arg("-s"),
+        Kind::Memcached => command.arg("-s"),
+        Kind::Redis => command.args(["--save", "", "--unixsocket"]),
+    };
+    command.arg(socket);
     Ok(command)
 }

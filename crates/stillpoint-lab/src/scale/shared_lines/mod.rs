@@ -8,10 +8,10 @@
 use std::sync::{Barrier, Condvar, Mutex, PoisonError};
 use std::thread::{self, Builder};
 
-use anyhow::{Result, anyhow};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use anyhow::Result;
 
-use super::spawn;
+use super::{join, spawn};
+use crate::affinity;
 use accesses::Accesses;
 use lines::Lines;
 pub use lines::Totals;
@@ -118,9 +118,7 @@ pub fn count<O: Operation>(plan: Plan, make: impl Fn() -> O + Sync) -> Result<To
                 })
             })
             .collect();
-        let outcome = started
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?);
+        let outcome = started.into_iter().try_for_each(|thread| join(thread)?);
         over.wait();
         outcome
     })?;
@@ -162,17 +160,11 @@ fn run_one<O: Operation>(
 /// Gives the calling thread processor number `thread` of those that the process may use, if there
 /// is one for each: what the library has a piece of for each processor is then that thread's alone.
 fn pin(thread: usize) {
-    let Ok(allowed) = sched_getaffinity(None) else {
-        return;
-    };
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
-    if allowed.count() as usize >= THREADS
-        && let Some(cpu) = cpus.nth(thread)
+    if let Ok(allowed) = affinity::allowed()
+        && allowed.len() >= THREADS
     {
-        let mut one = CpuSet::new();
-        one.set(cpu);
         // Where it is refused, per-processor state may count as shared.
-        let _ = sched_setaffinity(None, &one);
+        let _ = affinity::move_to(None, &allowed[thread..=thread]);
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::time::ClockId;
 
 use super::Updater;
 use super::readers::{ReaderControl, cpu_time};
-use crate::run::{Curve, Metrics, Sample};
+use crate::run::{Curve, Sample};
 
 /// Waits go on for this long in one process.
 pub const BUDGET: Duration = Duration::from_millis(120);
@@ -36,6 +36,7 @@ pub fn no_times() -> Times {
 }
 
 /// One wait.
+#[derive(Clone, Copy)]
 pub struct Timed {
     /// How long it took.
     pub took: Duration,
@@ -92,37 +93,26 @@ pub fn observe<S: Updater, T>(control: &ReaderControl, waits: impl FnOnce() -> T
     let grace_periods = ended
         .zip(ended_before)
         .map(|(after, before)| after - before);
-    (
-        result,
-        Cost {
-            cpu: cpu.saturating_sub(readers),
-            grace_periods,
-        },
-    )
+    let cpu = cpu.saturating_sub(readers);
+    (result, Cost { cpu, grace_periods })
 }
 
 /// The figures that every scenario reports.
 pub fn sample(times: &Times, cost: &Cost) -> Sample {
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     let waits = times.len() as f64;
-    let figures = [
+    let mut sample = Sample::of([
         ("mean_us", times.mean() / 1e3),
         ("min_us", us(times.min())),
         ("p50_us", us(times.value_at_quantile(0.5))),
         ("p99_us", us(times.value_at_quantile(0.99))),
         ("max_us", us(times.max())),
         ("cpu_us_per_gp", cost.cpu.as_secs_f64() * 1e6 / waits),
-    ];
-    let mut metrics: Metrics = figures
-        .map(|(name, figure)| (name.to_owned(), figure))
-        .into();
-    if let Some(grace_periods) = cost.grace_periods.filter(|&count| count > 0) {
-        metrics.insert("calls_per_gp".to_owned(), waits / grace_periods as f64);
-    }
-    Sample {
-        metrics,
-        curve: distribution(times),
-    }
+    ]);
+    let grace_periods = cost.grace_periods.filter(|&count| count > 0);
+    sample.add(grace_periods.map(|count| ("calls_per_gp", waits / count as f64)));
+    sample.curve = distribution(times);
+    sample
 }
 
 /// Points of a distribution's curve for each further tenth of the waits that are left above.
@@ -132,19 +122,14 @@ const POINTS_A_TENTH: u32 = 8;
 /// 100, as far as there are waits between them.
 fn distribution(times: &Times) -> Curve {
     let rounded = |percentile: f64| (percentile * 1e5).round() / 1e5;
-    let points = (0..)
-        .map(|step| 0.1_f64.powf(f64::from(step) / f64::from(POINTS_A_TENTH)))
-        .take_while(|left| left * times.len() as f64 >= 1.0)
-        .map(|left| {
-            (
-                rounded(100.0 * (1.0 - left)),
-                times.value_at_quantile(1.0 - left) as f64 / 1e3,
-            )
-        })
-        .collect();
+    let us = |left: f64| times.value_at_quantile(1.0 - left) as f64 / 1e3;
+    let left = (0..).map(|step| 0.1_f64.powf(f64::from(step) / f64::from(POINTS_A_TENTH)));
+    let left = left.take_while(|left| left * times.len() as f64 >= 1.0);
     Curve {
         x: "percentile".to_owned(),
         y: "wait_us".to_owned(),
-        points,
+        points: left
+            .map(|left| (rounded(100.0 * (1.0 - left)), us(left)))
+            .collect(),
     }
 }

@@ -16,9 +16,9 @@ use std::thread::{self, Builder, Scope};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::affinity;
 use crate::scale::spawn;
 use crate::subject::Reader;
 
@@ -191,13 +191,9 @@ pub fn cpu_time(clock: ClockId) -> Duration {
 
 /// Leaves the process the first two of its CPUs; to be called before it starts threads.
 fn confine_to_two_cpus() -> Result<()> {
-    let allowed = sched_getaffinity(None).context("cannot read the CPU affinity")?;
-    let mut two = CpuSet::new();
-    (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| allowed.is_set(cpu))
-        .take(2)
-        .for_each(|cpu| two.set(cpu));
-    sched_setaffinity(None, &two).context("cannot set the CPU affinity")
+    let allowed = affinity::allowed().context("cannot read the CPU affinity")?;
+    let two = &allowed[..allowed.len().min(2)];
+    affinity::move_to(None, two).context("cannot set the CPU affinity")
 }
 
 /// Work of a known length that touches no memory and makes no call. Not the processor's pause

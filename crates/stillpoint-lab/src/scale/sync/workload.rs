@@ -70,9 +70,7 @@ pub fn bridge<S: Updater>() -> Result<Sample> {
             (times, begun.elapsed())
         });
         let mut sample = figures::sample(&times, &cost);
-        sample
-            .metrics
-            .insert("total_s".to_owned(), total.as_secs_f64());
+        sample.add([("total_s", total.as_secs_f64())]);
         Ok(sample)
     })
 }
@@ -111,10 +109,8 @@ pub fn herd<S: Updater>(callers: usize) -> Result<Sample> {
                 last = last.max(ended);
             }
             let mut sample = figures::sample(&all, &cost);
-            sample.metrics.insert(
-                "calls_per_s".to_owned(),
-                all.len() as f64 / (last - begun).as_secs_f64(),
-            );
+            let per_s = all.len() as f64 / (last - begun).as_secs_f64();
+            sample.add([("calls_per_s", per_s)]);
             Ok(sample)
         })
     })

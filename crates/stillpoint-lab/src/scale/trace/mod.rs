@@ -26,17 +26,15 @@
 //! The limit is a bare membarrier where there are no readers to wait for, a bare wake-up where
 //! there are sleepers, and tasks that read a static.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::Benchmark;
+use super::Benchmarks;
 use super::read;
 use super::sync::figures::Times;
-use crate::choice::{Family, PossibleValues};
-use crate::output::{Metric, metric};
-use crate::peers;
+use crate::choice::{Explained, Family, explained, families};
+use crate::output::{Metric, metrics};
+use crate::subject::Peer;
 use ours::Mode;
 
 mod idle;
@@ -48,6 +46,12 @@ mod tasks;
 const IDLE: &str = "idle";
 const SLEEPERS: &str = "sleepers";
 const ASYNC: &str = "async10000";
+
+const FAMILIES: &[Family] = families! {
+    IDLE => "No reader.";
+    SLEEPERS => "Threads (--threads) in sections that sleep for 1 ms.";
+    ASYNC => "Tasks (--tasks) in sections that they hold across timers.";
+};
 
 /// What the work depends on.
 #[derive(Args, Serialize, Deserialize)]
@@ -82,105 +86,53 @@ impl super::Work for Work {
         and updates there are in a second (more is better).";
 
     /// Stillpoint's own variants.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        (
-            "native",
-            "the global domain of tasks_trace, whose readers do not fence",
-        ),
-        (
-            "read-mb",
-            "a domain whose readers fence, so that grace periods interrupt no processor",
-        ),
-    ]);
+    const VARIANTS: &'static [Explained] = explained! {
+        "native" => "the global domain of tasks_trace, whose readers do not fence";
+        "read-mb" => "a domain whose readers fence, so that grace periods interrupt no processor";
+    };
 
-    const PEERS: PossibleValues = PossibleValues::of_registered_peers(peers::that_share);
+    const SCENARIOS: &'static [Family] = if cfg!(feature = "peers") {
+        FAMILIES
+    } else {
+        // Tasks need tokio.
+        FAMILIES.split_at(2).0
+    };
 
-    const SCENARIOS: &'static [Family] = &[
-        Family::of(&[IDLE], "No reader."),
-        Family::of(
-            &[SLEEPERS],
-            "Threads (--threads) in sections that sleep for 1 ms.",
-        ),
-        Family::of(
-            &[ASYNC],
-            "Tasks (--tasks) in sections that they hold across timers.",
-        ),
-    ];
+    const METRICS: &'static [Metric] = metrics! {
+        "gp_mean_ms" 5 "how long a wait for a grace period takes, on average";
+        "gp_p99_ms" 5 "99 of 100 waits took no longer";
+        "read_ns" 2 "to enter and leave a section on a thread";
+        "exit_to_gp_us" 1 "mean time from the exit of the last reader until the wait returns";
+        "other_domain_gp_us" 2 "median wait in a domain without readers meanwhile";
+        "reads_per_s" 0 "sections that the tasks ended in a second";
+        "updates_per_s" 0 "values replaced in a second";
+        "bytes_per_guard" 1 "memory for one more live owned guard";
+    };
 
-    const METRICS: &'static [Metric] = &[
-        metric(
-            "gp_mean_ms",
-            5,
-            "how long a wait for a grace period takes, on average",
-        ),
-        metric("gp_p99_ms", 5, "99 of 100 waits took no longer"),
-        metric("read_ns", 2, "to enter and leave a section on a thread"),
-        metric(
-            "exit_to_gp_us",
-            1,
-            "mean time from the exit of the last reader until the wait returns",
-        ),
-        metric(
-            "other_domain_gp_us",
-            2,
-            "median wait in a domain without readers meanwhile",
-        ),
-        metric(
-            "reads_per_s",
-            0,
-            "sections that the tasks ended in a second",
-        ),
-        metric("updates_per_s", 0, "values replaced in a second"),
-        metric("bytes_per_guard", 1, "memory for one more live owned guard"),
-    ];
-
-    fn benchmarks() -> Vec<Benchmark<Self>> {
+    fn add_to(all: &mut Benchmarks<Self>) {
         let (native, read_mb) = (Mode::Native, Mode::ReadMb);
-        let benchmarks = vec![
-            Benchmark::ours("native", move |work| {
-                idle::measure::<read::Trace>(Some(|| native.synchronize()), work)
-            })
-            .in_scenario(IDLE),
-            Benchmark::ours("read-mb", move |work| {
-                idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work)
-            })
-            .in_scenario(IDLE),
-            Benchmark::limit(|work| idle::measure::<read::Limit>(ours::limit_of_waits(), work))
-                .prepared_by(ours::prepare_limit)
-                .in_scenario(IDLE),
-            Benchmark::ours("native", move |work| {
-                sleepers::with_readers(native.domain(), work)
-            })
-            .in_scenario(SLEEPERS),
-            Benchmark::ours("read-mb", move |work| {
-                sleepers::with_readers(read_mb.domain(), work)
-            })
-            .in_scenario(SLEEPERS),
-            Benchmark::limit(sleepers::bare_wakeups).in_scenario(SLEEPERS),
-        ];
+        all.add(Peer::ours("native"), IDLE, move |work| {
+            idle::measure::<read::Trace>(Some(|| native.synchronize()), work)
+        });
+        all.add(Peer::ours("read-mb"), IDLE, move |work| {
+            idle::measure::<ours::Fenced>(Some(|| read_mb.synchronize()), work)
+        });
+        let limit = Peer::LIMIT.prepared_by(ours::prepare_limit);
+        all.add(limit, IDLE, |work| {
+            idle::measure::<read::Limit>(ours::limit_of_waits(), work)
+        });
+        for (variant, mode) in [("native", native), ("read-mb", read_mb)] {
+            let measure = move |work: &Work| sleepers::with_readers(mode.domain(), work);
+            all.add(Peer::ours(variant), SLEEPERS, measure);
+        }
+        all.add(Peer::LIMIT, SLEEPERS, sleepers::bare_wakeups);
         #[cfg(feature = "peers")]
-        let benchmarks = benchmarks.into_iter().chain(tasks::benchmarks()).collect();
-        benchmarks
+        tasks::add_to(all, limit);
     }
 }
 
-/// Sets the flag when it is dropped, also where something failed.
-struct SetAtEnd<'f>(&'f AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The figures of waits for grace periods.
-fn of_waits(times: &Times) -> [(String, f64); 2] {
-    let ms = |nanoseconds: f64| nanoseconds / 1e6;
-    [
-        ("gp_mean_ms".to_owned(), ms(times.mean())),
-        (
-            "gp_p99_ms".to_owned(),
-            ms(times.value_at_quantile(0.99) as f64),
-        ),
-    ]
+/// Returns the figures of waits for grace periods.
+fn of_waits(times: &Times) -> [(&'static str, f64); 2] {
+    let p99 = times.value_at_quantile(0.99) as f64;
+    [("gp_mean_ms", times.mean() / 1e6), ("gp_p99_ms", p99 / 1e6)]
 }

@@ -1,13 +1,12 @@
 //! Stillpoint's own variants, and the limit.
 
-use std::hint::black_box;
 use std::sync::OnceLock;
 
 use anyhow::Result;
 use stillpoint::tasks_trace::{self, TraceDomain};
 
 use crate::scale::sync::{self, bare_membarrier, has_limit};
-use crate::subject::{Participant, ReadSide};
+use crate::subject::{Guarded, Participant};
 
 /// What readers do, so that a grace period can see them.
 #[derive(Clone, Copy)]
@@ -53,14 +52,10 @@ impl Participant for Fenced {
     }
 }
 
-impl ReadSide for Fenced {
-    #[inline(never)]
-    fn pairs(&mut self, count: u64) {
-        for _ in 0..count {
-            let guard = self.0.read_lock();
-            black_box(());
-            drop(guard);
-        }
+impl Guarded for Fenced {
+    #[inline(always)]
+    fn enter(&self) -> impl Sized {
+        self.0.read_lock()
     }
 }
 

@@ -11,15 +11,16 @@
 
 use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use parking_lot::Mutex;
 use stillpoint::tasks_trace::TraceDomain;
 
-use super::{SetAtEnd, Work};
-use crate::run::{Curve, Metrics, Sample};
+use super::Work;
+use crate::run::Sample;
+use crate::scale::SetAtEnd;
 use crate::scale::sync::figures::{Timed, no_times, note, repeat, time};
 use crate::scale::sync::start_thread;
 
@@ -74,55 +75,39 @@ fn measure<G>(
         for _ in 0..readers {
             start_thread(scope, || {
                 let own = sleep_in_sections(&enter, &halt);
-                sections
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .push(own);
+                sections.lock().push(own);
             });
         }
         thread::sleep(SETTLING);
         wait();
         repeat(Instant::now() + Duration::from_millis(work.span_ms), || {
             let wait = time(&wait);
-            waits.push(Timed { ..wait });
+            waits.push(wait);
             wait
         })
     });
 
-    let sections = sections
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let sections = sections.into_inner();
     let mut delays = no_times();
     for wait in &waits {
         let called = wait.ended - wait.took;
-        let Some(left) = sections
-            .iter()
-            .filter_map(|sections| exit_of_holdout(sections, called))
-            .max()
-        else {
+        let exit = |sections: &Vec<_>| exit_of_holdout(sections, called);
+        let Some(left) = sections.iter().filter_map(exit).max() else {
             continue;
         };
         ensure!(
             left <= wait.ended,
             "a grace period has ended before a reader that it was for has left"
         );
-        note(
-            &mut delays,
-            &Timed {
-                took: wait.ended - left,
-                ended: wait.ended,
-            },
-        );
+        let took = wait.ended - left;
+        note(&mut delays, &Timed { took, ..*wait });
     }
-    let mut metrics = Metrics::from(super::of_waits(&times));
+    let mut sample = Sample::of(super::of_waits(&times));
     // Absent where no wait had anyone to wait for, which only a very short run can bring about.
     if !delays.is_empty() {
-        metrics.insert("exit_to_gp_us".to_owned(), delays.mean() / 1e3);
+        sample.add([("exit_to_gp_us", delays.mean() / 1e3)]);
     }
-    Ok(Sample {
-        metrics,
-        curve: Curve::new(),
-    })
+    Ok(sample)
 }
 
 fn sleep_in_sections<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<SectionTimes> {
@@ -134,7 +119,8 @@ fn sleep_in_sections<G>(enter: impl Fn() -> G, halt: &AtomicBool) -> Vec<Section
         drop(guard);
         SectionTimes { entered, left }
     };
-    iter::repeat_with(section)
+    let sections = iter::repeat_with(section);
+    sections
         .take_while(|_| !halt.load(Ordering::Relaxed))
         .collect()
 }
@@ -161,18 +147,14 @@ impl WakeUp {
             thread::park();
         }
     }
-
-    fn wake(&self) {
-        if self.awaited.swap(false, Ordering::AcqRel) {
-            self.waiter.unpark();
-        }
-    }
 }
 
 struct WakeAtEnd<'b>(&'b WakeUp);
 
 impl Drop for WakeAtEnd<'_> {
     fn drop(&mut self) {
-        self.0.wake();
+        if self.0.awaited.swap(false, Ordering::AcqRel) {
+            self.0.waiter.unpark();
+        }
     }
 }

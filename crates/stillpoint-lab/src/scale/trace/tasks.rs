@@ -24,22 +24,22 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, Builder, ScopedJoinHandle};
+use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use stillpoint::Rcu;
 use stillpoint::tasks_trace::TraceDomain;
 use tokio::runtime::{self, Runtime};
 use tokio::time::sleep;
 
 use super::ours::{self, Mode};
-use super::{ASYNC, SetAtEnd, Work};
+use super::{ASYNC, Work};
 use crate::machine::Machine;
 use crate::peers;
-use crate::run::{Curve, Metrics, Sample};
-use crate::scale::sync::figures::{Times, repeat, time};
-use crate::scale::{Benchmark, spawn};
+use crate::run::Sample;
+use crate::scale::sync::figures::{repeat, time};
+use crate::scale::{Benchmarks, SetAtEnd, join, spawn};
 use crate::subject::{Cell, Peer, Registry, Value};
 
 mod footprint;
@@ -47,30 +47,20 @@ mod footprint;
 /// Between two waits in the other domain.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The benchmarks of this scenario.
-pub fn benchmarks() -> Vec<Benchmark<Work>> {
-    let ours = |mode| move |work: &Work| measure_ours(mode, work);
-    let mut benchmarks = vec![
-        Benchmark::ours("native", ours(Mode::Native)).in_scenario(ASYNC),
-        Benchmark::ours("read-mb", ours(Mode::ReadMb)).in_scenario(ASYNC),
-    ];
-    peers::register(&mut Cells(&mut benchmarks));
-    benchmarks.push(
-        Benchmark::limit(|work| measure(Static, work))
-            .prepared_by(ours::prepare_limit)
-            .in_scenario(ASYNC),
-    );
-    benchmarks
+/// Adds the benchmarks of this scenario.
+pub fn add_to(all: &mut Benchmarks<Work>, limit: Peer) {
+    for (variant, mode) in [("native", Mode::Native), ("read-mb", Mode::ReadMb)] {
+        all.add(Peer::ours(variant), ASYNC, move |work| {
+            measure_ours(mode, work)
+        });
+    }
+    peers::register(all);
+    all.add(limit, ASYNC, |work| measure(Static, work));
 }
 
-/// The peers.
-struct Cells<'c>(&'c mut Vec<Benchmark<Work>>);
-
-impl Registry for Cells<'_> {
+impl Registry for Benchmarks<Work> {
     fn shares<C: Cell>(&mut self, peer: Peer, make: fn(Value) -> C) {
-        let measure = move |work: &Work| measure(make(Value::first()), work);
-        self.0
-            .push(Benchmark::new(peer, measure).in_scenario(ASYNC));
+        self.add(peer, ASYNC, move |work| measure(make(Value::first()), work));
     }
 }
 
@@ -113,9 +103,7 @@ fn measure_ours(mode: Mode, work: &Work) -> Result<Sample> {
         cell: Rcu::new_in(domain, Value::first()),
     };
     let mut sample = measure(cell, work)?;
-    sample
-        .metrics
-        .insert("bytes_per_guard".to_owned(), bytes_per_guard);
+    sample.add([("bytes_per_guard", bytes_per_guard)]);
     Ok(sample)
 }
 
@@ -177,7 +165,7 @@ fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
     let halt = AtomicBool::new(false);
 
     let (cell, counts, halt) = (&*cell, &counts, &halt);
-    let metrics = thread::scope(|scope| {
+    let sample = thread::scope(|scope| {
         // Dropped at the end of this closure, by which the tasks are cancelled: an updater that
         // waits for them goes on then.
         let _runtime = runtime;
@@ -191,7 +179,7 @@ fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
             thread::sleep(PAUSE);
         }
 
-        let mut metrics = rates::<C>(counts, work);
+        let mut sample = rates::<C>(counts, work);
 
         let until = Instant::now() + Duration::from_millis(work.span_ms);
         let here = C::SYNCHRONIZE.map(|wait| {
@@ -208,23 +196,20 @@ fn measure<C: Cell>(cell: C, work: &Work) -> Result<Sample> {
             })
         });
         if let Some(here) = here {
-            metrics.extend(super::of_waits(&times_of(here)?));
+            sample.add(super::of_waits(&join(here)?));
         }
         if let Some(elsewhere) = elsewhere {
-            let median = times_of(elsewhere)?.value_at_quantile(0.5);
-            metrics.insert("other_domain_gp_us".to_owned(), median as f64 / 1e3);
+            let median = join(elsewhere)?.value_at_quantile(0.5);
+            sample.add([("other_domain_gp_us", median as f64 / 1e3)]);
         }
-        anyhow::Ok(metrics)
+        anyhow::Ok(sample)
     })?;
 
     // All tasks are cancelled, so all sections are over: if one were not, this would not return.
     if let Some(synchronize) = C::SYNCHRONIZE {
         synchronize(cell);
     }
-    Ok(Sample {
-        metrics,
-        curve: Curve::new(),
-    })
+    Ok(sample)
 }
 
 fn start_tasks<C: Cell>(runtime: &Runtime, cell: &Arc<C>, work: &Work) -> Vec<Arc<Count>> {
@@ -266,7 +251,7 @@ fn update_again_and_again(
 }
 
 /// Counts for a span.
-fn rates<C: Cell>(counts: &Counts, work: &Work) -> Metrics {
+fn rates<C: Cell>(counts: &Counts, work: &Work) -> Sample {
     let begun = Instant::now();
     let (sections, updates) = (counts.sections(), counts.updates.load(Ordering::Relaxed));
     thread::sleep(Duration::from_millis(work.span_ms));
@@ -274,15 +259,7 @@ fn rates<C: Cell>(counts: &Counts, work: &Work) -> Metrics {
     let updates = counts.updates.load(Ordering::Relaxed) - updates;
     let span = begun.elapsed().as_secs_f64();
 
-    let mut metrics = Metrics::from([("reads_per_s".to_owned(), sections as f64 / span)]);
-    if C::REPLACE.is_some() {
-        metrics.insert("updates_per_s".to_owned(), updates as f64 / span);
-    }
-    metrics
-}
-
-fn times_of(waiter: ScopedJoinHandle<'_, Times>) -> Result<Times> {
-    waiter
-        .join()
-        .map_err(|_| anyhow!("a thread that waits has panicked"))
+    let mut sample = Sample::of([("reads_per_s", sections as f64 / span)]);
+    sample.add(C::REPLACE.map(|_| ("updates_per_s", updates as f64 / span)));
+    sample
 }

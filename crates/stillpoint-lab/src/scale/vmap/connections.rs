@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::Work;
-use super::index::{Index, OwnCopy, Unchecked};
+use super::index::{Index, OwnCopy, Unchecked, unchecked_copy_from, unchecked_copy_to};
 use crate::run::Sample;
-use crate::scale::spawn;
+use crate::scale::{join, span, spawn};
 
 /// Messages in a ring.
 const RING: usize = 8;
@@ -39,10 +39,8 @@ pub fn in_areas<I: Index>(work: &Work, threads: u32, message: usize) -> Result<S
     let areas: Vec<Range<usize>> = arena.areas(&guard).map(|found| found.addresses()).collect();
     drop(guard);
     let index = I::new(&arena, &areas);
-    let rings: Vec<usize> = rings
-        .iter()
-        .map(|ring| ring.as_ptr().expose_provenance())
-        .collect::<Vec<_>>();
+    let rings = rings.iter().map(|ring| ring.as_ptr().expose_provenance());
+    let rings: Vec<usize> = rings.collect();
     let addresses = arena.addresses();
     ensure!(
         rings.iter().all(|ring| addresses.contains(ring)),
@@ -65,10 +63,12 @@ pub fn unchecked(work: &Work, threads: u32, message: usize) -> Result<Sample> {
         in_areas::<Unchecked>(&half, threads, message)?,
     ];
     let rate = |sample: &Sample| sample.metrics["requests_per_s"];
-    Ok(both
-        .into_iter()
-        .max_by(|a, b| rate(a).total_cmp(&rate(b)))
-        .expect("there are two"))
+    let [own, other] = both;
+    Ok(if rate(&own) > rate(&other) {
+        own
+    } else {
+        other
+    })
 }
 
 /// The rings are on the heap, without checks: the seed's kzalloc.
@@ -83,25 +83,11 @@ pub fn on_the_heap(work: &Work, threads: u32, message: usize) -> Result<Sample> 
     serve(work, threads, message, &addresses, |turn: Turn<'_>| {
         turn.each(
             |to, from| {
-                // SAFETY: each ring is one thread's, and there until all have ended.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        from.as_ptr(),
-                        std::ptr::with_exposed_provenance_mut(to),
-                        from.len(),
-                    );
-                }
+                unchecked_copy_from(to, from);
                 true
             },
             |from, to| {
-                // SAFETY: the same.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(
-                        std::ptr::with_exposed_provenance(from),
-                        to.as_mut_ptr(),
-                        to.len(),
-                    );
-                }
+                unchecked_copy_to(from, to);
                 true
             },
         )
@@ -159,12 +145,8 @@ fn serve(
     let threads = threads.min(work.connections) as usize;
     let (together, over) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let serve_some = |number: usize| -> Option<Served> {
-        let mine: Vec<usize> = rings
-            .iter()
-            .copied()
-            .skip(number)
-            .step_by(threads)
-            .collect();
+        let mine = rings.iter().copied().skip(number).step_by(threads);
+        let mine: Vec<usize> = mine.collect();
         let (sent, mut received) = (vec![number as u8 + 1; message], vec![0; message]);
         let mut served = 0_u64;
         together.wait();
@@ -200,28 +182,16 @@ fn serve(
         together.wait();
         thread::sleep(Duration::from_millis(work.copy_ms.into()));
         over.store(true, Ordering::Relaxed);
-        started
-            .into_iter()
-            .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")))
-            .collect::<Result<_>>()
+        started.into_iter().map(join).collect::<Result<_>>()
     })?;
     let served: Option<Vec<Served>> = served.into_iter().collect();
     let served = served.context("a message was refused, or came out changed")?;
-    // From the first thread's beginning to the last one's end: this thread may be late at both.
-    let begun = served
-        .iter()
-        .map(|served| served.begun)
-        .min()
-        .context("no thread")?;
-    let ended = served
-        .iter()
-        .map(|served| served.ended)
-        .max()
-        .context("no thread")?;
+    // This thread may be late at the beginning and at the end.
+    let took = span(served.iter().map(|served| (served.begun, served.ended)))?;
     let messages: u64 = served.iter().map(|served| served.messages).sum();
     Ok(Sample::of([(
         "requests_per_s",
-        messages as f64 / (ended - begun).as_secs_f64(),
+        messages as f64 / took.as_secs_f64(),
     )]))
 }
 

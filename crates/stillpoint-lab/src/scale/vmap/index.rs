@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 use std::thread;
 
+use stillpoint::Guard;
 use stillpoint_vmap::Arena;
 
 use super::connections::Turn;
@@ -17,8 +18,12 @@ pub trait Index: Sync {
     /// Knows the areas of `arena`, which are at `areas`.
     fn new(arena: &Arena, areas: &[Range<usize>]) -> Self;
 
-    /// The area around an address: its first address, and its length.
-    fn find(&self, addr: usize) -> Option<(usize, usize)>;
+    /// The area around an address: its first address, and its length. Those that do not look it up
+    /// take any address for the first of an area.
+    #[inline(always)]
+    fn find(&self, addr: usize) -> Option<(usize, usize)> {
+        Some((addr, usize::MAX))
+    }
 
     /// Returns whether a range lies inside one area.
     #[inline(always)]
@@ -29,20 +34,20 @@ pub trait Index: Sync {
 
     /// Checks a range, and copies it out; in one section where there is one.
     #[inline(always)]
-    fn copy_to(&self, arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
+    fn copy_to(&self, _arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
         let fits = self.check(addr, to.len());
         if fits {
-            unchecked_copy_to(arena, addr, to);
+            unchecked_copy_to(addr, to);
         }
         fits
     }
 
     /// Checks a range, and copies into it.
     #[inline(always)]
-    fn copy_from(&self, arena: &Arena, addr: usize, from: &[u8]) -> bool {
+    fn copy_from(&self, _arena: &Arena, addr: usize, from: &[u8]) -> bool {
         let fits = self.check(addr, from.len());
         if fits {
-            unchecked_copy_from(arena, addr, from);
+            unchecked_copy_from(addr, from);
         }
         fits
     }
@@ -59,7 +64,7 @@ pub trait Index: Sync {
 
 /// The copy of all that do not check by the arena: `memcpy`.
 #[inline(always)]
-fn unchecked_copy_to(_arena: &Arena, addr: usize, to: &mut [u8]) {
+pub(super) fn unchecked_copy_to(addr: usize, to: &mut [u8]) {
     // SAFETY: each connection's area lives as long as its threads, one of which alone uses it.
     unsafe {
         std::ptr::copy_nonoverlapping(
@@ -71,7 +76,7 @@ fn unchecked_copy_to(_arena: &Arena, addr: usize, to: &mut [u8]) {
 }
 
 #[inline(always)]
-fn unchecked_copy_from(_arena: &Arena, addr: usize, from: &[u8]) {
+pub(super) fn unchecked_copy_from(addr: usize, from: &[u8]) {
     // SAFETY: as above.
     unsafe {
         std::ptr::copy_nonoverlapping(
@@ -88,11 +93,6 @@ pub struct OwnCopy;
 impl Index for OwnCopy {
     fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
         Self
-    }
-
-    #[inline(always)]
-    fn find(&self, addr: usize) -> Option<(usize, usize)> {
-        Some((addr, usize::MAX))
     }
 
     #[inline(always)]
@@ -122,6 +122,20 @@ impl Index for OwnCopy {
     }
 }
 
+/// Checks a range by the arena, in a section, and copies it out.
+#[inline(always)]
+fn checked_copy_to(arena: &Arena, addr: usize, to: &mut [u8], guard: &Guard<'_>) -> bool {
+    let checked = arena.check(addr, to.len(), guard);
+    checked.map(|checked| checked.copy_to(to)).is_ok()
+}
+
+/// Checks a range by the arena, in a section, and copies into it.
+#[inline(always)]
+fn checked_copy_from(arena: &Arena, addr: usize, from: &[u8], guard: &Guard<'_>) -> bool {
+    let checked = arena.check(addr, from.len(), guard);
+    checked.map(|checked| checked.copy_from(from)).is_ok()
+}
+
 /// The arena's own look-up.
 pub struct Rcu(Arena);
 
@@ -146,20 +160,12 @@ impl Index for Rcu {
 
     #[inline(always)]
     fn copy_to(&self, arena: &Arena, addr: usize, to: &mut [u8]) -> bool {
-        let guard = stillpoint::read_lock();
-        arena
-            .check(addr, to.len(), &guard)
-            .map(|checked| checked.copy_to(to))
-            .is_ok()
+        checked_copy_to(arena, addr, to, &stillpoint::read_lock())
     }
 
     #[inline(always)]
     fn copy_from(&self, arena: &Arena, addr: usize, from: &[u8]) -> bool {
-        let guard = stillpoint::read_lock();
-        arena
-            .check(addr, from.len(), &guard)
-            .map(|checked| checked.copy_from(from))
-            .is_ok()
+        checked_copy_from(arena, addr, from, &stillpoint::read_lock())
     }
 }
 
@@ -172,26 +178,11 @@ impl Index for OneSection {
     }
 
     #[inline(always)]
-    fn find(&self, addr: usize) -> Option<(usize, usize)> {
-        Some((addr, usize::MAX))
-    }
-
-    #[inline(always)]
     fn serve(&self, arena: &Arena, turn: Turn<'_>) -> bool {
         let guard = stillpoint::read_lock();
         turn.each(
-            |to, from| {
-                arena
-                    .check(to, from.len(), &guard)
-                    .map(|checked| checked.copy_from(from))
-                    .is_ok()
-            },
-            |from, to| {
-                arena
-                    .check(from, to.len(), &guard)
-                    .map(|checked| checked.copy_to(to))
-                    .is_ok()
-            },
+            |to, from| checked_copy_from(arena, to, from, &guard),
+            |from, to| checked_copy_to(arena, from, to, &guard),
         )
     }
 }
@@ -203,11 +194,6 @@ pub struct FoundOnce;
 impl Index for FoundOnce {
     fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
         Self
-    }
-
-    #[inline(always)]
-    fn find(&self, addr: usize) -> Option<(usize, usize)> {
-        Some((addr, usize::MAX))
     }
 
     #[inline(always)]
@@ -232,11 +218,6 @@ impl Index for Unchecked {
     fn new(_arena: &Arena, _areas: &[Range<usize>]) -> Self {
         Self
     }
-
-    #[inline(always)]
-    fn find(&self, addr: usize) -> Option<(usize, usize)> {
-        Some((addr, usize::MAX))
-    }
 }
 
 /// The limit: start and length of the area of each page in an array.
@@ -248,12 +229,8 @@ pub struct Flat {
 impl Index for Flat {
     fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
         let first = areas.iter().map(|area| area.start).min().unwrap_or(0) >> 12;
-        let last = areas
-            .iter()
-            .map(|area| area.end)
-            .max()
-            .unwrap_or(0)
-            .div_ceil(4096);
+        let end = areas.iter().map(|area| area.end).max().unwrap_or(0);
+        let last = end.div_ceil(4096);
         let mut pages = vec![(0, 0); last - first];
         for area in areas {
             (area.start >> 12..area.end.div_ceil(4096))
@@ -377,13 +354,8 @@ impl<L: Locked> Index for Nodes<L> {
         let nodes = thread::available_parallelism()
             .map_or(1, usize::from)
             .clamp(1, 128);
-        let of_node = |node| {
-            tree_of(
-                areas
-                    .iter()
-                    .filter(move |area| area.start / ZONE % nodes == node),
-            )
-        };
+        let is_in = |area: &&Range<usize>, node| area.start / ZONE % nodes == node;
+        let of_node = |node| tree_of(areas.iter().filter(|area| is_in(area, node)));
         Self((0..nodes).map(|node| L::around(of_node(node))).collect())
     }
 

@@ -11,13 +11,13 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use stillpoint_vmap::Arena;
 
-use super::Benchmark;
-use crate::choice::{Family, PossibleValues};
-use crate::output::{Metric, metric};
+use super::Benchmarks;
+use crate::choice::{Explained, Family, explained, families};
+use crate::output::{Metric, metrics};
 use crate::run::Sample;
 use crate::subject::Peer;
 use allocate::{Mmap, Pooled};
-use index::{Flat, FoundOnce, Global, Nodes, OneSection, Rcu, SectionAlone, StdTree};
+use index::{Flat, FoundOnce, Global, Index, Nodes, OneSection, Rcu, SectionAlone, StdTree, Tree};
 
 mod allocate;
 mod connections;
@@ -49,172 +49,108 @@ impl super::Work for Work {
 
     /// Stillpoint's own variants: a section and a check for each copy, fewer of them, and for
     /// comparison none, the kernel's ways, and buffers that are no areas.
-    const VARIANTS: PossibleValues = PossibleValues::of_variants(&[
-        ("rcu", "a section and a check for each copy"),
-        (
-            "one-section",
-            "a check for each copy, but one section for all copies of a turn",
-        ),
-        (
-            "found-once",
-            "one section for a turn, and one look-up for both copies of a message",
-        ),
-        (
-            "section-alone",
-            "sections and the copy, without a check: what rcu costs at least",
-        ),
-        ("unchecked", "neither section nor check"),
-        (
+    const VARIANTS: &'static [Explained] = explained! {
+        "rcu" => "a section and a check for each copy";
+        "one-section" => "a check for each copy, but one section for all copies of a turn";
+        "found-once" => "one section for a turn, and one look-up for both copies of a message";
+        "section-alone" => "sections and the copy, without a check: what rcu costs at least";
+        "unchecked" => "neither section nor check";
+        "node-rwlock" => "a tree for each node under an RwLock, as the kernel has since its patch";
+        "node-spinlock" => "the same under a spinlock";
+        "global-lock" => "one tree under a spinlock, as the kernel had";
+        "global-mutex" => "one tree under a mutex";
+        "heap" => "buffers of malloc, without a check";
+    };
+
+    const SCENARIOS: &'static [Family] = families! {
+        "find-1000", "find-100000", "find-1000000" => "Find the area around a random address, among so many.";
+        "copy-256", "copy-4096", "copy-256-2threads", "copy-4096-2threads" => "Check and copy messages of so many bytes, on --threads threads (16) or on 2.";
+        "alloc-pool", "fix-size", "full-fit", "long-busy-list" => "Allocate and free 4 pages, 1 page, 1 page among holes of that size, 100 and 1 among 15,000.";
+        "random-size", "fix-align", "random-size-align" => "Allocate and free areas of random size, of 32 KiB alignment, of random size and alignment.";
+        "purge", "purge-single" => "Give pages back to the system, in areas of 16 pages or of one.";
+    };
+
+    const METRICS: &'static [Metric] = metrics! {
+        "find_ns" 2 "to find the area around a random address, section or lock included";
+        "find_dependent_ns" 2 "the same where each address depends on the area found before";
+        "check_ns" 2 "to check that a range lies in one live area";
+        "requests_per_s" 0 "messages copied into and out of rings in a second, each copy checked";
+        "alloc_free_ns" 0 "to allocate an area and free it";
+        "purge_ns_per_page" 0 "to give a page back to the system";
+    };
+
+    fn add_to(all: &mut Benchmarks<Self>) {
+        let (rcu, mmap) = (Peer::ours("rcu"), Peer::new("mmap"));
+        all.finds::<Rcu>(rcu);
+        all.finds::<SectionAlone>(Peer::ours("section-alone"));
+        all.finds::<StdTree>(Peer::new("std-rwlock-btreemap"));
+        all.finds::<Flat>(Peer::LIMIT);
+        all.copies("rcu", connections::in_areas::<Rcu>);
+        all.copies("one-section", connections::in_areas::<OneSection>);
+        all.copies("found-once", connections::in_areas::<FoundOnce>);
+        all.copies("section-alone", connections::in_areas::<SectionAlone>);
+        all.copies("unchecked", connections::unchecked);
+        all.copies(
             "node-rwlock",
-            "a tree for each node under an RwLock, as the kernel has since its patch",
-        ),
-        ("node-spinlock", "the same under a spinlock"),
-        (
-            "global-lock",
-            "one tree under a spinlock, as the kernel had",
-        ),
-        ("global-mutex", "one tree under a mutex"),
-        ("heap", "buffers of malloc, without a check"),
-    ]);
-
-    const PEERS: PossibleValues = PossibleValues::of_peers(&["std-rwlock-btreemap", "mmap"]);
-
-    const SCENARIOS: &'static [Family] = &[
-        Family::of(
-            &["find-1000", "find-100000", "find-1000000"],
-            "Find the area around a random address, among so many.",
-        ),
-        Family::of(
-            &[
-                "copy-256",
-                "copy-4096",
-                "copy-256-2threads",
-                "copy-4096-2threads",
-            ],
-            "Check and copy messages of so many bytes, on --threads threads (16) or on 2.",
-        ),
-        Family::of(
-            &["alloc-pool", "fix-size", "full-fit", "long-busy-list"],
-            "Allocate and free 4 pages, 1 page, 1 page among holes of that size, 100 and 1 among 15,000.",
-        ),
-        Family::of(
-            &["random-size", "fix-align", "random-size-align"],
-            "Allocate and free areas of random size, of 32 KiB alignment, of random size and alignment.",
-        ),
-        Family::of(
-            &["purge", "purge-single"],
-            "Give pages back to the system, in areas of 16 pages or of one.",
-        ),
-    ];
-
-    const METRICS: &'static [Metric] = &[
-        metric(
-            "find_ns",
-            2,
-            "to find the area around a random address, section or lock included",
-        ),
-        metric(
-            "find_dependent_ns",
-            2,
-            "the same where each address depends on the area found before",
-        ),
-        metric("check_ns", 2, "to check that a range lies in one live area"),
-        metric(
-            "requests_per_s",
-            0,
-            "messages copied into and out of rings in a second, each copy checked",
-        ),
-        metric("alloc_free_ns", 0, "to allocate an area and free it"),
-        metric("purge_ns_per_page", 0, "to give a page back to the system"),
-    ];
-
-    fn benchmarks() -> Vec<Benchmark<Self>> {
-        type NodeRwLock = Nodes<std::sync::RwLock<index::Tree>>;
-        type NodeSpinlock = Nodes<spin::Mutex<index::Tree>>;
-        type GlobalLock = Global<spin::Mutex<index::Tree>>;
-        type GlobalMutex = Global<parking_lot::Mutex<index::Tree>>;
-
-        let mut benchmarks = Vec::new();
-        benchmarks.extend(finds::<Rcu>(Peer::new("stillpoint").variant("rcu")));
-        benchmarks.extend(finds::<SectionAlone>(
-            Peer::new("stillpoint").variant("section-alone"),
-        ));
-        benchmarks.extend(finds::<StdTree>(Peer::new("std-rwlock-btreemap")));
-        benchmarks.extend(finds::<Flat>(Peer::new("limit")));
-        benchmarks.extend(copies("rcu", connections::in_areas::<Rcu>));
-        benchmarks.extend(copies("one-section", connections::in_areas::<OneSection>));
-        benchmarks.extend(copies("found-once", connections::in_areas::<FoundOnce>));
-        benchmarks.extend(copies(
-            "section-alone",
-            connections::in_areas::<SectionAlone>,
-        ));
-        benchmarks.extend(copies("unchecked", connections::unchecked));
-        benchmarks.extend(copies("node-rwlock", connections::in_areas::<NodeRwLock>));
-        benchmarks.extend(copies(
+            connections::in_areas::<Nodes<std::sync::RwLock<Tree>>>,
+        );
+        all.copies(
             "node-spinlock",
-            connections::in_areas::<NodeSpinlock>,
-        ));
-        benchmarks.extend(copies("global-lock", connections::in_areas::<GlobalLock>));
-        benchmarks.extend(copies("global-mutex", connections::in_areas::<GlobalMutex>));
-        benchmarks.extend(copies("heap", connections::on_the_heap));
-        benchmarks.extend(allocations::<Pooled>(
-            Peer::new("stillpoint").variant("rcu"),
-        ));
-        benchmarks.extend(allocations::<Mmap>(Peer::new("mmap")));
-        benchmarks.extend(purges(
-            Peer::new("stillpoint").variant("rcu"),
-            allocate::drain,
-        ));
-        benchmarks.extend(purges(Peer::new("mmap"), allocate::unmap));
-        benchmarks.extend(purges(Peer::new("limit"), allocate::one_call));
-        benchmarks
+            connections::in_areas::<Nodes<spin::Mutex<Tree>>>,
+        );
+        all.copies(
+            "global-lock",
+            connections::in_areas::<Global<spin::Mutex<Tree>>>,
+        );
+        all.copies(
+            "global-mutex",
+            connections::in_areas::<Global<parking_lot::Mutex<Tree>>>,
+        );
+        all.copies("heap", connections::on_the_heap);
+        all.allocations::<Pooled>(rcu);
+        all.allocations::<Mmap>(mmap);
+        all.purges(rcu, allocate::drain);
+        all.purges(mmap, allocate::unmap);
+        all.purges(Peer::LIMIT, allocate::one_call);
     }
-}
-
-fn finds<I: index::Index>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>> {
-    [
-        ("find-1000", 1_000),
-        ("find-100000", 100_000),
-        ("find-1000000", 1_000_000),
-    ]
-    .into_iter()
-    .map(move |(scenario, areas)| {
-        Benchmark::new(subject, move |_work: &Work| find::measure::<I>(areas)).in_scenario(scenario)
-    })
 }
 
 type Serve = fn(&Work, threads: u32, message: usize) -> Result<Sample>;
 
-fn copies(variant: &'static str, serve: Serve) -> impl Iterator<Item = Benchmark<Work>> {
-    let few = [("copy-256-2threads", 256), ("copy-4096-2threads", 4096)]
-        .map(|(name, message)| (name, Some(2), message));
-    let many =
-        [("copy-256", 256), ("copy-4096", 4096)].map(|(name, message)| (name, None, message));
-    many.into_iter()
-        .chain(few)
-        .map(move |(scenario, threads, message)| {
+impl Benchmarks<Work> {
+    fn finds<I: Index>(&mut self, subject: Peer) {
+        for (scenario, areas) in [
+            ("find-1000", 1_000),
+            ("find-100000", 100_000),
+            ("find-1000000", 1_000_000),
+        ] {
+            self.add(subject, scenario, move |_| find::measure::<I>(areas));
+        }
+    }
+
+    fn copies(&mut self, variant: &'static str, serve: Serve) {
+        for (scenario, threads, message) in [
+            ("copy-256", None, 256),
+            ("copy-4096", None, 4096),
+            ("copy-256-2threads", Some(2), 256),
+            ("copy-4096-2threads", Some(2), 4096),
+        ] {
             let measure = move |work: &Work| serve(work, threads.unwrap_or(work.threads), message);
-            Benchmark::ours(variant, measure).in_scenario(scenario)
-        })
-}
+            self.add(Peer::ours(variant), scenario, measure);
+        }
+    }
 
-fn allocations<A: allocate::Allocator>(subject: Peer) -> impl Iterator<Item = Benchmark<Work>> {
-    allocate::shapes::<A>()
-        .into_iter()
-        .map(move |(scenario, measure)| {
-            Benchmark::new(subject, move |_work: &Work| measure()).in_scenario(scenario)
-        })
-}
+    fn allocations<A: allocate::Allocator>(&mut self, subject: Peer) {
+        for (scenario, measure) in allocate::shapes::<A>() {
+            self.add(subject, scenario, move |_| measure());
+        }
+    }
 
-fn purges(
-    subject: Peer,
-    purge: fn(usize) -> Result<Sample>,
-) -> impl Iterator<Item = Benchmark<Work>> {
-    [("purge", 16), ("purge-single", 1)]
-        .into_iter()
-        .map(move |(scenario, pages)| {
-            Benchmark::new(subject, move |_work: &Work| purge(pages)).in_scenario(scenario)
-        })
+    fn purges(&mut self, subject: Peer, purge: fn(usize) -> Result<Sample>) {
+        for (scenario, pages) in [("purge", 16), ("purge-single", 1)] {
+            self.add(subject, scenario, move |_| purge(pages));
+        }
+    }
 }
 
 /// The arena that every subject's areas are of.

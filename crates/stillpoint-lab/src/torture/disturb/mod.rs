@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use serde::Serialize;
 use stillpoint::lab::Policy;
 
@@ -29,7 +30,7 @@ pub mod processors;
 pub mod signals;
 
 /// The disturbances, by their names on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u32)]
 pub enum Disturbance {
@@ -46,37 +47,11 @@ pub enum Disturbance {
     Fork,
 }
 
-/// All of them.
-pub const DISTURBANCES: [Disturbance; 11] = [
-    Disturbance::StallReader,
-    Disturbance::StallService,
-    Disturbance::FwdProgress,
-    Disturbance::BarrierCallbacks,
-    Disturbance::ReadExit,
-    Disturbance::RegistrationChurn,
-    Disturbance::Signals,
-    Disturbance::Preempt,
-    Disturbance::Shuffle,
-    Disturbance::Stutter,
-    Disturbance::Fork,
-];
-
 impl Disturbance {
     /// Returns the option that asks for it, without its dashes.
-    pub fn option(self) -> &'static str {
-        match self {
-            Self::StallReader => "stall-reader",
-            Self::StallService => "stall-service",
-            Self::FwdProgress => "fwd-progress",
-            Self::BarrierCallbacks => "barrier-callbacks",
-            Self::ReadExit => "read-exit",
-            Self::RegistrationChurn => "registration-churn",
-            Self::Signals => "signals",
-            Self::Preempt => "preempt",
-            Self::Shuffle => "shuffle",
-            Self::Stutter => "stutter",
-            Self::Fork => "fork",
-        }
+    pub fn option(self) -> String {
+        let value = self.to_possible_value().expect("none is left out");
+        value.get_name().to_owned()
     }
 }
 

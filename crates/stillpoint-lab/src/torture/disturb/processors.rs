@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use stillpoint::lab::Policy;
 
 use super::Disturbance;
-use crate::torture::affinity::{allowed, move_to, only};
+use crate::affinity;
 use crate::torture::harness::Harness;
-use crate::torture::session::Session;
+use crate::torture::session::{Registered, Session};
 
 /// A hog on each processor for some milliseconds, at real-time priority, or else at a better one,
 /// or else (where the system allows neither) at the same as all the others. Then it sleeps as long.
@@ -35,15 +35,9 @@ pub fn hog<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) 
 /// For the calling thread, as far as the system allows.
 fn raise_priority() {
     let parameters = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: valid parameters, for the calling thread.
-    if unsafe {
-        libc::sched_setscheduler(
-            0,
-            libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-            &raw const parameters,
-        )
-    } != 0
-    {
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } != 0 {
         // SAFETY: numbers only. On Linux it is for the thread that is named by its kernel id; 0 is
         // the calling one.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -5) };
@@ -54,20 +48,22 @@ fn raise_priority() {
 /// where they want at the turn's end.
 pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u64) {
     let mut random = session.thread_ctx("shuffle", round as usize).random.fork();
-    let Some((all, allowed)) = allowed() else {
+    let Ok(allowed) = affinity::allowed() else {
         return thread::sleep(Duration::from_millis(20));
     };
-    // SAFETY: no preconditions. This thread stays where it may go anywhere: it has to know where
-    // that is.
-    let me = unsafe { libc::gettid() };
+    // One that has just ended, or that the system does not let us move, stays where it is.
+    let move_to =
+        |thread: &Registered, cpus: &[usize]| _ = affinity::move_to(Some(thread.tid), cpus);
+    // This thread stays where it may go anywhere: it has to know where that is.
+    let me = rustix::thread::gettid();
     for thread in session.threads().iter().filter(|thread| thread.tid != me) {
-        move_to(thread.tid, &only(allowed[random.usize(0..allowed.len())]));
+        move_to(thread, &[allowed[random.usize(0..allowed.len())]]);
     }
     thread::sleep(Duration::from_millis(20));
     if !session.is_active(Disturbance::Shuffle) || session.is_over() {
         session
             .threads()
             .iter()
-            .for_each(|thread| move_to(thread.tid, &all));
+            .for_each(|thread| move_to(thread, &allowed));
     }
 }

@@ -40,10 +40,8 @@ impl Elements {
         // Relaxed: numbers, and no more.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let element = self.of(number);
-        if element
-            .compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed)
-            .is_err()
-        {
+        let taken = element.compare_exchange(0, number, Ordering::AcqRel, Ordering::Relaxed);
+        if taken.is_err() {
             add(&session.tally.exhausted, 1);
             return None;
         }
@@ -85,8 +83,8 @@ impl Elements {
     pub fn check_end(&self, session: &Session) {
         let tally = &session.tally;
         let (made, dropped) = (tally.published.load(Ordering::Relaxed), self.ended());
-        if made != dropped && !tally.is_faulty() {
-            tally.fault(Fault::Lost, || {
+        if !tally.is_faulty() {
+            tally.compare(made, dropped, || {
                 format!("of {made} values {dropped} were dropped")
             });
         }

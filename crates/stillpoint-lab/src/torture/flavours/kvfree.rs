@@ -60,20 +60,10 @@ fn torture<P: Policy>(session: &Arc<Session>) {
     test.run(&|| (), threads);
     domain.kvfree_barrier();
     let tally = &session.tally;
-    let (retired, freed) = (
-        tally.retired.load(Ordering::Acquire),
-        tally.freed.load(Ordering::Acquire),
-    );
-    if retired != freed {
-        let fault = if retired > freed {
-            Fault::Lost
-        } else {
-            Fault::Twice
-        };
-        tally.fault(fault, || {
-            format!("of {retired} objects {freed} were free when the last barrier had returned")
-        });
-    }
+    let [retired, freed] = [&tally.retired, &tally.freed].map(|all| all.load(Ordering::Acquire));
+    tally.compare(retired, freed, || {
+        format!("of {retired} objects {freed} were free when the last barrier had returned")
+    });
 }
 
 /// A retired object.

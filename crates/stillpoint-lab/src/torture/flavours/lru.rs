@@ -213,9 +213,8 @@ impl<'s> Lists<'s> {
 
     /// The same in a signal handler.
     fn count_in_handler(&self) -> Option<Fault> {
-        let found: usize = Node::all()
-            .map(|node| self.lru.count_one(&self.anchor, node))
-            .sum();
+        let count = |node| self.lru.count_one(&self.anchor, node);
+        let found: usize = Node::all().map(count).sum();
         (found != ANCHORED).then_some(Fault::Count)
     }
 
@@ -304,19 +303,8 @@ impl<'s> Lists<'s> {
         }
         drop((lru, anchor, hierarchy));
         global().barrier();
-        let (made, dropped) = (
-            made.load(Ordering::Relaxed),
-            dropped.load(Ordering::Relaxed),
-        );
-        if made != dropped {
-            let fault = if made > dropped {
-                Fault::Lost
-            } else {
-                Fault::Twice
-            };
-            session
-                .tally
-                .fault(fault, || format!("of {made} items {dropped} were dropped"));
-        }
+        let [made, dropped] = [made, dropped].map(|all| all.load(Ordering::Relaxed));
+        let what = || format!("of {made} items {dropped} were dropped");
+        session.tally.compare(made, dropped, what);
     }
 }

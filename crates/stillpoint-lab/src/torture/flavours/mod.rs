@@ -90,291 +90,101 @@ pub struct Entry {
 }
 
 impl Entry {
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        threads: Threads,
+        run: fn(&Arc<Session>),
+    ) -> Self {
+        Self {
+            name,
+            about,
+            expected_faults: &[],
+            in_the_hardware: false,
+            isolated: false,
+            unsupported_options: &[],
+            threads,
+            run,
+        }
+    }
+
+    const fn broken(mut self, expected_faults: &'static [Fault]) -> Self {
+        self.expected_faults = expected_faults;
+        self
+    }
+
+    const fn in_the_hardware(mut self) -> Self {
+        self.in_the_hardware = true;
+        self
+    }
+
+    const fn without(mut self, options: &'static [&'static str]) -> Self {
+        self.unsupported_options = options;
+        self
+    }
+
+    const fn isolated(mut self) -> Self {
+        self.isolated = true;
+        // A handler that reads would wake a waiter that has missed its wake-up.
+        self.without(&["--readers", "--writers", "--fakewriters", "--signals"])
+    }
+
     /// Returns whether a part has been left out on purpose.
     pub fn is_broken(&self) -> bool {
         !self.expected_faults.is_empty()
     }
 }
 
-const fn sound(
-    name: &'static str,
-    about: &'static str,
-    threads: Threads,
-    run: fn(&Arc<Session>),
-) -> Entry {
-    Entry {
-        name,
-        about,
-        expected_faults: &[],
-        in_the_hardware: false,
-        isolated: false,
-        unsupported_options: &[],
-        threads,
-        run,
-    }
-}
-
-const fn broken(
-    name: &'static str,
-    about: &'static str,
-    expected_faults: &'static [Fault],
-    threads: Threads,
-    run: fn(&Arc<Session>),
-) -> Entry {
-    Entry {
-        name,
-        about,
-        expected_faults,
-        in_the_hardware: false,
-        isolated: false,
-        unsupported_options: &[],
-        threads,
-        run,
-    }
-}
-
-const fn isolated(
-    name: &'static str,
-    about: &'static str,
-    expected_faults: &'static [Fault],
-    run: fn(&Arc<Session>),
-) -> Entry {
-    // A handler that reads would wake a waiter that has missed its wake-up.
-    let unsupported_options = &["--readers", "--writers", "--fakewriters", "--signals"];
-    Entry {
-        name,
-        about,
-        expected_faults,
-        in_the_hardware: false,
-        isolated: true,
-        unsupported_options,
-        threads: PAIR,
-        run,
-    }
-}
-
 const EARLY: &[Fault] = &[Fault::TooShort, Fault::Ordering, Fault::Cookie];
 
+/// Lists and caches belong to the global domain, which is as old as the process.
+const OLD_DOMAIN: &[&str] = &["--gpwrap"];
+const OF_CACHES: &[&str] = &["--signals", "--gpwrap"];
+
+/// Returns a table of flavours: name, threads, function and explanation of each in a line, and what else there is
+/// to it.
+macro_rules! flavours {
+    ($($name:literal $threads:ident $run:path => $about:literal $(, $what:ident($($argument:expr)?))*;)*) => {
+        &[$(Entry::new($name, $about, $threads, $run)$(.$what($($argument)?))*),*]
+    };
+}
+
 /// All flavours, the sound ones first.
-pub const FLAVOURS: &[Entry] = &[
-    sound(
-        "rcu",
-        "readers by guards, grace periods by membarrier",
-        USUAL,
-        thread::rcu,
-    ),
-    sound(
-        "rcu-fence",
-        "the same with fences on both sides",
-        USUAL,
-        thread::rcu_fence,
-    ),
-    sound(
-        "qsbr",
-        "readers by quiescent states, in a domain with fences",
-        USUAL,
-        qsbr::run,
-    ),
-    sound(
-        "trace",
-        "readers that sleep, and hand their sections on to other threads",
-        USUAL,
-        trace::run,
-    ),
-    sound(
-        "trace-async",
-        "readers that are tasks, await in sections, and are cancelled there",
-        USUAL,
-        trace_async::run,
-    ),
-    sound("kvfree", "deferred frees, of all kinds", USUAL, kvfree::run),
-    // Lists belong to the global domain, which is as old as the process.
-    Entry {
-        unsupported_options: &["--gpwrap"],
-        ..sound(
-            "lru",
-            "LRU lists whose tenants come and go, counted without locks",
-            USUAL,
-            lru::run,
-        )
-    },
-    sound(
-        "vmap",
-        "areas that are found, checked and copied while they are freed and purged",
-        USUAL,
-        vmap::run,
-    ),
-    sound(
-        "map",
-        "a hash map whose table grows and shrinks, found, walked and written",
-        USUAL,
-        map::run,
-    ),
-    sound(
-        "copy-map",
-        "the same of a map of copies, whose slots are used again",
-        USUAL,
-        copy_map::run,
-    ),
-    sound(
-        "btree",
-        "an ordered map whose nodes are divided and merged, found, walked and written",
-        USUAL,
-        btree::run,
-    ),
-    // Caches belong to the global domain, which is as old as the process.
-    Entry {
-        unsupported_options: &["--signals", "--gpwrap"],
-        ..sound(
-            "cache",
-            "a cache whose tenants, limits and pins change, while entries expire, are loaded, and used",
-            USUAL,
-            cache::run,
-        )
-    },
-    Entry {
-        unsupported_options: &["--signals", "--gpwrap"],
-        ..sound(
-            "cache-bytes",
-            "byte values of a cache, moved while they are read, cloned, replaced and evicted",
-            USUAL,
-            cache_bytes::run,
-        )
-    },
-    isolated(
-        "wake",
-        "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true",
-        &[],
-        wake::run,
-    ),
-    broken(
-        "busted",
-        "grace periods do not wait for readers",
-        EARLY,
-        FEW,
-        thread::busted,
-    ),
-    Entry {
-        in_the_hardware: true,
-        ..broken(
-            "busted-membarrier",
-            "no heavy barrier before the scan",
-            EARLY,
-            PAIR,
-            thread::busted_membarrier,
-        )
-    },
-    broken(
-        "busted-cookie",
-        "a cookie names one grace period too few",
-        EARLY,
-        FEW,
-        thread::busted_cookie,
-    ),
-    broken(
-        "busted-kvfree",
-        "a page of deferred frees has a cookie one too old",
-        EARLY,
-        FEW,
-        kvfree::busted,
-    ),
-    Entry {
-        unsupported_options: &["--fakewriters", "--signals", "--gpwrap"],
-        ..broken(
-            "busted-lru",
-            "lists are counted outside of sections",
-            &[Fault::Count],
-            FEW,
-            lru::busted,
-        )
-    },
-    broken(
-        "busted-vmap",
-        "memory is purged without a grace period",
-        &[Fault::Content],
-        FEW,
-        vmap::busted,
-    ),
-    broken(
-        "busted-map",
-        "entries of a hash map are freed without a grace period",
-        &[Fault::TooShort],
-        FEW,
-        map::busted,
-    ),
-    broken(
-        "busted-btree",
-        "entries of an ordered map are freed without a grace period",
-        &[Fault::TooShort],
-        FEW,
-        btree::busted,
-    ),
-    Entry {
-        unsupported_options: &["--signals", "--gpwrap"],
-        ..broken(
-            "busted-cache",
-            "entries that are invalidated are dropped without a grace period",
-            &[Fault::TooShort],
-            FEW,
-            cache::busted,
-        )
-    },
-    Entry {
-        unsupported_options: &["--signals", "--gpwrap"],
-        ..broken(
-            "busted-cache-bytes",
-            "byte values' old places are written over without a grace period",
-            &[Fault::Content],
-            FEW,
-            cache_bytes::busted,
-        )
-    },
-    broken(
-        "busted-copy-map",
-        "slots of a map of copies are used again without a grace period",
-        &[Fault::Lost, Fault::Content],
-        FEW,
-        copy_map::busted,
-    ),
-    broken(
-        "busted-trace",
-        "a scan passes over one holdout",
-        EARLY,
-        FEW,
-        trace::busted,
-    ),
-    broken(
-        "busted-barrier",
-        "a barrier does not wait for callbacks",
-        &[Fault::Barrier],
-        FEW,
-        thread::busted_barrier,
-    ),
-    Entry {
-        in_the_hardware: true,
-        ..isolated(
-            "busted-wake",
-            "no second barrier before sleeping, without bound",
-            &[Fault::WriterStall],
-            wake::busted,
-        )
-    },
-    isolated(
-        "busted-poll",
-        "cookies of start_poll come true only if they are polled",
-        &[Fault::WriterStall],
-        wake::busted_poll,
-    ),
-];
+pub const FLAVOURS: &[Entry] = flavours! {
+    "rcu" USUAL thread::rcu => "readers by guards, grace periods by membarrier";
+    "rcu-fence" USUAL thread::rcu_fence => "the same with fences on both sides";
+    "qsbr" USUAL qsbr::run => "readers by quiescent states, in a domain with fences";
+    "trace" USUAL trace::run => "readers that sleep, and hand their sections on to other threads";
+    "trace-async" USUAL trace_async::run => "readers that are tasks, await in sections, and are cancelled there";
+    "kvfree" USUAL kvfree::run => "deferred frees, of all kinds";
+    "lru" USUAL lru::run => "LRU lists whose tenants come and go, counted without locks", without(OLD_DOMAIN);
+    "vmap" USUAL vmap::run => "areas that are found, checked and copied while they are freed and purged";
+    "map" USUAL map::run => "a hash map whose table grows and shrinks, found, walked and written";
+    "copy-map" USUAL copy_map::run => "the same of a map of copies, whose slots are used again";
+    "btree" USUAL btree::run => "an ordered map whose nodes are divided and merged, found, walked and written";
+    "cache" USUAL cache::run => "a cache whose tenants, limits and pins change, while entries expire, are loaded, and used", without(OF_CACHES);
+    "cache-bytes" USUAL cache_bytes::run => "byte values of a cache, moved while they are read, cloned, replaced and evicted", without(OF_CACHES);
+    "wake" PAIR wake::run => "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true", isolated();
+    "busted" FEW thread::busted => "grace periods do not wait for readers", broken(EARLY);
+    "busted-membarrier" PAIR thread::busted_membarrier => "no heavy barrier before the scan", broken(EARLY), in_the_hardware();
+    "busted-cookie" FEW thread::busted_cookie => "a cookie names one grace period too few", broken(EARLY);
+    "busted-kvfree" FEW kvfree::busted => "a page of deferred frees has a cookie one too old", broken(EARLY);
+    "busted-lru" FEW lru::busted => "lists are counted outside of sections", broken(&[Fault::Count]), without(&["--fakewriters", "--signals", "--gpwrap"]);
+    "busted-vmap" FEW vmap::busted => "memory is purged without a grace period", broken(&[Fault::Content]);
+    "busted-map" FEW map::busted => "entries of a hash map are freed without a grace period", broken(&[Fault::TooShort]);
+    "busted-btree" FEW btree::busted => "entries of an ordered map are freed without a grace period", broken(&[Fault::TooShort]);
+    "busted-cache" FEW cache::busted => "entries that are invalidated are dropped without a grace period", broken(&[Fault::TooShort]), without(OF_CACHES);
+    "busted-cache-bytes" FEW cache_bytes::busted => "byte values' old places are written over without a grace period", broken(&[Fault::Content]), without(OF_CACHES);
+    "busted-copy-map" FEW copy_map::busted => "slots of a map of copies are used again without a grace period", broken(&[Fault::Lost, Fault::Content]);
+    "busted-trace" FEW trace::busted => "a scan passes over one holdout", broken(EARLY);
+    "busted-barrier" FEW thread::busted_barrier => "a barrier does not wait for callbacks", broken(&[Fault::Barrier]);
+    "busted-wake" PAIR wake::busted => "no second barrier before sleeping, without bound", broken(&[Fault::WriterStall]), isolated(), in_the_hardware();
+    "busted-poll" PAIR wake::busted_poll => "cookies of start_poll come true only if they are polled", broken(&[Fault::WriterStall]), isolated();
+};
 
 /// A line for each, for scripts: see the option `--list`.
 pub fn list() -> String {
-    let name_of = |fault: &Fault| {
-        FAULTS
-            .iter()
-            .find(|(known, ..)| known == fault)
-            .map_or("", |&(_, _, name)| name)
-    };
+    let name_of = |fault: &Fault| FAULTS[*fault as usize].2;
     let line = |entry: &Entry| {
         let kind = match (entry.is_broken(), entry.in_the_hardware) {
             (false, _) => "sound",
@@ -382,10 +192,8 @@ pub fn list() -> String {
             (true, true) => "broken-in-the-hardware",
         };
         let faults: Vec<_> = entry.expected_faults.iter().map(name_of).collect();
-        format!("{} {kind} {}", entry.name, faults.join(","))
-            .trim_end()
-            .to_owned()
-            + "\n"
+        let line = format!("{} {kind} {}", entry.name, faults.join(","));
+        line.trim_end().to_owned() + "\n"
     };
     FLAVOURS.iter().map(line).collect()
 }
@@ -399,16 +207,11 @@ pub fn named(names: &str) -> Vec<&'static Entry> {
 }
 
 fn of_one_name(name: &str) -> Vec<&'static Entry> {
-    FLAVOURS
-        .iter()
-        .filter(|entry| {
-            if name == ALL {
-                !entry.is_broken()
-            } else {
-                entry.name == name
-            }
-        })
-        .collect()
+    let is_meant = |entry: &&Entry| match name {
+        ALL => !entry.is_broken(),
+        name => entry.name == name,
+    };
+    FLAVOURS.iter().filter(is_meant).collect()
 }
 
 /// Reads flavours' names.

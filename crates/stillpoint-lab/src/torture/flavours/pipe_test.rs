@@ -10,7 +10,6 @@ use crate::torture::harness::{Harness, ThreadSpec};
 use crate::torture::pipe::{LENGTH, Pipe};
 use crate::torture::runner;
 use crate::torture::session::{Session, ThreadCtx};
-use crate::torture::tally::Fault;
 use crate::torture::writers::{self, METHODS, Method, Shared};
 
 /// Elements of a lane whose writer waits for grace periods.
@@ -102,14 +101,10 @@ impl<'d, P: Policy> PipeTest<'d, P> {
 
     /// Runs the threads amid the disturbances, and checks that every callback has come.
     pub fn run(&self, in_child: &(dyn Fn() + Sync), threads: Vec<ThreadSpec>) {
-        let (visit, visit_in_handler) = (
-            |ctx: &mut ThreadCtx| self.visit(ctx),
-            || self.visit_in_handler(),
-        );
         let harness = Harness {
             domain: self.domain,
-            visit: &visit,
-            visit_in_handler: Some(&visit_in_handler),
+            visit: &|ctx| self.visit(ctx),
+            visit_in_handler: Some(&|| self.visit_in_handler()),
             in_child,
         };
         runner::run(&self.shared.session, &harness, threads);
@@ -121,18 +116,11 @@ impl<'d, P: Policy> PipeTest<'d, P> {
     fn check_callbacks(&self) {
         let tally = &self.shared.session.tally;
         (0..=LENGTH).for_each(|_| self.domain.barrier());
-        let (queued, invoked) = (
-            tally.queued.load(Ordering::Acquire),
-            tally.invoked.load(Ordering::Acquire),
-        );
+        let counts = [&tally.queued, &tally.invoked];
+        let [queued, invoked] = counts.map(|all| all.load(Ordering::Acquire));
         // Where barriers do not wait, callbacks may come yet.
-        if queued != invoked && !tally.is_faulty() {
-            let fault = if queued > invoked {
-                Fault::Lost
-            } else {
-                Fault::Twice
-            };
-            tally.fault(fault, || {
+        if !tally.is_faulty() {
+            tally.compare(queued, invoked, || {
                 format!("{queued} callbacks were queued, and {invoked} invoked, when the last barrier had returned")
             });
         }

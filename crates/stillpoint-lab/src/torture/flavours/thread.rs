@@ -14,26 +14,34 @@ use crate::torture::writers::Method;
 
 /// Membarrier where there is one.
 pub fn rcu(session: &Arc<Session>) {
-    let domain = Domain::<Sound>::starting_at(session.first_cookie());
-    run(&PipeTest::new(session, &domain), nested);
+    run(
+        session,
+        &Domain::<Sound>::starting_at(session.first_cookie()),
+    );
 }
 
 /// Fences on both sides.
 pub fn rcu_fence(session: &Arc<Session>) {
-    let domain = Domain::<Sound>::fencing_from(session.first_cookie());
-    run(&PipeTest::new(session, &domain), nested);
+    run(
+        session,
+        &Domain::<Sound>::fencing_from(session.first_cookie()),
+    );
 }
 
 /// No waiting.
 pub fn busted(session: &Arc<Session>) {
-    let domain = Domain::<NoWaiting>::starting_at(session.first_cookie());
-    run(&PipeTest::new(session, &domain), nested);
+    run(
+        session,
+        &Domain::<NoWaiting>::starting_at(session.first_cookie()),
+    );
 }
 
 /// Cookies that are one short.
 pub fn busted_cookie(session: &Arc<Session>) {
-    let domain = Domain::<ShortCookies>::starting_at(session.first_cookie());
-    run(&PipeTest::new(session, &domain), nested);
+    run(
+        session,
+        &Domain::<ShortCookies>::starting_at(session.first_cookie()),
+    );
 }
 
 /// No heavy barrier. Elements are looked at as soon as they are found, in sections whose beginning
@@ -47,16 +55,14 @@ pub fn busted_membarrier(session: &Arc<Session>) {
     let body = |ctx: &mut ThreadCtx| read_loop(&test, ctx, with_full_store_buffer);
     // A reader and a writer take turns on each processor, so that there are one of each on two of
     // them at some time soon.
-    let threads = test
-        .writers()
-        .into_iter()
-        .enumerate()
-        .map(|(number, spec)| spec.pinned_to(number));
-    let readers = test
-        .readers(&body)
-        .enumerate()
-        .map(|(number, spec)| spec.pinned_to(number + 1));
-    test.run(&|| (), threads.chain(readers).collect());
+    let writers = test.writers().into_iter().zip(0..);
+    let threads = writers.chain(test.readers(&body).zip(1..));
+    test.run(
+        &|| (),
+        threads
+            .map(|(spec, number)| spec.pinned_to(number))
+            .collect(),
+    );
 }
 
 /// Barriers that do not wait, beside threads that rely on them.
@@ -83,8 +89,9 @@ pub fn busted_barrier(session: &Arc<Session>) {
 
 type Read<P> = fn(&PipeTest<P>, &mut ThreadCtx, &StoreBufferStress);
 
-fn run<P: Policy>(test: &PipeTest<P>, read: Read<P>) {
-    let body = |ctx: &mut ThreadCtx| read_loop(test, ctx, read);
+fn run<P: Policy>(session: &Arc<Session>, domain: &Domain<P>) {
+    let test = PipeTest::new(session, domain);
+    let body = |ctx: &mut ThreadCtx| read_loop(&test, ctx, nested);
     let mut threads = test.writers();
     threads.extend(test.readers(&body));
     test.run(&|| (), threads);
