@@ -2,12 +2,14 @@
 //! the JSON says what it takes to do the same again.
 
 mod program;
+mod refused;
 
 use std::process::Command;
 use std::{fs, thread};
 
 use program::stillpoint;
-use serde_json::Value;
+use refused::assert_refused;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The flavours of a kind, as `--list` has it, and the faults of which broken ones must show one.
@@ -60,45 +62,40 @@ impl Tortured {
             .as_array()
             .expect("rows is an array")
             .iter();
-        rows.find(|row| row["subject"] == "stillpoint" && row["variant"] == flavour)
-            .expect("there is such a row")
+        let row = rows.find(|row| row["subject"] == "stillpoint" && row["variant"] == flavour);
+        row.expect("there is such a row")
     }
 
     fn figure(&self, flavour: &str, name: &str) -> f64 {
-        self.row(flavour)["metrics"][name]
-            .as_f64()
-            .unwrap_or_else(|| panic!("{name}: {}", self.json))
+        let figure = self.row(flavour)["metrics"][name].as_f64();
+        figure.unwrap_or_else(|| panic!("{name}: {}", self.json))
     }
 
     fn assert_clean(&self, flavour: &str) {
         assert_eq!(self.figure(flavour, "errors"), 0.0, "{}", self.out);
-        assert!(
-            self.figure(flavour, "reader_sections") > 0.0,
-            "{}",
-            self.out
-        );
-        assert!(self.figure(flavour, "grace_periods") > 0.0, "{}", self.out);
+        self.assert_some(flavour, &["reader_sections", "grace_periods"]);
+    }
+
+    fn assert_some(&self, flavour: &str, counts: &[&str]) {
+        for count in counts {
+            assert!(self.figure(flavour, count) > 0.0, "{count}: {}", self.out);
+        }
+    }
+
+    fn assert_says(&self, texts: &[&str]) {
+        for text in texts {
+            assert!(self.out.contains(text), "{text}: {}", self.out);
+        }
     }
 
     fn assert_detected(&self, flavour: &str, faults: &[String]) {
         assert_eq!(self.code, 1, "{}", self.out);
-        assert!(
-            self.out.contains(&format!("{flavour}: FAILURE after ")),
-            "{}",
-            self.out
-        );
         assert_eq!(self.json["params"]["as_expected"], true, "{}", self.out);
-        let found: f64 = faults
-            .iter()
-            .map(|fault| self.figure(flavour, &format!("errors_{fault}")))
-            .sum();
-        assert!(found > 0.0, "{}", self.out);
-        assert!(
-            self.out
-                .contains(&format!("stillpoint torture {flavour} --seed ")),
-            "how to do the same again: {}",
-            self.out
-        );
+        let count = |fault| self.figure(flavour, &format!("errors_{fault}"));
+        assert!(faults.iter().map(count).sum::<f64>() > 0.0, "{}", self.out);
+        // And how to do the same again.
+        let command = format!("stillpoint torture {flavour} --seed ");
+        self.assert_says(&[&format!("{flavour}: FAILURE after "), &command]);
     }
 }
 
@@ -106,49 +103,43 @@ impl Tortured {
 fn sound_flavours_are_clean() {
     let all = Tortured::new("all --duration 9 --seed 3 --kernel-format");
     assert_eq!(all.code, 0, "{}", all.out);
-    assert!(
-        all.out.contains("all-torture:--- End of test: SUCCESS"),
-        "{}",
-        all.out
-    );
     let sound = flavours(SOUND);
     sound
         .iter()
         .for_each(|(flavour, _)| all.assert_clean(flavour));
-    assert!(all.figure("kvfree", "objects") > 0.0);
-    assert!(all.figure("lru", "objects") > 0.0);
-    assert!(all.figure("vmap", "objects") > 0.0);
+    for flavour in ["kvfree", "lru", "vmap"] {
+        all.assert_some(flavour, &["objects"]);
+    }
     assert_eq!(all.json["experiment"], "torture");
     assert_eq!(all.json["params"]["seed"], 3);
     assert_eq!(all.json["rows"].as_array().map(Vec::len), Some(sound.len()));
     assert!(all.json["machine"]["cpus"].as_u64() >= Some(1));
-    for line in [
+    all.assert_says(&[
+        "Start of test: seed=3",
+        "all-torture:--- End of test: SUCCESS",
+    ]);
+    all.assert_says(&[
         "Reader Pipe:",
         "Reader Batch:",
         "rtc: ",
         " ver: ",
         " tfle: ",
-        "Start of test: seed=3",
-    ] {
-        assert!(all.out.contains(line), "{line}: {}", all.out);
-    }
+    ]);
 }
 
 #[test]
 fn counts_and_verdicts_are_in_words() {
     let run = Tortured::new("rcu --calm --duration 0.5 --stat-interval 0.1 --seed 6");
     assert_eq!(run.code, 0, "{}", run.out);
-    for text in [
+    run.assert_says(&[
         "rcu: 0.5 s, seed 6: 3 readers, 2 writers, 2 that only wait; no disturbances\n",
         " s so far: ",
         " read sections checked, ",
         "rcu: SUCCESS after ",
         "; no faults\n",
-    ] {
-        assert!(run.out.contains(text), "{text}: {}", run.out);
-    }
+    ]);
     let broken = Tortured::new(&format!("busted {LONG}"));
-    assert!(broken.out.contains("; FAULTS: "), "{}", broken.out);
+    broken.assert_says(&["; FAULTS: "]);
     for text in ["rtc:", "-torture:", "!!!"] {
         assert!(
             !run.out.contains(text) && !broken.out.contains(text),
@@ -167,12 +158,9 @@ fn broken_flavours_are_found_out() {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "only optimized code shows it")]
 fn what_only_the_hardware_breaks_is_found_out() {
-    if !stillpoint::membarrier_active()
-        || thread::available_parallelism().map_or(1, usize::from) < 2
-    {
-        return eprintln!(
-            "skipped: without membarrier, or on one processor, there is nothing to see"
-        );
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    if !stillpoint::membarrier_active() || processors < 2 {
+        return eprintln!("skipped: without membarrier or two processors there is nothing to see");
     }
     for (flavour, faults) in flavours(BROKEN_IN_THE_HARDWARE) {
         Tortured::new(&format!("{flavour} {LONG}")).assert_detected(&flavour, &faults);
@@ -185,7 +173,7 @@ fn handlers_read_lists_and_areas_too() {
         let run = Tortured::new(&format!("{flavour} --duration 2 --signals"));
         assert_eq!(run.code, 0, "{}", run.out);
         run.assert_clean(flavour);
-        assert!(run.figure(flavour, "signals") > 0.0, "{}", run.out);
+        run.assert_some(flavour, &["signals"]);
     }
 }
 
@@ -193,11 +181,10 @@ fn handlers_read_lists_and_areas_too() {
 fn what_cannot_be_found_out_here_is_refused() {
     for (flavour, _) in flavours(BROKEN_IN_THE_HARDWARE) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stillpoint"));
-        let run = command
+        command
             .args(["torture", &flavour])
-            .env("STILLPOINT_MEMBARRIER", "off")
-            .output()
-            .expect("the program starts");
+            .env("STILLPOINT_MEMBARRIER", "off");
+        let run = command.output().expect("the program starts");
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         assert_eq!(run.status.code(), Some(2), "{said}");
         assert!(
@@ -216,27 +203,16 @@ fn every_disturbance_does_something_when_it_is_asked_for() {
     ));
     assert_eq!(run.code, 0, "{}", run.out);
     run.assert_clean("rcu");
-    for count in [
-        "barriers",
-        "signals",
-        "thread_exits",
-        "forks",
-        "callbacks",
-        "stalls",
-    ] {
-        assert!(run.figure("rcu", count) > 0.0, "{count}: {}", run.out);
-    }
+    run.assert_some("rcu", &["barriers", "signals", "thread_exits"]);
+    run.assert_some("rcu", &["forks", "callbacks", "stalls"]);
     // Handlers' sections are in both, too.
     for histogram in ["Reader Pipe: ", "Reader Batch: "] {
         let (_, counts) = run
             .out
             .rsplit_once(histogram)
             .expect("there is one at the end");
+        let counts = counts.lines().next().expect("a line").split_whitespace();
         let sum: u64 = counts
-            .lines()
-            .next()
-            .expect("a line")
-            .split_whitespace()
             .map(|count| count.parse::<u64>().expect("a count"))
             .sum();
         assert_eq!(
@@ -247,10 +223,13 @@ fn every_disturbance_does_something_when_it_is_asked_for() {
         );
     }
     let plan = &run.json["params"]["plans"][0];
-    assert_eq!(
-        (&plan["readers"], &plan["writers"], &plan["gpwrap"]),
-        (&3.into(), &1.into(), &true.into())
-    );
+    for (name, value) in [
+        ("readers", json!(3)),
+        ("writers", json!(1)),
+        ("gpwrap", json!(true)),
+    ] {
+        assert_eq!(plan[name], value);
+    }
     assert_eq!(plan["disturbances"].as_array().map(Vec::len), Some(11));
     assert_eq!(plan["turns"], "whole");
 }
@@ -258,90 +237,36 @@ fn every_disturbance_does_something_when_it_is_asked_for() {
 #[test]
 fn the_seed_decides_the_parameters() {
     let plan = |seed| {
-        Tortured::new(&format!("qsbr --calm --duration 0.2 --seed {seed}")).json["params"]["plans"]
-            .clone()
+        let run = Tortured::new(&format!("qsbr --calm --duration 0.2 --seed {seed}"));
+        run.json["params"]["plans"].clone()
     };
     assert_eq!(plan(8), plan(8));
     assert_ne!(plan(8), plan(9));
     let unseeded = Tortured::new("qsbr --calm --duration 0.2");
     let seed = unseeded.json["params"]["seed"].as_u64().expect("a number");
-    assert!(
-        unseeded
-            .out
-            .contains(&format!("qsbr: 0.2 s, seed {seed}: ")),
-        "{}",
-        unseeded.out
-    );
+    unseeded.assert_says(&[&format!("qsbr: 0.2 s, seed {seed}: ")]);
     assert_eq!(plan(seed), unseeded.json["params"]["plans"]);
 }
 
+const REFUSED: &str = "
+torture nothing => no flavour 'nothing' | say all, rcu, rcu-fence | busted-wake
+torture rcu --readers 0 => --readers | 1..=1024
+torture rcu --writers 65 => --writers | 1..=64
+torture rcu --duration 0 => --duration | say seconds
+torture rcu --stall-reader x => --stall-reader | say seconds
+torture rcu --barrier-callbacks 0 => --barrier-callbacks | 1..=64
+torture rcu --calm --fork => --calm | cannot be used with
+torture wake --writers 2 => --writers is not supported by flavour wake: | --fakewriters, --signals)
+torture busted-wake --readers 3 => --readers is not supported by flavour busted-wake:
+torture busted-poll --signals => --signals is not supported by flavour busted-poll:
+torture busted-lru --fakewriters 1 => --fakewriters is not supported by flavour busted-lru:
+torture lru --gpwrap => --gpwrap is not supported by flavour lru:
+torture => <FLAVOUR>
+";
+
 #[test]
 fn bad_usage_is_refused_and_explained() {
-    let refused: &[(&str, &[&str])] = &[
-        (
-            "torture nothing",
-            &[
-                "no flavour 'nothing'",
-                "say all, rcu, rcu-fence",
-                "busted-wake",
-            ],
-        ),
-        ("torture rcu --readers 0", &["--readers", "1..=1024"]),
-        ("torture rcu --writers 65", &["--writers", "1..=64"]),
-        ("torture rcu --duration 0", &["--duration", "say seconds"]),
-        (
-            "torture rcu --stall-reader x",
-            &["--stall-reader", "say seconds"],
-        ),
-        (
-            "torture rcu --barrier-callbacks 0",
-            &["--barrier-callbacks", "1..=64"],
-        ),
-        (
-            "torture rcu --calm --fork",
-            &["--calm", "cannot be used with"],
-        ),
-        (
-            "torture wake --writers 2",
-            &[
-                "--writers is not supported by flavour wake:",
-                "--fakewriters, --signals)",
-            ],
-        ),
-        (
-            "torture busted-wake --readers 3",
-            &["--readers is not supported by flavour busted-wake:"],
-        ),
-        (
-            "torture busted-poll --signals",
-            &["--signals is not supported by flavour busted-poll:"],
-        ),
-        (
-            "torture busted-lru --fakewriters 1",
-            &["--fakewriters is not supported by flavour busted-lru:"],
-        ),
-        (
-            "torture lru --gpwrap",
-            &["--gpwrap is not supported by flavour lru:"],
-        ),
-        ("torture", &["<FLAVOUR>"]),
-    ];
-    for (arguments, fragments) in refused {
-        let run = stillpoint(arguments);
-        assert_eq!(
-            (run.code, run.out.as_str()),
-            (2, ""),
-            "{arguments}: {}",
-            run.err
-        );
-        for fragment in *fragments {
-            assert!(
-                run.err.contains(fragment),
-                "{arguments}: no '{fragment}' in: {}",
-                run.err
-            );
-        }
-    }
+    assert_refused(REFUSED);
     let run = stillpoint("torture rcu --json /nowhere/at/all");
     assert_eq!(run.code, 1, "{}", run.err);
     assert!(
@@ -354,10 +279,8 @@ fn bad_usage_is_refused_and_explained() {
 #[test]
 fn help_has_the_table_of_flavours_and_what_cannot_be_shown_here() {
     let help = stillpoint("torture --help").out;
-    for (name, _) in [SOUND, BROKEN, BROKEN_IN_THE_HARDWARE]
-        .into_iter()
-        .flat_map(flavours)
-    {
+    let kinds = [SOUND, BROKEN, BROKEN_IN_THE_HARDWARE];
+    for (name, _) in kinds.into_iter().flat_map(flavours) {
         assert!(help.contains(&format!("  {name} ")), "{name}: {help}");
     }
     assert!(help.contains("models/check"), "{help}");
