@@ -42,12 +42,12 @@ enum Origin<'a> {
     Insert,
     /// A load brings it: it replaces an expired or hidden entry only. An invalidation makes the load outdated
     /// under the lock, and then its entry is not kept. So the entry stays hidden until its inserter has the
-    /// lock, links it, and knows that the load is not outdated.
+    /// lock, knows that the load is not outdated, and links it. It never inherits another one's place.
     Load(&'a Load),
 }
 
 impl Origin<'_> {
-    /// Returns whether its load is outdated. The lock of the queues is held.
+    /// Returns whether its load is outdated; for certain only where the lock of the queues is held.
     fn is_outdated(self) -> bool {
         matches!(self, Self::Load(load) if load.is_outdated.load(Ordering::Relaxed))
     }
@@ -185,7 +185,9 @@ where
                 }
             };
             let presence = self.inner().look_at(old);
-            if matches!(origin, Origin::Load(_)) && presence == Presence::Found {
+            let is_load = matches!(origin, Origin::Load(_));
+            // An outdated one is not to take the place of a later load's.
+            if is_load && (presence == Presence::Found || origin.is_outdated()) {
                 return Err(refused);
             }
             let cause = presence.cause(Cause::Replaced);
@@ -218,8 +220,9 @@ where
         let (mut state, mut locked) = self.inner().lock(guard);
         let heir = match old {
             Some((old, cause)) => {
+                let inherits = cause == Cause::Replaced && matches!(origin, Origin::Insert);
                 let both = [Id::of(old), Id::of(new)];
-                state.replace(&mut locked, both, cause, expires)
+                state.replace(&mut locked, both, cause, expires, inherits)
             }
             None => Heir::default(),
         };

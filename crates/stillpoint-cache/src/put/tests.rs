@@ -180,6 +180,61 @@ fn an_entry_that_a_load_has_not_linked_yet_has_not_expired() {
     assert_eq!(*heard.lock().expect("it is whole"), expected);
 }
 
+/// Two loads of one key, of which an invalidation outdates the first, before it has published its entry or
+/// after that: the value of the other one is not lost by that, and no entry stays hidden.
+#[test]
+fn of_two_loads_of_one_key_none_stays_hidden() {
+    use Step::{Link, Publish};
+    for order in orders(2, false) {
+        for outdated_at in [None, Some(0), Some(1)] {
+            let cache: Cache<u64, u64> = Cache::with_entries(3);
+            let loads = [(); 2].map(|()| Load::of(Arc::clone(cache.handle())));
+            let guard = cache.inner().store.read_lock();
+            let (mut published, mut last) = ([None, None], 1);
+            for &step in &order {
+                match step {
+                    Publish(number) => {
+                        let outdate = |at| {
+                            let is_outdated = number == 0 && outdated_at == Some(at);
+                            loads[0]
+                                .is_outdated
+                                .fetch_or(is_outdated, Ordering::Relaxed);
+                        };
+                        outdate(0);
+                        let new = new_entry(&cache, 9, 1 + number as u64, NEVER, &guard);
+                        new.value.meta.hide();
+                        let origin = Origin::Load(&loads[number]);
+                        if let Ok(new) = cache.publish(new, None, origin, &guard) {
+                            (published[number], last) = (Some(new), number);
+                        }
+                        outdate(1);
+                    }
+                    Link(number) => {
+                        let Some(new) = published[number].take() else {
+                            continue;
+                        };
+                        let origin = Origin::Load(&loads[number]);
+                        assert!(link(&cache, new, origin, NEVER, &guard).is_none());
+                    }
+                    Step::Invalidate => unreachable!("not asked for"),
+                }
+            }
+            let said = format!("{order:?}, {outdated_at:?}");
+            let is_kept = last == 1 || outdated_at.is_none();
+            assert!(is_kept || outdated_at == Some(1), "{said}");
+            assert_eq!(cache.get(&9), is_kept.then_some(1 + last as u64), "{said}");
+            assert_eq!(cache.find(&9, &guard).is_some(), is_kept, "{said}");
+            let all = cache.statistics();
+            assert_eq!(all.entries, u64::from(is_kept), "{said}");
+            assert_eq!(
+                all.inserts - all.replaced - all.removed,
+                all.entries,
+                "{said}"
+            );
+        }
+    }
+}
+
 /// The limit of all, in tests of large entries.
 const MAX: u64 = 1000;
 
