@@ -8,7 +8,7 @@
 //! and around each pass, so none ends the thread.
 
 use super::{
-    Event, Memcg, reclaim,
+    Event, Memcg, reclaim as passes,
     resched::{Resched, is_reclaiming},
 };
 use std::{fmt, sync::Arc};
@@ -17,6 +17,17 @@ use stillpoint_platform::{
     sync::{AtomicBool, Mutex, Ordering, lock},
     thread, user_code,
 };
+
+/// The part of its high limit that a tenant is brought below it, so that one whose charges go on does
+/// not wake the thread for each.
+const SLACK: u64 = 256;
+
+fn reclaim(tenant: &Memcg, resched: &mut Resched) {
+    let high = tenant.high();
+    if tenant.counter().usage() > high {
+        passes::reclaim(tenant, high - high / SLACK, resched);
+    }
+}
 
 #[derive(Debug, PartialEq)]
 pub(super) enum State {
@@ -79,7 +90,7 @@ impl Background {
             // attempt.
             tenant.queued.store(false, Ordering::Release);
             if stillpoint::internal::can_wait() {
-                reclaim::reclaim(tenant, tenant.high(), &mut Resched::direct());
+                reclaim(tenant, &mut Resched::direct());
             }
         }
     }
@@ -117,7 +128,7 @@ impl Background {
                     // usage that the teller has seen.
                     tenant.queued.swap(false, Ordering::AcqRel);
                     tenant.tree.stocks().drain(None);
-                    reclaim::reclaim(&tenant, tenant.high(), &mut Resched::background());
+                    reclaim(&tenant, &mut Resched::background());
                 });
             } else if self.stop.load(Ordering::Acquire) {
                 // Acquire, pairs with `stop`: what was queued before it has been seen.

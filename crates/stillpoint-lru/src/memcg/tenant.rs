@@ -141,8 +141,8 @@ impl Tenant {
         self.memcg.limits.low.store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the high limit: past it the background reclaimer starts; charges still succeed.
-    /// `u64::MAX` (none) by default. The kernel's `memory.high`.
+    /// Sets the high limit: past it the background reclaimer starts, and brings the usage down to a
+    /// 256th less; charges still succeed. `u64::MAX` (none) by default. The kernel's `memory.high`.
     ///
     /// Below the present usage, it does so at once.
     pub fn set_high(&self, bytes: u64) {

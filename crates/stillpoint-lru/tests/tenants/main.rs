@@ -292,6 +292,24 @@ fn background_reclaims_past_high() {
     assert!(cache.objects(&tenant) < before);
 }
 
+/// It is asked once for several charges.
+#[test]
+fn background_reclaims_ahead_of_charges_past_high() {
+    const BYTES: usize = 20_000;
+    const HIGH: usize = 256 * 8;
+    let hierarchy = Hierarchy::new();
+    let (cache, _registration) = Cache::new(&hierarchy, 1);
+    let tenant = hierarchy.root().create().unwrap();
+    tenant.set_high((HIGH * BYTES) as u64);
+    (0..HIGH).for_each(|_| cache.insert(&tenant, BYTES).unwrap());
+    for _ in 0..200 {
+        cache.insert(&tenant, BYTES).unwrap();
+        eventually(|| tenant.usage() <= (HIGH * BYTES) as u64);
+    }
+    let asked = tenant.statistics().high_events;
+    assert!((1..100).contains(&asked), "{asked}");
+}
+
 /// Who charges does what the background would.
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
