@@ -60,6 +60,13 @@ impl Class {
         Self(by_usage.max(least.unwrap_or(SIZES.len() - 1)) as u8)
     }
 
+    /// Returns the next smaller class if its segments have room for several items of `size` bytes.
+    pub fn smaller(self, size: usize) -> Option<Self> {
+        let below = usize::from(self.0).checked_sub(1)?;
+        let is_enough = self != Self::OWN && SIZES[below] >= size * 4;
+        is_enough.then_some(Self(below as u8))
+    }
+
     /// This one, or a smaller one that has so many bytes and suits a tenant that uses `usage` bytes.
     /// Not for one of its own.
     pub fn limit(self, bytes: usize, usage: u64) -> Self {
@@ -105,6 +112,9 @@ mod tests {
         assert_eq!(bytes(31 << 10, 0), 256 << 10);
         assert_eq!(bytes(40 << 10, 0), 44 << 10);
         assert_eq!(Class::choose(200 << 10, 1 << 40), Class::OWN);
+        assert_eq!(Class(4).smaller(64 << 10), Some(Class(3)));
+        assert_eq!(Class(4).smaller(65 << 10), None);
+        assert_eq!((Class(0).smaller(1), Class::OWN.smaller(1)), (None, None));
         let limit = |class: u8, bytes, usage| Class(class).limit(bytes, usage).bytes(0);
         assert_eq!(limit(4, 100, 0), 4 << 10);
         assert_eq!(limit(4, 5000, 0), 16 << 10);

@@ -117,7 +117,6 @@ impl Pool {
 
     /// Returns memory for a segment, or for a part of an index, which must read zero.
     pub fn take(&self, bytes: usize, align: usize, class: Option<Class>) -> Option<Memory> {
-        self.release();
         #[cfg(test)]
         if self.refuse.load(Ordering::Relaxed) {
             return None;
@@ -134,7 +133,6 @@ impl Pool {
     /// Returns memory for a segment that is charged later, and how many of its bytes were lent: these are
     /// resident, and count as spare until [`Pool::settle`].
     pub fn lend(&self, bytes: usize, class: Class) -> Option<(Memory, u64)> {
-        self.release();
         #[cfg(test)]
         if self.refuse.load(Ordering::Relaxed) {
             return None;
@@ -157,6 +155,17 @@ impl Pool {
         self.spare_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Returns the class in which a segment for items of `size` bytes is taken from spare memory, if
+    /// `class` has none and the next smaller one has: what was written while the tenant was smaller is
+    /// used again, instead of being given back.
+    pub fn suit(&self, class: Class, size: usize) -> Class {
+        let has_spare = |class: Class| !lock(&self.spare[usize::from(class.number())]).is_empty();
+        let smaller = class.smaller(size).filter(|_| !has_spare(class));
+        smaller
+            .filter(|&smaller| has_spare(smaller))
+            .unwrap_or(class)
+    }
+
     fn take_fresh(&self, bytes: usize, align: usize, _for_segment: bool) -> Option<Memory> {
         #[cfg(test)]
         if _for_segment {
@@ -171,6 +180,15 @@ impl Pool {
     /// Returns spare memory of `bytes`; or some that is a little longer, without its end. Its bytes
     /// stay counted.
     fn take_spare(&self, bytes: usize, class: Class) -> Option<Memory> {
+        // To ask whether readers have left costs a barrier of all threads: once for all that is in
+        // limbo, when there is nothing else.
+        self.find_spare(bytes, class).or_else(|| {
+            self.release();
+            self.find_spare(bytes, class)
+        })
+    }
+
+    fn find_spare(&self, bytes: usize, class: Class) -> Option<Memory> {
         let most = bytes + bytes / SMALLER_PART;
         let mut spare = lock(&self.spare[usize::from(class.number())]);
         let same = spare.iter().rposition(|memory| memory.len() == bytes);

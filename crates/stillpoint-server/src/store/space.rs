@@ -298,6 +298,7 @@ impl Space {
             self.rest.get_or_init(stripes);
         }
         let class = Class::choose(size, usage);
+        let class = self.owner.shared.pool.suit(class, size);
         let segment = self.new_segment(class, size)?;
         let lists = &self.owner.shared.lists;
         lists.add_open(&self.owner.memcg, &segment);

@@ -381,6 +381,54 @@ fn large_values_use_the_memory_of_those_before() {
     assert_eq!(found, Some(true));
 }
 
+/// Segments of a store that was small are smaller than those that it takes once it is full.
+#[test]
+#[cfg_attr(miri, ignore = "many items")]
+fn segments_of_a_smaller_tenant_are_used_again() {
+    const LIMIT: u64 = 4 << 20;
+    let (store, _) = store_of(LIMIT, true);
+    let tenant = store.tenant("").unwrap();
+    let pool = &tenant.state.shared().pool;
+    let number = LIMIT / 500;
+    let store_all = |first: u64| {
+        let before = pool.fresh.load(Ordering::Relaxed);
+        for key in first..first + number {
+            set(&tenant, &key.to_le_bytes(), &[1; 500]).unwrap();
+            if key % 100 == 0 {
+                synchronize();
+            }
+        }
+        pool.fresh.load(Ordering::Relaxed) - before
+    };
+    assert!(store_all(0) > LIMIT / 4 * 3);
+    let fresh = store_all(number);
+    assert!(fresh < LIMIT / 4, "{fresh}");
+}
+
+/// To ask whether readers have left costs a barrier of all threads.
+#[test]
+fn readers_are_not_asked_for_while_there_is_spare_memory() {
+    let (store, _) = store_of(16 << 20, true);
+    let tenant = store.tenant("").unwrap();
+    let pool = &tenant.state.shared().pool;
+    let store_one = |key: &[u8]| set(&tenant, key, &[1; 100_000]).unwrap();
+    let both = [b"a", b"b"];
+    both.iter().for_each(|&key| _ = store_one(key));
+    both.iter()
+        .for_each(|&key| tenant.delete(key, None).unwrap());
+    synchronize();
+    pool.release();
+    assert_eq!(pool.limbo_bytes(), 0);
+    store_one(b"c");
+    tenant.delete(b"c", None).unwrap();
+    synchronize();
+    store_one(b"d");
+    assert!(pool.limbo_bytes() > 0);
+    // Nothing is spare any more.
+    store_one(b"e");
+    assert_eq!(pool.limbo_bytes(), 0);
+}
+
 #[test]
 fn without_memory_stores_are_refused_and_nothing_is_wrong_afterwards() {
     let (store, _) = store_of(KIB << 10, true);
