@@ -101,7 +101,6 @@ mod histogram;
 #[doc(hidden)]
 pub mod internal;
 mod kvfree;
-mod lazily;
 mod published;
 #[cfg(not(stillpoint_loom))]
 mod rcu;
