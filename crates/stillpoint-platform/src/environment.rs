@@ -79,7 +79,7 @@ impl Variable {
     }
 }
 
-/// The words for on and off.
+/// Returns the words for on and off.
 fn switch(text: &str) -> Option<bool> {
     match text {
         "1" | "on" | "yes" | "true" => Some(true),

@@ -35,7 +35,7 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// An event count without waiters.
+    /// Makes an event count without waiters.
     #[expect(clippy::new_without_default, reason = "there is no usual one")]
     pub fn new() -> Self {
         Self {

@@ -112,14 +112,14 @@ impl Process {
         self.0 > 0
     }
 
-    /// How many forks lie between the first process and this one.
+    /// Returns how many forks lie between the first process and this one.
     #[inline]
     pub fn generation(self) -> u64 {
         self.0
     }
 }
 
-/// The present process, as seen by a thread that has called, or will call, user code.
+/// Returns the present process, as seen by a thread that has called, or will call, user code.
 #[inline]
 pub fn process() -> Process {
     seam::fork::process()

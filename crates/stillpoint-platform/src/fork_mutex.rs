@@ -23,7 +23,7 @@ pub struct ForkMutex<T> {
 }
 
 impl<T> ForkMutex<T> {
-    /// A lock that is free.
+    /// Makes a lock that is free.
     pub fn new(value: T) -> Self {
         Self {
             lock: ManuallyDrop::new(Mutex::new(value)),

@@ -19,8 +19,7 @@ pub fn is_there_for(bytes: usize) -> bool {
     }
 }
 
-/// `len` values made by `make`, or `None` without memory for them: for arrays whose size depends on
-/// the machine.
+/// Returns `count` values made by `make`, or `None` without memory for them.
 pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     all.try_reserve_exact(count).ok()?;
@@ -28,7 +27,7 @@ pub fn try_several<T>(count: usize, make: impl Fn() -> T) -> Option<Box<[T]>> {
     Some(all.into_boxed_slice())
 }
 
-/// As [`try_several`], of values that are zeros: large ones take memory when they are first written.
+/// Like [`try_several`], for values that are zeros: large ones take memory when they are first written.
 ///
 /// # Safety
 ///
@@ -42,6 +41,6 @@ pub unsafe fn try_zeroed<T>(count: usize) -> Option<Box<[T]>> {
         return None;
     }
     let all = std::ptr::slice_from_raw_parts_mut(block.cast::<T>(), count);
-    // SAFETY: allocated as a box of so many is; zeros are so many, as the caller promises.
+    // SAFETY: allocated with the layout of that box; zeros are `count` values, as the caller promises.
     Some(unsafe { Box::from_raw(all) })
 }

@@ -46,7 +46,7 @@ fn refused(call: &'static str) -> impl Fn(Errno) -> Refused {
     }
 }
 
-/// The bytes of a page.
+/// Returns the bytes of a page.
 pub fn page_size() -> usize {
     rustix::param::page_size()
 }
@@ -156,7 +156,7 @@ impl Mapping {
         Self { start, len }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     #[inline]
     pub fn start(&self) -> NonNull<u8> {
         self.start
@@ -172,7 +172,7 @@ impl Mapping {
             .map_err(refused("mprotect"))
     }
 
-    /// The pages of `len` bytes from `offset`.
+    /// Returns the pages of `len` bytes from `offset`.
     pub fn pages(&self, offset: usize, len: usize) -> Pages {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
         Pages(libc::iovec {
@@ -324,7 +324,7 @@ unsafe fn madvise(range: Pages, advice: Advice) -> Result<(), Refused> {
     }
 }
 
-/// An unnamed file in memory of `len` bytes, all holes, sealed against changes of its length.
+/// Returns an unnamed file in memory of `len` bytes, all holes, sealed against changes of its length.
 pub fn memory_file(name: &str, len: u64) -> Result<OwnedFd, Refused> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(refused("memfd_create"))?;

@@ -75,12 +75,12 @@ fn topology() -> &'static Topology {
     }
 }
 
-/// How many nodes there are, at least 1.
+/// Returns how many nodes there are, at least 1.
 pub fn count() -> usize {
     topology().nodes
 }
 
-/// The node of the processor that runs the calling thread at this moment; below [`count`].
+/// Returns the node of the processor that runs the calling thread at this moment; below [`count`].
 #[inline]
 pub fn current() -> usize {
     let topology = topology();

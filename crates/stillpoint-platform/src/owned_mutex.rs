@@ -28,7 +28,7 @@ pub struct OwnedMutexGuard<'a> {
 }
 
 impl OwnedMutex {
-    /// A lock that is free.
+    /// Makes a lock that is free.
     #[expect(clippy::new_without_default, reason = "there is no usual one")]
     pub fn new() -> Self {
         Self {

@@ -20,7 +20,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// An empty one.
+    /// Makes an empty one.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it is written to at once")]
     pub fn new() -> Self {

@@ -17,7 +17,7 @@ mod inherited;
 pub struct Token(pub(crate) NonZeroU64);
 
 impl Token {
-    /// The number.
+    /// Returns the number.
     #[inline]
     pub fn get(self) -> u64 {
         self.0.get()
@@ -39,9 +39,9 @@ pub fn name_of(tid: u32) -> Option<String> {
     Some(name.trim_end().to_owned())
 }
 
-/// The system call in which the thread with kernel id `tid` sleeps, if it is one in which threads
-/// commonly sleep; `None` if the thread runs, sleeps elsewhere or has exited, and if it cannot be
-/// read.
+/// Returns the system call in which the thread with kernel id `tid` sleeps, if it is one in which
+/// threads commonly sleep; `None` if the thread runs, sleeps elsewhere or has exited, and if it
+/// cannot be read.
 pub fn blocked_in(tid: u32) -> Option<SystemCall> {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

@@ -62,7 +62,7 @@ pub fn is_waking(id: u64) -> bool {
     is_marked(id, What::Waker)
 }
 
-/// Returns whether it runs a weigher, of whatever domain.
+/// Returns whether the calling thread runs a weigher of any domain.
 pub fn is_weighing() -> bool {
     is_any_mark(|frame| frame.what == What::Weigher)
 }

@@ -35,8 +35,8 @@ probe! {
 }
 
 probe! {
-    /// A grace period has been held up for longer than the stall time-out, by so many readers; or
-    /// the service thread has been, and `readers` is 0. A warning with the whole report follows.
+    /// A grace period has been held up for longer than the stall time-out, by `readers` readers; or the
+    /// service thread has been, and `readers` is 0. A warning with the whole report follows.
     rcu_stall_warning(domain, lasted_ns, unreclaimed_bytes, readers)
 }
 

@@ -7,7 +7,7 @@ use std::cell;
 pub struct UnsafeCell<T>(cell::UnsafeCell<T>);
 
 impl<T> UnsafeCell<T> {
-    /// A cell.
+    /// Makes a cell.
     pub const fn new(value: T) -> Self {
         Self(cell::UnsafeCell::new(value))
     }
@@ -18,7 +18,7 @@ impl<T> UnsafeCell<T> {
         read(self.0.get())
     }
 
-    /// The same, to write.
+    /// Calls `write` with the address, to write.
     #[inline(always)]
     pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
         write(self.0.get())

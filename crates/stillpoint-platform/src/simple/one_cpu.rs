@@ -1,11 +1,11 @@
 //! A machine with one processor.
 
-/// The processor that runs the calling thread.
+/// Returns the processor that runs the calling thread.
 pub fn current() -> usize {
     0
 }
 
-/// How many there are.
+/// Returns how many there are.
 pub fn count() -> usize {
     1
 }

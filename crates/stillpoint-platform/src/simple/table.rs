@@ -11,7 +11,7 @@ pub type NoTable = Infallible;
 pub struct Table<T>(Box<[T]>);
 
 impl<T: Zeroed> Table<T> {
-    /// A table of `len` zeroes.
+    /// Returns a table of `len` zeroes.
     ///
     /// # Errors
     ///

@@ -80,8 +80,8 @@ fn refused(call: &'static str) -> Refused {
 }
 
 impl Descriptor {
-    /// A new memory file of the page's length. None of the three standard descriptors: a program that
-    /// has closed one would read the page for its input, or write there.
+    /// Returns a new memory file of the page's length. None of the three standard descriptors: a
+    /// program that has closed one would read the page for its input, or write there.
     pub(super) fn new() -> Result<Self, Refused> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: a name that ends, and flags.
@@ -145,7 +145,7 @@ impl Descriptor {
         self.0
     }
 
-    /// The file's device and inode.
+    /// Returns the file's device and inode.
     fn identity(&self) -> Option<(u64, u64)> {
         let mut status = mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: writes to `status`.
@@ -209,8 +209,8 @@ impl Mapped {
 
     /// Its words.
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: so many words, while this exists. Zero bits are the zero of every word, and the start
-        // is a multiple of the page size.
+        // SAFETY: the mapping has that number of words, while this exists. Zero bits are the zero of every
+        // word, and the start is a multiple of the page size.
         unsafe { std::slice::from_raw_parts(self.at, self.words) }
     }
 

@@ -217,19 +217,19 @@ impl Field {
         Self::new(name, FieldKind::Gauge, Unit::Bytes, 1)
     }
 
-    /// A moment.
+    /// Returns a moment.
     #[must_use]
     pub const fn time(name: &'static str) -> Self {
         Self::new(name, FieldKind::Time, Unit::Nanoseconds, 1)
     }
 
-    /// Durations: their sum, and so many buckets.
+    /// Durations: their sum, and the number of buckets.
     #[must_use]
     pub const fn histogram(name: &'static str, buckets: usize) -> Self {
         Self::new(name, FieldKind::Histogram, Unit::Nanoseconds, 1 + buckets)
     }
 
-    /// A text.
+    /// Returns a text.
     #[must_use]
     pub const fn text(name: &'static str) -> Self {
         Self::new(name, FieldKind::Text, Unit::Text, TEXT_WORDS)
@@ -246,7 +246,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// The first word of the field of this number.
+    /// Returns the first word of the field of this number.
     #[must_use]
     pub const fn at(&self, number: usize) -> usize {
         let (mut at, mut field) = (0, 0);
@@ -257,21 +257,21 @@ impl Kind {
         at
     }
 
-    /// The first word of the field of this name.
+    /// Returns the first word of the field of this name.
     #[must_use]
     pub fn place_of(&self, name: &str) -> Option<usize> {
         let number = self.fields.iter().position(|field| field.name == name)?;
         Some(self.at(number))
     }
 
-    /// The words of a block.
+    /// Returns the words of a block.
     #[must_use]
     pub const fn block_words(&self) -> usize {
         self.at(self.fields.len())
     }
 }
 
-/// A text as `N` words: what fits of it, whole characters only.
+/// Returns a text as `N` words: what fits of it, whole characters only.
 #[must_use]
 pub fn text_words<const N: usize>(text: &str) -> [u64; N] {
     let mut words = [0; N];

@@ -109,14 +109,14 @@ pub struct Thing {
 }
 
 impl Thing {
-    /// The value of this name.
+    /// Returns the value of this name.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
         let of_name = |(other, _, _): &&(Arc<str>, Unit, Value)| **other == *name;
         self.values.iter().find(of_name).map(|(_, _, value)| value)
     }
 
-    /// The number of this name: 0 if there is none, or it is something else.
+    /// Returns the number of this name: 0 if there is none, or it is something else.
     #[must_use]
     pub fn number_of(&self, name: &str) -> u64 {
         match self.value(name) {
@@ -125,7 +125,7 @@ impl Thing {
         }
     }
 
-    /// The text of this name: empty if there is none, or it is something else.
+    /// Returns the text of this name: empty if there is none, or it is something else.
     #[must_use]
     pub fn text_of(&self, name: &str) -> &str {
         match self.value(name) {
@@ -229,13 +229,13 @@ fn count(
 
 /// What a slot has.
 enum Look {
-    /// A thing, whose block has so many words.
+    /// A subject, with the number of words in its block.
     Thing(Thing, usize),
     Free,
     Changing,
 }
 
-/// The thing in a slot. The sequence count is read before and after by calls of their own.
+/// Returns the thing in a slot. Separate calls read the sequence count before and after that.
 fn thing(page: &(impl ReadAt + ?Sized), number: usize, kinds: &[Kind]) -> Result<Look, Error> {
     let at = SLOTS_AT + number * slot::WORDS;
     let count = || Ok::<_, Error>(words(page, at + slot::SEQUENCE, 1)?[0]);
@@ -283,8 +283,8 @@ fn look(page: &(impl ReadAt + ?Sized), found: &[u64], kinds: &[Kind]) -> Result<
     Ok(Look::Thing(thing, kind.block))
 }
 
-/// A gauge that is being changed by several threads may be below 0 for a moment. All ones are a
-/// limit that is none.
+/// Returns a gauge's value. One that several threads change may be below 0 for a moment. All ones
+/// are a limit that is none.
 fn at_least_zero(word: u64, unit: Unit) -> u64 {
     if word == u64::MAX && unit == Unit::Bytes {
         return word;
@@ -363,7 +363,7 @@ fn words(page: &(impl ReadAt + ?Sized), at: usize, count: usize) -> Result<Vec<u
     Ok(bytes.chunks_exact(WORD).map(word).collect())
 }
 
-/// A number that is at most `most`.
+/// Returns a number that is at most `most`.
 fn bounded(number: u64, most: usize, what: &'static str) -> Result<usize, Error> {
     usize::try_from(number)
         .ok()
@@ -371,7 +371,7 @@ fn bounded(number: u64, most: usize, what: &'static str) -> Result<usize, Error>
         .ok_or(Error::Inconsistent(what))
 }
 
-/// A text, up to the first zero.
+/// Returns a text, up to the first zero.
 fn text(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let end = bytes.iter().position(|&byte| byte == 0);

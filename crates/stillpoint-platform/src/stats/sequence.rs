@@ -36,8 +36,8 @@ pub(super) fn change(sequence: &AtomicU64, how: impl FnOnce()) {
     sequence.store(before.wrapping_add(2), Ordering::Release);
 }
 
-/// What `look` returns, if all that it has read belongs together; `None` if it was being changed.
-/// `count` reads the sequence count.
+/// Returns what `look` returns, if all that it has read belongs together; `None` if it was being
+/// changed. `count` reads the sequence count.
 ///
 /// The writer is another process, and the words are read by system calls: these fences order them, as
 /// neither the entry into the kernel nor the return does on all processors.

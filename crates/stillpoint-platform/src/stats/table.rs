@@ -21,7 +21,7 @@ pub(super) struct Table {
     pub(super) own: &'static [AtomicU64],
 }
 
-/// The first word of the kind of this number.
+/// Returns the first word of the kind of this number.
 const fn kind_at(number: usize) -> usize {
     KINDS_AT + number * kind::WORDS
 }
@@ -79,13 +79,13 @@ impl Table {
         self.put(head::REFUSED, self.get(head::REFUSED) + 1);
     }
 
-    /// A slot and a block for a thing of the kind.
+    /// Reserves a slot and a block for a thing of the kind.
     pub(super) fn find(&self, of: &'static Kind) -> Option<Words> {
         let kind = self.find_kind(of)?;
         self.find_slot(kind, of.block_words())
     }
 
-    /// The number of the kind, which is described if it was not.
+    /// Returns the number of the kind, which is described if it was not.
     fn find_kind(&self, of: &'static Kind) -> Option<usize> {
         let mut description = [0; kind::WORDS];
         description[kind::NAME..][..kind::NAME_WORDS]
@@ -124,7 +124,7 @@ impl Table {
         Some(kinds)
     }
 
-    /// A slot and a block that are free, or new.
+    /// Returns a slot and a block that are free, or new.
     fn find_slot(&self, kind: usize, len: usize) -> Option<Words> {
         let at = |number: usize| SLOTS_AT + number * slot::WORDS;
         let words = |slot: usize| Words {

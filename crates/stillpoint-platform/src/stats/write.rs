@@ -102,7 +102,7 @@ fn table() -> Option<Table> {
     if page.is_null() {
         return None;
     }
-    // SAFETY: not null, so both are the starts of so many words, which are mapped for ever.
+    // SAFETY: not null, so both are the starts of that number of words, which are mapped for ever.
     let words = |at, count| unsafe { std::slice::from_raw_parts(at, count) };
     Some(Table {
         page: words(page, WORDS),
@@ -210,8 +210,8 @@ fn begin(words: &[AtomicU64]) {
 pub struct Block(Words);
 
 impl Block {
-    /// A block of zeros for a thing; `None` without a page, or if it is full, which is counted in
-    /// its head. `name` runs no user code.
+    /// Returns a block of zeros for a thing; `None` without a page, or if it is full, which is
+    /// counted in its head. `name` runs no user code.
     pub fn new(kind: &'static Kind, number: u64, name: impl Display) -> Option<Self> {
         let table = table()?;
         let name: [u64; slot::NAME_WORDS] = shown(name);
@@ -266,7 +266,7 @@ pub(super) fn set_text(words: Words, text: impl Display) {
     table.change(words.slot, || store_all(words.words, &text));
 }
 
-/// What is displayed, as far as it fits.
+/// Returns what is displayed, as far as it fits.
 fn shown<const N: usize>(text: impl Display) -> [u64; N] {
     struct Cut {
         bytes: [u8; 256],
@@ -295,7 +295,7 @@ fn shown<const N: usize>(text: impl Display) -> [u64; N] {
     text_words(std::str::from_utf8(&cut.bytes[..cut.len]).unwrap_or_default())
 }
 
-/// Gives the child of a fork a page of its own; see the head of this file. All values in it are 0.
+/// Gives the child of a fork a new page, with zeros; see the head of this file.
 ///
 /// # Safety
 ///

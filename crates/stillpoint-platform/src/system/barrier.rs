@@ -13,7 +13,7 @@ const ASYMMETRIC: u8 = 2;
 /// The mode. Leaves UNKNOWN once.
 static MODE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// The mode, which is found at the first call.
+/// Returns the mode, which is found at the first call.
 #[inline]
 fn mode() -> u8 {
     match MODE.load(Ordering::Relaxed) {

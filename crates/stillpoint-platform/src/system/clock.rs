@@ -10,14 +10,14 @@ mod linux {
     use crate::clock::Nanos;
     use rustix::time::{ClockId, clock_gettime};
 
-    /// The present moment. About 20 ns, no system call where the kernel has a vDSO.
+    /// Returns the present moment. About 20 ns, no system call where the kernel has a vDSO.
     /// Async-signal-safe on Linux.
     #[inline]
     pub fn now() -> Nanos {
         read(ClockId::Monotonic)
     }
 
-    /// The same, as of the last tick: up to some milliseconds late, for a quarter of the price.
+    /// Returns the time of the last tick: up to some milliseconds late, for a quarter of the price.
     #[inline]
     pub fn coarse() -> Nanos {
         read(ClockId::MonotonicCoarse)
@@ -36,13 +36,13 @@ mod other {
     use crate::clock::{Nanos, nanos};
     use std::{sync::OnceLock, time::Instant};
 
-    /// The present moment.
+    /// Returns the present moment.
     pub fn now() -> Nanos {
         static ORIGIN: OnceLock<Instant> = OnceLock::new();
         nanos(ORIGIN.get_or_init(Instant::now).elapsed()).saturating_add(1)
     }
 
-    /// The same: there is nothing cheaper.
+    /// Returns the present moment: there is nothing cheaper.
     pub fn coarse() -> Nanos {
         now()
     }

@@ -9,8 +9,8 @@ pub use linux::{count, current};
 mod linux {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// The processor that runs the calling thread at this moment; the thread may be moved to
-    /// another before this returns. Below [`count`], unless the system adds processors later. A
+    /// Returns the processor that runs the calling thread at this moment; the thread may be moved
+    /// to another before this returns. Below [`count`], unless the system adds processors later. A
     /// nanosecond or two where the C library reads it from the restartable sequence's area, some
     /// ten where it asks the vDSO.
     #[inline]
@@ -19,7 +19,7 @@ mod linux {
         usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0)
     }
 
-    /// How many processors the system may have, at least 1. Asked once.
+    /// Returns how many processors the system may have, at least 1. Asked once.
     #[inline]
     pub fn count() -> usize {
         // Not a `OnceLock`: a fork during the call would leave it locked in the child.

@@ -19,7 +19,7 @@ pub struct Mutex<T>(cell::UnsafeCell<sync::Mutex<T>>);
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
-    /// A lock that is free.
+    /// Makes a lock that is free.
     pub const fn new(value: T) -> Self {
         Self(cell::UnsafeCell::new(sync::Mutex::new(value)))
     }

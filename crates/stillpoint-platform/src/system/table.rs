@@ -22,7 +22,7 @@ mod mapped {
     }
 
     impl<T: Zeroed> Table<T> {
-        /// A table of `len` zeroes.
+        /// Returns a table of `len` zeroes.
         ///
         /// # Errors
         ///

@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The calling thread's token. Works in thread-local destructors.
+/// Returns the calling thread's token. Works in thread-local destructors.
 #[inline]
 pub fn token() -> Token {
     // Without a destructor, so that it outlives every destructor of the thread.

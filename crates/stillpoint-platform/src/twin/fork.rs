@@ -2,7 +2,7 @@
 
 use crate::fork::{ForkReset, Process};
 
-/// The one process.
+/// Returns the one process.
 pub fn process() -> Process {
     Process(0)
 }
@@ -12,7 +12,7 @@ pub fn process() -> Process {
 pub struct AtForkHandle;
 
 impl AtForkHandle {
-    /// A storage cell for a value that is about to be made.
+    /// Returns a storage cell for a value that is about to be made.
     pub fn reserve() -> Self {
         Self
     }

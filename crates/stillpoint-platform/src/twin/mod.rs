@@ -19,12 +19,12 @@ pub use crate::simple::{one_cpu as cpu, table};
 pub mod clock {
     use crate::clock::Nanos;
 
-    /// The one moment.
+    /// Returns the one moment.
     pub fn now() -> Nanos {
         1
     }
 
-    /// The same.
+    /// Returns the one moment.
     pub fn coarse() -> Nanos {
         now()
     }

@@ -18,7 +18,7 @@ use std::{
 pub struct Mutex<T>(super::checker::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A lock that is free.
+    /// Makes a lock that is free.
     pub fn new(value: T) -> Self {
         Self(super::checker::sync::Mutex::new(value))
     }

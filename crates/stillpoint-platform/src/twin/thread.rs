@@ -3,13 +3,13 @@
 use crate::thread::Token;
 use std::num::NonZeroU64;
 
-/// The token of a thread that was given none.
+/// Returns the token of a thread that was given none.
 pub fn token() -> Token {
     Token::for_model(u64::MAX - 1)
 }
 
 impl Token {
-    /// The token of a model's thread.
+    /// Returns the token of a model's thread.
     pub fn for_model(number: u64) -> Self {
         Self(NonZeroU64::new(number).expect("0 is no token"))
     }

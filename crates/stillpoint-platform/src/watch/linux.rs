@@ -25,7 +25,7 @@ pub struct Watch {
     bell: AtomicI32,
 }
 
-/// Ends waits of a watch, of whatever thread.
+/// Wakes every thread that waits on the watch.
 #[derive(Debug, Clone, Copy)]
 pub struct Bell(RawFd);
 

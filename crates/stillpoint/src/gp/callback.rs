@@ -1,6 +1,6 @@
 //! A callback and its link, and the queue of those that wait.
 
-use super::{queue_times::Batches, seq::Cookie};
+use super::seq::Cookie;
 use std::{
     alloc::Layout,
     cell::UnsafeCell,
@@ -24,7 +24,7 @@ pub(super) struct Links {
     pub(super) cookie: Cookie,
 }
 
-// SAFETY: a head holds no thread's data of its own; while it is queued only the queue touches it,
+// SAFETY: a head holds no data of a thread; while it is queued only the queue touches it,
 // through raw pointers, and the caller of `call_head` promised that the object may be handed to
 // another thread.
 unsafe impl Send for CallbackHead {}
@@ -36,7 +36,7 @@ impl CallbackHead {
     /// queued already.
     pub(crate) const FUNCTION_OFFSET: usize = std::mem::offset_of!(Links, run);
 
-    /// A head that is not queued. Async-signal-safe.
+    /// Makes a head that is not queued. Async-signal-safe.
     pub const fn new() -> Self {
         let links = Links {
             next: ptr::null_mut(),
@@ -78,7 +78,7 @@ unsafe fn run_boxed<F: FnOnce()>(head: NonNull<CallbackHead>) {
     (boxed.run)();
 }
 
-/// A heap-allocated callback that is not queued yet.
+/// Returns a heap-allocated callback that is not queued yet.
 pub(super) fn boxed<F: FnOnce() + Send + 'static>(run: F) -> Callback {
     let head = NonNull::from(Box::leak(Box::new(Boxed {
         head: CallbackHead::new(),
@@ -125,8 +125,6 @@ pub(super) struct Queue {
     pub(super) came: u64,
     /// How many have ever left.
     pub(super) left: u64,
-    /// When they were queued.
-    pub(super) batches: Batches,
 }
 
 // SAFETY: the queue owns its callbacks, and `call`'s contract lets them run on any thread.
@@ -140,7 +138,6 @@ impl Queue {
             last: ptr::null_mut(),
             came,
             left: came,
-            batches: Batches::new(),
         }
     }
 

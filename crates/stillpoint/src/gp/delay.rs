@@ -70,7 +70,7 @@ impl Delay {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
-    /// The present batch, for a thread that takes callbacks off the queue. Under the queue's lock.
+    /// Returns the present batch, for a thread that takes callbacks off the queue. Under the queue's lock.
     pub(super) fn batch(&self) -> MutexGuard<'_, Batch> {
         lock(&self.batch)
     }

@@ -45,7 +45,6 @@ use crate::{
 };
 use callbacks::Callbacks;
 use coalesce::BarrierQueue;
-use crossbeam_utils::CachePadded;
 use service::Service;
 use stall::Stalls;
 use std::{marker::PhantomData, mem, ptr};
@@ -75,25 +74,33 @@ pub(crate) struct Engine<P> {
     name: Option<Box<str>>,
     readers: BarrierMode,
     pub(super) shared: Arc<Shared>,
-    pub(super) barriers: CachePadded<BarrierQueue>,
+    pub(super) hot: Hot,
     pub(super) registry: Registry,
     pub(super) stalls: Stalls,
     pub(super) callbacks: Callbacks,
     pub(super) futures: Futures,
     pub(super) service: Service,
-    /// The oldest holdout of the last scan; null for none. While it stays in its section, no scan
-    /// can end a grace period that the last one could not.
-    cached_holdout: CachePadded<AtomicPtr<Record>>,
-    /// The newest grace period requested by `start_poll`. The service thread must complete it even
-    /// if it is never polled.
-    promised: CachePadded<AtomicU64>,
     /// Into the statistics page.
     pub(super) tap: Tap,
     policy: PhantomData<P>,
 }
 
+/// What threads write that end grace periods, or ask for them: on one cache line, apart from what is
+/// only read.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct Hot {
+    pub(super) barriers: BarrierQueue,
+    /// The oldest holdout of the last scan; null for none. While it stays in its section, no scan
+    /// can end a grace period that the last one could not.
+    cached_holdout: AtomicPtr<Record>,
+    /// The newest grace period requested by `start_poll`. The service thread must complete it even
+    /// if it is never polled.
+    promised: AtomicU64,
+}
+
 impl<P: Policy> Engine<P> {
-    /// An engine for the domain numbered `domain`.
+    /// Makes an engine for the domain numbered `domain`.
     pub(crate) fn new(domain: u64, readers: BarrierMode, seq: Sequence) -> Self {
         let shared = Arc::new(Shared::new(seq));
         Self {
@@ -101,10 +108,12 @@ impl<P: Policy> Engine<P> {
             name: None,
             readers,
             registry: Registry::new(domain, readers, Arc::clone(&shared)),
-            cached_holdout: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
-            promised: CachePadded::new(AtomicU64::new(shared.seq.completed().bits())),
+            hot: Hot {
+                barriers: BarrierQueue::new(),
+                cached_holdout: AtomicPtr::new(ptr::null_mut()),
+                promised: AtomicU64::new(shared.seq.completed().bits()),
+            },
             shared,
-            barriers: CachePadded::new(BarrierQueue::new()),
             stalls: Stalls::new(domain),
             callbacks: Callbacks::new(),
             futures: Futures::new(),
@@ -123,7 +132,7 @@ impl<P: Policy> Engine<P> {
         self.name.as_deref()
     }
 
-    /// The domain, as reports and messages call it.
+    /// Returns the domain, as reports and messages call it.
     pub(crate) fn title(&self) -> Title<'_> {
         Title {
             number: self.domain,
@@ -131,7 +140,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// A record for the calling thread. It lives as long as the engine.
+    /// Returns a record for the calling thread. It lives as long as the engine.
     pub(crate) fn register(&self, token: Token, flavour: Flavour) -> &Record {
         self.registry.claim(token, flavour)
     }
@@ -160,7 +169,7 @@ impl<P: Policy> Engine<P> {
         })
     }
 
-    /// A cookie for `seq`, unless the policy leaves a grace period out.
+    /// Returns a cookie for `seq`, unless the policy leaves a grace period out.
     fn cookie(seq: Seq) -> Cookie {
         let cookie = Cookie::new(seq);
         if P::WHOLE_GRACE_PERIODS {
@@ -175,7 +184,7 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn start_polled(&self) -> Cookie {
         let cookie = self.start();
         if P::COMPLETES_POLLED {
-            seq::raise(&self.promised, cookie.seq());
+            seq::raise(&self.hot.promised, cookie.seq());
             self.kick();
         }
         cookie
@@ -186,7 +195,7 @@ impl<P: Policy> Engine<P> {
     fn due(&self, work: Option<Cookie>) -> Option<Cookie> {
         // Acquire, pairs with `raise` in `start_polled`: the thread that made the promise kicks
         // after it, and the pass after that kick sees the promise.
-        let promised = Cookie::new(Seq::from_bits(self.promised.load(Ordering::Acquire)));
+        let promised = Cookie::new(Seq::from_bits(self.hot.promised.load(Ordering::Acquire)));
         if self.has_ended(promised) {
             work
         } else {
@@ -223,8 +232,8 @@ impl<P: Policy> Engine<P> {
         self.try_complete(cookie, me)
     }
 
-    /// An attempt at a grace period that is not known to have ended; `decided` is called before the
-    /// outcome is published. A leader leads until then.
+    /// Makes an attempt at a grace period that is not known to have ended. Calls `decided` before the outcome
+    /// is published: a leader leads until then.
     #[inline]
     fn complete_once(
         &self,
@@ -287,8 +296,8 @@ impl<P: Policy> Engine<P> {
         self.readers == BarrierMode::Membarrier
     }
 
-    /// The oldest section that is older than `fenced`, or `fenced`; and whether one of the caller's
-    /// own holds `goal` up.
+    /// Returns the oldest section that is older than `fenced`, or `fenced`; and whether one of the
+    /// caller's own holds `goal` up.
     fn scan(&self, fenced: Seq, goal: Seq, me: Token) -> Scan {
         let mut scan = Scan {
             oldest: fenced,
@@ -317,13 +326,14 @@ impl<P: Policy> Engine<P> {
         if !cached_holdout.is_null() {
             // Release, pairs with `cached_holdout`: the record is complete for the thread that
             // loads it, whichever made it.
-            self.cached_holdout
+            self.hot
+                .cached_holdout
                 .store(cached_holdout.cast_mut(), Ordering::Release);
         }
         scan
     }
 
-    /// The oldest section that the thread `me` has open, through whatever record.
+    /// Returns the oldest section that the thread `me` has open, through whatever record.
     pub(crate) fn section_of(&self, me: Token) -> Option<Seq> {
         self.registry
             .iter()
@@ -341,7 +351,7 @@ impl<P: Policy> Engine<P> {
             .map(|record| Holdout::of(record, &[]))
     }
 
-    /// The record through which the thread `me` has a section open, as a thread.
+    /// Returns the record through which the thread `me` has a section open, as a thread.
     pub(crate) fn open_record_of(&self, me: Token) -> Option<&Record> {
         self.registry.iter().find(|record| record.is_section_of(me))
     }
@@ -397,11 +407,11 @@ impl<P: Policy> Engine<P> {
         counts.heavy_barriers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The cached holdout of the last scan, if it holds `goal` up.
+    /// Returns the cached holdout of the last scan, if it holds `goal` up.
     fn cached_holdout(&self, goal: Seq) -> Option<(&Record, Seq)> {
         // Acquire, pairs with the store in `scan`: the record is complete.
         // SAFETY: null, or a record of this engine, which lives as long.
-        let cached_holdout = unsafe { self.cached_holdout.load(Ordering::Acquire).as_ref() }?;
+        let cached_holdout = unsafe { self.hot.cached_holdout.load(Ordering::Acquire).as_ref() }?;
         Some((cached_holdout, cached_holdout.holds_out(goal)?))
     }
 
@@ -465,7 +475,7 @@ impl<P: Policy> Engine<P> {
         counts.grace_periods.load(Ordering::Relaxed)
     }
 
-    /// How long they took.
+    /// Returns how long they took.
     pub(crate) fn grace_period_times(&self) -> Histogram {
         self.shared.seq.timing().times.load()
     }

@@ -10,7 +10,7 @@ use super::{
     delay::Batch,
     engine::{
         Engine,
-        callbacks::Callbacks,
+        callbacks::{Callbacks, Waiting},
         coalesce::BarrierQueue,
         service::{Server, Service, State, serves},
         stall::{Stalls, Waiters},
@@ -34,7 +34,7 @@ impl<P: Policy> ForkReset for Engine<P> {
         self.shared.waiters.reset_in_child();
         self.shared.reset_service_in_child();
         self.shared.service_waits.store(false, Ordering::Relaxed);
-        barriers(&self.barriers);
+        barriers(&self.hot.barriers);
         // SAFETY: the caller's promise, for all of them.
         unsafe {
             stalls(&self.stalls);
@@ -154,7 +154,7 @@ unsafe fn callbacks(callbacks: &Callbacks) {
     let invoked = callbacks.invoked.load(Ordering::Relaxed);
     // SAFETY: the caller's promise; user code does not run under these locks.
     unsafe {
-        callbacks.waiting.reinit(Queue::new(invoked));
+        callbacks.waiting.reinit(Waiting::new(invoked));
         callbacks.running.reinit(Queue::new(0));
         callbacks.delay.batch.reinit(Batch::NONE);
     }

@@ -289,7 +289,7 @@ fn loom_cookie_ended_by_another() {
     });
 }
 
-/// W3 handed on through `fenced`: two updaters advance at once, each for an element of its own; a
+/// W3 handed on through `fenced`: two updaters advance at once, for two elements; a
 /// scan may rely on the other's barrier.
 #[test]
 fn loom_two_advancers() {
@@ -411,7 +411,7 @@ fn loom_callbacks() {
         let push = |engine: &Engine<Sound>, runs: &Arc<AtomicUsize>| {
             let runs = Arc::clone(runs);
             let value = UnsafeCell::new(1);
-            // SAFETY: `boxed` gives a head of its own. The cell is the callback's alone.
+            // SAFETY: `boxed` gives a new head. The cell is the callback's alone.
             let callback = boxed(move || {
                 runs.fetch_add(value.with(|value| unsafe { *value }), Ordering::Relaxed);
             });

@@ -1,10 +1,10 @@
 //! What may be left out of the machinery, so that a test can show that it is needed.
 //!
 //! The core is generic over a [`Policy`]; every shipped build instantiates [`Sound`] alone, and no
-//! public type has the parameter. A torture program implements the trait for a type of its own with
-//! one part switched off and must then see its checks fail. There is no cargo feature and no
+//! public type has the parameter. A torture program implements the trait for its own type, with
+//! one part switched off, and must then see its checks fail. There is no cargo feature and no
 //! run-time switch: only `unsafe impl Policy` reaches a broken variant, and only for a type that
-//! the writer of that `unsafe` has named. Deferred frees have a trait of their own.
+//! the writer of that `unsafe` has named. Deferred frees have another trait.
 
 /// Which parts of the grace-period machinery are present. All of them, unless a test says
 /// otherwise.

@@ -325,7 +325,7 @@ impl Record {
         self.word.load(Ordering::Relaxed) != 0
     }
 
-    /// The number that the owner's present section carries. Owner only.
+    /// Returns the number that the owner's present section carries. Owner only.
     pub(crate) fn section(&self) -> Option<Seq> {
         let word = self.word.load(Ordering::Relaxed);
         (word != 0).then(|| Seq::from_bits(word))

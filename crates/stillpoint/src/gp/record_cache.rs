@@ -1,9 +1,8 @@
 //! Records that a thread keeps for its next owned guards.
 //!
-//! A guard that may be dropped on any thread has no thread's record but one of its own. It takes it
-//! from the thread that makes it and leaves it to the one that drops it, without a lock or an
-//! atomic read-modify-write; the registry is asked once in [`BATCH`] guards, where those that are
-//! made here end elsewhere.
+//! A guard that may be dropped on any thread has a record that no thread owns. The thread that makes the
+//! guard gives the record, and the one that drops it keeps it, without a lock or an atomic
+//! read-modify-write. If guards end on other threads, the registry is asked once in [`BATCH`] guards.
 
 use super::{IN_MODEL, engine::Engine, flavour::Flavour, policy::Policy, record::Record};
 use crate::platform::thread::Token;
@@ -40,8 +39,8 @@ impl RecordCache {
         self.tid.set(own.tid());
     }
 
-    /// A quiescent record of `engine`, for the calling thread to give to a guard. `own` is the
-    /// thread's own record there.
+    /// Returns a quiescent record of `engine`, for the calling thread to give to a guard. `own` is
+    /// the thread's own record there.
     #[inline]
     pub(crate) fn take<'e, P: Policy>(
         &self,

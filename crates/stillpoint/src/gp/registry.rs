@@ -91,8 +91,8 @@ impl FreeList {
 }
 
 impl Registry {
-    /// An empty registry. Its records point into `shared`, which the registry keeps alive for as
-    /// long as it lives itself.
+    /// Makes an empty registry. Its records point into `shared`, which the registry keeps alive for
+    /// as long as it lives itself.
     pub(super) fn new(domain: u64, readers: BarrierMode, shared: Arc<Shared>) -> Self {
         let free = Mutex::new(FreeList::new());
         Self {

@@ -229,7 +229,7 @@ impl StallReport {
         WithoutPrefix(self)
     }
 
-    /// The readers that hold the grace period up, without all else.
+    /// Returns the readers that hold the grace period up, without all else.
     pub(super) fn holdouts_only(&self) -> impl fmt::Display {
         HoldoutsOnly(self)
     }
@@ -354,8 +354,8 @@ impl fmt::Display for Bytes {
 }
 
 impl Holdout {
-    /// The reader of `record`, as far as that tells.
-    /// `pollers` are the threads that have polled futures which wait.
+    /// Makes the reader of `record`, as far as that tells. `pollers` are the threads that have
+    /// polled futures which wait.
     pub(super) fn of(record: &Record, pollers: &[u32]) -> Self {
         let (entry, flavour) = (record.entry(), record.flavour());
         let tid = record.tid();

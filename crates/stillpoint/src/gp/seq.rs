@@ -44,7 +44,7 @@ const MAX_LEAD: u64 = 1 << 40;
 pub(crate) struct Seq(u64);
 
 impl Seq {
-    /// The sequence part of a record's word or of a raw cookie.
+    /// Returns the sequence part of a record's word or of a raw cookie.
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits & !(STEP - 1))
     }
@@ -53,7 +53,7 @@ impl Seq {
         self.0
     }
 
-    /// How many grace periods are before this one, from number 0.
+    /// Returns how many grace periods are before this one, from number 0.
     pub(crate) const fn number(self) -> u64 {
         self.0 / STEP
     }
@@ -72,7 +72,7 @@ impl Seq {
         Self(self.0.wrapping_sub(STEP))
     }
 
-    /// How many grace periods `self` is past `other`; negative if it is behind.
+    /// Returns how many grace periods `self` is past `other`; negative if it is behind.
     pub(crate) const fn since(self, other: Self) -> i64 {
         self.0.wrapping_sub(other.0).cast_signed() >> STEP.trailing_zeros()
     }
@@ -133,7 +133,7 @@ impl Cookie {
         Self(self.0.older(other.0))
     }
 
-    /// The grace period before: what broken variants name.
+    /// Returns the grace period before: what broken variants name.
     pub(crate) const fn previous(self) -> Self {
         Self(self.0.previous())
     }
@@ -147,13 +147,13 @@ impl Cookie {
         one.into_iter().chain(other).reduce(Self::older)
     }
 
-    /// The cookie as a plain number, for storing it in a word. Async-signal-safe.
+    /// Returns the cookie as a plain number, for storing it in a word. Async-signal-safe.
     pub const fn into_raw(self) -> u64 {
         self.0.bits()
     }
 
-    /// The cookie that [`Cookie::into_raw`] gave. Of any other number it makes a cookie whose
-    /// answers are arbitrary. Async-signal-safe.
+    /// Returns the cookie that [`Cookie::into_raw`] gave. Of any other number it makes a cookie
+    /// whose answers are arbitrary. Async-signal-safe.
     ///
     /// ```
     /// # use stillpoint::Cookie;
@@ -184,15 +184,17 @@ struct Started {
 pub(crate) struct Sequence {
     started: CachePadded<Started>,
     ends: CachePadded<Ends>,
-    timing: Timing,
 }
 
-/// What a thread writes that ends a grace period: on one cache line, apart from what is only read.
+/// What a thread writes that ends a grace period: apart from what is only read. The times, which few
+/// grace periods have, come last.
 #[derive(Debug)]
+#[repr(C)]
 struct Ends {
     fenced: AtomicU64,
     completed: AtomicU64,
     counts: Counts,
+    timing: Timing,
 }
 
 /// Counts of what the engine has done.
@@ -220,8 +222,8 @@ impl Sequence {
                     heavy_barriers: Counter::new(0),
                     led_barriers: Counter::new(0),
                 },
+                timing: Timing::new(),
             }),
-            timing: Timing::new(),
         }
     }
 
@@ -230,7 +232,7 @@ impl Sequence {
     }
 
     pub(super) fn timing(&self) -> &Timing {
-        &self.timing
+        &self.ends.timing
     }
 
     #[inline(always)]
@@ -243,7 +245,7 @@ impl Sequence {
         self.started.global.is_some()
     }
 
-    /// The word of a section that begins now: its sequence, nested once.
+    /// Returns the word of a section that begins now: its sequence, nested once.
     #[inline(always)]
     pub(crate) fn enter(&self) -> u64 {
         // Acquire [R1]: what was unlinked before a cookie for this number or less was taken (W1,
@@ -269,13 +271,13 @@ impl Sequence {
         // Acquire [W2]: so does what other threads unlinked before they named it.
         let seq = Seq::from_bits(self.started().fetch_add(step, Ordering::AcqRel)).next();
         if seq.is_timed() {
-            self.timing.note_started(seq.number());
+            self.ends.timing.note_started(seq.number());
         }
         seq
     }
 
-    /// The newest grace period that has started, which is `goal` at least, unless starting it had
-    /// to be refused. `starts` is told if this starts one.
+    /// Starts `goal`, unless it has started or that has to be refused. Returns the newest grace period that has
+    /// started. Calls `starts` if this starts one.
     pub(crate) fn ensure_started(&self, goal: Seq, starts: impl FnOnce(Seq)) -> Seq {
         // Acquire [W2]: what was unlinked before the cookies up to this number is so before our
         // barrier.
@@ -289,8 +291,8 @@ impl Sequence {
         Seq::from_bits(self.started().load(Ordering::Acquire))
     }
 
-    /// The newest grace period that a scan may decide about: a heavy barrier (W3) came after its
-    /// start.
+    /// Returns the newest grace period that a scan may decide about: a heavy barrier (W3) came
+    /// after its start.
     pub(crate) fn fenced(&self) -> Seq {
         // Acquire, pairs with `publish_fenced`: that barrier, whichever thread issued it, happens
         // before our scan.
@@ -303,7 +305,7 @@ impl Sequence {
         raise(&self.ends.fenced, seq);
     }
 
-    /// The newest grace period that is known to have ended.
+    /// Returns the newest grace period that is known to have ended.
     #[inline]
     pub(crate) fn completed(&self) -> Seq {
         // Acquire [W6]: the ends of all sections that it waited for happen before what we free by

@@ -419,7 +419,7 @@ unsafe impl Policy for NoPromises {
     const COMPLETES_POLLED: bool = false;
 }
 
-/// It waits for ever, which shuttle takes for so many steps.
+/// It waits for ever: shuttle gives up after a number of steps.
 #[test]
 #[should_panic(expected = "max_steps")]
 fn shuttle_a_promise_that_nobody_keeps_is_caught() {

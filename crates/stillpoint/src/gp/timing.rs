@@ -16,7 +16,7 @@ use crate::{
 // std's also in the model, to which counting is no step.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One in so many grace periods is timed. A power of two.
+/// One grace period in this number is timed. A power of two.
 pub(super) const ONE_IN: u64 = 128;
 
 /// How many starts are remembered: while readers hold up more than `ONE_IN` times as many, the
@@ -87,7 +87,7 @@ impl Timing {
 mod tests {
     use super::*;
 
-    /// How many have been timed, and how long they took together.
+    /// Returns how many have been timed, and how long they took together.
     fn timed(timing: &Timing) -> (u64, u64) {
         let times = timing.times.load();
         (

@@ -3,8 +3,8 @@
 //!
 //! A section of the crate's own [`read_lock`](crate::read_lock) should be short, because all
 //! deferred frees of the program wait for it. One of this module may sleep, wait for a lock or a
-//! socket, and last for minutes: it delays grace periods of its own domain only, which no other
-//! domain waits for. And it need not stay on its thread: an [`OwnedGuard`] may be moved and shared
+//! socket, and last for minutes: it delays grace periods of its domain only, for which no other
+//! domain waits. And it need not stay on its thread: an [`OwnedGuard`] may be moved and shared
 //! between threads, and be held across an `.await`.
 //!
 //! * [`read_lock`] is a section of the calling thread, as fast as that of the crate.
@@ -40,7 +40,7 @@
 //!   of the same domain panics. With an [`OwnedGuard`] it cannot be seen: a task that waits
 //!   (`.await`s) for a grace period while it holds one waits for ever, and so do two tasks that
 //!   each wait for what the other one's guard holds up, and an executor whose only thread waits in
-//!   [`synchronize`] for a guard that a task of its own would have to drop: use
+//!   [`synchronize`] for a guard that one of its tasks would have to drop: use
 //!   [`synchronize_async`] there. All of these are reported as stalls, with the tasks' names, the
 //!   places where their guards were made, and the threads that wait: see
 //!   [`Domain::on_stall`](crate::Domain::on_stall).
@@ -80,7 +80,7 @@ pub use thread_guard::Guard;
 
 use crate::rcu::{self, GracePeriod, thread::TRACE};
 
-/// The global domain of this module, which its functions use. Made on first use and never dropped.
+/// Returns the global domain of this module, which its functions use. Made on first use and never dropped.
 ///
 /// It is not the crate's global domain: no grace period waits for both.
 ///

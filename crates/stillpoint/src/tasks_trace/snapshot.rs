@@ -60,7 +60,7 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
         Self { value, guard }
     }
 
-    /// The guard, to load other cells of the domain in the same section.
+    /// Returns the guard, to load other cells of the domain in the same section.
     ///
     /// ```
     /// use stillpoint::{Rcu, Snapshot, read_lock};
@@ -72,12 +72,12 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
         &this.guard
     }
 
-    /// The guard, for other uses. The value is given up.
+    /// Returns the guard, for other uses. The value is given up.
     pub fn into_guard(this: Self) -> G {
         this.guard
     }
 
-    /// A part of the value, with the same guard.
+    /// Returns a part of the value, with the same guard.
     ///
     /// ```
     /// use stillpoint::{Rcu, Snapshot, read_lock};
@@ -87,7 +87,7 @@ impl<T: ?Sized + 'static, G> Snapshot<T, G> {
     /// ```
     pub fn map<U: ?Sized + 'static>(this: Self, part: impl FnOnce(&T) -> &U) -> Snapshot<U, G> {
         let value = NonNull::from(part(&this));
-        // SAFETY: `part` is for a reference of whatever lifetime, and T and U have no other, so
+        // SAFETY: `part` is for a reference of any lifetime, and T and U have no other, so
         // what it returns is a part of the value, or lives for ever.
         unsafe { Snapshot::new(value, this.guard) }
     }

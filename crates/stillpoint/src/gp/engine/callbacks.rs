@@ -11,7 +11,7 @@ use crate::{
         callback::{Callback, CallbackHead, Links, Queue, boxed, try_boxed},
         delay::Delay,
         policy::Policy,
-        queue_times::{QueueTimes, Taken},
+        queue_times::{Batches, QueueTimes, Taken},
         seq::{Cookie, Seq},
         stack::Stack,
         work::{Outlook, Work, WouldDeadlock},
@@ -53,7 +53,7 @@ impl<P: Policy> Engine<P> {
 
     /// Like the function above, for a closure, which is boxed.
     pub(crate) fn call(&self, run: impl FnOnce() + Send + 'static) {
-        // SAFETY: `boxed` gives a head of its own.
+        // SAFETY: `boxed` gives a new head.
         unsafe { self.call_head(boxed(run)) };
     }
 
@@ -62,7 +62,7 @@ impl<P: Policy> Engine<P> {
         let Some(callback) = try_boxed(run) else {
             return false;
         };
-        // SAFETY: `try_boxed` gives a head of its own.
+        // SAFETY: `try_boxed` gives a new head.
         unsafe { self.call_head(callback) };
         true
     }
@@ -83,22 +83,22 @@ impl<P: Policy> Engine<P> {
             engine.shared.waiters.signal();
         });
         match callback {
-            // SAFETY: `try_boxed` gives a head of its own.
+            // SAFETY: `try_boxed` gives a new head.
             Some(callback) => unsafe { self.call_head(callback) },
             None => return false,
         }
         true
     }
 
-    /// How many callbacks have been queued so far: when as many have been invoked, so have these,
-    /// because they keep their order. The caller will wait for them, so the delay does not apply to
-    /// them.
+    /// Returns how many callbacks have been queued so far: when as many have been invoked, so have
+    /// these, because they keep their order. The caller will wait for them, so the delay does not
+    /// apply to them.
     pub(crate) fn callbacks_queued(&self) -> u64 {
         let came = {
             let mut waiting = lock(&self.callbacks.waiting);
-            self.callbacks.absorb(&mut waiting);
-            self.callbacks.delay.hurry(waiting.last);
-            waiting.came
+            let queue = self.callbacks.absorb(&mut waiting);
+            self.callbacks.delay.hurry(queue.last);
+            queue.came
         };
         if !self.callback_delay().is_zero() {
             self.kick();
@@ -129,7 +129,7 @@ impl<P: Policy> Engine<P> {
             shared.waiters.signal();
         });
         let completed = Cookie::new(self.shared.seq.completed());
-        // SAFETY: `boxed` gives a head of its own.
+        // SAFETY: `boxed` gives a new head.
         let queued = unsafe { self.callbacks.push_marker(callback, section, completed) };
         if let Err(refused) = queued {
             // SAFETY: it was not queued, so this is the one run that `boxed` allows; it frees the
@@ -144,7 +144,7 @@ impl<P: Policy> Engine<P> {
         })
     }
 
-    /// The pass's part: runs what is due and returns what the rest waits for.
+    /// Runs what is due in a pass. Returns what the rest waits for.
     pub(crate) fn run_callbacks(&self) -> Outlook {
         self.callbacks
             .run(self.domain, |cookie| self.has_ended(cookie))
@@ -158,9 +158,9 @@ impl<P: Policy> Engine<P> {
     /// queued callbacks.
     pub(crate) fn is_queued(&self, head: *const CallbackHead) -> bool {
         let mut waiting = lock(&self.callbacks.waiting);
-        self.callbacks.absorb(&mut waiting);
+        let queue = self.callbacks.absorb(&mut waiting);
         // With that lock held: nothing goes from the one to the other meanwhile.
-        waiting.has(head) || lock(&self.callbacks.running).has(head)
+        queue.has(head) || lock(&self.callbacks.running).has(head)
     }
 
     pub(crate) fn set_callback_delay(&self, delay: Duration) {
@@ -180,7 +180,7 @@ impl<P: Policy> Engine<P> {
         self.callbacks.invoked.load(Ordering::Acquire)
     }
 
-    /// How long callbacks have taken from being queued to the end of the pass that ran them.
+    /// Returns how long callbacks have taken from being queued to the end of the pass that ran them.
     pub(crate) fn callback_times(&self) -> Histogram {
         self.callbacks.queue_times.load()
     }
@@ -206,7 +206,7 @@ struct Here<P: Policy>(NonNull<Engine<P>>);
 unsafe impl<P: Policy> Send for Here<P> where Engine<P>: Sync {}
 
 impl<P: Policy> Here<P> {
-    /// A closure that calls this captures all of it, and not the pointer alone.
+    /// Returns the engine's address. A closure that calls this captures all of it, and not the pointer alone.
     fn get(&self) -> NonNull<Engine<P>> {
         self.0
     }
@@ -215,7 +215,7 @@ impl<P: Policy> Here<P> {
 #[derive(Debug)]
 pub(in crate::gp) struct Callbacks {
     pub(in crate::gp) incoming: Stack<CallbackHead>,
-    pub(in crate::gp) waiting: Mutex<Queue>,
+    pub(in crate::gp) waiting: Mutex<Waiting>,
     /// The callbacks that a pass has taken from the queue and not invoked yet; they still count as
     /// queued. A thread that takes both locks takes that of `waiting` first.
     pub(in crate::gp) running: Mutex<Queue>,
@@ -226,11 +226,28 @@ pub(in crate::gp) struct Callbacks {
     pub(in crate::gp) queue_times: QueueTimes,
 }
 
+/// The callbacks that wait, and when they were queued.
+#[derive(Debug)]
+pub(in crate::gp) struct Waiting {
+    queue: Queue,
+    batches: Batches,
+}
+
+impl Waiting {
+    /// Returns an empty one, from which `came` callbacks have left.
+    pub(in crate::gp) const fn new(came: u64) -> Self {
+        Self {
+            queue: Queue::new(came),
+            batches: Batches::new(),
+        }
+    }
+}
+
 impl Callbacks {
     pub(in crate::gp) fn new() -> Self {
         Self {
             incoming: Stack::new(),
-            waiting: Mutex::new(Queue::new(0)),
+            waiting: Mutex::new(Waiting::new(0)),
             running: Mutex::new(Queue::new(0)),
             delay: Delay::new(),
             queued: AtomicU64::new(0),
@@ -275,9 +292,9 @@ impl Callbacks {
         completed: Cookie,
     ) -> Result<(), WouldDeadlock> {
         let mut waiting = lock(&self.waiting);
-        self.absorb(&mut waiting);
+        let queue = self.absorb(&mut waiting);
         if let Some(section) = section
-            && waiting.cookies().any(|cookie| {
+            && queue.cookies().any(|cookie| {
                 !section.at_least(cookie.seq()) && !completed.seq().at_least(cookie.seq())
             })
         {
@@ -292,15 +309,16 @@ impl Callbacks {
                 cookie: completed,
             };
         }
-        waiting.push_back(callback.head.as_ptr());
-        self.delay.hurry(waiting.last);
+        queue.push_back(callback.head.as_ptr());
+        self.delay.hurry(queue.last);
         Ok(())
     }
 
-    /// Moves what is incoming to the end of the queue, oldest first.
-    fn absorb(&self, waiting: &mut Queue) {
+    /// Moves what is incoming to the end of the queue, oldest first. Returns the queue.
+    fn absorb<'w>(&self, waiting: &'w mut Waiting) -> &'w mut Queue {
+        let Waiting { queue, batches } = waiting;
         let mut newest = self.incoming.take_all();
-        let (since, before) = (self.queue_times.take_first(), waiting.came);
+        let (since, before) = (self.queue_times.take_first(), queue.came);
         let mut oldest = ptr::null_mut();
         while !newest.is_null() {
             // SAFETY: taken off the stack, so ours alone.
@@ -311,10 +329,11 @@ impl Callbacks {
         while !oldest.is_null() {
             // SAFETY: as above; read before `push_back` overwrites it.
             let next = unsafe { (*Queue::links(oldest)).next };
-            waiting.push_back(oldest);
+            queue.push_back(oldest);
             oldest = next;
         }
-        waiting.batches.add(before, waiting.came, since);
+        batches.add(before, queue.came, since);
+        queue
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The
@@ -350,11 +369,11 @@ impl Callbacks {
     /// pass leaves empty. Returns what the rest waits for, and when those were queued.
     fn take_ended(&self, has_ended: impl Fn(Cookie) -> bool) -> (Outlook, Taken) {
         let mut waiting = lock(&self.waiting);
-        self.absorb(&mut waiting);
+        let queue = self.absorb(&mut waiting);
         let (mut running, mut batch) = (lock(&self.running), self.delay.batch());
         let mut rest = Outlook::default();
-        while let Some(front) = waiting.front() {
-            rest.at = self.delay.until(&mut batch, waiting.last);
+        while let Some(front) = queue.front() {
+            rest.at = self.delay.until(&mut batch, queue.last);
             if rest.at.is_some() {
                 break;
             }
@@ -362,11 +381,11 @@ impl Callbacks {
                 rest.cookie = Some(front.cookie);
                 break;
             }
-            let callback = waiting.pop_front().expect("the queue has a front");
+            let callback = queue.pop_front().expect("the queue has a front");
             batch.let_go(callback.head.as_ptr());
             running.push_back(callback.head.as_ptr());
         }
-        let left = waiting.left;
+        let left = queue.left;
         (rest, waiting.batches.take(left))
     }
 

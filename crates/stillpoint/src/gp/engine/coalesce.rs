@@ -56,7 +56,7 @@ impl BarrierQueue {
         }
     }
 
-    /// The followers of the barrier of `generation`.
+    /// Returns the followers of the barrier of `generation`.
     fn on(&self, generation: u64) -> &EventCount {
         &self.followers[(generation / 2 % 2) as usize]
     }
@@ -71,7 +71,7 @@ impl<P: Policy> Engine<P> {
     pub(super) fn complete_coalesced(&self, cookie: Cookie, me: Token) -> Progress {
         // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
         // fenced.
-        let generation = self.barriers.generation.load(Ordering::Acquire);
+        let generation = self.hot.barriers.generation.load(Ordering::Acquire);
         if self.is_fenced(cookie) || !self.barriers_are_dear() {
             self.try_complete(cookie, me)
         } else if !is_led(generation) && self.try_lead(generation) {
@@ -96,7 +96,7 @@ impl<P: Policy> Engine<P> {
         }
         // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
         // fenced.
-        let generation = self.barriers.generation.load(Ordering::Acquire);
+        let generation = self.hot.barriers.generation.load(Ordering::Acquire);
         if self.barriers_are_dear() && !is_led(generation) && self.try_lead(generation) {
             self.begin(youngest);
             self.lead(oldest, me, generation + 1)
@@ -112,7 +112,8 @@ impl<P: Policy> Engine<P> {
     /// moment ago.
     fn try_lead(&self, generation: u64) -> bool {
         // Acquire and release, pairs with `lead`: one leader's work happens before the next one's.
-        self.barriers
+        self.hot
+            .barriers
             .generation
             .compare_exchange(
                 generation,
@@ -130,7 +131,7 @@ impl<P: Policy> Engine<P> {
     }
 
     fn lead(&self, cookie: Cookie, me: Token, generation: u64) -> Progress {
-        let queue = &self.barriers;
+        let queue = &self.hot.barriers;
         let attempt = self.complete_once(cookie, me, Role::Leader, || {
             // Release, pairs with `follow`: what we have fenced is seen by a follower that sees the
             // generation over.
@@ -153,7 +154,7 @@ impl<P: Policy> Engine<P> {
     }
 
     fn follow(&self, cookie: Cookie, me: Token) -> Progress {
-        let queue = &self.barriers;
+        let queue = &self.hot.barriers;
         // Acquire, pairs with `lead`: a thread that sees a generation over sees what its leader has
         // fenced.
         let came_in = queue.generation.load(Ordering::Acquire);
@@ -234,7 +235,7 @@ mod tests {
         );
         assert!(engine.has_ended(youngest));
         assert_eq!(engine.heavy_barriers(), 1);
-        let generation = engine.barriers.generation.load(Ordering::Relaxed);
+        let generation = engine.hot.barriers.generation.load(Ordering::Relaxed);
         assert!(!is_led(generation), "the next may lead");
     }
 

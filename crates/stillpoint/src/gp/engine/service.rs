@@ -422,7 +422,7 @@ impl<P: Policy> Engine<P> {
         (number != 0 && !self.service_runs()).then_some(number.cast_signed())
     }
 
-    /// The service thread's name, cut to what the kernel keeps.
+    /// Returns the service thread's name, cut to what the kernel keeps.
     fn thread_name(&self) -> String {
         match self.name() {
             Some(name) => {
@@ -444,10 +444,9 @@ impl<P: Policy> Engine<P> {
         self.service.signs.kick();
     }
 
-    /// Asks the service thread to stop, and, if its end is awaited, waits for that; but not in user
-    /// code of whatever domain, nor on a service thread: that could be what the service thread
-    /// waits for, or this very thread's. It then stops by itself. Whether there is a thread that
-    /// finishes the domain.
+    /// Asks the service thread to stop, and waits for its end if that is awaited. Does not wait in user code
+    /// of any domain, nor on a service thread: the service thread could wait for that code, or be this
+    /// thread. It then stops by itself. Returns whether there is a thread that finishes the domain.
     pub(crate) fn stop_service(&self, end: End) -> bool {
         self.request_stop();
         let state = mem::replace(&mut *lock(&self.service.state), State::Stopped);
@@ -561,7 +560,7 @@ impl<P: Policy> Engine<P> {
         }
     }
 
-    /// The end of a service thread that has failed too often; see the module's head.
+    /// Ends a service thread that has failed too often; see the module's head.
     #[cold]
     fn stay_down(&self) -> Served {
         {
@@ -590,7 +589,7 @@ impl<P: Policy> Engine<P> {
         Served::Down
     }
 
-    /// The message of a failure, and the action that it asks for.
+    /// Returns the message of a failure, and the action that it asks for.
     fn down(&self) -> String {
         format!(
             "the service thread of {} has panicked {MOST_FAILURES} times within a minute, by a fault of this library (the messages are \
@@ -599,8 +598,8 @@ impl<P: Policy> Engine<P> {
         )
     }
 
-    /// The message for a future that waits for callbacks while the service thread, which alone
-    /// invokes them, is down.
+    /// Returns the message for a future that waits for callbacks while the service thread, which
+    /// alone invokes them, is down.
     pub(crate) fn says_down(&self) -> Option<String> {
         let is_down = matches!(*lock(&self.service.state), State::Down);
         is_down.then(|| self.down())

@@ -120,7 +120,7 @@ impl Stalls {
         self.service.stop();
     }
 
-    /// How many entries the lists of waiters have.
+    /// Returns how many entries the lists of waiters have.
     fn listed(&self) -> usize {
         let waiters = lock(&self.waiters);
         waiters.threads.len() + waiters.futures.len() + waiters.pollers.len()
@@ -286,7 +286,7 @@ impl<P: Policy> Engine<P> {
             .follow(SERVICE_STALLED_SINCE, || stalls.service.reported_since());
     }
 
-    /// The report. Without memory for names it only counts: a stall is no reason to end the
+    /// Returns the report. Without memory for names it only counts: a stall is no reason to end the
     /// process.
     fn describe(&self, stalled: Stalled, watch: &Watch, lasted: Duration) -> StallReport {
         let Unreclaimed {

@@ -49,7 +49,7 @@ const SMALL: usize = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     GracePeriod(Cookie),
-    /// The invocation of so many callbacks in all: [`Engine::callbacks_queued`].
+    /// The invocation of that number of callbacks in all: [`Engine::callbacks_queued`].
     Callbacks(u64),
 }
 

@@ -178,7 +178,7 @@ fn loom_invoked_callbacks_are_seen_whole() {
         let theirs = Arc::clone(&done);
         // SAFETY: that no other thread looks at it yet is what the test is about.
         let callback = boxed(move || theirs.0.with_mut(|done| unsafe { *done = 1 }));
-        // SAFETY: `boxed` gives a head of its own.
+        // SAFETY: `boxed` gives a new head.
         unsafe { engine.callbacks.push(callback, engine.get_state()) };
         let all = Awaited::Callbacks(engine.callbacks_queued());
         let passing = Arc::clone(&engine);

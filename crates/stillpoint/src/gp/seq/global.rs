@@ -8,7 +8,7 @@ use crate::platform::sync::{AtomicU64, Ordering};
 /// its readers know without loading it from somewhere; they are told apart by a constant, `GLOBAL`.
 pub(crate) const GLOBALS: usize = 2;
 
-/// A `started` on a cache line of its own, and at a place in the array that a C header can know.
+/// A `started` alone on its cache line, at a place in the array that a C header can know.
 #[repr(C, align(128))]
 struct GlobalStarted(AtomicU64);
 
@@ -25,7 +25,7 @@ pub(crate) fn enter_global<const GLOBAL: usize>() -> u64 {
 }
 
 impl Sequence {
-    /// The counters of a global domain.
+    /// Makes the counters of a global domain.
     pub(crate) fn of_global(global: usize) -> Self {
         let mut sequence = Self::new(Seq(0));
         sequence.started.global = Some(&GLOBAL_STARTED[global].0);

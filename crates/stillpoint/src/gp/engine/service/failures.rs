@@ -5,7 +5,7 @@ use crate::platform::{
     sync::{AtomicU64, Ordering},
 };
 
-/// The thread stays down after so many failures within [`LATELY`].
+/// Number of failures within [`LATELY`] after which the thread stays down.
 pub(super) const MOST_FAILURES: usize = 3;
 
 /// A minute.

@@ -56,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// How many bytes have come since the start, if there are `now` so many.
+    /// Returns how many bytes have come since the start, if there are `now`.
     pub(super) fn grown_to(&self, now: u64) -> u64 {
         now.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
