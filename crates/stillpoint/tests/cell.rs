@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Reader, Tally, Tracked, eventually};
+use common::{Reader, Tally, Tracked, eventually, until_it_waits};
 use std::{
     collections::HashMap,
     sync::{
@@ -13,6 +13,7 @@ use std::{
     thread,
 };
 use stillpoint::{Domain, Rcu, RcuOption, Retired, read_lock, synchronize};
+use stillpoint_platform::thread::tid;
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const ROUNDS: usize = if cfg!(miri) { 20 } else { 2_000 };
@@ -270,13 +271,13 @@ fn get_mut_waits_for_those_who_found_the_value() {
         let (tell, told) = channel();
         let lent = &domain;
         let (give, given) = channel::<&Rcu<u32>>();
-        let entered = &entered;
+        let (entered, updater) = (&entered, tid());
         let reader = scope.spawn(move || {
             let guard = lent.read_lock();
             let cell: &Rcu<u32> = given.recv().expect("a cell");
             let value = cell.load(&guard);
             tell.send(()).expect("the receiver is there");
-            thread::sleep(std::time::Duration::from_millis(20));
+            until_it_waits(updater, || entered.load(Ordering::SeqCst) > 0);
             assert_eq!((*value, entered.load(Ordering::SeqCst)), (1, 0));
         });
         // SAFETY: the reader does not use the cell after it has told.

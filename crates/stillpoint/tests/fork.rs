@@ -12,7 +12,7 @@ mod common;
 use common::forking::{
     Bare, SOME, assert_works, elsewhere, fork, in_both, is_apart, retire, retire_inline, waiting,
 };
-use common::{Reader, Tally, Tracked, eventually, panic_message};
+use common::{Reader, Tally, Tracked, eventually, panic_message, until_it_waits};
 use std::{
     mem, panic,
     pin::pin,
@@ -30,6 +30,7 @@ use stillpoint::{
     Domain, Rcu, RcuOption,
     lab::{self, GracePeriodPolicy, Policy},
 };
+use stillpoint_platform::thread::tid;
 
 /// Retires so many objects, and frees them on this thread.
 fn free_some(domain: &Domain, objects: u64) {
@@ -87,11 +88,17 @@ fn a_thread_that_sleeps_for_a_grace_period_does_so_in_the_parent_alone() {
     let domain = Domain::new();
     let reader = Reader::enter(&domain);
     thread::scope(|scope| {
-        let waiters: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| domain.synchronize()))
-            .collect();
-        // Long enough for them to fall asleep, most of the time; right in any case.
-        thread::sleep(Duration::from_millis(20));
+        let (tell, told) = channel();
+        let waiters = [(); 4].map(|()| {
+            let (tell, domain) = (tell.clone(), &domain);
+            scope.spawn(move || {
+                tell.send(tid()).expect("the receiver is there");
+                domain.synchronize();
+            })
+        });
+        told.iter()
+            .take(waiters.len())
+            .for_each(|waiter| until_it_waits(waiter, || false));
         fork(|| assert_works(&domain)).well();
         assert!(!waiters.iter().any(|waiter| waiter.is_finished()));
         reader.leave();

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Tally, eventually, is_child, panic_message, returns};
+use common::{Tally, eventually, is_child, panic_message, returns, until_it_waits};
 use std::{
     cell::RefCell,
     future::pending,
@@ -22,6 +22,7 @@ use stillpoint::{
     Cookie, Domain, Flavour, Rcu, StallReport,
     tasks_trace::{self, OwnedGuard, TraceDomain},
 };
+use stillpoint_platform::thread::tid;
 use tokio::{runtime, sync::oneshot, task, time};
 
 fn domains() -> [TraceDomain; 2] {
@@ -114,19 +115,21 @@ fn a_guard_of_a_thread_lasts_while_the_thread_sleeps() {
         let tally = Tally::new();
         let cell = Rcu::new_in(&domain, tally.value(1));
         let (entered, has_entered) = channel();
-        let woken = AtomicBool::new(false);
+        let (woken, has_waited, updater) = (AtomicBool::new(false), AtomicBool::new(false), tid());
         thread::scope(|scope| {
             scope.spawn(|| {
                 let guard = domain.read_lock();
                 let value = cell.load(&guard);
                 entered.send(()).expect("the receiver is there");
-                thread::sleep(Duration::from_millis(20));
+                until_it_waits(updater, || has_waited.load(Ordering::SeqCst));
                 assert_eq!(value.get(), 1);
                 woken.store(true, Ordering::SeqCst);
             });
             has_entered.recv().expect("it enters");
             drop(cell.swap(tally.value(2)).wait());
-            assert!(woken.load(Ordering::SeqCst), "the wait has waited");
+            let is_woken = woken.load(Ordering::SeqCst);
+            has_waited.store(true, Ordering::SeqCst);
+            assert!(is_woken, "the wait has waited");
         });
     }
 }

@@ -20,6 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 use stillpoint::Domain;
+use stillpoint_platform::thread::blocked_in;
 
 #[cfg(all(target_os = "linux", not(miri)))]
 pub mod filter;
@@ -403,6 +404,15 @@ pub fn sleeps(task: &Path) -> bool {
     stat.rsplit(')')
         .next()
         .is_none_or(|rest| !rest.starts_with(" R") && !rest.starts_with(" D"))
+}
+
+/// Waits until the thread `tid` of this process waits for another one, or `has_ended`. Miri cannot tell:
+/// it yields a while.
+pub fn until_it_waits(tid: u32, has_ended: impl Fn() -> bool) {
+    if cfg!(miri) {
+        return (0..1000).for_each(|_| thread::yield_now());
+    }
+    eventually(|| has_ended() || blocked_in(tid).is_some_and(|call| call.name == "futex"));
 }
 
 /// Waits until all other threads sleep, at two looks one after the other; not for those that go on.
