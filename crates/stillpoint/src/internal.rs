@@ -8,11 +8,11 @@ use crate::{
     gp::Cookie,
     kvfree::RetireRequest,
     platform::{clock::Nanos, user_code},
-    rcu::{self, Domain, Section, global},
+    rcu::{self, Domain, Section, global, thread},
 };
 use std::sync::Arc;
 
-/// The durations that a statistics page has, as they are there; `None` if they are of another kind.
+/// Returns the durations that a statistics page has, as they are there; `None` if they are of another kind.
 #[must_use]
 pub fn histogram(sum: u64, buckets: &[u64]) -> Option<Histogram> {
     Histogram::from_parts(sum, buckets)
@@ -39,7 +39,7 @@ pub fn is_of(section: &impl Section, domain: Option<&Kept>) -> bool {
     }
 }
 
-/// The number of a domain.
+/// Returns the number of a domain.
 pub fn domain_id(domain: &Domain) -> u64 {
     domain.id()
 }
@@ -75,17 +75,13 @@ pub fn retire_shared<T: Send + Sync + 'static>(domain: &Domain, object: Arc<T>) 
 #[inline]
 pub unsafe fn retire_in_place(domain: &Domain, object: *mut u8, how: &'static Destructor) {
     // SAFETY: the caller's promise.
-    unsafe {
-        domain
-            .core()
-            .retire_request(RetireRequest::with_plain(object, how));
-    }
+    unsafe { thread::retire(domain.core(), RetireRequest::with_plain(object, how)) };
 }
 
 /// Returns the bytes that an object owns, by `weigh`, which is user code: 0 if it panics, which is
 /// counted, and inside another one.
 pub fn weigh(domain: &Domain, weigh: impl FnOnce() -> usize) -> usize {
-    domain.core().weigh_by(weigh)
+    domain.core().weigh(weigh)
 }
 
 /// [`Domain::retire_with`], for an object that owns `heap_bytes` bytes beside those of `how`, which
@@ -108,7 +104,7 @@ pub unsafe fn retire_owning(
         None => object.unweighed(),
     };
     // SAFETY: the caller's promise.
-    unsafe { domain.core().retire_request(object) };
+    unsafe { thread::retire(domain.core(), object) };
 }
 
 /// [`Domain::call`], which returns false, and drops the callback, without memory for it.

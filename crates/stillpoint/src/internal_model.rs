@@ -32,7 +32,7 @@ impl<P: Policy> GracePeriods<P> {
         Reader(record)
     }
 
-    /// The grace period that ends after all sections that have begun by now.
+    /// Returns the grace period that ends after all sections that have begun by now.
     pub fn get_state(&self) -> Cookie {
         self.0.get_state()
     }

@@ -42,15 +42,14 @@
 //! the budget, not on how long the flood lasts. If readers hold a grace period up until a thread
 //! has twice its share, or the budget is used up, threads that retire outside any section wait for
 //! it: 10 ms at most for each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a
-//! page of some 250 small objects, 20 for one of 64 KiB); those inside a section free and wait at
-//! its end. Past the budget a thread waits with its first object already, as it may exit before it
-//! has filled a page. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
+//! page of some 250 small objects, 20 for one of 64 KiB), a second at most; those inside a section free
+//! and wait at its end. Past the budget a thread waits with its first object already, because it may
+//! exit before it has filled a page. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
 //! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
 //! The library does not know what an object points to: an object with a destructor counts for 1 KiB at
 //! least, a map of any size for 1 KiB. If values are weighed ([`Rcu::weighed`],
-//! [`Domain::retire_weighed`]), the budget and the statistics count all of it. Past the budget, a heavy object is waited for a second
-//! ([`Domain::retire_weighed`]).
+//! [`Domain::retire_weighed`]), the budget and the statistics count all of it.
 //!
 //! Objects with a destructor are dropped on the domain's service thread, which starts when it is
 //! first needed; it also frees the objects that idle threads leave, within 50 ms, and then sleeps

@@ -84,7 +84,7 @@ impl Statistics {
         Self::with(heap.waiting(), engine, heap)
     }
 
-    /// A racy snapshot that waits for no lock and leaves out the objects in pages that are not full.
+    /// Returns a racy snapshot that waits for no lock and leaves out the objects in pages that are not full.
     pub(crate) fn snapshot<P: Policy>(engine: &Engine<P>, heap: &Heap) -> Self {
         Self::with(heap.waiting_sealed(), engine, heap)
     }

@@ -74,8 +74,9 @@ fn a_sleeping_reader_holds_up_a_budget_of_maps() {
         read_for = reader.join().expect("no panic");
     });
 
-    // A second for each map past the budget: four maps, if the reader was not much late.
-    let past_budget = (2 + read_for.as_secs_f64().ceil() as usize) * one_map;
+    // Past the budget 10 ms for each 64 KiB of a map; a few more, for those at its edge.
+    let wait_for_one = one_map / (64 << 10) * 10;
+    let past_budget = (4 + read_for.as_millis() as usize / wait_for_one) * one_map;
     let most_live = PEAK.load(Ordering::Relaxed) - without;
     assert!(
         most_pending <= BUDGET + past_budget,

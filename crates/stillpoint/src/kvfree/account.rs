@@ -33,9 +33,8 @@ use crate::{
     platform::sync::{AtomicU64, AtomicUsize, Ordering},
     published::{OBJECTS_FREED, Tap, UNRECLAIMED_BYTES},
 };
-use crossbeam_utils::CachePadded;
 
-/// A thread publishes how many objects it has freed when they are so many, and not with each step.
+/// The step, in objects, in which a thread publishes how many it has freed.
 const FREED_STEP: usize = 4096;
 
 /// What one thread has sealed and freed. Written by the owner of the buffer, under the lock of its
@@ -125,12 +124,14 @@ impl Published {
 /// What the threads of a heap have published; and the sums of those that have no account: the
 /// service thread, threads that have exited.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Shared {
-    published: CachePadded<Published>,
-    served: CachePadded<Served>,
+    published: Published,
+    served: Served,
 }
 
-/// The sums of those that have no account: the service thread, threads that have exited.
+/// The sums of those that have no account: the service thread, threads that have exited. A thread that
+/// writes them publishes at the same time.
 #[derive(Debug)]
 struct Served {
     sealed: Sums,
@@ -138,23 +139,6 @@ struct Served {
     gone: Sums,
     /// The objects in `gone` that were leaked.
     leaked: AtomicUsize,
-}
-
-/// A page whose objects are gone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Freed {
-    pub(super) tally: Tally,
-    pub(super) is_very_heavy: bool,
-}
-
-impl Freed {
-    /// For a page whose objects are about to be freed or forgotten.
-    pub(super) fn of(page: &Page) -> Self {
-        Self {
-            tally: Tally::of(page),
-            is_very_heavy: page.is_very_heavy(),
-        }
-    }
 }
 
 /// A change of the published footprint.
@@ -167,17 +151,17 @@ struct Change {
 impl Shared {
     pub(super) fn new() -> Self {
         Self {
-            published: CachePadded::new(Published {
+            published: Published {
                 footprint: AtomicUsize::new(0),
                 pages: AtomicUsize::new(0),
                 freed: AtomicUsize::new(0),
                 tap: Tap::new(),
-            }),
-            served: CachePadded::new(Served {
+            },
+            served: Served {
                 sealed: Sums::new(),
                 gone: Sums::new(),
                 leaked: AtomicUsize::new(0),
-            }),
+            },
         }
     }
 
@@ -195,7 +179,7 @@ impl Shared {
         self.served.gone.load()
     }
 
-    /// The objects of sealed pages that were leaked.
+    /// Returns the objects of sealed pages that were leaked.
     pub(super) fn leaked(&self) -> usize {
         self.served.leaked.load(Ordering::Relaxed)
     }
@@ -218,7 +202,7 @@ impl Shared {
             .saturating_sub(pages.saturating_mul(PAGE_BYTES))
     }
 
-    /// The objects that have been freed, as far as they have been published.
+    /// Returns the objects that have been freed, as far as they have been published.
     pub(super) fn published_freed(&self) -> usize {
         self.published.freed.load(Ordering::Relaxed)
     }
@@ -258,8 +242,8 @@ fn at_least_zero(wrapped: usize) -> usize {
 }
 
 impl Heap {
-    /// The unreclaimed bytes of sealed pages, as the owner of `buffer` sees them: what others have
-    /// published, and all of its own.
+    /// Returns the unreclaimed bytes of sealed pages, as the owner of `buffer` sees them: what other threads
+    /// have published, and all that the owner counts.
     pub(super) fn footprint(&self, buffer: &ThreadBuffer) -> usize {
         let unpublished = buffer.account.unpublished.load(Ordering::Relaxed);
         self.shared.footprint_with(unpublished)
@@ -270,9 +254,8 @@ impl Heap {
     pub(super) fn note_sealed_by(&self, buffer: &ThreadBuffer, page: &Page) -> bool {
         let tally = Tally::of(page);
         buffer.account.sealed.add(tally);
-        let change = self.note_change(buffer, tally, 0);
-        self.note_weight(page, tally);
-        change.is_some_and(|change| self.ends_excess(change, self.has_very_heavy()))
+        self.note_change(buffer, tally, 0)
+            .is_some_and(|change| self.ends_excess(change))
     }
 
     /// Counts objects that the owner of `buffer` frees out of its open page, which is not sealed for
@@ -287,80 +270,51 @@ impl Heap {
         let tally = Tally::of(page);
         self.shared.served.sealed.add_beside_others(tally);
         self.shared.publish(tally.footprint, tally.pages, 0);
-        self.note_weight(page, tally);
     }
 
-    /// Counts a very heavy page as one. The page remembers it, as the budget may be another when it
-    /// is freed.
-    fn note_weight(&self, page: &Page, tally: Tally) {
-        page.set_very_heavy(self.is_very_heavy(page.bytes()));
-        if page.is_very_heavy() {
-            self.very_heavy.add(tally.footprint);
-        }
+    /// Counts what the owner of `buffer` has sealed and freed. Under the lock of its queue. Returns
+    /// whether that may have brought the domain back under its budget.
+    pub(super) fn note_freed_by(&self, buffer: &ThreadBuffer, freed: Tally) -> bool {
+        buffer.account.freed.add(freed);
+        self.note_change(buffer, Tally::default().minus(freed), freed.objects)
+            .is_some_and(|change| self.ends_excess(change))
     }
 
-    /// Counts a page that the owner of `buffer` has sealed and freed. Under the lock of its queue.
-    /// Returns whether that may have brought the domain back under its budget, also as threads see
-    /// it for which the very heavy pages count for less.
-    pub(super) fn note_freed_by(&self, buffer: &ThreadBuffer, freed: Freed) -> bool {
-        let tally = freed.tally;
-        buffer.account.freed.add(tally);
-        let change = self.note_change(buffer, Tally::default().minus(tally), tally.objects);
-        self.note_relief(change, freed)
-    }
-
-    /// Counts a page that was freed by a thread that has not sealed it. Returns as
+    /// Counts what was freed by a thread that has not sealed it. Returns as
     /// [`Heap::note_freed_by`].
-    pub(super) fn note_freed(&self, freed: Freed) -> bool {
-        self.note_gone(freed, freed.tally.objects)
+    pub(super) fn note_freed(&self, freed: Tally) -> bool {
+        self.note_gone(freed, freed.objects)
     }
 
     /// Counts a page whose objects have been leaked. Returns as [`Heap::note_freed_by`].
-    pub(super) fn note_leaked(&self, leaked: Freed) -> bool {
-        let objects = leaked.tally.objects;
+    pub(super) fn note_leaked(&self, leaked: Tally) -> bool {
         self.shared
             .served
             .leaked
-            .fetch_add(objects, Ordering::Relaxed);
+            .fetch_add(leaked.objects, Ordering::Relaxed);
         self.note_gone(leaked, 0)
     }
 
-    fn note_gone(&self, gone: Freed, objects_freed: usize) -> bool {
-        self.shared.served.gone.add_beside_others(gone.tally);
-        let change = Tally::default().minus(gone.tally);
-        let change = self
-            .shared
-            .publish(change.footprint, change.pages, objects_freed);
-        self.note_relief(Some(change), gone)
+    fn note_gone(&self, gone: Tally, objects_freed: usize) -> bool {
+        self.shared.served.gone.add_beside_others(gone);
+        let change = Tally::default().minus(gone);
+        self.ends_excess(
+            self.shared
+                .publish(change.footprint, change.pages, objects_freed),
+        )
     }
 
-    /// The opposite of [`Heap::note_weight`]. Returns whether it is a relief, with the `change`
-    /// that was published.
-    fn note_relief(&self, change: Option<Change>, gone: Freed) -> bool {
-        if gone.is_very_heavy {
-            self.very_heavy.remove(gone.tally.footprint);
-        }
-        change.is_some_and(|change| {
-            self.ends_excess(change, gone.is_very_heavy || self.has_very_heavy())
-        })
-    }
-
-    fn has_very_heavy(&self) -> bool {
-        self.very_heavy.load().0 > 0
-    }
-
-    /// Returns whether the domain was over its budget before the change, and may not be now.
-    fn ends_excess(&self, change: Change, is_any_very_heavy: bool) -> bool {
+    /// Returns whether the domain was over its budget before the change, and is not now.
+    fn ends_excess(&self, change: Change) -> bool {
         let unreclaimed =
             |footprint| at_least_zero(footprint).saturating_add(self.callbacks.bytes());
         let after = change.before.wrapping_add(change.by);
-        unreclaimed(change.before) >= self.limit()
-            && (is_any_very_heavy || unreclaimed(after) < self.limit())
+        unreclaimed(change.before) >= self.limit() && unreclaimed(after) < self.limit()
     }
 
-    /// Notes a change of a thread's unreclaimed pages, with so many objects freed. Publishes what
-    /// has come together if that is a step, or if the owner is parked, because the service thread
-    /// does not look at it then. Under the lock of the queue.
+    /// Notes a change of a thread's unreclaimed pages, and that `freed` objects have been freed. Publishes
+    /// the sum of such changes if it is a step, or if the owner is parked, because the service thread does
+    /// not look at it then. Under the lock of the queue.
     fn note_change(&self, buffer: &ThreadBuffer, by: Tally, freed: usize) -> Option<Change> {
         let add = |sum: &AtomicUsize, change| {
             let changed = sum.load(Ordering::Relaxed).wrapping_add(change);
@@ -380,8 +334,7 @@ impl Heap {
     /// Publishes all that `account` has not. Under the lock of the queue. Returns whether that may
     /// have brought the domain back under its budget.
     pub(super) fn publish_rest(&self, account: &Account) -> bool {
-        let change = self.publish(account, true);
-        self.ends_excess(change, self.has_very_heavy())
+        self.ends_excess(self.publish(account, true))
     }
 
     fn publish(&self, account: &Account, with_freed: bool) -> Change {
@@ -437,7 +390,7 @@ mod tests {
     };
     use std::ptr::NonNull;
 
-    /// A heap to which one thread retires.
+    /// Returns a heap to which one thread retires.
     fn heap() -> (Heap, Arc<ThreadBuffer>) {
         let heap = Heap::new(1);
         let buffer = heap.join().expect("memory");
@@ -472,7 +425,7 @@ mod tests {
             }
             heap.note_sealed_by(&buffer, page);
             assert_eq!(heap.shared.footprint(), pages * footprint());
-            assert!(!heap.note_freed_by(&buffer, Freed::of(page)));
+            assert!(!heap.note_freed_by(&buffer, Tally::of(page)));
             assert_eq!(heap.waiting().pages, pages as u64 - 1);
             assert_eq!(heap.shared.footprint(), pages * footprint());
             assert_eq!(heap.footprint(&buffer), (pages - 1) * footprint());
@@ -511,7 +464,7 @@ mod tests {
         let (heap, buffer) = heap();
         with_page(|page| {
             heap.note_sealed_by(&buffer, page);
-            heap.note_freed(Freed::of(page));
+            heap.note_freed(Tally::of(page));
         });
         assert_eq!((heap.waiting().pages, heap.shared.footprint()), (0, 0));
         heap.publish_rest(&buffer.account);
@@ -526,16 +479,16 @@ mod tests {
         with_page(|page| {
             page.push(object.slot, object.bytes);
             (0..2).for_each(|_| assert!(!heap.note_sealed_by(&buffer, page)));
-            heap.note_freed_by(&buffer, Freed::of(page));
+            heap.note_freed_by(&buffer, Tally::of(page));
             let seen = (heap.shared.footprint(), heap.shared.published_freed());
             assert_eq!(seen, (0, 0), "not a step");
             heap.note_parked(buffer.park());
-            heap.note_freed_by(&buffer, Freed::of(page));
+            heap.note_freed_by(&buffer, Tally::of(page));
             // The two that were freed, of the two that were sealed: neither had been published.
             assert_eq!(heap.shared.published_freed(), 2);
             heap.note_sealed_by(&buffer, page);
             assert_eq!(heap.shared.footprint(), footprint_of(page));
-            heap.note_freed_by(&buffer, Freed::of(page));
+            heap.note_freed_by(&buffer, Tally::of(page));
             assert_eq!(heap.shared.footprint(), 0);
             page.forget_objects();
         });
@@ -551,7 +504,7 @@ mod tests {
         with_page(|page| {
             page.push(object.slot, object.bytes);
             (0..3).for_each(|_| assert!(!heap.note_sealed_by(&buffer, page)));
-            heap.note_freed_by(&buffer, Freed::of(page));
+            heap.note_freed_by(&buffer, Tally::of(page));
             heap.publish_rest(&buffer.account);
             let exact = heap.waiting_sealed();
             assert_eq!(exact.bytes, 2 * object.bytes as u64);
@@ -569,10 +522,10 @@ mod tests {
         with_page(|page| {
             (0..3).for_each(|_| heap.note_sealed(page));
             assert!(!heap.note_sealed_by(&buffer, page), "more is no relief");
-            assert!(!heap.note_freed(Freed::of(page)), "three are left");
-            assert!(heap.note_freed_by(&buffer, Freed::of(page)));
+            assert!(!heap.note_freed(Tally::of(page)), "three are left");
+            assert!(heap.note_freed_by(&buffer, Tally::of(page)));
             assert!(
-                !heap.note_leaked(Freed::of(page)),
+                !heap.note_leaked(Tally::of(page)),
                 "it was under its budget"
             );
         });
@@ -588,7 +541,7 @@ mod tests {
                 page.push(object.slot, object.bytes);
                 heap.note_sealed(page);
                 assert_eq!(heap.waiting().objects, 1);
-                let gone = Freed::of(page);
+                let gone = Tally::of(page);
                 page.forget_objects();
                 gone
             })
@@ -609,11 +562,11 @@ mod tests {
         heap.set_budget(16 * footprint());
         with_page(|page| {
             (0..16).for_each(|_| heap.note_sealed(page));
-            assert!(!heap.note_freed_by(&buffer, Freed::of(page)), "not a step");
+            assert!(!heap.note_freed_by(&buffer, Tally::of(page)), "not a step");
             assert!(heap.publish_rest(&buffer.account));
             assert!(!heap.publish_rest(&buffer.account), "once");
             heap.note_sealed(page);
-            assert!(!heap.note_freed_by(&buffer, Freed::of(page)));
+            assert!(!heap.note_freed_by(&buffer, Tally::of(page)));
             assert!(heap.close_account(&buffer.account));
         });
     }

@@ -51,11 +51,6 @@ pub(super) const OPEN_BYTES: usize = 64 << 10;
 /// Objects up to this size cannot reach [`OPEN_BYTES`] before the page is full.
 const SMALL: usize = OPEN_BYTES / SLOTS;
 
-/// Returns what an object of so many bytes is charged for: at least its part of a page.
-pub(super) fn charged_for(bytes: usize) -> usize {
-    bytes.max(SMALL)
-}
-
 /// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pushed {
@@ -81,8 +76,6 @@ pub(crate) struct ThreadBuffer {
     /// The open pages. Replaced by the owner, under the lock; so the owner may read them without,
     /// and the holder of the lock too.
     pub(super) open: [AtomicPtr<Page>; 2],
-    /// Whether the owner has waited for its open pages in advance. Owner only.
-    paid: [OwnersBool; 2],
     /// Pages that the owner has replaced, for telling whether it is active, and whether it frees.
     replaced: AtomicU64,
     /// Counts ticks without progress: the owner has retired nothing.
@@ -99,11 +92,11 @@ pub(crate) struct ThreadBuffer {
     /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
     /// only.
     charge: AtomicUsize,
-    /// What the heaviest object among them weighs. Owner only.
-    heaviest: AtomicUsize,
-    /// How much of it the owner queues.
+    /// Whether the service thread frees one of these objects. Owner only.
+    charged_for_service: OwnersBool,
+    /// Bytes that the owner queues before it drives a grace period.
     pub(super) quota: Quota,
-    /// The heap has it in its list. Owner only.
+    /// Whether the heap's list has it. Owner only.
     listed: AtomicBool,
     /// The position in that list, guarded by the list's lock; a later one has a greater number.
     number: AtomicU64,
@@ -142,8 +135,8 @@ impl Ticks {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Charge {
     pub(super) bytes: usize,
-    /// What the heaviest object of it weighs.
-    pub(super) heaviest: usize,
+    /// Whether the service thread frees one of the objects.
+    pub(super) by_service: bool,
 }
 
 #[derive(Debug)]
@@ -179,8 +172,8 @@ impl Queue {
         }
     }
 
-    /// Notes that a page of so many bytes has been sealed for the grace period of `cookie`. Returns
-    /// the bytes of all that have been, together.
+    /// Notes that a page of `footprint` bytes has been sealed for the grace period of `cookie`. Returns the
+    /// bytes of all pages that have been.
     pub(super) fn note_named(&mut self, cookie: Cookie, footprint: usize) -> usize {
         let before = self.named.filter(|&(named, _)| named == cookie);
         let sum = before.map_or(0, |(_, sum)| sum).saturating_add(footprint);
@@ -204,12 +197,11 @@ impl ThreadBuffer {
         memory::is_there_for(size_of::<Self>() + COUNTS).then(|| Arc::new(Self::new()))
     }
 
-    /// A parked buffer without pages, in no list.
+    /// Makes a parked buffer without pages, in no list.
     pub(super) fn new() -> Self {
         Self {
             limit: AtomicUsize::new(PARKED),
             open: CHANNELS.map(|_| AtomicPtr::new(ptr::null_mut())),
-            paid: CHANNELS.map(|_| OwnersBool::new(false)),
             replaced: AtomicU64::new(0),
             idle: Ticks::new(),
             not_sealing: Ticks::new(),
@@ -218,7 +210,7 @@ impl ThreadBuffer {
             queue: Mutex::new(Queue::new(PageList::new())),
             account: Account::new(),
             charge: AtomicUsize::new(0),
-            heaviest: AtomicUsize::new(0),
+            charged_for_service: OwnersBool::new(false),
             quota: Quota::new(),
             listed: AtomicBool::new(false),
             number: AtomicU64::new(0),
@@ -251,7 +243,7 @@ impl ThreadBuffer {
         }
     }
 
-    /// The open page. For the owner, or under the queue's lock.
+    /// Returns the open page. For the owner, or under the queue's lock.
     #[inline(always)]
     pub(super) fn open_page(&self, channel: Channel) -> Option<&Page> {
         // SAFETY: an open page belongs to this buffer and is replaced by the owner under the lock
@@ -281,27 +273,16 @@ impl ThreadBuffer {
         NonNull::new(old)
     }
 
-    /// An open page is another now, or begins anew. Owner only.
+    /// Notes that an open page has been replaced, or begins anew. Owner only.
     pub(super) fn note_replaced(&self, queue: &mut Queue, channel: Channel) {
         self.replaced.fetch_add(1, Ordering::Relaxed);
-        self.set_paid(channel, false);
         // Only plain pages are marked.
         if channel == Channel::Plain {
             queue.marks = Marks::new();
         }
     }
 
-    /// Returns whether the owner has waited for its open page in advance. Owner only.
-    pub(super) fn is_paid(&self, channel: Channel) -> bool {
-        self.paid[channel as usize].load(Ordering::Relaxed)
-    }
-
-    /// The owner has waited for its open page in advance, or it is another one now. Owner only.
-    pub(super) fn set_paid(&self, channel: Channel, paid: bool) {
-        self.paid[channel as usize].store(paid, Ordering::Relaxed);
-    }
-
-    /// An empty page: a spare one or a new one. Owner only, without the lock.
+    /// Returns an empty page: a spare one or a new one. Owner only, without the lock.
     pub(super) fn new_page(&self) -> Option<NonNull<Page>> {
         let spare = lock(&self.queue).spares.pop_front();
         spare.or_else(Page::try_new)
@@ -329,7 +310,7 @@ impl ThreadBuffer {
         noted
     }
 
-    /// What is in the open pages, whose own memory counts as pages only, and what is in the
+    /// Returns what is in the open pages, whose own memory counts as pages only, and what is in the
     /// account. Of one moment, because both change under the lock.
     pub(super) fn tallies(&self) -> (Tally, (Tally, Tally)) {
         let _queue = lock(&self.queue);
@@ -345,8 +326,8 @@ impl ThreadBuffer {
         (open, self.account.tallies())
     }
 
-    /// A number that changes with every append. A racy snapshot, unless under the lock and after
-    /// [D2].
+    /// Returns a number that changes with every append. A racy snapshot, unless under the lock and
+    /// after [D2].
     pub(crate) fn progress(&self) -> u64 {
         let open = |channel| self.open_page(channel).map_or(0, |page| page.len() as u64);
         self.replaced.load(Ordering::Relaxed) << 32
@@ -417,12 +398,12 @@ impl ThreadBuffer {
 
     /// Charges the owner's section for an object, as its part of a page: small ones fill one before
     /// their bytes do. Owner only.
-    pub(super) fn charge(&self, bytes: usize) {
-        let before = self.charge.load(Ordering::Relaxed);
+    pub(super) fn charge(&self, bytes: usize, by_service: bool) {
+        let charge = self.charge.load(Ordering::Relaxed);
         self.charge
-            .store(before.saturating_add(charged_for(bytes)), Ordering::Relaxed);
-        if bytes > self.heaviest.load(Ordering::Relaxed) {
-            self.heaviest.store(bytes, Ordering::Relaxed);
+            .store(charge.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
+        if by_service {
+            self.charged_for_service.store(true, Ordering::Relaxed);
         }
     }
 
@@ -431,11 +412,11 @@ impl ThreadBuffer {
     pub(super) fn take_charge(&self) -> Charge {
         Charge {
             bytes: self.charge.swap(0, Ordering::Relaxed),
-            heaviest: self.heaviest.swap(0, Ordering::Relaxed),
+            by_service: self.charged_for_service.swap(false, Ordering::Relaxed),
         }
     }
 
-    /// Returns whether the heap has it in its list. Owner only.
+    /// Returns whether the heap's list has it. Owner only.
     pub(super) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Relaxed)
     }
@@ -459,9 +440,6 @@ impl ThreadBuffer {
         self.not_sealing.reset();
         self.take_charge();
         self.quota.reset();
-        CHANNELS
-            .iter()
-            .for_each(|&channel| self.set_paid(channel, false));
         self.listed.store(false, Ordering::Relaxed);
     }
 

@@ -1,7 +1,7 @@
 //! What the service thread does about deferred frees.
 //!
-//! It frees what no retiring thread will come back for: pages with destructors or a very heavy
-//! object, pages of threads that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at the threads
+//! It frees what no retiring thread will come back for: pages with destructors, large pages, pages of
+//! threads that have exited or fallen idle, everything at a flush. Every [`TICK`] it looks at the threads
 //! that are not parked; what an idle one has left is adopted (sealed pages as they are, an open
 //! page's objects by copying them), of one that is slow the sealed pages alone, and a thread that
 //! has nothing left is parked (`buffer.rs`). When all are parked and nothing waits, it asks for no
@@ -69,18 +69,18 @@ impl Heap {
         let flush = self
             .flushes
             .wanted()
-            .filter(|_| lock(&self.pending).flush.is_none());
+            .filter(|_| lock(&self.pending.0).flush.is_none());
         let mut scan = Scan {
             complete: false,
             ticking: true,
         };
         // Flushes may come more often than that, and are no ticks.
-        let is_tick = now >= lock(&self.pending).next_tick;
+        let is_tick = now >= lock(&self.pending.0).next_tick;
         if flush.is_some() || is_tick {
             scan = self.scan_threads(engine, flush.is_some(), is_tick);
         }
         if is_tick {
-            lock(&self.pending).next_tick = now + TICK;
+            lock(&self.pending.0).next_tick = now + TICK;
         }
         if flush.is_some() {
             self.wait_for_frees();
@@ -90,7 +90,7 @@ impl Heap {
             let took = clock::now().saturating_sub(now);
             self.reclaim_times.record(took, 1);
         }
-        let mut pending = lock(&self.pending);
+        let mut pending = lock(&self.pending.0);
         if let Some(ticket) = pending.end_flush() {
             self.flushes.finish(ticket);
             engine.signal_waiters();
@@ -104,7 +104,7 @@ impl Heap {
     /// Puts the pages that have arrived in order, and begins the flush with that `ticket`. After
     /// the look at the threads: one that was exiting then has handed its pages over since.
     fn sort_pending(&self, ticket: Option<u64>) {
-        let mut pending = lock(&self.pending);
+        let mut pending = lock(&self.pending.0);
         pending.sort();
         if let Some(ticket) = ticket {
             pending.flush = Some(Flush {
@@ -150,7 +150,7 @@ impl Heap {
                 parking.push(buffer);
             }
         }
-        lock(&self.pending).add(adopted);
+        lock(&self.pending.0).add(adopted);
         self.park(engine, &parking);
         Scan {
             complete,
@@ -263,21 +263,21 @@ impl Heap {
         }
     }
 
-    /// Frees all pending pages that are due, with nothing held; up to the first very heavy one, as
-    /// the system may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
+    /// Frees all pending pages that are due, with nothing held; up to the first large one, as the system
+    /// may take a tenth of a second to take 256 MiB back. What has become due meanwhile,
     /// callbacks among it, is for the next pass, which begins at once. In the child of a fork by a
     /// destructor nothing is pending any more. Returns whether there was anything to free.
     fn free_due<P: Policy>(&self, engine: &Engine<P>, retired: &dyn Fn() -> Option<u64>) -> bool {
         let mut has_freed = false;
         while let Some(page) = self.take_oldest_due(engine) {
             // SAFETY: the page was ours alone in `pending`.
-            let is_very_heavy = unsafe { page.as_ref() }.is_very_heavy();
+            let is_large = self.is_large(unsafe { page.as_ref() }.bytes());
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.reserve.put(page);
             has_freed = true;
-            if is_very_heavy {
+            if is_large {
                 break;
             }
         }
@@ -285,12 +285,12 @@ impl Heap {
     }
 
     fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
-        let mut pending = lock(&self.pending);
+        let mut pending = lock(&self.pending.0);
         let awaited = self.awaited(engine, &mut pending)?;
         pending.pages.pop_due(|_| engine.has_ended(awaited))
     }
 
-    /// The grace period after which the oldest pending page may be freed.
+    /// Returns the grace period after which the oldest pending page may be freed.
     fn awaited<P: Policy>(&self, engine: &Engine<P>, pending: &mut Pending) -> Option<Cookie> {
         if self.frees_whole_batches() {
             pending.batch(|| start_for_page(engine))
@@ -332,7 +332,7 @@ impl Heap {
             let _freeing = buffer.freeing.lock();
             all.append(buffer.take_all(|| engine.get_state(), |page| self.note_sealed(page)));
         }
-        all.append(lock(&self.pending).take());
+        all.append(lock(&self.pending.0).take());
         let any = !all.is_empty();
         let process = fork::process();
         while let Some(page) = all.pop_front() {
@@ -359,7 +359,7 @@ mod tests {
         platform::{sync::Ordering, thread},
     };
 
-    /// A heap to which one thread retires, beside fifteen others, and no service thread.
+    /// Returns a heap to which one thread retires, beside fifteen others, and no service thread.
     fn heap() -> (Engine<Sound>, Heap, Arc<ThreadBuffer>) {
         let engine = Engine::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
         let heap = Heap::new(1);
@@ -388,8 +388,8 @@ mod tests {
         hand_over(&engine, &heap, &buffer);
         let later = engine.register(thread::token(), Flavour::Thread);
         later.lock();
-        lock(&heap.pending).sort();
-        let cookie = lock(&heap.pending).pages.oldest().expect("the page");
+        lock(&heap.pending.0).sort();
+        let cookie = lock(&heap.pending.0).pages.oldest().expect("the page");
         let _ = engine.recheck(cookie, thread::token());
         let has_ended = engine.has_ended(cookie);
         later.unlock();
@@ -410,7 +410,7 @@ mod tests {
         no_later_section_holds_up(|engine, heap, buffer| heap.leave(engine, buffer));
     }
 
-    /// Else a thread that flushes all the time has threads parked that retire all the time, if not as
+    /// Otherwise a thread that flushes all the time would park threads that retire all the time, but less
     /// often.
     #[test]
     fn a_flush_is_no_tick() {
@@ -428,9 +428,9 @@ mod tests {
     #[test]
     fn a_flush_puts_no_tick_off() {
         let (engine, heap, _buffer) = heap();
-        lock(&heap.pending).next_tick = Nanos::MAX;
+        lock(&heap.pending.0).next_tick = Nanos::MAX;
         heap.flushes.ask();
         heap.drain(&engine, &|| None);
-        assert_eq!(lock(&heap.pending).next_tick, Nanos::MAX);
+        assert_eq!(lock(&heap.pending.0).next_tick, Nanos::MAX);
     }
 }

@@ -27,7 +27,7 @@ impl ForkReset for Heap {
         unsafe {
             self.buffers.reinit(Vec::new());
             self.threads_end.reinit(None);
-            self.pending.reinit(Pending::new());
+            self.pending.0.reinit(Pending::new());
             self.reserve.0.reinit(PageList::new());
         }
     }

@@ -1,7 +1,5 @@
-//! A domain's deferred frees: what there is of them, and the counts.
-//!
-//! What is done with them is in files of its own, which stand on this one: `retire`, `throttle`,
-//! `oom`, `drain`, `fork`.
+//! The state of a domain's deferred frees, and their counts. `retire`, `throttle`, `oom`, `drain` and
+//! `fork` work on it.
 //!
 //! # Locks
 //!
@@ -33,10 +31,9 @@ use crate::{
     },
     trace,
 };
-use crossbeam_utils::CachePadded;
 use std::sync::OnceLock;
 
-/// How much a new domain lets wait.
+/// Budget of a new domain, in bytes.
 pub(crate) const DEFAULT_BUDGET: usize = 8 << 20;
 
 /// How often statistics add all accounts up: the lowest sum is the nearest, as each is too high by
@@ -54,8 +51,6 @@ pub(crate) struct Heap {
 
     /// The sealed pages that are not freed yet, except what threads count for themselves.
     pub(super) shared: Shared,
-    /// The very heavy ones among these pages (`throttle.rs`).
-    pub(super) very_heavy: VeryHeavy,
     /// The callbacks that free objects without a page.
     pub(super) callbacks: Arc<OomCallbacks>,
 
@@ -63,12 +58,12 @@ pub(crate) struct Heap {
     pub(super) buffers: Mutex<Vec<Arc<ThreadBuffer>>>,
     /// The buffer of threads at their very end, whose own buffer is gone.
     pub(super) threads_end: Mutex<Option<Arc<ThreadBuffer>>>,
-    /// Pages for the service thread: those with destructors or a very heavy object, those of threads
-    /// that have exited or fallen idle.
-    pub(super) pending: CachePadded<Mutex<Pending>>,
+    /// Pages for the service thread: those with destructors, large ones, those of threads that have exited
+    /// or fallen idle.
+    pub(super) pending: PendingLine,
     pub(super) flushes: Flushes,
     /// A page for adopting an open page when there is no memory.
-    pub(super) reserve: CachePadded<ReservePage>,
+    pub(super) reserve: ReservePage,
 
     /// Threads that are not parked: those that retire.
     pub(super) active: AtomicUsize,
@@ -92,6 +87,11 @@ pub(crate) struct Heap {
     nested: AtomicU64,
 }
 
+/// The lock of the pending pages, apart from what all retiring threads read.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct PendingLine(pub(super) Mutex<Pending>);
+
 impl Heap {
     pub(crate) fn new(domain: u64) -> Self {
         Self {
@@ -101,13 +101,12 @@ impl Heap {
             on_demand: OnceLock::new(),
             held_up: HeldUp::new(),
             shared: Shared::new(),
-            very_heavy: VeryHeavy::new(),
             callbacks: Arc::new(OomCallbacks::new()),
             buffers: Mutex::new(Vec::new()),
             threads_end: Mutex::new(None),
-            pending: CachePadded::new(Mutex::new(Pending::new())),
+            pending: PendingLine(Mutex::new(Pending::new())),
             flushes: Flushes::new(),
-            reserve: CachePadded::new(ReservePage::new()),
+            reserve: ReservePage::new(),
             active: AtomicUsize::new(0),
             assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
@@ -127,8 +126,8 @@ impl Heap {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// The number of unreclaimed bytes at which the budget is used up: more than 0, even if the
-    /// budget is 0.
+    /// Returns the number of unreclaimed bytes at which the budget is used up: more than 0, even if
+    /// the budget is 0.
     pub(super) fn limit(&self) -> usize {
         self.budget().max(1)
     }
@@ -178,7 +177,7 @@ impl Heap {
         if let Some(youngest) = pages.back() {
             engine.begin(youngest.cookie());
         }
-        lock(&self.pending).add(pages);
+        lock(&self.pending.0).add(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
         let mut buffers = lock(&self.buffers);
@@ -194,7 +193,7 @@ impl Heap {
         }
     }
 
-    /// One more thread retires, if that is new. Returns the same.
+    /// Counts one more thread that retires, if it `changed` to that. Returns `changed`.
     pub(super) fn note_unparked(&self, changed: bool) -> bool {
         self.active
             .fetch_add(usize::from(changed), Ordering::Relaxed);
@@ -222,14 +221,14 @@ impl Heap {
         result
     }
 
-    /// A number that goes up when destructors have retired something, before a flush ends that
-    /// waits for them.
+    /// Returns a number that goes up when destructors have retired something, before a flush ends
+    /// that waits for them.
     pub(crate) fn nested_retires(&self) -> u64 {
         self.nested.load(Ordering::Relaxed)
     }
 
-    /// The calling thread waits because of what is unreclaimed, by `wait`, which is told the time;
-    /// for `longest` at most, 0 if the caller does not know.
+    /// Counts and times a wait of the calling thread, `wait`, to which the present time is passed. `longest`
+    /// is its bound in nanoseconds, 0 if the caller does not know it.
     pub(crate) fn note_wait(&self, longest: Nanos, wait: impl FnOnce(Nanos)) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         let (unreclaimed, budget) = (self.shared.footprint() as u64, self.budget() as u64);
@@ -243,32 +242,19 @@ impl Heap {
         self.shared.tap().raise(WAITS, waits);
     }
 
-    /// The result of a user's function for the weight of a value.
+    /// Counts a panic of a user's function for the weight of a value.
     pub(crate) fn note_weigher_panicked(&self) {
         self.panicked.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Forgets all pages and callbacks; no thread retires.
     pub(super) fn reset_counts(&self) {
-        for count in [
-            &self.very_heavy.pages,
-            &self.very_heavy.bytes,
-            &self.callbacks.objects,
-            &self.callbacks.bytes,
-            &self.active,
-        ] {
+        for count in [&self.callbacks.objects, &self.callbacks.bytes, &self.active] {
             count.store(0, Ordering::Relaxed);
         }
     }
 
-    /// How many pages are counted as very heavy, and their bytes.
-    #[cfg(test)]
-    pub(crate) fn very_heavy(&self) -> (usize, usize) {
-        self.very_heavy.load()
-    }
-
-    /// The state that `look` sees while the lock of the threads' list and that of each thread are
-    /// held.
+    /// Returns what `look` returns while the lock of the threads' list and that of each thread are held.
     #[cfg(test)]
     pub(crate) fn with_locks_held<R>(&self, look: impl FnOnce() -> R) -> R {
         let buffers = lock(&self.buffers);
@@ -278,8 +264,8 @@ impl Heap {
         seen
     }
 
-    /// The unreclaimed objects, their bytes, and the pages in use, open ones included. Takes the
-    /// lock of the threads' list and that of each thread.
+    /// Returns the unreclaimed objects, their bytes, and the pages in use, open ones included.
+    /// Takes the lock of the threads' list and that of each thread.
     pub(crate) fn waiting(&self) -> Waiting {
         self.waiting_in(&lock(&self.buffers), ThreadBuffer::tallies)
     }
@@ -381,12 +367,12 @@ impl Heap {
         self.reclaim_times.copy_all();
     }
 
-    /// How long threads have waited because of what is unreclaimed.
+    /// Returns how long threads have waited because of what is unreclaimed.
     pub(crate) fn wait_times(&self) -> Histogram {
         self.wait_times.load()
     }
 
-    /// How long passes of the service thread have taken that have freed something.
+    /// Returns how long passes of the service thread have taken that have freed something.
     pub(crate) fn reclaim_times(&self) -> Histogram {
         self.reclaim_times.load()
     }
@@ -404,48 +390,13 @@ impl Heap {
     }
 }
 
-/// The sealed pages that are very heavy, and their bytes.
-#[derive(Debug)]
-pub(super) struct VeryHeavy {
-    pages: AtomicUsize,
-    bytes: AtomicUsize,
-}
-
-impl VeryHeavy {
-    fn new() -> Self {
-        Self {
-            pages: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-        }
-    }
-
-    pub(super) fn add(&self, bytes: usize) {
-        self.pages.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn remove(&self, bytes: usize) {
-        self.pages.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// The pages, and their bytes. A racy snapshot.
-    pub(super) fn load(&self) -> (usize, usize) {
-        (
-            self.pages.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-        )
-    }
-}
-
-/// Objects each of which a callback of its own will free, as there was no memory for a page. Their
-/// callbacks share it.
+/// Counts of objects that callbacks free, because there was no memory for a page. The callbacks share it.
 #[derive(Debug)]
 pub(super) struct OomCallbacks {
     objects: AtomicUsize,
     bytes: AtomicUsize,
     freed: AtomicU64,
-    /// Those that stay where they are for ever, because no user code may run any more.
+    /// Objects that are never freed, because no user code may run any more.
     left: AtomicU64,
 }
 

@@ -5,8 +5,8 @@ use crate::platform::{
     sync::{AtomicU64, Ordering},
 };
 
-/// A section that has held grace periods up for so long is not waited for. What takes less is most
-/// often a thread that has lost its processor, and gets it back if others sleep.
+/// No thread waits for a section that has held grace periods up for longer than this. A shorter one is most
+/// often of a thread that has lost its processor, and gets it back if others sleep.
 pub(super) const LONG: Nanos = 10_000_000;
 
 /// Since when the grace period that is to end next has been held up, as far as a thread has seen
@@ -14,9 +14,8 @@ pub(super) const LONG: Nanos = 10_000_000;
 /// and the time begins anew. It is all threads' together, or they would wait for the same reader one
 /// after the other.
 ///
-/// Two threads may note the same grace period in the opposite order of their looks at the clock: a
-/// time that another thread has noted may lie ahead. A thread that loses its processor within
-/// [`HeldUp::note`] may begin the time anew; then all wait a little longer.
+/// Two threads may record their times out of order, so a recorded time may be in the future. A thread that
+/// loses its processor within [`HeldUp::note`] may begin the time anew; then all wait a little longer.
 #[derive(Debug)]
 pub(super) struct HeldUp(AtomicU64);
 
@@ -32,9 +31,9 @@ impl HeldUp {
         Self(AtomicU64::new(u64::MAX))
     }
 
-    /// Notes that a reader holds up the next, where so many have ended. Returns whether it has for
-    /// long. `now` is read after that number: a time from before would count towards the next what
-    /// the last one took.
+    /// Notes that a reader holds up the grace period after the first `ended` ones. Returns whether it has
+    /// for longer than [`LONG`]. The caller reads `ended` before `now`; otherwise the time of the last grace
+    /// period would count towards this one.
     pub(super) fn note(&self, ended: u64, now: Nanos) -> bool {
         let which = ended as u32;
         let now = (now / Self::UNIT) as u32;

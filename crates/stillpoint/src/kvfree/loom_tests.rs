@@ -4,12 +4,12 @@
 //! accounts weakened.
 
 use super::{
-    account::Freed,
     buffer::{Pushed, ThreadBuffer},
     heap::Heap,
     page::Page,
     policy::{Policy, name_for_page},
     request::{Channel, RetireRequest},
+    tally::Tally,
 };
 use crate::{
     gp::{self, BarrierMode, Engine, Flavour, Seq, Sequence, policy::Sound},
@@ -250,9 +250,9 @@ fn counts_follow_frees(owner_frees: bool) {
             // SAFETY: loom checks that it is not read meanwhile.
             doing.with_mut(|value| unsafe { *value = 1 });
             if owner_frees {
-                heap.note_freed_by(buffer, Freed::of(page));
+                heap.note_freed_by(buffer, Tally::of(page));
             } else {
-                heap.note_freed(Freed::of(page));
+                heap.note_freed(Tally::of(page));
             }
             tells.fetch_add(1, Ordering::Relaxed);
         });

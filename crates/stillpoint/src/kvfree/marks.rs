@@ -68,7 +68,7 @@ mod tests {
     use crate::gp::Seq;
     use proptest::prelude::*;
 
-    /// The cookie with the number `age`.
+    /// Returns the cookie with the number `age`.
     fn cookie(age: u8) -> Cookie {
         Cookie::new((0..age).fold(Seq::from_bits(0), |seq, _| seq.next()))
     }

@@ -1,12 +1,12 @@
 //! Batched deferred free, with a grace-period cookie per page: the kernel's `kvfree_rcu()`, polled.
+//! `README.md` in this folder teaches it.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `account` | what each thread has sealed and freed; the published number that the budget needs |
 //! | `tally` | the sums that these counts are made of |
 //! | `request` | an object that is being retired: its weight, and where it is freed |
-//! | `slot` | what is known of a waiting object |
-//! | `page` | pages of slots, and lists of them |
+//! | `page` | pages of slots, what a slot knows of an object, and lists of pages |
 //! | `buffer` | a thread's buffer: appending, which is the fast path; **the proof of the parking protocol** |
 //! | `pending` | what waits for the service thread, in the order of its grace periods |
 //! | `heap` | a domain's deferred frees: what there is of them, the counts, the order of locks |
@@ -48,7 +48,6 @@ pub(crate) mod policy;
 mod quota;
 mod request;
 mod retire;
-mod slot;
 mod tally;
 mod throttle;
 
@@ -60,9 +59,9 @@ pub(crate) use heap::{Heap, Waiting};
 pub use on_demand::{Around, Left};
 pub(crate) use oom::NoPage;
 pub use oom::OnNoPage;
+pub use page::Destructor;
 #[cfg(test)]
 pub(crate) use page::SLOTS;
 pub use policy::Policy;
 pub(crate) use request::RetireRequest;
 pub(crate) use retire::Retirer;
-pub use slot::Destructor;

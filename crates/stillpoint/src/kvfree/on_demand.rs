@@ -13,7 +13,6 @@
 //! told that, and memory grows. So the budget is a target, and no bound.
 
 use super::{
-    account::Freed,
     buffer::{Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, SLOTS, free_slots},
@@ -32,8 +31,8 @@ use crate::{
 };
 use std::{mem::MaybeUninit, ptr::NonNull};
 
-/// What a domain does around frees that no thread has asked for: it calls what it is given, or, if
-/// no user code may run any more, leaves it.
+/// A domain's wrapper of frees that no thread has asked for: it calls its argument, unless no user code
+/// may run any more.
 pub type Around = fn(&mut dyn FnMut());
 
 /// How many pages a thread frees for each one that it fills, and how many once the domain is past
@@ -57,7 +56,7 @@ pub enum Left {
 }
 
 impl Heap {
-    /// Has objects freed on demand only. Before the domain is used.
+    /// Lets objects be freed on demand only. Called before the domain is used.
     pub(crate) fn set_on_demand(&self, around: Around) {
         let set = self.on_demand.set(around);
         debug_assert!(set.is_ok(), "a domain is made once");
@@ -147,7 +146,7 @@ impl Heap {
             self.free_marked(engine, buffer);
         } else if self.frees_on_demand() {
             let cookie = {
-                let mut pending = lock(&self.pending);
+                let mut pending = lock(&self.pending.0);
                 pending.sort();
                 pending.pages.youngest()
             };
@@ -207,12 +206,8 @@ impl Heap {
         self.panicked.fetch_add(panicked, Ordering::Relaxed);
         // In the child of a fork they are not counted any more: see `fork.rs`.
         if fork::process() == process {
-            let freed = Freed {
-                tally: Tally::of_objects(taken),
-                is_very_heavy: false,
-            };
             let queue = lock(&buffer.queue);
-            let is_relief = self.note_freed_by(buffer, freed);
+            let is_relief = self.note_freed_by(buffer, Tally::of_objects(taken));
             drop(queue);
             if is_relief {
                 engine.signal_waiters();
@@ -220,11 +215,11 @@ impl Heap {
         }
     }
 
-    /// Frees up to so many pages that are due and wait for the service thread.
+    /// Frees up to `pages` pages that are due and wait for the service thread.
     fn free_pending<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) {
         let process = fork::process();
         for _ in 0..pages {
-            let taken = lock(&self.pending).take_due(|cookie| engine.has_ended(cookie));
+            let taken = lock(&self.pending.0).take_due(|cookie| engine.has_ended(cookie));
             let Some((page, generation)) = taken else {
                 return;
             };
@@ -237,7 +232,7 @@ impl Heap {
             if fork::process() != process {
                 return;
             }
-            if lock(&self.pending).note_freed(generation) {
+            if lock(&self.pending.0).note_freed(generation) {
                 engine.kick();
             }
         }
@@ -270,10 +265,10 @@ impl Heap {
 
     /// Leaves a page's objects where they are for ever.
     fn leak<P: Policy>(&self, engine: &Engine<P>, page: &Page) {
-        let leaked = Freed::of(page);
+        let leaked = Tally::of(page);
         page.forget_objects();
-        let objects = leaked.tally.objects as u64;
-        self.leaked.fetch_add(objects, Ordering::Relaxed);
+        self.leaked
+            .fetch_add(leaked.objects as u64, Ordering::Relaxed);
         if self.note_leaked(leaked) {
             engine.signal_waiters();
         }
@@ -430,7 +425,7 @@ mod tests {
             (freed.load(SeqCst), heap.flushes.is_done(ticket)),
             (0, false)
         );
-        let oldest = lock(&heap.pending).pages.oldest().expect("two pages");
+        let oldest = lock(&heap.pending.0).pages.oldest().expect("two pages");
         let _ = engine.recheck(oldest, thread::token());
         heap.drain(engine, &|| None);
         assert_eq!(
@@ -439,7 +434,7 @@ mod tests {
         );
         younger.unlock();
         let _ = engine.start();
-        let rest = lock(&heap.pending).pages.oldest().expect("a page");
+        let rest = lock(&heap.pending.0).pages.oldest().expect("a page");
         let _ = engine.recheck(rest, thread::token());
         heap.drain(engine, &|| None);
         assert_eq!(

@@ -3,22 +3,22 @@
 //! | there is no memory for | so |
 //! |---|---|
 //! | a page to append to | outside of sections, the retiring thread waits for a grace period and frees the object itself |
-//! | the same, where it may not wait | a callback of the object's own frees it; or the caller, if it prefers ([`OnNoPage`]): an object that embeds a head is queued by that |
+//! | the same, where it may not wait | a callback frees it; or the caller, if it prefers ([`OnNoPage`]): an object that embeds a head is queued by that |
 //! | the same, where objects are freed on demand | a callback frees it, as the service thread frees a page there |
 //! | that callback | the object is leaked, and counted |
 //! | a page to adopt an idle thread's objects into | the one in [reserve](super::page::ReservePage) is used, which is reserved before a thread opens its first |
 //! | a thread's buffer, or its entry in the list of buffers | the thread gets no page, as in the first lines |
 //!
-//! No thread waits for memory inside a section, since those that have memory to give back may wait
-//! for that section.
+//! No thread waits for memory inside a section, because the threads that could give memory back may
+//! wait for that section.
 
 use super::{
     buffer::ThreadBuffer,
     heap::{Heap, OomCallbacks},
     on_demand::call_around,
+    page::Slot,
     policy::Policy,
     request::RetireRequest,
-    slot::Slot,
 };
 use crate::{
     gp::{Engine, Haste, Record, Waited},
@@ -64,7 +64,7 @@ impl Heap {
         object: RetireRequest,
         on_no_page: OnNoPage,
     ) -> Result<(), NoPage> {
-        // A thread without a record of its own may be inside a section all the same.
+        // A thread without a record may still be inside a section.
         let may_block = on_no_page != OnNoPage::Fail && !self.frees_on_demand();
         if may_block && record.is_some() && self.waits_for_grace_period(engine) {
             // SAFETY: the grace period has ended, the object is the caller's, and nothing else will

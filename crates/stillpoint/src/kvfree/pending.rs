@@ -1,21 +1,19 @@
 //! What waits for the service thread: sealed pages, in the order of their grace periods.
 //!
 //! They come from many threads, and not in that order: what an idle thread left was sealed long
-//! before what is adopted with it. Were they freed in the order in which they came, what is due
-//! would wait for the readers of what is not.
+//! before what is adopted with it. In the order of arrival, pages that are due would wait for the readers
+//! of pages that are not.
 //!
-//! A page is looked for its place from the youngest end, as most belong there, and pages that come
-//! together in one walk: that costs what comes and what is younger than the oldest of that, not all
-//! that waits. It is the service thread that walks, once a pass, or a thread that frees on demand what
-//! others have left (`on_demand.rs`): a thread that hands pages over
-//! appends them to those that have arrived. Else each of a thousand threads that exit while a
-//! reader holds their pages up would walk past those of all others.
+//! The search for a page's place begins at the youngest end, where most belong, and pages that arrive
+//! together are placed in one walk: it passes the new pages and those that are younger than the oldest of
+//! them. The service thread walks once a pass, as does a thread that frees on demand what others have left
+//! (`on_demand.rs`). A thread that hands pages over only appends them to those that have arrived.
+//! Otherwise, when a thousand threads exit behind one stuck reader, each would walk the pages of all
+//! the others.
 //!
-//! This is the one order of all that the service thread frees. Two things that wait are not in it:
-//! the sealed pages of a thread that retires, which frees them itself and has them in order
-//! (`buffer.rs`), and what callbacks free where there was no memory for a page (`oom.rs`).
-//! Callbacks keep the order in which they were queued, may be delayed, and are waited for by
-//! another barrier; so they are the engine's, and not sorted in here.
+//! Two things are not in this order: the sealed pages of a thread that frees them itself (`buffer.rs`),
+//! and objects that callbacks free because there was no memory for a page (`oom.rs`). Callbacks run in the
+//! order in which they were queued, may be delayed, and have a barrier of their own.
 
 use super::page::{Page, PageList};
 use crate::{
@@ -170,7 +168,7 @@ impl Flushes {
         self.wanted.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The ticket of the last flush that was asked for, if it is not done. For the service thread.
+    /// Returns the ticket of the last flush that was asked for, if it is not done. For the service thread.
     pub(super) fn wanted(&self) -> Option<u64> {
         // Acquire, pairs with `ask`: the pass sees all that was retired before the tickets that it
         // serves.
@@ -220,12 +218,12 @@ impl PendingPages {
         self.first.is_null()
     }
 
-    /// The oldest cookie.
+    /// Returns the oldest cookie.
     pub(super) fn oldest(&self) -> Option<Cookie> {
         self.page(self.first).map(Page::cookie)
     }
 
-    /// The youngest cookie.
+    /// Returns the youngest cookie.
     pub(super) fn youngest(&self) -> Option<Cookie> {
         self.page(self.last).map(Page::cookie)
     }
@@ -260,7 +258,7 @@ impl PendingPages {
         }
     }
 
-    /// The page behind `at`; behind null, the first.
+    /// Returns the page behind `at`; behind null, the first.
     fn after(&self, at: *mut Page) -> *mut Page {
         self.page(at).map_or(self.first, Page::next)
     }
@@ -318,8 +316,8 @@ impl Drop for PendingPages {
     }
 }
 
-/// The first `count` of `pages` by their cookies, those of one cookie in the order in which they
-/// were.
+/// Returns the first `count` of `pages` by their cookies, those of one cookie in the order in which
+/// they were.
 fn sorted(pages: &mut PageList, count: usize) -> PageList {
     let count = count.min(pages.pages());
     let mut merged = PageList::new();

@@ -32,7 +32,7 @@ pub(super) fn name_for_page<P: Policy>(engine: &Engine<P>) -> Cookie {
     whole::<P>(engine.get_state())
 }
 
-/// The cookie, unless the policy takes one that is too old.
+/// Returns the cookie, unless the policy takes one that is too old.
 fn whole<P: Policy>(cookie: Cookie) -> Cookie {
     if P::WHOLE_PAGE_COOKIES {
         cookie

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 /// A quota is never smaller than this, or a thread would end a grace period for every page.
 pub(super) const SMALLEST_QUOTA: usize = 64 << 10;
 
-/// A quota grows while its thread spends more than this part of its time on ending grace periods:
-/// the quota divided by so many bytes. It shrinks while the thread spends less than half of that.
+/// A quota grows while its thread spends more than a part of its time on ending grace periods: the
+/// quota divided by this number of bytes. It shrinks while the thread spends less than half of that.
 const ALL_TIME: usize = 768 << 10;
 
-/// So it stays below this, and below the thread's share: see [`QUOTA_STEP`].
+/// The bound on a quota that follows from [`ALL_TIME`] and [`QUOTA_STEP`], beside the thread's share.
 #[cfg(test)]
 const LARGEST_QUOTA: usize = 864 << 10;
 
@@ -39,20 +39,20 @@ impl Quota {
         }
     }
 
-    /// As new.
+    /// Resets it to a new one.
     pub(super) fn reset(&self) {
         self.bytes.store(SMALLEST_QUOTA, Ordering::Relaxed);
         self.ended_last.store(0, Ordering::Relaxed);
         self.cost.store(0, Ordering::Relaxed);
     }
 
-    /// In bytes. The share is the bound, which follows the budget and the number of threads.
+    /// Returns the quota in bytes, at most `share`, which follows the budget and the number of threads.
     pub(super) fn within(&self, share: usize) -> usize {
         self.bytes.load(Ordering::Relaxed).min(share)
     }
 
-    /// Adapts to an attempt to end a grace period, from `begun` until `now`, that has `ended` it or
-    /// not. A failed one is part of the cost of the next that does not fail.
+    /// Adapts to an attempt to end a grace period, from `begun` until `now`. If it has not `ended` one, its
+    /// time is part of the cost of the next attempt that does.
     pub(super) fn note_attempt(&self, begun: Nanos, now: Nanos, ended: bool, share: usize) {
         let cost = self.cost.load(Ordering::Relaxed) + now.saturating_sub(begun);
         if !ended {
@@ -84,7 +84,7 @@ mod tests {
 
     const SHARE: usize = 4 * SMALLEST_QUOTA;
 
-    /// What a quota comes to after grace periods that each cost so much of so much time.
+    /// Returns the quota after `times` grace periods, each of which costs `cost` of `time`.
     fn after(quota: &Quota, cost: Nanos, time: Nanos, times: usize) -> usize {
         for _ in 0..times {
             let now = quota.ended_last.load(Ordering::Relaxed) + time;
@@ -93,7 +93,7 @@ mod tests {
         quota.within(SHARE)
     }
 
-    /// What a quota comes to where each grace period costs so much, and a thread fills its quota at
+    /// Returns the quota after a hundred grace periods of `cost` each, in a thread that fills its quota at
     /// a byte a nanosecond.
     fn settled(cost: Nanos) -> usize {
         let quota = Quota::new();

@@ -1,9 +1,6 @@
 //! An object that is being retired: what it weighs, and where it is freed.
 
-use super::{
-    page::HEAVIEST,
-    slot::{Destructor, Slot, footprint},
-};
+use super::page::{Destructor, HEAVIEST, Slot, footprint};
 use std::{alloc::Layout, mem, ptr::NonNull, sync::Arc};
 
 /// Where an object is freed: on any thread, or on the service thread.
@@ -26,15 +23,14 @@ const UNWEIGHED: usize = 1024;
 pub(crate) struct RetireRequest {
     pub(super) channel: Channel,
     pub(super) slot: Slot,
-    /// The object's size in bytes, with the weight that the user gave. The counts have it too, the
-    /// slot does not.
+    /// Size in bytes, with the weight that the user gave. The counts include it; the slot does not keep it.
     pub(super) bytes: usize,
     /// Whether `bytes` is a guess: it counts towards the budget, and seals no page early.
     pub(super) is_guess: bool,
 }
 
 impl RetireRequest {
-    /// A boxed object: dropped on the service thread if dropping it does anything.
+    /// Makes a request for a boxed object, which is dropped on the service thread if it has a destructor.
     #[inline(always)]
     pub(crate) fn boxed<T>(object: NonNull<T>) -> Self {
         let channel = if mem::needs_drop::<T>() {
@@ -89,7 +85,7 @@ impl RetireRequest {
         }
     }
 
-    /// A boxed object that may be dropped wherever its page happens to be.
+    /// Makes a request for a boxed object that may be dropped on any thread.
     #[inline(always)]
     pub(crate) fn boxed_plain<T>(object: NonNull<T>) -> Self {
         Self {
@@ -98,7 +94,7 @@ impl RetireRequest {
         }
     }
 
-    /// A reference to a shared object: dropped on the service thread.
+    /// Makes a request for a reference to a shared object, which is dropped on the service thread.
     pub(crate) fn shared<T>(object: Arc<T>) -> Self {
         // As if the reference were the last one: the value, and the two counts before it.
         let bytes = footprint(size_of::<T>() + 2 * size_of::<usize>());
@@ -124,7 +120,7 @@ impl RetireRequest {
         }
     }
 
-    /// Whatever `how` frees, on the service thread.
+    /// Makes a request for what `how` frees, on the service thread.
     #[inline(always)]
     pub(crate) fn with(object: *mut u8, how: &'static Destructor) -> Self {
         Self {
@@ -135,7 +131,7 @@ impl RetireRequest {
         }
     }
 
-    /// Whatever `how` frees, wherever its page happens to be.
+    /// Makes a request for what `how` frees, on any thread.
     #[inline(always)]
     pub(crate) fn with_plain(object: *mut u8, how: &'static Destructor) -> Self {
         Self {
@@ -144,7 +140,7 @@ impl RetireRequest {
         }
     }
 
-    /// A block of the C library's `malloc()`.
+    /// Makes a request for a block of the C library's `malloc()`.
     #[cfg(unix)]
     #[inline(always)]
     pub(crate) fn malloced(block: NonNull<u8>, bytes: usize) -> Self {
@@ -156,7 +152,7 @@ impl RetireRequest {
         }
     }
 
-    /// A block of the global allocator.
+    /// Makes a request for a block of the global allocator.
     #[inline(always)]
     pub(crate) fn memory(block: NonNull<u8>, layout: Layout) -> Self {
         Self {

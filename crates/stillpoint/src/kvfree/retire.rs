@@ -6,31 +6,29 @@
 //! | the append | because | so |
 //! |---|---|---|
 //! | was not made | it is the thread's first in the global domain | it is made now |
-//! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened, and past the budget the thread is held back; without memory, `oom.rs` |
-//! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; then pages are reclaimed |
-//! | the same | the service thread has parked the thread | the thread is unparked, and past the budget it is held back |
+//! | found no page | it is the first, or there was no memory when the last page was sealed | one is opened; past the budget, back-pressure; without memory, `oom.rs` |
+//! | says that the page is full | it is | it is sealed with the cookie of the next grace period, and queued; back-pressure; then pages are reclaimed |
+//! | the same | the service thread has parked the thread | the thread is unparked |
 //! | the same | the thread is throttled | the section is charged for the object (`throttle.rs`) |
 //!
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
 //! the service thread's.
 //!
-//! A page with a very heavy object, a hash table of 256 MiB perhaps, is the service thread's too,
-//! whatever it takes to free it.
+//! So is a large page, with a hash table of 256 MiB perhaps, whatever it takes to free it.
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
-//! What it does if none has is back-pressure. Past the budget it is held back, too, when it opens its
-//! first page, and when it is unparked.
+//! What it does if none has is back-pressure.
 
 use super::{
-    account::Freed,
     buffer::{Pushed, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
-    page::{PAGE_BYTES, Page, PageList, footprint_of},
+    page::{Page, PageList, footprint_of},
     policy::{Policy, name_for_page},
     request::{CHANNELS, Channel, RetireRequest},
-    throttle::Patience,
+    tally::Tally,
+    throttle::Added,
 };
 use crate::{
     gp::{Engine, Record},
@@ -181,55 +179,27 @@ impl Heap {
         object: &RetireRequest,
         opened: bool,
     ) {
-        let (sealed, is_paid) = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
-        let was_parked = self.unpark(engine, buffer);
+        let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
+        self.unpark(engine, buffer);
         engine.ensure_service();
         if self.frees_on_demand() {
             return;
         }
         let _ = engine.note_service(clock::now());
-        let patience = if sealed > 0 {
-            let patience = Patience::for_page(sealed, object.bytes);
-            Some(if is_paid {
-                patience.without_advance()
-            } else {
-                patience
-            })
+        let by_service = object.channel == Channel::Drop || self.is_large(object.bytes);
+        let added = if sealed > 0 {
+            Some(Added::filled(sealed, by_service))
+        } else if opened && self.is_over_budget(buffer, 0) {
+            Some(Added::opened(by_service))
         } else {
-            self.patience_in_advance(buffer, object, opened, was_parked)
+            None
         };
-        self.charge_section(buffer, record, object.bytes, patience.is_some());
-        let Some(patience) = patience else { return };
-        // Inside a section it waits at the end, and for the object alone; in user code that the
-        // library runs it does not wait at all.
-        let has_waited = self.reclaim(engine, buffer, record, patience);
-        if opened && sealed == 0 && has_waited && buffer.is_throttled() {
-            buffer.set_paid(object.channel, true);
+        self.charge_section(buffer, record, object.bytes, by_service, added.is_some());
+        if let Some(added) = added {
+            // Inside a section it waits at the end; in user code that the library runs it does not
+            // wait at all.
+            self.reclaim(engine, buffer, record, added);
         }
-    }
-
-    /// Returns for how long a thread past the budget is held back for an object that has filled no
-    /// page, if at all. The one that a page was `opened` for is held back as if it had filled it:
-    /// the thread may exit before it does. Its exit waits for nothing, so threads that come and go
-    /// would never be held back. A thread that has been idle is held back for what it adds.
-    fn patience_in_advance(
-        &self,
-        buffer: &ThreadBuffer,
-        object: &RetireRequest,
-        opened: bool,
-        was_parked: bool,
-    ) -> Option<Patience> {
-        let patience = match (opened, was_parked) {
-            (true, _) => Patience::for_page(PAGE_BYTES, object.bytes),
-            (false, true) => Patience::for_object(object.bytes),
-            (false, false) => return None,
-        };
-        let patience = match object.channel {
-            Channel::Plain => patience.for_readers(),
-            Channel::Drop => patience,
-        };
-        self.is_over_budget(buffer, object.bytes)
-            .then_some(patience)
     }
 
     /// Work that a section has put off to its end.
@@ -238,35 +208,28 @@ impl Heap {
         engine: &Engine<P>,
         retirer: Retirer<'_>,
     ) {
-        let patience = Patience::for_section(retirer.buffer.take_charge());
-        let _ = self.reclaim(engine, retirer.buffer, Some(retirer.record), patience);
+        let added = Added::in_section(retirer.buffer.take_charge());
+        self.reclaim(engine, retirer.buffer, Some(retirer.record), added);
     }
 
-    /// Returns whether the thread was parked.
-    fn unpark<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> bool {
-        let was_parked = buffer.is_parked() && self.note_unparked(buffer.unpark());
-        if was_parked {
+    fn unpark<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) {
+        if buffer.is_parked() && self.note_unparked(buffer.unpark()) {
             engine.kick();
         }
-        was_parked
     }
 
-    /// Returns the footprint of the pages that were sealed, 0 if none was, and whether the thread
-    /// has waited for one of them in advance.
+    /// Returns the footprint of the pages that were sealed, 0 if none was.
     fn seal_full_pages<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         reclaimer: Reclaimer,
-    ) -> (usize, bool) {
-        let full = CHANNELS
+    ) -> usize {
+        CHANNELS
             .into_iter()
-            .filter(|&channel| buffer.is_full(channel));
-        full.fold((0, false), |(sealed, any_paid), channel| {
-            let is_paid = buffer.is_paid(channel);
-            let footprint = self.seal(engine, buffer, channel, reclaimer);
-            (sealed + footprint, any_paid | is_paid)
-        })
+            .filter(|&channel| buffer.is_full(channel))
+            .map(|channel| self.seal(engine, buffer, channel, reclaimer))
+            .sum()
     }
 
     /// Seals an open page, and opens another, if there is memory for one. Returns the page's
@@ -297,9 +260,8 @@ impl Heap {
             footprint as u64,
             cookie.seq().number(),
         );
-        // To give a large block back to the system takes longer than a retire may.
-        let is_quick = self.frees_on_demand() || !page.is_very_heavy();
-        let frees_it_here = channel == Channel::Plain && is_quick;
+        let frees_it_here =
+            channel == Channel::Plain && (self.frees_on_demand() || !self.is_large(page.bytes()));
         if frees_it_here && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
             queue.sealed.push_back(full);
             let named = queue.note_named(cookie, footprint);
@@ -314,7 +276,7 @@ impl Heap {
             engine.begin(cookie);
             // Still under the queue's lock: a flush looks at the queues first and at the pending
             // pages last, and must not miss a page that is on its way from one to the other.
-            lock(&self.pending).add_one(full);
+            lock(&self.pending.0).add_one(full);
             drop(queue);
             engine.kick();
         }
@@ -324,27 +286,24 @@ impl Heap {
         footprint
     }
 
-    /// Frees the oldest pages of the queue that are due, a few. Back-pressure comes first: if
-    /// nothing is due, and too much waits, it ends a grace period, or waits for one for `patience`
-    /// at most. Returns whether it has waited.
+    /// Frees a few of the oldest pages of the queue, if they are due. Back-pressure comes first.
     fn reclaim<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
-        patience: Patience,
-    ) -> bool {
+        added: Added,
+    ) {
         // A retire from within: the one outside goes on reclaiming.
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
-            return false;
+            return;
         };
-        let has_waited = self.apply_backpressure(engine, buffer, record, patience);
+        self.apply_backpressure(engine, buffer, record, added);
         self.free_own(engine, buffer, PAGES_PER_SEAL);
-        has_waited
     }
 
-    /// Frees up to so many pages of the calling thread that are due. Returns whether it is still
-    /// the process that it was: a destructor may fork.
+    /// Frees up to `pages` of the calling thread's oldest pages, if they are due. Returns false in the
+    /// child of a fork by a destructor.
     pub(super) fn free_own<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -352,7 +311,17 @@ impl Heap {
         pages: usize,
     ) -> bool {
         let _freeing = buffer.freeing.lock();
-        let mut due = self.take_due(engine, buffer, pages);
+        let mut due = PageList::new();
+        {
+            let mut queue = lock(&buffer.queue);
+            while due.pages() < pages
+                && let Some(oldest) = queue.sealed.front()
+                && engine.has_ended(oldest.cookie())
+                && let Some(page) = queue.sealed.pop_front()
+            {
+                due.push_back(page);
+            }
+        }
         let spares = self.spare_pages(buffer);
         let process = fork::process();
         while let Some(page) = due.pop_front() {
@@ -373,27 +342,6 @@ impl Heap {
         true
     }
 
-    /// Takes up to so many of the oldest pages that are due off the queue.
-    fn take_due<P: Policy>(
-        &self,
-        engine: &Engine<P>,
-        buffer: &ThreadBuffer,
-        pages: usize,
-    ) -> PageList {
-        let mut queue = lock(&buffer.queue);
-        let mut due = PageList::new();
-        while due.pages() < pages
-            && queue
-                .sealed
-                .front()
-                .is_some_and(|page| engine.has_ended(page.cookie()))
-            && let Some(page) = queue.sealed.pop_front()
-        {
-            due.push_back(page);
-        }
-        due
-    }
-
     /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the
     /// child. Returns what must be counted: nothing in the child, where the page is not counted any
     /// more (see `fork.rs`).
@@ -403,18 +351,18 @@ impl Heap {
     /// The page is the caller's alone, its grace period has ended, and its objects may be freed on
     /// this thread.
     #[must_use]
-    pub(super) unsafe fn free(&self, page: NonNull<Page>) -> Option<Freed> {
+    pub(super) unsafe fn free(&self, page: NonNull<Page>) -> Option<Tally> {
         // SAFETY: the caller's promise.
         let page = unsafe { page.as_ref() };
-        let freed = Freed::of(page);
+        let freed = Tally::of(page);
         let process = fork::process();
         // SAFETY: the caller's promise.
         let panicked = unsafe { page.free_objects(self.domain) };
         trace::rcu_kvfree_page_free(
             self.domain,
             ptr::from_ref(page).addr() as u64,
-            freed.tally.objects as u64,
-            freed.tally.footprint as u64,
+            freed.objects as u64,
+            freed.footprint as u64,
         );
         if panicked > 0 {
             self.panicked.fetch_add(panicked, Ordering::Relaxed);

@@ -122,7 +122,7 @@ impl DomainBuilder {
         self
     }
 
-    /// Makes the domain. Starts no thread; allocates 3.8 KiB; does not block.
+    /// Makes the domain. Starts no thread; allocates 2.6 KiB; does not block.
     ///
     /// For one whose readers may sleep: [`DomainBuilder::build_trace`].
     ///

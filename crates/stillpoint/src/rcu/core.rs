@@ -26,12 +26,8 @@ use std::{
 };
 
 mod parts;
-mod retire;
-mod wait;
 
 use parts::Parts;
-
-pub(super) use wait::Refused;
 
 /// A counted handle of an engine and a heap. No part of the stable interface.
 #[doc(hidden)]
@@ -286,20 +282,20 @@ fn next_id() -> u64 {
 }
 
 impl<P: Policy> Core<P> {
-    /// A domain with the defaults.
+    /// Makes a domain with the defaults.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "for tortures alone")]
     pub fn new() -> Self {
         Self::starting_at(Cookie::from_raw(0))
     }
 
-    /// A domain whose sequence starts at `first`: for tests that want to see it wrap.
+    /// Makes a domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
         Self::of_kind(false, first, None)
     }
 
-    /// A domain whose readers fence.
+    /// Makes a domain whose readers fence.
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
         Self::of_kind(true, first, None)
@@ -345,7 +341,7 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// [`Domain::read_lock`](super::Domain::read_lock).
+    /// See [`Domain::read_lock`](super::Domain::read_lock).
     #[inline]
     pub fn read_lock(&self) -> Guard<'_> {
         match thread::record(self) {
@@ -354,13 +350,13 @@ impl<P: Policy> Core<P> {
         }
     }
 
-    /// [`Domain::read`](super::Domain::read).
+    /// See [`Domain::read`](super::Domain::read).
     #[inline]
     pub fn read<R>(&self, section: impl FnOnce(&Guard<'_>) -> R) -> R {
         section(&self.read_lock())
     }
 
-    /// [`Domain::qsbr_reader`](super::Domain::qsbr_reader).
+    /// See [`Domain::qsbr_reader`](super::Domain::qsbr_reader).
     #[must_use = "dropping it takes the thread's registration back"]
     pub fn qsbr_reader(&self) -> QsbrReader<'_> {
         QsbrReader::new(
@@ -372,7 +368,7 @@ impl<P: Policy> Core<P> {
         )
     }
 
-    /// [`Domain::start_service`](super::Domain::start_service).
+    /// See [`Domain::start_service`](super::Domain::start_service).
     ///
     /// # Errors
     ///
@@ -381,18 +377,18 @@ impl<P: Policy> Core<P> {
         self.engine().keep_service()
     }
 
-    /// [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
+    /// See [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.inner.parts.atomics().set_stall_timeout(timeout);
     }
 
-    /// [`Domain::on_stall`](super::Domain::on_stall).
+    /// See [`Domain::on_stall`](super::Domain::on_stall).
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
         self.engine()
             .set_stall_handler(Some(std::sync::Arc::new(handler)));
     }
 
-    /// [`Domain::reset_on_stall`](super::Domain::reset_on_stall).
+    /// See [`Domain::reset_on_stall`](super::Domain::reset_on_stall).
     pub fn reset_on_stall(&self) {
         self.engine().set_stall_handler(None);
     }
@@ -422,7 +418,7 @@ impl<P: Policy> Core<P> {
         record
     }
 
-    /// A quiescent record that is the calling thread's, to be given to an owned guard.
+    /// Returns a quiescent record that is the calling thread's, to be given to an owned guard.
     #[inline]
     pub(crate) fn quiescent_record(&self) -> &Record {
         thread::take_cached_record(self).unwrap_or_else(|| self.quiescent_record_late())
@@ -437,7 +433,7 @@ impl<P: Policy> Core<P> {
             .register(platform_thread::token(), Flavour::Owned)
     }
 
-    /// The oldest section that the calling thread has open here.
+    /// Returns the oldest section that the calling thread has open here.
     pub(super) fn section(&self) -> Option<Seq> {
         self.inner
             .parts
@@ -451,7 +447,7 @@ impl<P: Policy> Core<P> {
         self.section().is_some()
     }
 
-    /// [`Domain::statistics`](super::Domain::statistics).
+    /// See [`Domain::statistics`](super::Domain::statistics).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics::of(self.engine(), self.inner.parts.heap())

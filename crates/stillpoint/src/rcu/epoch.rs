@@ -49,8 +49,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader of the calling thread. The domain has its record until [`Reader::depart`], and so
-    /// has to be kept until then.
+    /// Makes a reader of the calling thread. The domain has its record until [`Reader::depart`],
+    /// and so has to be kept until then.
     pub fn new(domain: &Domain) -> Self {
         let engine = domain.core().inner.parts.atomics();
         let record = engine.register(platform_thread::token(), Flavour::Thread);
@@ -96,7 +96,7 @@ impl Reader {
         unsafe { self.record.as_ref() }.depart();
     }
 
-    /// Calls `how` with `object` after a grace period. Whether the calling thread had better call
+    /// Calls `how` with `object` after a grace period. Returns whether the calling thread should call
     /// [`free_some`] soon.
     ///
     /// # Safety
@@ -118,8 +118,8 @@ impl Reader {
         }
     }
 
-    /// As [`Reader::retire`], where the size is a guess: it counts towards the budget, and does not
-    /// have a page sealed early.
+    /// Like [`Reader::retire`], if the size is a guess: it counts towards the budget, and seals no page
+    /// early.
     ///
     /// # Safety
     ///
@@ -138,8 +138,8 @@ impl Reader {
         }
     }
 
-    /// Frees a block of the global allocator after a grace period. Whether the calling thread had
-    /// better call [`free_some`] soon.
+    /// Frees a block of the global allocator after a grace period. Returns whether the calling thread
+    /// should call [`free_some`] soon.
     ///
     /// # Safety
     ///
@@ -209,7 +209,7 @@ impl Reader {
     ) -> bool {
         let core = domain.core();
         // SAFETY: the caller's promise.
-        let retired = unsafe { core.retire_slow(object, pushed, OnNoPage::BlockOrCall) };
+        let retired = unsafe { thread::retire_slow(core, object, pushed, OnNoPage::BlockOrCall) };
         debug_assert!(retired.is_ok(), "a callback never gives it back");
         if self.buffer.get().is_none() {
             // At the thread's very end it has none.

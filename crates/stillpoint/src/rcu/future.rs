@@ -107,7 +107,7 @@ impl<P: Policy> Drop for Sleeper<'_, P> {
 }
 
 impl<P: Policy> Core<P> {
-    /// [`Domain::synchronize_async`].
+    /// See [`Domain::synchronize_async`].
     #[track_caller]
     pub fn synchronize_async(&self) -> impl Future<Output = ()> + use<'_, P> {
         let cookie = self.start_poll();
@@ -115,7 +115,7 @@ impl<P: Policy> Core<P> {
         poll_fn(move |context| sleeper.poll_grace_period(context.waker(), cookie))
     }
 
-    /// [`Domain::barrier_async`].
+    /// See [`Domain::barrier_async`].
     #[track_caller]
     pub fn barrier_async(&self) -> impl Future<Output = ()> + use<'_, P> {
         let process = fork::process();
@@ -148,7 +148,7 @@ impl<'d> GracePeriod<'d> {
         }
     }
 
-    /// The grace period's cookie.
+    /// Returns the grace period's cookie.
     pub fn cookie(&self) -> Cookie {
         self.cookie
     }

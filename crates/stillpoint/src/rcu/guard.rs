@@ -154,8 +154,7 @@ impl fmt::Debug for StaticGuard {
     }
 }
 
-/// An open read-side critical section, of whatever kind: what [`Rcu::load`](crate::Rcu::load)
-/// relies on.
+/// An open read-side critical section of any kind: what [`Rcu::load`](crate::Rcu::load) relies on.
 ///
 /// A [`Guard`], a [`StaticGuard`], a [`tasks_trace::Guard`](crate::tasks_trace::Guard), an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online

@@ -5,19 +5,18 @@
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
-//! | `core` | a domain's engine and heap, with whatever a policy leaves: making and ending one, reading, waiting, retiring: where the slow path begins |
+//! | `core` | a domain's engine and heap, with what a policy leaves: making one, reading, its end |
 //! | `builder` | domains with a name, and with settings from the start |
-//! | `domain`, `wait`, `retire` | the same with all of the machinery, as users see it; the fast path of `retire` |
+//! | `domain`, `wait`, `retire` | a domain as users see it; what tortures use of it with other policies |
 //! | `future` | waiting for grace periods and callbacks without a thread |
 //! | `raw` | the same without guards and panics, for the C library |
-//! | `cell` | `Rcu<T>`, which is never empty |
-//! | `option` | `RcuOption<T>`, which may be: what all cells are made of |
+//! | `cell` | `Rcu<T>`, which is never empty, and `RcuOption<T>`, which may be: what all cells are made of |
 //! | `retired` | what is swapped out of a cell |
 //! | `weigh` | what values own beside their own size |
 //! | `epoch` | readers that count for themselves, frees on demand: what the drop-in for crossbeam-epoch stands on |
 //! | `unwind` | that panics of user code break none of these |
 //!
-//! This module adds no orderings of its own beyond the cell's: the proofs are in `gp/README.md`.
+//! This module adds no orderings beyond the cell's: the proofs are in `gp/README.md`.
 
 mod builder;
 mod cell;
@@ -26,7 +25,6 @@ mod domain;
 pub mod epoch;
 mod future;
 pub(crate) mod guard;
-mod option;
 mod qsbr;
 #[cfg(unix)]
 // Its functions end sections without having the guards: for the C library only, which has its own
@@ -42,12 +40,11 @@ mod weigh;
 
 pub use self::core::Core;
 pub use builder::DomainBuilder;
-pub use cell::Rcu;
+pub use cell::{Rcu, RcuOption};
 pub use domain::Domain;
 pub use domain::Kept;
 pub use future::{CallbackBarrier, GracePeriod};
 pub use guard::{Guard, Section, StaticGuard};
-pub use option::RcuOption;
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::{EmbedsHead, free_whole_batches, retire};
 pub use retired::Retired;
@@ -63,7 +60,7 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-/// The global domain, which the functions of this crate use.
+/// Returns the global domain, which the functions of this crate use.
 ///
 /// It is made on first use and never dropped: callbacks and objects that are pending when the
 /// process exits are neither called nor freed.
@@ -83,7 +80,7 @@ pub fn global() -> &'static Domain {
 static GLOBAL_DOMAINS: [AtomicPtr<Domain>; GLOBALS] =
     [const { AtomicPtr::new(ptr::null_mut()) }; GLOBALS];
 
-/// A global domain, made on first use.
+/// Returns a global domain, made on first use.
 #[inline]
 pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
     // Acquire, pairs with `make_global`: the domain that is found is complete.
@@ -116,12 +113,12 @@ fn make_global(global: usize) -> &'static Domain {
     }
 }
 
-/// The core of a domain, for torture programs, which take any policy.
+/// Returns the core of a domain, for torture programs, which take any policy.
 pub fn core_of(domain: &Domain) -> &Core<Sound> {
     domain.core()
 }
 
-/// The domain of a cell: its own, or the global one.
+/// Returns the domain of a cell: its own, or the global one.
 fn home(domain: &Option<Kept>) -> &Domain {
     match domain {
         Some(domain) => domain,
@@ -160,7 +157,7 @@ pub(crate) fn global_read_lock<const GLOBAL: usize>() -> Guard<'static> {
     }
 }
 
-/// A nested section, a thread's first, one after the thread's end, or one that needs fences.
+/// Begins a nested section, a thread's first, one after the thread's end, or one that needs fences.
 #[cold]
 #[inline(never)]
 fn read_lock_unusual<const GLOBAL: usize>() -> Guard<'static> {
@@ -219,8 +216,8 @@ pub fn synchronize_expedited() {
 /// environment does the same at the first domain. To call it again does nothing.
 ///
 /// Takes locks for a moment; makes some ten system calls, and later one for each domain. Not
-/// async-signal-safe. The process must not close the file's descriptor. The child of a fork gets a page
-/// of its own, or none if the system refuses it there.
+/// async-signal-safe. The process must not close the file's descriptor. The child of a fork gets a new
+/// page, or none if the system refuses it there.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Readers by quiescent states: threads that read all the time and say when they do not.
 
-use super::{Core, Section, core::Refused, guard::sealed};
+use super::{Core, Section, guard::sealed, wait::Refused};
 use crate::{
     gp::{Haste, Record, WouldDeadlock},
     kvfree::Policy,
@@ -75,8 +75,8 @@ pub struct QsbrReader<'d> {
 }
 
 impl<'d> QsbrReader<'d> {
-    /// An online reader of `domain` through `record`, which is one of its own that is used by no
-    /// other.
+    /// Makes an online reader of `domain` through `record`, a record of the domain that nothing else
+    /// uses.
     pub(super) fn new<P: Policy>(domain: &'d Core<P>, record: &'d Record) -> Self {
         let reader = Self {
             domain,

@@ -257,7 +257,7 @@ unsafe fn unlock_unregistered(domain: &Domain) -> Result<(), NotReading> {
     unsafe { Record::of(record).unlock() }
 }
 
-/// Returns whether the calling thread is inside a section of `domain`, of whatever flavour.
+/// Returns whether the calling thread is inside a section of `domain`, of any flavour.
 pub fn is_reading(domain: &Domain) -> bool {
     domain.is_reading()
 }
@@ -367,9 +367,11 @@ pub unsafe fn retire_malloced(
 ) -> Result<(), NoMemory> {
     // SAFETY: the caller's promise.
     unsafe {
-        domain
-            .core()
-            .try_retire_request(RetireRequest::malloced(block, bytes), on_no_page)
+        thread::try_retire(
+            domain.core(),
+            RetireRequest::malloced(block, bytes),
+            on_no_page,
+        )
     }
     .map_err(|_| NoMemory)
 }
@@ -411,13 +413,12 @@ pub unsafe fn retire_malloced_to(
     let object = RetireRequest::malloced(block, bytes);
     match buffer.0.append(object) {
         Pushed::Ok => Ok(()),
-        // SAFETY: the caller's promise.
-        pushed => unsafe {
-            super::global()
-                .core()
-                .retire_slow(object, Some(pushed), on_no_page)
+        pushed => {
+            let domain = super::global().core();
+            // SAFETY: the caller's promise.
+            unsafe { thread::retire_slow(domain, object, Some(pushed), on_no_page) }
+                .map_err(|_| NoMemory)
         }
-        .map_err(|_| NoMemory),
     }
 }
 

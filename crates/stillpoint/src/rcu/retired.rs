@@ -1,20 +1,19 @@
 //! A value that has been taken out of a cell, and may still have readers.
 
-use super::{Domain, domain::Kept, home};
+use super::{
+    Domain,
+    cell::{CopyOut, Weigher, retire_value},
+    domain::Kept,
+    home,
+};
 use crate::gp::Cookie;
 use std::{fmt, mem, ops::Deref, ptr::NonNull};
-
-/// How to clone a value that is not in a box.
-pub(super) type CopyOut<T> = fn(&T) -> Box<T>;
-
-/// How much a value owns beside its own size, in bytes: user code.
-pub(super) type Weigher<T> = fn(&T) -> usize;
 
 /// A value that was taken out of an [`Rcu`](crate::Rcu) cell: readers that found it before may
 /// still be using it.
 ///
-/// Drop it, and it is freed after a grace period; a cell that is weighed has it weighed then. Or
-/// get the box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
+/// Drop it, and it is freed after a grace period; if the cell is weighed, it is weighed then. Or get the
+/// box back: [`Retired::wait`], [`Retired::try_into_box`] (of a
 /// [static](crate::Rcu::from_static) value, a clone in a box). It can be read meanwhile: it derefs
 /// to the value.
 ///
@@ -125,21 +124,9 @@ impl<T: Send + Sync + 'static> Deref for Retired<T> {
 
 impl<T: Send + Sync + 'static> Drop for Retired<T> {
     fn drop(&mut self) {
-        if self.copy.is_some() {
-            return;
-        }
-        let domain = self.domain();
-        match self.weigh {
+        if self.copy.is_none() {
             // SAFETY: by `new`'s contract; this is the end of our own use.
-            None => unsafe { domain.retire(self.value) },
-            Some(weigh) => {
-                // Once, here: a cell is one word, and so cannot remember what its present value
-                // weighed when it was stored, which may have changed since. The answer is counted,
-                // and remembered, with the page; another answer would count for nothing.
-                let heap_bytes = domain.core().weigh(&**self, weigh);
-                // SAFETY: the same.
-                unsafe { domain.retire_weighed(self.value, heap_bytes) };
-            }
+            unsafe { retire_value(self.domain(), self.value, self.weigh) };
         }
     }
 }

@@ -24,7 +24,7 @@
 use super::core::{Core, Inner};
 use crate::{
     gp::{Flavour, GLOBALS, Record, RecordCache},
-    kvfree::{Policy, Pushed, RetireRequest, Retirer, ThreadBuffer},
+    kvfree::{NoPage, OnNoPage, Policy, Pushed, RetireRequest, Retirer, ThreadBuffer},
     platform::{barrier, sync::Arc, thread},
 };
 use std::{
@@ -97,7 +97,7 @@ impl Bindings {
         self.from(self.0.get())
     }
 
-    /// The bindings from `first` on, which is one of them, or null for none.
+    /// Returns the bindings from `first` on, which is one of them, or null for none.
     fn from(&self, first: *const Binding) -> impl Iterator<Item = &Binding> {
         // SAFETY: a binding in the list stays until `remove` takes it out, which is never called
         // while iterating.
@@ -222,7 +222,7 @@ fn look_up<R>(look: impl FnOnce(&Bindings) -> Option<R>) -> Option<R> {
 pub(crate) const RCU: usize = 0;
 pub(crate) const TRACE: usize = 1;
 
-/// The number of a global domain.
+/// Returns the number of a global domain.
 pub(super) const fn global_id(global: usize) -> u64 {
     global as u64 + 1
 }
@@ -289,24 +289,84 @@ pub(super) fn lock_global_outermost<const GLOBAL: usize>() -> Option<&'static Re
     record.lock_global_outermost::<GLOBAL>().then_some(record)
 }
 
-/// Appends an object to the calling thread's buffer in the global domain; `None` if it has no
-/// buffer yet, or no more.
+/// Retires an object in `domain`, through the calling thread's buffer there: the fast path is an
+/// append. Binds the thread on first use.
+///
+/// # Safety
+///
+/// As for [`Domain::retire`](super::Domain::retire), and the object may be freed on any thread.
 #[inline(always)]
-pub(super) fn append_global(object: RetireRequest) -> Option<Pushed> {
-    // SAFETY: the list holds the buffer until the thread's end, which sets this to null before; it
-    // cannot come meanwhile.
-    let buffer = unsafe { GLOBAL_BUFFER.get().as_ref()? };
-    Some(buffer.append(object))
+pub(crate) unsafe fn retire<P: Policy>(domain: &Core<P>, object: RetireRequest) {
+    // SAFETY: the caller's promise.
+    let retired = unsafe { try_retire(domain, object, OnNoPage::BlockOrCall) };
+    debug_assert!(retired.is_ok(), "a callback never gives it back");
 }
 
-/// Appends an object to the calling thread's buffer in `domain`; binds the thread on first use.
-/// `None` if it has no buffer yet, or no more.
+/// Like [`retire`], but `on_no_page` says what happens without memory for a page.
+///
+/// # Safety
+///
+/// As for [`retire`].
 #[inline(always)]
-pub(super) fn append<P: Policy>(domain: &Core<P>, object: RetireRequest) -> Option<Pushed> {
-    let binding = binding(domain)?;
+pub(super) unsafe fn try_retire<P: Policy>(
+    domain: &Core<P>,
+    object: RetireRequest,
+    on_no_page: OnNoPage,
+) -> Result<(), NoPage> {
     // SAFETY: as in `with`.
-    let buffer = unsafe { &*binding }.buffer.get()?;
-    Some(buffer.append(object))
+    let buffer = binding(domain).and_then(|binding| unsafe { &*binding }.buffer.get());
+    match buffer.map(|buffer| buffer.append(object)) {
+        Some(Pushed::Ok) => Ok(()),
+        // SAFETY: the caller's promise.
+        pushed => unsafe { retire_slow(domain, object, pushed, on_no_page) },
+    }
+}
+
+/// [`retire`] in the global domain, with one thread-local load instead of a look-up.
+///
+/// # Safety
+///
+/// As for [`retire`].
+#[inline(always)]
+pub(super) unsafe fn retire_global(object: RetireRequest) {
+    // SAFETY: the list holds the buffer until the thread's end, which sets this to null before; it
+    // cannot come meanwhile.
+    let buffer = unsafe { GLOBAL_BUFFER.get().as_ref() };
+    match buffer.map(|buffer| buffer.append(object)) {
+        Some(Pushed::Ok) => {}
+        pushed => {
+            let domain = super::global().core();
+            // SAFETY: the caller's promise.
+            let retired = unsafe { retire_slow(domain, object, pushed, OnNoPage::BlockOrCall) };
+            debug_assert!(retired.is_ok(), "a callback never gives it back");
+        }
+    }
+}
+
+/// Does what the fast path has left of a retire. `pushed` is the result of its append; `None` if the
+/// thread has no buffer yet, or no more.
+///
+/// # Safety
+///
+/// As for [`retire`].
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn retire_slow<P: Policy>(
+    domain: &Core<P>,
+    object: RetireRequest,
+    pushed: Option<Pushed>,
+    on_no_page: OnNoPage,
+) -> Result<(), NoPage> {
+    let (engine, heap) = (domain.engine(), domain.inner.parts.heap());
+    let retire = |retirer: Retirer<'_>| {
+        // SAFETY: the caller's promise.
+        unsafe { heap.retire_slow(engine, retirer, object, pushed, on_no_page) }
+    };
+    with(domain, retire).unwrap_or_else(|| {
+        let record = bound_record(domain);
+        // SAFETY: the caller's promise.
+        unsafe { heap.retire_unbuffered(engine, record, object, pushed, on_no_page) }
+    })
 }
 
 /// The calling thread's buffer in the global domain, if it has one.
@@ -314,7 +374,7 @@ pub(super) fn global_buffer() -> Option<NonNull<ThreadBuffer>> {
     NonNull::new(GLOBAL_BUFFER.get().cast_mut())
 }
 
-/// The calling thread's record in a global domain; registers it on first use. `None` at the
+/// Returns the calling thread's record in a global domain; registers it on first use. `None` at the
 /// thread's very end.
 pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     let known = GLOBAL_RECORDS.with(|records| records[GLOBAL].get());
@@ -328,8 +388,8 @@ pub(super) fn global_record<const GLOBAL: usize>() -> Option<&'static Record> {
     Some(record)
 }
 
-/// The calling thread's record in `domain`; registers it on first use. `None` at the thread's very
-/// end, and where that cannot be arranged.
+/// Returns the calling thread's record in `domain`; registers it on first use. `None` at the
+/// thread's very end, and where that cannot be arranged.
 #[inline]
 pub(super) fn record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
@@ -351,9 +411,8 @@ pub(super) fn bound_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     Some(unsafe { &*(*binding).record })
 }
 
-/// The calling thread's record and buffer in `domain`, for as long as `work` runs; binds the thread
-/// and makes the buffer on first use. `None` at the thread's very end, and without memory for the
-/// buffer.
+/// Runs `work` with the calling thread's record and buffer in `domain`. Binds the thread and makes the buffer
+/// on first use. Returns `None` at the thread's very end, and without memory for the buffer.
 pub(super) fn with<P: Policy, R>(
     domain: &Core<P>,
     work: impl FnOnce(Retirer<'_>) -> R,
@@ -368,8 +427,8 @@ pub(super) fn with<P: Policy, R>(
     }))
 }
 
-/// A record for an owned guard, quiescent and the calling thread's, and the right to give it to
-/// one. `None` at the thread's very end.
+/// Returns a record for an owned guard, quiescent and the calling thread's, and the right to give
+/// it to one. `None` at the thread's very end.
 #[inline]
 pub(crate) fn take_cached_record<P: Policy>(domain: &Core<P>) -> Option<&Record> {
     let binding = binding(domain)?;
@@ -414,7 +473,7 @@ fn keep_spare_elsewhere(record: &Record) {
     }
 }
 
-/// The calling thread's binding to `domain`. One load of `LAST`: see the module's head.
+/// Returns the calling thread's binding to `domain`. One load of `LAST`: see the module's head.
 #[inline(always)]
 fn binding<P: Policy>(domain: &Core<P>) -> Option<*const Binding> {
     let last = LAST.get();

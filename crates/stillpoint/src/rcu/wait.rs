@@ -1,9 +1,12 @@
 //! A domain's updaters: waiting for readers, naming grace periods, callbacks, barriers.
 
-use super::{CallbackBarrier, Domain, GracePeriod};
+use super::{CallbackBarrier, Core, Domain, GracePeriod, thread};
 use crate::{
-    gp::{CallbackHead, Cookie, Haste, Waited},
-    platform::{clock::Nanos, thread as platform_thread},
+    gp::{
+        Callback, CallbackHead, Cookie, Flavour, Haste, Holdout, Progress, Waited, WouldDeadlock,
+    },
+    kvfree::Policy,
+    platform::{clock::Nanos, refused, thread as platform_thread, user_code},
 };
 use std::ptr::NonNull;
 
@@ -284,5 +287,230 @@ impl Domain {
     #[track_caller]
     pub fn kvfree_barrier_nested(&self) {
         self.core().kvfree_barrier_nested();
+    }
+}
+
+impl<P: Policy> Core<P> {
+    /// See [`Domain::synchronize`].
+    #[track_caller]
+    pub fn synchronize(&self) {
+        self.wait_for_readers(Haste::Normal);
+    }
+
+    /// See [`Domain::synchronize_expedited`].
+    #[track_caller]
+    pub fn synchronize_expedited(&self) {
+        self.wait_for_readers(Haste::Expedited);
+    }
+
+    #[track_caller]
+    fn wait_for_readers(&self, haste: Haste) {
+        if self.try_synchronize(haste).is_err() {
+            panic!("{}", self.refusal(Refused::Wait));
+        }
+    }
+
+    /// Waits for the sections that have begun.
+    #[inline]
+    pub(super) fn try_synchronize(&self, haste: Haste) -> Result<(), WouldDeadlock> {
+        let engine = self.inner.parts.atomics();
+        if engine.has_no_reader(|| thread::bound_record(self).is_some_and(|own| !own.is_reading()))
+        {
+            refused::retry();
+            return Ok(());
+        }
+        self.wait_from_now(haste)
+    }
+
+    /// Apart from [`Core::try_synchronize`], which saves no registers for it.
+    #[inline(never)]
+    fn wait_from_now(&self, haste: Haste) -> Result<(), WouldDeadlock> {
+        self.try_wait(self.engine().start(), haste)
+    }
+
+    pub(super) fn try_wait(&self, cookie: Cookie, haste: Haste) -> Result<(), WouldDeadlock> {
+        match self
+            .engine()
+            .wait_for(cookie, platform_thread::token(), None, haste)
+        {
+            Waited::Ended => Ok(()),
+            Waited::HeldUpBySelf => Err(WouldDeadlock),
+            Waited::TimedOut => unreachable!("no deadline was given"),
+        }
+    }
+
+    /// See [`Domain::get_state`].
+    #[must_use]
+    pub fn get_state(&self) -> Cookie {
+        self.inner.parts.atomics().get_state_to_ask()
+    }
+
+    /// See [`Domain::start_poll`].
+    #[must_use]
+    pub fn start_poll(&self) -> Cookie {
+        self.engine().start_polled()
+    }
+
+    /// See [`Domain::poll`].
+    #[must_use]
+    pub fn poll(&self, cookie: Cookie) -> bool {
+        self.has_ended(cookie) || self.ends_now(cookie)
+    }
+
+    /// Apart from [`Core::poll`], which saves no registers for it.
+    #[inline(never)]
+    fn ends_now(&self, cookie: Cookie) -> bool {
+        let engine = self.inner.parts.atomics();
+        engine.recheck(cookie, platform_thread::token()) == Progress::Ended
+    }
+
+    /// Returns whether the grace period is known to have ended. Only a load: it ends none, as
+    /// [`Core::poll`] may. For the torture of promises that no thread but the service thread keeps.
+    #[must_use]
+    pub fn has_ended(&self, cookie: Cookie) -> bool {
+        self.inner.parts.atomics().has_ended(cookie)
+    }
+
+    /// See [`Domain::cond_synchronize`].
+    #[track_caller]
+    pub fn cond_synchronize(&self, cookie: Cookie) {
+        if self.try_wait(self.known(cookie), Haste::Normal).is_err() {
+            panic!("{}", self.refusal(Refused::Wait));
+        }
+    }
+
+    /// Returns `cookie`, or an older one if this domain has never given it: a wait for a stray one would
+    /// never end.
+    pub(super) fn known(&self, cookie: Cookie) -> Cookie {
+        let engine = self.inner.parts.atomics();
+        if engine.has_ended(cookie) {
+            cookie
+        } else {
+            cookie.older(engine.get_state())
+        }
+    }
+
+    /// See [`Domain::call`].
+    pub fn call(&self, callback: impl FnOnce() + Send + 'static) {
+        self.engine().call(callback);
+    }
+
+    /// See [`Domain::call_head`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    pub unsafe fn call_head(
+        &self,
+        head: NonNull<CallbackHead>,
+        run: unsafe fn(NonNull<CallbackHead>),
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.engine().call_head(Callback { head, run }) };
+    }
+
+    /// See [`Domain::barrier`].
+    #[track_caller]
+    pub fn barrier(&self) {
+        if self.try_barrier().is_err() {
+            panic!("{}", self.refusal(Refused::Barrier));
+        }
+    }
+
+    pub(super) fn try_barrier(&self) -> Result<(), WouldDeadlock> {
+        self.engine().barrier(&*self.inner, self.section())
+    }
+
+    /// See [`Domain::kvfree_barrier`].
+    #[track_caller]
+    pub fn kvfree_barrier(&self) {
+        if self.try_kvfree_barrier().is_err() {
+            panic!("{}", self.refusal(Refused::FreeBarrier));
+        }
+    }
+
+    /// See [`Domain::kvfree_barrier_nested`].
+    #[track_caller]
+    pub fn kvfree_barrier_nested(&self) {
+        if self.try_kvfree_barrier_nested().is_err() {
+            panic!("{}", self.refusal(Refused::FreeBarrier));
+        }
+    }
+
+    pub(super) fn try_kvfree_barrier_nested(&self) -> Result<(), WouldDeadlock> {
+        let nested = || self.inner.parts.heap().nested_retires();
+        loop {
+            let before = nested();
+            self.try_kvfree_barrier()?;
+            if nested() == before {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn try_kvfree_barrier(&self) -> Result<(), WouldDeadlock> {
+        self.inner
+            .parts
+            .heap()
+            .flush(self.engine(), &*self.inner, self.is_reading())?;
+        if self.engine().callbacks_pending() > 0 {
+            // Objects for which there was no page.
+            self.try_barrier()?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns where a section was entered, as far as that is known.
+fn entered_at(own: Holdout) -> String {
+    #[cfg(feature = "stall-backtrace")]
+    if let Some(entered) = own.entered {
+        return format!(" that was made at\n{entered}\n");
+    }
+    let _ = own;
+    String::new()
+}
+
+/// A call that would wait for the calling thread itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    Wait,
+    Barrier,
+    FreeBarrier,
+}
+
+impl<P: Policy> Core<P> {
+    /// Why the calling thread must not do that, and what to do instead: what a panic says.
+    #[cold]
+    pub(super) fn refusal(&self, refused: Refused) -> String {
+        let what = match refused {
+            Refused::Wait => "waiting for a grace period",
+            Refused::Barrier => "barrier()",
+            Refused::FreeBarrier => "kvfree_barrier()",
+        };
+        let engine = self.engine();
+        let domain = engine.title();
+        // A callback may wait for a grace period.
+        let (why, remedy) = if refused != Refused::Wait && user_code::runs_for(self.id()) {
+            let why = format!("runs a callback or a deferred destructor of {domain}");
+            (why, "Return from it first")
+        } else {
+            match engine.own_holdout(platform_thread::token()) {
+                Some(own) if own.flavour == Flavour::Qsbr => {
+                    let why = format!("is an online QSBR reader of {domain}");
+                    (why, "Go offline first")
+                }
+                own => {
+                    let place = own.map_or_else(String::new, entered_at);
+                    let why = format!(
+                        "is inside a read-side critical section of {domain}, by a guard{place}"
+                    );
+                    (why, "Drop the guard first")
+                }
+            }
+        };
+        format!(
+            "stillpoint: {what} would wait for the calling thread itself, which {why}. {remedy}, or hand the wait to another thread"
+        )
     }
 }

@@ -27,7 +27,7 @@ use std::{
 /// |---|---|
 /// | `Vec`, `VecDeque`, `BinaryHeap`, `String`, `OsString`, `PathBuf` | its capacity |
 /// | `HashMap`, `HashSet` | its table, by its capacity |
-/// | `BTreeMap`, `BTreeSet`, `LinkedList` | nodes for so many entries, as they are on average |
+/// | `BTreeMap`, `BTreeSet`, `LinkedList` | nodes for that number of entries, as they are on average |
 /// | `Box<T>` | the `T`, and what that owns; of a slice the elements alone |
 /// | `Arc<T>` | the same and two counts, for each `Arc` of it |
 /// | `Option`, `Result`, `Cow`, tuples, arrays | what is owned by what is in them |
@@ -144,8 +144,8 @@ impl Weigh for CString {
     }
 }
 
-/// A table of `capacity` entries: seven eighths of a power of two of buckets, each with a byte of
-/// control.
+/// Returns a table of `capacity` entries: seven eighths of a power of two of buckets, each with a
+/// byte of control.
 fn table_of<Entry>(capacity: usize) -> usize {
     if capacity == 0 {
         return 0;
