@@ -368,15 +368,6 @@ impl<P: Policy> Core<P> {
         )
     }
 
-    /// See [`Domain::start_service`](super::Domain::start_service).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn start_service(&self) -> io::Result<()> {
-        self.engine().keep_service()
-    }
-
     /// See [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
     pub fn set_stall_timeout(&self, timeout: Duration) {
         self.inner.parts.atomics().set_stall_timeout(timeout);
@@ -386,11 +377,6 @@ impl<P: Policy> Core<P> {
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
         self.engine()
             .set_stall_handler(Some(std::sync::Arc::new(handler)));
-    }
-
-    /// See [`Domain::reset_on_stall`](super::Domain::reset_on_stall).
-    pub fn reset_on_stall(&self) {
-        self.engine().set_stall_handler(None);
     }
 
     #[cold]

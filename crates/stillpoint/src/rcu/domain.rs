@@ -315,7 +315,7 @@ impl Domain {
     /// domain.reset_on_stall();
     /// ```
     pub fn reset_on_stall(&self) {
-        self.core.reset_on_stall();
+        self.engine().set_stall_handler(None);
     }
 
     /// Starts the domain's service thread, which then goes on for as long as the domain: without this
@@ -343,7 +343,7 @@ impl Domain {
     /// # }
     /// ```
     pub fn start_service(&self) -> io::Result<()> {
-        self.core.start_service()
+        self.engine().keep_service()
     }
 
     /// Returns the domain's statistics. Takes one lock per thread that has used the domain. Exact
