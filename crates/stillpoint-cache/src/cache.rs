@@ -393,7 +393,8 @@ where
         let hash = self.hash(key);
         self.inner
             .store
-            .find(hash, guard, |other| key.equivalent(other))
+            .with_guard(guard)
+            .find(hash, |other| key.equivalent(other))
     }
 
     /// As [`find`](Self::find), for what only reads the entry: a hit looks at nothing that it need
@@ -412,9 +413,9 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = mix(self.inner.hasher.hash_one(key));
-        let store = &self.inner.store;
         // SAFETY: the store is of the global domain, of which the guard is, which lasts for `'g`.
-        unsafe { store.look_up(hash, |other| key.equivalent(other)) }
+        let store = unsafe { self.inner.store.pinned_unchecked() };
+        store.look_up(hash, |other| key.equivalent(other))
     }
 
     /// Finds the entry of a key unless it has expired. Counts the look-up, and notes the use in the entry.

@@ -135,7 +135,7 @@ where
         let mut batch = unused.take().unwrap_or_else(new_batch);
         let (mut next, mut moved, mut weight) = (Some(position), 0, 0);
         let guard = self.inner().store.read_lock();
-        let mut entries = self.inner().store.iter_from(next, &guard);
+        let mut entries = self.inner().store.with_guard(&guard).iter_from(next);
         'homes: for _ in 0..crate::iter::HOMES {
             for found in entries.next_home() {
                 let value: &dyn Any = &found.get().value.value;

@@ -49,7 +49,7 @@ where
 
     fn step(&self, position: &mut Option<u64>, visit: &mut impl FnMut(&K, &V)) {
         let guard = self.inner().store.read_lock();
-        let mut entries = self.inner().store.iter_from(*position, &guard);
+        let mut entries = self.inner().store.with_guard(&guard).iter_from(*position);
         for _ in 0..HOMES {
             for found in entries.next_home() {
                 if !self.inner().has_expired(found) && self.has(found, &guard) {

@@ -232,7 +232,7 @@ where
             visit::give_way();
         }
         let store = &self.inner().store;
-        store.shrink_to_fit(&store.read_lock());
+        store.with_guard(&store.read_lock()).shrink_to_fit();
     }
 
     /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has

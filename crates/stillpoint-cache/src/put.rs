@@ -111,11 +111,10 @@ where
         let mut notes = inner.notes();
         let guard = inner.store.read_lock();
         // Most inserts replace, and a look costs less than to find the place taken.
-        let there = inner.store.find(hash, &guard, |other| *other == key);
+        let store = inner.store.with_guard(&guard);
+        let there = store.find(hash, |other| *other == key);
         let meta = Meta::new(weighed, hash, expires, latest, pinned);
-        let new = inner
-            .store
-            .new_entry(hash, key, Node { value, meta }, &guard);
+        let new = store.new_entry(hash, key, Node { value, meta });
         if matches!(origin, Origin::Load(_)) {
             new.value.meta.hide();
         }
@@ -170,13 +169,13 @@ where
         origin: Origin<'_>,
         guard: &'g Guard<'_>,
     ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
-        let store = &self.inner().store;
+        let store = self.inner().store.with_guard(guard);
         loop {
             let (old, refused) = if let Some(old) = there.take() {
                 (old, new)
             } else {
                 new.value.meta.set_replaced(None);
-                match store.insert(new, false, guard, |a, b| a == b) {
+                match store.insert(new, false, |a, b| a == b) {
                     Ok(inserted) => {
                         let (new, old) = (inserted.new, None);
                         return Ok(Published { new, old });
@@ -192,7 +191,7 @@ where
             }
             let cause = presence.cause(Cause::Replaced);
             refused.value.meta.set_replaced(Some(Id::of(old)));
-            match store.swap(old, refused, guard) {
+            match store.swap(old, refused) {
                 Ok(new) => {
                     let old = Some((old, cause));
                     return Ok(Published { new, old });
@@ -384,8 +383,8 @@ where
 
     /// Takes an entry out of the map that has been claimed. Returns false if it was not there.
     pub(crate) fn remove_from_map(&self, entry: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        let store = &self.inner().store;
-        store.remove_owning(entry, owned(entry), guard)
+        let store = self.inner().store.with_guard(guard);
+        store.remove_owning(entry, owned(entry))
     }
 
     /// Takes entries out of the map that this thread has claimed.

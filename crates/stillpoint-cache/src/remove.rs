@@ -255,7 +255,7 @@ where
         while position.is_some() {
             let mut notes = self.inner().notes();
             let guard = self.inner().store.read_lock();
-            let mut entries = self.inner().store.iter_from(position, &guard);
+            let mut entries = self.inner().store.with_guard(&guard).iter_from(position);
             for _ in 0..crate::iter::HOMES {
                 for found in entries.next_home() {
                     let entry = found.get();
@@ -330,6 +330,6 @@ where
     if let Some(found) = cache.find(key, &guard) {
         cache.claim(found, Cause::Removed, &guard);
         // SAFETY: the caller's promise.
-        unsafe { cache.inner().store.drop_at_once(found, &guard) };
+        unsafe { cache.inner().store.with_guard(&guard).drop_at_once(found) };
     }
 }

@@ -1,7 +1,8 @@
-//! The methods of `HashMap` that change it.
+//! The methods that change a `HashMap`, in a section.
 
 use crate::{
-    map::HashMap,
+    entry::Found,
+    map::PinnedHashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
     store::{Inserted, Occupied, no_room},
 };
@@ -10,11 +11,10 @@ use std::{
     convert::Infallible,
     hash::{BuildHasher, Hash},
 };
-use stillpoint::Section;
 
-impl<K, V, S> HashMap<K, V, S> {
+impl<K, V, S> PinnedHashMap<K, V, S> {
     /// Makes the table large enough for `additional` more entries, and keeps it so, as
-    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher) does.
+    /// [`HashMap::with_capacity_and_hasher`](crate::HashMap::with_capacity_and_hasher) does.
     ///
     /// Does not wait for that: a map that has a table already moves to the larger one as it does when
     /// it grows, by inserts, removals and the domain's service thread. That takes memory and time for the
@@ -22,12 +22,11 @@ impl<K, V, S> HashMap<K, V, S> {
     ///
     /// # Panics
     ///
-    /// If the guard is of another domain, or no table can be so large: "capacity overflow". Without memory
-    /// for the table the process ends.
+    /// If no table can be so large: "capacity overflow". Without memory for the table the process ends.
     #[track_caller]
-    pub fn reserve(&self, additional: usize, guard: &impl Section) {
-        if self.try_reserve(additional, guard).is_err() {
-            no_room(self.store.layout_for(additional));
+    pub fn reserve(&self, additional: usize) {
+        if self.try_reserve(additional).is_err() {
+            no_room(self.store().layout_for(additional));
         }
     }
 
@@ -46,17 +45,8 @@ impl<K, V, S> HashMap<K, V, S> {
     /// map.pin().try_reserve(1000).unwrap();
     /// assert!(map.pin().capacity() >= 1000);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn try_reserve(
-        &self,
-        additional: usize,
-        guard: &impl Section,
-    ) -> Result<(), TryReserveError> {
-        if self.store.reserve(additional, guard) {
+    pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
+        if self.store().reserve(additional) {
             Ok(())
         } else {
             Err(TryReserveError { additional })
@@ -67,84 +57,53 @@ impl<K, V, S> HashMap<K, V, S> {
     /// reserved. Does not wait for that.
     ///
     /// A map that holds fewer entries than it did shrinks without this.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn shrink_to_fit(&self, guard: &impl Section) {
-        self.store.shrink_to_fit(guard);
+    pub fn shrink_to_fit(&self) {
+        self.store().shrink_to_fit();
     }
 }
 
-impl<K: Send + 'static, V: Send + 'static, S> HashMap<K, V, S> {
+impl<K: Send + 'static, V: Send + 'static, S> PinnedHashMap<K, V, S> {
     /// Removes the entries for which `keep` returns false, as it visits them
     /// ([`iter`](Self::iter)).
     ///
     /// It is the entry that `keep` has seen that is removed: one that another thread replaces in
     /// between stays. Removed entries are freed after the section, so clear a large map in steps
-    /// ([`scan`](Self::scan)), or use several sections.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
-        for entry in self.store.iter(guard) {
+    /// ([`HashMap::scan`](crate::HashMap::scan)), or use several sections.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        for entry in self.store().iter() {
             let (key, value) = entry.get().pair();
             if !keep(key, value) {
-                self.store.remove(entry, guard);
+                self.store().remove(entry);
             }
         }
     }
 
     /// Removes the entries one by one, as [`retain`](Self::retain) does. What other threads insert
     /// or replace meanwhile may stay.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn clear(&self, guard: &impl Section) {
-        self.retain(|_, _| false, guard);
+    #[doc(alias = "drain")]
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
     }
 }
 
-impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K, V, S> {
+impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHashMap<K, V, S> {
     /// Puts an entry of a key with that hash in.
-    ///
-    /// # Safety
-    ///
-    /// The guard is of the map's domain.
     #[inline(always)]
-    #[track_caller]
-    unsafe fn put<'g>(
-        &'g self,
+    fn put(
+        &self,
         hash: u64,
         key: K,
         value: V,
         replace: bool,
-        guard: &'g impl Section,
-    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
+    ) -> Result<Inserted<'_, K, V>, Occupied<'_, K, V>> {
         let is_same = |other: &K, key: &K| other == key;
-        // SAFETY: the caller's promise.
-        unsafe { self.store.put(hash, key, value, replace, guard, is_same) }
+        self.store().put(hash, key, value, replace, is_same)
     }
 
+    /// Returns the entry of a key, which has that hash, for a change.
     #[inline(always)]
-    #[track_caller]
-    fn hash_and_put<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        replace: bool,
-        guard: &'g impl Section,
-    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        // Before `Hash` runs, and anything is allocated.
-        self.store.check(guard);
-        let hash = self.hash(&key);
-        // SAFETY: checked just now.
-        unsafe { self.put(hash, key, value, replace, guard) }
+    fn find_to_change(&self, hash: u64, key: &K) -> Option<Found<'_, K, V>> {
+        self.store().find(hash, |other| key == other)
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
@@ -164,22 +123,15 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     ///
     /// # Panics
     ///
-    /// If the guard is of another domain, or the allocator returns addresses of more than 48 bits.
-    #[track_caller]
-    pub fn insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> Option<&'g V> {
-        Some(self.insert_entry(key, value, guard)?.1)
+    /// If the allocator returns addresses of more than 48 bits.
+    pub fn insert(&self, key: K, value: V) -> Option<&V> {
+        Some(self.insert_entry(key, value)?.1)
     }
 
     /// Inserts an entry. Returns the entry that it has replaced, if there was one with that key.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn insert_entry<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        guard: &'g impl Section,
-    ) -> Option<(&'g K, &'g V)> {
-        let inserted = self.hash_and_put(key, value, true, guard);
+    pub(crate) fn insert_entry(&self, key: K, value: V) -> Option<(&K, &V)> {
+        let inserted = self.put(self.hash(&key), key, value, true);
         let old = inserted.ok().expect("it replaces").old?;
         Some(old.get().pair())
     }
@@ -202,14 +154,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn try_insert<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        guard: &'g impl Section,
-    ) -> Result<&'g V, OccupiedError<'g, V>> {
-        match self.hash_and_put(key, value, false, guard) {
+    #[doc(alias("insert_unique", "put_if_absent"))]
+    pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
+        match self.put(self.hash(&key), key, value, false) {
             Ok(inserted) => Ok(&inserted.new.get().value),
             Err(occupied) => Err(OccupiedError {
                 current: &occupied.old.get().value,
@@ -231,20 +178,12 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn try_insert_with<'g>(
-        &'g self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> Result<&'g V, &'g V> {
-        self.store.check(guard);
+    pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<&V, &V> {
         let hash = self.hash(&key);
-        if let Some(found) = self.find(hash, &key, guard) {
+        if let Some(found) = self.find_to_change(hash, &key) {
             return Err(&found.get().value);
         }
-        // SAFETY: checked above.
-        match unsafe { self.put(hash, key, make(), false, guard) } {
+        match self.put(hash, key, make(), false) {
             Ok(inserted) => Ok(&inserted.new.get().value),
             Err(occupied) => Err(&occupied.old.get().value),
         }
@@ -256,9 +195,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn get_or_insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> &'g V {
-        self.get_or_insert_with(key, || value, guard)
+    #[doc(alias = "or_insert")]
+    pub fn get_or_insert(&self, key: K, value: V) -> &V {
+        self.get_or_insert_with(key, || value)
     }
 
     /// Returns the value of a key, made by `make` if there was none. Otherwise as
@@ -267,14 +206,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn get_or_insert_with<'g>(
-        &'g self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        self.try_insert_with(key, make, guard)
+    #[doc(alias("entry", "or_insert_with", "or_default"))]
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
+        self.try_insert_with(key, make)
             .unwrap_or_else(|current| current)
     }
 
@@ -293,18 +227,13 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update<'g>(
-        &'g self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        guard: &'g impl Section,
-    ) -> Option<&'g V> {
+    #[doc(alias("alter", "and_modify", "get_mut", "modify"))]
+    pub fn update(&self, key: K, mut update: impl FnMut(&V) -> V) -> Option<&V> {
         let operation = |entry: Option<(&K, &V)>| match entry {
             Some((_, value)) => Operation::Insert(update(value)),
             None => Operation::Abort(()),
         };
-        match self.compute(key, operation, guard) {
+        match self.compute(key, operation) {
             Compute::Updated {
                 new: (_, value), ..
             } => Some(value),
@@ -318,15 +247,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert<'g>(
-        &'g self,
-        key: K,
-        update: impl FnMut(&V) -> V,
-        value: V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        self.update_or_insert_with(key, update, || value, guard)
+    #[doc(alias = "upsert")]
+    pub fn update_or_insert(&self, key: K, update: impl FnMut(&V) -> V, value: V) -> &V {
+        self.update_or_insert_with(key, update, || value)
     }
 
     /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns.
@@ -343,14 +266,13 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert_with<'g>(
-        &'g self,
+    #[doc(alias("upsert", "entry", "and_modify"))]
+    pub fn update_or_insert_with(
+        &self,
         key: K,
         mut update: impl FnMut(&V) -> V,
         make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
+    ) -> &V {
         let (mut make, mut made) = (Some(make), None);
         let operation = |entry: Option<(&K, &V)>, refused: Option<V>| {
             // `make` runs once: what it has made is kept until it is inserted.
@@ -363,7 +285,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                     .expect("what was made and not inserted is refused"),
             })
         };
-        match self.compute_again(key, operation, guard) {
+        match self.compute_again(key, operation) {
             Compute::Updated {
                 new: (_, value), ..
             }
@@ -396,14 +318,14 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Panics
     ///
     /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
+    #[doc(alias("entry", "alter"))]
     #[track_caller]
     pub fn compute<'g, T>(
         &'g self,
         key: K,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-        guard: &'g impl Section,
     ) -> Compute<'g, K, V, T> {
-        self.compute_again(key, |entry, _| compute(entry), guard)
+        self.compute_again(key, |entry, _| compute(entry))
     }
 
     /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
@@ -413,13 +335,11 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
         &'g self,
         mut key: K,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
-        guard: &'g impl Section,
     ) -> Compute<'g, K, V, T> {
-        self.store.check(guard);
         let hash = self.hash(&key);
         let mut not_inserted = None;
         loop {
-            let found = self.find(hash, &key, guard);
+            let found = self.find_to_change(hash, &key);
             let pair = found.map(|found| found.get().pair());
             match (compute(pair, not_inserted.take()), found) {
                 (Operation::Abort(with), _) => return Compute::Aborted(with),
@@ -427,17 +347,14 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                     "`Operation::Remove` for a key that is not there: return `Abort` for `None`"
                 ),
                 (Operation::Remove, Some(found)) => {
-                    if self.store.remove(found, guard) {
+                    if self.store().remove(found) {
                         let (key, value) = found.get().pair();
                         return Compute::Removed(key, value);
                     }
                 }
                 (Operation::Insert(value), Some(old)) => {
-                    match self.store.replace(
-                        old,
-                        self.store.new_entry(hash, key, value, guard),
-                        guard,
-                    ) {
+                    let new = self.store().new_entry(hash, key, value);
+                    match self.store().replace(old, new) {
                         Ok(new) => {
                             return Compute::Updated {
                                 old: old.get().pair(),
@@ -447,19 +364,16 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
                         Err(refused) => key = refused.into_entry().key,
                     }
                 }
-                (Operation::Insert(value), None) => {
-                    // SAFETY: checked above.
-                    match unsafe { self.put(hash, key, value, false, guard) } {
-                        Ok(inserted) => {
-                            let (key, value) = inserted.new.get().pair();
-                            return Compute::Inserted(key, value);
-                        }
-                        Err(occupied) => {
-                            let refused = occupied.new.into_entry();
-                            (key, not_inserted) = (refused.key, Some(refused.value));
-                        }
+                (Operation::Insert(value), None) => match self.put(hash, key, value, false) {
+                    Ok(inserted) => {
+                        let (key, value) = inserted.new.get().pair();
+                        return Compute::Inserted(key, value);
                     }
-                }
+                    Err(occupied) => {
+                        let refused = occupied.new.into_entry();
+                        (key, not_inserted) = (refused.key, Some(refused.value));
+                    }
+                },
             }
         }
     }
@@ -475,29 +389,19 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// assert_eq!(map.remove("a"), Some(&1));
     /// assert_eq!(map.remove("a"), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(self.remove_entry(key, guard)?.1)
+        Some(self.remove_entry(key)?.1)
     }
 
     /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove_entry<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<(&'g K, &'g V)>
+    pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.remove_if(key, |_, _| true, guard)
+        self.remove_if(key, |_, _| true)
             .unwrap_or_else(|_| unreachable!("the condition is true"))
     }
 
@@ -510,39 +414,19 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> HashMap<K
     /// # Errors
     ///
     /// The entry, if the condition was false.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove_if<'g, Q>(
-        &'g self,
+    #[doc(alias = "compare_and_delete")]
+    pub fn remove_if<Q>(
+        &self,
         key: &Q,
-        mut condition: impl FnMut(&K, &V) -> bool,
-        guard: &'g impl Section,
-    ) -> Result<Option<(&'g K, &'g V)>, (&'g K, &'g V)>
+        condition: impl FnMut(&K, &V) -> bool,
+    ) -> Result<Option<(&K, &V)>, (&K, &V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.store.check(guard);
-        let hash = self.hash(key);
-        loop {
-            // SAFETY: in the guard's section, which is of the map's domain.
-            let found = unsafe {
-                self.store
-                    .find_to_remove(hash, |other| key.equivalent(other))
-            };
-            let Some(found) = found else {
-                return Ok(None);
-            };
-            let (key, value) = found.0.get().pair();
-            if !condition(key, value) {
-                return Err((key, value));
-            }
-            // SAFETY: the same.
-            if unsafe { self.store.remove_seen(found, hash, guard) } {
-                return Ok(Some((key, value)));
-            }
+        let is_it = |other: &K| key.equivalent(other);
+        match self.store().remove_if(self.hash(key), is_it, condition) {
+            Ok(removed) => Ok(removed.map(|found| found.get().pair())),
+            Err(kept) => Err(kept.get().pair()),
         }
     }
 }

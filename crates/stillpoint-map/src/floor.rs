@@ -1,5 +1,5 @@
-//! The smallest table that a map may have. [`reserve`](crate::HashMap::reserve) raises it and
-//! [`shrink_to_fit`](crate::HashMap::shrink_to_fit) takes it away, while other threads end moves.
+//! The smallest table that a map may have. [`reserve`](crate::PinnedHashMap::reserve) raises it and
+//! [`shrink_to_fit`](crate::PinnedHashMap::shrink_to_fit) takes it away, while other threads end moves.
 //!
 //! Each of them changes the floor and then looks at the table; a thread that ends a move replaces the
 //! table and then looks at the floor. With a fence between the two, one of both sees the other's

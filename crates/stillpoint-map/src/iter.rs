@@ -3,7 +3,7 @@
 use crate::{entries::Entries, owned::OwnedEntries};
 use std::{fmt, iter::FusedIterator};
 
-/// The entries of a map: what [`HashMap::iter`](crate::HashMap::iter) returns.
+/// The entries of a map: what [`PinnedHashMap::iter`](crate::PinnedHashMap::iter) returns.
 #[must_use = "iterators are lazy"]
 pub struct Iter<'g, K, V>(pub(crate) Entries<'g, K, V>);
 
@@ -22,7 +22,7 @@ impl<'g, K, V> Iterator for Iter<'g, K, V> {
     }
 }
 
-/// The keys of a map: what [`HashMap::keys`](crate::HashMap::keys) returns.
+/// The keys of a map: what [`PinnedHashMap::keys`](crate::PinnedHashMap::keys) returns.
 #[must_use = "iterators are lazy"]
 pub struct Keys<'g, K, V>(pub(crate) Iter<'g, K, V>);
 
@@ -40,7 +40,7 @@ impl<'g, K, V> Iterator for Keys<'g, K, V> {
     }
 }
 
-/// The values of a map: what [`HashMap::values`](crate::HashMap::values) returns.
+/// The values of a map: what [`PinnedHashMap::values`](crate::PinnedHashMap::values) returns.
 #[must_use = "iterators are lazy"]
 pub struct Values<'g, K, V>(pub(crate) Iter<'g, K, V>);
 

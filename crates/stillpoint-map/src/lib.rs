@@ -30,6 +30,12 @@
 //! assert_eq!(stock.pin().get("apple"), Some(&2));
 //! ```
 //!
+//! There is one way to call: a map is pinned first, for a section, and the pinned map has the methods.
+//! `map.pin().get(&key)` takes a section for this call; `let map = map.pin();` one for all that follow;
+//! [`map.with_guard(&guard)`](HashMap::with_guard) that of a guard, for several maps; and
+//! [`map.pin_owned()`](HashMap::pin_owned) one that async tasks may hold across an `.await`. The map
+//! itself has `len`, what makes one, and what takes it by value.
+//!
 //! [`HashMap`]'s page has all that a user needs: sections and guards, a table of what papaya,
 //! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
 //! limits.
@@ -64,8 +70,9 @@
 // lie), `bucket` (a chain, its readers and its lock), `table`, `memory`, `used` (which
 // parts of a table have had entries), `resize` (moving one table to another), `count`, `driving` (the service thread's part of moving), `core` (a map
 // without types), `adding` (an insert that compares keys), `chain` and `walk` (entries one after
-// the other). The interface: `store` (with the entries' types), on it `map` with `make`, `change`
-// and `traits`, `pinned`, `iter`, `set` and `pinned_set`; and `nodes`, for C. `tree` has the
+// the other). The interface: `store` (with the entries' types), `domain` and `pinned` (the domain of a
+// map, and a map in a section of it), on them `map` with `make`, `change` and `traits`, `iter` and `set`;
+// and `nodes`, for C. `tree` has the
 // ordered map. Imports lead from the later ones to the earlier ones. Models are about the
 // machine. `copy` has the map of copies, from its buckets to its interface.
 
@@ -78,6 +85,8 @@ mod change;
 mod copy;
 mod core;
 mod count;
+#[cfg(not(stillpoint_loom))]
+mod domain;
 #[cfg(not(stillpoint_loom))]
 mod driver;
 mod driving;
@@ -108,8 +117,6 @@ mod owned;
 mod pages;
 #[cfg(not(stillpoint_loom))]
 mod pinned;
-#[cfg(not(stillpoint_loom))]
-mod pinned_set;
 #[cfg(not(stillpoint_loom))]
 mod reclaim;
 mod resize;
@@ -144,18 +151,17 @@ pub use {
 pub use {
     copy::{
         CopyCompute, CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter, CopyKeys, CopyMap,
-        CopyMapRef, CopyValues,
+        CopyValues, PinnedCopyMap,
     },
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
-    map::{Cursor, DefaultHashBuilder, HashMap},
+    map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
-    pinned::HashMapRef,
-    pinned_set::HashSetRef,
-    set::HashSet,
+    pinned::{MapGuard, OwnedMapGuard},
+    set::{HashSet, PinnedHashSet},
     tree::{
-        BTreeMap, BTreeMapRef, IntoIter as BTreeIntoIter, IntoKeys as BTreeIntoKeys,
-        IntoValues as BTreeIntoValues, Iter as BTreeIter, Keys as BTreeKeys, Range as BTreeRange,
-        Values as BTreeValues,
+        BTreeMap, IntoIter as BTreeIntoIter, IntoKeys as BTreeIntoKeys,
+        IntoValues as BTreeIntoValues, Iter as BTreeIter, Keys as BTreeKeys, PinnedBTreeMap,
+        Range as BTreeRange, Values as BTreeValues,
     },
 };
 
@@ -176,7 +182,7 @@ pub mod internal {
         nodes::{Exhausted, Node, NodeIter, Nodes},
         slab::memory::{Memory as Region, REGION},
         slot::{mix, spread},
-        store::{Policy, Sound, Store},
+        store::{PinnedStore, Policy, Sound, Store},
     };
 }
 

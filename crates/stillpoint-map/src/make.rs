@@ -22,7 +22,7 @@ impl<K, V> HashMap<K, V> {
     /// let domain = Domain::new();
     /// let map = HashMap::new_in(&domain);
     /// map.pin().insert(1, "one");
-    /// assert_eq!(map.get(&1, &domain.read_lock()), Some(&"one"));
+    /// assert_eq!(map.with_guard(&domain.read_lock()).get(&1), Some(&"one"));
     /// ```
     #[must_use]
     pub fn new_in(domain: &Domain) -> Self {
@@ -47,7 +47,7 @@ impl<K, V> HashMap<K, V> {
     /// grow before it has more. See [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
     ///
     /// Without memory for the table the process ends, as with std's map;
-    /// [`try_reserve`](Self::try_reserve) returns an error instead.
+    /// [`try_reserve`](crate::PinnedHashMap::try_reserve) returns an error instead.
     ///
     /// # Panics
     ///
@@ -91,7 +91,7 @@ impl<K, V, S> HashMap<K, V, S> {
 
     /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
     /// table does not grow before it has more, and does not shrink below that, except by
-    /// [`shrink_to_fit`](Self::shrink_to_fit).
+    /// [`shrink_to_fit`](crate::PinnedHashMap::shrink_to_fit).
     ///
     /// Without memory for the table the process ends.
     ///

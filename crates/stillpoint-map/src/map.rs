@@ -1,19 +1,19 @@
-//! `HashMap`: what it is, and its reading half. [`crate::make`] has the functions that make one,
-//! [`crate::change`] the methods that change it, [`crate::traits`] what std's traits ask for.
+//! `HashMap`: what it is, and the methods that read it in a section. [`crate::make`] has the functions
+//! that make one, [`crate::change`] the methods that change it, [`crate::traits`] what std's traits ask
+//! for.
 
 use crate::{
     entry::Found,
     iter::{Iter, Keys, Values},
-    pinned::HashMapRef,
+    pinned::pinned,
     slot::mix,
-    store::Store,
+    store::{PinnedStore, Sound, Store},
 };
 use equivalent::Equivalent;
 use std::{
     hash::{BuildHasher, Hash},
     panic::{RefUnwindSafe, UnwindSafe},
 };
-use stillpoint::{Domain, Guard, Section};
 
 /// The hasher of maps and sets that are made without one: foldhash, with a seed for each of them.
 ///
@@ -53,10 +53,15 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// # Sections
 ///
-/// Each method that looks into the map takes a *guard*: proof that the thread is inside a read-side
-/// critical section of the map's domain. What the method returns lives as long as the guard.
-/// [`pin`](Self::pin) begins a section, and returns a [`HashMapRef`], whose methods take no guard.
-/// [`with_guard`](Self::with_guard) makes one of a guard that you have.
+/// All methods that look into the map, or change it through a shared reference, are those of a
+/// [`PinnedHashMap`]: of the map in a read-side critical section of its domain. What they return lives as
+/// long as the section. There are three ways to one:
+///
+/// | | the section |
+/// |---|---|
+/// | [`map.pin()`](Self::pin) | begins now, and ends when the result, a [`MapGuard`](crate::MapGuard), is dropped |
+/// | [`map.with_guard(&guard)`](Self::with_guard) | is that of a guard that you have: one for several maps |
+/// | [`map.pin_owned()`](Self::pin_owned) | belongs to no thread: for tasks, see [below](#domains-and-async-tasks) |
 ///
 /// ```
 /// use stillpoint_map::HashMap;
@@ -64,15 +69,18 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// let users = HashMap::from([(1, "ada"), (2, "bob")]);
 /// let groups = HashMap::from([(1, "staff")]);
 ///
+/// assert_eq!(users.pin().get(&2), Some(&"bob"));
+///
 /// let guard = stillpoint::read_lock(); // one section for both maps
-/// assert_eq!(users.get(&1, &guard), Some(&"ada"));
-/// assert_eq!(groups.get(&1, &guard), Some(&"staff"));
+/// let user = users.with_guard(&guard).get(&1);
+/// let group = groups.with_guard(&guard).get(&1);
+/// assert_eq!((user, group), (Some(&"ada"), Some(&"staff")));
 /// ```
 ///
 /// A section costs about a nanosecond, so begin one for each request rather than one for a long
 /// loop: while it is open, nothing is freed that was removed in the meantime. A section that stays
-/// open for ten seconds is reported. A guard of another domain would protect nothing, so methods
-/// panic when they get one.
+/// open for ten seconds is reported. A guard of another domain would protect nothing, so `with_guard`
+/// panics when it gets one.
 ///
 /// A reference cannot leave its section:
 ///
@@ -86,14 +94,15 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// | you have | here |
 /// |---|---|
-/// | papaya: `map.pin()`, `map.guard()` | the same |
-/// | papaya: `map.pin_owned()`, `map.owned_guard()` | a map of a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), and `map.with_guard(domain.read_lock_owned())`: see below |
+/// | papaya: `map.pin()` | the same |
+/// | papaya: `map.pin_owned()` | the same, of a map that was made in a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain): see below |
+/// | papaya: `map.guard()`, and `map.get(&key, &guard)` | [`stillpoint::read_lock`], and `map.with_guard(&guard).get(&key)` |
 /// | papaya: `Collector`, `shared_collector` | a [`Domain`]. All maps share the global one, unless you say otherwise |
 /// | papaya: `ResizeMode` | none: tables always move a few buckets at a time |
 /// | dashmap: `map.get(&key)`, a `Ref` | `map.pin().get(&key)`, a reference. It locks nothing, so it can be held while the thread changes the map |
-/// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](Self::update), [`compute`](Self::compute), or an atomic in the value |
-/// | dashmap: `entry().or_insert_with()` | [`get_or_insert_with`](Self::get_or_insert_with) |
-/// | dashmap: `remove(&key)`, an owned entry | [`remove`](Self::remove), a reference: readers may still hold the value. Clone it, or keep an `Arc` in the map |
+/// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](PinnedHashMap::update), [`compute`](PinnedHashMap::compute), or an atomic in the value |
+/// | dashmap: `entry().or_insert_with()` | [`get_or_insert_with`](PinnedHashMap::get_or_insert_with) |
+/// | dashmap: `remove(&key)`, an owned entry | [`remove`](PinnedHashMap::remove), a reference: readers may still hold the value. Clone it, or keep an `Arc` in the map |
 /// | `map.read().unwrap().get(&key)` | `map.pin().get(&key)` |
 /// | `map.write().unwrap().insert(key, value)` | `map.pin().insert(key, value)` |
 /// | a `RwLock` that is held over several keys | keep the lock, or an [`Rcu<HashMap>`](stillpoint::Rcu) of std's map: here each key changes by itself |
@@ -133,7 +142,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// No lock is held and no other thread waits while your code runs. It may block, panic, or use the
 /// map again. `Hash`, `Eq` and closures run on the calling thread. A closure of
-/// [`update`](Self::update) or [`compute`](Self::compute) runs again if another thread was faster.
+/// [`update`](PinnedHashMap::update) or [`compute`](PinnedHashMap::compute) runs again if another thread was faster.
 /// Resizes call none of it: they use stored hashes.
 ///
 /// Values and keys that were replaced or removed are dropped after a grace period, on the domain's
@@ -150,9 +159,9 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | | |
 /// |---|---|
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
-/// | [`get`](Self::get) | hashes the key, reads a cache line of the table and the entry. Never blocks, never allocates |
-/// | [`insert`](Self::insert), [`update`](Self::update) | a slot for the entry (an allocation while the map is small), and the lock of one bucket for some nanoseconds |
-/// | [`remove`](Self::remove) | the lock of one bucket, and a retire |
+/// | [`get`](PinnedHashMap::get) | hashes the key, reads a cache line of the table and the entry. Never blocks, never allocates |
+/// | [`insert`](PinnedHashMap::insert), [`update`](PinnedHashMap::update) | a slot for the entry (an allocation while the map is small), and the lock of one bucket for some nanoseconds |
+/// | [`remove`](PinnedHashMap::remove) | the lock of one bucket, and a retire |
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets, and the domain's service thread moves the rest; of a table of 2 MiB and more it first makes the memory, and for a while they move none |
 /// | [`len`](Self::len) | sums up to 64 counters in large maps |
 /// | iteration | reads the table in order; no allocation |
@@ -160,7 +169,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///
 /// A map that has lost most of its entries shrinks by itself, also when no thread uses it any more,
 /// to the capacity that it was made with ([`with_capacity`](Self::with_capacity),
-/// [`reserve`](Self::reserve)), or below that after [`shrink_to_fit`](Self::shrink_to_fit). The capacity
+/// [`reserve`](PinnedHashMap::reserve)), or below that after [`shrink_to_fit`](PinnedHashMap::shrink_to_fit). The capacity
 /// that `collect` and `clone` begin with is not kept.
 ///
 /// A capacity of which entries use little takes addresses, and memory for the pages with entries: 2 MiB
@@ -187,33 +196,28 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// ([`new_in`](Self::new_in)), which it keeps alive. A domain is for a group of readers: those of
 /// one that sleep or hang hold up no other.
 ///
-/// A [`Guard`] must not be held across an `.await`. For tasks, make the map in a
-/// [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), whose owned guards may move between
-/// threads:
+/// What [`pin`](Self::pin) returns must not be held across an `.await`
+/// ([`MapGuard`](crate::MapGuard) says how clippy finds that). For tasks, make the map in a
+/// [`TraceDomain`](stillpoint::tasks_trace::TraceDomain), and use [`pin_owned`](Self::pin_owned), whose
+/// section may move between threads:
 ///
 /// ```
 /// use stillpoint::tasks_trace::TraceDomain;
 /// use stillpoint_map::HashMap;
 ///
-/// struct Server {
-///     domain: TraceDomain,
-///     sessions: HashMap<u64, String>,
-/// }
-///
 /// # async fn ask_the_database(_user: &str) -> u32 { 7 }
-/// async fn handle(server: &Server, id: u64) -> Option<u32> {
-///     let sessions = server.sessions.with_guard(server.domain.read_lock_owned());
+/// async fn handle(sessions: &HashMap<u64, String>, id: u64) -> Option<u32> {
+///     let sessions = sessions.pin_owned();
 ///     let user = sessions.get(&id)?;
 ///     Some(ask_the_database(user).await) // may go on on another thread
 /// }
 ///
-/// let domain = TraceDomain::new();
-/// let server = Server { sessions: HashMap::new_in(&domain), domain };
-/// server.sessions.with_guard(server.domain.read_lock_owned()).insert(1, "ada".to_owned());
+/// let sessions = HashMap::new_in(&TraceDomain::new());
+/// sessions.pin().insert(1, "ada".to_owned()); // no `.await` here
 /// fn is_send<T: Send>(task: T) -> T { task }
 /// # let waker = std::task::Waker::noop();
 /// # let mut context = std::task::Context::from_waker(&waker);
-/// let task = is_send(handle(&server, 1)); // a runtime with many threads takes it
+/// let task = is_send(handle(&sessions, 1)); // a runtime with many threads takes it
 /// # let mut task = std::pin::pin!(task);
 /// # assert_eq!(task.as_mut().poll(&mut context), std::task::Poll::Ready(Some(7)));
 /// ```
@@ -248,8 +252,8 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 ///   system for them; inserts panic then.
 /// * Forks inside children nest 62 deep. In deeper ones, a bucket that a thread of an ancestor had
 ///   locked at its fork may never be unlocked.
-/// * Without memory the process ends, as with std's map; [`try_reserve`](Self::try_reserve) returns an
-///   error.
+/// * Without memory the process ends, as with std's map;
+///   [`try_reserve`](PinnedHashMap::try_reserve) returns an error.
 pub struct HashMap<K, V, S = DefaultHashBuilder> {
     pub(crate) store: Store<K, V>,
     pub(crate) hasher: S,
@@ -266,49 +270,6 @@ impl<K, V, S> HashMap<K, V, S> {
         &self.hasher
     }
 
-    /// Returns the domain that the map was made in.
-    pub fn domain(&self) -> &Domain {
-        self.store.domain()
-    }
-
-    /// Begins a section of the map's domain, and returns the map in it.
-    ///
-    /// ```
-    /// use stillpoint_map::HashMap;
-    ///
-    /// let map = HashMap::new();
-    /// let pinned = map.pin();
-    /// pinned.insert("a", 1);
-    /// pinned.insert("b", 2);
-    /// assert_eq!(pinned.iter().map(|(_, number)| number).sum::<i32>(), 3);
-    /// ```
-    #[inline]
-    pub fn pin(&self) -> HashMapRef<'_, K, V, S> {
-        // SAFETY: a section of the map's domain, just now.
-        unsafe { HashMapRef::new(self, self.guard()) }
-    }
-
-    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
-    /// a reference to one.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
-    /// offline.
-    #[inline]
-    #[track_caller]
-    pub fn with_guard<G: Section>(&self, guard: G) -> HashMapRef<'_, K, V, S, G> {
-        self.store.check(&guard);
-        // SAFETY: checked just now.
-        unsafe { HashMapRef::new(self, guard) }
-    }
-
-    /// Begins a section of the map's domain.
-    #[inline]
-    pub fn guard(&self) -> Guard<'_> {
-        self.store.read_lock()
-    }
-
     /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
     /// some of the changes under way.
     #[inline]
@@ -321,53 +282,11 @@ impl<K, V, S> HashMap<K, V, S> {
         self.len() == 0
     }
 
-    /// Returns how many entries the map may have before its table grows.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn capacity(&self, guard: &impl Section) -> usize {
-        self.store.capacity(guard)
-    }
-
-    /// Visits the entries, in no particular order. Which: see [the guarantees](Self#guarantees).
-    ///
-    /// The section is open meanwhile. For a loop that takes its time, see [`scan`](Self::scan).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Iter<'g, K, V> {
-        Iter(self.store.iter(guard))
-    }
-
-    /// Visits the keys, as [`iter`](Self::iter) does.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn keys<'g>(&'g self, guard: &'g impl Section) -> Keys<'g, K, V> {
-        Keys(self.iter(guard))
-    }
-
-    /// Visits the values, as [`iter`](Self::iter) does.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn values<'g>(&'g self, guard: &'g impl Section) -> Values<'g, K, V> {
-        Values(self.iter(guard))
-    }
-
     /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section
     /// that ends before this returns. Returns whether there may be more.
     ///
     /// So a long iteration does not keep memory from being freed, and may sleep between its steps.
-    /// All steps together visit what [`iter`](Self::iter) would. A step ends with the last entry of
+    /// All steps together visit what [`iter`](PinnedHashMap::iter) would. A step ends with the last entry of
     /// a bucket. If `visit` panics, the next step begins with that bucket again.
     ///
     /// ```
@@ -381,8 +300,8 @@ impl<K, V, S> HashMap<K, V, S> {
     /// assert_eq!(sum, 499_500);
     /// ```
     pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&K, &V)) -> bool {
-        let guard = self.guard();
-        let mut entries = self.store.iter_from(cursor.0, &guard);
+        let pinned = self.pin();
+        let mut entries = pinned.store().iter_from(cursor.0);
         let count = count.max(1);
         let (mut visited, mut buckets) = (0, 0);
         while cursor.0.is_some() && visited < count && buckets / 16 < count {
@@ -423,88 +342,97 @@ impl Default for Cursor {
     }
 }
 
-impl<K: Hash + Eq, V, S: BuildHasher> HashMap<K, V, S> {
+pinned! {
+    /// A [`HashMap`] in a section of its domain: what [`HashMap::pin`], [`HashMap::with_guard`] and
+    /// [`HashMap::pin_owned`] lead to.
+    ///
+    /// It has the methods that look into the map, and those that change it through a shared reference.
+    /// What they return lives as long as the section. It derefs to the map, which has the others.
+    ///
+    /// ```
+    /// use stillpoint_map::{HashMap, PinnedHashMap};
+    ///
+    /// fn total(stock: &PinnedHashMap<&str, u32>) -> u32 {
+    ///     stock.values().sum()
+    /// }
+    /// assert_eq!(total(&HashMap::from([("apple", 3), ("pear", 4)]).pin()), 7);
+    /// ```
+    PinnedHashMap<K, V, S = DefaultHashBuilder> of HashMap in store.home, for example "HashMap::<u32, u32>", "[(1, 10)]"
+}
+
+impl<K, V, S> PinnedHashMap<K, V, S> {
+    #[inline(always)]
+    pub(crate) fn store(&self) -> &PinnedStore<K, V, Sound> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        unsafe { PinnedStore::of(&self.0.store) }
+    }
+
+    /// Returns how many entries the map may have before its table grows.
+    pub fn capacity(&self) -> usize {
+        self.store().capacity()
+    }
+
+    /// Visits the entries, in no particular order. Which: see [the guarantees](HashMap#guarantees).
+    ///
+    /// The section is open meanwhile. For a loop that takes its time, see [`HashMap::scan`].
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        Iter(self.store().iter())
+    }
+
+    /// Visits the keys, as [`iter`](Self::iter) does.
+    pub fn keys(&self) -> Keys<'_, K, V> {
+        Keys(self.iter())
+    }
+
+    /// Visits the values, as [`iter`](Self::iter) does.
+    pub fn values(&self) -> Values<'_, K, V> {
+        Values(self.iter())
+    }
+}
+
+impl<K: Hash + Eq, V, S: BuildHasher> PinnedHashMap<K, V, S> {
     #[inline(always)]
     pub(crate) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         hash_of(&self.hasher, key)
     }
 
     #[inline(always)]
-    #[track_caller]
-    pub(crate) fn find<'g, Q>(
-        &'g self,
-        hash: u64,
-        key: &Q,
-        guard: &'g impl Section,
-    ) -> Option<Found<'g, K, V>>
-    where
-        Q: Equivalent<K> + ?Sized,
-    {
-        self.store
-            .find(hash, guard, move |other| key.equivalent(other))
-    }
-
-    /// The entry of a key, which is not to be changed.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain for as long as `'g`.
-    #[inline(always)]
-    pub(crate) unsafe fn look_up<'g, Q>(&'g self, key: &Q) -> Option<Found<'g, K, V>>
+    fn find<Q>(&self, key: &Q) -> Option<Found<'_, K, V>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let is_it = move |other: &K| key.equivalent(other);
-        // SAFETY: the caller's promise.
-        unsafe { self.store.look_up(self.hash(key), is_it) }
+        let is_it = |other: &K| key.equivalent(other);
+        self.store().look_up(self.hash(key), is_it)
     }
 
     /// Returns the value of a key. The key may be anything that hashes and compares like one
     /// ([`Equivalent`]): a `&str` for a `String`, say.
     ///
-    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
+    /// Never blocks and never allocates; async-signal-safe as
+    /// [the map says](HashMap#signals-and-forks).
     #[inline(always)]
-    #[track_caller]
-    pub fn get<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(&self.find(self.hash(key), key, guard)?.get().value)
+        Some(&self.find(key)?.get().value)
     }
 
     /// Returns the key and the value of an entry; otherwise as [`get`](Self::get).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
     #[inline]
-    #[track_caller]
-    pub fn get_key_value<'g, Q>(
-        &'g self,
-        key: &Q,
-        guard: &'g impl Section,
-    ) -> Option<(&'g K, &'g V)>
+    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(self.find(self.hash(key), key, guard)?.get().pair())
+        Some(self.find(key)?.get().pair())
     }
 
     /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
     #[inline]
-    #[track_caller]
-    pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.find(self.hash(key), key, guard).is_some()
+        self.find(key).is_some()
     }
 }

@@ -31,15 +31,15 @@ mod variance {}
 ///
 /// ```
 /// let map = stillpoint_map::HashMap::from([(1, 2)]);
-/// let guard = map.guard();
-/// let found = map.get(&1, &guard);
+/// let guard = stillpoint::read_lock();
+/// let found = map.with_guard(&guard).get(&1);
 /// assert_eq!(found, Some(&2));
 /// drop(guard);
 /// ```
 /// ```compile_fail,E0505
 /// let map = stillpoint_map::HashMap::from([(1, 2)]);
-/// let guard = map.guard();
-/// let found = map.get(&1, &guard);
+/// let guard = stillpoint::read_lock();
+/// let found = map.with_guard(&guard).get(&1);
 /// drop(guard);
 /// assert_eq!(found, Some(&2));
 /// ```
@@ -53,7 +53,7 @@ mod variance {}
 /// ```compile_fail,E0505
 /// let map = stillpoint_map::HashMap::from([(1, 2)]);
 /// let guard = stillpoint::read_lock();
-/// let found = map.remove(&1, &guard);
+/// let found = map.with_guard(&guard).remove(&1);
 /// drop(map);
 /// assert_eq!(found, Some(&2));
 /// ```
@@ -68,7 +68,7 @@ mod variance {}
 /// let domain = stillpoint::Domain::new();
 /// let map = stillpoint_map::HashMap::new_in(&domain);
 /// let mut reader = domain.qsbr_reader();
-/// let found = map.get(&1, &reader);
+/// let found = map.with_guard(&reader).get(&1);
 /// reader.quiescent_state();
 /// assert_eq!(found, Some(&2));
 /// ```

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt};
 
-/// What [`HashMap::compute`](crate::HashMap::compute) is to do.
+/// What [`PinnedHashMap::compute`](crate::PinnedHashMap::compute) is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation<V, T> {
     /// Insert this value, or replace the present one by it.
@@ -13,7 +13,7 @@ pub enum Operation<V, T> {
     Abort(T),
 }
 
-/// What [`HashMap::compute`](crate::HashMap::compute) has done.
+/// What [`PinnedHashMap::compute`](crate::PinnedHashMap::compute) has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compute<'g, K, V, T> {
     /// It has inserted this entry.
@@ -31,7 +31,7 @@ pub enum Compute<'g, K, V, T> {
     Aborted(T),
 }
 
-/// The error of [`HashMap::try_insert`](crate::HashMap::try_insert): the key is in the map already.
+/// The error of [`PinnedHashMap::try_insert`](crate::PinnedHashMap::try_insert): the key is in the map already.
 #[derive(Debug, PartialEq, Eq)]
 pub struct OccupiedError<'g, V> {
     /// The value that is in the map.
@@ -48,7 +48,7 @@ impl<V> fmt::Display for OccupiedError<'_, V> {
 
 impl<V: fmt::Debug> Error for OccupiedError<'_, V> {}
 
-/// The error of [`HashMap::try_reserve`](crate::HashMap::try_reserve): there is no memory for the
+/// The error of [`PinnedHashMap::try_reserve`](crate::PinnedHashMap::try_reserve): there is no memory for the
 /// table, or none can be so large.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TryReserveError {

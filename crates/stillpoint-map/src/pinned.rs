@@ -1,273 +1,238 @@
-//! A map together with a section.
+//! Maps in sections.
+//!
+//! A reference to a pinned map is the proof that a section of the map's domain is open for as long as
+//! the reference lives. So what needs a section is a method of the pinned map, and what it returns
+//! borrows from that.
 
-use crate::{
-    entry::Found,
-    iter::{Iter, Keys, Values},
-    map::HashMap,
-    outcome::{Compute, OccupiedError, Operation, TryReserveError},
-};
-use equivalent::Equivalent;
-use std::{
-    fmt,
-    hash::{BuildHasher, Hash},
-};
-use stillpoint::{Guard, Section};
+use std::{fmt, ops::Deref};
+use stillpoint::{Guard, tasks_trace::OwnedGuard};
 
-/// A map in a section: what [`HashMap::pin`] and [`HashMap::with_guard`] return.
-///
-/// It has the map's methods, without their guard. What they return lives as long as this does. The
-/// section ends when this is dropped, if it has its guard and no reference to one.
-///
-/// With a [`Guard`] it belongs to its thread. With an
-/// [`OwnedGuard`](stillpoint::tasks_trace::OwnedGuard) it is `Send`, and may be held across an
-/// `.await`.
-#[must_use = "the section ends as soon as this is dropped"]
-pub struct HashMapRef<'m, K, V, S, G = Guard<'m>> {
-    map: &'m HashMap<K, V, S>,
-    guard: G,
+/// Defines what a map's section is dropped with.
+macro_rules! map_guard {
+    ($(#[$attribute:meta])* $name:ident with $guard:ident) => {
+        $(#[$attribute])*
+        #[must_use = "the section ends as soon as this is dropped"]
+        pub struct $name<'m, P> {
+            /// Lent for no longer than this lives.
+            map: &'m P,
+            guard: $guard<'m>,
+        }
+
+        impl<'m, P> $name<'m, P> {
+            /// # Safety
+            ///
+            /// The guard is of the map's domain, and `map` is used only through the result.
+            #[inline(always)]
+            pub(crate) unsafe fn new(map: &'m P, guard: $guard<'m>) -> Self {
+                Self { map, guard }
+            }
+
+            /// Returns the guard, for [other maps](crate::HashMap::with_guard) of the domain.
+            pub fn guard(&self) -> &$guard<'m> {
+                &self.guard
+            }
+        }
+
+        impl<P> Deref for $name<'_, P> {
+            type Target = P;
+
+            #[inline(always)]
+            fn deref(&self) -> &P {
+                self.map
+            }
+        }
+
+        impl<P: fmt::Debug> fmt::Debug for $name<'_, P> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.map.fmt(f)
+            }
+        }
+
+        impl<'g, P> IntoIterator for &'g $name<'_, P>
+        where
+            &'g P: IntoIterator,
+        {
+            type Item = <&'g P as IntoIterator>::Item;
+            type IntoIter = <&'g P as IntoIterator>::IntoIter;
+
+            fn into_iter(self) -> Self::IntoIter {
+                self.map.into_iter()
+            }
+        }
+    };
 }
 
-impl<'m, K, V, S, G: Section> HashMapRef<'m, K, V, S, G> {
-    /// # Safety
+map_guard! {
+    /// A map in a section of the calling thread: what `pin` returns. The section is open until this is
+    /// dropped.
     ///
-    /// The guard is of the map's domain, and inside a section of it.
-    #[inline(always)]
-    pub(crate) unsafe fn new(map: &'m HashMap<K, V, S>, guard: G) -> Self {
-        Self { map, guard }
-    }
-
-    /// Returns the map.
-    pub fn map(&self) -> &'m HashMap<K, V, S> {
-        self.map
-    }
-
-    /// Returns the guard, for other maps of the domain.
-    pub fn guard(&self) -> &G {
-        &self.guard
-    }
-
-    /// As [`HashMap::len`].
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// As [`HashMap::is_empty`].
-    pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
-    }
-
-    /// As [`HashMap::capacity`].
-    pub fn capacity(&self) -> usize {
-        self.map.capacity(&self.guard)
-    }
-
-    /// As [`HashMap::iter`].
-    pub fn iter(&self) -> Iter<'_, K, V> {
-        self.map.iter(&self.guard)
-    }
-
-    /// As [`HashMap::keys`].
-    pub fn keys(&self) -> Keys<'_, K, V> {
-        self.map.keys(&self.guard)
-    }
-
-    /// As [`HashMap::values`].
-    pub fn values(&self) -> Values<'_, K, V> {
-        self.map.values(&self.guard)
-    }
-
-    /// As [`HashMap::reserve`].
-    pub fn reserve(&self, additional: usize) {
-        self.map.reserve(additional, &self.guard);
-    }
-
-    /// As [`HashMap::try_reserve`].
+    /// It derefs to the pinned map (`P` is a [`PinnedHashMap`](crate::PinnedHashMap), for example),
+    /// whose methods look up and change. What these return lives as long as this does.
     ///
-    /// # Errors
+    /// It belongs to its thread, so a task that holds it across an `.await` is not `Send`. Where a runtime
+    /// accepts that, the task delays all frees of the domain meanwhile; clippy finds it with this in
+    /// `clippy.toml`:
     ///
-    /// If there is no memory for the table.
-    pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
-        self.map.try_reserve(additional, &self.guard)
-    }
-
-    /// As [`HashMap::shrink_to_fit`].
-    pub fn shrink_to_fit(&self) {
-        self.map.shrink_to_fit(&self.guard);
-    }
+    /// ```toml
+    /// await-holding-invalid-types = ["stillpoint_map::MapGuard", "stillpoint::Guard"]
+    /// ```
+    ///
+    /// Tasks take an [`OwnedMapGuard`].
+    ///
+    /// ```
+    /// use stillpoint_map::{HashMap, MapGuard, PinnedHashMap};
+    ///
+    /// let map = HashMap::from([(1, "one")]);
+    /// let pinned: MapGuard<'_, PinnedHashMap<i32, &str>> = map.pin();
+    /// let found = pinned.get(&1);
+    /// assert_eq!(found, Some(&"one"));
+    /// drop(pinned); // the section ends
+    /// ```
+    MapGuard with Guard
 }
 
-impl<K: Hash + Eq, V, S: BuildHasher, G: Section> HashMapRef<'_, K, V, S, G> {
-    #[inline(always)]
-    fn find<Q>(&self, key: &Q) -> Option<Found<'_, K, V>>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        // SAFETY: the guard is of the map's domain, and is there as long as this is: see `new`. What
-        // ends a section before its guard takes the guard by a mutable reference, which this does not
-        // give away.
-        unsafe { self.map.look_up(key) }
-    }
-
-    /// As [`HashMap::get`].
-    #[inline(always)]
-    pub fn get<Q>(&self, key: &Q) -> Option<&V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        Some(&self.find(key)?.get().value)
-    }
-
-    /// As [`HashMap::get_key_value`].
-    #[inline]
-    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        Some(self.find(key)?.get().pair())
-    }
-
-    /// As [`HashMap::contains_key`].
-    #[inline]
-    pub fn contains_key<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.find(key).is_some()
-    }
+map_guard! {
+    /// A map in a section that belongs to this and to no thread: what `pin_owned` returns. The section
+    /// is open until this is dropped, on any thread.
+    ///
+    /// It derefs to the pinned map, as a [`MapGuard`] does, is `Send` and `Sync` if the map's entries
+    /// are, and may be held across an `.await`.
+    ///
+    /// ```
+    /// use stillpoint::tasks_trace::TraceDomain;
+    /// use stillpoint_map::HashMap;
+    ///
+    /// let map = HashMap::new_in(&TraceDomain::new());
+    /// map.pin().insert(1, "one");
+    /// let pinned = map.pin_owned();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(move || assert_eq!(pinned.get(&1), Some(&"one")));
+    /// });
+    /// ```
+    OwnedMapGuard with OwnedGuard
 }
 
-impl<K, V, S, G> HashMapRef<'_, K, V, S, G>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher,
-    G: Section,
-{
-    /// As [`HashMap::insert`].
-    pub fn insert(&self, key: K, value: V) -> Option<&V> {
-        self.map.insert(key, value, &self.guard)
-    }
+/// Defines a type that is a map in a section, and derefs to the map.
+macro_rules! view {
+    (
+        $(#[$attribute:meta])*
+        $pinned:ident<$($param:ident $(: $bound:ident)? $(= $default:ident)?),+> of $map:ident
+    ) => {
+        $(#[$attribute])*
+        #[repr(transparent)]
+        pub struct $pinned<$($param $(: $bound)? $(= $default)?),+>($map<$($param),+>);
 
-    /// As [`HashMap::try_insert`].
-    ///
-    /// # Errors
-    ///
-    /// The value that is in the map, and the one that was not inserted.
-    pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
-        self.map.try_insert(key, value, &self.guard)
-    }
+        impl<$($param $(: $bound)?),+> $pinned<$($param),+> {
+            /// # Safety
+            ///
+            /// A section of the map's domain is open while the reference is used.
+            #[inline(always)]
+            pub(crate) unsafe fn of(map: &$map<$($param),+>) -> &Self {
+                // SAFETY: it is nothing but the map, by `repr(transparent)`.
+                unsafe { &*std::ptr::from_ref(map).cast() }
+            }
+        }
 
-    /// As [`HashMap::try_insert_with`].
-    ///
-    /// # Errors
-    ///
-    /// The value that is in the map.
-    pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<&V, &V> {
-        self.map.try_insert_with(key, make, &self.guard)
-    }
+        impl<$($param $(: $bound)?),+> std::ops::Deref for $pinned<$($param),+> {
+            type Target = $map<$($param),+>;
 
-    /// As [`HashMap::get_or_insert`].
-    pub fn get_or_insert(&self, key: K, value: V) -> &V {
-        self.map.get_or_insert(key, value, &self.guard)
-    }
-
-    /// As [`HashMap::get_or_insert_with`].
-    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
-        self.map.get_or_insert_with(key, make, &self.guard)
-    }
-
-    /// As [`HashMap::update`].
-    pub fn update(&self, key: K, update: impl FnMut(&V) -> V) -> Option<&V> {
-        self.map.update(key, update, &self.guard)
-    }
-
-    /// As [`HashMap::update_or_insert`].
-    pub fn update_or_insert(&self, key: K, update: impl FnMut(&V) -> V, value: V) -> &V {
-        self.map.update_or_insert(key, update, value, &self.guard)
-    }
-
-    /// As [`HashMap::update_or_insert_with`].
-    pub fn update_or_insert_with(
-        &self,
-        key: K,
-        update: impl FnMut(&V) -> V,
-        make: impl FnOnce() -> V,
-    ) -> &V {
-        self.map
-            .update_or_insert_with(key, update, make, &self.guard)
-    }
-
-    /// As [`HashMap::compute`].
-    #[track_caller]
-    pub fn compute<'g, T>(
-        &'g self,
-        key: K,
-        compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-    ) -> Compute<'g, K, V, T> {
-        self.map.compute(key, compute, &self.guard)
-    }
-
-    /// As [`HashMap::remove`].
-    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.map.remove(key, &self.guard)
-    }
-
-    /// As [`HashMap::remove_entry`].
-    pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.map.remove_entry(key, &self.guard)
-    }
-
-    /// As [`HashMap::remove_if`].
-    ///
-    /// # Errors
-    ///
-    /// The entry, if the condition was false.
-    pub fn remove_if<Q>(
-        &self,
-        key: &Q,
-        condition: impl FnMut(&K, &V) -> bool,
-    ) -> Result<Option<(&K, &V)>, (&K, &V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.map.remove_if(key, condition, &self.guard)
-    }
+            #[inline(always)]
+            fn deref(&self) -> &$map<$($param),+> {
+                &self.0
+            }
+        }
+    };
 }
+pub(crate) use view;
 
-impl<K, V, S, G> HashMapRef<'_, K, V, S, G>
-where
-    K: Send + 'static,
-    V: Send + 'static,
-    G: Section,
-{
-    /// As [`HashMap::retain`].
-    pub fn retain(&self, keep: impl FnMut(&K, &V) -> bool) {
-        self.map.retain(keep, &self.guard);
-    }
+/// Defines a map's pinned type, and how it is made.
+macro_rules! pinned {
+    (
+        $(#[$attribute:meta])*
+        $pinned:ident<$($param:ident $(= $default:ident)?),+> of $map:ident in $($home:ident).+,
+        for example $type:literal, $example:literal
+    ) => {
+        $crate::pinned::view! {
+            $(#[$attribute])*
+            $pinned<$($param $(= $default)?),+> of $map
+        }
 
-    /// As [`HashMap::clear`].
-    pub fn clear(&self) {
-        self.map.clear(&self.guard);
-    }
+        impl<$($param),+> $map<$($param),+> {
+            /// Begins a section of the map's domain, which lasts until the result is dropped, and
+            /// returns the map in it. Never blocks.
+            ///
+            /// ```
+            #[doc = concat!("let map = stillpoint_map::", stringify!($map), "::from(", $example, ");")]
+            /// let map = map.pin(); // a section, until this is dropped
+            /// assert_eq!(map.iter().count(), 1);
+            /// ```
+            #[doc(alias("read", "guard"))]
+            #[inline]
+            pub fn pin(&self) -> $crate::MapGuard<'_, $pinned<$($param),+>> {
+                let guard = self.$($home).+.read_lock();
+                // SAFETY: in the guard's section.
+                unsafe { $crate::MapGuard::new($pinned::of(self), guard) }
+            }
+
+            /// Returns the map in a section that is open already: that of any guard of its domain.
+            /// Costs a comparison.
+            ///
+            /// ```
+            #[doc = concat!("let map = stillpoint_map::", stringify!($map), "::from(", $example, ");")]
+            #[doc = concat!("let other = stillpoint_map::", stringify!($map), "::from(", $example, ");")]
+            /// let guard = stillpoint::read_lock(); // one section for both
+            /// let entry = map.with_guard(&guard).iter().next();
+            /// assert_eq!(entry, other.with_guard(&guard).iter().next());
+            /// ```
+            ///
+            /// # Panics
+            ///
+            /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that
+            /// is offline.
+            #[inline]
+            #[track_caller]
+            pub fn with_guard<'g>(
+                &'g self,
+                guard: &'g impl stillpoint::Section,
+            ) -> &'g $pinned<$($param),+> {
+                self.$($home).+.check(guard);
+                // SAFETY: in the guard's section. What ends that before its guard takes the guard by a
+                // mutable reference.
+                unsafe { $pinned::of(self) }
+            }
+
+            /// Begins a section that belongs to the result and not to a thread, and returns the map in
+            /// it: for async tasks. It may be held across an `.await`, and dropped on another thread.
+            /// As [`TraceDomain::read_lock_owned`](stillpoint::tasks_trace::TraceDomain::read_lock_owned).
+            ///
+            /// ```
+            /// use stillpoint::tasks_trace::TraceDomain;
+            ///
+            #[doc = concat!("let map = stillpoint_map::", $type, "::new_in(&TraceDomain::new());")]
+            /// let pinned = map.pin_owned();
+            /// std::thread::scope(|scope| {
+            ///     scope.spawn(move || assert!(pinned.iter().next().is_none()));
+            /// });
+            /// ```
+            ///
+            /// # Panics
+            ///
+            /// If the map was not made in a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain):
+            /// other domains have no such sections.
+            #[doc(alias = "owned_guard")]
+            #[inline]
+            #[track_caller]
+            pub fn pin_owned(&self) -> $crate::OwnedMapGuard<'_, $pinned<$($param),+>> {
+                let guard = self.$($home).+.read_lock_owned();
+                // SAFETY: in the guard's section.
+                unsafe { $crate::OwnedMapGuard::new($pinned::of(self), guard) }
+            }
+
+            /// Returns the domain that the map was made in.
+            pub fn domain(&self) -> &stillpoint::Domain {
+                self.$($home).+.domain()
+            }
+        }
+    };
 }
-
-impl<K: fmt::Debug, V: fmt::Debug, S, G: Section> fmt::Debug for HashMapRef<'_, K, V, S, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter()).finish()
-    }
-}
-
-impl<'g, K, V, S, G: Section> IntoIterator for &'g HashMapRef<'_, K, V, S, G> {
-    type Item = (&'g K, &'g V);
-    type IntoIter = Iter<'g, K, V>;
-
-    fn into_iter(self) -> Iter<'g, K, V> {
-        self.iter()
-    }
-}
+pub(crate) use pinned;

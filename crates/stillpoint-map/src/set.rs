@@ -2,16 +2,16 @@
 
 use crate::{
     iter::{IntoKeys, Keys},
-    map::{Cursor, DefaultHashBuilder, HashMap},
+    map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},
     outcome::TryReserveError,
-    pinned_set::HashSetRef,
+    pinned::pinned,
 };
 use equivalent::Equivalent;
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
-use stillpoint::{Domain, Guard, Section};
+use stillpoint::Domain;
 
 /// A hash set that many threads read and change at a time, through a shared reference.
 ///
@@ -106,35 +106,6 @@ impl<T, S> HashSet<T, S> {
         self.map.hasher()
     }
 
-    /// Returns the domain that the set was made in.
-    pub fn domain(&self) -> &Domain {
-        self.map.domain()
-    }
-
-    /// Begins a section of the set's domain, and returns the set in it.
-    #[inline]
-    pub fn pin(&self) -> HashSetRef<'_, T, S> {
-        HashSetRef::new(self, self.guard())
-    }
-
-    /// Returns the set in a section that has begun already, as [`HashMap::with_guard`] does.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[inline]
-    #[track_caller]
-    pub fn with_guard<G: Section>(&self, guard: G) -> HashSetRef<'_, T, S, G> {
-        self.map.store.check(&guard);
-        HashSetRef::new(self, guard)
-    }
-
-    /// Begins a section of the set's domain.
-    #[inline]
-    pub fn guard(&self) -> Guard<'_> {
-        self.map.guard()
-    }
-
     /// Returns how many values the set has. Exact while no thread changes the set.
     #[inline]
     pub fn len(&self) -> usize {
@@ -151,117 +122,114 @@ impl<T, S> HashSet<T, S> {
     pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(&T)) -> bool {
         self.map.scan(cursor, count, |value, ()| visit(value))
     }
+}
+
+pinned! {
+    /// A [`HashSet`] in a section of its domain, as a [`PinnedHashMap`] is a map in one.
+    PinnedHashSet<T, S = DefaultHashBuilder> of HashSet in map.store.home, for example "HashSet::<u32>", "[1]"
+}
+
+impl<T, S> PinnedHashSet<T, S> {
+    #[inline(always)]
+    pub(crate) fn entries(&self) -> &PinnedHashMap<T, (), S> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        unsafe { PinnedHashMap::of(&self.0.map) }
+    }
 
     /// Returns how many values the set may have before its table grows.
+    pub fn capacity(&self) -> usize {
+        self.entries().capacity()
+    }
+
+    /// Visits the values, in no particular order, as [`PinnedHashMap::iter`] does.
+    pub fn iter(&self) -> Keys<'_, T, ()> {
+        self.entries().keys()
+    }
+
+    /// Makes the table large enough for `additional` more values. As [`PinnedHashMap::reserve`].
     ///
     /// # Panics
     ///
-    /// This and all methods below that take a guard: if it is of another domain.
+    /// As there.
     #[track_caller]
-    pub fn capacity(&self, guard: &impl Section) -> usize {
-        self.map.capacity(guard)
+    pub fn reserve(&self, additional: usize) {
+        self.entries().reserve(additional);
     }
 
-    /// Visits the values, in no particular order, as [`HashMap::iter`] does.
-    #[track_caller]
-    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Keys<'g, T, ()> {
-        self.map.keys(guard)
-    }
-
-    /// Makes the table large enough for `additional` more values. As [`HashMap::reserve`].
-    #[track_caller]
-    pub fn reserve(&self, additional: usize, guard: &impl Section) {
-        self.map.reserve(additional, guard);
-    }
-
-    /// As [`HashMap::try_reserve`].
+    /// As [`PinnedHashMap::try_reserve`].
     ///
     /// # Errors
     ///
     /// If there is no memory for the table.
-    #[track_caller]
-    pub fn try_reserve(
-        &self,
-        additional: usize,
-        guard: &impl Section,
-    ) -> Result<(), TryReserveError> {
-        self.map.try_reserve(additional, guard)
+    pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
+        self.entries().try_reserve(additional)
     }
 
-    /// Lets the table shrink to what its values need. As [`HashMap::shrink_to_fit`].
-    #[track_caller]
-    pub fn shrink_to_fit(&self, guard: &impl Section) {
-        self.map.shrink_to_fit(guard);
+    /// Lets the table shrink to what its values need. As [`PinnedHashMap::shrink_to_fit`].
+    pub fn shrink_to_fit(&self) {
+        self.entries().shrink_to_fit();
     }
 }
 
-impl<T: Hash + Eq, S: BuildHasher> HashSet<T, S> {
-    /// Returns whether the set has a value that is equal to `value`. As [`HashMap::contains_key`].
+impl<T: Hash + Eq, S: BuildHasher> PinnedHashSet<T, S> {
+    /// Returns whether the set has a value that is equal to `value`. As [`PinnedHashMap::contains_key`].
     #[inline]
-    #[track_caller]
-    pub fn contains<Q>(&self, value: &Q, guard: &impl Section) -> bool
+    pub fn contains<Q>(&self, value: &Q) -> bool
     where
         Q: Hash + Equivalent<T> + ?Sized,
     {
-        self.map.contains_key(value, guard)
+        self.entries().contains_key(value)
     }
 
-    /// Returns the set's value that is equal to `value`. As [`HashMap::get`].
+    /// Returns the set's value that is equal to `value`. As [`PinnedHashMap::get`].
     #[inline]
-    #[track_caller]
-    pub fn get<'g, Q>(&'g self, value: &Q, guard: &'g impl Section) -> Option<&'g T>
+    pub fn get<Q>(&self, value: &Q) -> Option<&T>
     where
         Q: Hash + Equivalent<T> + ?Sized,
     {
-        Some(self.map.get_key_value(value, guard)?.0)
+        Some(self.entries().get_key_value(value)?.0)
     }
 }
 
-impl<T: Hash + Eq + Send + 'static, S: BuildHasher> HashSet<T, S> {
+impl<T: Hash + Eq + Send + 'static, S: BuildHasher> PinnedHashSet<T, S> {
     /// Adds a value, unless the set has an equal one. Returns whether it was added. Costs and
-    /// blocks as [`HashMap::insert`] does.
-    #[track_caller]
-    pub fn insert(&self, value: T, guard: &impl Section) -> bool {
-        self.map.try_insert_with(value, || (), guard).is_ok()
+    /// blocks as [`PinnedHashMap::insert`] does.
+    pub fn insert(&self, value: T) -> bool {
+        self.entries().try_insert_with(value, || ()).is_ok()
     }
 
     /// Adds a value. Returns the equal one that it has replaced, if there was one.
-    #[track_caller]
-    pub fn replace<'g>(&'g self, value: T, guard: &'g impl Section) -> Option<&'g T> {
-        self.map.insert_entry(value, (), guard).map(|(old, ())| old)
+    pub fn replace(&self, value: T) -> Option<&T> {
+        self.entries().insert_entry(value, ()).map(|(old, ())| old)
     }
 
     /// Removes the value that is equal to `value`. Returns whether there was one. As
-    /// [`HashMap::remove`].
-    #[track_caller]
-    pub fn remove<Q>(&self, value: &Q, guard: &impl Section) -> bool
+    /// [`PinnedHashMap::remove`].
+    pub fn remove<Q>(&self, value: &Q) -> bool
     where
         Q: Hash + Equivalent<T> + ?Sized,
     {
-        self.take(value, guard).is_some()
+        self.take(value).is_some()
     }
 
-    /// Removes the value that is equal to `value`, and returns it. As [`HashMap::remove_entry`].
-    #[track_caller]
-    pub fn take<'g, Q>(&'g self, value: &Q, guard: &'g impl Section) -> Option<&'g T>
+    /// Removes the value that is equal to `value`, and returns it. As [`PinnedHashMap::remove_entry`].
+    pub fn take<Q>(&self, value: &Q) -> Option<&T>
     where
         Q: Hash + Equivalent<T> + ?Sized,
     {
-        Some(self.map.remove_entry(value, guard)?.0)
+        Some(self.entries().remove_entry(value)?.0)
     }
 }
 
-impl<T: Send + 'static, S> HashSet<T, S> {
-    /// Removes the values for which `keep` returns false. As [`HashMap::retain`].
-    #[track_caller]
-    pub fn retain(&self, mut keep: impl FnMut(&T) -> bool, guard: &impl Section) {
-        self.map.retain(|value, ()| keep(value), guard);
+impl<T: Send + 'static, S> PinnedHashSet<T, S> {
+    /// Removes the values for which `keep` returns false. As [`PinnedHashMap::retain`].
+    pub fn retain(&self, mut keep: impl FnMut(&T) -> bool) {
+        self.entries().retain(|value, ()| keep(value));
     }
 
-    /// Removes the values one by one. As [`HashMap::clear`].
-    #[track_caller]
-    pub fn clear(&self, guard: &impl Section) {
-        self.map.clear(guard);
+    /// Removes the values one by one. As [`PinnedHashMap::clear`].
+    pub fn clear(&self) {
+        self.entries().clear();
     }
 }
 
@@ -274,7 +242,22 @@ impl<T, S: Default> Default for HashSet<T, S> {
 
 impl<T: fmt::Debug, S> fmt::Debug for HashSet<T, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter(&self.guard())).finish()
+        self.pin().fmt(f)
+    }
+}
+
+impl<T: fmt::Debug, S> fmt::Debug for PinnedHashSet<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self).finish()
+    }
+}
+
+impl<'g, T, S> IntoIterator for &'g PinnedHashSet<T, S> {
+    type Item = &'g T;
+    type IntoIter = Keys<'g, T, ()>;
+
+    fn into_iter(self) -> Keys<'g, T, ()> {
+        self.iter()
     }
 }
 
@@ -315,7 +298,7 @@ where
     /// Adds the values, each in a section of its own, because the iterator may take its time.
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         for value in values {
-            self.insert(value, &self.guard());
+            self.pin().insert(value);
         }
     }
 }

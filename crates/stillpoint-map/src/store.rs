@@ -5,11 +5,13 @@ mod change;
 
 use crate::{
     core::Core,
+    domain::Home,
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found, NewEntry},
     load::references::bits_for,
     owned::OwnedEntries,
+    pinned::view,
     reclaim::To,
     table::{Seen, Table},
     walk::Walk,
@@ -23,7 +25,7 @@ use std::{
     ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, Ordering},
 };
-use stillpoint::{Domain, Guard, Section, global, internal::Kept, read_lock};
+use stillpoint::{Domain, Guard, Section, internal::Kept};
 
 /// What a torture program may leave out. The real one leaves nothing out.
 ///
@@ -42,16 +44,21 @@ pub enum Sound {}
 // SAFETY: it breaks nothing.
 unsafe impl Policy for Sound {}
 
-/// A map of entries.
+/// A map of entries. Its [`PinnedStore`] has what needs a section of its domain.
 pub struct Store<K, V, P: Policy = Sound> {
     /// Null until there is an entry: it allocates nothing before.
     shared: AtomicPtr<Shared>,
-    /// `None`: the global one.
-    domain: Option<Kept>,
+    pub(crate) home: Home,
     /// Tells what a key and its value own beside their entry.
     weigh: Option<fn(&K, &V) -> usize>,
     /// Owns entries, and is not variant: a reference is enough to insert.
     entries: PhantomData<(*mut Entry<K, V>, P)>,
+}
+
+view! {
+    /// A [`Store`] in a section of its domain: what [`Store::with_guard`] returns.
+    #[derive(Debug)]
+    PinnedStore<K, V, P: Policy> of Store
 }
 
 // SAFETY: it owns keys and values.
@@ -64,7 +71,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
     pub const fn new(domain: Option<Kept>) -> Self {
         Self {
             shared: AtomicPtr::new(ptr::null_mut()),
-            domain,
+            home: Home(domain),
             weigh: None,
             entries: PhantomData,
         }
@@ -72,7 +79,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     /// An empty one of the same domain, with the same weigher.
     pub fn new_alike(&self) -> Self {
-        let mut store = Self::new(self.domain.clone());
+        let mut store = Self::new(self.home.0.clone());
         store.weigh = self.weigh;
         store
     }
@@ -85,27 +92,34 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// Begins a section of the map's domain.
     #[inline(always)]
     pub fn read_lock(&self) -> Guard<'_> {
-        match &self.domain {
-            Some(domain) => domain.read_lock(),
-            None => read_lock(),
-        }
+        self.home.read_lock()
     }
 
     /// The domain that the map was made in.
     pub fn domain(&self) -> &Domain {
-        match &self.domain {
-            Some(domain) => domain,
-            None => global(),
-        }
+        self.home.domain()
     }
 
-    /// Panics if `section` is of another domain: it would protect nothing.
+    /// Returns the map in the section of a guard. Panics if that is of another domain: it would protect
+    /// nothing.
     #[inline(always)]
     #[track_caller]
-    pub fn check(&self, section: &impl Section) {
-        if !stillpoint::internal::is_of(section, self.domain.as_ref()) {
-            wrong_domain();
-        }
+    pub fn with_guard<'g>(&'g self, section: &'g impl Section) -> &'g PinnedStore<K, V, P> {
+        self.home.check(section);
+        // SAFETY: in the guard's section. What ends that before its guard takes the guard by a mutable
+        // reference.
+        unsafe { self.pinned_unchecked() }
+    }
+
+    /// Returns the map in a section that is open already.
+    ///
+    /// # Safety
+    ///
+    /// A section of the map's domain is open while the reference is used.
+    #[inline(always)]
+    pub unsafe fn pinned_unchecked(&self) -> &PinnedStore<K, V, P> {
+        // SAFETY: the caller's promise.
+        unsafe { PinnedStore::of(self) }
     }
 
     #[inline(always)]
@@ -132,7 +146,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     #[cold]
     fn make_core(&self, entries: usize, stays: bool) -> Option<&Core> {
-        let made = Shared::try_new(self.domain.clone(), entries, stays)?;
+        let made = Shared::try_new(self.home.0.clone(), entries, stays)?;
         // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
         let set = self.shared.compare_exchange(
             ptr::null_mut(),
@@ -149,7 +163,7 @@ impl<K, V, P: Policy> Store<K, V, P> {
 
     #[inline]
     fn to(&self) -> To<'_> {
-        To(self.domain.as_deref())
+        To(self.home.0.as_deref())
     }
 
     /// How many entries there are; exact while no thread changes it.
@@ -157,115 +171,111 @@ impl<K, V, P: Policy> Store<K, V, P> {
     pub fn len(&self) -> usize {
         self.core().map_or(0, |core| core.count.get())
     }
+}
 
+impl<K, V, P: Policy> PinnedStore<K, V, P> {
     /// How many entries the table has room for before it grows.
-    pub fn capacity(&self, section: &impl Section) -> usize {
-        self.check(section);
+    pub fn capacity(&self) -> usize {
         // SAFETY: inside a section of the map's domain.
         self.core().map_or(0, |core| unsafe { core.capacity() })
     }
 
     /// The entry that `is_it` accepts, of those with this hash.
     #[inline(always)]
-    #[track_caller]
-    pub fn find<'g>(
-        &'g self,
-        hash: u64,
-        section: &'g impl Section,
-        mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<Found<'g, K, V>> {
-        self.check(section);
-        let is_it = move |entry: &Entry<K, V>| entry.has_hash(hash) && is_it(&entry.key);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.find_entry(hash, is_it) }
+    pub fn find(&self, hash: u64, is_it: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
+        Some(self.find_seen(hash, is_it)?.0)
     }
 
     /// The entry that `is_it` accepts, of those with this hash; where comparing keys costs no more than
     /// comparing hashes, perhaps of others in their bucket. That is for a look-up alone: what is
     /// changed must have the hash that the caller knows, also if `Hash` tells of one key now this and
     /// now that.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain for as long as `'g`.
     #[inline(always)]
-    pub unsafe fn look_up<'g>(
-        &'g self,
-        hash: u64,
-        mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<Found<'g, K, V>> {
+    pub fn look_up(&self, hash: u64, mut is_it: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
         let is_plain = const { !needs_drop::<K>() && size_of::<K>() <= size_of::<u64>() };
-        let is_it =
-            move |entry: &Entry<K, V>| (is_plain || entry.has_hash(hash)) && is_it(&entry.key);
-        // SAFETY: the caller's promise.
-        unsafe { self.find_entry(hash, is_it) }
+        // SAFETY: inside a section of the map's domain.
+        let table = unsafe { self.core()?.table() };
+        let (head, _) = table.look(hash, move |head| {
+            // SAFETY: found in this section, and this map's entries are of these types.
+            let entry = unsafe { Found::<K, V>::of(head) }.get();
+            (is_plain || entry.has_hash(hash)) && is_it(&entry.key)
+        })?;
+        // SAFETY: the same.
+        Some(unsafe { Found::of(head) })
     }
 
     /// As [`find`](Self::find); also where it is, if that is all that a removal asks.
-    ///
-    /// # Safety
-    ///
-    /// As for `look_up`.
     #[inline(always)]
-    pub(crate) unsafe fn find_to_remove<'g>(
-        &'g self,
+    fn find_seen(
+        &self,
         hash: u64,
         mut is_it: impl FnMut(&K) -> bool,
-    ) -> Option<(Found<'g, K, V>, Option<Seen<'g>>)> {
-        let is_it = move |entry: &Entry<K, V>| entry.has_hash(hash) && is_it(&entry.key);
-        // SAFETY: the caller's promise.
-        unsafe { self.find_seen(hash, is_it) }
-    }
-
-    /// # Safety
-    ///
-    /// As for `look_up`.
-    #[inline(always)]
-    unsafe fn find_entry<'g>(
-        &'g self,
-        hash: u64,
-        is_it: impl FnMut(&Entry<K, V>) -> bool,
-    ) -> Option<Found<'g, K, V>> {
-        // SAFETY: the caller's promise.
-        Some(unsafe { self.find_seen(hash, is_it) }?.0)
-    }
-
-    /// # Safety
-    ///
-    /// As for `look_up`.
-    #[inline(always)]
-    unsafe fn find_seen<'g>(
-        &'g self,
-        hash: u64,
-        mut is_it: impl FnMut(&Entry<K, V>) -> bool,
-    ) -> Option<(Found<'g, K, V>, Option<Seen<'g>>)> {
+    ) -> Option<(Found<'_, K, V>, Option<Seen<'_>>)> {
         // SAFETY: inside a section of the map's domain.
         let table = unsafe { self.core()?.table() };
         let (head, seen) = table.look(hash, move |head| {
-            // SAFETY: found in the caller's section, and this map's entries are of these types.
-            is_it(unsafe { Found::<K, V>::of(head) }.get())
+            // SAFETY: found in this section, and this map's entries are of these types.
+            let entry = unsafe { Found::<K, V>::of(head) }.get();
+            entry.has_hash(hash) && is_it(&entry.key)
         })?;
         // SAFETY: the same.
         Some((unsafe { Found::of(head) }, seen))
     }
 
     /// A walk over all entries.
-    #[track_caller]
-    pub fn iter<'g>(&'g self, section: &'g impl Section) -> Entries<'g, K, V> {
-        self.iter_from(Some(0), section)
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        self.iter_from(Some(0))
     }
 
     /// A walk over the entries from a position.
-    #[track_caller]
-    pub fn iter_from<'g>(
-        &'g self,
-        position: Option<u64>,
-        section: &'g impl Section,
-    ) -> Entries<'g, K, V> {
-        self.check(section);
-        // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
-        // types.
+    pub fn iter_from(&self, position: Option<u64>) -> Entries<'_, K, V> {
+        // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
+        // of these types.
         unsafe { Entries::of(Walk::from(self.core().map(NonNull::from), position)) }
+    }
+
+    /// Makes room for so many more entries. Returns false without memory.
+    pub fn reserve(&self, entries: usize) -> bool {
+        let Some(core) = self.core_for(entries, true) else {
+            return false;
+        };
+        // SAFETY: inside a section of the map's domain.
+        let reserved = unsafe { core.reserve(entries) };
+        self.queue_driver();
+        reserved
+    }
+
+    /// Lets the table shrink to what its entries need.
+    pub fn shrink_to_fit(&self) {
+        if let Some(core) = self.core() {
+            // SAFETY: inside a section of the map's domain.
+            unsafe { core.shrink_to_fit() };
+            self.queue_driver();
+        }
+    }
+
+    /// Has the service thread move the table, if it moves.
+    #[inline]
+    fn queue_driver(&self) {
+        if let Some(shared) = self.shared() {
+            // SAFETY: the one that the map owns; inside a section of its domain.
+            unsafe { Shared::queue_driver(shared, || self.domain()) };
+        }
+    }
+
+    /// Puts an entry in whose key is new.
+    fn add_new(&self, hash: u64, key: K, value: V) {
+        let core = self
+            .core_for(0, false)
+            .unwrap_or_else(|| no_room(self.layout_for(0)));
+        // SAFETY: inside a section of the map's domain.
+        let arena = unsafe { core.arena(Layout::new::<Entry<K, V>>()) };
+        let new = NewEntry::new(hash, key, value, arena);
+        // SAFETY: inside a section of the map's domain; the entry is complete.
+        unsafe { core.insert(new.head(), None, &self.to()) };
+        // SAFETY: it is in the map, since this section.
+        unsafe { new.publish() };
+        self.queue_driver();
     }
 }
 
@@ -284,37 +294,6 @@ impl<K, V, P: Policy> Store<K, V, P> {
         let entries = self.len().checked_add(more);
         entries.and_then(bits_for).and_then(Table::layout)
     }
-
-    /// Makes room for so many more entries. Returns false without memory.
-    pub fn reserve(&self, entries: usize, section: &impl Section) -> bool {
-        self.check(section);
-        let Some(core) = self.core_for(entries, true) else {
-            return false;
-        };
-        // SAFETY: inside a section of the map's domain.
-        let reserved = unsafe { core.reserve(entries) };
-        self.queue_driver();
-        reserved
-    }
-
-    /// Lets the table shrink to what its entries need.
-    pub fn shrink_to_fit(&self, section: &impl Section) {
-        self.check(section);
-        if let Some(core) = self.core() {
-            // SAFETY: inside a section of the map's domain.
-            unsafe { core.shrink_to_fit() };
-            self.queue_driver();
-        }
-    }
-
-    /// Has the service thread move the table, if it moves. Inside a section of the map's domain.
-    #[inline]
-    fn queue_driver(&self) {
-        if let Some(shared) = self.shared() {
-            // SAFETY: the one that this owns; the caller's section.
-            unsafe { Shared::queue_driver(shared, || self.domain()) };
-        }
-    }
 }
 
 impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
@@ -326,6 +305,7 @@ impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
         };
         clone.make_room(entries, false);
         let section = self.read_lock();
+        let pinned = clone.with_guard(&section);
         let (mut position, mut found) = (Some(0), Vec::new());
         while let Some(from) = position {
             // SAFETY: inside a section of the map's domain.
@@ -334,29 +314,11 @@ impl<K: Clone, V: Clone, P: Policy> Store<K, V, P> {
                 // SAFETY: found in the section, and this map's entries are of these types.
                 let entry = unsafe { Found::<K, V>::of(head) }.get();
                 let (key, value) = (entry.key.clone(), entry.value.clone());
-                clone.add_new(entry.hash(), key, value, &section);
+                pinned.add_new(entry.hash(), key, value);
             }
         }
         drop(section);
         clone
-    }
-}
-
-impl<K, V, P: Policy> Store<K, V, P> {
-    /// Puts an entry in whose key is new.
-    fn add_new(&self, hash: u64, key: K, value: V, section: &impl Section) {
-        self.check(section);
-        let core = self
-            .core_for(0, false)
-            .unwrap_or_else(|| no_room(self.layout_for(0)));
-        // SAFETY: inside a section of the map's domain.
-        let arena = unsafe { core.arena(Layout::new::<Entry<K, V>>()) };
-        let new = NewEntry::new(hash, key, value, arena);
-        // SAFETY: inside a section of the map's domain; the entry is complete.
-        unsafe { core.insert(new.head(), None, &self.to()) };
-        // SAFETY: it is in the map, since this section.
-        unsafe { new.publish() };
-        self.queue_driver();
     }
 }
 
@@ -390,13 +352,4 @@ pub fn no_room(table: Option<Layout>) -> ! {
         Some(layout) => handle_alloc_error(layout),
         None => panic!("capacity overflow"),
     }
-}
-
-#[cold]
-#[track_caller]
-fn wrong_domain() -> ! {
-    panic!(
-        "the guard is of another domain than the map, or offline, and would protect nothing: use \
-         one of `HashMap::pin`, or of the domain that the map was made in"
-    )
 }

@@ -1,8 +1,8 @@
 //! What std's traits ask of the map.
 
 use crate::{
-    iter::{IntoIter, IntoKeys, IntoValues},
-    map::HashMap,
+    iter::{IntoIter, IntoKeys, IntoValues, Iter},
+    map::{HashMap, PinnedHashMap},
 };
 use std::{
     fmt,
@@ -18,7 +18,22 @@ impl<K, V, S: Default> Default for HashMap<K, V, S> {
 
 impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for HashMap<K, V, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter(&self.guard())).finish()
+        self.pin().fmt(f)
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug, S> fmt::Debug for PinnedHashMap<K, V, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self).finish()
+    }
+}
+
+impl<'g, K, V, S> IntoIterator for &'g PinnedHashMap<K, V, S> {
+    type Item = (&'g K, &'g V);
+    type IntoIter = Iter<'g, K, V>;
+
+    fn into_iter(self) -> Iter<'g, K, V> {
+        self.iter()
     }
 }
 
@@ -42,11 +57,11 @@ where
 {
     /// Compares the entries that an iteration visits; exact while no thread changes either map.
     fn eq(&self, other: &Self) -> bool {
-        let (here, there) = (self.guard(), other.guard());
-        self.len() == other.len()
-            && self
-                .iter(&here)
-                .all(|(key, value)| other.get(key, &there) == Some(value))
+        let (here, there) = (self.pin(), other.pin());
+        here.len() == there.len()
+            && here
+                .iter()
+                .all(|(key, value)| there.get(key) == Some(value))
     }
 }
 
@@ -61,7 +76,7 @@ where
     /// Inserts the entries, each in a section of its own, because the iterator may take its time.
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
         for (key, value) in entries {
-            self.insert(key, value, &self.guard());
+            self.pin().insert(key, value);
         }
     }
 }

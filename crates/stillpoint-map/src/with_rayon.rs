@@ -1,6 +1,6 @@
 //! The feature `rayon`: maps and sets that are filled by many threads, and visited by many.
 
-use crate::{HashMap, HashMapRef, HashSet, HashSetRef, entries::Entries};
+use crate::{HashMap, HashSet, PinnedHashMap, PinnedHashSet, entries::Entries};
 use rayon::iter::{
     FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
     plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed},
@@ -9,9 +9,8 @@ use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
-use stillpoint::Section;
 
-/// The entries of a map, visited by many threads: what `par_iter` of a [`HashMapRef`] returns. For
+/// The entries of a map, visited by many threads: what `par_iter` of a [`PinnedHashMap`] returns. For
 /// which entries it visits, see [the guarantees](HashMap#guarantees).
 ///
 /// The calling thread's section is open meanwhile, and keeps what the other threads find.
@@ -38,18 +37,16 @@ impl<'g, K: Sync, V: Sync> ParallelIterator for ParIter<'g, K, V> {
     }
 }
 
-impl<'g, K: Sync, V: Sync, S: Sync, G: Section> IntoParallelIterator
-    for &'g HashMapRef<'_, K, V, S, G>
-{
+impl<'g, K: Sync, V: Sync, S: Sync> IntoParallelIterator for &'g PinnedHashMap<K, V, S> {
     type Item = (&'g K, &'g V);
     type Iter = ParIter<'g, K, V>;
 
     fn into_par_iter(self) -> ParIter<'g, K, V> {
-        ParIter(Range::of(self.map(), self.guard()))
+        ParIter(Range::of(self))
     }
 }
 
-/// The values of a set, visited by many threads: what `par_iter` of a [`HashSetRef`] returns.
+/// The values of a set, visited by many threads: what `par_iter` of a [`PinnedHashSet`] returns.
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct ParValues<'g, T>(ParIter<'g, T, ()>);
@@ -68,12 +65,12 @@ impl<'g, T: Sync> ParallelIterator for ParValues<'g, T> {
     }
 }
 
-impl<'g, T: Sync, S: Sync, G: Section> IntoParallelIterator for &'g HashSetRef<'_, T, S, G> {
+impl<'g, T: Sync, S: Sync> IntoParallelIterator for &'g PinnedHashSet<T, S> {
     type Item = &'g T;
     type Iter = ParValues<'g, T>;
 
     fn into_par_iter(self) -> ParValues<'g, T> {
-        ParValues(ParIter(Range::of(&self.set().map, self.guard())))
+        ParValues(ParIter(Range::of(self.entries())))
     }
 }
 
@@ -132,10 +129,9 @@ impl<K, V> Clone for Range<'_, K, V> {
 }
 
 impl<'g, K, V> Range<'g, K, V> {
-    #[track_caller]
-    fn of<S>(map: &'g HashMap<K, V, S>, guard: &'g impl Section) -> Self {
+    fn of<S>(map: &'g PinnedHashMap<K, V, S>) -> Self {
         Self {
-            entries: map.store.iter(guard),
+            entries: map.store().iter(),
             span: Span::of(map.len()),
         }
     }
@@ -183,7 +179,7 @@ where
     fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
         let map = *self;
         entries.into_par_iter().for_each(|(key, value)| {
-            map.insert(key, value, &map.guard());
+            map.pin().insert(key, value);
         });
     }
 }
@@ -222,7 +218,7 @@ where
     fn par_extend<I: IntoParallelIterator<Item = T>>(&mut self, values: I) {
         let set = *self;
         values.into_par_iter().for_each(|value| {
-            set.insert(value, &set.guard());
+            set.pin().insert(value);
         });
     }
 }
@@ -259,9 +255,9 @@ mod tests {
     #[test]
     fn ranges_smaller_than_a_home_have_each_entry_once() {
         let map: HashMap<u32, u32> = (0..12).map(|key| (key, key)).collect();
-        let guard = map.guard();
+        let pinned = map.pin();
         let least = u64::MAX >> 8;
-        let mut range = Range::of(&map, &guard);
+        let mut range = Range::of(&pinned);
         range.span.least = least;
         let entries = ParIter(range);
         let threads = ThreadPoolBuilder::new().num_threads(8).build().unwrap();

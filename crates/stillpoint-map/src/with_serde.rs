@@ -1,6 +1,9 @@
 //! The feature `serde`: `Serialize` and `Deserialize`.
 
-use crate::{BTreeMap, BTreeMapRef, CopyMap, CopyMapRef, HashMap, HashMapRef, HashSet, HashSetRef};
+use crate::{
+    BTreeMap, CopyMap, HashMap, HashSet, MapGuard, OwnedMapGuard, PinnedBTreeMap, PinnedCopyMap,
+    PinnedHashMap, PinnedHashSet,
+};
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer,
     de::{MapAccess, SeqAccess, Visitor},
@@ -10,40 +13,52 @@ use std::{
     hash::{BuildHasher, Hash},
     marker::PhantomData,
 };
-use stillpoint::Section;
 
 /// The most entries that are reserved because the input says that so many follow.
 const MOST_RESERVED: usize = 4096;
 
+/// As that of the pinned map.
+impl<P: Serialize> Serialize for MapGuard<'_, P> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+/// As that of the pinned map.
+impl<P: Serialize> Serialize for OwnedMapGuard<'_, P> {
+    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
 /// Writes the entries that an iteration visits. They are gathered first, because formats may want
 /// their number before them.
-impl<K: Serialize, V: Serialize, S, G: Section> Serialize for HashMapRef<'_, K, V, S, G> {
+impl<K: Serialize, V: Serialize, S> Serialize for PinnedHashMap<K, V, S> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         serializer.collect_map(self.iter().collect::<Vec<_>>())
     }
 }
 
-/// As that of [`HashMapRef`], in one section.
+/// As that of [`PinnedHashMap`], in one section.
 impl<K: Serialize, V: Serialize, S> Serialize for HashMap<K, V, S> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         self.pin().serialize(serializer)
     }
 }
 
-/// As that of [`HashMapRef`].
-impl<K, V, S, G> Serialize for CopyMapRef<'_, K, V, S, G>
+/// As that of [`PinnedHashMap`].
+impl<K, V, S> Serialize for PinnedCopyMap<K, V, S>
 where
     K: Serialize + Copy + Hash + Eq,
     V: Serialize + Copy,
     S: BuildHasher,
-    G: Section,
 {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         serializer.collect_map(self.iter().collect::<Vec<_>>())
     }
 }
 
-/// As that of [`CopyMapRef`], in one section.
+/// As that of [`PinnedCopyMap`], in one section.
 impl<K, V, S> Serialize for CopyMap<K, V, S>
 where
     K: Serialize + Copy + Hash + Eq,
@@ -55,14 +70,14 @@ where
     }
 }
 
-/// As that of [`HashMapRef`], in the order of the keys.
-impl<K: Serialize + Ord, V: Serialize, G: Section> Serialize for BTreeMapRef<'_, K, V, G> {
+/// As that of [`PinnedHashMap`], in the order of the keys.
+impl<K: Serialize + Ord, V: Serialize> Serialize for PinnedBTreeMap<K, V> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         serializer.collect_map(self.iter().collect::<Vec<_>>())
     }
 }
 
-/// As that of [`BTreeMapRef`], in one section.
+/// As that of [`PinnedBTreeMap`], in one section.
 impl<K: Serialize + Ord, V: Serialize> Serialize for BTreeMap<K, V> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         self.pin().serialize(serializer)
@@ -70,13 +85,13 @@ impl<K: Serialize + Ord, V: Serialize> Serialize for BTreeMap<K, V> {
 }
 
 /// Writes the values that an iteration visits, gathered first.
-impl<T: Serialize, S, G: Section> Serialize for HashSetRef<'_, T, S, G> {
+impl<T: Serialize, S> Serialize for PinnedHashSet<T, S> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         serializer.collect_seq(self.iter().collect::<Vec<_>>())
     }
 }
 
-/// As that of [`HashSetRef`], in one section.
+/// As that of [`PinnedHashSet`], in one section.
 impl<T: Serialize, S> Serialize for HashSet<T, S> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         self.pin().serialize(serializer)
@@ -148,7 +163,7 @@ where
     }
 
     fn put(&self, key: K, value: V) {
-        self.insert(key, value, &self.guard());
+        self.pin().insert(key, value);
     }
 }
 
@@ -163,7 +178,7 @@ where
     }
 
     fn put(&self, key: K, value: V) {
-        self.insert(key, value, &self.guard());
+        self.pin().insert(key, value);
     }
 }
 
@@ -173,7 +188,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> Filled<K, V> for BTreeMap<K, V>
     }
 
     fn put(&self, key: K, value: V) {
-        self.insert(key, value, &self.guard());
+        self.pin().insert(key, value);
     }
 }
 
@@ -219,7 +234,7 @@ where
             map: HashMap::with_hint(hint, S::default()),
         };
         while let Some(value) = values.next_element()? {
-            set.insert(value, &set.guard());
+            set.pin().insert(value);
         }
         Ok(set)
     }

@@ -107,8 +107,11 @@ fn changes_wait_for_no_reader() {
             }
         });
     });
-    assert_eq!(map.get(&1, &held), Some(MANY));
-    assert_eq!(map.iter(&held).collect::<Vec<_>>(), [(1, MANY)]);
+    assert_eq!(map.with_guard(&held).get(&1), Some(MANY));
+    assert_eq!(
+        map.with_guard(&held).iter().collect::<Vec<_>>(),
+        [(1, MANY)]
+    );
 }
 
 /// So does the number of tables: entries that find no slot do not have one replaced after another.
@@ -125,8 +128,8 @@ fn tables_do_not_pile_up_behind_a_reader() {
         for key in 0..ENTRIES {
             // Another key each time.
             let [old, new] = [number - 1, number].map(|number| key + number * ENTRIES);
-            assert!(map.remove(&old, &held).is_some());
-            map.insert(new, 0, &held);
+            assert!(map.with_guard(&held).remove(&old).is_some());
+            map.with_guard(&held).insert(new, 0);
         }
     }
     // Large tables are freed by callbacks; another one moves the current table.
@@ -208,14 +211,14 @@ fn a_map_of_entries_behind_buckets_shrinks() {
     let held = domain.read_lock();
     update_in_one_section(&map, ENTRIES, 12);
     for key in 0..ENTRIES {
-        assert_eq!(map.remove(&key, &held), Some(12));
+        assert_eq!(map.with_guard(&held).remove(&key), Some(12));
     }
     // Moves go on with changes.
     for _ in 0..ENTRIES {
-        map.remove(&0, &held);
-        map.insert(0, 0, &held);
+        map.with_guard(&held).remove(&0);
+        map.with_guard(&held).insert(0, 0);
     }
-    assert_eq!(map.capacity(&held), 10);
+    assert_eq!(map.with_guard(&held).capacity(), 10);
 }
 
 #[test]
@@ -224,7 +227,7 @@ fn replaced_nodes_count_against_the_budget() {
     let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
     let held = domain.read_lock();
     for number in 0..1000 {
-        map.insert(1, number, &held);
+        map.with_guard(&held).insert(1, number);
     }
     let unreclaimed = domain.statistics().bytes_pending;
     assert!(unreclaimed >= 900 * 24, "{unreclaimed}");
@@ -520,14 +523,14 @@ fn closures_may_panic_and_use_the_map_again() {
 fn a_guard_of_another_domain_is_refused() {
     let (domain, other) = (Domain::new(), Domain::new());
     let map: CopyMap<u64, u64> = CopyMap::new_in(&domain);
-    map.get(&1, &other.read_lock());
+    map.with_guard(&other.read_lock()).get(&1);
 }
 
 #[test]
 fn a_map_of_tasks_takes_owned_guards() {
     let domain = TraceDomain::new();
     let map = CopyMap::new_in(&domain);
-    let pinned = map.with_guard(domain.read_lock_owned());
+    let pinned = map.pin_owned();
     pinned.insert(1, 1);
     fn is_send<T: Send>(value: T) -> T {
         value
@@ -579,7 +582,7 @@ fn entries_of_any_layout() {
 fn what_else_a_collection_can() {
     let domain = Domain::new();
     let mut map = CopyMap::<u8, u8>::with_capacity_in(100, &domain);
-    assert!(map.capacity(&domain.read_lock()) >= 100);
+    assert!(map.pin().capacity() >= 100);
     map.extend([(1, 10)]);
     (&map).extend([(&2, &20)]);
     map.extend([(&3, &30)]);

@@ -1,77 +1,70 @@
 //! Guards and domains; many threads, and many maps.
 //!
 //! Detects guards of other domains that are not checked.
-#![allow(
-    dropping_copy_types,
-    dropping_references,
-    clippy::drop_non_drop,
-    reason = "the call counts, and not what it returns"
-)]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
 
 use common::{Tally, Tracked, eventually, panic_message, quietly};
 use std::thread;
-use stillpoint::{Domain, Weigh, tasks_trace::TraceDomain};
-use stillpoint_map::{BTreeMap, HashMap};
+use stillpoint::{
+    Domain, Weigh,
+    tasks_trace::{self, TraceDomain},
+};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
 
 const REFUSED: &str = "the guard is of another domain";
 
-/// Each way into the map that takes a guard.
-fn assert_refused(map: &HashMap<u64, u64>, guard: &impl stillpoint::Section) {
-    let calls: [&dyn Fn(); 14] = [
-        &|| drop(map.get(&1, guard)),
-        &|| drop(map.insert(1, 1, guard)),
-        &|| drop(map.try_insert(1, 1, guard)),
-        &|| drop(map.remove(&1, guard)),
-        &|| drop(map.update(1, |value| *value, guard)),
-        &|| drop(map.get_or_insert_with(1, || 1, guard)),
-        &|| drop(map.iter(guard)),
-        &|| drop(map.contains_key(&1, guard)),
-        &|| map.retain(|_, _| false, guard),
-        &|| map.clear(guard),
-        &|| map.reserve(100, guard),
-        &|| map.shrink_to_fit(guard),
-        &|| drop(map.capacity(guard)),
-        &|| drop(map.with_guard(guard)),
-    ];
-    for (index, call) in calls.iter().enumerate() {
-        let message = quietly(|| panic_message(call));
-        assert!(message.contains(REFUSED), "{index}: {message}");
-    }
+fn assert_refused(with_guard: impl Fn()) {
+    let message = quietly(|| panic_message(with_guard));
+    assert!(message.contains(REFUSED), "{message}");
 }
 
-#[test]
-fn guards_of_other_domains_are_refused() {
-    let (domain, trace) = (Domain::with_fences(), TraceDomain::new());
-    let maps = [
-        HashMap::new(),
-        HashMap::new_in(&domain),
-        HashMap::new_in(&trace),
-    ];
-    for map in &maps {
-        map.pin().insert(1, 1);
-    }
-    let [global, ours, traced] = &maps;
-    let guard = domain.read_lock();
-    assert_refused(global, &guard);
-    assert_refused(traced, &guard);
-    assert_eq!(ours.get(&1, &guard), Some(&1));
-    drop(guard);
-    let guard = stillpoint::read_lock();
-    assert_refused(ours, &guard);
-    assert_refused(ours, &&guard);
-    assert_refused(traced, &guard);
-    drop(guard);
-    let owned = trace.read_lock_owned();
-    assert_refused(global, &owned);
-    assert_refused(ours, &owned);
-    assert_eq!(traced.get(&1, &owned), Some(&1));
-    drop(owned);
-    // A map without a table refuses as well.
-    assert_refused(&HashMap::new(), &domain.read_lock());
-    assert_refused(&HashMap::new_in(&domain), &stillpoint::read_lock());
+/// Of maps in the global domain, in one that readers of threads have, and in one of tasks.
+macro_rules! guards_of_other_domains_are_refused {
+    ($($name:ident: $map:ty,)+) => {$(
+        #[test]
+        fn $name() {
+            let (domain, trace) = (Domain::with_fences(), TraceDomain::new());
+            let [global, ours, traced] = [
+                <$map>::new(),
+                <$map>::new_in(&domain),
+                <$map>::new_in(&trace),
+            ];
+            let guard = domain.read_lock();
+            assert_refused(|| _ = global.with_guard(&guard));
+            assert_refused(|| _ = traced.with_guard(&guard));
+            assert!(ours.with_guard(&guard).is_empty());
+            drop(guard);
+            let guard = stillpoint::read_lock();
+            assert_refused(|| _ = ours.with_guard(&guard));
+            assert_refused(|| _ = ours.with_guard(&&guard));
+            assert_refused(|| _ = traced.with_guard(&guard));
+            assert!(global.with_guard(&guard).is_empty());
+            drop(guard);
+            let owned = trace.read_lock_owned();
+            assert_refused(|| _ = global.with_guard(&owned));
+            assert_refused(|| _ = ours.with_guard(&owned));
+            assert!(traced.with_guard(&owned).is_empty());
+            drop(owned);
+            // Only domains of tasks have sections that belong to no thread.
+            for map in [&global, &ours] {
+                let message = quietly(|| panic_message(|| _ = map.pin_owned()));
+                assert!(message.contains("no owned guards"), "{message}");
+            }
+            assert!(traced.pin_owned().is_empty());
+            assert!(<$map>::new_in(tasks_trace::global()).pin_owned().is_empty());
+            drop((domain, trace));
+            assert!(traced.pin_owned().is_empty(), "the map keeps its domain");
+        }
+    )+};
+}
+
+guards_of_other_domains_are_refused! {
+    hash_maps_refuse_guards_of_other_domains: HashMap<u64, u64>,
+    hash_sets_refuse_guards_of_other_domains: HashSet<u64>,
+    maps_of_copies_refuse_guards_of_other_domains: CopyMap<u64, u64>,
+    ordered_maps_refuse_guards_of_other_domains: BTreeMap<u64, u64>,
 }
 
 #[test]
@@ -79,11 +72,11 @@ fn offline_readers_are_refused() {
     let domain = Domain::with_fences();
     let map = HashMap::new_in(&domain);
     let mut reader = domain.qsbr_reader();
-    assert_eq!(map.insert(1, 1, &reader), None);
-    assert_eq!(map.get(&1, &reader), Some(&1));
+    assert_eq!(map.with_guard(&reader).insert(1, 1), None);
+    assert_eq!(map.with_guard(&reader).get(&1), Some(&1));
     // Leaked, it stays offline.
     std::mem::forget(reader.offline());
-    assert_refused(&map, &reader);
+    assert_refused(|| _ = map.with_guard(&reader));
 }
 
 #[test]
@@ -94,7 +87,7 @@ fn owned_guards_cross_threads() {
     for key in 0..50 {
         map.pin().insert(key, tally.value(key));
     }
-    let owned = map.with_guard(trace.read_lock_owned());
+    let owned = map.pin_owned();
     let seven = owned.get(&7).expect("it is there");
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -103,7 +96,7 @@ fn owned_guards_cross_threads() {
                 49 * 25
             );
             map.pin().clear();
-            (100..400).for_each(|key| drop(map.pin().insert(key, tally.value(key))));
+            (100..400).for_each(|key| _ = map.pin().insert(key, tally.value(key)));
         });
     });
     assert_eq!(
@@ -256,7 +249,7 @@ fn weighers_may_panic_and_use_the_map() {
         usize::MAX
     });
     let map = MAP.get_or_init(|| map);
-    (0..20).for_each(|key| drop(map.pin().insert(key, Box::new(key))));
+    (0..20).for_each(|key| _ = map.pin().insert(key, Box::new(key)));
     quietly(|| {
         assert_eq!(map.pin().remove(&1), Some(&Box::new(1)));
         assert_eq!(map.pin().remove(&10), Some(&Box::new(10)));
@@ -273,6 +266,6 @@ fn entries_with_nothing_to_drop_are_not_weighed() {
     let domain = Domain::new();
     let map = HashMap::new_in(&domain).weighing(|_: &u64, _: &u64| panic!("it is not called"));
     map.pin().insert(1, 1);
-    quietly(|| drop(map.pin().insert(1, 2)));
+    quietly(|| _ = map.pin().insert(1, 2));
     assert_eq!(domain.statistics().panics, 0);
 }

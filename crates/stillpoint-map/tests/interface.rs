@@ -7,13 +7,10 @@ use std::{
     panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind},
     sync::Arc,
 };
-use stillpoint::{
-    Guard,
-    tasks_trace::{OwnedGuard, TraceDomain},
-};
+use stillpoint::tasks_trace::TraceDomain;
 use stillpoint_map::{
-    BTreeMap, Compute, CopyMap, Cursor, HashMap, HashMapRef, HashSet, HashSetRef, IntoIter, Iter,
-    Keys, Operation,
+    BTreeMap, Compute, CopyMap, Cursor, HashMap, HashSet, IntoIter, Iter, Keys, MapGuard,
+    Operation, OwnedMapGuard, PinnedHashMap, PinnedHashSet,
 };
 
 /// Whether a type has a trait, as a constant: the inherent one is only there where it has.
@@ -51,13 +48,12 @@ const _: () = {
     assert!(!implements!(HashMap<u32, u32, *mut u32>: Send));
     assert!(!implements!(HashSet<NotSync>: Sync));
     // In a section: as its guard.
-    assert!(!implements!(HashMapRef<'static, u32, u32, DefaultState, Guard<'static>>: Send));
-    assert!(!implements!(HashMapRef<'static, u32, u32, DefaultState, Guard<'static>>: Sync));
-    assert!(implements!(HashMapRef<'static, u32, u32, DefaultState, OwnedGuard<'static>>: Send));
-    assert!(implements!(HashSetRef<'static, u32, DefaultState, OwnedGuard<'static>>: Send));
-    assert!(
-        !implements!(HashMapRef<'static, u32, NotSync, DefaultState, OwnedGuard<'static>>: Send)
-    );
+    assert!(!implements!(MapGuard<'static, PinnedHashMap<u32, u32, DefaultState>>: Send));
+    assert!(!implements!(MapGuard<'static, PinnedHashMap<u32, u32, DefaultState>>: Sync));
+    assert!(implements!(OwnedMapGuard<'static, PinnedHashMap<u32, u32, DefaultState>>: Send));
+    assert!(implements!(OwnedMapGuard<'static, PinnedHashMap<u32, u32, DefaultState>>: Sync));
+    assert!(implements!(OwnedMapGuard<'static, PinnedHashSet<u32, DefaultState>>: Send));
+    assert!(!implements!(OwnedMapGuard<'static, PinnedHashMap<u32, NotSync, DefaultState>>: Send));
     // References to entries, and entries.
     assert!(implements!(Iter<'static, u32, String>: Send));
     assert!(!implements!(Iter<'static, u32, NotSync>: Send));
@@ -265,7 +261,7 @@ fn clones_stay_in_their_domain() {
     let map = HashMap::with_hasher_in(BuildHasherDefault::<DefaultHasher>::default(), &domain);
     map.with_guard(&domain.read_lock()).insert(1, 1);
     let clone = map.clone();
-    assert_eq!(clone.with_guard(domain.read_lock_owned()).get(&1), Some(&1));
+    assert_eq!(clone.pin_owned().get(&1), Some(&1));
     assert_eq!(format!("{:?}", clone.domain()), format!("{:?}", *domain));
     assert_eq!(clone, map);
 }

@@ -3,16 +3,12 @@
 //! Detects empty leaves that stay, changes without their second look, and first entries that are
 //! passed over.
 
-#[path = "../../stillpoint/tests/common/mod.rs"]
-mod common;
 #[path = "models/ordered.rs"]
 mod model;
 
-use common::{panic_message, quietly};
 use proptest::prelude::*;
 use std::{
     cmp::Ordering as Is,
-    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -232,44 +228,4 @@ fn lying_order() {
             std::panic::resume_unwind(payload);
         }
     }
-}
-
-#[test]
-fn another_domain_is_a_panic() {
-    let (one, other) = (Domain::new(), Domain::new());
-    let map = BTreeMap::new_in(&one);
-    map.pin().insert(1, 1);
-    let guard = other.read_lock();
-    let (map, guard) = (&map, &guard);
-    let calls: [(&str, &dyn Fn()); 20] = [
-        ("get", &|| _ = map.get(&1, guard)),
-        ("get_key_value", &|| _ = map.get_key_value(&1, guard)),
-        ("contains_key", &|| _ = map.contains_key(&1, guard)),
-        ("first", &|| _ = map.first_key_value(guard)),
-        ("last", &|| _ = map.last_key_value(guard)),
-        ("iter", &|| _ = map.iter(guard)),
-        ("keys", &|| _ = map.keys(guard)),
-        ("values", &|| _ = map.values(guard)),
-        ("range", &|| _ = map.range(0..9, guard)),
-        ("lower_bound", &|| {
-            _ = map.lower_bound(Bound::Included(&0), guard)
-        }),
-        ("upper_bound", &|| {
-            _ = map.upper_bound(Bound::Included(&9), guard)
-        }),
-        ("insert", &|| _ = map.insert(2, 2, guard)),
-        ("insert that replaces", &|| _ = map.insert(1, 2, guard)),
-        ("try_insert", &|| _ = map.try_insert(2, 2, guard)),
-        ("update", &|| _ = map.update(1, |value| value + 1, guard)),
-        ("remove", &|| _ = map.remove(&1, guard)),
-        ("pop_first", &|| _ = map.pop_first(guard)),
-        ("pop_last", &|| _ = map.pop_last(guard)),
-        ("retain", &|| map.retain(|_, _| false, guard)),
-        ("clear", &|| map.clear(guard)),
-    ];
-    for (name, call) in calls {
-        let message = quietly(|| panic_message(call));
-        assert!(message.contains("another domain"), "{name}: {message}");
-    }
-    assert!(map.pin().iter().eq([(&1, &1)]));
 }

@@ -328,7 +328,7 @@ fn a_map_of_tasks_takes_owned_guards() {
     fn is_send<T: Send>(value: T) -> T {
         value
     }
-    let pinned = is_send(map.with_guard(domain.read_lock_owned()));
+    let pinned = is_send(map.pin_owned());
     for key in 0..100 {
         pinned.insert(key, key);
     }

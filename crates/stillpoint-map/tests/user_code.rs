@@ -101,12 +101,12 @@ fn panics_leave_the_map_usable() {
         .is_ok()));
     let compute = |_: Option<(&Key, &Tracked)>| -> Operation<Tracked, ()> { panic!("as told") };
     assert!(fails("", || {
-        map.compute(Key(3), compute, &map.guard());
+        map.pin().compute(Key(3), compute);
     }));
     // An operation that makes no sense is a panic too.
     let remove = |_: Option<(&Key, &Tracked)>| Operation::<Tracked, ()>::Remove;
     assert!(fails("", || {
-        map.compute(Key(88), remove, &map.guard());
+        map.pin().compute(Key(88), remove);
     }));
 
     // No lock is held, nothing is lost, and what was not inserted has been dropped.

@@ -9,6 +9,7 @@ use crate::{
     kvfree::RetireRequest,
     platform::{clock::Nanos, user_code},
     rcu::{self, Domain, Section, global, thread},
+    tasks_trace::TraceDomain,
 };
 use std::sync::Arc;
 
@@ -37,6 +38,11 @@ pub fn is_of(section: &impl Section, domain: Option<&Kept>) -> bool {
         Some(domain) => section.domain_id() == domain.id(),
         None => rcu::is_global(section),
     }
+}
+
+/// Returns the domain as the [`TraceDomain`] that it was made as.
+pub fn trace_domain(domain: &Domain) -> Option<&TraceDomain> {
+    domain.core().is_trace().then(|| TraceDomain::of(domain))
 }
 
 /// Returns the number of a domain.

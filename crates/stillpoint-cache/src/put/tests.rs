@@ -26,8 +26,8 @@ fn new_entry(
         value: weight,
         meta,
     };
-    let store = &cache.inner().store;
-    store.new_entry(cache.hash(&key), key, node, guard)
+    let store = cache.inner().store.with_guard(guard);
+    store.new_entry(cache.hash(&key), key, node)
 }
 
 /// Publishes an entry: the first half of an insert.

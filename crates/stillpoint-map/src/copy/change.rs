@@ -1,12 +1,11 @@
-//! The methods of `CopyMap` that change it.
+//! The methods that change a `CopyMap`, in a section.
 
-use super::{core::Changed, fast::Cut, map::CopyMap, world::In};
+use super::{core::Changed, fast::Cut, map::PinnedCopyMap, world::In};
 use crate::{outcome::Operation, store::no_room};
 use equivalent::Equivalent;
 use std::hash::{BuildHasher, Hash};
-use stillpoint::Section;
 
-/// What [`CopyMap::compute`] has done.
+/// What [`PinnedCopyMap::compute`] has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyCompute<K, V, T> {
     /// It has inserted this entry.
@@ -31,7 +30,7 @@ enum Act<K, V, R> {
     Leave(R),
 }
 
-impl<K, V, S> CopyMap<K, V, S>
+impl<K, V, S> PinnedCopyMap<K, V, S>
 where
     K: Copy + Hash + Eq + Send + 'static,
     V: Copy + Send + 'static,
@@ -47,27 +46,15 @@ where
 
     /// Does what `decide` says about the entry of a key. It is asked again if another thread was
     /// faster.
-    #[track_caller]
-    fn act<Q, R>(
-        &self,
-        key: &Q,
-        guard: &impl Section,
-        decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>,
-    ) -> R
+    fn act<Q, R>(&self, key: &Q, decide: impl FnMut(Option<(K, V)>) -> Act<K, V, R>) -> R
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.act_on(key, self.hash(key), decide) }
+        self.act_on(key, self.hash(key), decide)
     }
 
     /// As `act`, for a key with this hash.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    unsafe fn act_on<Q, R>(
+    fn act_on<Q, R>(
         &self,
         key: &Q,
         hash: u64,
@@ -118,61 +105,24 @@ where
         }
     }
 
-    /// As [`insert`](Self::insert).
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline]
-    pub(super) unsafe fn insert_in(&self, key: K, value: V) -> Option<V> {
-        // SAFETY: the caller's promise.
-        match unsafe { self.add_at_once(key, value) } {
-            Ok(()) => None,
-            // SAFETY: the caller's promise.
-            Err(hash) => unsafe { self.insert_slowly(key, value, hash) },
-        }
-    }
-
-    /// As [`try_insert`](Self::try_insert).
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline]
-    pub(super) unsafe fn try_insert_in(&self, key: K, value: V) -> Result<V, V> {
-        // SAFETY: the caller's promise.
-        match unsafe { self.add_at_once(key, value) } {
-            Ok(()) => Ok(value),
-            // SAFETY: the caller's promise.
-            Err(hash) => unsafe { self.insert_if_new(key, hash, || value) },
-        }
-    }
-
     /// Inserts an entry if that asks for no more than [`Core::add`](super::core::Core::add). Else
     /// returns the key's hash.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
     #[inline(always)]
-    unsafe fn add_at_once(&self, key: K, value: V) -> Result<(), u64> {
+    fn add_at_once(&self, key: K, value: V) -> Result<(), u64> {
         let hash = self.hash(&key);
         let Some(shared) = self.shared() else {
             return Err(hash);
         };
         let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
-        // SAFETY: the caller's promise.
+        // SAFETY: inside a section of the map's domain; the hash is the key's.
         match unsafe { shared.core.add(hash, (key, value), &world, &hash_of) } {
             true => Ok(()),
             false => Err(hash),
         }
     }
 
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain; the hash is the key's.
     #[inline(never)]
-    unsafe fn insert_if_new(&self, key: K, hash: u64, make: impl FnOnce() -> V) -> Result<V, V> {
+    fn insert_if_new(&self, key: K, hash: u64, make: impl FnOnce() -> V) -> Result<V, V> {
         let mut make = once(make);
         let insert = |found| match found {
             Some((_, value)) => Act::Leave(Err(value)),
@@ -181,48 +131,17 @@ where
                 Act::Put((key, value), Ok(value))
             }
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.act_on(&key, hash, insert) }
+        self.act_on(&key, hash, insert)
     }
 
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain; the hash is the key's.
     #[inline(never)]
-    unsafe fn insert_slowly(&self, key: K, value: V, hash: u64) -> Option<V> {
+    fn insert_slowly(&self, key: K, value: V, hash: u64) -> Option<V> {
         let replace = |found: Option<(K, V)>| Act::Put((key, value), found.map(|(_, value)| value));
-        // SAFETY: the caller's promise.
-        unsafe { self.act_on(&key, hash, replace) }
+        self.act_on(&key, hash, replace)
     }
 
-    /// As [`remove_entry`](Self::remove_entry).
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline]
-    pub(super) unsafe fn remove_in<Q>(&self, key: &Q) -> Option<(K, V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let core = &self.shared()?.core;
-        let hash = self.hash(key);
-        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
-        let is_it = |other: &K| key.equivalent(other);
-        // SAFETY: the caller's promise.
-        match unsafe { core.cut(hash, is_it, &world, &hash_of) } {
-            Cut::Done(key, value) => Some((key, value)),
-            Cut::NotThere => None,
-            // SAFETY: the caller's promise.
-            Cut::NotSoFast => unsafe { self.remove_slowly(key, hash) },
-        }
-    }
-
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain; the hash is the key's.
     #[inline(never)]
-    unsafe fn remove_slowly<Q>(&self, key: &Q, hash: u64) -> Option<(K, V)>
+    fn remove_slowly<Q>(&self, key: &Q, hash: u64) -> Option<(K, V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
@@ -230,8 +149,7 @@ where
             Some(_) => Act::Take(found),
             None => Act::Leave(None),
         };
-        // SAFETY: the caller's promise.
-        unsafe { self.act_on(key, hash, take) }
+        self.act_on(key, hash, take)
     }
 
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
@@ -248,15 +166,12 @@ where
     /// assert_eq!(map.insert(7, 2), Some(1));
     /// assert_eq!(map.get(&7), Some(2));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain. Without memory the process ends.
-    #[track_caller]
-    pub fn insert(&self, key: K, value: V, guard: &impl Section) -> Option<V> {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.insert_in(key, value) }
+    #[inline]
+    pub fn insert(&self, key: K, value: V) -> Option<V> {
+        match self.add_at_once(key, value) {
+            Ok(()) => None,
+            Err(hash) => self.insert_slowly(key, value, hash),
+        }
     }
 
     /// Inserts an entry, unless there is one with that key. Returns the value. Otherwise as
@@ -272,15 +187,13 @@ where
     /// assert_eq!(map.try_insert(7, 1), Ok(1));
     /// assert_eq!(map.try_insert(7, 2), Err(1));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn try_insert(&self, key: K, value: V, guard: &impl Section) -> Result<V, V> {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.try_insert_in(key, value) }
+    #[doc(alias("insert_unique", "put_if_absent"))]
+    #[inline]
+    pub fn try_insert(&self, key: K, value: V) -> Result<V, V> {
+        match self.add_at_once(key, value) {
+            Ok(()) => Ok(value),
+            Err(hash) => self.insert_if_new(key, hash, || value),
+        }
     }
 
     /// Inserts an entry with the value that `make` returns, unless there is one with that key.
@@ -291,43 +204,23 @@ where
     /// # Errors
     ///
     /// The value that is in the map.
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn try_insert_with(
-        &self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &impl Section,
-    ) -> Result<V, V> {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.insert_if_new(key, self.hash(&key), make) }
+    pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<V, V> {
+        self.insert_if_new(key, self.hash(&key), make)
     }
 
     /// Returns the value of a key, which is `value` if there was none. Otherwise as
     /// [`insert`](Self::insert).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn get_or_insert(&self, key: K, value: V, guard: &impl Section) -> V {
-        let (Ok(value) | Err(value)) = self.try_insert(key, value, guard);
+    #[doc(alias = "or_insert")]
+    pub fn get_or_insert(&self, key: K, value: V) -> V {
+        let (Ok(value) | Err(value)) = self.try_insert(key, value);
         value
     }
 
     /// Returns the value of a key, made by `make` if there was none. Otherwise as
     /// [`try_insert_with`](Self::try_insert_with).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V, guard: &impl Section) -> V {
-        let (Ok(value) | Err(value)) = self.try_insert_with(key, make, guard);
+    #[doc(alias("entry", "or_insert_with", "or_default"))]
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> V {
+        let (Ok(value) | Err(value)) = self.try_insert_with(key, make);
         value
     }
 
@@ -342,18 +235,9 @@ where
     /// assert_eq!(map.update(7, |number| number + 1), Some(2));
     /// assert_eq!(map.update(8, |number| number + 1), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update(
-        &self,
-        key: K,
-        mut update: impl FnMut(V) -> V,
-        guard: &impl Section,
-    ) -> Option<V> {
-        self.act(&key, guard, |found| match found {
+    #[doc(alias("alter", "and_modify", "get_mut", "modify"))]
+    pub fn update(&self, key: K, mut update: impl FnMut(V) -> V) -> Option<V> {
+        self.act(&key, |found| match found {
             Some((_, value)) => {
                 let new = update(value);
                 Act::Put((key, new), Some(new))
@@ -364,37 +248,22 @@ where
 
     /// Replaces the value of a key by what `update` makes of it, or inserts `value`. Returns the
     /// new value. Otherwise as [`update`](Self::update).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert(
-        &self,
-        key: K,
-        update: impl FnMut(V) -> V,
-        value: V,
-        guard: &impl Section,
-    ) -> V {
-        self.update_or_insert_with(key, update, || value, guard)
+    #[doc(alias = "upsert")]
+    pub fn update_or_insert(&self, key: K, update: impl FnMut(V) -> V, value: V) -> V {
+        self.update_or_insert_with(key, update, || value)
     }
 
     /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns,
     /// which is called once at most. Returns the new value. Otherwise as [`update`](Self::update).
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
+    #[doc(alias("upsert", "entry", "and_modify"))]
     pub fn update_or_insert_with(
         &self,
         key: K,
         mut update: impl FnMut(V) -> V,
         make: impl FnOnce() -> V,
-        guard: &impl Section,
     ) -> V {
         let mut make = once(make);
-        self.act(&key, guard, |found| {
+        self.act(&key, |found| {
             let new = found.map_or_else(&mut make, |(_, value)| update(value));
             Act::Put((key, new), new)
         })
@@ -422,15 +291,15 @@ where
     ///
     /// # Panics
     ///
-    /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
+    /// If `compute` returns [`Operation::Remove`] for `None`.
+    #[doc(alias("entry", "alter"))]
     #[track_caller]
     pub fn compute<T>(
         &self,
         key: K,
         mut compute: impl FnMut(Option<(K, V)>) -> Operation<V, T>,
-        guard: &impl Section,
     ) -> CopyCompute<K, V, T> {
-        self.act(&key, guard, |found| match (compute(found), found) {
+        self.act(&key, |found| match (compute(found), found) {
             (Operation::Abort(with), _) => Act::Leave(CopyCompute::Aborted(with)),
             (Operation::Remove, Some((key, value))) => Act::Take(CopyCompute::Removed(key, value)),
             (Operation::Remove, None) => {
@@ -459,31 +328,30 @@ where
     /// assert_eq!(map.remove(&7), Some(1));
     /// assert_eq!(map.remove(&7), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove<Q>(&self, key: &Q, guard: &impl Section) -> Option<V>
+    #[inline]
+    pub fn remove<Q>(&self, key: &Q) -> Option<V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        Some(self.remove_entry(key, guard)?.1)
+        Some(self.remove_entry(key)?.1)
     }
 
     /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove_entry<Q>(&self, key: &Q, guard: &impl Section) -> Option<(K, V)>
+    #[inline]
+    pub fn remove_entry<Q>(&self, key: &Q) -> Option<(K, V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.remove_in(key) }
+        let core = &self.shared()?.core;
+        let hash = self.hash(key);
+        let (world, hash_of) = (self.world(), |key: &K| self.hash(key));
+        let is_it = |other: &K| key.equivalent(other);
+        // SAFETY: inside a section of the map's domain; the hash is the key's.
+        match unsafe { core.cut(hash, is_it, &world, &hash_of) } {
+            Cut::Done(key, value) => Some((key, value)),
+            Cut::NotThere => None,
+            Cut::NotSoFast => self.remove_slowly(key, hash),
+        }
     }
 
     /// Removes an entry if `condition` returns true for it, and returns it; `None` if there is no
@@ -495,21 +363,16 @@ where
     /// # Errors
     ///
     /// The entry, if the condition was false.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
+    #[doc(alias = "compare_and_delete")]
     pub fn remove_if<Q>(
         &self,
         key: &Q,
         mut condition: impl FnMut(&K, &V) -> bool,
-        guard: &impl Section,
     ) -> Result<Option<(K, V)>, (K, V)>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        self.act(key, guard, |found| match found {
+        self.act(key, |found| match found {
             Some(pair) if condition(&pair.0, &pair.1) => Act::Take(Ok(found)),
             Some(pair) => Act::Leave(Err(pair)),
             None => Act::Leave(Ok(None)),
@@ -521,14 +384,9 @@ where
     ///
     /// `keep` is called once about an entry, with its present value: again only if another thread changes or
     /// moves the entry's bucket between that call and the removal. Each entry costs a look-up.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
-        for (key, _) in self.iter(guard) {
-            self.act(&key, guard, |found| match found {
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        for (key, _) in self.iter() {
+            self.act(&key, |found| match found {
                 Some((key, value)) if !keep(&key, &value) => Act::Take(()),
                 _ => Act::Leave(()),
             });
@@ -537,26 +395,16 @@ where
 
     /// Removes the entries one by one, as [`retain`](Self::retain) does. What other threads insert
     /// meanwhile may stay.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn clear(&self, guard: &impl Section) {
-        self.retain(|_, _| false, guard);
+    #[doc(alias = "drain")]
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
     }
 
     /// Lets the table shrink to what its entries need, below what the map was made with or has
     /// reserved. Does not wait for that: removals, inserts and the domain's service thread do it.
     ///
     /// A map that holds fewer entries than it did shrinks without this.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn shrink_to_fit(&self, guard: &impl Section) {
-        self.check(guard);
+    pub fn shrink_to_fit(&self) {
         if let Some(shared) = self.shared() {
             // SAFETY: inside a section of the map's domain.
             unsafe { shared.core.shrink_to_fit(&self.world()) };

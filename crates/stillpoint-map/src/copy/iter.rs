@@ -1,6 +1,10 @@
 //! Iterators over a map's entries, which are copies of them.
 
-use super::{core::Core, map::CopyMap, walk::Walk};
+use super::{
+    core::Core,
+    map::{CopyMap, PinnedCopyMap},
+    walk::Walk,
+};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
@@ -10,7 +14,7 @@ use std::{
 };
 use stillpoint::Cookie;
 
-/// The entries of a map: what [`CopyMap::iter`] returns.
+/// The entries of a map: what [`PinnedCopyMap::iter`] returns.
 #[must_use = "iterators are lazy"]
 pub struct CopyIter<'g, K, V, S> {
     map: &'g CopyMap<K, V, S>,
@@ -19,15 +23,11 @@ pub struct CopyIter<'g, K, V, S> {
 
 impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyIter<'g, K, V, S> {
     /// From a position.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'g` the caller is inside a section of the map's domain.
-    pub(super) unsafe fn from(map: &'g CopyMap<K, V, S>, position: Option<u64>) -> Self {
+    pub(super) fn from(map: &'g PinnedCopyMap<K, V, S>, position: Option<u64>) -> Self {
         let core: Option<NonNull<Core<K, V, Cookie>>> = map.core().map(NonNull::from);
         Self {
             map,
-            // SAFETY: the map is there for as long as `'g`; the caller's promise.
+            // SAFETY: the map is there for as long as `'g`, inside a section of its domain.
             walk: unsafe { Walk::from(core, position) },
         }
     }
@@ -75,7 +75,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyIter<'_, K, 
     }
 }
 
-/// The keys of a map: what [`CopyMap::keys`] returns.
+/// The keys of a map: what [`PinnedCopyMap::keys`] returns.
 #[must_use = "iterators are lazy"]
 pub struct CopyKeys<'g, K, V, S>(pub(super) CopyIter<'g, K, V, S>);
 
@@ -93,7 +93,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyKeys<'_, K, 
     }
 }
 
-/// The values of a map: what [`CopyMap::values`] returns.
+/// The values of a map: what [`PinnedCopyMap::values`] returns.
 #[must_use = "iterators are lazy"]
 pub struct CopyValues<'g, K, V, S>(pub(super) CopyIter<'g, K, V, S>);
 

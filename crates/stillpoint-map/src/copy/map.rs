@@ -1,16 +1,17 @@
-//! `CopyMap`: what it is, and its reading half.
+//! `CopyMap`: what it is, and the methods that read it in a section.
 
 use super::{
     core::Core,
     iter::{CopyIter, CopyKeys, CopyValues},
-    pinned::CopyMapRef,
     table::Table,
     world::Shared,
 };
 use crate::{
+    domain::Home,
     load::copies::bits_for,
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
+    pinned::pinned,
     store::no_room,
 };
 use equivalent::Equivalent;
@@ -25,11 +26,7 @@ use std::{
         atomic::{AtomicPtr, Ordering},
     },
 };
-use stillpoint::{
-    Cookie, Domain, Guard, Section, global,
-    internal::{self, Kept},
-    read_lock,
-};
+use stillpoint::{Cookie, Domain, internal::Kept};
 
 /// A concurrent hash map of [`Copy`] keys and values, which lie in its table: the fastest look-ups.
 ///
@@ -72,9 +69,9 @@ use stillpoint::{
 ///
 /// # Sections
 ///
-/// As for [`HashMap`](crate::HashMap#sections): [`pin`](Self::pin) begins a section of the map's
-/// domain and returns a [`CopyMapRef`], whose methods take no guard; the methods here take any guard
-/// of the domain, and panic if it is of another one. What they return needs no section.
+/// As for [`HashMap`](crate::HashMap#sections): [`pin`](Self::pin),
+/// [`with_guard`](Self::with_guard) and [`pin_owned`](Self::pin_owned) lead to the map in a section, a
+/// [`PinnedCopyMap`], which has the methods. The values that they return need no section.
 ///
 /// # Guarantees
 ///
@@ -97,11 +94,11 @@ use stillpoint::{
 /// | | |
 /// |---|---|
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
-/// | [`get`](Self::get) | hashes the key, reads a bucket. Never blocks, never allocates |
-/// | [`insert`](Self::insert), [`update`](Self::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
-/// | [`remove`](Self::remove) | the lock of one bucket; an allocation if the entry had found no free slot |
+/// | [`get`](PinnedCopyMap::get) | hashes the key, reads a bucket. Never blocks, never allocates |
+/// | [`insert`](PinnedCopyMap::insert), [`update`](PinnedCopyMap::update) | the lock of one bucket for some nanoseconds; an allocation if it has no free slot |
+/// | [`remove`](PinnedCopyMap::remove) | the lock of one bucket; an allocation if the entry had found no free slot |
 /// | growth, shrinking | incremental: while a table moves, each insert and removal moves 16 buckets; the service thread moves what shrinks |
-/// | [`retain`](Self::retain), [`clear`](Self::clear) | a look-up for each entry |
+/// | [`retain`](PinnedCopyMap::retain), [`clear`](PinnedCopyMap::clear) | a look-up for each entry |
 /// | iteration | reads the table in order; no allocation |
 ///
 /// A bucket has seven slots. A slot that was emptied is used again after a grace period, because
@@ -153,8 +150,7 @@ use stillpoint::{
 pub struct CopyMap<K, V, S = DefaultHashBuilder> {
     /// Null until there is an entry: it allocates nothing before. Else of an `Arc`.
     shared: AtomicPtr<Shared<K, V>>,
-    /// `None`: the global one.
-    domain: Option<Kept>,
+    home: Home,
     pub(super) hasher: S,
     /// Owns entries, and is not variant: a reference is enough to insert.
     entries: PhantomData<*mut (K, V)>,
@@ -191,7 +187,7 @@ impl<K: Copy, V: Copy> CopyMap<K, V> {
     /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
     ///
     /// Without memory for the table the process ends, as with std's map;
-    /// [`try_reserve`](Self::try_reserve) returns an error instead.
+    /// [`try_reserve`](PinnedCopyMap::try_reserve) returns an error instead.
     ///
     /// # Panics
     ///
@@ -201,9 +197,7 @@ impl<K: Copy, V: Copy> CopyMap<K, V> {
     pub fn with_capacity(capacity: usize) -> Self {
         Self::with_capacity_and_hasher(capacity, DefaultHashBuilder::default())
     }
-}
 
-impl<K: Copy, V: Copy> CopyMap<K, V> {
     /// Makes a map of `domain`, which it keeps alive, with capacity for `capacity` entries. See
     /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher).
     ///
@@ -237,7 +231,7 @@ impl<K, V, S> CopyMap<K, V, S> {
     const fn of(domain: Option<Kept>, hasher: S) -> Self {
         Self {
             shared: AtomicPtr::new(ptr::null_mut()),
-            domain,
+            home: Home(domain),
             hasher,
             entries: PhantomData,
         }
@@ -245,66 +239,12 @@ impl<K, V, S> CopyMap<K, V, S> {
 
     /// An empty map of the same domain.
     pub(super) fn new_alike(&self, hasher: S) -> Self {
-        Self::of(self.domain.clone(), hasher)
+        Self::of(self.home.0.clone(), hasher)
     }
 
     /// Returns the map's hasher.
     pub fn hasher(&self) -> &S {
         &self.hasher
-    }
-
-    /// Returns the domain that the map was made in.
-    pub fn domain(&self) -> &Domain {
-        match &self.domain {
-            Some(domain) => domain,
-            None => global(),
-        }
-    }
-
-    /// Begins a section of the map's domain, and returns the map in it.
-    ///
-    /// ```
-    /// let map = stillpoint_map::CopyMap::new();
-    /// let pinned = map.pin();
-    /// pinned.insert(1, 10);
-    /// pinned.insert(2, 20);
-    /// assert_eq!(pinned.values().sum::<i32>(), 30);
-    /// ```
-    #[inline]
-    pub fn pin(&self) -> CopyMapRef<'_, K, V, S> {
-        CopyMapRef::new(self, self.guard())
-    }
-
-    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
-    /// a reference to one.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
-    /// offline.
-    #[inline]
-    #[track_caller]
-    pub fn with_guard<G: Section>(&self, guard: G) -> CopyMapRef<'_, K, V, S, G> {
-        self.check(&guard);
-        CopyMapRef::new(self, guard)
-    }
-
-    /// Begins a section of the map's domain.
-    #[inline]
-    pub fn guard(&self) -> Guard<'_> {
-        match &self.domain {
-            Some(domain) => domain.read_lock(),
-            None => read_lock(),
-        }
-    }
-
-    /// Panics if `section` is of another domain: it would protect nothing.
-    #[inline(always)]
-    #[track_caller]
-    pub(super) fn check(&self, section: &impl Section) {
-        if !internal::is_of(section, self.domain.as_ref()) {
-            wrong_domain();
-        }
     }
 
     #[inline(always)]
@@ -340,7 +280,7 @@ impl<K, V, S> CopyMap<K, V, S> {
 impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// Makes a map of the global domain with a hasher and capacity for `capacity` entries: its
     /// table does not grow before it has more, and does not shrink below that, except by
-    /// [`shrink_to_fit`](Self::shrink_to_fit).
+    /// [`shrink_to_fit`](PinnedCopyMap::shrink_to_fit).
     ///
     /// Without memory for the table the process ends.
     ///
@@ -386,7 +326,7 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
 
     #[cold]
     fn make_shared(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
-        let made = Arc::into_raw(Shared::new(entries, stays, self.domain.clone())?).cast_mut();
+        let made = Arc::into_raw(Shared::new(entries, stays, self.home.0.clone())?).cast_mut();
         // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
         let set = self.shared.compare_exchange(
             ptr::null_mut(),
@@ -400,181 +340,12 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
         }
         self.shared()
     }
-
-    /// Returns how many entries the map may have before its table grows.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn capacity(&self, guard: &impl Section) -> usize {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        self.core().map_or(0, |core| unsafe { core.capacity() })
-    }
-
-    /// Makes the table large enough for `additional` more entries, and keeps it so, as
-    /// [`with_capacity_and_hasher`](Self::with_capacity_and_hasher) does.
-    ///
-    /// Does not wait for that: a map that has a table already moves to the larger one as it does when
-    /// it grows, by inserts and removals. That takes memory and time for the entries that there are, not
-    /// for the capacity.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain, or no table can be so large: "capacity overflow". Without memory
-    /// for the table the process ends.
-    #[track_caller]
-    pub fn reserve(&self, additional: usize, guard: &impl Section) {
-        if self.try_reserve(additional, guard).is_err() {
-            no_room(self.layout_for(additional));
-        }
-    }
-
-    /// Makes the table large enough for `additional` more entries, as [`reserve`](Self::reserve)
-    /// does.
-    ///
-    /// # Errors
-    ///
-    /// If no table can be so large, or the system refuses the memory, as
-    /// [`HashMap::try_reserve`](crate::HashMap::try_reserve) says. The map stays as it is.
-    ///
-    /// ```
-    /// let map: stillpoint_map::CopyMap<u64, u64> = stillpoint_map::CopyMap::new();
-    /// assert!(map.pin().try_reserve(usize::MAX).is_err());
-    /// map.pin().try_reserve(1000).unwrap();
-    /// assert!(map.pin().capacity() >= 1000);
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn try_reserve(
-        &self,
-        additional: usize,
-        guard: &impl Section,
-    ) -> Result<(), TryReserveError> {
-        self.check(guard);
-        let shared = self.shared_for(additional, true);
-        // SAFETY: inside a section of the map's domain.
-        match shared.map(|shared| unsafe { shared.core.reserve(additional) }) {
-            Some(true) => Ok(()),
-            _ => Err(TryReserveError { additional }),
-        }
-    }
 }
 
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     #[inline(always)]
     pub(super) fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
         hash_of(&self.hasher, key)
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn find<Q, R>(&self, key: &Q, guard: &impl Section, take: impl FnOnce((K, V)) -> R) -> Option<R>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain.
-        unsafe { self.find_in(key, take) }
-    }
-
-    /// What `take` makes of the entry of a key.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    #[inline(always)]
-    pub(super) unsafe fn find_in<Q, R>(&self, key: &Q, take: impl FnOnce((K, V)) -> R) -> Option<R>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let core = self.core()?;
-        let hash = self.hash(key);
-        // SAFETY: the caller's promise.
-        unsafe { core.table().find(hash, |other| key.equivalent(other), take) }
-    }
-
-    /// Returns a copy of the value of a key. The key may be anything that hashes and compares like
-    /// one ([`Equivalent`]).
-    ///
-    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[inline]
-    #[track_caller]
-    pub fn get<Q>(&self, key: &Q, guard: &impl Section) -> Option<V>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.find(key, guard, |(_, value)| value)
-    }
-
-    /// Returns copies of the key and the value of an entry; otherwise as [`get`](Self::get).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[inline]
-    #[track_caller]
-    pub fn get_key_value<Q>(&self, key: &Q, guard: &impl Section) -> Option<(K, V)>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.find(key, guard, |pair| pair)
-    }
-
-    /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[inline]
-    #[track_caller]
-    pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.find(key, guard, |_| ()).is_some()
-    }
-
-    /// Visits the entries, in no particular order. Which: see [the guarantees](Self#guarantees).
-    ///
-    /// The section is open meanwhile. For a loop that takes its time, see [`scan`](Self::scan).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> CopyIter<'g, K, V, S> {
-        self.check(guard);
-        // SAFETY: inside a section of the map's domain for as long as `'g`.
-        unsafe { CopyIter::from(self, Some(0)) }
-    }
-
-    /// Visits the keys, as [`iter`](Self::iter) does.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn keys<'g>(&'g self, guard: &'g impl Section) -> CopyKeys<'g, K, V, S> {
-        CopyKeys(self.iter(guard))
-    }
-
-    /// Visits the values, as [`iter`](Self::iter) does.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn values<'g>(&'g self, guard: &'g impl Section) -> CopyValues<'g, K, V, S> {
-        CopyValues(self.iter(guard))
     }
 
     /// Visits the next entries, at least `count` or those of 16 times as many buckets, in a section
@@ -593,9 +364,8 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     /// assert_eq!(sum, 499_500);
     /// ```
     pub fn scan(&self, cursor: &mut Cursor, count: usize, mut visit: impl FnMut(K, V)) -> bool {
-        let _guard = self.guard();
-        // SAFETY: inside a section of the map's domain, until this returns.
-        let mut entries = unsafe { CopyIter::from(self, cursor.0) };
+        let pinned = self.pin();
+        let mut entries = CopyIter::from(&pinned, cursor.0);
         let count = count.max(1);
         let (mut visited, mut buckets) = (0, 0);
         while cursor.0.is_some() && visited < count && buckets / 16 < count {
@@ -611,6 +381,126 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     }
 }
 
+pinned! {
+    /// A [`CopyMap`] in a section of its domain: what [`CopyMap::pin`], [`CopyMap::with_guard`] and
+    /// [`CopyMap::pin_owned`] lead to.
+    ///
+    /// It has the methods that look into the map, and those that change it through a shared reference.
+    /// It derefs to the map, which has the others.
+    PinnedCopyMap<K, V, S = DefaultHashBuilder> of CopyMap in home, for example "CopyMap::<u32, u32>", "[(1, 10)]"
+}
+
+impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
+    /// Returns how many entries the map may have before its table grows.
+    pub fn capacity(&self) -> usize {
+        // SAFETY: inside a section of the map's domain.
+        self.core().map_or(0, |core| unsafe { core.capacity() })
+    }
+
+    /// Makes the table large enough for `additional` more entries, and keeps it so, as
+    /// [`CopyMap::with_capacity_and_hasher`] does.
+    ///
+    /// Does not wait for that: a map that has a table already moves to the larger one as it does when
+    /// it grows, by inserts and removals. That takes memory and time for the entries that there are, not
+    /// for the capacity.
+    ///
+    /// # Panics
+    ///
+    /// If no table can be so large: "capacity overflow". Without memory
+    /// for the table the process ends.
+    #[track_caller]
+    pub fn reserve(&self, additional: usize) {
+        if self.try_reserve(additional).is_err() {
+            no_room(self.layout_for(additional));
+        }
+    }
+
+    /// Makes the table large enough for `additional` more entries, as [`reserve`](Self::reserve)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// If no table can be so large, or the system refuses the memory, as
+    /// [`PinnedHashMap::try_reserve`](crate::PinnedHashMap::try_reserve) says. The map stays as it is.
+    ///
+    /// ```
+    /// let map: stillpoint_map::CopyMap<u64, u64> = stillpoint_map::CopyMap::new();
+    /// assert!(map.pin().try_reserve(usize::MAX).is_err());
+    /// map.pin().try_reserve(1000).unwrap();
+    /// assert!(map.pin().capacity() >= 1000);
+    /// ```
+    pub fn try_reserve(&self, additional: usize) -> Result<(), TryReserveError> {
+        let shared = self.shared_for(additional, true);
+        // SAFETY: inside a section of the map's domain.
+        match shared.map(|shared| unsafe { shared.core.reserve(additional) }) {
+            Some(true) => Ok(()),
+            _ => Err(TryReserveError { additional }),
+        }
+    }
+}
+
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
+    /// What `take` makes of the entry of a key.
+    #[inline(always)]
+    fn find<Q, R>(&self, key: &Q, take: impl FnOnce((K, V)) -> R) -> Option<R>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let core = self.core()?;
+        let hash = self.hash(key);
+        // SAFETY: inside a section of the map's domain.
+        unsafe { core.table().find(hash, |other| key.equivalent(other), take) }
+    }
+
+    /// Returns a copy of the value of a key. The key may be anything that hashes and compares like
+    /// one ([`Equivalent`]).
+    ///
+    /// Never blocks and never allocates; async-signal-safe as
+    /// [the map says](CopyMap#signals-and-forks).
+    #[inline]
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.find(key, |(_, value)| value)
+    }
+
+    /// Returns copies of the key and the value of an entry; otherwise as [`get`](Self::get).
+    #[inline]
+    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(K, V)>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.find(key, |pair| pair)
+    }
+
+    /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
+    #[inline]
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.find(key, |_| ()).is_some()
+    }
+
+    /// Visits the entries, in no particular order. Which: see [the guarantees](CopyMap#guarantees).
+    ///
+    /// The section is open meanwhile. For a loop that takes its time, see [`CopyMap::scan`].
+    pub fn iter(&self) -> CopyIter<'_, K, V, S> {
+        CopyIter::from(self, Some(0))
+    }
+
+    /// Visits the keys, as [`iter`](Self::iter) does.
+    pub fn keys(&self) -> CopyKeys<'_, K, V, S> {
+        CopyKeys(self.iter())
+    }
+
+    /// Visits the values, as [`iter`](Self::iter) does.
+    pub fn values(&self) -> CopyValues<'_, K, V, S> {
+        CopyValues(self.iter())
+    }
+}
+
 impl<K, V, S> Drop for CopyMap<K, V, S> {
     fn drop(&mut self) {
         let shared = *self.shared.get_mut();
@@ -622,13 +512,4 @@ impl<K, V, S> Drop for CopyMap<K, V, S> {
             }
         }
     }
-}
-
-#[cold]
-#[track_caller]
-fn wrong_domain() -> ! {
-    panic!(
-        "the guard is of another domain than the map, or offline, and would protect nothing: use \
-         one of `CopyMap::pin`, or of the domain that the map was made in"
-    )
 }

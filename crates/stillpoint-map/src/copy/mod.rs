@@ -4,7 +4,7 @@
 //! `bucket`, `locked` (changes of one), `table`, `moving` (one table to another), `core` (a map without
 //! its hasher and its domain) with `fast` (changes of one bucket) and `growth`, and `walk` (all of its
 //! entries). The interface: `map` with `change` and `traits`, `world` (its domain, and the callback on
-//! the service thread), `pinned` and `iter`. `torture` is for the torture program. What does not depend
+//! the service thread) and `iter`. `torture` is for the torture program. What does not depend
 //! on where entries lie comes from the parent.
 
 mod bucket;
@@ -22,8 +22,6 @@ mod loom_tests;
 #[cfg(not(stillpoint_loom))]
 mod map;
 mod moving;
-#[cfg(not(stillpoint_loom))]
-mod pinned;
 mod spill;
 mod table;
 #[cfg(all(test, not(stillpoint_loom)))]
@@ -44,7 +42,6 @@ pub use with_rayon::CopyParIter;
 pub use {
     change::CopyCompute,
     iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter, CopyKeys, CopyValues},
-    map::CopyMap,
-    pinned::CopyMapRef,
+    map::{CopyMap, PinnedCopyMap},
     torture::Copies,
 };

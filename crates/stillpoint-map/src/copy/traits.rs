@@ -1,8 +1,8 @@
 //! What std's traits ask of the map.
 
 use super::{
-    iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues},
-    map::CopyMap,
+    iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter},
+    map::{CopyMap, PinnedCopyMap},
 };
 use std::{
     fmt,
@@ -23,7 +23,27 @@ where
     S: BuildHasher,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter(&self.guard())).finish()
+        self.pin().fmt(f)
+    }
+}
+
+impl<K, V, S> fmt::Debug for PinnedCopyMap<K, V, S>
+where
+    K: Copy + Hash + Eq + fmt::Debug,
+    V: Copy + fmt::Debug,
+    S: BuildHasher,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self).finish()
+    }
+}
+
+impl<'g, K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for &'g PinnedCopyMap<K, V, S> {
+    type Item = (K, V);
+    type IntoIter = CopyIter<'g, K, V, S>;
+
+    fn into_iter(self) -> CopyIter<'g, K, V, S> {
+        self.iter()
     }
 }
 
@@ -41,11 +61,12 @@ where
             // Without memory the first insert tries again.
             let _ = clone.shared_for(entries, false);
         }
-        let guard = self.guard();
-        for (key, value) in self.iter(&guard) {
-            clone.insert(key, value, &guard);
+        let pinned = self.pin();
+        let theirs = clone.with_guard(pinned.guard());
+        for (key, value) in &pinned {
+            theirs.insert(key, value);
         }
-        drop(guard);
+        drop(pinned);
         clone
     }
 }
@@ -58,11 +79,11 @@ where
 {
     /// Compares the entries that an iteration visits; exact while no thread changes either map.
     fn eq(&self, other: &Self) -> bool {
-        let (here, there) = (self.guard(), other.guard());
-        self.len() == other.len()
-            && self
-                .iter(&here)
-                .all(|(key, value)| other.get(&key, &there) == Some(value))
+        let (here, there) = (self.pin(), other.pin());
+        here.len() == there.len()
+            && here
+                .iter()
+                .all(|(key, value)| there.get(&key) == Some(value))
     }
 }
 
@@ -77,7 +98,7 @@ where
     /// Inserts the entries, each in a section of its own, because the iterator may take its time.
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
         for (key, value) in entries {
-            self.insert(key, value, &self.guard());
+            self.pin().insert(key, value);
         }
     }
 }
@@ -153,7 +174,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for CopyMap<K, V
     /// Copies the entries, and frees the map.
     fn into_iter(self) -> CopyIntoIter<K, V> {
         // A section: the service thread may be moving its table.
-        let entries: Vec<_> = self.iter(&self.guard()).collect();
+        let entries: Vec<_> = self.pin().iter().collect();
         CopyIntoIter(entries.into_iter())
     }
 }

@@ -1,6 +1,9 @@
 //! The feature `rayon`, for maps of copies.
 
-use super::{iter::CopyIter, map::CopyMap, pinned::CopyMapRef};
+use super::{
+    iter::CopyIter,
+    map::{CopyMap, PinnedCopyMap},
+};
 use crate::with_rayon::Span;
 use rayon::iter::{
     FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
@@ -10,9 +13,8 @@ use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
-use stillpoint::Section;
 
-/// Copies of the entries of a map, made by many threads: what `par_iter` of a [`CopyMapRef`]
+/// Copies of the entries of a map, made by many threads: what `par_iter` of a [`PinnedCopyMap`]
 /// returns. For which entries it visits, see [the guarantees](CopyMap#guarantees).
 ///
 /// The calling thread's section is open meanwhile, and keeps what the other threads find.
@@ -44,12 +46,11 @@ where
     }
 }
 
-impl<'g, K, V, S, G> IntoParallelIterator for &'g CopyMapRef<'_, K, V, S, G>
+impl<'g, K, V, S> IntoParallelIterator for &'g PinnedCopyMap<K, V, S>
 where
     K: Copy + Hash + Eq + Send + Sync,
     V: Copy + Send + Sync,
     S: BuildHasher + Sync,
-    G: Section,
 {
     type Item = (K, V);
     type Iter = CopyParIter<'g, K, V, S>;
@@ -124,7 +125,7 @@ where
     fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
         let map = *self;
         entries.into_par_iter().for_each(|(key, value)| {
-            map.insert(key, value, &map.guard());
+            map.pin().insert(key, value);
         });
     }
 }
@@ -163,11 +164,11 @@ mod tests {
     #[test]
     fn ranges_smaller_than_a_bucket_have_each_entry_once() {
         let map: CopyMap<u32, u32> = (0..12).map(|key| (key, key)).collect();
-        let guard = map.guard();
+        let pinned = map.pin();
         let mut span = Span::of(map.len());
         span.least = u64::MAX >> 8;
         let entries = CopyParIter(Range {
-            entries: map.iter(&guard),
+            entries: pinned.iter(),
             span,
         });
         let threads = ThreadPoolBuilder::new().num_threads(8).build().unwrap();

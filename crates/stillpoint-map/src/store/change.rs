@@ -1,16 +1,15 @@
 //! Changes of a store's entries.
 
-use super::{Policy, Store, no_room};
+use super::{PinnedStore, Policy, Store, no_room};
 use crate::{
     adding::Added,
     core::Core,
     entry::{Entry, Found, NewEntry},
     memory::prefetch,
     slab::has_slots,
-    table::Seen,
 };
 use std::{alloc::Layout, mem::needs_drop, ptr::NonNull};
-use stillpoint::{Section, internal};
+use stillpoint::internal;
 
 /// What an insert has done.
 #[derive(Debug)]
@@ -28,28 +27,25 @@ pub struct Occupied<'g, K, V> {
     pub new: NewEntry<K, V>,
 }
 
-impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
+impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     /// Puts an entry in, and returns it, and the one with its key that it has replaced.
     ///
     /// # Errors
     ///
     /// The entry that is there, and the new one, if that was not to replace it.
     #[inline(never)]
-    #[track_caller]
     pub fn insert<'g>(
         &'g self,
         mut new: NewEntry<K, V>,
         replace: bool,
-        section: &'g impl Section,
         mut is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        self.check(section);
         let core = self
             .core_for(0, false)
             .unwrap_or_else(|| no_room(self.layout_for(0)));
         loop {
             let is_same = |head| {
-                // SAFETY: found in the caller's section, and this map's entries are of these types.
+                // SAFETY: found in the section, and this map's entries are of these types.
                 let other = unsafe { Found::<K, V>::of(head) };
                 other.has_hash(new.hash()) && is_same(&other.key, &new.key)
             };
@@ -62,12 +58,12 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                     return Ok(Inserted { new, old: None });
                 }
                 Added::Found(old) => {
-                    // SAFETY: found in the caller's section.
+                    // SAFETY: found in the section.
                     let old = unsafe { Found::of(old) };
                     if !replace {
                         return Err(Occupied { old, new });
                     }
-                    match self.replace(old, new, section) {
+                    match self.replace(old, new) {
                         Ok(new) => {
                             let old = Some(old);
                             return Ok(Inserted { new, old });
@@ -84,19 +80,13 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// # Errors
     ///
     /// As there.
-    ///
-    /// # Safety
-    ///
-    /// The section is one of the map's domain.
     #[inline(always)]
-    #[track_caller]
-    pub(crate) unsafe fn put<'g>(
+    pub(crate) fn put<'g>(
         &'g self,
         hash: u64,
         key: K,
         value: V,
         replace: bool,
-        section: &'g impl Section,
         is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
         // Of a large map most inserts need a slot and a bucket with room, and nothing else. The fewer
@@ -122,34 +112,32 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
                     let new = unsafe { new.publish() };
                     return Ok(Inserted { new, old: None });
                 }
-                return self.insert(new, replace, section, is_same);
+                return self.insert(new, replace, is_same);
             }
         }
-        self.put_after_making(hash, key, value, replace, section, is_same)
+        self.put_after_making(hash, key, value, replace, is_same)
     }
 
-    /// Does a change's part of a move. Inside a section of the map's domain.
+    /// Does a change's part of a move.
     #[cold]
     fn help_to_move(&self, core: &Core) {
-        // SAFETY: the caller's section.
+        // SAFETY: inside a section of the map's domain.
         unsafe { core.help(&self.to()) };
         self.queue_driver();
     }
 
     #[inline(never)]
-    #[track_caller]
     fn put_after_making<'g>(
         &'g self,
         hash: u64,
         key: K,
         value: V,
         replace: bool,
-        section: &'g impl Section,
         is_same: impl FnMut(&K, &K) -> bool,
     ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        self.fetch(hash, section);
-        let new = self.new_entry(hash, key, value, section);
-        self.insert(new, replace, section, is_same)
+        self.fetch(hash);
+        let new = self.new_entry(hash, key, value);
+        self.insert(new, replace, is_same)
     }
 
     /// Replaces `old` by an entry with an equal key and the same hash, and returns that.
@@ -162,16 +150,15 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         &'g self,
         old: Found<'g, K, V>,
         new: NewEntry<K, V>,
-        section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        let new = self.swap(old, new, section)?;
+        let new = self.swap(old, new)?;
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(old.pointer(), None) };
         Ok(new)
     }
 
     /// As [`replace`](Self::replace), but leaves the old one to the caller, which retires it
-    /// ([`retire_swapped`](Self::retire_swapped)), or it is leaked.
+    /// ([`Store::retire_swapped`]), or it is leaked.
     ///
     /// # Errors
     ///
@@ -181,9 +168,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         &'g self,
         old: Found<'g, K, V>,
         new: NewEntry<K, V>,
-        section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        self.check(section);
         debug_assert_eq!(old.hash(), new.hash());
         let Some(core) = self.core() else {
             return Err(new);
@@ -196,70 +181,58 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
         Ok(unsafe { new.publish() })
     }
 
-    /// Retires an entry that [`swap`](Self::swap) has taken out, which owns `heap_bytes` beside its
-    /// own block.
-    ///
-    /// # Safety
-    ///
-    /// The calling thread has taken it out so, of this map, and calls this once.
-    #[inline]
-    pub unsafe fn retire_swapped(&self, old: Found<'_, K, V>, heap_bytes: usize) {
-        // SAFETY: the caller's promise.
-        unsafe { self.retire(old.pointer(), Some(heap_bytes)) };
-    }
-
     /// Takes `entry` out. Returns whether it was in this map.
     #[inline]
-    pub fn remove<'g>(&'g self, entry: Found<'g, K, V>, section: &'g impl Section) -> bool {
-        self.remove_weighed(entry, None, section)
+    pub fn remove(&self, entry: Found<'_, K, V>) -> bool {
+        self.remove_weighed(entry, None)
     }
 
-    /// As [`remove`](Self::remove), of an entry with that hash that was seen there.
+    /// Takes the entry out that `is_it` accepts, of those with this hash, if `condition` does, too, which
+    /// is asked again if another thread has replaced the entry meanwhile. `None` if there is none.
     ///
-    /// # Safety
+    /// # Errors
     ///
-    /// Inside the section of the map's domain in which it was.
-    #[inline]
-    pub(crate) unsafe fn remove_seen<'g>(
-        &'g self,
-        (entry, seen): (Found<'g, K, V>, Option<Seen<'g>>),
+    /// The entry, if the condition was false.
+    pub(crate) fn remove_if(
+        &self,
         hash: u64,
-        section: &'g impl Section,
-    ) -> bool {
-        if let Some(seen) = seen
-            && let Some(core) = self.core()
-            // SAFETY: the caller's promise.
-            && let Some(may_move) = unsafe { core.remove_seen(entry.head(), hash, seen) }
-        {
-            // SAFETY: taken out just now, by this thread.
-            unsafe { self.retire(entry.pointer(), None) };
-            if may_move {
-                self.queue_driver();
+        mut is_it: impl FnMut(&K) -> bool,
+        mut condition: impl FnMut(&K, &V) -> bool,
+    ) -> Result<Option<Found<'_, K, V>>, Found<'_, K, V>> {
+        loop {
+            let Some((found, seen)) = self.find_seen(hash, &mut is_it) else {
+                return Ok(None);
+            };
+            let (key, value) = found.get().pair();
+            if !condition(key, value) {
+                return Err(found);
             }
-            return true;
+            if let Some(seen) = seen
+                && let Some(core) = self.core()
+                // SAFETY: inside the section in which it was seen there, with that hash.
+                && let Some(may_move) = unsafe { core.remove_seen(found.head(), hash, seen) }
+            {
+                // SAFETY: taken out just now, by this thread.
+                unsafe { self.retire(found.pointer(), None) };
+                if may_move {
+                    self.queue_driver();
+                }
+                return Ok(Some(found));
+            }
+            if self.remove(found) {
+                return Ok(Some(found));
+            }
         }
-        self.remove(entry, section)
     }
 
     /// As [`remove`](Self::remove), of one that owns `heap_bytes` beside its own block.
     #[inline]
-    pub fn remove_owning<'g>(
-        &'g self,
-        entry: Found<'g, K, V>,
-        heap_bytes: usize,
-        section: &'g impl Section,
-    ) -> bool {
-        self.remove_weighed(entry, Some(heap_bytes), section)
+    pub fn remove_owning(&self, entry: Found<'_, K, V>, heap_bytes: usize) -> bool {
+        self.remove_weighed(entry, Some(heap_bytes))
     }
 
     #[inline]
-    fn remove_weighed<'g>(
-        &'g self,
-        entry: Found<'g, K, V>,
-        heap_bytes: Option<usize>,
-        section: &'g impl Section,
-    ) -> bool {
-        self.check(section);
+    fn remove_weighed(&self, entry: Found<'_, K, V>, heap_bytes: Option<usize>) -> bool {
         let Some(core) = self.core() else {
             return false;
         };
@@ -279,8 +252,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
     /// # Safety
     ///
     /// No reader uses what the drop does not leave.
-    pub unsafe fn drop_at_once(&self, entry: Found<'_, K, V>, section: &impl Section) {
-        self.check(section);
+    pub unsafe fn drop_at_once(&self, entry: Found<'_, K, V>) {
         if let Some(core) = self.core()
             // SAFETY: inside the section in which it was found.
             && unsafe { core.remove(entry.head(), &self.to()) }
@@ -292,9 +264,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
 
     /// Fetches the bucket of a hash, which the caller is about to use.
     #[inline]
-    #[track_caller]
-    pub fn fetch(&self, hash: u64, section: &impl Section) {
-        self.check(section);
+    fn fetch(&self, hash: u64) {
         if let Some(core) = self.core() {
             // SAFETY: inside a section of the map's domain.
             prefetch(unsafe { core.table() }.home_of(hash));
@@ -303,8 +273,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
 
     /// Makes an entry, of a key with that hash, for this map. Ends the process without memory.
     #[inline]
-    pub fn new_entry(&self, hash: u64, key: K, value: V, section: &impl Section) -> NewEntry<K, V> {
-        self.check(section);
+    pub fn new_entry(&self, hash: u64, key: K, value: V) -> NewEntry<K, V> {
         let arena = if const { has_slots(Layout::new::<Entry<K, V>>()) } {
             // SAFETY: inside a section of the map's domain.
             self.core()
@@ -313,6 +282,20 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
             None
         };
         NewEntry::new(hash, key, value, arena)
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static, P: Policy> Store<K, V, P> {
+    /// Retires an entry that [`swap`](PinnedStore::swap) has taken out, which owns `heap_bytes` beside its
+    /// own block.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has taken it out so, of this map, and calls this once.
+    #[inline]
+    pub unsafe fn retire_swapped(&self, old: Found<'_, K, V>, heap_bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.retire(old.pointer(), Some(heap_bytes)) };
     }
 
     /// # Safety

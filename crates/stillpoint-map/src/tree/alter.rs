@@ -9,7 +9,7 @@ use super::{
     merge::FEW,
     node::{Head, Inner, Leaf, Node},
     spare::Spares,
-    store::{At, Ordered, sought},
+    store::{At, PinnedOrdered, sought},
 };
 use crate::{
     slab::{Arena, has_slots},
@@ -22,7 +22,7 @@ use std::{
     ptr::NonNull,
 };
 use stillpoint::{
-    Destructor, Domain, Section,
+    Destructor, Domain,
     internal::{self, retire_in_place},
 };
 
@@ -84,7 +84,7 @@ impl<K: Send + 'static, V: Send + 'static> Reclaim for To<'_, K, V> {
     }
 }
 
-impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
+impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, P> {
     fn to(&self) -> To<'_, K, V> {
         To {
             domain: self.domain(),
@@ -99,16 +99,13 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     /// # Errors
     ///
     /// If it was not put in.
-    #[track_caller]
-    pub fn insert<'g>(
-        &'g self,
+    pub fn insert(
+        &self,
         mut new: NewEntry<K, V>,
         replace: bool,
-        section: &'g impl Section,
-    ) -> Result<Inserted<'g, K, V>, Occupied<'g, K, V>> {
-        self.check(section);
+    ) -> Result<Inserted<'_, K, V>, Occupied<'_, K, V>> {
         loop {
-            let Some(at) = self.locate(new.key(), section) else {
+            let Some(at) = self.locate(new.key()) else {
                 self.make_tree();
                 continue;
             };
@@ -116,7 +113,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 if !replace {
                     return Err(Occupied { old, new });
                 }
-                match self.replace(at, new, section) {
+                match self.replace(at, new) {
                     Ok(new) => {
                         return Ok(Inserted {
                             new,
@@ -127,7 +124,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 }
                 continue;
             }
-            match self.put(&at, new, section) {
+            match self.put(&at, new) {
                 Ok(new) => return Ok(Inserted { new, old: None }),
                 Err(refused) => new = refused,
             }
@@ -139,42 +136,35 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     /// # Errors
     ///
     /// The entry, if the place has changed.
-    fn put<'g>(
-        &'g self,
-        at: &At<'g, K, V>,
+    fn put(
+        &self,
+        at: &At<'_, K, V>,
         new: NewEntry<K, V>,
-        section: &'g impl Section,
-    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+    ) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
         let Some(tree) = self.tree() else {
             return Err(new);
         };
-        // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
+        // SAFETY: found in this section; the entry is complete, and was sought.
         match unsafe { tree.insert(&at.place, new.item()) } {
             // SAFETY: it is, since this section.
             Ok(()) => Ok(unsafe { new.publish() }),
-            Err(Refused::Full) => self.put_in_copy(new, section),
+            Err(Refused::Full) => self.put_in_copy(new),
             Err(_) => Err(new),
         }
     }
 
     /// The same, in a leaf whose slots are used up.
     #[cold]
-    fn put_in_copy<'g>(
-        &'g self,
-        new: NewEntry<K, V>,
-        section: &'g impl Section,
-    ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
+    fn put_in_copy(&self, new: NewEntry<K, V>) -> Result<Found<'_, K, V>, NewEntry<K, V>> {
         let mut spares = Spares::new();
         loop {
-            let (Some(tree), Some((path, place))) =
-                (self.tree(), self.locate_by(new.key(), section))
-            else {
+            let (Some(tree), Some((path, place))) = (self.tree(), self.locate_by(new.key())) else {
                 return Err(new);
             };
             if place.entry.is_some() {
                 return Err(new);
             }
-            // SAFETY: found in a section that lasts for `'g`; the entry is complete, and was sought.
+            // SAFETY: found in this section; the entry is complete, and was sought.
             let put =
                 unsafe { tree.insert_in_copy(&path, &place, new.item(), &mut spares, &self.to()) };
             match put {
@@ -192,14 +182,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     }
 
     /// Where an entry is now; `None` if it was replaced or removed.
-    #[track_caller]
-    pub fn locate_again<'g>(
-        &'g self,
-        found: Found<'g, K, V>,
-        section: &'g impl Section,
-    ) -> Option<At<'g, K, V>> {
+    pub fn locate_again<'g>(&'g self, found: Found<'g, K, V>) -> Option<At<'g, K, V>> {
         let is_it = |now: Found<'_, K, V>| now.pointer() == found.pointer();
-        self.locate(found.key(), section)
+        self.locate(found.key())
             .filter(|at| at.found().is_some_and(is_it))
     }
 
@@ -208,14 +193,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
     /// # Errors
     ///
     /// The new entry, if another thread has replaced or removed the one of the place.
-    #[track_caller]
     pub fn replace<'g>(
         &'g self,
         at: At<'g, K, V>,
         new: NewEntry<K, V>,
-        section: &'g impl Section,
     ) -> Result<Found<'g, K, V>, NewEntry<K, V>> {
-        self.check(section);
         let (Some(tree), Some(old)) = (self.tree(), at.found()) else {
             return Err(new);
         };
@@ -230,37 +212,34 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> Ordered<K, V, P> {
                 return Ok(new);
             }
             // What is beside it has changed, or itself.
-            now = self.locate_again(old, section);
+            now = self.locate_again(old);
         }
         Err(new)
     }
 
     /// Takes the entry of a place out. Returns whether it has: another thread may have replaced or
     /// removed it.
-    #[track_caller]
-    pub fn remove<'g>(&'g self, at: At<'g, K, V>, section: &'g impl Section) -> bool {
+    pub fn remove(&self, at: At<'_, K, V>) -> bool {
         let Some(found) = at.found() else {
             return false;
         };
         let mut now = Some(at);
         while let Some(at) = now {
-            if self.try_remove(&at, section) {
+            if self.try_remove(&at) {
                 return true;
             }
             // What is beside it has changed, or itself.
-            now = self.locate_again(found, section);
+            now = self.locate_again(found);
         }
         false
     }
 
     /// Takes the entry of a place out, if nothing of its leaf has changed. Returns whether it has.
-    #[track_caller]
-    pub fn try_remove<'g>(&'g self, at: &At<'g, K, V>, section: &'g impl Section) -> bool {
-        self.check(section);
+    pub fn try_remove(&self, at: &At<'_, K, V>) -> bool {
         let (Some(tree), Some(found)) = (self.tree(), at.found()) else {
             return false;
         };
-        // SAFETY: found in a section that lasts for `'g`.
+        // SAFETY: found in this section.
         let Ok(stays) = (unsafe { tree.remove(&at.place) }) else {
             return false;
         };

@@ -1,11 +1,10 @@
-//! The methods of `BTreeMap` that change what they find.
+//! The methods of a `BTreeMap` in a section that change what they find.
 
-use super::map::BTreeMap;
+use super::map::PinnedBTreeMap;
 use crate::outcome::{Compute, Operation};
 use std::convert::Infallible;
-use stillpoint::Section;
 
-impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
+impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
     /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
     /// if there is no such key. Otherwise as [`insert`](Self::insert).
     ///
@@ -17,22 +16,13 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map.update("a", |number| number + 1), Some(&2));
     /// assert_eq!(map.update("b", |number| number + 1), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update<'g>(
-        &'g self,
-        key: K,
-        mut update: impl FnMut(&V) -> V,
-        guard: &'g impl Section,
-    ) -> Option<&'g V> {
+    #[doc(alias("alter", "and_modify", "get_mut", "modify"))]
+    pub fn update(&self, key: K, mut update: impl FnMut(&V) -> V) -> Option<&V> {
         let operation = |entry: Option<(&K, &V)>| match entry {
             Some((_, value)) => Operation::Insert(update(value)),
             None => Operation::Abort(()),
         };
-        match self.compute(key, operation, guard) {
+        match self.compute(key, operation) {
             Compute::Updated {
                 new: (_, value), ..
             } => Some(value),
@@ -48,19 +38,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map.pin().update_or_insert("a", |number| number + 1, 1), &1);
     /// assert_eq!(map.pin().update_or_insert("a", |number| number + 1, 1), &2);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert<'g>(
-        &'g self,
-        key: K,
-        update: impl FnMut(&V) -> V,
-        value: V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        self.update_or_insert_with(key, update, || value, guard)
+    #[doc(alias = "upsert")]
+    pub fn update_or_insert(&self, key: K, update: impl FnMut(&V) -> V, value: V) -> &V {
+        self.update_or_insert_with(key, update, || value)
     }
 
     /// Replaces the value of a key by what `update` makes of it, or inserts what `make` returns.
@@ -73,18 +53,13 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// }
     /// assert!(words.pin().iter().eq([(&"be", &2), (&"not", &1), (&"or", &1), (&"to", &2)]));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn update_or_insert_with<'g>(
-        &'g self,
+    #[doc(alias("upsert", "entry", "and_modify"))]
+    pub fn update_or_insert_with(
+        &self,
         key: K,
         mut update: impl FnMut(&V) -> V,
         make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
+    ) -> &V {
         let (mut make, mut made) = (Some(make), None);
         let operation = |entry: Option<(&K, &V)>, refused: Option<V>| {
             Operation::<V, Infallible>::Insert(match entry {
@@ -99,7 +74,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
                     .expect("what was made and not inserted is refused"),
             })
         };
-        match self.compute_again(key, operation, guard) {
+        match self.compute_again(key, operation) {
             Compute::Updated {
                 new: (_, value), ..
             }
@@ -131,15 +106,15 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     ///
     /// # Panics
     ///
-    /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
+    /// If `compute` returns [`Operation::Remove`] for `None`.
+    #[doc(alias("entry", "alter"))]
     #[track_caller]
     pub fn compute<'g, T>(
         &'g self,
         key: K,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-        guard: &'g impl Section,
     ) -> Compute<'g, K, V, T> {
-        self.compute_again(key, |entry, _| compute(entry), guard)
+        self.compute_again(key, |entry, _| compute(entry))
     }
 
     /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
@@ -149,17 +124,16 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
         &'g self,
         mut key: K,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
-        guard: &'g impl Section,
     ) -> Compute<'g, K, V, T> {
         let mut not_inserted = None;
         loop {
-            let at = self.store.locate(&key, guard);
+            let at = self.store().locate(&key);
             let found = at.as_ref().and_then(|at| at.found());
             let pair = found.map(|found| found.pair());
             match (compute(pair, not_inserted.take()), at, found) {
                 (Operation::Abort(with), ..) => return Compute::Aborted(with),
                 (Operation::Remove, Some(at), Some(found)) => {
-                    if self.store.remove(at, guard) {
+                    if self.store().remove(at) {
                         let (key, value) = found.pair();
                         return Compute::Removed(key, value);
                     }
@@ -168,8 +142,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
                     "`Operation::Remove` for a key that is not there: return `Abort` for `None`"
                 ),
                 (Operation::Insert(value), Some(at), Some(old)) => {
-                    let new = self.store.new_entry(key, value);
-                    match self.store.replace(at, new, guard) {
+                    let new = self.store().new_entry(key, value);
+                    match self.store().replace(at, new) {
                         Ok(new) => {
                             return Compute::Updated {
                                 old: old.pair(),
@@ -180,8 +154,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
                     }
                 }
                 (Operation::Insert(value), ..) => {
-                    let new = self.store.new_entry(key, value);
-                    match self.store.insert(new, false, guard) {
+                    let new = self.store().new_entry(key, value);
+                    match self.store().insert(new, false) {
                         Ok(inserted) => {
                             let (key, value) = inserted.new.pair();
                             return Compute::Inserted(key, value);

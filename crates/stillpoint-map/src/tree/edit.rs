@@ -1,28 +1,18 @@
-//! The methods of `BTreeMap` that insert and remove. [`super::compute`] has those that change what they
-//! find.
+//! The methods of a `BTreeMap` in a section that insert and remove. [`super::compute`] has those that
+//! change what they find.
 
 use super::{
     alter::{Inserted, Occupied},
-    map::BTreeMap,
+    map::PinnedBTreeMap,
 };
 use crate::outcome::OccupiedError;
 use std::borrow::Borrow;
-use stillpoint::Section;
 
-impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
-    #[track_caller]
-    fn put<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        replace: bool,
-        guard: &'g impl Section,
-    ) -> Result<Inserted<'g, K, V>, (&'g V, V)> {
-        // Before anything is allocated.
-        self.store.check(guard);
-        let new = self.store.new_entry(key, value);
-        self.store
-            .insert(new, replace, guard)
+impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
+    fn put(&self, key: K, value: V, replace: bool) -> Result<Inserted<'_, K, V>, (&V, V)> {
+        let new = self.store().new_entry(key, value);
+        self.store()
+            .insert(new, replace)
             .map_err(|Occupied { old, new }| (old.value(), new.into_pair().1))
     }
 
@@ -41,13 +31,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map.insert("a", 2), Some(&1));
     /// assert_eq!(map.get("a"), Some(&2));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> Option<&'g V> {
-        let inserted = self.put(key, value, true, guard);
+    pub fn insert(&self, key: K, value: V) -> Option<&V> {
+        let inserted = self.put(key, value, true);
         Some(inserted.ok().expect("it replaces").old?.value())
     }
 
@@ -65,18 +50,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// let error = map.try_insert("a", 2).unwrap_err();
     /// assert_eq!((error.current, error.not_inserted), (&1, 2));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn try_insert<'g>(
-        &'g self,
-        key: K,
-        value: V,
-        guard: &'g impl Section,
-    ) -> Result<&'g V, OccupiedError<'g, V>> {
-        match self.put(key, value, false, guard) {
+    #[doc(alias("insert_unique", "put_if_absent"))]
+    pub fn try_insert(&self, key: K, value: V) -> Result<&V, OccupiedError<'_, V>> {
+        match self.put(key, value, false) {
             Ok(inserted) => Ok(inserted.new.value()),
             Err((current, not_inserted)) => Err(OccupiedError {
                 current,
@@ -101,21 +77,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// # Errors
     ///
     /// The value that is in the map.
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn try_insert_with<'g>(
-        &'g self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> Result<&'g V, &'g V> {
-        if let Some(found) = self.store.find(&key, guard) {
+    pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<&V, &V> {
+        if let Some(found) = self.store().find(&key) {
             return Err(found.value());
         }
-        let inserted = self.put(key, make(), false, guard);
+        let inserted = self.put(key, make(), false);
         inserted
             .map(|inserted| inserted.new.value())
             .map_err(|(current, _)| current)
@@ -129,13 +95,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map.pin().get_or_insert("a", 1), &1);
     /// assert_eq!(map.pin().get_or_insert("a", 2), &1);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn get_or_insert<'g>(&'g self, key: K, value: V, guard: &'g impl Section) -> &'g V {
-        self.get_or_insert_with(key, || value, guard)
+    #[doc(alias = "or_insert")]
+    pub fn get_or_insert(&self, key: K, value: V) -> &V {
+        self.get_or_insert_with(key, || value)
     }
 
     /// Returns the value of a key, made by `make` if there was none. Otherwise as
@@ -146,18 +108,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map.pin().get_or_insert_with("a", || 1), &1);
     /// assert_eq!(map.pin().get_or_insert_with("a", || 2), &1);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// As [`insert`](Self::insert).
-    #[track_caller]
-    pub fn get_or_insert_with<'g>(
-        &'g self,
-        key: K,
-        make: impl FnOnce() -> V,
-        guard: &'g impl Section,
-    ) -> &'g V {
-        self.try_insert_with(key, make, guard)
+    #[doc(alias("entry", "or_insert_with", "or_default"))]
+    pub fn get_or_insert_with(&self, key: K, make: impl FnOnce() -> V) -> &V {
+        self.try_insert_with(key, make)
             .unwrap_or_else(|current| current)
     }
 
@@ -173,17 +126,12 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(map.remove("a"), Some(&1));
     /// assert_eq!(map.remove("a"), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    pub fn remove<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        Some(self.remove_entry(key, guard)?.1)
+        Some(self.remove_entry(key)?.1)
     }
 
     /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
@@ -192,17 +140,12 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// let map = stillpoint_map::BTreeMap::from([(1, "a")]);
     /// assert_eq!(map.pin().remove_entry(&1), Some((&1, &"a")));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove_entry<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<(&'g K, &'g V)>
+    pub fn remove_entry<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.remove_if(key, |_, _| true, guard)
+        self.remove_if(key, |_, _| true)
             .unwrap_or_else(|_| unreachable!("the condition is true"))
     }
 
@@ -223,23 +166,18 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// # Errors
     ///
     /// The entry, if the condition was false.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn remove_if<'g, Q>(
-        &'g self,
+    #[doc(alias = "compare_and_delete")]
+    pub fn remove_if<Q>(
+        &self,
         key: &Q,
         mut condition: impl FnMut(&K, &V) -> bool,
-        guard: &'g impl Section,
-    ) -> Result<Option<(&'g K, &'g V)>, (&'g K, &'g V)>
+    ) -> Result<Option<(&K, &V)>, (&K, &V)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
         loop {
-            let Some(at) = self.store.locate(key, guard) else {
+            let Some(at) = self.store().locate(key) else {
                 return Ok(None);
             };
             let Some(found) = at.found() else {
@@ -249,7 +187,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
             if !condition(key, value) {
                 return Err((key, value));
             }
-            if self.store.remove(at, guard) {
+            if self.store().remove(at) {
                 return Ok(Some((key, value)));
             }
         }
@@ -265,13 +203,9 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// assert_eq!(queue.pop_last(), Some((&2, &"later")));
     /// assert_eq!(queue.pop_first(), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn pop_first<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
-        self.pop(false, guard)
+    #[doc(alias("pop_front", "pop_min"))]
+    pub fn pop_first(&self) -> Option<(&K, &V)> {
+        self.pop(false)
     }
 
     /// Removes the last entry, and returns it. Otherwise as [`pop_first`](Self::pop_first).
@@ -280,22 +214,17 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
     /// assert_eq!(map.pin().pop_last(), Some((&2, &"b")));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn pop_last<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
-        self.pop(true, guard)
+    #[doc(alias("pop_back", "pop_max"))]
+    pub fn pop_last(&self) -> Option<(&K, &V)> {
+        self.pop(true)
     }
 
-    #[track_caller]
-    fn pop<'g>(&'g self, is_last: bool, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
+    fn pop(&self, is_last: bool) -> Option<(&K, &V)> {
         loop {
-            let at = self.store.outermost(is_last, guard)?;
+            let at = self.store().outermost(is_last)?;
             let found = at.found()?;
             // Not if an entry has come before it, or others have gone.
-            if self.store.try_remove(&at, guard) {
+            if self.store().try_remove(&at) {
                 return Some(found.pair());
             }
         }
@@ -313,20 +242,15 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// map.pin().retain(|key, _| key % 3 == 0);
     /// assert!(map.pin().keys().eq(&[0, 3, 6, 9]));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool, guard: &impl Section) {
-        let mut entries = self.store.cursor(guard);
+    pub fn retain(&self, mut keep: impl FnMut(&K, &V) -> bool) {
+        let mut entries = self.store().cursor();
         while let Some(found) = entries.next_of_all() {
             let (key, value) = found.pair();
             if keep(key, value) {
                 continue;
             }
-            if let Some(at) = self.store.locate_again(found, guard) {
-                self.store.remove(at, guard);
+            if let Some(at) = self.store().locate_again(found) {
+                self.store().remove(at);
             }
         }
     }
@@ -339,12 +263,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
     /// map.pin().clear();
     /// assert!(map.is_empty());
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn clear(&self, guard: &impl Section) {
-        self.retain(|_, _| false, guard);
+    #[doc(alias = "drain")]
+    pub fn clear(&self) {
+        self.retain(|_, _| false);
     }
 }

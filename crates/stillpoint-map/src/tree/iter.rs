@@ -3,7 +3,7 @@
 use super::{cursor::Cursor, owned::OwnedEntries};
 use std::{fmt, iter::FusedIterator};
 
-/// An iterator over the entries, in order, which visits as [`BTreeMap::iter`](crate::BTreeMap::iter) says.
+/// An iterator over the entries, in order, which visits as [`PinnedBTreeMap::iter`](crate::PinnedBTreeMap::iter) says.
 #[must_use = "iterators are lazy"]
 pub struct Iter<'g, K, V>(pub(super) Cursor<'g, K, V>);
 
@@ -29,7 +29,7 @@ impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for Iter<'_, K, V> {
     }
 }
 
-/// An iterator over the entries of a range, in order: what [`BTreeMap::range`](crate::BTreeMap::range) returns.
+/// An iterator over the entries of a range, in order: what [`PinnedBTreeMap::range`](crate::PinnedBTreeMap::range) returns.
 #[must_use = "iterators are lazy"]
 pub struct Range<'g, K, V>(pub(super) Cursor<'g, K, V>);
 

@@ -1,19 +1,19 @@
-//! `BTreeMap`: what it is, how it is made, and its reading half. [`super::edit`] and [`super::compute`]
-//! have the methods that change it.
+//! `BTreeMap`: what it is, how it is made, and the methods that read it in a section. [`super::edit`] and
+//! [`super::compute`] have those that change it.
 
 use super::{
     cursor::Cursor,
     iter::{Iter, Keys, Range, Values},
-    pinned::BTreeMapRef,
-    store::Ordered,
+    store::{Ordered, PinnedOrdered},
 };
+use crate::{pinned::pinned, store::Sound};
 use std::{
     borrow::Borrow,
     cmp::Ordering as Is,
     ops::{Bound, RangeBounds},
     panic::{RefUnwindSafe, UnwindSafe},
 };
-use stillpoint::{Domain, Guard, Section};
+use stillpoint::Domain;
 
 /// An ordered map that many threads read and change at a time, through a shared reference.
 ///
@@ -60,10 +60,10 @@ use stillpoint::{Domain, Guard, Section};
 /// * **Iteration** visits every key that is in the map throughout exactly once, in order, in both
 ///   directions, and never begins again; with one of its values, if it is replaced meanwhile. A key that
 ///   comes or goes meanwhile is visited or not.
-/// * **[`pop_first`](Self::pop_first)** and [`pop_last`](Self::pop_last) take out an entry once: of
+/// * **[`pop_first`](PinnedBTreeMap::pop_first)** and [`pop_last`](PinnedBTreeMap::pop_last) take out an entry once: of
 ///   several threads one gets it. No key that is in the map throughout the call comes before it, or
 ///   behind it. One that is inserted during the call may: so it is with
-///   [`first_key_value`](Self::first_key_value), and the bounds.
+///   [`first_key_value`](PinnedBTreeMap::first_key_value), and the bounds.
 /// * **[`len`](Self::len)** is exact while no thread changes the map.
 /// * **Entries never move**, so values may have interior mutability.
 ///
@@ -86,10 +86,10 @@ use stillpoint::{Domain, Guard, Section};
 /// | | |
 /// |---|---|
 /// | [`new`](Self::new) | allocates nothing; the map is a few words |
-/// | [`get`](Self::get) | a few nodes of up to 32 children, a leaf of up to 14 entries, and the entry. Never blocks, never allocates |
-/// | [`insert`](Self::insert) | a slot for the entry (an allocation while the map is small), and the lock of one leaf for some nanoseconds; every seventh or so replaces a leaf by a copy or by two, and its parent then, with the locks of these. Threads that add to different leaves do not meet |
-/// | [`update`](Self::update), and an insert that replaces | a slot for the entry, and one compare-and-exchange; waits for the lock of the leaf where that is being replaced |
-/// | [`remove`](Self::remove) | the lock of one leaf, and a retire; a leaf that has become small is merged with a neighbour, with the locks of both and of the nodes above that are replaced, and allocations of these, without which it stays small |
+/// | [`get`](PinnedBTreeMap::get) | a few nodes of up to 32 children, a leaf of up to 14 entries, and the entry. Never blocks, never allocates |
+/// | [`insert`](PinnedBTreeMap::insert) | a slot for the entry (an allocation while the map is small), and the lock of one leaf for some nanoseconds; every seventh or so replaces a leaf by a copy or by two, and its parent then, with the locks of these. Threads that add to different leaves do not meet |
+/// | [`update`](PinnedBTreeMap::update), and an insert that replaces | a slot for the entry, and one compare-and-exchange; waits for the lock of the leaf where that is being replaced |
+/// | [`remove`](PinnedBTreeMap::remove) | the lock of one leaf, and a retire; a leaf that has become small is merged with a neighbour, with the locks of both and of the nodes above that are replaced, and allocations of these, without which it stays small |
 /// | iteration | reads leaves in order, entries where they lie; no allocation |
 /// | memory | 8 bytes an entry beside key and value, and 256 bytes for each leaf: 18 bytes an entry where keys come in order, 24 to 36 else. From about a thousand entries on these lie in slabs, and from sixteen thousand on nodes do: each processor has one or two of 32 KiB, of which it takes the pages that it uses |
 ///
@@ -140,7 +140,7 @@ impl<K, V> BTreeMap<K, V> {
     /// let domain = stillpoint::Domain::new();
     /// let map = stillpoint_map::BTreeMap::new_in(&domain);
     /// map.pin().insert(1, "one");
-    /// assert_eq!(map.get(&1, &domain.read_lock()), Some(&"one"));
+    /// assert_eq!(map.with_guard(&domain.read_lock()).get(&1), Some(&"one"));
     /// ```
     #[must_use]
     pub fn new_in(domain: &Domain) -> Self {
@@ -170,58 +170,6 @@ impl<K, V> BTreeMap<K, V> {
         self
     }
 
-    /// Returns the domain that the map was made in.
-    pub fn domain(&self) -> &Domain {
-        self.store.domain()
-    }
-
-    /// Begins a section of the map's domain, and returns the map in it.
-    ///
-    /// ```
-    /// let map = stillpoint_map::BTreeMap::new();
-    /// let pinned = map.pin();
-    /// pinned.insert("b", 2);
-    /// pinned.insert("a", 1);
-    /// assert!(pinned.keys().eq(&["a", "b"]));
-    /// ```
-    #[inline]
-    pub fn pin(&self) -> BTreeMapRef<'_, K, V> {
-        BTreeMapRef::new(self, self.guard())
-    }
-
-    /// Returns the map in a section that has begun already: that of any guard of its domain, or of
-    /// a reference to one. Costs a comparison.
-    ///
-    /// ```
-    /// let (names, ages) = (stillpoint_map::BTreeMap::new(), stillpoint_map::BTreeMap::new());
-    /// let guard = stillpoint::read_lock();
-    /// names.with_guard(&guard).insert(1, "Ada");
-    /// ages.with_guard(&guard).insert(1, 36);
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain, or is a [`QsbrReader`](stillpoint::QsbrReader) that is
-    /// offline.
-    #[inline]
-    #[track_caller]
-    pub fn with_guard<G: Section>(&self, guard: G) -> BTreeMapRef<'_, K, V, G> {
-        self.store.check(&guard);
-        BTreeMapRef::new(self, guard)
-    }
-
-    /// Begins a section of the map's domain, for the methods that take a guard. Never blocks.
-    ///
-    /// ```
-    /// let map = stillpoint_map::BTreeMap::from([(1, "one")]);
-    /// let guard = map.guard();
-    /// assert_eq!(map.get(&1, &guard), Some(&"one"));
-    /// ```
-    #[inline]
-    pub fn guard(&self) -> Guard<'_> {
-        self.store.read_lock()
-    }
-
     /// Returns how many entries the map has. Exact while no thread changes the map; else it counts
     /// some of the changes under way. Sums up to 64 counters in large maps. Never blocks.
     ///
@@ -239,8 +187,25 @@ impl<K, V> BTreeMap<K, V> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    /// Visits the entries, in order. Which: see [the guarantees](Self#guarantees). The section is open
+pinned! {
+    /// A [`BTreeMap`] in a section of its domain: what [`BTreeMap::pin`], [`BTreeMap::with_guard`] and
+    /// [`BTreeMap::pin_owned`] lead to.
+    ///
+    /// It has the methods that look into the map, and those that change it through a shared reference.
+    /// What they return lives as long as the section. It derefs to the map, which has the others.
+    PinnedBTreeMap<K, V> of BTreeMap in store.home, for example "BTreeMap::<u32, u32>", "[(1, 10)]"
+}
+
+impl<K, V> PinnedBTreeMap<K, V> {
+    #[inline(always)]
+    pub(super) fn store(&self) -> &PinnedOrdered<K, V, Sound> {
+        // SAFETY: inside a section of the map's domain while this is borrowed.
+        unsafe { PinnedOrdered::of(&self.0.store) }
+    }
+
+    /// Visits the entries, in order. Which: see [the guarantees](BTreeMap#guarantees). The section is open
     /// meanwhile. No step blocks or allocates.
     ///
     /// ```
@@ -249,13 +214,8 @@ impl<K, V> BTreeMap<K, V> {
     /// assert!(map.iter().eq([(&1, &"a"), (&2, &"b"), (&3, &"c")]));
     /// assert_eq!(map.iter().next_back(), Some((&3, &"c")));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn iter<'g>(&'g self, guard: &'g impl Section) -> Iter<'g, K, V> {
-        Iter(self.store.cursor(guard))
+    pub fn iter(&self) -> Iter<'_, K, V> {
+        Iter(self.store().cursor())
     }
 
     /// Visits the keys, as [`iter`](Self::iter) does.
@@ -265,23 +225,13 @@ impl<K, V> BTreeMap<K, V> {
     /// assert!(map.pin().keys().eq(&[1, 2]));
     /// assert!(map.pin().values().rev().eq(&["b", "a"]));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn keys<'g>(&'g self, guard: &'g impl Section) -> Keys<'g, K, V> {
-        Keys(self.iter(guard))
+    pub fn keys(&self) -> Keys<'_, K, V> {
+        Keys(self.iter())
     }
 
     /// Visits the values, in the order of their keys, as [`iter`](Self::iter) does.
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn values<'g>(&'g self, guard: &'g impl Section) -> Values<'g, K, V> {
-        Values(self.iter(guard))
+    pub fn values(&self) -> Values<'_, K, V> {
+        Values(self.iter())
     }
 
     /// Returns the first entry: that with the least key. Never blocks, never allocates.
@@ -291,50 +241,38 @@ impl<K, V> BTreeMap<K, V> {
     /// assert_eq!(map.pin().first_key_value(), Some((&1, &"a")));
     /// assert_eq!(map.pin().last_key_value(), Some((&2, &"b")));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn first_key_value<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
-        Some(self.store.outermost(false, guard)?.found()?.pair())
+    #[doc(alias("min", "front", "first_entry"))]
+    pub fn first_key_value(&self) -> Option<(&K, &V)> {
+        Some(self.store().outermost(false)?.found()?.pair())
     }
 
     /// Returns the last entry: that with the greatest key. Otherwise as
     /// [`first_key_value`](Self::first_key_value).
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn last_key_value<'g>(&'g self, guard: &'g impl Section) -> Option<(&'g K, &'g V)> {
-        Some(self.store.outermost(true, guard)?.found()?.pair())
+    #[doc(alias("max", "back", "last_entry"))]
+    pub fn last_key_value(&self) -> Option<(&K, &V)> {
+        Some(self.store().outermost(true)?.found()?.pair())
     }
 }
 
-impl<K: Ord, V> BTreeMap<K, V> {
+impl<K: Ord, V> PinnedBTreeMap<K, V> {
     /// Returns the value of a key. The key may be anything that the map's keys can be borrowed as: a
     /// `&str` for a `String`, say.
     ///
-    /// Never blocks and never allocates; async-signal-safe as [said above](Self#signals-and-forks).
+    /// Never blocks and never allocates; async-signal-safe as
+    /// [the map says](BTreeMap#signals-and-forks).
     ///
     /// ```
     /// let map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
     /// assert_eq!(map.pin().get("a"), Some(&1));
     /// assert_eq!(map.pin().get("b"), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
     #[inline]
-    #[track_caller]
-    pub fn get<'g, Q>(&'g self, key: &Q, guard: &'g impl Section) -> Option<&'g V>
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        Some(self.store.find(key, guard)?.value())
+        Some(self.store().find(key)?.value())
     }
 
     /// Returns the key and the value of an entry; otherwise as [`get`](Self::get).
@@ -343,22 +281,13 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// let map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
     /// assert_eq!(map.pin().get_key_value("a"), Some((&"a".to_owned(), &1)));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
     #[inline]
-    #[track_caller]
-    pub fn get_key_value<'g, Q>(
-        &'g self,
-        key: &Q,
-        guard: &'g impl Section,
-    ) -> Option<(&'g K, &'g V)>
+    pub fn get_key_value<Q>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        Some(self.store.find(key, guard)?.pair())
+        Some(self.store().find(key)?.pair())
     }
 
     /// Returns whether the map has an entry with this key; otherwise as [`get`](Self::get).
@@ -366,18 +295,13 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// ```
     /// assert!(stillpoint_map::BTreeMap::from([(1, "a")]).pin().contains_key(&1));
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
     #[inline]
-    #[track_caller]
-    pub fn contains_key<Q>(&self, key: &Q, guard: &impl Section) -> bool
+    pub fn contains_key<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.store.find(key, guard).is_some()
+        self.store().find(key).is_some()
     }
 
     /// Visits the entries of a range of keys, in order, from both ends.
@@ -397,10 +321,10 @@ impl<K: Ord, V> BTreeMap<K, V> {
     ///
     /// # Panics
     ///
-    /// If the guard is of another domain. As std's map, if the range begins behind its end, or begins
+    /// As std's map, if the range begins behind its end, or begins
     /// and ends at the same excluded key.
     #[track_caller]
-    pub fn range<'g, Q, R>(&'g self, range: R, guard: &'g impl Section) -> Range<'g, K, V>
+    pub fn range<Q, R>(&self, range: R) -> Range<'_, K, V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
@@ -419,32 +343,26 @@ impl<K: Ord, V> BTreeMap<K, V> {
                 _ => {}
             }
         }
-        let mut cursor = self.between(low, high, guard);
+        let mut cursor = self.between(low, high);
         cursor.read_ahead();
         Range(cursor)
     }
 
     /// A walk between two bounds.
-    #[track_caller]
-    fn between<'g, Q>(
-        &'g self,
-        low: Bound<&Q>,
-        high: Bound<&Q>,
-        guard: &'g impl Section,
-    ) -> Cursor<'g, K, V>
+    fn between<Q>(&self, low: Bound<&Q>, high: Bound<&Q>) -> Cursor<'_, K, V>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let mut cursor: Cursor<'g, K, V> = self.store.cursor(guard);
+        let mut cursor: Cursor<'_, K, V> = self.store().cursor();
         if let Bound::Included(key) | Bound::Excluded(key) = low
-            && let Some(at) = self.store.locate_by(key, guard)
+            && let Some(at) = self.store().locate_by(key)
         {
             let is_behind = matches!(low, Bound::Excluded(_)) && at.1.entry.is_some();
             cursor.begin_at(at, is_behind);
         }
         if let Bound::Included(key) | Bound::Excluded(key) = high
-            && let Some(at) = self.store.locate_by(key, guard)
+            && let Some(at) = self.store().locate_by(key)
         {
             let is_behind = matches!(high, Bound::Included(_)) && at.1.entry.is_some();
             cursor.end_at(at, is_behind);
@@ -464,21 +382,12 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// assert_eq!(map.lower_bound(Bound::Excluded(&20)), Some((&30, &"c")));
     /// assert_eq!(map.lower_bound(Bound::Excluded(&30)), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn lower_bound<'g, Q>(
-        &'g self,
-        bound: Bound<&Q>,
-        guard: &'g impl Section,
-    ) -> Option<(&'g K, &'g V)>
+    pub fn lower_bound<Q>(&self, bound: Bound<&Q>) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let found = self.between(bound, Bound::Unbounded, guard).next()?;
+        let found = self.between(bound, Bound::Unbounded).next()?;
         Some(found.pair())
     }
 
@@ -494,21 +403,12 @@ impl<K: Ord, V> BTreeMap<K, V> {
     /// assert_eq!(map.upper_bound(Bound::Excluded(&20)), Some((&10, &"a")));
     /// assert_eq!(map.upper_bound(Bound::Excluded(&10)), None);
     /// ```
-    ///
-    /// # Panics
-    ///
-    /// If the guard is of another domain.
-    #[track_caller]
-    pub fn upper_bound<'g, Q>(
-        &'g self,
-        bound: Bound<&Q>,
-        guard: &'g impl Section,
-    ) -> Option<(&'g K, &'g V)>
+    pub fn upper_bound<Q>(&self, bound: Bound<&Q>) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let found = self.between(Bound::Unbounded, bound, guard).next_back()?;
+        let found = self.between(Bound::Unbounded, bound).next_back()?;
         Some(found.pair())
     }
 }

@@ -15,7 +15,7 @@
 //! | `store`, `alter` | a tree with types, in a domain, and its changes |
 //! | `owned` | the entries of a map that was given up |
 //! | `walk`, `cursor` | walks, without types and with them |
-//! | `map`, `edit`, `compute`, `pinned`, `iter`, `traits`, `with_rayon` | the interface |
+//! | `map`, `edit`, `compute`, `iter`, `traits`, `with_rayon` | the interface |
 //!
 //! Reasons are in `docs/design/026-ordered-map.md`.
 
@@ -45,8 +45,6 @@ mod node;
 mod order;
 #[cfg(not(stillpoint_loom))]
 mod owned;
-#[cfg(not(stillpoint_loom))]
-mod pinned;
 mod search;
 mod spare;
 #[cfg(not(stillpoint_loom))]
@@ -66,6 +64,5 @@ pub use with_rayon::ParRange;
 #[cfg(not(stillpoint_loom))]
 pub use {
     iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Range, Values},
-    map::BTreeMap,
-    pinned::BTreeMapRef,
+    map::{BTreeMap, PinnedBTreeMap},
 };

@@ -11,7 +11,11 @@ use super::{
     search::{Hints, Path, Place, Sought},
     walk::Walk,
 };
-use crate::store::{Policy, Sound};
+use crate::{
+    domain::Home,
+    pinned::view,
+    store::{Policy, Sound},
+};
 use std::{
     borrow::Borrow,
     cmp::Ordering as Is,
@@ -20,22 +24,23 @@ use std::{
     ptr::{self, NonNull},
     sync::atomic::{AtomicPtr, Ordering},
 };
-use stillpoint::{
-    Domain, Guard, Section, global,
-    internal::{self, Kept},
-    read_lock,
-};
+use stillpoint::{Domain, Guard, Section, internal::Kept};
 
-/// An ordered map of entries.
+/// An ordered map of entries. Its [`PinnedOrdered`] has what needs a section of its domain.
 pub struct Ordered<K, V, P: Policy = Sound> {
     /// Null until there is an entry: it allocates nothing before.
     tree: AtomicPtr<Tree>,
-    /// `None`: the global one.
-    domain: Option<Kept>,
+    pub(super) home: Home,
     /// Tells what a key and its value own beside their entry.
     pub(super) weigh: Option<fn(&K, &V) -> usize>,
     /// Owns entries, and is not variant: a reference is enough to insert.
     entries: PhantomData<(*mut Entry<K, V>, P)>,
+}
+
+view! {
+    /// An [`Ordered`] in a section of its domain: what [`Ordered::with_guard`] returns.
+    #[derive(Debug)]
+    PinnedOrdered<K, V, P: Policy> of Ordered
 }
 
 // SAFETY: it owns keys and values.
@@ -73,7 +78,7 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     pub const fn new(domain: Option<Kept>) -> Self {
         Self {
             tree: AtomicPtr::new(ptr::null_mut()),
-            domain,
+            home: Home(domain),
             weigh: None,
             entries: PhantomData,
         }
@@ -81,7 +86,7 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
 
     /// An empty one of the same domain, with the same weigher.
     pub fn new_alike(&self) -> Self {
-        let mut store = Self::new(self.domain.clone());
+        let mut store = Self::new(self.home.0.clone());
         store.weigh = self.weigh;
         store
     }
@@ -94,27 +99,23 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     /// Begins a section of the map's domain.
     #[inline(always)]
     pub fn read_lock(&self) -> Guard<'_> {
-        match &self.domain {
-            Some(domain) => domain.read_lock(),
-            None => read_lock(),
-        }
+        self.home.read_lock()
     }
 
     /// The domain that the map was made in.
     pub fn domain(&self) -> &Domain {
-        match &self.domain {
-            Some(domain) => domain,
-            None => global(),
-        }
+        self.home.domain()
     }
 
-    /// Panics if `section` is of another domain: it would protect nothing.
+    /// Returns the map in the section of a guard. Panics if that is of another domain: it would protect
+    /// nothing.
     #[inline(always)]
     #[track_caller]
-    pub fn check(&self, section: &impl Section) {
-        if !internal::is_of(section, self.domain.as_ref()) {
-            wrong_domain();
-        }
+    pub fn with_guard<'g>(&'g self, section: &'g impl Section) -> &'g PinnedOrdered<K, V, P> {
+        self.home.check(section);
+        // SAFETY: in the guard's section. What ends that before its guard takes the guard by a mutable
+        // reference.
+        unsafe { PinnedOrdered::of(self) }
     }
 
     #[inline(always)]
@@ -151,25 +152,19 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
     pub fn len(&self) -> usize {
         self.tree().map_or(0, |tree| tree.count.get())
     }
+}
 
+impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
     /// A walk over all entries.
-    #[track_caller]
-    pub fn cursor<'g>(&'g self, section: &'g impl Section) -> Cursor<'g, K, V> {
-        self.check(section);
-        // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
-        // types.
+    pub fn cursor(&self) -> Cursor<'_, K, V> {
+        // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
+        // of these types.
         unsafe { Cursor::of(Walk::of(self.shared())) }
     }
 
     /// The place of the first entry, or of the last one.
-    #[track_caller]
-    pub fn outermost<'g>(
-        &'g self,
-        is_last: bool,
-        section: &'g impl Section,
-    ) -> Option<At<'g, K, V>> {
-        self.check(section);
-        // SAFETY: inside a section of the map's domain for as long as `'g`.
+    pub fn outermost(&self, is_last: bool) -> Option<At<'_, K, V>> {
+        // SAFETY: inside a section of the map's domain for as long as this is borrowed.
         let place = unsafe { self.tree()?.outermost(is_last) }?;
         // SAFETY: the same.
         Some(unsafe { At::of(place) })
@@ -203,18 +198,16 @@ where
     }
 }
 
-impl<K: Ord, V, P: Policy> Ordered<K, V, P> {
+impl<K: Ord, V, P: Policy> PinnedOrdered<K, V, P> {
     /// The entry of a key.
     #[inline(always)]
-    #[track_caller]
-    pub fn find<'g, Q>(&'g self, key: &Q, section: &'g impl Section) -> Option<Found<'g, K, V>>
+    pub fn find<Q>(&self, key: &Q) -> Option<Found<'_, K, V>>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.check(section);
-        // SAFETY: inside a section of the map's domain for as long as `'g`; its entries are of these
-        // types.
+        // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
+        // of these types.
         unsafe {
             let found = self.tree()?.find(&mut sought::<K, V, Q>(key))?;
             Some(Found::of(found))
@@ -222,29 +215,21 @@ impl<K: Ord, V, P: Policy> Ordered<K, V, P> {
     }
 
     /// Where the entry of a key is, or would be; `None` if there has never been an entry.
-    #[track_caller]
-    pub fn locate<'g, Q>(&'g self, key: &Q, section: &'g impl Section) -> Option<At<'g, K, V>>
+    pub fn locate<Q>(&self, key: &Q) -> Option<At<'_, K, V>>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.check(section);
         // SAFETY: as in `find`.
         unsafe { Some(At::of(self.tree()?.locate(&mut sought::<K, V, Q>(key)))) }
     }
 
     /// The same, and the way there.
-    #[track_caller]
-    pub fn locate_by<'g, Q>(
-        &'g self,
-        key: &Q,
-        section: &'g impl Section,
-    ) -> Option<(Path<'g>, Place<'g>)>
+    pub fn locate_by<Q>(&self, key: &Q) -> Option<(Path<'_>, Place<'_>)>
     where
         K: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        self.check(section);
         // SAFETY: as in `find`.
         unsafe { Some(self.tree()?.locate_by(&mut sought::<K, V, Q>(key))) }
     }
@@ -271,13 +256,4 @@ impl<K, V, P: Policy> fmt::Debug for Ordered<K, V, P> {
             .field("len", &self.len())
             .finish_non_exhaustive()
     }
-}
-
-#[cold]
-#[track_caller]
-fn wrong_domain() -> ! {
-    panic!(
-        "the guard is of another domain than the map, or offline, and would protect nothing: use \
-         one of `BTreeMap::pin`, or of the domain that the map was made in"
-    )
 }

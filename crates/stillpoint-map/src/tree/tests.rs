@@ -35,7 +35,7 @@ fn nodes<K, V>(map: &BTreeMap<K, V>) -> Nodes {
             }
         }
     }
-    let _section = map.guard();
+    let _section = map.pin();
     let mut nodes = Nodes::default();
     if let Some(tree) = map.store.tree() {
         count(tree.root(), &mut nodes);
@@ -153,7 +153,7 @@ fn first_leaf<K, V>(map: &BTreeMap<K, V>) -> Shared<'_, Leaf> {
 #[cfg_attr(miri, ignore = "it takes minutes there")]
 fn changes_of_other_leaves_do_not_wait() {
     let map: BTreeMap<u32, u32> = (0..200).map(|key| (key * 2, key)).collect();
-    let _section = map.guard();
+    let _section = map.pin();
     let locked = first_leaf(&map).get().gate.locked();
     let (tell, told) = mpsc::channel();
     thread::scope(|scope| {

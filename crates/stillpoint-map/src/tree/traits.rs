@@ -1,8 +1,8 @@
 //! What std's traits ask of the ordered map.
 
 use super::{
-    iter::{IntoIter, IntoKeys, IntoValues},
-    map::BTreeMap,
+    iter::{IntoIter, IntoKeys, IntoValues, Iter},
+    map::{BTreeMap, PinnedBTreeMap},
 };
 use std::fmt;
 
@@ -14,7 +14,22 @@ impl<K, V> Default for BTreeMap<K, V> {
 
 impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for BTreeMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.iter(&self.guard())).finish()
+        self.pin().fmt(f)
+    }
+}
+
+impl<K: Ord + fmt::Debug, V: fmt::Debug> fmt::Debug for PinnedBTreeMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self).finish()
+    }
+}
+
+impl<'g, K: Ord, V> IntoIterator for &'g PinnedBTreeMap<K, V> {
+    type Item = (&'g K, &'g V);
+    type IntoIter = Iter<'g, K, V>;
+
+    fn into_iter(self) -> Iter<'g, K, V> {
+        self.iter()
     }
 }
 
@@ -23,19 +38,20 @@ impl<K: Ord + Clone + Send + 'static, V: Clone + Send + 'static> Clone for BTree
         let clone = Self {
             store: self.store.new_alike(),
         };
-        let guard = self.guard();
-        for (key, value) in self.iter(&guard) {
-            clone.insert(key.clone(), value.clone(), &guard);
+        let pinned = self.pin();
+        let theirs = clone.with_guard(pinned.guard());
+        for (key, value) in &pinned {
+            theirs.insert(key.clone(), value.clone());
         }
-        drop(guard);
+        drop(pinned);
         clone
     }
 }
 
 impl<K: Ord, V: PartialEq> PartialEq for BTreeMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
-        let (here, there) = (self.guard(), other.guard());
-        self.len() == other.len() && self.iter(&here).eq(other.iter(&there))
+        let (here, there) = (self.pin(), other.pin());
+        here.len() == there.len() && here.iter().eq(there.iter())
     }
 }
 
@@ -44,7 +60,7 @@ impl<K: Ord, V: Eq> Eq for BTreeMap<K, V> {}
 impl<K: Ord + Send + 'static, V: Send + 'static> Extend<(K, V)> for &BTreeMap<K, V> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
         for (key, value) in entries {
-            self.insert(key, value, &self.guard());
+            self.pin().insert(key, value);
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The feature `rayon`, for the ordered map.
 
-use super::{cursor::Cursor, iter::Range, map::BTreeMap, pinned::BTreeMapRef};
+use super::{
+    cursor::Cursor,
+    iter::Range,
+    map::{BTreeMap, PinnedBTreeMap},
+};
 use rayon::iter::{
     FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
     plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed},
 };
 use std::fmt;
-use stillpoint::Section;
 
-/// The entries of a map or of a range, visited by many threads: what `par_iter` of a [`BTreeMapRef`]
+/// The entries of a map or of a range, visited by many threads: what `par_iter` of a [`PinnedBTreeMap`]
 /// returns, and `into_par_iter` of a [`BTreeRange`](crate::BTreeRange). For which entries it visits,
 /// see [the guarantees](BTreeMap#guarantees). What collects them has them in the order of their keys.
 ///
@@ -36,7 +39,7 @@ impl<'g, K: Ord + Sync, V: Sync> ParallelIterator for ParRange<'g, K, V> {
     }
 }
 
-impl<'g, K: Ord + Sync, V: Sync, G: Section> IntoParallelIterator for &'g BTreeMapRef<'_, K, V, G> {
+impl<'g, K: Ord + Sync, V: Sync> IntoParallelIterator for &'g PinnedBTreeMap<K, V> {
     type Item = (&'g K, &'g V);
     type Iter = ParRange<'g, K, V>;
 
@@ -85,7 +88,7 @@ where
     fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
         let map = *self;
         entries.into_par_iter().for_each(|(key, value)| {
-            map.insert(key, value, &map.guard());
+            map.pin().insert(key, value);
         });
     }
 }

@@ -5,7 +5,7 @@ use super::{
     models::Steps,
 };
 use std::{collections::HashMap as Std, ops::Range};
-use stillpoint_map::{CopyCompute, CopyMap, CopyMapRef, Cursor, Operation};
+use stillpoint_map::{CopyCompute, CopyMap, Cursor, Operation, PinnedCopyMap};
 
 /// Keys are below this.
 const KEYS: u64 = 2048;
@@ -44,7 +44,7 @@ pub fn run(program: &[u8]) {
 /// Takes steps until one of them ends the section. Returns a byte of that one; `None` at the
 /// program's end.
 fn section(
-    map: &CopyMapRef<'_, u64, u64, Hashers>,
+    map: &PinnedCopyMap<u64, u64, Hashers>,
     model: &mut Model,
     steps: &mut Steps<'_>,
     next_value: &mut u64,
@@ -139,7 +139,7 @@ fn section(
 /// the table may shrink or grow. It visits those that stay as they are once, and the others with no
 /// value that they never had.
 fn change_while_walking(
-    map: &CopyMapRef<'_, u64, u64, Hashers>,
+    map: &PinnedCopyMap<u64, u64, Hashers>,
     model: &mut Model,
     first: u8,
     keys: Range<u64>,
@@ -172,7 +172,7 @@ fn change_while_walking(
     }
 }
 
-fn compute(map: &CopyMapRef<'_, u64, u64, Hashers>, model: &mut Model, key: u64, new: u64) {
+fn compute(map: &PinnedCopyMap<u64, u64, Hashers>, model: &mut Model, key: u64, new: u64) {
     let present = model.get(&key).copied();
     let done = map.compute(key, |entry| {
         assert_eq!(entry, present.map(|value| (key, value)));
@@ -202,7 +202,7 @@ fn compute(map: &CopyMapRef<'_, u64, u64, Hashers>, model: &mut Model, key: u64,
 }
 
 /// All entries, by a walk, by a cursor and by look-ups.
-fn assert_same(map: &CopyMapRef<'_, u64, u64, Hashers>, model: &Model) {
+fn assert_same(map: &PinnedCopyMap<u64, u64, Hashers>, model: &Model) {
     let mut visited = Model::new();
     for (key, value) in map {
         assert_eq!(visited.insert(key, value), None, "{key} is visited twice");
@@ -213,7 +213,7 @@ fn assert_same(map: &CopyMapRef<'_, u64, u64, Hashers>, model: &Model) {
     let mut visit = |key: u64, value: u64| {
         assert_eq!(scanned.insert(key, value), None, "{key} is scanned twice");
     };
-    while map.map().scan(&mut cursor, 5, &mut visit) {}
+    while map.scan(&mut cursor, 5, &mut visit) {}
     assert_eq!(&scanned, model);
     for (key, value) in model {
         assert_eq!(map.get(key), Some(*value));

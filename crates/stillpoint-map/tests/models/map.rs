@@ -5,7 +5,7 @@ use super::{
     models::Steps,
 };
 use std::collections::HashMap as Std;
-use stillpoint_map::{Compute, Cursor, HashMap, HashMapRef, Operation};
+use stillpoint_map::{Compute, Cursor, HashMap, Operation, PinnedHashMap};
 
 /// Keys are below this.
 const KEYS: u64 = 2048;
@@ -47,7 +47,7 @@ pub fn run(program: &[u8]) {
 
 /// Takes steps until one of them ends the section. Returns whether there are more.
 fn section<'g>(
-    map: &'g HashMapRef<'_, u64, Box<u64>, Hashers>,
+    map: &'g PinnedHashMap<u64, Box<u64>, Hashers>,
     model: &mut Model,
     steps: &mut Steps<'_>,
     next_value: &mut u64,
@@ -149,7 +149,7 @@ fn section<'g>(
     false
 }
 
-fn compute(map: &HashMapRef<'_, u64, Box<u64>, Hashers>, model: &mut Model, key: u64, new: u64) {
+fn compute(map: &PinnedHashMap<u64, Box<u64>, Hashers>, model: &mut Model, key: u64, new: u64) {
     let present = model.get(&key).copied();
     let done = map.compute(key, |entry| {
         assert_eq!(
@@ -182,7 +182,7 @@ fn compute(map: &HashMapRef<'_, u64, Box<u64>, Hashers>, model: &mut Model, key:
 }
 
 /// All entries, by a walk, by a cursor and by look-ups.
-fn assert_same(map: &HashMapRef<'_, u64, Box<u64>, Hashers>, model: &Model) {
+fn assert_same(map: &PinnedHashMap<u64, Box<u64>, Hashers>, model: &Model) {
     let mut visited = Model::new();
     for (key, value) in map {
         assert_eq!(
@@ -202,7 +202,7 @@ fn assert_same(map: &HashMapRef<'_, u64, Box<u64>, Hashers>, model: &Model) {
         );
     };
     let mut visit = visit;
-    while map.map().scan(&mut cursor, 5, &mut visit) {}
+    while map.scan(&mut cursor, 5, &mut visit) {}
     assert_eq!(&scanned, model);
     for (key, value) in model {
         assert_eq!(map.get(key).map(|value| **value), Some(*value));

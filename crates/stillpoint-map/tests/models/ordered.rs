@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap as Std, fmt::Debug, ops::Bound};
 use stillpoint::Domain;
-use stillpoint_map::{BTreeMap, BTreeMapRef};
+use stillpoint_map::{BTreeMap, PinnedBTreeMap};
 
 /// Keys of a step that inserts or removes many.
 const MANY: u16 = if cfg!(miri) { 30 } else { 300 };
@@ -44,7 +44,7 @@ impl Key for String {
     }
 }
 
-fn assert_same<K: Key>(map: &BTreeMapRef<'_, K, Box<u64>>, model: &Std<K, Box<u64>>) {
+fn assert_same<K: Key>(map: &PinnedBTreeMap<K, Box<u64>>, model: &Std<K, Box<u64>>) {
     assert!(map.iter().eq(model), "{map:?} {model:?}");
     assert!(map.iter().rev().eq(model.iter().rev()));
     assert_eq!(map.len(), model.len());

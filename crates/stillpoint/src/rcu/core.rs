@@ -43,6 +43,8 @@ pub(in crate::rcu) struct Inner<P: Policy> {
     id: u64,
     handles: AtomicUsize,
     closed: AtomicBool,
+    /// Whether it is a [`TraceDomain`](crate::tasks_trace::TraceDomain)'s.
+    is_trace: AtomicBool,
     /// Its block in the statistics page. Last, because the others count in it while they are dropped.
     block: OnceLock<Block>,
 }
@@ -195,6 +197,7 @@ impl<P: Policy> Inner<P> {
                 id,
                 handles: AtomicUsize::new(1),
                 closed: AtomicBool::new(false),
+                is_trace: AtomicBool::new(id == thread::global_id(thread::TRACE)),
                 block: OnceLock::new(),
             }
         });
@@ -322,6 +325,15 @@ impl<P: Policy> Core<P> {
 
     pub(crate) fn id(&self) -> u64 {
         self.inner.id
+    }
+
+    pub(crate) fn is_trace(&self) -> bool {
+        // Relaxed: set before a second handle is made.
+        self.inner.is_trace.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_trace(&self) {
+        self.inner.is_trace.store(true, Ordering::Relaxed);
     }
 
     #[inline]

@@ -21,6 +21,8 @@ use std::{fmt, marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
 /// await-holding-invalid-types = ["stillpoint::Guard", "stillpoint::tasks_trace::Guard", "stillpoint::QsbrReader"]
 /// ```
 ///
+/// (A map that a thread has pinned is a `stillpoint_map::MapGuard`.)
+///
 /// A section that is to be held across an `.await` is an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard).
 ///

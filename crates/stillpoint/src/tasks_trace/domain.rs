@@ -46,24 +46,30 @@ impl TraceDomain {
     /// Makes a domain with the defaults of [`Domain::new`].
     #[must_use]
     pub fn new() -> Self {
-        Self(Domain::new())
+        Self::made(Domain::new())
     }
 
     /// Makes a domain whose readers fence, as [`Domain::with_fences`]: no grace period interrupts a
     /// processor. The kernel's `CONFIG_TASKS_TRACE_RCU_READ_MB`.
     #[must_use]
     pub fn with_fences() -> Self {
-        Self(Domain::with_fences())
+        Self::made(Domain::with_fences())
     }
 
     /// Makes a domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self(Domain::starting_at(first))
+        Self::made(Domain::starting_at(first))
     }
 
-    pub(super) fn of(domain: &Domain) -> &Self {
+    /// Makes a domain that was made just now one whose readers may sleep.
+    fn made(domain: Domain) -> Self {
+        domain.core().set_trace();
+        Self(domain)
+    }
+
+    pub(crate) fn of(domain: &Domain) -> &Self {
         // SAFETY: it is nothing but a `Domain`, by `repr(transparent)`.
         unsafe { &*ptr::from_ref(domain).cast() }
     }
@@ -172,7 +178,7 @@ impl DomainBuilder {
     /// ```
     #[must_use]
     pub fn build_trace(self) -> TraceDomain {
-        TraceDomain(self.build())
+        TraceDomain::made(self.build())
     }
 }
 

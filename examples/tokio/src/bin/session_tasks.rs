@@ -33,14 +33,14 @@ impl Drop for Session {
     }
 }
 
-/// Tasks hold their sections across `.await`, so they have a domain of their own.
-static DOMAIN: LazyLock<TraceDomain> = LazyLock::new(TraceDomain::new);
-static SESSIONS_OF: LazyLock<HashMap<u64, Session>> = LazyLock::new(|| HashMap::new_in(&DOMAIN));
+/// In a separate domain, because tasks hold their sections across `.await`.
+static SESSIONS_OF: LazyLock<HashMap<u64, Session>> =
+    LazyLock::new(|| HashMap::new_in(&TraceDomain::new()));
 
-/// Answers from the session that it has found, whatever happens to the map meanwhile. The guard may
+/// Answers from the session that it has found, whatever happens to the map meanwhile. The section may
 /// leave its thread at each `.await`.
 async fn answer(id: u64) -> Option<String> {
-    let sessions = SESSIONS_OF.with_guard(DOMAIN.read_lock_static());
+    let sessions = SESSIONS_OF.pin_owned();
     let session = sessions.get(&id)?;
     sleep(WORK).await;
     Some(format!("hello {}", session.user))
@@ -82,7 +82,7 @@ async fn main() {
     assert!(answered > 0, "requests found sessions");
     assert!(SESSIONS_OF.is_empty());
     // All requests are done. After a grace period the sessions are dropped, each once.
-    tokio::task::spawn_blocking(|| DOMAIN.kvfree_barrier())
+    tokio::task::spawn_blocking(|| SESSIONS_OF.domain().kvfree_barrier())
         .await
         .expect("it does not panic");
     assert_eq!(DROPPED.load(Ordering::Relaxed), SESSIONS as usize);

@@ -59,8 +59,8 @@ impl<P: Policy> Keyed for Test<P> {
             return;
         };
         let section = self.tree.read_lock();
-        let entry = self.tree.new_entry(place(key), value);
-        let inserted = self.tree.insert(entry, true, &section);
+        let tree = self.tree.with_guard(&section);
+        let inserted = tree.insert(tree.new_entry(place(key), value), true);
         if let Ok(OrderedInserted { old: Some(_), .. }) = inserted {
             add(&session.tally.retired, 1);
         }
@@ -68,8 +68,9 @@ impl<P: Policy> Keyed for Test<P> {
 
     fn remove(&self, session: &Session, key: u64) {
         let section = self.tree.read_lock();
-        if let Some(at) = self.tree.locate(&place(key), &section)
-            && self.tree.remove(at, &section)
+        let tree = self.tree.with_guard(&section);
+        if let Some(at) = tree.locate(&place(key))
+            && tree.remove(at)
         {
             add(&session.tally.retired, 1);
         }
@@ -77,7 +78,7 @@ impl<P: Policy> Keyed for Test<P> {
 
     fn find(&self, key: u64, pause: impl FnMut()) -> Option<Fault> {
         let section = self.tree.read_lock();
-        let found = self.tree.find(&place(key), &section);
+        let found = self.tree.with_guard(&section).find(&place(key));
         let number = found.map(|found| found.value().number());
         self.elements.fault_of(number, pause)
     }
@@ -85,7 +86,7 @@ impl<P: Policy> Keyed for Test<P> {
     fn visit(&self, mut visit: impl FnMut(u64)) -> Option<Fault> {
         let section = self.tree.read_lock();
         let (mut last, mut in_order) = (None, true);
-        let mut cursor = self.tree.cursor(&section);
+        let mut cursor = self.tree.with_guard(&section).cursor();
         while let Some(found) = cursor.next_of_all() {
             let key = *found.key();
             in_order &= last.is_none_or(|last| last < key);

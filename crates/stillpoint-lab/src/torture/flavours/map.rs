@@ -57,10 +57,9 @@ impl<P: Policy> Keyed for Test<P> {
             return;
         };
         let section = self.store.read_lock();
-        let entry = self.store.new_entry(spread(key), key, value, &section);
-        let inserted = self
-            .store
-            .insert(entry, true, &section, |one, other| one == other);
+        let store = self.store.with_guard(&section);
+        let entry = store.new_entry(spread(key), key, value);
+        let inserted = store.insert(entry, true, |one, other| one == other);
         if let Ok(Inserted { old: Some(_), .. }) = inserted {
             add(&session.tally.retired, 1);
         }
@@ -68,10 +67,9 @@ impl<P: Policy> Keyed for Test<P> {
 
     fn remove(&self, session: &Session, key: u64) {
         let section = self.store.read_lock();
-        if let Some(found) = self
-            .store
-            .find(spread(key), &section, |other| *other == key)
-            && self.store.remove(found, &section)
+        let store = self.store.with_guard(&section);
+        if let Some(found) = store.find(spread(key), |other| *other == key)
+            && store.remove(found)
         {
             add(&session.tally.retired, 1);
         }
@@ -79,16 +77,15 @@ impl<P: Policy> Keyed for Test<P> {
 
     fn find(&self, key: u64, pause: impl FnMut()) -> Option<Fault> {
         let section = self.store.read_lock();
-        let found = self
-            .store
-            .find(spread(key), &section, |other| *other == key);
+        let store = self.store.with_guard(&section);
+        let found = store.find(spread(key), |other| *other == key);
         let number = found.map(|found| found.get().value.number());
         self.elements.fault_of(number, pause)
     }
 
     fn visit(&self, mut visit: impl FnMut(u64)) -> Option<Fault> {
         let section = self.store.read_lock();
-        for found in self.store.iter(&section) {
+        for found in self.store.with_guard(&section).iter() {
             visit(found.get().key);
         }
         None
