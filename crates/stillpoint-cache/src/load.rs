@@ -10,7 +10,7 @@
 //! before, and the invalidation finds that in the map.
 //!
 //! The map does not own flights. So a value is dropped with the last caller that waits for it, and not
-//! after the next grace period.
+//! after the next grace period, nor by an invalidation, which uses the [`Load`] alone.
 //!
 //! All that the leader runs until its flight has ended is user code that may ask for the same key:
 //! loader, weigher, clones, listener. It must not wait for itself: `Flight::running`.
@@ -44,7 +44,13 @@ use stillpoint_platform::{
 const STALE_FLIGHTS: usize = 8;
 
 /// The loads under way, by key.
-pub type Flights<K, V> = HashMap<K, Weak<Flight<V>>>;
+pub type Flights<K, V> = HashMap<K, Shown<V>>;
+
+/// A flight, as later callers and invalidations find it.
+pub struct Shown<V> {
+    load: Arc<Load>,
+    flight: Weak<Flight<V>>,
+}
 
 /// The part of a load that invalidations use.
 #[derive(Debug)]
@@ -81,7 +87,7 @@ pub struct Flight<V> {
     running: AtomicU64,
     /// The process that began it. In a child of a fork, the threads that were loading are gone.
     process: u64,
-    load: Load,
+    load: Arc<Load>,
 }
 
 impl<V> Flight<V> {
@@ -91,8 +97,15 @@ impl<V> Flight<V> {
             waiting: Mutex::new(Vec::new()),
             running: AtomicU64::new(token().get()),
             process: process().generation(),
-            load: Load::of(tenant),
+            load: Arc::new(Load::of(tenant)),
         })
+    }
+
+    fn shown(self: &Arc<Self>) -> Shown<V> {
+        Shown {
+            load: Arc::clone(&self.load),
+            flight: Arc::downgrade(self),
+        }
     }
 
     /// Returns whether the calling thread leads the flight, and so must not wait for it.
@@ -216,7 +229,7 @@ where
 {
     fn forget_flight(&self, key: &K, flight: &Weak<Flight<V>>) {
         let flights = self.inner().flights.pin();
-        let _ = flights.remove_if(key, |_, other| other.ptr_eq(flight));
+        let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
     }
 
     /// Ends the sharing of a load of a key that is under way. Its value is not kept.
@@ -224,31 +237,22 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let Some(flight) = self.inner().flights.pin().remove(key).map(Weak::upgrade) else {
-            return;
-        };
-        // The lock also orders the caller's look-up after the insert of a flight that has ended.
-        self.with_state(|_| {
-            if let Some(flight) = &flight {
-                flight.load.is_outdated.store(true, Ordering::Relaxed);
-            }
+        let flights = self.inner().flights.pin();
+        // Outdated before it leaves the map: what a later load brings is not replaced by what this one does.
+        let _ = flights.remove_if(key, |_, flight| {
+            // The lock also orders the caller's look-up after the insert of a flight that has ended.
+            self.with_state(|_| flight.load.is_outdated.store(true, Ordering::Relaxed));
+            true
         });
     }
 
     /// Ends the sharing of all loads of the tenant and those below it. Their values are not kept.
     pub(crate) fn outdate_loads(&self) {
-        // A value that no other caller waits for any more is dropped after the walk.
-        let mut upgraded = Vec::new();
-        self.inner().flights.pin().retain(|_, flight| {
-            let Some(flight) = flight.upgrade() else {
-                return false;
-            };
+        self.inner().flights.pin().retain(|_, Shown { load, .. }| {
             let outdated = self.with_own(|state, number| {
-                let load = &flight.load;
                 let is_within = state.is_within(load.tenant.number(), number);
                 load.is_outdated.fetch_or(is_within, Ordering::Relaxed) | is_within
             });
-            upgraded.push(flight);
             outdated != Some(true)
         });
     }
@@ -468,11 +472,11 @@ where
             let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
             let new = Flight::of(Arc::clone(self.handle()));
             let flights = self.inner().flights.pin();
-            let Err(occupied) = flights.try_insert(key_of_flight, Arc::downgrade(&new)) else {
+            let Err(occupied) = flights.try_insert(key_of_flight, new.shown()) else {
                 drop(flights);
                 return self.lead(key, key_of_leader, new);
             };
-            let seen = Weak::clone(occupied.current);
+            let seen = Weak::clone(&occupied.current.flight);
             drop(flights);
             // What has ended is no longer led by any thread, whatever `running` says.
             if let Some(flight) = seen.upgrade()
@@ -551,5 +555,52 @@ fn shared<V: Clone, E: Send + Sync + 'static>(
         Outcome::Value(value) => Some(Ok(value.clone())),
         Outcome::Error(error) => Some(Err(Arc::clone(error).downcast().ok()?)),
         Outcome::Abandoned => None,
+    }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// It has found the load, and waits for the lock, when that ends.
+    #[test]
+    fn an_invalidation_has_no_value_that_is_being_loaded() {
+        struct Cloned(Arc<AtomicU64>);
+        impl Clone for Cloned {
+            fn clone(&self) -> Self {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Self(Arc::clone(&self.0))
+            }
+        }
+        let (clones, step) = (Arc::<AtomicU64>::default(), Arc::new(Barrier::new(2)));
+        let told = Arc::clone(&step);
+        let builder = Cache::builder().max_entries(1);
+        // Between the insert of what was loaded and the end of the load.
+        let builder = builder.eviction_listener(move |&key: &u32, _: &Cloned, _| {
+            if key == 0 {
+                told.wait();
+                told.wait();
+            }
+        });
+        let cache = builder.build();
+        cache.insert(0, Cloned(Arc::default()));
+        thread::scope(|scope| {
+            let load = scope.spawn(|| drop(cache.get_with(1, || Cloned(Arc::clone(&clones)))));
+            step.wait();
+            let held = cache.inner().shared.lock();
+            let invalidation = scope.spawn(|| cache.invalidate(&1));
+            for _ in 0..1000 {
+                thread::yield_now();
+            }
+            step.wait();
+            load.join().expect("it loads");
+            drop(held);
+            assert!(invalidation.join().expect("it invalidates"));
+        });
+        assert_eq!(
+            (clones.load(Ordering::Relaxed), cache.entry_count()),
+            (2, 0)
+        );
     }
 }
