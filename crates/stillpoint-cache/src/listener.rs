@@ -93,7 +93,7 @@ impl<K, V> Listener<K, V> {
                 unsafe { &*queue }.borrow_mut().append(notes);
                 return true;
             }
-            next = inside.outer;
+            next = inside.outer.get();
         }
         false
     }
@@ -104,7 +104,7 @@ struct Inside {
     listener: usize,
     /// A [`Queue`] of the listener's types.
     queue: *const (),
-    outer: *const Self,
+    outer: Cell<*const Self>,
 }
 
 impl Inside {
@@ -112,7 +112,7 @@ impl Inside {
         Self {
             listener: ptr::from_ref(listener).addr(),
             queue: ptr::from_ref(queue).cast(),
-            outer: INSIDE.get(),
+            outer: Cell::new(INSIDE.get()),
         }
     }
 
@@ -126,8 +126,20 @@ impl Inside {
 struct Entered<'a>(&'a Inside);
 
 impl Drop for Entered<'_> {
+    /// Takes the frame out of the list. It need not be the innermost: where listeners run on stacks of
+    /// coroutines, another one may have begun later, and not have ended.
     fn drop(&mut self) {
-        INSIDE.set(self.0.outer);
+        INSIDE.with(|innermost| {
+            let mut place = innermost;
+            // SAFETY: as in `is_queued`.
+            while let Some(inside) = unsafe { place.get().as_ref() } {
+                if ptr::eq(inside, self.0) {
+                    place.set(inside.outer.get());
+                    break;
+                }
+                place = &inside.outer;
+            }
+        });
     }
 }
 
@@ -217,5 +229,31 @@ mod tests {
         let told = TOLD.lock().unwrap();
         assert_eq!(*told, [(0, 0), (1, 1), (0, 2), (1, 3), (0, 4)]);
         assert!(INSIDE.get().is_null());
+    }
+
+    #[test]
+    fn frames_leave_the_list_in_any_order() {
+        for [first, second] in [[0, 1], [1, 0], [1, 2], [0, 2], [2, 0]] {
+            let listeners = [(); 3].map(|()| Listener::new(|_: &u64, _: &u64, _| ()));
+            let queues: [Queue<u64, u64>; 3] = Default::default();
+            let find = || {
+                listeners
+                    .each_ref()
+                    .map(|listener| listener.is_queued(&mut Vec::new()))
+            };
+            let inside = Inside::of(&listeners[0], &queues[0]);
+            let entered = inside.enter();
+            let inside = Inside::of(&listeners[1], &queues[1]);
+            let next = inside.enter();
+            let inside = Inside::of(&listeners[2], &queues[2]);
+            let mut all = [Some(entered), Some(next), Some(inside.enter())];
+            let mut expected = [true; 3];
+            for leaves in [first, second, 3 - first - second] {
+                assert_eq!(find(), expected);
+                (all[leaves], expected[leaves]) = (None, false);
+            }
+            assert_eq!(find(), expected);
+            assert!(INSIDE.get().is_null());
+        }
     }
 }
