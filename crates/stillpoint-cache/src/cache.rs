@@ -553,7 +553,7 @@ where
 }
 
 impl<K, V, S> Drop for Cache<K, V, S> {
-    /// Frees what the tenant above knows of a deleted tenant with the last view of that.
+    /// Frees what the tenant above knows of deleted tenants that have no view any more, now and then.
     fn drop(&mut self) {
         if !self.handle.deleted.load(Ordering::Relaxed) {
             return;
@@ -561,13 +561,12 @@ impl<K, V, S> Drop for Cache<K, V, S> {
         let root = Arc::clone(&self.inner.shared.root);
         let handle = std::mem::replace(&mut self.handle, root);
         let above = handle.parent.clone();
-        let was_last = Arc::into_inner(handle).is_some();
+        drop(handle);
         // In the child of a fork that has lost the lock nothing is freed.
-        if let Some(above) = above.filter(|_| was_last)
+        if let Some(above) = above
             && let Some(mut state) = self.inner.shared.lock_unless_lost()
         {
-            let number = above.number();
-            state.forget_view(number);
+            state.forget_view(above.number());
         }
     }
 }
