@@ -409,19 +409,21 @@ where
         claimed.clear();
     }
 
-    /// Claims an entry. Returns false if it was claimed before.
+    /// Claims an entry. Returns whether look-ups found it until then, and whether it was not claimed before.
     pub(crate) fn claim(
         &self,
         entry: Found<'_, K, Node<V>>,
-        cause: Cause,
         guard: &Guard<'_>,
-    ) -> bool {
+    ) -> (Presence, bool) {
         let (mut state, mut locked) = self.inner().lock(guard);
+        // Under the lock: until then what a load brings may appear.
+        let presence = self.inner().look_at(entry);
+        let cause = presence.cause(Cause::Removed);
         let claimed = state.claim(&mut locked, Id::of(entry), Some(cause));
         let visit = self.inner().next_visit(&state, NEVER);
         drop(state);
         self.inner().ask_for_visit(visit);
-        claimed
+        (presence, claimed)
     }
 }
 

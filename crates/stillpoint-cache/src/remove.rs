@@ -125,12 +125,10 @@ where
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
     ) -> Option<Presence> {
-        let presence = self.inner().look_at(found);
-        let cause = presence.cause(Cause::Removed);
-        let claimed = self.claim(found, cause, guard);
+        let (presence, claimed) = self.claim(found, guard);
         let removed = self.remove_from_map(found, guard);
         if claimed {
-            notes.add(found, cause);
+            notes.add(found, presence.cause(Cause::Removed));
         }
         removed.then_some(presence)
     }
@@ -328,7 +326,7 @@ where
 {
     let guard = cache.inner().store.read_lock();
     if let Some(found) = cache.find(key, &guard) {
-        cache.claim(found, Cause::Removed, &guard);
+        cache.claim(found, &guard);
         // SAFETY: the caller's promise.
         unsafe { cache.inner().store.with_guard(&guard).drop_at_once(found) };
     }

@@ -149,6 +149,34 @@ fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
     assert!(cache.find(&9, &guard).is_none());
 }
 
+/// The removal waits for the lock while the load links it: others may have found it by then.
+#[test]
+fn what_has_appeared_before_it_is_removed_is_returned() {
+    let cache: Cache<u64, u64> = Cache::with_entries(3);
+    let load = Load::of(Arc::clone(cache.handle()));
+    let guard = cache.inner().store.read_lock();
+    let published = publish_loaded(&cache, 9, &load, NEVER, &guard);
+    std::thread::scope(|scope| {
+        let (mut state, mut locked) = cache.inner().lock(&guard);
+        let removal = scope.spawn(|| cache.remove(&9));
+        for _ in 0..1000 {
+            std::thread::yield_now();
+        }
+        let entrant = Entrant {
+            number: ROOT,
+            expires: NEVER,
+            standing: None,
+        };
+        let at = (Id::of(published.new), entrant, 0);
+        let (load, claimed) = (Origin::Load(&load), &mut Claimed::default());
+        let admitted = admit(&mut state, &mut locked, at, load, claimed);
+        assert_eq!((admitted, cache.get(&9)), ((Ok(None), None), Some(1)));
+        drop(state);
+        assert_eq!(removal.join().expect("it removes"), Some(1));
+    });
+    assert_eq!((cache.get(&9), cache.statistics().removed), (None, 1));
+}
+
 /// An insert or a removal of the key meanwhile, and a removal of all.
 #[test]
 fn an_entry_that_a_load_has_not_linked_yet_has_not_expired() {
