@@ -2,12 +2,14 @@
 //! meanwhile.
 
 use crate::{
-    config::Settings,
+    config::{Settings, Tenant},
     net::tls::Certificate,
     server::{StopOnPanic, apply},
     shared::{Shared, lock},
+    users::User,
 };
 use std::{
+    collections::HashSet,
     io, mem,
     sync::{
         Arc, Mutex, Weak,
@@ -86,7 +88,7 @@ fn run(settings: Settings, shared: &Weak<Shared>, asked: &Receiver<()>, stage: &
         }
         goes_on
     };
-    let mut sections = settings.sections;
+    let mut last = Last::of(&settings);
     while asked.recv().is_ok() {
         let Some(limit) = shared.upgrade().map(|shared| shared.store.limit()) else {
             return;
@@ -94,19 +96,39 @@ fn run(settings: Settings, shared: &Weak<Shared>, asked: &Receiver<()>, stage: &
         if !enter(Stage::Reading) {
             return;
         }
-        let files = Files::read(&settings, limit, sections);
+        let files = Files::read(&settings, limit, last.sections);
         if !enter(Stage::Ready) {
             return;
         }
         let Some(shared) = shared.upgrade() else {
             return;
         };
-        match files.and_then(|files| files.apply(&shared)) {
-            Ok(has) => {
-                sections = has;
-                shared.log.note(format_args!("reloaded"));
+        match files.and_then(|files| files.apply(&shared, &mut last)) {
+            Ok(lines) => {
+                for line in lines {
+                    shared.log.note(format_args!("{line}"));
+                }
             }
             Err(error) => shared.log.note(format_args!("not reloaded: {error}")),
+        }
+    }
+}
+
+/// The limits that the files gave last. Others have been set by an admin since.
+struct Last {
+    limit: u64,
+    tenants: Vec<Tenant>,
+    /// Whether the files have had tenants or users: if they have them no longer, users who had a tenant
+    /// do not get the default one.
+    sections: bool,
+}
+
+impl Last {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            limit: settings.limit,
+            tenants: settings.tenants.clone(),
+            sections: settings.sections,
         }
     }
 }
@@ -118,18 +140,19 @@ struct Files {
     certificate: Option<Certificate>,
     /// The memory limit before.
     limit: u64,
+    /// Settings that take effect after a restart.
+    later: Vec<&'static str>,
 }
 
 impl Files {
     /// Reads the files for a server that was started with the settings `now` and has the memory limit
-    /// `limit`. `sections` is whether the file has had tenants or users: if it has them no longer,
-    /// users who had a tenant do not get the default one.
+    /// `limit`. `sections` is [`Last::sections`].
     fn read(now: &Settings, limit: u64, sections: bool) -> Result<Self, String> {
         let Some(flags) = &now.flags else {
             return Err("there is no command line to read again".into());
         };
         // A limit that is given nowhere stays as an admin has set it.
-        let (settings, notes) = flags.again(now, limit, sections)?;
+        let (settings, notes, later) = flags.again(now, limit, sections)?;
         if now.authenticates() != settings.authenticates() {
             return Err("authentication cannot be switched on or off without a restart".into());
         }
@@ -142,25 +165,118 @@ impl Files {
             notes,
             certificate,
             limit,
+            later,
         })
     }
 
-    /// Applies the files to the server. Returns whether they have, or have had, tenants or users. On an
-    /// error, nothing is changed.
-    fn apply(self, shared: &Shared) -> Result<bool, String> {
+    /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed.
+    fn apply(self, shared: &Shared, last: &mut Last) -> Result<Vec<String>, String> {
         let settings = self.settings;
+        let mut changes = Changes::default();
+        changes.compare_limits(shared, &settings, self.limit, last);
+        let users = settings.users.as_deref().unwrap_or_default();
+        changes.compare_users(shared, users);
+        *last = Last::of(&settings);
         apply(shared, &settings.tenants, settings.users)?;
         // From here on nothing fails.
-        for note in self.notes {
-            shared.log.note(format_args!("{note}"));
-        }
         if let (Some(files), Some(certificate)) = (&settings.tls, self.certificate) {
             shared.show_certificate(files, certificate);
+            changes.made.push("the certificate is read again".into());
         }
         if settings.limit != self.limit {
             shared.store.request_limit(settings.limit);
         }
-        Ok(settings.sections)
+        let mut lines = self.notes;
+        lines.push(match changes.made.is_empty() {
+            true => "reloaded: nothing has changed".into(),
+            false => format!("reloaded: {}", changes.made.join(", ")),
+        });
+        if !changes.undone.is_empty() {
+            let undone = changes.undone.join(", ");
+            lines.push(format!(
+                "the files have undone what an admin had set: {undone}"
+            ));
+        }
+        if !self.later.is_empty() {
+            let later = self.later.join(", ");
+            lines.push(format!("takes effect after a restart: {later}"));
+        }
+        Ok(lines)
+    }
+}
+
+/// What the files change, for the log.
+#[derive(Default)]
+struct Changes {
+    made: Vec<String>,
+    undone: Vec<String>,
+}
+
+impl Changes {
+    /// Compares limits and prefixes of the files with those in force. `limit` is the memory limit.
+    fn compare_limits(&mut self, shared: &Shared, new: &Settings, limit: u64, last: &Last) {
+        if new.limit != limit {
+            self.made.push(format!("memory limit {} bytes", new.limit));
+            if limit != last.limit {
+                self.undone.push(format!("memory limit {limit} bytes"));
+            }
+        }
+        for tenant in &new.tenants {
+            let name = &tenant.name;
+            let before = last.tenants.iter().find(|before| before.name == *name);
+            if before.is_some_and(|before| before.prefixes != tenant.prefixes) {
+                self.made.push(format!("prefixes of tenant {name}"));
+            }
+            let Ok(there) = shared.store.tenant(name) else {
+                self.made.push(format!("tenant {name} created"));
+                continue;
+            };
+            let now = there.limits();
+            if now != tenant.limits {
+                self.made.push(format!("limits of tenant {name}"));
+                if before.is_none_or(|before| before.limits != now) {
+                    self.undone.push(format!("limits of tenant {name}"));
+                }
+            }
+        }
+        for gone in &last.tenants {
+            let name = &gone.name;
+            if !new.tenants.iter().any(|tenant| tenant.name == *name) {
+                self.made
+                    .push(format!("tenant {name} is in no file, and stays"));
+            }
+        }
+    }
+
+    fn compare_users(&mut self, shared: &Shared, new: &[User]) {
+        let directory = shared.directory();
+        let before = directory.users.all();
+        let find = |name: &str| {
+            let found = before.binary_search_by(|user| (*user.name).cmp(name));
+            found.ok().map(|at| &before[at])
+        };
+        let new_names: HashSet<_> = new.iter().map(|user| &*user.name).collect();
+        let (mut added, mut changed) = (Vec::new(), Vec::new());
+        for user in new {
+            match find(&user.name) {
+                None => added.push(&*user.name),
+                Some(before) if **before != *user => changed.push(&*user.name),
+                Some(_) => {}
+            }
+        }
+        let names = before.iter().map(|user| &*user.name);
+        let removed: Vec<_> = names.filter(|name| !new_names.contains(name)).collect();
+        for (what, names) in [("added", added), ("changed", changed), ("removed", removed)] {
+            match &names[..] {
+                [] => {}
+                [name] => self.made.push(format!("user {name} {what}")),
+                [name, others @ ..] => {
+                    let more = others.len();
+                    self.made
+                        .push(format!("user {name} and {more} more {what}"));
+                }
+            }
+        }
     }
 }
 
@@ -172,9 +288,10 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     /// Reads the files of a server again, at once.
-    fn again(server: &Server) -> Result<bool, String> {
+    fn again(server: &Server) -> Result<Vec<String>, String> {
         let shared = &server.shared;
-        Files::read(&shared.settings, shared.store.limit(), false)?.apply(shared)
+        let mut last = Last::of(&shared.settings);
+        Files::read(&shared.settings, shared.store.limit(), false)?.apply(shared, &mut last)
     }
 
     #[test]
@@ -221,6 +338,79 @@ mod tests {
         fs::write(&toml, text.replace("32m", "24m")).unwrap();
         again(&server).unwrap();
         assert_eq!(server.shared.store.limit(), 24 << 20);
+        drop(server);
+        for path in [toml, passwords] {
+            fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_log_says_what_has_changed() {
+        let file = |name: &str, text: &str| {
+            let name = format!("stillcache-{}-changes.{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let passwords = file("passwords", "a:p\nb:p\nc:p\n");
+        let text = "memory-limit = \"32m\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+            [[user]]\nname = \"a\"\n[[user]]\nname = \"b\"\n\
+            [[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
+        let toml = file("toml", text);
+        let line = format!(
+            "stillcache -t 1 -Y {} --config {}",
+            passwords.display(),
+            toml.display()
+        );
+        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let mut settings = flags.settings().unwrap().0;
+        settings.log = false;
+        let server = Server::start(settings).unwrap();
+        let mut last = Last::of(&server.shared.settings);
+        let mut again = |text: &str| {
+            fs::write(&toml, text).unwrap();
+            let shared = &server.shared;
+            let files = Files::read(&shared.settings, shared.store.limit(), last.sections);
+            let lines = files.unwrap().apply(shared, &mut last).unwrap();
+            // Users without a section are told of, too.
+            lines
+                .into_iter()
+                .filter(|line| !line.starts_with("user"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(again(text), ["reloaded: nothing has changed"]);
+        let other = text
+            .replace("32m", "24m")
+            .replace("\"b\"", "\"c\"")
+            .replace("8m", "4m");
+        let made = "memory limit 25165824 bytes, limits of tenant s, user c added, user b removed";
+        assert_eq!(again(&other), [format!("reloaded: {made}")]);
+        // What the files did not say is undone.
+        let store = &server.shared.store;
+        store.set_limit(20 << 20);
+        let mut limits = store.tenant("s").unwrap().limits();
+        limits.max = 3 << 20;
+        store.tenant("s").unwrap().set_limits(limits);
+        let undone = "memory limit 20971520 bytes, limits of tenant s";
+        assert_eq!(
+            again(&other),
+            [
+                "reloaded: memory limit 25165824 bytes, limits of tenant s".to_owned(),
+                format!("the files have undone what an admin had set: {undone}")
+            ]
+        );
+        let more = format!("conn-limit = 7\nidle-timeout = 9\n{other}[[tenant]]\nname = \"t\"\n")
+            .replace("127.0.0.1:0", "127.0.0.1:1");
+        assert_eq!(
+            again(&more),
+            [
+                "reloaded: tenant t created",
+                "takes effect after a restart: [[listen]], conn-limit, idle-timeout"
+            ]
+        );
+        let gone = "reloaded: tenant t is in no file, and stays";
+        assert_eq!(again(&other), [gone]);
         drop(server);
         for path in [toml, passwords] {
             fs::remove_file(path).unwrap();

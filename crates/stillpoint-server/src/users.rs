@@ -63,6 +63,11 @@ impl Users {
         (now.password == user.password).then_some(now)
     }
 
+    /// Returns all users, in the order of their names.
+    pub(crate) fn all(&self) -> &[Arc<User>] {
+        &self.0
+    }
+
     /// Returns whether both are the same list, which no change has made anew.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -91,12 +96,6 @@ mod tests {
     thread_local! {
         /// How often names were compared by the calling thread.
         pub(super) static COMPARED: Cell<u32> = const { Cell::new(0) };
-    }
-
-    impl Users {
-        pub(crate) fn all(&self) -> Vec<User> {
-            self.0.iter().map(|user| User::clone(user)).collect()
-        }
     }
 
     fn user(name: &str, password: &str) -> User {

@@ -134,7 +134,7 @@ mod tls {
         authority.renew();
         assert_eq!(new().1, old);
         program.signal(Signal::HUP);
-        until(|| program.count("stillcache: reloaded\n") == 1);
+        until(|| program.count("stillcache: reloaded") == 1);
         let (_, renewed) = new();
         assert_ne!(renewed, old);
         // A key of another certificate.
@@ -147,7 +147,7 @@ mod tls {
         authority.renew();
         for count in 2..20 {
             program.signal(Signal::HUP);
-            until(|| program.count("stillcache: reloaded\n") == count);
+            until(|| program.count("stillcache: reloaded") == count);
         }
         assert_ne!(new().1, renewed);
         ask(&mut early, b"mn\r\n", b"MN\r\n");
@@ -321,7 +321,7 @@ fn clients_come_in_while_files_are_read_again() {
     }
     // Once it is written, they are read.
     fs::write(&passwords, "u:p\n").unwrap();
-    until(|| program.says("stillcache: reloaded\n"));
+    until(|| program.says("stillcache: reloaded"));
     program.end();
     fs::remove_file(&passwords).unwrap();
 }
@@ -354,7 +354,7 @@ fn users_who_are_removed_or_have_another_password_leave() {
         fs::write(&config, text).unwrap();
         program.signal(Signal::HUP);
         reloads += 1;
-        until(|| program.count("stillcache: reloaded\n") == reloads);
+        until(|| program.count("stillcache: reloaded") == reloads);
     };
     type Client = BufReader<TcpStream>;
     fn line(client: &mut Client) -> String {
@@ -522,7 +522,7 @@ fn without_privileges_it_serves_and_starts_no_program() {
     // What needs files, threads and a new tenant goes on.
     fs::write(&path, "[[tenant]]\nname = \"second\"\n").unwrap();
     program.signal(Signal::HUP);
-    until(|| program.count("stillcache: reloaded\n") == 1);
+    until(|| program.count("stillcache: reloaded") == 1);
     assert!(ask(&program, "tenant list\r\nquit\r\n").contains("TENANT second "));
     program.end();
     let mut program = start();

@@ -198,26 +198,27 @@ impl Flags {
         self.over(Settings::default(), Names::Resolved)
     }
 
-    /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, and notes for the
-    /// operator. `now` are its settings, and `limit` its memory limit. Listening addresses and the
+    /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, notes for the
+    /// operator, and the names of settings that take effect after a restart. `now` are its settings, and `limit` its memory limit. Listening addresses and the
     /// longest value do not change: they are checked, but no name is resolved.
     pub(crate) fn again(
         &self,
         now: &Settings,
         limit: u64,
         sections: bool,
-    ) -> Result<(Settings, Vec<String>), String> {
+    ) -> Result<(Settings, Vec<String>, Vec<&'static str>), String> {
         let before = Settings {
             limit,
             sections,
             ..Settings::default()
         };
         let (mut settings, notes) = self.over(before, Names::Known)?;
+        let later = now.later(&settings);
         settings.item_max = now.item_max;
         // Those of the files and those in use have to name known tenants.
         settings.listeners.extend_from_slice(&now.listeners);
         settings.check()?;
-        Ok((settings, notes))
+        Ok((settings, notes, later))
     }
 
     fn over(

@@ -269,6 +269,51 @@ impl Settings {
         self.threads * 3 + 64 + crate::places::OVER
     }
 
+    /// Returns the names of settings in the file that differ from these, and that only a restart applies.
+    /// `new` has them with [`Names::Known`](flags::Names::Known).
+    pub(crate) fn later(&self, new: &Settings) -> Vec<&'static str> {
+        // A name was not resolved again: any address may be one of its.
+        let may_be = |one: &Listener, other: &Listener| {
+            let address = match (&one.address, &other.address) {
+                (Address::Tcp(one), Address::Tcp(other)) => {
+                    let is_name = |address: &SocketAddr| address.ip().is_unspecified();
+                    one == other || (one.port() == other.port() && (is_name(one) || is_name(other)))
+                }
+                (one, other) => one == other,
+            };
+            let rest = |listener: &Listener| (listener.mode, listener.admin, listener.tls);
+            address && rest(one) == rest(other) && one.tenant == other.tenant
+        };
+        let covers = |all: &[Listener], of: &[Listener]| {
+            all.iter()
+                .all(|one| of.iter().any(|other| may_be(one, other)))
+        };
+        let listens =
+            !covers(&new.listeners, &self.listeners) || !covers(&self.listeners, &new.listeners);
+        let metrics = self.metrics.map(|address| address.port());
+        [
+            (listens, "[[listen]]"),
+            (
+                metrics != new.metrics.map(|address| address.port()),
+                "metrics",
+            ),
+            (self.threads != new.threads, "threads"),
+            (self.max_connections != new.max_connections, "conn-limit"),
+            (self.item_max != new.item_max, "max-item-size"),
+            (self.evict != new.evict, "evict"),
+            (self.idle_timeout != new.idle_timeout, "idle-timeout"),
+            (self.send_timeout != new.send_timeout, "send-timeout"),
+            (self.buffer_max != new.buffer_max, "buffer-limit"),
+            (self.shutdown != new.shutdown, "shutdown"),
+            (self.statistics != new.statistics, "statistics"),
+            (self.user != new.user, "user-name"),
+        ]
+        .into_iter()
+        .filter(|(differs, _)| *differs)
+        .map(|(_, name)| name)
+        .collect()
+    }
+
     /// Whether the whole is possible.
     ///
     /// # Errors

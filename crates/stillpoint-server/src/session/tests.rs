@@ -29,7 +29,8 @@ fn feed(session: &mut Session, shared: &Shared, bytes: &[u8]) -> Vec<u8> {
 
 fn change_users(shared: &Shared, change: impl Fn(&mut User)) {
     shared.change(|directory| {
-        let mut users = directory.users.all().to_vec();
+        let users = directory.users.all().iter();
+        let mut users: Vec<_> = users.map(|user| User::clone(user)).collect();
         users.iter_mut().for_each(change);
         directory.users = users.into();
     });
