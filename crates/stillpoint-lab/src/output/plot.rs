@@ -92,7 +92,14 @@ fn picture(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<St
 
 /// Writes text whose upper end is at `y`, and whose left, right or middle is at `x`.
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos, size: f64, bold: bool) -> Drawn {
-    coloured(area, words, at, side, size, bold, INK)
+    let weight = [FontStyle::Normal, FontStyle::Bold][usize::from(bold)];
+    coloured(area, words, at, side, (size, weight, INK))
+}
+
+/// Writes what explains a chart, at its left.
+fn remark(area: &Area<'_>, words: &str, y: i32) -> Drawn {
+    let style = (12.0, FontStyle::Normal, MUTED);
+    coloured(area, words, (0, y), HPos::Left, style)
 }
 
 fn coloured(
@@ -100,15 +107,8 @@ fn coloured(
     words: &str,
     at: (i32, i32),
     side: HPos,
-    size: f64,
-    bold: bool,
-    colour: RGBColor,
+    (size, weight, colour): (f64, FontStyle, RGBColor),
 ) -> Drawn {
-    let weight = if bold {
-        FontStyle::Bold
-    } else {
-        FontStyle::Normal
-    };
     let style = ("sans-serif", size, weight, &colour)
         .into_text_style(area)
         .pos(Pos::new(side, VPos::Top));
@@ -208,7 +208,7 @@ impl Panel {
         let is_log = matches!(scale, Scale::Log { .. });
         text(area, &self.title, (0, 3), HPos::Left, 15.0, true)?;
         let how = format!("{}{}", self.how, if is_log { ", log scale" } else { "" });
-        coloured(area, &how, (0, 24), HPos::Left, 12.0, false, MUTED)?;
+        remark(area, &how, 24)?;
         for (bar, y) in self.bars.iter().zip((HEAD..).step_by(ROW as usize)) {
             let bold = bar.tone == Tone::Accent;
             text(area, &bar.name, (0, y), HPos::Left, 13.0, bold)?;
@@ -256,7 +256,7 @@ pub fn panels(panels: &[Panel], across: usize, note: &str) -> Result<String> {
             y += height(row) + 14;
         }
         if below > 0 {
-            coloured(root, note, (0, y + 2), HPos::Left, 12.0, false, MUTED)?;
+            remark(root, note, y + 2)?;
         }
         Ok(())
     })

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::charts::Chart;
-use super::page::{Section, charts};
+use super::page::{Section, charts, scrolling};
 use super::standing::{Standing, standing};
 use super::stored::{Row, Stored};
 use super::torture;
@@ -207,7 +207,16 @@ pub fn about(stored: &Stored) -> Section {
         ("Peers", versions(stored)),
     ];
     let took: f64 = stored.parts.iter().map(|part| part.took_s).sum();
-    let broken = |name: &str| torture::is_broken(name);
+    let head = html! { th scope="col" { "command" } th.number scope="col" { "seconds" } th scope="col" { "outcome" } };
+    let parts = html! {
+        @for part in &stored.parts {
+            tr {
+                td { code { (part.command) } }
+                td.number { (format!("{:.1}", part.took_s)) }
+                td { @if part.failure.is_some() { strong { "failed" } } @else if torture::is_broken(&part.name) { "detected, as it must be" } @else { "done" } }
+            }
+        }
+    };
     let notes = || stored.parts.iter().filter(|part| !part.notes.is_empty());
     let body = html! {
         dl.facts { @for (name, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) { dt { (name) } dd { (fact) } } }
@@ -219,20 +228,7 @@ pub fn about(stored: &Stored) -> Section {
             li { "Every command takes " code { "--json FILE" } ", and then writes what this page was drawn from." }
         }
         h3 { "The parts, " (Unit::Seconds.show(took)) " in all" }
-        div.scroll tabindex="0" role="region" aria-label="The parts of this report" {
-            table {
-                thead { tr { th scope="col" { "command" } th.number scope="col" { "seconds" } th scope="col" { "outcome" } } }
-                tbody {
-                    @for part in &stored.parts {
-                        tr {
-                            td { code { (part.command) } }
-                            td.number { (format!("{:.1}", part.took_s)) }
-                            td { @if part.failure.is_some() { strong { "failed" } } @else if broken(&part.name) { "detected, as it must be" } @else { "done" } }
-                        }
-                    }
-                }
-            }
-        }
+        (scrolling("The parts of this report", &head, &parts))
         @if notes().next().is_some() {
             h3 { "Messages" }
             @for part in notes() { p { code { (part.command) } } pre { (part.notes) } }

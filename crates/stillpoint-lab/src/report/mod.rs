@@ -20,7 +20,7 @@ use crate::choice::Choice;
 use crate::interrupt;
 use crate::output::Output;
 use host::Host;
-use parts::{Extent, PARTS, Task};
+use parts::{Extent, Task};
 use stored::{Params, Stored};
 
 mod charts;
@@ -153,9 +153,7 @@ fn measure(options: &Options, json: &mut Option<Output>) -> Result<Stored> {
         torture_s,
         seed,
     };
-    let chosen = PARTS
-        .into_iter()
-        .filter(|name| options.parts.includes(name));
+    let chosen = parts::names().filter(|name| options.parts.includes(name));
     let tasks: Vec<Task> = chosen.flat_map(|part| parts::tasks(part, extent)).collect();
     let mut stored = Stored {
         experiment: stored::NAME.to_owned(),

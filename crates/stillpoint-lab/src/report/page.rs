@@ -295,29 +295,31 @@ pub fn table(stored: &Stored, part: &str, caption: &str) -> Markup {
 
 fn table_of(metrics: &BTreeSet<&str>, rows: &[&Row], caption: &str) -> Markup {
     let scenarios = rows.iter().any(|row| row.scenario.is_some());
-    html! {
-        div.scroll tabindex="0" role="region" aria-label={ "All figures: " (caption) } {
-            table {
-                thead {
-                    tr {
-                        @if scenarios { th scope="col" { "scenario" } }
-                        th scope="col" { "subject" }
-                        th scope="col" { "variant" }
-                        @for metric in metrics { th.number scope="col" { (breakable(metric)) } }
-                    }
-                }
-                tbody {
-                    @for row in rows {
-                        @let old = names::old(row);
-                        tr.own[row.is_ours() && old.is_none()] {
-                            @if scenarios { td { (row.scenario.as_deref().unwrap_or("")) } }
-                            td { @if old.is_some() { "for comparison" } @else { (row.subject) } }
-                            td { (row.variant) }
-                            @for metric in metrics { td.number { (row.figure(metric).map_or_else(|| "–".to_owned(), significant)) } }
-                        }
-                    }
-                }
+    let head = html! {
+        @if scenarios { th scope="col" { "scenario" } }
+        th scope="col" { "subject" }
+        th scope="col" { "variant" }
+        @for metric in metrics { th.number scope="col" { (breakable(metric)) } }
+    };
+    let body = html! {
+        @for row in rows {
+            @let old = names::old(row);
+            tr.own[row.is_ours() && old.is_none()] {
+                @if scenarios { td { (row.scenario.as_deref().unwrap_or("")) } }
+                td { @if old.is_some() { "for comparison" } @else { (row.subject) } }
+                td { (row.variant) }
+                @for metric in metrics { td.number { (row.figure(metric).map_or_else(|| "–".to_owned(), significant)) } }
             }
+        }
+    };
+    scrolling(&format!("All figures: {caption}"), &head, &body)
+}
+
+/// Draws a table that scrolls in a narrow window.
+pub fn scrolling(label: &str, head: &Markup, body: &Markup) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(label) {
+            table { thead { tr { (head) } } tbody { (body) } }
         }
     }
 }

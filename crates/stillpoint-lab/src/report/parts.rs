@@ -2,30 +2,17 @@
 //! it reads.
 
 use crate::choice::Menu;
-use crate::torture;
+use crate::torture::{self, Entry};
 
-/// The parts that can be asked for.
-pub const PARTS: [&str; 15] = [
-    "kfree",
-    "read",
-    "sync",
-    "trace",
-    "lru",
-    "vmap",
-    "map",
-    "epoch",
-    "cache",
-    "server",
-    "sim-sync",
-    "sim-bridge",
-    "sim-trace",
-    "torture",
-    BROKEN,
-];
+/// Returns the names of the parts that can be asked for, in the report's order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let others = ["sim-sync", "sim-bridge", "sim-trace", "torture", BROKEN];
+    SCALE.iter().map(|(name, ..)| *name).chain(others)
+}
 
 /// Returns the menu of parts.
 pub fn menu() -> Menu {
-    Menu::new("parts", "Parts of the report", PARTS)
+    Menu::new("parts", "Parts of the report", names())
 }
 
 /// All broken flavours, each of which is a part.
@@ -57,30 +44,23 @@ pub struct Extent {
     pub seed: u64,
 }
 
-/// The scale experiments, and the rounds of each in a quick report, which has some three minutes for
-/// all parts.
-const SCALE: [(&str, u32); 10] = [
-    ("kfree", 2),
-    ("read", 2),
-    ("sync", 2),
-    ("trace", 1),
-    ("lru", 1),
-    ("vmap", 1),
-    ("map", 1),
-    ("epoch", 1),
-    ("cache", 1),
-    ("server", 1),
-];
-
-/// The scenarios in a report, for experiments of which not all are.
-const SCENARIOS: [(&str, &str); 4] = [
+/// The scale experiments, the rounds of each in a quick report, which has some three minutes for all parts, and their
+/// scenarios in a report, if these are not all.
+const SCALE: [(&str, u32, &str); 10] = [
+    ("kfree", 2, ""),
+    ("read", 2, ""),
+    ("sync", 2, ""),
+    ("trace", 1, ""),
+    ("lru", 1, ""),
+    ("vmap", 1, ""),
     (
         "map",
-        "get-100000,readheavy-2,exchange-2,rapidgrow-2-grow,memory",
+        1,
+        " --scenarios get-100000,readheavy-2,exchange-2,rapidgrow-2-grow,memory",
     ),
-    ("epoch", "pin,box-2,moka-50,flood-loaded"),
-    ("cache", "read-2,mixed-2,isolation"),
-    ("server", "get-1,get-pipelined,isolation"),
+    ("epoch", 1, " --scenarios pin,box-2,moka-50,flood-loaded"),
+    ("cache", 1, " --scenarios read-2,mixed-2,isolation"),
+    ("server", 1, " --scenarios get-1,get-pipelined,isolation"),
 ];
 
 /// The default number of rounds of an experiment.
@@ -89,16 +69,13 @@ const USUAL_ROUNDS: u32 = 3;
 /// Returns the part's tasks: one, but one for each broken flavour.
 pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
     let seed = format!("--seed {}", extent.seed);
-    if let Some(&(name, quick_rounds)) = SCALE.iter().find(|(name, _)| *name == part) {
-        let rounds = extent.rounds.unwrap_or(if extent.quick {
-            quick_rounds
+    if let Some((name, quick_rounds, scenarios)) = SCALE.iter().find(|(name, ..)| *name == part) {
+        let usual = if extent.quick {
+            *quick_rounds
         } else {
             USUAL_ROUNDS
-        });
-        let scenarios = SCENARIOS
-            .iter()
-            .find(|(part, _)| *part == name)
-            .map_or(String::new(), |(_, names)| format!(" --scenarios {names}"));
+        };
+        let rounds = extent.rounds.unwrap_or(usual);
         let command = format!("scale {name}{scenarios} --rounds {rounds} {seed}");
         return vec![task(name, &command)];
     }
@@ -106,25 +83,21 @@ pub fn tasks(part: &str, extent: Extent) -> Vec<Task> {
         return vec![task(part, &format!("sim {simulation} {seed}"))];
     }
     if part == BROKEN {
-        let flavour = |name: &str| Task {
-            is_broken: true,
-            ..task(
-                name,
-                &format!("torture {name} --duration {FOUND_WITHIN_S} {seed}"),
-            )
+        let broken = torture::flavours().filter(|flavour| flavour.is_broken());
+        let task = |flavour: &Entry| {
+            let name = flavour.name;
+            let command = format!("torture {name} --duration {FOUND_WITHIN_S} {seed}");
+            Task {
+                is_broken: true,
+                ..task(name, &command)
+            }
         };
-        return torture::flavours()
-            .filter(|flavour| flavour.is_broken())
-            .map(|broken| flavour(broken.name))
-            .collect();
+        return broken.map(task).collect();
     }
-    let seconds = extent
-        .torture_s
-        .unwrap_or(if extent.quick { 18.0 } else { 60.0 });
-    vec![task(
-        part,
-        &format!("torture all --duration {seconds} {seed}"),
-    )]
+    let usual = if extent.quick { 18.0 } else { 60.0 };
+    let seconds = extent.torture_s.unwrap_or(usual);
+    let command = format!("torture all --duration {seconds} {seed}");
+    vec![task(part, &command)]
 }
 
 fn task(name: &str, command: &str) -> Task {
@@ -154,8 +127,7 @@ mod tests {
             torture_s: None,
             seed: 7,
         };
-        let parts = PARTS.into_iter();
-        let all: Vec<Task> = parts.flat_map(|part| tasks(part, extent)).collect();
+        let all: Vec<Task> = names().flat_map(|part| tasks(part, extent)).collect();
         let broken = torture::flavours()
             .filter(|flavour| flavour.is_broken())
             .count();

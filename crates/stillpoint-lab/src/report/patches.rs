@@ -3,7 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::page::Section;
+use super::page::{Section, scrolling};
 use super::stored::Stored;
 use crate::output::Row;
 use crate::run::Case;
@@ -62,23 +62,20 @@ fn without_empty_lines(mut system: System) -> System {
 }
 
 fn draw(system: &System) -> Markup {
+    let head = html! { th scope="col" {} th scope="col" {} @for column in &system.columns { th.number scope="col" { (column) } } };
+    let body = html! {
+        @for line in &system.lines {
+            tr {
+                th scope="row" { (line.origin) }
+                td.text { (line.label) }
+                @for cell in &line.cells { td.number { (cell.as_deref().unwrap_or("–")) } }
+            }
+        }
+    };
     html! {
         h3 { (system.title) }
         p { (system.patch) }
-        div.scroll tabindex="0" role="region" aria-label=(system.title) {
-            table {
-                thead { tr { th scope="col" {} th scope="col" {} @for column in &system.columns { th.number scope="col" { (column) } } } }
-                tbody {
-                    @for line in &system.lines {
-                        tr {
-                            th scope="row" { (line.origin) }
-                            td.text { (line.label) }
-                            @for cell in &line.cells { td.number { (cell.as_deref().unwrap_or("–")) } }
-                        }
-                    }
-                }
-            }
-        }
+        (scrolling(system.title, &head, &body))
         p.note { (system.about) }
         ul.rules { @for gain in &system.gains { li { (gain) } } }
     }

@@ -157,11 +157,10 @@ impl Stored {
         subject: &str,
         variant: &str,
     ) -> Option<&Row> {
-        self.rows.iter().find(|row| {
-            row.part == part
-                && row.scenario.as_deref() == scenario
-                && row.subject == subject
-                && row.variant == variant
+        let mut rows = self.rows.iter();
+        rows.find(|row| {
+            (row.part.as_str(), row.scenario.as_deref()) == (part, scenario)
+                && (row.subject.as_str(), row.variant.as_str()) == (subject, variant)
         })
     }
 
@@ -178,14 +177,13 @@ impl Stored {
 
     /// Adds a part and its figures.
     pub fn add(&mut self, mut part: Part, figures: Option<Figures>) {
+        part.params = Value::Object(Map::new());
         if let Some(figures) = figures {
             part.params = figures.params;
-            self.rows.extend(figures.rows.into_iter().map(|row| Row {
-                part: part.name.clone(),
-                ..row
-            }));
-        } else {
-            part.params = Value::Object(Map::new());
+            for mut row in figures.rows {
+                row.part.clone_from(&part.name);
+                self.rows.push(row);
+            }
         }
         self.parts.push(part);
     }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use maud::{Markup, html};
 
-use super::page::{Section, figure};
+use super::page::{Section, figure, scrolling};
 use super::stored::{Part, Row, Stored};
 use crate::output::numbers::{Unit, grouped};
 use crate::output::plot::{Bar, Panel, Tone};
@@ -56,14 +56,12 @@ pub fn tile(stored: &Stored) -> Option<Markup> {
         return None;
     }
     let errors: f64 = sound.iter().filter_map(|row| row.figure("errors")).sum();
-    let shown = all
-        .iter()
-        .filter(|(_, part, row)| part.failure.is_some() || row.is_some());
-    let shown = shown.count();
-    let detected = all
+    let failures = all.iter().filter(|(_, part, _)| part.failure.is_some());
+    let found = all
         .iter()
         .filter(|(_, part, row)| part.failure.is_none() && row.is_some());
-    let detected = detected.count();
+    let detected = found.count();
+    let shown = detected + failures.count();
     let holds = !failed && errors == 0.0 && detected == shown;
     let flavours = |count: usize| {
         format!(
@@ -114,22 +112,16 @@ fn sound(stored: &Stored) -> Markup {
     if rows.is_empty() {
         return Markup::default();
     }
-    html! {
-        h3 { "Sound flavours" }
-        div.scroll tabindex="0" role="region" aria-label="Torture of the sound flavours" {
-            table {
-                thead { tr { th scope="col" { "flavour" } @for (_, name) in COUNTS { th.number scope="col" { (name) } } } }
-                tbody {
-                    @for row in rows {
-                        tr {
-                            th scope="row" title=(about(&row.variant)) { (row.variant) }
-                            @for (metric, _) in COUNTS { td.number { (row.figure(metric).map_or_else(|| "–".to_owned(), |count| counted(metric, count))) } }
-                        }
-                    }
-                }
+    let head = html! { th scope="col" { "flavour" } @for (_, name) in COUNTS { th.number scope="col" { (name) } } };
+    let body = html! {
+        @for row in rows {
+            tr {
+                th scope="row" title=(about(&row.variant)) { (row.variant) }
+                @for (metric, _) in COUNTS { td.number { (row.figure(metric).map_or_else(|| "–".to_owned(), |count| counted(metric, count))) } }
             }
         }
-    }
+    };
+    html! { h3 { "Sound flavours" } (scrolling("Torture of the sound flavours", &head, &body)) }
 }
 
 /// Formats a count with all its digits.
@@ -188,21 +180,15 @@ fn left_out(stored: &Stored) -> Markup {
                 format!("detected after {}", Unit::Seconds.show(seconds))
             }),
     };
-    html! {
-        h3 { "Broken on purpose" }
-        div.scroll tabindex="0" role="region" aria-label="Flavours broken on purpose" {
-            table {
-                thead { tr { th scope="col" { "flavour" } th scope="col" { "left out" } th scope="col" { "verdict" } } }
-                tbody {
-                    @for (flavour, part, row) in all {
-                        tr {
-                            th scope="row" { (flavour.name) }
-                            td.text { (flavour.about) }
-                            td.text { (verdict(part, row)) }
-                        }
-                    }
-                }
+    let head = html! { th scope="col" { "flavour" } th scope="col" { "left out" } th scope="col" { "verdict" } };
+    let body = html! {
+        @for (flavour, part, row) in all {
+            tr {
+                th scope="row" { (flavour.name) }
+                td.text { (flavour.about) }
+                td.text { (verdict(part, row)) }
             }
         }
-    }
+    };
+    html! { h3 { "Broken on purpose" } (scrolling("Flavours broken on purpose", &head, &body)) }
 }

@@ -14,7 +14,7 @@ use crate::run::{Case, Metrics};
 
 use super::options::{Plan, Turns};
 use super::session::Session;
-use super::tally::{FAULTS, Fault, render};
+use super::tally::{FAULTS, Fault, Tally, render};
 
 /// What one flavour's run came to.
 pub struct Outcome {
@@ -28,15 +28,7 @@ pub struct Outcome {
 
 /// The line at the start: all that it takes to do the same again.
 pub fn announce(plan: &Plan) {
-    let Plan {
-        flavour,
-        seed,
-        duration_s,
-        readers,
-        writers,
-        fakewriters,
-        ..
-    } = plan;
+    let (flavour, seed) = (&plan.flavour, plan.seed);
     if plan.kernel_format {
         let params = serde_json::to_string(plan).expect("a plan has names and numbers");
         say!("{flavour}-torture:--- Start of test: seed={seed} {params}");
@@ -58,8 +50,11 @@ pub fn announce(plan: &Plan) {
         ""
     };
     say!(
-        "{flavour}: {duration_s:.1} s, seed {seed}: {readers} readers, {writers} writers, \
-         {fakewriters} that only wait; {disturbances}{wrap}"
+        "{flavour}: {:.1} s, seed {seed}: {} readers, {} writers, {} that only wait; {disturbances}{wrap}",
+        plan.duration_s,
+        plan.readers,
+        plan.writers,
+        plan.fakewriters
     );
 }
 
@@ -77,42 +72,43 @@ pub fn lines(session: &Session) {
     }
 }
 
+/// What is counted: the figure's name, and what it is in words, if they tell it.
+fn counted(tally: &Tally) -> [(&'static str, &'static str, u64); 11] {
+    let counts: [(_, _, &AtomicU64); 11] = [
+        ("reader_sections", "read sections checked", &tally.sections),
+        ("waits", "waits for grace periods", &tally.waits),
+        ("elements", "elements recycled", &tally.recycled),
+        ("callbacks", "callbacks", &tally.invoked),
+        ("objects", "deferred frees", &tally.freed),
+        ("barriers", "barriers", &tally.barriers_done),
+        ("signals", "signal handlers", &tally.signals),
+        ("thread_exits", "threads come and gone", &tally.exits),
+        ("forks", "forks", &tally.forks),
+        ("stalls", "stalls reported", &tally.stalls),
+        ("grace_periods", "", &tally.grace_periods),
+    ];
+    counts.map(|(name, words, count)| (name, words, count.load(Ordering::Relaxed)))
+}
+
 /// What has been done, in words; what a flavour does not do is left out.
 fn counts(session: &Session) -> String {
-    let tally = &session.tally;
-    let counts = [
-        (&*tally.sections, "read sections checked"),
-        (&*tally.waits, "waits for grace periods"),
-        (&*tally.recycled, "elements recycled"),
-        (&*tally.invoked, "callbacks"),
-        (&*tally.freed, "deferred frees"),
-        (&tally.barriers_done, "barriers"),
-        (&tally.signals, "signal handlers"),
-        (&tally.exits, "threads come and gone"),
-        (&tally.forks, "forks"),
-        (&tally.stalls, "stalls reported"),
-    ];
-    let done: Vec<String> = counts
+    let done = counted(&session.tally)
         .into_iter()
-        .map(|(count, what)| (count.load(Ordering::Relaxed), what))
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    let faults: Vec<String> = FAULTS
+        .filter(|(_, words, count)| !words.is_empty() && *count > 0)
+        .map(|(_, words, count)| format!("{count} {words}"));
+    let faults = FAULTS
         .iter()
-        .map(|&(fault, _, name)| (tally.count_of(fault), name.replace('_', " ")))
+        .map(|&(fault, _, name)| (session.tally.count_of(fault), name.replace('_', " ")))
         .filter(|(count, _)| *count > 0)
-        .map(|(count, name)| format!("{name} ({count})"))
-        .collect();
-    let faults = if faults.is_empty() {
-        "no faults".to_owned()
-    } else {
-        format!("FAULTS: {}", faults.join(", "))
+        .map(|(count, name)| format!("{name} ({count})"));
+    let done = done.collect::<Vec<_>>().join(", ");
+    let faults = match faults.collect::<Vec<_>>().join(", ").as_str() {
+        "" => "no faults".to_owned(),
+        faults => format!("FAULTS: {faults}"),
     };
-    if done.is_empty() {
-        faults
-    } else {
-        format!("{}; {faults}", done.join(", "))
+    match done.as_str() {
+        "" => faults,
+        done => format!("{done}; {faults}"),
     }
 }
 
@@ -217,22 +213,9 @@ pub fn conclude(session: &Session, expected: &[Fault]) -> Outcome {
 
 fn metrics(session: &Session, survived: f64) -> Metrics {
     let tally = &session.tally;
-    let counts: [(&str, &AtomicU64); 11] = [
-        ("reader_sections", &tally.sections),
-        ("grace_periods", &tally.grace_periods),
-        ("waits", &tally.waits),
-        ("callbacks", &tally.invoked),
-        ("objects", &tally.freed),
-        ("elements", &tally.recycled),
-        ("barriers", &tally.barriers_done),
-        ("signals", &tally.signals),
-        ("thread_exits", &tally.exits),
-        ("forks", &tally.forks),
-        ("stalls", &tally.stalls),
-    ];
-    let counts = counts
+    let counts = counted(tally)
         .into_iter()
-        .map(|(name, count)| (name.to_owned(), count.load(Ordering::Relaxed) as f64));
+        .map(|(name, _, count)| (name.to_owned(), count as f64));
     let faults = FAULTS
         .iter()
         .map(|&(fault, _, name)| (format!("errors_{name}"), tally.count_of(fault) as f64));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{draw, fixture, row};
+use crate::{assert_has, draw, fixture, list, row};
 
 /// A tile of the head: its text, and its class.
 fn tile(page: &str, title: &str) -> Option<(String, String)> {
@@ -59,8 +59,7 @@ fn the_head_has_the_place_among_the_best_of_all() {
     // The rounds overlap.
     row(&mut figures, "kfree", "stillpoint")["spread"] = json!({"ns_per_object": [30.0, 70.0]});
     row(&mut figures, "kfree", "seize")["spread"] = json!({"ns_per_object": [65.0, 75.0]});
-    let batches = figures["rows"].as_array_mut().expect("there are rows");
-    batches.retain(|row| row["variant"] != "batch-1024");
+    list(&mut figures, "rows").retain(|row| row["variant"] != "batch-1024");
     let (text, class) =
         tile(&draw(&figures).page, "Allocate an object and free it later").expect("a tile");
     assert!(text.contains("rounds: 30.0 ns to 70.0 ns"), "{text}");
@@ -78,8 +77,7 @@ fn the_hash_map_has_a_place_among_its_peers() {
     ours["variant"] = json!("hash");
     ours["scenario"] = json!("readheavy-2");
     ours["metrics"] = json!({"ops_per_s": 1e9});
-    let rows = figures["rows"].as_array_mut().expect("there are rows");
-    rows.push(ours);
+    list(&mut figures, "rows").push(ours);
     let (text, class) = map(&figures).expect("a tile");
     assert!(text.contains("1st of 6 . Next: scc-hashindex, "), "{text}");
     assert_eq!(class, "first");
@@ -87,42 +85,36 @@ fn the_hash_map_has_a_place_among_its_peers() {
 
 #[test]
 fn the_torture_has_a_tile() {
-    let mut figures = fixture();
     let torture = |figures: &Value| tile(&draw(figures).page, "Torture");
-    let (text, class) = torture(&figures).expect("a tile");
-    assert!(
-        text.contains("0 errors 9 flavours") && text.contains("9 of 9 versions"),
-        "{text}"
-    );
-    assert_eq!(class, "first");
-
-    let part = |figures: &mut Value, name: &str| -> usize {
-        let parts = figures["parts"].as_array().expect("there are parts");
-        let found = parts.iter().position(|part| part["name"] == name);
-        found.expect("it was run")
+    let assert_tile = |figures: &Value, texts: &[&str], class: &str| {
+        let (text, found) = torture(figures).expect("a tile");
+        assert_has(&text, texts);
+        assert_eq!(found, class);
     };
-    let index = part(&mut figures, "busted-cookie");
-    figures["parts"][index]["failure"] = json!("it was not detected");
-    let (text, class) = torture(&figures).expect("a tile");
-    assert!(text.contains("8 of 9 versions"), "{text}");
-    assert_eq!(class, "bad");
+    let fail = |figures: &mut Value, name: &str, how: &str| {
+        let mut parts = list(figures, "parts").iter_mut();
+        let part = parts.find(|part| part["name"] == name);
+        part.expect("it was run")["failure"] = json!(how);
+    };
+    let mut figures = fixture();
+    assert_tile(
+        &figures,
+        &["0 errors 9 flavours", "9 of 9 versions"],
+        "first",
+    );
+    fail(&mut figures, "busted-cookie", "it was not detected");
+    assert_tile(&figures, &["8 of 9 versions"], "bad");
 
     let mut figures = fixture();
     row(&mut figures, "torture", "stillpoint")["metrics"]["errors"] = json!(2.0);
-    let (text, class) = torture(&figures).expect("a tile");
-    assert!(text.contains("2 errors"), "{text}");
-    assert_eq!(class, "bad");
+    assert_tile(&figures, &["2 errors"], "bad");
 
     // Killed, and nothing known.
-    let index = part(&mut figures, "torture");
-    figures["parts"][index]["failure"] = json!("ended by signal 9");
-    let rows = figures["rows"].as_array_mut().expect("there are rows");
-    rows.retain(|row| row["part"] != "torture");
-    let (text, class) = torture(&figures).expect("a tile");
-    assert!(text.contains("failed"), "{text}");
-    assert_eq!(class, "bad");
+    fail(&mut figures, "torture", "ended by signal 9");
+    list(&mut figures, "rows").retain(|row| row["part"] != "torture");
+    assert_tile(&figures, &["failed"], "bad");
 
-    figures["rows"] = json!([]);
-    figures["parts"] = json!([]);
+    list(&mut figures, "rows").clear();
+    list(&mut figures, "parts").clear();
     assert_eq!(torture(&figures), None);
 }

@@ -7,15 +7,21 @@ mod head;
 mod processes;
 #[path = "../program/mod.rs"]
 mod program;
+#[path = "../refused/mod.rs"]
+mod refused;
 mod runs;
 mod seen;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use program::stillpoint;
+use refused::assert_refused;
 
 /// A quick report's figures, shortened.
 const FIXTURE: &str = include_str!("../fixtures/report.json");
@@ -42,22 +48,8 @@ const CHARTS: [&str; 18] = [
     "Mean RCU Tasks Trace wait by patch",
 ];
 
-const SECTIONS: [&str; 14] = [
-    "read",
-    "kfree",
-    "sync",
-    "trace",
-    "lru",
-    "vmap",
-    "map",
-    "epoch",
-    "cache",
-    "server",
-    "torture",
-    "about",
-    "patches",
-    "simulated",
-];
+const SECTIONS: &str =
+    "read kfree sync trace lru vmap map epoch cache server torture about patches simulated";
 
 /// A folder, and a page drawn in it.
 struct Drawn {
@@ -132,10 +124,29 @@ fn fault_of_html(page: &str) -> Option<String> {
     (!open.is_empty()).then(|| format!("{open:?} do not end"))
 }
 
+/// Fails unless a text has each of these.
+#[track_caller]
+fn assert_has(text: &str, parts: &[&str]) {
+    let missing: Vec<_> = parts.iter().filter(|part| !text.contains(**part)).collect();
+    assert!(missing.is_empty(), "no {missing:?}");
+}
+
+/// Fails if a text has one of these.
+#[track_caller]
+fn assert_has_not(text: &str, parts: &[&str]) {
+    let found: Vec<_> = parts.iter().filter(|part| text.contains(**part)).collect();
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// A list in stored figures.
+fn list<'f>(figures: &'f mut Value, name: &str) -> &'f mut Vec<Value> {
+    figures[name].as_array_mut().expect("it is a list")
+}
+
 /// The row of these names in stored figures.
 fn row<'f>(figures: &'f mut Value, part: &str, subject: &str) -> &'f mut Value {
-    let rows = figures["rows"].as_array_mut().expect("there are rows");
-    rows.iter_mut()
+    list(figures, "rows")
+        .iter_mut()
         .find(|row| row["part"] == part && row["subject"] == subject)
         .expect("the fixture has the row")
 }
@@ -146,13 +157,12 @@ fn all_sections_and_charts_are_there() {
     assert_eq!(drawn.code, 0);
     assert_eq!(fault_of_html(&drawn.page), None);
     assert_eq!(titles(&drawn.page), CHARTS);
-    for section in SECTIONS {
-        for text in [
+    for section in SECTIONS.split(' ') {
+        let [element, link] = [
             format!("<section id=\"{section}\">"),
             format!("href=\"#{section}\""),
-        ] {
-            assert!(drawn.page.contains(&text), "{text}");
-        }
+        ];
+        assert_has(&drawn.page, &[&element, &link]);
     }
     for (title, drawing) in charts(&drawn.page) {
         assert!(drawing.starts_with("<svg role=\"img\" aria-label=\""));
@@ -161,50 +171,51 @@ fn all_sections_and_charts_are_there() {
     }
     assert!(fault_of_html(&drawn.page.replacen("</section>", "", 1)).is_some());
     // Commands stand below the sections, peers in charts, and every part's figures in a table.
-    for text in [
-        "stillpoint scale kfree --rounds",
-        "stillpoint sim bridge --seed",
-        "crossbeam-epoch",
-        "std-rwlock-btreemap",
-        "ns_<wbr>per_<wbr>object",
-        "busted-cookie",
-    ] {
-        assert!(drawn.page.contains(text), "{text}");
-    }
+    assert_has(
+        &drawn.page,
+        &[
+            "stillpoint scale kfree --rounds",
+            "stillpoint sim bridge --seed",
+            "crossbeam-epoch",
+            "std-rwlock-btreemap",
+            "ns_<wbr>per_<wbr>object",
+            "busted-cookie",
+        ],
+    );
     // The patches' own figures.
-    for text in [
-        "3343 MB",
-        "66 MB",
-        "9.75 ms",
-        "6.04 ms",
-        "980 ms",
-        "18 ms",
-        "64.96 %",
-        "113,537/s",
-        "583,730/s",
-    ] {
-        assert!(drawn.page.contains(text), "{text}");
-    }
+    assert_has(
+        &drawn.page,
+        &[
+            "3343 MB",
+            "66 MB",
+            "9.75 ms",
+            "6.04 ms",
+            "980 ms",
+            "18 ms",
+            "64.96 %",
+            "113,537/s",
+            "583,730/s",
+        ],
+    );
 }
 
 #[test]
 fn the_page_refers_to_nothing() {
     let drawn = draw(&fixture());
-    for text in [
-        "http:", "https:", "src=", "url(", "@import", "<link", "<script", "<img", "<iframe",
-        "file:", "data:",
-    ] {
-        assert!(!drawn.page.contains(text), "{text}");
-    }
+    assert_has_not(
+        &drawn.page,
+        &[
+            "http:", "https:", "src=", "url(", "@import", "<link", "<script", "<img", "<iframe",
+            "file:", "data:",
+        ],
+    );
     let targets = drawn.page.split("href=\"").skip(1);
     assert!(targets.clone().count() > 5);
     assert!(targets.into_iter().all(|target| target.starts_with('#')));
     let picture = drawn
         .picture
         .replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
-    for text in ["http", "href", "url(", "@import", "<script"] {
-        assert!(!picture.contains(text), "{text}");
-    }
+    assert_has_not(&picture, &["http", "href", "url(", "@import", "<script"]);
 }
 
 #[test]
@@ -238,13 +249,12 @@ fn older_ways_have_neither_the_name_nor_the_colour() {
         ("as a callback", "service-led"),
         ("one grace period for all", "whole-batch"),
     ] {
-        assert!(page.contains(&format!(">\n{name}\n</text>")), "{name}");
-        for text in [
+        assert_has(&page, &[&format!(">\n{name}\n</text>")]);
+        let [chart, table] = [
             format!("Stillpoint {variant}\n"),
             format!("<td>stillpoint</td><td>{variant}</td>"),
-        ] {
-            assert!(!page.contains(&text), "{text}");
-        }
+        ];
+        assert_has_not(&page, &[&chart, &table]);
     }
     let kfree = charts(&page)[1].1;
     let colours = ["#0B7A75", "#B9A7C0"].map(|colour| kfree.matches(colour).count());
@@ -301,52 +311,50 @@ fn a_busy_machine_is_told_at_the_top() {
     let page = draw(&figures).page;
     let (before, after) = page.split_once("The machine was busy").expect("it is told");
     assert!(!before.contains("class=\"tiles\""));
-    for text in ["took 41 % of", "took 3 %", "was 8.5 before"] {
-        assert!(after.contains(text), "{text}");
+    assert_has(after, &["took 41 % of", "took 3 %", "was 8.5 before"]);
+}
+
+/// A file of the documentation.
+fn documented(name: &str) -> String {
+    fs::read_to_string(documents().join(name)).expect("the file is there")
+}
+
+fn documents() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// A file of the documentation is what the lab draws. If it is not, it is drawn again, and the test fails to say so.
+fn assert_drawn(name: &str, drawn: &str) {
+    if documented(name) != drawn {
+        fs::write(documents().join(name), drawn).expect("the file can be written");
+        panic!("docs/{name} was another: it is drawn again");
     }
 }
 
-/// README's picture has the figures that the manual quotes. If it has not, it is drawn again, and
-/// the test fails to say so.
 #[test]
 fn the_picture_of_the_readme_is_drawn_from_the_manuals_figures() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let read = |name: &str| fs::read_to_string(docs.join(name)).expect("the file is there");
     let mut figures = fixture();
-    let (mut rows, mut machine) = (Vec::new(), Value::Null);
+    list(&mut figures, "rows").clear();
     for part in ["read", "sync", "kfree"] {
-        let mut found: Value =
-            serde_json::from_str(&read(&format!("figures/{part}.json"))).expect("it is JSON");
-        for row in found["rows"].as_array_mut().expect("there are rows") {
+        let text = documented(&format!("figures/{part}.json"));
+        let mut found: Value = serde_json::from_str(&text).expect("it is JSON");
+        for row in list(&mut found, "rows") {
             row["part"] = json!(part);
-            rows.push(row.take());
+            list(&mut figures, "rows").push(row.take());
         }
-        machine = found["machine"].take();
+        for fact in ["cpus", "kernel"] {
+            figures["machine"][fact] = found["machine"][fact].take();
+        }
     }
-    figures["rows"] = json!(rows);
-    for fact in ["cpus", "kernel"] {
-        figures["machine"][fact] = machine[fact].take();
-    }
-    let picture = draw(&figures).picture;
-    if read("src/report.svg") != picture {
-        fs::write(docs.join("src/report.svg"), picture).expect("the file can be written");
-        panic!("docs/src/report.svg was another: it is drawn again");
-    }
+    assert_drawn("src/report.svg", &draw(&figures).picture);
 }
 
-/// The sample report of the documentation is what the lab draws of the figures beside it. If it is
-/// not, it is drawn again, and the test fails to say so.
 #[test]
 fn the_sample_report_is_drawn_as_the_lab_draws_it() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/sample");
-    let read = |name: &str| fs::read_to_string(docs.join(name)).expect("the file is there");
-    let figures: Value = serde_json::from_str(&read("report.json")).expect("it is JSON");
-    let drawn = draw(&figures);
+    let text = documented("src/sample/report.json");
+    let drawn = draw(&serde_json::from_str(&text).expect("it is JSON"));
     assert_eq!(drawn.code, 0, "no part of it failed");
-    if read("report.html") != drawn.page {
-        fs::write(docs.join("report.html"), drawn.page).expect("the file can be written");
-        panic!("docs/src/sample/report.html was another: it is drawn again");
-    }
+    assert_drawn("src/sample/report.html", &drawn.page);
 }
 
 #[test]
@@ -374,83 +382,54 @@ fn text_is_escaped() {
 #[test]
 fn a_part_that_failed_is_shown_and_costs_no_other_its_figures() {
     let mut figures = fixture();
-    let parts = figures["parts"].as_array_mut().expect("there are parts");
-    let part = parts
-        .iter_mut()
-        .find(|part| part["name"] == "vmap")
-        .expect("vmap was run");
-    part["failure"] = json!("exited with 1; it wrote:\nno more mappings");
-    let rows = figures["rows"].as_array_mut().expect("there are rows");
-    rows.retain(|row| row["part"] != "vmap");
+    let mut parts = list(&mut figures, "parts").iter_mut();
+    let part = parts.find(|part| part["name"] == "vmap");
+    part.expect("vmap was run")["failure"] = json!("exited with 1; it wrote:\nno more mappings");
+    list(&mut figures, "rows").retain(|row| row["part"] != "vmap");
     let drawn = draw(&figures);
     assert_eq!(drawn.code, 1);
-    assert!(drawn.page.contains("no more mappings"));
-    assert!(
-        drawn.page.contains("1 of 23 parts failed"),
-        "{:?}",
-        drawn
-            .page
-            .split("parts failed")
-            .next()
-            .map(|text| &text[text.len() - 40..])
-    );
-    let titles = titles(&drawn.page);
-    assert!(titles.contains(&"Counts: 14 threads count, 2 change lists".to_owned()));
-    assert!(
-        !titles
-            .iter()
-            .any(|title| title.starts_with("Check and copy"))
-    );
+    assert_has(&drawn.page, &["no more mappings", "1 of 23 parts failed"]);
+    let titles = titles(&drawn.page).join("; ");
+    assert_has(&titles, &["Counts: 14 threads count, 2 change lists"]);
+    assert_has_not(&titles, &["Check and copy"]);
 }
 
 #[test]
 fn a_page_of_a_report_that_was_broken_off_says_what_is_missing() {
     let mut figures = fixture();
-    let parts = figures["parts"].as_array().expect("there are parts");
+    let parts = list(&mut figures, "parts");
     let planned: Vec<Value> = parts.iter().map(|part| part["command"].clone()).collect();
     figures["planned"] = json!(planned);
-    assert!(!draw(&figures).page.contains("Not finished"));
-    figures["parts"]
-        .as_array_mut()
-        .expect("there are parts")
-        .truncate(21);
+    assert_has_not(&draw(&figures).page, &["Not finished"]);
+    list(&mut figures, "parts").truncate(21);
     let page = draw(&figures).page;
     let (head, _) = page.split_once("class=\"tiles\"").expect("there are tiles");
-    assert!(
-        head.contains("Not finished: 2 of 23 parts are missing"),
-        "{head}"
+    assert_has(
+        head,
+        &[
+            "Not finished: 2 of 23 parts are missing",
+            "stillpoint torture busted-barrier ",
+            "stillpoint torture busted-wake ",
+        ],
     );
-    for missing in ["busted-barrier", "busted-wake"] {
-        assert!(
-            head.contains(&format!("stillpoint torture {missing} ")),
-            "{missing}"
-        );
-    }
 }
 
 #[test]
 fn what_is_absent_is_absent() {
     let mut figures = fixture();
     row(&mut figures, "kfree", "stillpoint")["metrics"] = json!({});
-    figures["rows"]
-        .as_array_mut()
-        .expect("there are rows")
-        .retain(|row| row["part"] == "kfree" || row["part"] == "read");
-    figures["parts"]
-        .as_array_mut()
-        .expect("there are parts")
-        .retain(|part| part["name"] == "kfree" || part["name"] == "read");
+    list(&mut figures, "rows").retain(|row| row["part"] == "kfree" || row["part"] == "read");
+    list(&mut figures, "parts").retain(|part| part["name"] == "kfree" || part["name"] == "read");
     let drawn = draw(&figures);
     assert_eq!(drawn.code, 0);
     assert!(titles(&drawn.page).contains(&"Allocate an object and free it later".to_owned()));
-    assert!(!drawn.page.contains("id=\"lru\""));
-    assert!(!drawn.page.contains("NaN") && !drawn.page.contains("inf"));
+    assert_has_not(&drawn.page, &["id=\"lru\"", "NaN", "inf"]);
 
-    figures["rows"] = json!([]);
-    figures["parts"] = json!([]);
+    list(&mut figures, "rows").clear();
+    list(&mut figures, "parts").clear();
     let drawn = draw(&figures);
     assert_eq!(titles(&drawn.page), [""; 0]);
-    assert!(drawn.page.contains("id=\"about\""));
+    assert_has(&drawn.page, &["id=\"about\""]);
     assert!(drawn.picture.starts_with("<svg"));
 }
 
@@ -459,35 +438,21 @@ fn bad_usage_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name).display().to_string();
     fs::write(at("r.json"), FIXTURE).expect("the folder can be written");
-    let (json, page) = (at("r.json"), at("r.html"));
-    for (arguments, text) in [
-        ("".to_owned(), "--output"),
-        (
-            format!("--output {page} --parts nothing"),
-            "no part 'nothing'",
-        ),
-        (format!("--output {page} --rounds 0"), "--rounds"),
-        (format!("--output {page} --torture-s 0"), "say seconds"),
-        (format!("--from {json} --output {page} --quick"), "--quick"),
-        (format!("--from {json} --output {page} --seed 3"), "--seed"),
-        (format!("--from {json}"), "--output"),
-        (
-            format!("--from {json} --output {json}"),
-            "name different ones",
-        ),
-        (
-            format!("--output {page} --json {page}"),
-            "name different ones",
-        ),
-        (
-            format!("--parts sim-trace --output {}", at("x.json")),
-            "name different ones",
-        ),
-    ] {
-        let run = stillpoint(format!("report {arguments}").trim());
-        assert_eq!(run.code, 2, "{arguments}: {}", run.err);
-        assert!(run.err.contains(text), "{arguments}: {}", run.err);
-    }
+    let (json, page, other) = (at("r.json"), at("r.html"), at("x.json"));
+    assert_refused(&format!(
+        "\
+report => --output
+report --output {page} --parts nothing => no part 'nothing'
+report --output {page} --rounds 0 => --rounds
+report --output {page} --torture-s 0 => say seconds
+report --from {json} --output {page} --quick => --quick
+report --from {json} --output {page} --seed 3 => --seed
+report --from {json} => --output
+report --from {json} --output {json} => name different ones
+report --output {page} --json {page} => name different ones
+report --parts sim-trace --output {other} => name different ones
+"
+    ));
     assert_eq!(fs::read_to_string(json).expect("it is there"), FIXTURE);
     assert!(!Path::new(&page).exists());
 }
@@ -495,9 +460,9 @@ fn bad_usage_is_refused() {
 #[test]
 fn an_output_that_cannot_be_written_is_told_before_anything_runs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let kept = folder.path().join("kept.html");
-    fs::write(&kept, "an older page").expect("the folder can be written");
-    let kept = kept.display();
+    let file = folder.path().join("kept.html");
+    fs::write(&file, "an older page").expect("the folder can be written");
+    let kept = file.display();
     for arguments in [
         "--output /nowhere/at/all.html".to_owned(),
         format!("--output {kept} --json /nowhere/at/all"),
@@ -506,14 +471,10 @@ fn an_output_that_cannot_be_written_is_told_before_anything_runs() {
         // A whole report would take longer than any test may.
         let run = stillpoint(&format!("report {arguments}"));
         assert_eq!(run.code, 1, "{}", run.err);
-        assert!(
-            run.err.contains("cannot write /nowhere/at/all"),
-            "{}",
-            run.err
-        );
+        assert_has(&run.err, &["cannot write /nowhere/at/all"]);
     }
     assert_eq!(
-        fs::read_to_string(folder.path().join("kept.html")).expect("it is there"),
+        fs::read_to_string(file).expect("it is there"),
         "an older page"
     );
 }
@@ -522,37 +483,26 @@ fn an_output_that_cannot_be_written_is_told_before_anything_runs() {
 fn what_is_no_report_is_refused_and_explained() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("r.json");
-    let (from, page) = (file.display(), folder.path().join("r.html"));
+    let (from, page) = (file.display().to_string(), folder.path().join("r.html"));
+    let assert_refused = |from: &str, said: &[&str]| {
+        let run = stillpoint(&format!("report --from {from} --output {}", page.display()));
+        assert_eq!(run.code, 1, "{}", run.err);
+        assert_has(&run.err, said);
+        assert!(!page.exists());
+    };
+    let alone = r#"{"experiment": "kfree", "params": {}, "rows": []}"#;
     for (text, said) in [
         ("Stillpoint", "is no JSON file"),
         (&FIXTURE[..1000], "is no JSON file"),
         ("{}", "has no figures of this program"),
-        (
-            r#"{"experiment": "kfree", "params": {}, "rows": []}"#,
-            "has the figures of `kfree` alone",
-        ),
+        (alone, "has the figures of `kfree` alone"),
         (
             r#"{"experiment": "report", "rows": []}"#,
             "is no whole report",
         ),
     ] {
         fs::write(&file, text).expect("the folder can be written");
-        let run = stillpoint(&format!("report --from {from} --output {}", page.display()));
-        assert_eq!(run.code, 1, "{}", run.err);
-        assert!(
-            run.err.contains(said) && run.err.contains("stillpoint report"),
-            "{}",
-            run.err
-        );
-        assert!(!page.exists());
+        assert_refused(&from, &[said, "stillpoint report"]);
     }
-    let run = stillpoint(&format!(
-        "report --from /nowhere/at/all --output {}",
-        page.display()
-    ));
-    assert!(
-        run.code == 1 && run.err.contains("cannot read /nowhere/at/all"),
-        "{}",
-        run.err
-    );
+    assert_refused("/nowhere/at/all", &["cannot read /nowhere/at/all"]);
 }

@@ -33,57 +33,92 @@ fn with_json(arguments: &str) -> (Run, Value) {
     (run, serde_json::from_str(&text).expect("it is JSON"))
 }
 
+/// A run that measures what it is asked for: its JSON keeps the contract, and its tables have the same figures.
+fn measured(arguments: &str) -> (Run, Value) {
+    let (run, json) = with_json(arguments);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert_eq!(json["experiment"].as_str(), arguments.split(' ').nth(1));
+    assert!(json["params"]["rounds"].is_u64() && json["params"]["threads"].is_u64());
+    let machine = &json["machine"];
+    assert!(machine["cpus"].as_u64() >= Some(1) && machine["kernel"].is_string());
+    assert!(machine["membarrier"].is_boolean());
+    assert_table_agrees(&run.out, &json);
+    (run, json)
+}
+
 fn rows(json: &Value) -> &Vec<Value> {
     json["rows"].as_array().expect("rows is an array")
 }
 
-/// The cases of an experiment that this build can measure, as `--list` has them, in the table's
-/// order.
-fn listed(experiment: &str) -> Vec<(String, String)> {
-    let list = stillpoint("scale --list").out;
-    let of_experiment =
-        list.lines()
-            .filter_map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
-                [name, subject, variant, ..] => {
-                    (name == experiment).then(|| (subject.to_owned(), variant.to_owned()))
-                }
-                _ => panic!("{line}"),
-            });
-    let cases: Vec<_> = of_experiment.collect();
-    assert!(cases.len() > 3, "{list}");
-    cases
+/// The rows of one scenario.
+fn in_scenario<'a>(json: &'a Value, scenario: &str) -> Vec<&'a Value> {
+    let mut found: Vec<_> = rows(json).iter().collect();
+    found.retain(|row| row["scenario"] == scenario);
+    found
 }
 
-#[track_caller]
-fn assert_all_measured(json: &Value, experiment: &str) {
-    let listed = listed(experiment);
-    let listed: Vec<_> = listed
-        .iter()
-        .map(|(subject, variant)| (subject.as_str(), variant.as_str()))
-        .collect();
-    assert_eq!(cases(json), listed);
+/// A figure of a subject in a scenario.
+fn figure(json: &Value, scenario: &str, subject: &str, name: &str) -> Option<f64> {
+    let rows = in_scenario(json, scenario);
+    let row = rows.into_iter().find(|row| row["subject"] == subject);
+    row.expect("it is measured")["metrics"][name].as_f64()
 }
 
 fn text<'a>(row: &'a Value, key: &str) -> &'a str {
-    row[key].as_str().expect("subject and variant are strings")
+    row[key].as_str().expect("it is a string")
 }
 
-/// Subject and variant of every row.
-fn cases(json: &Value) -> Vec<(&str, &str)> {
-    rows(json)
-        .iter()
-        .map(|row| (text(row, "subject"), text(row, "variant")))
-        .collect()
+/// The cases of rows, as words: a variant of ours, a peer, or a peer and its variant.
+fn cases<'a>(rows: impl IntoIterator<Item = &'a Value>) -> String {
+    let cases = rows
+        .into_iter()
+        .map(|row| case(text(row, "subject"), text(row, "variant")));
+    cases.collect::<Vec<_>>().join(" ")
 }
 
-/// The contract's outer keys, and a machine that could exist.
-fn assert_contract(json: &Value, experiment: &str) {
-    assert_eq!(json["experiment"], experiment);
-    assert!(json["params"]["rounds"].is_u64());
-    assert!(json["params"]["threads"].is_u64());
-    assert!(json["machine"]["cpus"].as_u64() >= Some(1));
-    assert!(json["machine"]["kernel"].is_string());
-    assert!(json["machine"]["membarrier"].is_boolean());
+fn case(subject: &str, variant: &str) -> String {
+    match (subject, variant) {
+        ("stillpoint", variant) => variant.to_owned(),
+        (peer, "default") => peer.to_owned(),
+        (peer, variant) => format!("{peer}/{variant}"),
+    }
+}
+
+/// The cases of an experiment, or of one of its scenarios, that this build can measure, as `--list` has them.
+fn listed(experiment: &str, scenario: Option<&str>) -> String {
+    let list = stillpoint("scale --list").out;
+    let cases = list.lines().filter_map(|line| {
+        let words: Vec<_> = line.split(' ').collect();
+        let is_meant = words[0] == experiment
+            && scenario.is_none_or(|scenario| words.last() == Some(&scenario));
+        is_meant.then(|| case(words[1], words[2]))
+    });
+    cases.collect::<Vec<_>>().join(" ")
+}
+
+/// A row has these figures and no others: `name`, which is above 0, `name*`, which may be 0, and `name?`, which may
+/// be absent; `name~` may be below 0, too. All are finite.
+fn assert_figures(row: &Value, figures: &str) {
+    let metrics = row["metrics"].as_object().expect("metrics is an object");
+    let mut found = 0;
+    for spec in figures.split_whitespace() {
+        let name = spec.trim_end_matches(['*', '?', '~']);
+        let Some(figure) = metrics.get(name).map(Value::as_f64) else {
+            assert!(spec.ends_with('?'), "{name}: {row}");
+            continue;
+        };
+        let figure = figure.expect("a number");
+        let least = match &spec[name.len()..] {
+            "" => f64::MIN_POSITIVE,
+            "~" => f64::MIN,
+            _ => 0.0,
+        };
+        let is_share = name.starts_with("hit_ratio") || name.ends_with("_share");
+        let most = if is_share { 1.0 } else { f64::MAX };
+        assert!((least..=most).contains(&figure), "{name}: {row}");
+        found += 1;
+    }
+    assert_eq!(metrics.len(), found, "{row}");
 }
 
 /// A row's curve over these axes, whose first numbers grow.
@@ -151,8 +186,7 @@ fn assert_table_agrees(out: &str, json: &Value) {
 #[test]
 fn the_spread_of_several_rounds_is_in_the_json() {
     let tiny = TINY.replace("--rounds 1", "--rounds 3");
-    let (run, json) = with_json(&format!("{tiny} --peers none"));
-    assert_eq!(run.code, 0, "{}", run.err);
+    let (_, json) = measured(&format!("{tiny} --peers none"));
     for row in rows(&json) {
         let metrics = row["metrics"].as_object().expect("metrics is an object");
         let spread = row["spread"].as_object().expect("spread is an object");
@@ -196,62 +230,37 @@ fn a_measurement_past_its_time_is_told_and_fails_the_run() {
     let endless = "scale kfree --threads 1 --loops 1000000 --objects 100000 --rounds 1 --peers none --timeout-s 1";
     let (run, json) = with_json(endless);
     assert_eq!(run.code, 1, "{}", run.out);
-    assert!(
-        run.err
-            .contains("stillpoint per-page, round 1: killed after 1 s"),
-        "{}",
-        run.err
-    );
-    assert!(
-        run.err.contains("limit, round 1: killed after 1 s"),
-        "{}",
-        run.err
-    );
+    for case in ["stillpoint per-page", "limit"] {
+        let line = format!("{case}, round 1: killed after 1 s");
+        assert!(run.err.contains(&line), "{}", run.err);
+    }
     assert!(rows(&json).is_empty());
 }
 
 #[test]
 fn read_measures_every_peer() {
-    let (run, json) = with_json("scale read --rounds 1 --threads 2");
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_contract(&json, "read");
-    assert_all_measured(&json, "read");
-    assert_eq!(
-        cases(&json).contains(&("liburcu-qsbr", "default")),
-        cfg!(have_liburcu)
-    );
-    for row in rows(&json) {
-        let figure = row["metrics"]["ns_per_pair"].as_f64().expect("a number");
-        assert!(figure.is_finite() && figure > 0.0, "{row}");
-    }
+    let (_, json) = measured("scale read --rounds 1 --threads 2");
+    assert_eq!(cases(rows(&json)), listed("read", None));
+    rows(&json)
+        .iter()
+        .for_each(|row| assert_figures(row, "ns_per_pair"));
+    let subjects = |scenario| cases(in_scenario(&json, scenario));
     // Who cannot retire has no neighbour that does.
-    let subjects = |scenario| {
-        in_scenario(&json, scenario)
-            .into_iter()
-            .map(|row| (text(row, "subject"), text(row, "variant")))
-            .collect::<Vec<_>>()
-    };
-    let reads_only = ["liburcu-qsbr", "arc-swap", "std-rwlock"];
-    let mut alone = subjects("alone");
-    alone.retain(|(subject, _)| !reads_only.contains(subject));
-    assert_eq!(subjects("beside-flood"), alone);
-    assert!(alone.contains(&("stillpoint", "fences")) && alone.contains(&("limit", "default")));
-    assert_table_agrees(&run.out, &json);
+    let (alone, beside) = (subjects("alone"), subjects("beside-flood"));
+    let retires = |subject: &&str| !["liburcu-qsbr", "arc-swap", "std-rwlock"].contains(subject);
+    assert!(alone.split(' ').filter(retires).eq(beside.split(' ')));
+    assert_eq!(alone.contains("liburcu-qsbr"), cfg!(have_liburcu));
+    assert!(alone.contains("fences") && alone.contains("limit"));
 }
 
 #[test]
 fn a_missing_liburcu_is_told_and_the_run_goes_on() {
-    let (run, json) = with_json(&format!("{TINY} --peers liburcu-memb"));
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(
-        cases(&json).iter().any(|case| case.0 == "liburcu-memb"),
-        cfg!(have_liburcu)
-    );
-    assert_eq!(
-        run.err.contains("liburcu-memb left out"),
-        !cfg!(have_liburcu)
-    );
-    assert_eq!(run.err.contains("Install liburcu-dev"), !cfg!(have_liburcu));
+    let (run, json) = measured(&format!("{TINY} --peers liburcu-memb"));
+    let is_measured = cases(rows(&json)).contains("liburcu-memb");
+    assert_eq!(is_measured, cfg!(have_liburcu));
+    for line in ["liburcu-memb left out", "Install liburcu-dev"] {
+        assert_eq!(run.err.contains(line), !cfg!(have_liburcu), "{}", run.err);
+    }
 }
 
 /// A machine is busy, and this is said, when its processors are kept from the run; what the run
@@ -272,7 +281,6 @@ fn a_busy_machine_is_told() {
         over.store(true, Ordering::Relaxed);
         found
     });
-    assert_eq!(run.code, 0, "{}", run.err);
     let load = &json["machine"]["load"];
     assert_eq!(load["busy"], true, "{load}");
     assert!(
@@ -287,50 +295,34 @@ fn a_busy_machine_is_told() {
 
 #[test]
 fn variants_restrict_stillpoint_alone() {
-    let (run, json) = with_json(&format!("{TINY} --variants call --peers sdd"));
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(
-        cases(&json),
-        [
-            ("stillpoint", "call"),
-            ("sdd", "default"),
-            ("limit", "default")
-        ]
-    );
+    let (_, json) = measured(&format!("{TINY} --variants call --peers sdd"));
+    assert_eq!(cases(rows(&json)), "call sdd limit");
     assert_eq!(json["params"]["variants"], serde_json::json!(["call"]));
-}
-
-/// The rows of one scenario, which have it.
-fn in_scenario<'a>(json: &'a Value, scenario: &str) -> Vec<&'a Value> {
-    rows(json)
-        .iter()
-        .filter(|row| text(row, "scenario") == scenario)
-        .collect()
 }
 
 /// The two builds of one program differ in what becomes of garbage.
 #[test]
 #[ignore = "builds three programs: the gate runs it beside the drop-in package's tests"]
 fn epoch_compares_programs_with_and_without_the_drop_in() {
-    let (run, json) =
-        with_json("scale epoch --rounds 1 --scenarios pin-nested,box-1,prompt,moka-values");
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(json["experiment"], "epoch");
-    assert_table_agrees(&run.out, &json);
-    let metric = |scenario, variant, name: &str| {
-        let row = in_scenario(&json, scenario)
-            .into_iter()
-            .find(|row| [&row["subject"], &row["variant"]].contains(&&variant))
-            .expect("it is measured");
-        row["metrics"][name].as_f64()
+    let (_, json) =
+        measured("scale epoch --rounds 1 --scenarios pin-nested,box-1,prompt,moka-values");
+    let metric = |scenario, case, name| {
+        let rows = in_scenario(&json, scenario);
+        let row = rows.into_iter().find(|row| cases([*row]) == case);
+        row.expect("it is measured")["metrics"][name].as_f64()
     };
-    let (ours, original) = (Value::from("drop-in"), Value::from("crossbeam-epoch"));
-    assert!(metric("pin-nested", ours.clone(), "cpu_ns_per_op") > Some(0.0));
-    let limit = metric("box-1", Value::from("limit"), "cpu_ns_per_op");
-    assert!(limit > Some(0.0));
-    assert!(metric("box-1", ours.clone(), "cpu_ns_per_op") > Some(0.0));
-    assert!(metric("prompt", ours.clone(), "drop_ms").is_some());
-    assert_eq!(metric("prompt", original.clone(), "drop_ms"), None);
-    assert_eq!(metric("moka-values", ours, "left"), Some(0.0));
-    assert_eq!(metric("moka-values", original, "left"), Some(100.0));
+    for (scenario, case) in [
+        ("pin-nested", "drop-in"),
+        ("box-1", "limit"),
+        ("box-1", "drop-in"),
+    ] {
+        assert!(metric(scenario, case, "cpu_ns_per_op") > Some(0.0));
+    }
+    assert!(metric("prompt", "drop-in", "drop_ms").is_some());
+    assert_eq!(metric("prompt", "crossbeam-epoch", "drop_ms"), None);
+    assert_eq!(metric("moka-values", "drop-in", "left"), Some(0.0));
+    assert_eq!(
+        metric("moka-values", "crossbeam-epoch", "left"),
+        Some(100.0)
+    );
 }

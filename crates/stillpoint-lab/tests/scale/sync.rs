@@ -1,23 +1,25 @@
 //! `scale sync`.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::{
-    assert_contract, assert_table_agrees, cases, curve, in_scenario, rows, text, with_json,
-};
-
-const TIMES: [&str; 5] = ["mean_us", "min_us", "p50_us", "p99_us", "max_us"];
+use crate::{assert_figures, cases, curve, in_scenario, measured, rows, text};
 
 /// Every row has the times and the cost, and of `others` those that it can have.
-fn assert_sync_figures(row: &Value, others: &[&str]) {
-    let metrics = row["metrics"].as_object().expect("metrics is an object");
-    let figure = |name: &str| metrics.get(name).and_then(Value::as_f64);
-    let times = TIMES.map(|name| figure(name).expect(name));
-    assert!(
-        times.iter().all(|time| time.is_finite() && *time > 0.0),
-        "{row}"
-    );
-    let [mean, min, p50, p99, max] = times;
+fn assert_sync_figures(row: &Value, others: &str) {
+    // Only Stillpoint counts grace periods; each ends at least one wait, and perhaps those of
+    // others. The only registered thread needs none.
+    let counted = match (text(row, "subject"), text(row, "scenario")) {
+        ("stillpoint", "idle") => "calls_per_gp?",
+        ("stillpoint", _) => "calls_per_gp",
+        _ => "",
+    };
+    let times = ["mean_us", "min_us", "p50_us", "p99_us", "max_us"];
+    let figures = format!("{} cpu_us_per_gp {counted} {others}", times.join(" "));
+    assert_figures(row, &figures);
+    let calls = row["metrics"]["calls_per_gp"].as_f64();
+    assert!(calls.is_none_or(|calls| calls > 0.0), "{row}");
+    let [mean, min, p50, p99, max] =
+        times.map(|name| row["metrics"][name].as_f64().expect("a number"));
     assert!(
         min <= p50 && p50 <= p99 && p99 <= max && min <= mean && mean <= max,
         "{row}"
@@ -25,91 +27,46 @@ fn assert_sync_figures(row: &Value, others: &[&str]) {
     // A distribution goes from the fastest wait towards the slowest; its times are rounded up, to
     // three digits.
     let points = curve(row, "percentile", "wait_us");
+    let (first, last) = (points[0], points[points.len() - 1]);
+    assert!(points.is_sorted_by(|a, b| a.1 <= b.1), "{row}");
+    assert!(first.0 == 0.0 && last.0 < 100.0, "{row}");
     assert!(
-        points.is_sorted_by(|a, b| a.1 <= b.1)
-            && points[0].0 == 0.0
-            && points[points.len() - 1].0 < 100.0,
+        first.1 >= min && first.1 <= min * 1.01 && last.1 <= max * 1.01,
         "{row}"
     );
-    assert!(
-        points[0].1 >= min && points[0].1 <= min * 1.01 && points[points.len() - 1].1 <= max * 1.01,
-        "{row}"
-    );
-    assert!(
-        figure("cpu_us_per_gp").expect("every process takes time") > 0.0,
-        "{row}"
-    );
+}
 
-    // Only Stillpoint counts grace periods; each ends at least one wait, and perhaps those of
-    // others. The only registered thread needs none.
-    let ours = text(row, "subject") == "stillpoint";
-    let may_need_none = ours && text(row, "scenario") == "idle";
-    assert!(
-        figure("calls_per_gp").is_some() == ours || may_need_none,
-        "{row}"
-    );
-    assert!(
-        figure("calls_per_gp").is_none_or(|calls| calls > 0.0),
-        "{row}"
-    );
-    for name in others {
-        assert!(figure(name).expect(name) > 0.0, "{row}");
-    }
-    let counted = usize::from(figure("calls_per_gp").is_some());
-    assert_eq!(
-        metrics.len(),
-        TIMES.len() + 1 + counted + others.len(),
-        "{row}"
-    );
+/// The kernel has a membarrier, which is the limit.
+pub fn has_membarrier(json: &Value) -> bool {
+    json["machine"]["membarrier"] == true
 }
 
 #[test]
 fn sync_without_peers() {
-    let (run, json) =
-        with_json("scale sync --rounds 1 --scenarios idle,callback --peers none --seed 3");
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_contract(&json, "sync");
+    let (_, json) =
+        measured("scale sync --rounds 1 --scenarios idle,callback --peers none --seed 3");
+    assert_eq!(json["params"]["scenarios"], json!(["idle", "callback"]));
+    let limit = if has_membarrier(&json) { " limit" } else { "" };
+    let all = cases(rows(&json));
+    let [idle, callback] = ["idle", "callback"].map(|name| cases(in_scenario(&json, name)));
     assert_eq!(
-        json["params"]["scenarios"],
-        serde_json::json!(["idle", "callback"])
+        idle,
+        format!("rcu expedited qsbr service-led fences{limit}")
     );
-    let cases = |scenario| {
-        in_scenario(&json, scenario)
-            .into_iter()
-            .map(|row| (text(row, "subject"), text(row, "variant")))
-    };
-    let ours = ["rcu", "expedited", "qsbr", "service-led", "fences"]
-        .map(|variant| ("stillpoint", variant));
-    let limit = limit_case(&json);
-    assert!(cases("idle").eq(ours.into_iter().chain(limit)));
-    assert!(
-        cases("callback").eq([("stillpoint", "rcu"), ("stillpoint", "qsbr")]
-            .into_iter()
-            .chain(limit))
-    );
-    assert_eq!(
-        in_scenario(&json, "idle").len() + in_scenario(&json, "callback").len(),
-        rows(&json).len()
-    );
+    assert_eq!(callback, format!("rcu qsbr{limit}"));
+    assert_eq!(all, format!("{idle} {callback}"));
     rows(&json)
         .iter()
-        .for_each(|row| assert_sync_figures(row, &[]));
-    assert_table_agrees(&run.out, &json);
-}
-
-/// The limit's case, where the kernel has a membarrier to be it.
-pub fn limit_case(json: &Value) -> Option<(&'static str, &'static str)> {
-    (json["machine"]["membarrier"] == true).then_some(("limit", "default"))
+        .for_each(|row| assert_sync_figures(row, ""));
 }
 
 #[test]
 fn sync_beside_readers_and_in_a_herd() {
     let scenarios = "idle16,idle255,busy1,busy-oversub,herd64,bridge,barrier,poll";
     let peers = "liburcu-memb,liburcu-qsbr,sdd,ps-reclaim";
-    let (run, json) = with_json(&format!(
+    let (_, json) = measured(&format!(
         "scale sync --rounds 1 --threads 4 --variants rcu,qsbr,fences --scenarios {scenarios} --peers {peers}"
     ));
-    assert_eq!(run.code, 0, "{}", run.err);
     for scenario in scenarios.split(',') {
         let liburcu = match scenario {
             // Debian's liburcu has no polled grace periods.
@@ -117,48 +74,18 @@ fn sync_beside_readers_and_in_a_herd() {
             _ if !cfg!(have_liburcu) => 0,
             _ => 2,
         };
-        // Neither invokes callbacks by itself; ps-reclaim has no cookies.
-        let others = match scenario {
-            "barrier" => 0,
-            "poll" => 1,
-            _ => 2,
+        // Neither of the other peers invokes callbacks by itself; ps-reclaim has no cookies.
+        let (ours, others, figures) = match scenario {
+            "barrier" => (2, 0, ""),
+            "poll" => (2, 1, ""),
+            "herd64" => (3, 2, "calls_per_s"),
+            "bridge" => (3, 2, "total_s"),
+            _ => (3, 2, ""),
         };
-        let ours = match scenario {
-            "barrier" | "poll" => 2,
-            _ => 3,
-        };
-        let peers = liburcu + others;
         let rows = in_scenario(&json, scenario);
-        assert_eq!(
-            rows.len(),
-            ours + peers + limit_case(&json).iter().len(),
-            "{scenario}"
-        );
-        for row in rows {
-            let others: &[&str] = match scenario {
-                "herd64" => &["calls_per_s"],
-                "bridge" => &["total_s"],
-                _ => &[],
-            };
-            assert_sync_figures(row, others);
-        }
+        let limit = usize::from(has_membarrier(&json));
+        assert_eq!(rows.len(), ours + liburcu + others + limit, "{scenario}");
+        rows.iter()
+            .for_each(|row| assert_sync_figures(row, figures));
     }
-    assert_table_agrees(&run.out, &json);
-}
-
-#[test]
-fn an_updater_without_pauses_leaves_a_sample() {
-    let arguments = "scale trace --rounds 1 --scenarios async10000 --tasks 20 --hold-ms 1 --span-ms 20 --update-us 0 --variants native";
-    let (run, json) = with_json(arguments);
-    assert_eq!(run.code, 0, "{}", run.err);
-    assert_eq!(
-        cases(&json),
-        [
-            ("stillpoint", "native"),
-            ("tokio", "rwlock"),
-            ("arc-swap", "default"),
-            ("limit", "default")
-        ]
-    );
-    assert_eq!(json["params"]["variants"], serde_json::json!(["native"]));
 }
