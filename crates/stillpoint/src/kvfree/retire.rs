@@ -163,7 +163,11 @@ impl Heap {
         let Some(buffer) = &*shared else { return false };
         let (pushed, _) = self.append_to_some_page(buffer, object);
         if pushed == Pushed::PageFull {
-            self.seal_full_pages(engine, buffer, Reclaimer::Service);
+            for channel in CHANNELS {
+                if buffer.is_full(channel) {
+                    self.seal(engine, buffer, channel, Reclaimer::Service);
+                }
+            }
             self.unpark(engine, buffer);
         }
         pushed != Pushed::NoPage
@@ -179,7 +183,11 @@ impl Heap {
         object: &RetireRequest,
         opened: bool,
     ) {
-        let sealed = self.seal_full_pages(engine, buffer, Reclaimer::Owner);
+        let sealed: usize = CHANNELS
+            .into_iter()
+            .filter(|&channel| buffer.is_full(channel))
+            .map(|channel| self.seal(engine, buffer, channel, Reclaimer::Owner))
+            .sum();
         self.unpark(engine, buffer);
         engine.ensure_service();
         if self.frees_on_demand() {
@@ -216,20 +224,6 @@ impl Heap {
         if buffer.is_parked() && self.note_unparked(buffer.unpark()) {
             engine.kick();
         }
-    }
-
-    /// Returns the footprint of the pages that were sealed, 0 if none was.
-    fn seal_full_pages<P: Policy>(
-        &self,
-        engine: &Engine<P>,
-        buffer: &ThreadBuffer,
-        reclaimer: Reclaimer,
-    ) -> usize {
-        CHANNELS
-            .into_iter()
-            .filter(|&channel| buffer.is_full(channel))
-            .map(|channel| self.seal(engine, buffer, channel, reclaimer))
-            .sum()
     }
 
     /// Seals an open page, and opens another, if there is memory for one. Returns the page's
@@ -298,7 +292,12 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
-        self.apply_backpressure(engine, buffer, record, added);
+        let is_held_back = self.hold_back(engine, buffer, record, added);
+        buffer.set_throttled(is_held_back);
+        if !is_held_back {
+            // Nothing that a section has added so far is waited for.
+            buffer.take_charge();
+        }
         self.free_own(engine, buffer, PAGES_PER_SEAL);
     }
 

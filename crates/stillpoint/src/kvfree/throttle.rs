@@ -225,25 +225,10 @@ impl Heap {
         }
     }
 
-    /// Makes the calling thread do its part before it frees pages, as the module's head says, and marks
-    /// it as throttled if it stays held back. Inside a section all of this is put off to its end.
-    pub(super) fn apply_backpressure<P: Policy>(
-        &self,
-        engine: &Engine<P>,
-        buffer: &ThreadBuffer,
-        record: Option<&Record>,
-        added: Added,
-    ) {
-        let is_held_back = self.hold_back(engine, buffer, record, added);
-        buffer.set_throttled(is_held_back);
-        if !is_held_back {
-            // Nothing that a section has added so far is waited for.
-            buffer.take_charge();
-        }
-    }
-
-    /// Returns whether the thread is held back for longer than this wait.
-    fn hold_back<P: Policy>(
+    /// Makes the calling thread do its part before it frees pages, as the module's head says. Inside a
+    /// section all of this is put off to its end. Returns whether the thread is held back for longer than
+    /// this wait.
+    pub(super) fn hold_back<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
@@ -441,7 +426,7 @@ mod tests {
             largest = queued();
             assert!(largest < LARGEST_SHARE, "it waits for the other thread");
             let added = Added::filled(FULL_PAGE, false);
-            heap.apply_backpressure(&engine, &buffer, None, added);
+            heap.hold_back(&engine, &buffer, None, added);
         }
         let most = SMALLEST_QUOTA + SMALLEST_QUOTA / PAST_QUOTA;
         assert!((most..most + 2 * FULL_PAGE).contains(&largest), "{largest}");
