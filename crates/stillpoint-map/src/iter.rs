@@ -1,4 +1,4 @@
-//! The iterators of the maps.
+//! The iterators of the hash maps, and the halves of the entries of all.
 
 use crate::{entries::Entries, owned::OwnedEntries};
 use std::{fmt, iter::FusedIterator};
@@ -22,59 +22,75 @@ impl<'g, K, V> Iterator for Iter<'g, K, V> {
     }
 }
 
-/// The keys of a map: what [`PinnedHashMap::keys`](crate::PinnedHashMap::keys) returns.
-#[must_use = "iterators are lazy"]
-pub struct Keys<'g, K, V>(pub(crate) Iter<'g, K, V>);
-
-impl<'g, K, V> Iterator for Keys<'g, K, V> {
-    type Item = &'g K;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'g K> {
-        Some(self.0.next()?.0)
-    }
-
-    #[inline]
-    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
-        self.0.fold(init, |folded, pair| visit(folded, pair.0))
-    }
+/// An iterator whose entries that are left can be looked at.
+pub trait Left {
+    type Key;
+    type Value;
+    /// Visits them, and leaves the iterator where it is.
+    fn visit_left(&self, visit: impl FnMut(&Self::Key, &Self::Value));
 }
 
-/// The values of a map: what [`PinnedHashMap::values`](crate::PinnedHashMap::values) returns.
-#[must_use = "iterators are lazy"]
-pub struct Values<'g, K, V>(pub(crate) Iter<'g, K, V>);
+/// Defines an iterator over one half of each entry.
+macro_rules! half {
+    ($(#[$attribute:meta])* $name:ident: $half:tt, $item:ident of $left:ident) => {
+        $(#[$attribute])*
+        #[derive(Clone)]
+        #[must_use = "iterators are lazy"]
+        pub struct $name<I>(pub(crate) I);
 
-impl<'g, K, V> Iterator for Values<'g, K, V> {
-    type Item = &'g V;
+        impl<K, V, I: Iterator<Item = (K, V)>> Iterator for $name<I> {
+            type Item = $item;
 
-    #[inline]
-    fn next(&mut self) -> Option<&'g V> {
-        Some(self.0.next()?.1)
-    }
+            #[inline]
+            fn next(&mut self) -> Option<$item> {
+                Some(self.0.next()?.$half)
+            }
 
-    #[inline]
-    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
-        self.0.fold(init, |folded, pair| visit(folded, pair.1))
-    }
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                self.0.size_hint()
+            }
+
+            #[inline]
+            fn fold<B, F: FnMut(B, $item) -> B>(self, init: B, mut visit: F) -> B {
+                self.0.fold(init, |folded, pair| visit(folded, pair.$half))
+            }
+        }
+
+        impl<K, V, I: DoubleEndedIterator<Item = (K, V)>> DoubleEndedIterator for $name<I> {
+            #[inline]
+            fn next_back(&mut self) -> Option<$item> {
+                Some(self.0.next_back()?.$half)
+            }
+        }
+
+        impl<K, V, I: ExactSizeIterator<Item = (K, V)>> ExactSizeIterator for $name<I> {}
+        impl<K, V, I: FusedIterator<Item = (K, V)>> FusedIterator for $name<I> {}
+
+        impl<I: Left<$left: fmt::Debug>> fmt::Debug for $name<I> {
+            /// Shows those that are left.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let mut list = f.debug_list();
+                self.0.visit_left(|key, value| _ = list.entry((key, value).$half));
+                list.finish()
+            }
+        }
+    };
+}
+
+half! {
+    /// The keys of the entries that an iterator visits: what `keys` and `into_keys` of the maps return.
+    Keys: 0, K of Key
+}
+
+half! {
+    /// The values of the entries that an iterator visits: what `values` and `into_values` of the maps
+    /// return.
+    Values: 1, V of Value
 }
 
 impl<K, V> FusedIterator for Iter<'_, K, V> {}
-impl<K, V> FusedIterator for Keys<'_, K, V> {}
-impl<K, V> FusedIterator for Values<'_, K, V> {}
 
 impl<K, V> Clone for Iter<'_, K, V> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<K, V> Clone for Keys<'_, K, V> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<K, V> Clone for Values<'_, K, V> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
@@ -87,17 +103,12 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Iter<'_, K, V> {
     }
 }
 
-impl<K: fmt::Debug, V> fmt::Debug for Keys<'_, K, V> {
-    /// Shows the keys that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone()).finish()
-    }
-}
+impl<K, V> Left for Iter<'_, K, V> {
+    type Key = K;
+    type Value = V;
 
-impl<K, V: fmt::Debug> fmt::Debug for Values<'_, K, V> {
-    /// Shows the values that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone()).finish()
+    fn visit_left(&self, mut visit: impl FnMut(&K, &V)) {
+        self.clone().for_each(|(key, value)| visit(key, value));
     }
 }
 
@@ -117,38 +128,6 @@ impl<K, V> Iterator for IntoIter<K, V> {
     }
 }
 
-/// The keys of a map that was taken apart: what
-/// [`HashMap::into_keys`](crate::HashMap::into_keys) returns.
-pub struct IntoKeys<K, V>(pub(crate) IntoIter<K, V>);
-
-impl<K, V> Iterator for IntoKeys<K, V> {
-    type Item = K;
-
-    fn next(&mut self) -> Option<K> {
-        Some(self.0.next()?.0)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
-/// The values of a map that was taken apart: what
-/// [`HashMap::into_values`](crate::HashMap::into_values) returns.
-pub struct IntoValues<K, V>(pub(crate) IntoIter<K, V>);
-
-impl<K, V> Iterator for IntoValues<K, V> {
-    type Item = V;
-
-    fn next(&mut self) -> Option<V> {
-        Some(self.0.next()?.1)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
 impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for IntoIter<K, V> {
     /// Shows the entries that are left.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,25 +136,16 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for IntoIter<K, V> {
     }
 }
 
-impl<K: fmt::Debug, V> fmt::Debug for IntoKeys<K, V> {
-    /// Shows the keys that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = self.0.0.iter().map(|entry| &entry.get().key);
-        f.debug_list().entries(keys).finish()
-    }
-}
+impl<K, V> Left for IntoIter<K, V> {
+    type Key = K;
+    type Value = V;
 
-impl<K, V: fmt::Debug> fmt::Debug for IntoValues<K, V> {
-    /// Shows the values that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = self.0.0.iter().map(|entry| &entry.get().value);
-        f.debug_list().entries(values).finish()
+    fn visit_left(&self, mut visit: impl FnMut(&K, &V)) {
+        self.0
+            .iter()
+            .for_each(|entry| visit(&entry.key, &entry.value));
     }
 }
 
 impl<K, V> ExactSizeIterator for IntoIter<K, V> {}
-impl<K, V> ExactSizeIterator for IntoKeys<K, V> {}
-impl<K, V> ExactSizeIterator for IntoValues<K, V> {}
 impl<K, V> FusedIterator for IntoIter<K, V> {}
-impl<K, V> FusedIterator for IntoKeys<K, V> {}
-impl<K, V> FusedIterator for IntoValues<K, V> {}

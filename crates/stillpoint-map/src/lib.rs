@@ -149,19 +149,14 @@ pub use {
 };
 #[cfg(not(stillpoint_loom))]
 pub use {
-    copy::{
-        CopyCompute, CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter, CopyKeys, CopyMap,
-        CopyValues, PinnedCopyMap,
-    },
-    iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Values},
+    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyMap, PinnedCopyMap},
+    iter::{IntoIter, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
     pinned::{MapGuard, OwnedMapGuard},
     set::{HashSet, PinnedHashSet},
     tree::{
-        BTreeMap, IntoIter as BTreeIntoIter, IntoKeys as BTreeIntoKeys,
-        IntoValues as BTreeIntoValues, Iter as BTreeIter, Keys as BTreeKeys, PinnedBTreeMap,
-        Range as BTreeRange, Values as BTreeValues,
+        BTreeMap, IntoIter as BTreeIntoIter, Iter as BTreeIter, PinnedBTreeMap, Range as BTreeRange,
     },
 };
 

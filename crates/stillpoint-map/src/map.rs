@@ -97,7 +97,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | papaya: `map.pin()` | the same |
 /// | papaya: `map.pin_owned()` | the same, of a map that was made in a [`TraceDomain`](stillpoint::tasks_trace::TraceDomain): see below |
 /// | papaya: `map.guard()`, and `map.get(&key, &guard)` | [`stillpoint::read_lock`], and `map.with_guard(&guard).get(&key)` |
-/// | papaya: `Collector`, `shared_collector` | a [`Domain`]. All maps share the global one, unless you say otherwise |
+/// | papaya: `Collector`, `shared_collector` | a [`Domain`](stillpoint::Domain). All maps share the global one, unless you say otherwise |
 /// | papaya: `ResizeMode` | none: tables always move a few buckets at a time |
 /// | dashmap: `map.get(&key)`, a `Ref` | `map.pin().get(&key)`, a reference. It locks nothing, so it can be held while the thread changes the map |
 /// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](PinnedHashMap::update), [`compute`](PinnedHashMap::compute), or an atomic in the value |
@@ -184,10 +184,10 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// # Memory that is not yet freed
 ///
 /// Entries that were replaced or removed count against the
-/// [budget](Domain::set_budget) of the map's domain, with their own size, and with 1 KiB at least if
+/// [budget](stillpoint::Domain::set_budget) of the map's domain, with their own size, and with 1 KiB at least if
 /// they have a destructor: what keys and values own is counted if the map is told how much that is
 /// ([`weighing`](Self::weighing)). A thread that changes maps faster than readers leave is throttled at the end of
-/// its section, for a bounded time; see [`Domain`]. Tables of 128 KiB and more that were replaced do not count. They
+/// its section, for a bounded time; see [`Domain`](stillpoint::Domain). Tables of 128 KiB and more that were replaced do not count. They
 /// are given back after a grace period.
 ///
 /// # Domains and async tasks
@@ -380,12 +380,12 @@ impl<K, V, S> PinnedHashMap<K, V, S> {
     }
 
     /// Visits the keys, as [`iter`](Self::iter) does.
-    pub fn keys(&self) -> Keys<'_, K, V> {
+    pub fn keys(&self) -> Keys<Iter<'_, K, V>> {
         Keys(self.iter())
     }
 
     /// Visits the values, as [`iter`](Self::iter) does.
-    pub fn values(&self) -> Values<'_, K, V> {
+    pub fn values(&self) -> Values<Iter<'_, K, V>> {
         Values(self.iter())
     }
 }

@@ -1,7 +1,7 @@
 //! `HashSet`: a map whose values are empty.
 
 use crate::{
-    iter::{IntoKeys, Keys},
+    iter::{IntoIter, Iter, Keys},
     map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},
     outcome::TryReserveError,
     pinned::pinned,
@@ -142,7 +142,7 @@ impl<T, S> PinnedHashSet<T, S> {
     }
 
     /// Visits the values, in no particular order, as [`PinnedHashMap::iter`] does.
-    pub fn iter(&self) -> Keys<'_, T, ()> {
+    pub fn iter(&self) -> Keys<Iter<'_, T, ()>> {
         self.entries().keys()
     }
 
@@ -254,9 +254,9 @@ impl<T: fmt::Debug, S> fmt::Debug for PinnedHashSet<T, S> {
 
 impl<'g, T, S> IntoIterator for &'g PinnedHashSet<T, S> {
     type Item = &'g T;
-    type IntoIter = Keys<'g, T, ()>;
+    type IntoIter = Keys<Iter<'g, T, ()>>;
 
-    fn into_iter(self) -> Keys<'g, T, ()> {
+    fn into_iter(self) -> Keys<Iter<'g, T, ()>> {
         self.iter()
     }
 }
@@ -347,9 +347,9 @@ impl<T: Hash + Eq + Send + 'static, const N: usize> From<[T; N]> for HashSet<T> 
 
 impl<T, S> IntoIterator for HashSet<T, S> {
     type Item = T;
-    type IntoIter = IntoKeys<T, ()>;
+    type IntoIter = Keys<IntoIter<T, ()>>;
 
-    fn into_iter(self) -> IntoKeys<T, ()> {
+    fn into_iter(self) -> Keys<IntoIter<T, ()>> {
         self.map.into_keys()
     }
 }

@@ -1,7 +1,7 @@
 //! What std's traits ask of the map.
 
 use crate::{
-    iter::{IntoIter, IntoKeys, IntoValues, Iter},
+    iter::{IntoIter, Iter, Keys, Values},
     map::{HashMap, PinnedHashMap},
 };
 use std::{
@@ -67,51 +67,62 @@ where
 
 impl<K: Hash + Eq, V: Eq, S: BuildHasher> Eq for HashMap<K, V, S> {}
 
-impl<K, V, S> Extend<(K, V)> for &HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + 'static,
-    V: Send + 'static,
-    S: BuildHasher,
-{
-    /// Inserts the entries, each in a section of its own, because the iterator may take its time.
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        for (key, value) in entries {
-            self.pin().insert(key, value);
+/// Defines how a map is extended: by owned entries and by references to them, by a shared reference and
+/// by value.
+macro_rules! extend {
+    ($map:ident<$($param:ident),+>, $($bounds:tt)+) => {
+        impl<$($param),+> Extend<(K, V)> for &$map<$($param),+>
+        where
+            $($bounds)+
+        {
+            /// Inserts the entries, with a section for each, because the iterator may take its time.
+            fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+                for (key, value) in entries {
+                    self.pin().insert(key, value);
+                }
+            }
         }
-    }
-}
 
-impl<'a, K, V, S> Extend<(&'a K, &'a V)> for &HashMap<K, V, S>
-where
-    K: Hash + Eq + Copy + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
-    }
-}
+        impl<$($param),+> Extend<(K, V)> for $map<$($param),+>
+        where
+            $($bounds)+
+        {
+            fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
+                (&*self).extend(entries);
+            }
+        }
 
-impl<K, V, S> Extend<(K, V)> for HashMap<K, V, S>
-where
+        impl<'a, $($param),+> Extend<(&'a K, &'a V)> for &$map<$($param),+>
+        where
+            K: Copy,
+            V: Copy,
+            $($bounds)+
+        {
+            /// Inserts copies of the entries.
+            fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+                self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
+            }
+        }
+
+        impl<'a, $($param),+> Extend<(&'a K, &'a V)> for $map<$($param),+>
+        where
+            K: Copy,
+            V: Copy,
+            $($bounds)+
+        {
+            fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
+                (&*self).extend(entries);
+            }
+        }
+    };
+}
+pub(crate) use extend;
+
+extend! {
+    HashMap<K, V, S>,
     K: Hash + Eq + Send + 'static,
     V: Send + 'static,
     S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
-}
-
-impl<'a, K, V, S> Extend<(&'a K, &'a V)> for HashMap<K, V, S>
-where
-    K: Hash + Eq + Copy + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
 }
 
 impl<K, V, S> FromIterator<(K, V)> for HashMap<K, V, S>
@@ -155,12 +166,12 @@ impl<K, V, S> IntoIterator for HashMap<K, V, S> {
 
 impl<K, V, S> HashMap<K, V, S> {
     /// Takes the map apart, and returns its keys.
-    pub fn into_keys(self) -> IntoKeys<K, V> {
-        IntoKeys(self.into_iter())
+    pub fn into_keys(self) -> Keys<IntoIter<K, V>> {
+        Keys(self.into_iter())
     }
 
     /// Takes the map apart, and returns its values.
-    pub fn into_values(self) -> IntoValues<K, V> {
-        IntoValues(self.into_iter())
+    pub fn into_values(self) -> Values<IntoIter<K, V>> {
+        Values(self.into_iter())
     }
 }

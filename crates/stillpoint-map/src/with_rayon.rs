@@ -169,30 +169,39 @@ impl<'g, K: Sync, V: Sync> UnindexedProducer for Range<'g, K, V> {
     }
 }
 
-impl<K, V, S> ParallelExtend<(K, V)> for &HashMap<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher + Sync,
-{
-    /// Inserts the entries, each in a section of its own.
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        let map = *self;
-        entries.into_par_iter().for_each(|(key, value)| {
-            map.pin().insert(key, value);
-        });
-    }
-}
+/// Defines how a map is extended by many threads, by a shared reference and by value.
+macro_rules! par_extend {
+    ($map:ident<$($param:ident),+>, $($bounds:tt)+) => {
+        impl<$($param),+> ParallelExtend<(K, V)> for &$map<$($param),+>
+        where
+            $($bounds)+
+        {
+            /// Inserts the entries, with a section for each.
+            fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+                let map = *self;
+                entries.into_par_iter().for_each(|(key, value)| {
+                    map.pin().insert(key, value);
+                });
+            }
+        }
 
-impl<K, V, S> ParallelExtend<(K, V)> for HashMap<K, V, S>
-where
+        impl<$($param),+> ParallelExtend<(K, V)> for $map<$($param),+>
+        where
+            $($bounds)+
+        {
+            fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
+                (&*self).par_extend(entries);
+            }
+        }
+    };
+}
+pub(crate) use par_extend;
+
+par_extend! {
+    HashMap<K, V, S>,
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).par_extend(entries);
-    }
 }
 
 /// Makes a map of the global domain. Of entries with equal keys, any one stays.

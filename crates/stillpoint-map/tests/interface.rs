@@ -57,7 +57,7 @@ const _: () = {
     // References to entries, and entries.
     assert!(implements!(Iter<'static, u32, String>: Send));
     assert!(!implements!(Iter<'static, u32, NotSync>: Send));
-    assert!(!implements!(Keys<'static, u32, NotSync>: Send));
+    assert!(!implements!(Keys<Iter<'static, u32, NotSync>>: Send));
     assert!(implements!(IntoIter<u32, NotSync>: Send));
     assert!(!implements!(IntoIter<u32, NotSend>: Send));
     assert!(implements!(HashMap<u32, String>: UnwindSafe));

@@ -5,6 +5,7 @@ use super::{
     map::{CopyMap, PinnedCopyMap},
     walk::Walk,
 };
+use crate::iter::Left;
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
@@ -75,45 +76,7 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyIter<'_, K, 
     }
 }
 
-/// The keys of a map: what [`PinnedCopyMap::keys`] returns.
-#[must_use = "iterators are lazy"]
-pub struct CopyKeys<'g, K, V, S>(pub(super) CopyIter<'g, K, V, S>);
-
-impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyKeys<'_, K, V, S> {
-    type Item = K;
-
-    #[inline]
-    fn next(&mut self) -> Option<K> {
-        Some(self.0.next()?.0)
-    }
-
-    #[inline]
-    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
-        self.0.fold(init, |folded, (key, _)| visit(folded, key))
-    }
-}
-
-/// The values of a map: what [`PinnedCopyMap::values`] returns.
-#[must_use = "iterators are lazy"]
-pub struct CopyValues<'g, K, V, S>(pub(super) CopyIter<'g, K, V, S>);
-
-impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Iterator for CopyValues<'_, K, V, S> {
-    type Item = V;
-
-    #[inline]
-    fn next(&mut self) -> Option<V> {
-        Some(self.0.next()?.1)
-    }
-
-    #[inline]
-    fn fold<B, F: FnMut(B, Self::Item) -> B>(self, init: B, mut visit: F) -> B {
-        self.0.fold(init, |folded, (_, value)| visit(folded, value))
-    }
-}
-
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyIter<'_, K, V, S> {}
-impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyKeys<'_, K, V, S> {}
-impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> FusedIterator for CopyValues<'_, K, V, S> {}
 
 impl<K, V, S> Clone for CopyIter<'_, K, V, S> {
     fn clone(&self) -> Self {
@@ -121,18 +84,6 @@ impl<K, V, S> Clone for CopyIter<'_, K, V, S> {
             map: self.map,
             walk: self.walk.clone(),
         }
-    }
-}
-
-impl<K, V, S> Clone for CopyKeys<'_, K, V, S> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
-
-impl<K, V, S> Clone for CopyValues<'_, K, V, S> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
 
@@ -148,27 +99,12 @@ where
     }
 }
 
-impl<K, V, S> fmt::Debug for CopyKeys<'_, K, V, S>
-where
-    K: Copy + Hash + Eq + fmt::Debug,
-    V: Copy,
-    S: BuildHasher,
-{
-    /// Shows the keys that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone()).finish()
-    }
-}
+impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> Left for CopyIter<'_, K, V, S> {
+    type Key = K;
+    type Value = V;
 
-impl<K, V, S> fmt::Debug for CopyValues<'_, K, V, S>
-where
-    K: Copy + Hash + Eq,
-    V: Copy + fmt::Debug,
-    S: BuildHasher,
-{
-    /// Shows the values that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.clone()).finish()
+    fn visit_left(&self, mut visit: impl FnMut(&K, &V)) {
+        self.clone().for_each(|(key, value)| visit(&key, &value));
     }
 }
 
@@ -188,38 +124,6 @@ impl<K, V> Iterator for CopyIntoIter<K, V> {
     }
 }
 
-/// The keys of a map that was taken apart: what [`CopyMap::into_keys`] returns.
-#[derive(Clone)]
-pub struct CopyIntoKeys<K, V>(pub(super) CopyIntoIter<K, V>);
-
-impl<K, V> Iterator for CopyIntoKeys<K, V> {
-    type Item = K;
-
-    fn next(&mut self) -> Option<K> {
-        Some(self.0.next()?.0)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
-/// The values of a map that was taken apart: what [`CopyMap::into_values`] returns.
-#[derive(Clone)]
-pub struct CopyIntoValues<K, V>(pub(super) CopyIntoIter<K, V>);
-
-impl<K, V> Iterator for CopyIntoValues<K, V> {
-    type Item = V;
-
-    fn next(&mut self) -> Option<V> {
-        Some(self.0.next()?.1)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
 impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for CopyIntoIter<K, V> {
     /// Shows the entries that are left.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -227,25 +131,17 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for CopyIntoIter<K, V> {
     }
 }
 
-impl<K: fmt::Debug, V> fmt::Debug for CopyIntoKeys<K, V> {
-    /// Shows the keys that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = self.0.0.as_slice().iter().map(|(key, _)| key);
-        f.debug_list().entries(keys).finish()
-    }
-}
+impl<K, V> Left for CopyIntoIter<K, V> {
+    type Key = K;
+    type Value = V;
 
-impl<K, V: fmt::Debug> fmt::Debug for CopyIntoValues<K, V> {
-    /// Shows the values that are left.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = self.0.0.as_slice().iter().map(|(_, value)| value);
-        f.debug_list().entries(values).finish()
+    fn visit_left(&self, mut visit: impl FnMut(&K, &V)) {
+        self.0
+            .as_slice()
+            .iter()
+            .for_each(|(key, value)| visit(key, value));
     }
 }
 
 impl<K, V> ExactSizeIterator for CopyIntoIter<K, V> {}
-impl<K, V> ExactSizeIterator for CopyIntoKeys<K, V> {}
-impl<K, V> ExactSizeIterator for CopyIntoValues<K, V> {}
 impl<K, V> FusedIterator for CopyIntoIter<K, V> {}
-impl<K, V> FusedIterator for CopyIntoKeys<K, V> {}
-impl<K, V> FusedIterator for CopyIntoValues<K, V> {}

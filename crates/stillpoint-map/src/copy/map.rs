@@ -1,13 +1,9 @@
 //! `CopyMap`: what it is, and the methods that read it in a section.
 
-use super::{
-    core::Core,
-    iter::{CopyIter, CopyKeys, CopyValues},
-    table::Table,
-    world::Shared,
-};
+use super::{core::Core, iter::CopyIter, table::Table, world::Shared};
 use crate::{
     domain::Home,
+    iter::{Keys, Values},
     load::copies::bits_for,
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
@@ -491,13 +487,13 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
     }
 
     /// Visits the keys, as [`iter`](Self::iter) does.
-    pub fn keys(&self) -> CopyKeys<'_, K, V, S> {
-        CopyKeys(self.iter())
+    pub fn keys(&self) -> Keys<CopyIter<'_, K, V, S>> {
+        Keys(self.iter())
     }
 
     /// Visits the values, as [`iter`](Self::iter) does.
-    pub fn values(&self) -> CopyValues<'_, K, V, S> {
-        CopyValues(self.iter())
+    pub fn values(&self) -> Values<CopyIter<'_, K, V, S>> {
+        Values(self.iter())
     }
 }
 

@@ -41,7 +41,7 @@ pub use with_rayon::CopyParIter;
 #[cfg(not(stillpoint_loom))]
 pub use {
     change::CopyCompute,
-    iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter, CopyKeys, CopyValues},
+    iter::{CopyIntoIter, CopyIter},
     map::{CopyMap, PinnedCopyMap},
     torture::Copies,
 };

@@ -1,8 +1,12 @@
 //! What std's traits ask of the map.
 
 use super::{
-    iter::{CopyIntoIter, CopyIntoKeys, CopyIntoValues, CopyIter},
+    iter::{CopyIntoIter, CopyIter},
     map::{CopyMap, PinnedCopyMap},
+};
+use crate::{
+    iter::{Keys, Values},
+    traits::extend,
 };
 use std::{
     fmt,
@@ -89,52 +93,11 @@ where
 
 impl<K: Copy + Hash + Eq, V: Copy + Eq, S: BuildHasher> Eq for CopyMap<K, V, S> {}
 
-impl<K, V, S> Extend<(K, V)> for &CopyMap<K, V, S>
-where
+extend! {
+    CopyMap<K, V, S>,
     K: Copy + Hash + Eq + Send + 'static,
     V: Copy + Send + 'static,
     S: BuildHasher,
-{
-    /// Inserts the entries, each in a section of its own, because the iterator may take its time.
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        for (key, value) in entries {
-            self.pin().insert(key, value);
-        }
-    }
-}
-
-impl<K, V, S> Extend<(K, V)> for CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
-}
-
-impl<'a, K, V, S> Extend<(&'a K, &'a V)> for &CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher,
-{
-    /// Inserts copies of the entries.
-    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
-    }
-}
-
-impl<'a, K, V, S> Extend<(&'a K, &'a V)> for CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + Send + 'static,
-    V: Copy + Send + 'static,
-    S: BuildHasher,
-{
-    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
 }
 
 impl<K, V, S> FromIterator<(K, V)> for CopyMap<K, V, S>
@@ -181,12 +144,12 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> IntoIterator for CopyMap<K, V
 
 impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> CopyMap<K, V, S> {
     /// Takes the map apart, and returns its keys.
-    pub fn into_keys(self) -> CopyIntoKeys<K, V> {
-        CopyIntoKeys(self.into_iter())
+    pub fn into_keys(self) -> Keys<CopyIntoIter<K, V>> {
+        Keys(self.into_iter())
     }
 
     /// Takes the map apart, and returns its values.
-    pub fn into_values(self) -> CopyIntoValues<K, V> {
-        CopyIntoValues(self.into_iter())
+    pub fn into_values(self) -> Values<CopyIntoIter<K, V>> {
+        Values(self.into_iter())
     }
 }

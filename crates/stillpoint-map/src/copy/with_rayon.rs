@@ -4,7 +4,7 @@ use super::{
     iter::CopyIter,
     map::{CopyMap, PinnedCopyMap},
 };
-use crate::with_rayon::Span;
+use crate::with_rayon::{Span, par_extend};
 use rayon::iter::{
     FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
     plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed},
@@ -115,30 +115,11 @@ where
     }
 }
 
-impl<K, V, S> ParallelExtend<(K, V)> for &CopyMap<K, V, S>
-where
+par_extend! {
+    CopyMap<K, V, S>,
     K: Copy + Hash + Eq + Send + Sync + 'static,
     V: Copy + Send + Sync + 'static,
     S: BuildHasher + Sync,
-{
-    /// Inserts the entries, each in a section of its own.
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        let map = *self;
-        entries.into_par_iter().for_each(|(key, value)| {
-            map.pin().insert(key, value);
-        });
-    }
-}
-
-impl<K, V, S> ParallelExtend<(K, V)> for CopyMap<K, V, S>
-where
-    K: Copy + Hash + Eq + Send + Sync + 'static,
-    V: Copy + Send + Sync + 'static,
-    S: BuildHasher + Sync,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).par_extend(entries);
-    }
 }
 
 /// Makes a map of the global domain. Of entries with equal keys, any one stays.

@@ -3,10 +3,14 @@
 
 use super::{
     cursor::Cursor,
-    iter::{Iter, Keys, Range, Values},
+    iter::{Iter, Range},
     store::{Ordered, PinnedOrdered},
 };
-use crate::{pinned::pinned, store::Sound};
+use crate::{
+    iter::{Keys, Values},
+    pinned::pinned,
+    store::Sound,
+};
 use std::{
     borrow::Borrow,
     cmp::Ordering as Is,
@@ -225,12 +229,12 @@ impl<K, V> PinnedBTreeMap<K, V> {
     /// assert!(map.pin().keys().eq(&[1, 2]));
     /// assert!(map.pin().values().rev().eq(&["b", "a"]));
     /// ```
-    pub fn keys(&self) -> Keys<'_, K, V> {
+    pub fn keys(&self) -> Keys<Iter<'_, K, V>> {
         Keys(self.iter())
     }
 
     /// Visits the values, in the order of their keys, as [`iter`](Self::iter) does.
-    pub fn values(&self) -> Values<'_, K, V> {
+    pub fn values(&self) -> Values<Iter<'_, K, V>> {
         Values(self.iter())
     }
 

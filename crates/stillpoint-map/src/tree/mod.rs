@@ -63,6 +63,6 @@ mod with_rayon;
 pub use with_rayon::ParRange;
 #[cfg(not(stillpoint_loom))]
 pub use {
-    iter::{IntoIter, IntoKeys, IntoValues, Iter, Keys, Range, Values},
+    iter::{IntoIter, Iter, Range},
     map::{BTreeMap, PinnedBTreeMap},
 };

@@ -26,7 +26,7 @@ use std::{
 };
 use stillpoint::{Domain, Guard, Section, internal::Kept};
 
-/// An ordered map of entries. Its [`PinnedOrdered`] has what needs a section of its domain.
+/// An ordered map of entries. In a section of its domain it is a `PinnedOrdered`, which has the rest.
 pub struct Ordered<K, V, P: Policy = Sound> {
     /// Null until there is an entry: it allocates nothing before.
     tree: AtomicPtr<Tree>,

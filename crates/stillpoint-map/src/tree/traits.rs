@@ -1,8 +1,12 @@
 //! What std's traits ask of the ordered map.
 
 use super::{
-    iter::{IntoIter, IntoKeys, IntoValues, Iter},
+    iter::{IntoIter, Iter},
     map::{BTreeMap, PinnedBTreeMap},
+};
+use crate::{
+    iter::{Keys, Values},
+    traits::extend,
 };
 use std::fmt;
 
@@ -57,38 +61,10 @@ impl<K: Ord, V: PartialEq> PartialEq for BTreeMap<K, V> {
 
 impl<K: Ord, V: Eq> Eq for BTreeMap<K, V> {}
 
-impl<K: Ord + Send + 'static, V: Send + 'static> Extend<(K, V)> for &BTreeMap<K, V> {
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        for (key, value) in entries {
-            self.pin().insert(key, value);
-        }
-    }
-}
-
-impl<'a, K, V> Extend<(&'a K, &'a V)> for &BTreeMap<K, V>
-where
-    K: Ord + Copy + Send + 'static,
-    V: Copy + Send + 'static,
-{
-    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        self.extend(entries.into_iter().map(|(key, value)| (*key, *value)));
-    }
-}
-
-impl<K: Ord + Send + 'static, V: Send + 'static> Extend<(K, V)> for BTreeMap<K, V> {
-    fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
-}
-
-impl<'a, K, V> Extend<(&'a K, &'a V)> for BTreeMap<K, V>
-where
-    K: Ord + Copy + Send + 'static,
-    V: Copy + Send + 'static,
-{
-    fn extend<I: IntoIterator<Item = (&'a K, &'a V)>>(&mut self, entries: I) {
-        (&*self).extend(entries);
-    }
+extend! {
+    BTreeMap<K, V>,
+    K: Ord + Send + 'static,
+    V: Send + 'static,
 }
 
 impl<K: Ord + Send + 'static, V: Send + 'static> FromIterator<(K, V)> for BTreeMap<K, V> {
@@ -124,8 +100,8 @@ impl<K, V> BTreeMap<K, V> {
     /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
     /// assert!(map.into_keys().eq([1, 2]));
     /// ```
-    pub fn into_keys(self) -> IntoKeys<K, V> {
-        IntoKeys(self.into_iter())
+    pub fn into_keys(self) -> Keys<IntoIter<K, V>> {
+        Keys(self.into_iter())
     }
 
     /// Returns the values of the map, in the order of their keys, which is given up. The keys are dropped
@@ -135,7 +111,7 @@ impl<K, V> BTreeMap<K, V> {
     /// let map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
     /// assert!(map.into_values().eq(["a", "b"]));
     /// ```
-    pub fn into_values(self) -> IntoValues<K, V> {
-        IntoValues(self.into_iter())
+    pub fn into_values(self) -> Values<IntoIter<K, V>> {
+        Values(self.into_iter())
     }
 }

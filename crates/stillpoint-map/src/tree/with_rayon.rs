@@ -5,6 +5,7 @@ use super::{
     iter::Range,
     map::{BTreeMap, PinnedBTreeMap},
 };
+use crate::with_rayon::par_extend;
 use rayon::iter::{
     FromParallelIterator, IntoParallelIterator, ParallelExtend, ParallelIterator,
     plumbing::{Folder, UnindexedConsumer, UnindexedProducer, bridge_unindexed},
@@ -79,28 +80,10 @@ impl<'g, K: Ord + Sync, V: Sync> UnindexedProducer for Part<'g, K, V> {
     }
 }
 
-impl<K, V> ParallelExtend<(K, V)> for &BTreeMap<K, V>
-where
+par_extend! {
+    BTreeMap<K, V>,
     K: Ord + Send + Sync + 'static,
     V: Send + Sync + 'static,
-{
-    /// Inserts the entries, each in a section of its own.
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        let map = *self;
-        entries.into_par_iter().for_each(|(key, value)| {
-            map.pin().insert(key, value);
-        });
-    }
-}
-
-impl<K, V> ParallelExtend<(K, V)> for BTreeMap<K, V>
-where
-    K: Ord + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    fn par_extend<I: IntoParallelIterator<Item = (K, V)>>(&mut self, entries: I) {
-        (&*self).par_extend(entries);
-    }
 }
 
 /// Makes a map of the global domain. Of entries with equal keys, any one stays.
