@@ -44,7 +44,7 @@ pub(crate) fn feed(
 /// The most that may be waiting to be sent when a request is done: a full output, and one more response to an operator.
 const MOST: usize = 4 << 20;
 
-/// What a server has without sockets, with settings that `change` makes.
+/// Returns the shared part of a server without sockets, with settings that `change` has changed.
 pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
     let store = Store::new(Config {
         item_max: 100_000,
@@ -120,7 +120,7 @@ pub fn converse(bytes: &[u8]) -> usize {
     talk(bytes, *rights, |end| end + usize::from(*piece) + 1)
 }
 
-/// Has a connection receive `bytes` up to an end that follows from the one before.
+/// Feeds `bytes` to a connection, each time up to an end that follows from the one before.
 fn talk(bytes: &[u8], rights: u8, mut next: impl FnMut(usize) -> usize) -> usize {
     static ONE: Mutex<()> = Mutex::new(());
     static SHARED: OnceLock<Arc<Shared>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What is to be sent: bytes, and values that stay where they lie.
+//! Output: bytes, and values that stay where they lie until they are sent.
 
 use crate::store::{Item, Pin};
 use std::{collections::VecDeque, io::IoSlice};
@@ -10,13 +10,13 @@ const PIN_MIN: usize = 4096;
 const COPY_MAX: usize = 32 << 10;
 /// From this on no further request is executed before these responses have been sent.
 const FULL: usize = 64 << 10;
-/// What a response needs beside its value: a key, a line of flags, numbers.
+/// Bytes of a response beside its value: a key, a line of flags, numbers.
 const ROOM_BESIDE: usize = 1024;
 const ROOM: usize = COPY_MAX + ROOM_BESIDE;
 /// Bytes that an answer counts where answers that wait to be sent have a limit.
 pub(crate) const ANSWER: usize = 5 << 10;
 
-/// What is to be sent.
+/// Bytes and values that have to be sent.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) bytes: Vec<u8>,
@@ -170,7 +170,7 @@ impl Output {
         Mark(self.bytes.len())
     }
 
-    /// Takes back what was appended since `mark`. A value always comes behind bytes of its own.
+    /// Takes back what was appended since `mark`. A value always comes behind bytes of its response.
     pub(crate) fn truncate(&mut self, mark: Mark) {
         self.bytes.truncate(mark.0);
         while let Some((at, pin)) = self.pins.back()
@@ -222,7 +222,8 @@ impl Output {
         each(&self.bytes[from..]);
     }
 
-    /// What has not been sent, as far as `slices` has room and `most` bytes. Returns how many it uses.
+    /// Fills `slices` with the bytes that have not been sent, up to `most` bytes. Returns the number of
+    /// slices that it uses.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>], mut most: usize) -> usize {
         let mut used = 0;
         self.for_each_left(|piece| {
@@ -292,7 +293,7 @@ impl Output {
         Some(rest)
     }
 
-    /// What it takes of the process's own memory.
+    /// Returns the bytes that it takes of the process's own memory.
     pub(crate) fn footprint(&self) -> usize {
         self.bytes.capacity() + self.pins.capacity() * size_of::<(usize, Pin)>()
     }

@@ -117,7 +117,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// What is wrong with the settings, which socket cannot be bound, which thread cannot be started, or that there is no memory.
+    /// If the settings are wrong, a socket cannot be bound, a thread cannot be started, or there is no
+    /// memory.
     pub fn start(settings: Settings) -> io::Result<Self> {
         Self::start_with(settings, Vec::new())
     }
@@ -218,7 +219,7 @@ impl Server {
         })
     }
 
-    /// What stops it.
+    /// Returns a handle that stops it.
     #[must_use]
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.shared))

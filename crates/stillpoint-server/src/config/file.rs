@@ -150,7 +150,7 @@ struct FileUser {
 ///
 /// # Errors
 ///
-/// What is wrong, and where.
+/// A text that says what is wrong, and where.
 pub fn read(path: &Path, settings: &mut Settings) -> Result<(), String> {
     read_with(path, settings, Names::Resolved)
 }
@@ -268,7 +268,7 @@ fn listeners(listener: FileListener, tls: bool, names: Names) -> Result<Vec<List
 ///
 /// # Errors
 ///
-/// What is wrong: above all, that others may read the file.
+/// A text that says what is wrong: above all, that others may read the file.
 pub fn read_users(settings: &mut Settings) -> Result<Vec<String>, String> {
     let Some(path) = &settings.auth_file else {
         return match settings.users {

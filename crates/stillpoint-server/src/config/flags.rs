@@ -193,7 +193,7 @@ impl Flags {
     ///
     /// # Errors
     ///
-    /// What is wrong, and what to do.
+    /// A text that says what is wrong, and what to do.
     pub fn settings(&self) -> Result<(Settings, Vec<String>), String> {
         self.over(Settings::default(), Names::Resolved)
     }

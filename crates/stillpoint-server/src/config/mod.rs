@@ -142,7 +142,7 @@ pub struct Settings {
     pub listeners: Vec<Listener>,
     /// How many threads serve.
     pub threads: usize,
-    /// What all items may take, in bytes.
+    /// Memory for all items, in bytes.
     pub limit: u64,
     /// The longest value, in bytes.
     pub item_max: usize,
@@ -154,9 +154,9 @@ pub struct Settings {
     pub log: bool,
     /// How much is logged.
     pub verbosity: u32,
-    /// A client that is silent for so many seconds is dropped; 0: never.
+    /// Seconds after which a silent client is dropped; 0: never.
     pub idle_timeout: u32,
-    /// A client that does not take an answer, or finish a value, in so many seconds is dropped.
+    /// Seconds after which a client is dropped that does not take an answer, or finish a value.
     pub send_timeout: u32,
     /// How many connections may wait to be accepted.
     pub backlog: u32,
@@ -318,7 +318,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// What is not, and what to change.
+    /// A text that says what is not possible, and what to change.
     pub fn check(&self) -> Result<(), String> {
         if self.threads == 0 || self.threads > 512 {
             return Err(format!("-t {}: from 1 to 512 threads", self.threads));

@@ -22,7 +22,7 @@ use stillpoint_metrics::Exporter;
 /// The label of the tenant that has no name, as `stats tenant` calls it.
 const DEFAULT: &str = "-";
 
-/// What is answered to a scrape.
+/// The answer to a scrape.
 #[derive(Debug)]
 pub(super) struct Page {
     registry: Registry,
@@ -77,7 +77,7 @@ const REFUSED: [(&str, Count); 2] = [
     ("no_memory", Count::NoMemory),
 ];
 
-/// What the store counts of a tenant, beside what commands do.
+/// Counts of the store for a tenant, beside those of commands.
 type Event = (&'static str, &'static str, fn(&TenantStatistics) -> u64);
 const EVENTS: [Event; 7] = [
     ("stillcache_stored_items", "Items that were stored", |all| {
@@ -151,7 +151,7 @@ const GAUGES: [Gauge; 5] = [
 
 const COUNTERS: usize = Count::ALL.len() + EVENTS.len();
 
-/// What was counted for a tenant: its commands, then its events.
+/// Counts of a tenant: its commands, then its events.
 type Counters = [u64; COUNTERS];
 
 /// The tenants of the last scrape.
@@ -159,7 +159,7 @@ type Counters = [u64; COUNTERS];
 struct Seen {
     /// By the address of each, which is no other's while there is a handle of it.
     tenants: HashMap<usize, (Weak<Space>, Counters)>,
-    /// What those came to that are gone.
+    /// Counts of tenants that are gone.
     gone: [u64; COUNTERS],
 }
 

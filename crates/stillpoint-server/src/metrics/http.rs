@@ -10,7 +10,7 @@ use std::{
 
 /// The most that a request may have: a scraper's has some hundred bytes.
 const HEAD_MAX: usize = 8 << 10;
-/// What a client has to send its request, and to read the answer.
+/// The time in which a client has to send its request, and to read the answer.
 const TIME: Duration = Duration::from_secs(5);
 /// Between two tries to accept.
 pub(super) const PAUSE: Timespec = Timespec {
@@ -18,7 +18,7 @@ pub(super) const PAUSE: Timespec = Timespec {
     tv_nsec: 100_000_000,
 };
 
-/// What OpenMetrics asks for.
+/// The content type of OpenMetrics.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How a request is answered.
@@ -83,7 +83,7 @@ pub(super) fn answer(
         })?;
         rest = &rest[sent..];
     }
-    // What is not read when a socket is closed would take the answer with it.
+    // Closing a socket with unread input would discard the answer.
     stream.shutdown(Shutdown::Write)?;
     for _ in 0..16 {
         let left = retry(stream, stop, PollFlags::IN, until, || {
@@ -129,7 +129,7 @@ fn retry(
     }
 }
 
-/// What the first line of a request asks for.
+/// The request in the first line.
 fn parse(head: &[u8]) -> Request {
     const BAD: Request = Request::Error("400 Bad Request", "");
     let line = head.split(|&byte| byte == b'\r').next().unwrap_or(head);

@@ -5,7 +5,7 @@
 //! | `figures` | what is counted, as a collector of `prometheus-client` |
 //! | `http` | one request, of a bounded length and in a bounded time |
 //!
-//! A thread of its own answers one client after the other, so that a scrape costs no client of the
+//! One thread answers the clients, one after the other, so that a scrape costs no client of the
 //! cache anything but processor time.
 
 mod figures;

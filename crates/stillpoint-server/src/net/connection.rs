@@ -16,7 +16,7 @@ use std::{io::IoSlice, sync::atomic::Ordering};
 
 /// How much of what a socket does not take is copied, so that nothing stays pinned.
 const COPY_LEFT: usize = 64 << 10;
-/// What a client must read or write in a second, beyond the time that it has anyway.
+/// Bytes that a client must read or write in a second, beyond the time that it has anyway.
 const LEAST_RATE: usize = 256 << 10;
 /// How many pieces are sent by one call.
 const SLICES: usize = 64;
@@ -27,9 +27,9 @@ pub(crate) struct Connection {
     /// Its encrypted side, where it has one.
     pub(crate) tls: Option<Box<tls::Stream>>,
     pub(crate) session: Session,
-    /// What has arrived, and is no whole request yet or comes after one that is not finished.
+    /// Input that is no whole request yet, or comes after one that is not finished.
     pub(crate) input: Vec<u8>,
-    /// What is to be sent, and was not taken by the socket.
+    /// Output that the socket has not taken.
     pub(crate) pending: Output,
     /// Whether `input` may have whole requests.
     pub(crate) resume: bool,
@@ -48,11 +48,11 @@ pub(crate) struct Connection {
     finished: u32,
     /// Whether the deadline is that of its handshake and login.
     enters: bool,
-    /// What is charged for its buffers.
+    /// The part of its buffers in the totals.
     charged: Charged,
     /// Whether it counts as one in the middle of a request.
     pub(crate) is_counted: bool,
-    /// What may still be read and sent before other connections have their turn, in bytes.
+    /// Bytes that may still be read and sent before other connections have their turn.
     pub(crate) turn_left: usize,
     /// The work that may still be done before that.
     pub(crate) work: Work,
@@ -313,7 +313,7 @@ impl Connection {
         } else if !self.is_sending() {
             self.session.expects()
         } else if self.session.watcher().is_some() && !self.pending.has_pins() {
-            // What a watcher does not read in time is skipped.
+            // Lines that a watcher does not read in time are skipped.
             None
         } else {
             Some(self.pending.left())

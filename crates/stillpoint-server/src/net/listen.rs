@@ -219,7 +219,7 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Of a server that could not start; one that ends has done it by then.
+    /// Removes the file if the server could not start; one that ends has done so before.
     fn drop(&mut self) {
         self.remove();
     }
@@ -242,7 +242,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// What the thread that accepts was told by its wait.
+/// The reason why the thread that accepts has stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// To stop.

@@ -37,7 +37,7 @@ const READS: u32 = 16;
 const SILENT: usize = 20 << 10;
 /// The same for a handshake in which a client shows its certificate.
 const HANDSHAKE: usize = 64 << 10;
-/// What a connection takes of memory beside what arrives and what it has to execute or to send: its keys.
+/// Bytes that a connection takes for its keys and states, beside its buffers.
 const KEYS: usize = 8 << 10;
 const SLICES: usize = 16;
 /// More is in no file with certificates or a key.
@@ -47,7 +47,7 @@ const FILE_MAX: u64 = 1 << 20;
 #[derive(Clone)]
 pub(crate) struct Certificate {
     config: Arc<ServerConfig>,
-    /// What may come of a client before its handshake is finished.
+    /// Bytes that a client may send before its handshake is finished.
     handshake: usize,
     /// How much of what is encrypted may be there that the socket has not taken.
     unsent: usize,
@@ -159,7 +159,7 @@ pub(crate) struct Stream {
     plaintext: usize,
     /// How much more may arrive before something is decrypted, or the handshake is finished.
     room: usize,
-    /// What may arrive until the handshake is finished; 0 after that.
+    /// Bytes that may still arrive until the handshake is finished; 0 after that.
     handshake: usize,
     /// As of its certificate.
     unsent: usize,
@@ -223,7 +223,7 @@ impl Stream {
             let read = self.connection.read_tls(&mut Socket(fd));
             let arrived = read.map_err(|error| errno(&error))?;
             let state = self.connection.process_new_packets();
-            // What it answers by itself, in a handshake above all.
+            // The answers of TLS itself, mostly in a handshake.
             let flushed = self.flush(fd);
             let state = state.map_err(|error| {
                 self.failure = Some(error);
@@ -249,7 +249,7 @@ impl Stream {
                 return Err(Errno::PROTO);
             }
         }
-        // What is left in the socket is not told of again.
+        // The wait does not report again what is left in the socket.
         Err(Errno::INTR)
     }
 
@@ -313,10 +313,10 @@ impl Stream {
         self.failure.as_ref()
     }
 
-    /// What it takes of the process's memory, at most.
+    /// Returns the most bytes that it takes of the process's memory.
     pub(crate) fn footprint(&self) -> usize {
         let unsent = if self.is_sending() { self.unsent } else { 0 };
-        // What arrives is in a vector, which doubles.
+        // Input is in a vector, which doubles.
         let arriving = self.handshake.max(SILENT).next_power_of_two();
         KEYS + arriving + self.plaintext + unsent
     }

@@ -33,9 +33,9 @@ use stillpoint_platform::clock::{self, Nanos};
 
 /// The token of the thread's own eventfd.
 const WAKE: u64 = u64::MAX;
-/// What is read at once; what arrives beyond it waits in the socket.
+/// The most bytes of a read; the rest waits in the socket.
 const BUFFER: usize = 16 << 10;
-/// After so many bytes that were read and sent, too: an answer of a pipeline and a long value is less.
+/// The most bytes that are read and sent in a turn: more than the answers of a pipeline, or a long value.
 const TURN: usize = 2 << 20;
 /// What the thread is told of while it waits for requests: once for all that has come, which it then
 /// reads to the end. To be told for as long as there is something costs a look at the socket in each
@@ -68,7 +68,7 @@ pub(crate) struct Arrival {
     pub(crate) version: u64,
 }
 
-/// What other threads know of a worker.
+/// The part of a worker that other threads use.
 pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
     /// Number of its clients that have not logged in, with those that have not arrived yet.
@@ -131,7 +131,7 @@ pub(crate) struct Worker {
     turn: usize,
 }
 
-/// What comes of a connection after an event.
+/// Whether a connection goes on after its turn.
 type Fate = Result<(), Close>;
 
 impl Worker {

@@ -7,7 +7,7 @@ pub const RESPONSE: u8 = 0x81;
 /// A header's length.
 pub const HEADER: usize = 24;
 
-/// What a request asks for, whether it is quiet or not.
+/// The operation of a request, whether it is quiet or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Operation {
@@ -119,7 +119,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// What the body of an error says.
+    /// Returns the body of an error.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -148,7 +148,7 @@ pub struct Header {
     pub extras: u8,
     /// The length of extras, key and value together.
     pub body: u32,
-    /// What comes back with the response.
+    /// The opaque number, which the response returns.
     pub opaque: [u8; 4],
     /// The CAS value that the item must have, or 0.
     pub cas: u64,
@@ -195,7 +195,7 @@ impl Header {
     }
 }
 
-/// What follows a response's header, in bytes.
+/// Lengths of the parts behind a response's header, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lengths {
     /// The extras.

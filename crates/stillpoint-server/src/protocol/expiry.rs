@@ -1,4 +1,4 @@
-//! What a client means by an expiration time.
+//! The meaning of a client's expiration time.
 
 /// More seconds than these are a time since the epoch, and no longer from now.
 pub const MAX_RELATIVE: i64 = 60 * 60 * 24 * 30;

@@ -33,9 +33,9 @@ impl Refusal {
     }
 }
 
-/// What answers a line that is no command.
+/// The answer to a line that is no command.
 pub const ERROR: Refusal = Refusal::new("ERROR");
-/// What answers a command whose words are not what they should be.
+/// The answer to a command with wrong words.
 pub const BAD_FORMAT: Refusal = Refusal::new("CLIENT_ERROR bad command line format");
 const BAD_EXPTIME: Refusal = Refusal::new("CLIENT_ERROR invalid exptime argument");
 const BAD_DELTA: Refusal = Refusal::new("CLIENT_ERROR invalid numeric delta argument");
@@ -91,7 +91,7 @@ pub struct Storage<'a> {
     pub noreply: bool,
 }
 
-/// What a line asks for.
+/// The command of a line.
 #[derive(Clone, Copy, Debug)]
 // It is executed where it was read, and never kept.
 #[allow(clippy::large_enum_variant)]
@@ -258,7 +258,7 @@ impl<'a> Words<'a> {
 ///
 /// # Errors
 ///
-/// What answers the line, if it is no command, or none that can be executed.
+/// The answer to a line that is no command, or none that can be executed.
 pub fn parse(line: &[u8]) -> Result<Command<'_>, Refusal> {
     let words = Words::of(line);
     let name = words.at(0);
@@ -433,7 +433,7 @@ pub fn retrieval(input: &[u8]) -> Option<Retrieval> {
     }
 }
 
-/// What comes next in a line of keys.
+/// The next part of a line of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
     /// A word; `rest` begins behind it.

@@ -13,7 +13,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Below so many bytes a value is read by way of the buffer.
+/// The least missing bytes of a value that are read past the buffer.
 const DIRECT_MIN: usize = 4096;
 
 /// A value of which not all has arrived.
@@ -30,7 +30,7 @@ pub(super) struct Body {
     then: Then,
 }
 
-/// What is done with the value, and how that is answered.
+/// The command that stores the value, and how that is answered.
 #[derive(Debug)]
 pub(super) enum Then {
     /// A storage command.
@@ -53,7 +53,7 @@ pub(super) enum Then {
     },
 }
 
-/// What is left of `ms` when its value has arrived.
+/// The part of `ms` that is needed when its value has arrived.
 #[derive(Debug)]
 pub(super) struct MetaSet {
     pub(super) mode: Mode,
@@ -79,7 +79,7 @@ impl Then {
         }
     }
 
-    /// What the store is asked for.
+    /// Returns the mode and the condition for the store.
     fn request(&self) -> (store::Mode, Condition) {
         let mut condition = match self {
             Self::Text { .. } => Condition::default(),
@@ -123,7 +123,7 @@ impl Body {
         self.missing() == 0 || self.refused.is_some()
     }
 
-    /// What it takes of the process's own memory, but for a few words.
+    /// Returns the bytes that it takes of the process's own memory, without a few words.
     pub(super) fn footprint(&self) -> usize {
         self.draft.footprint()
     }
@@ -376,7 +376,7 @@ fn answer_meta(set: &MetaSet, result: &Result<u64, Outcome>, cx: &mut Context<'_
     cx.out.line("");
 }
 
-/// What of `ms` outlives its line.
+/// Returns the part of `ms` that outlives its line.
 pub(super) fn of_meta(request: &meta::Request<'_>) -> MetaSet {
     let mut answer = Vec::new();
     let mut cas_at = None;

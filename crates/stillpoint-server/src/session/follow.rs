@@ -1,4 +1,4 @@
-//! What becomes of a session when tenants or users change.
+//! Changes of a session when tenants or users change.
 
 use super::{Close, Session, State};
 use crate::{places::Place, shared::lock, space::Directory, store::Cursor};

@@ -1,4 +1,4 @@
-//! What a connection says and hears, as bytes: no sockets here.
+//! Sessions: the requests and answers of a connection as bytes, without sockets.
 //!
 //! | file | what it has |
 //! |---|---|
@@ -35,7 +35,7 @@ use crate::{
 use body::Body;
 use std::sync::{Arc, atomic::Ordering};
 
-/// What a session needs to execute requests: the thread's, and for this moment.
+/// The thread's state that a session needs to execute requests in a turn.
 pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) directory: &'a Arc<Directory>,
@@ -135,7 +135,7 @@ impl Context<'_> {
     }
 }
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Debug)]
 pub(crate) struct Access {
     /// The tenant whose keys it works on.
@@ -162,7 +162,7 @@ impl Access {
 pub(crate) enum Close {
     /// The client has gone, or said `quit`.
     Normal,
-    /// What it said was no protocol.
+    /// Its input was no protocol.
     Error,
     /// It was silent for too long.
     Idle,
@@ -197,11 +197,11 @@ enum State {
     Keys(text::Keys),
     /// A value comes next.
     Body(Box<Body>),
-    /// So many bytes are skipped.
+    /// This number of bytes is skipped.
     Skip(u64),
     /// The rest of the line is skipped.
     SkipLine,
-    /// So many bytes with a name and a password come next.
+    /// This number of bytes with a name and a password comes next.
     Login(usize),
     /// Items are listed, from there on.
     Dump {

@@ -91,7 +91,7 @@ fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
     session.access.admin || visible(session, cx).len() == cx.directory.spaces.len()
 }
 
-/// What is counted for all tenants together.
+/// Statistics that are counted for all tenants together.
 const OF_ALL: [&str; 36] = [
     "rusage_user",
     "rusage_system",
@@ -355,7 +355,7 @@ fn general(session: &Session, cx: &Context<'_>) -> Lines {
     lines
 }
 
-/// The power of two of the buckets that are in indexes of so many bytes, each of a cache line.
+/// Returns the power of two of the buckets, each of a cache line, in indexes of `bytes` bytes.
 fn power_of_buckets(bytes: u64) -> u32 {
     (bytes / 64).checked_ilog2().unwrap_or(0)
 }

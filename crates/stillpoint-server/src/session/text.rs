@@ -38,10 +38,10 @@ impl Keys {
     }
 }
 
-/// What a client is told whose answer there is no room for.
+/// The answer if there is no room for the whole answer.
 pub(super) const NO_MEMORY: &str = "SERVER_ERROR out of memory writing get response";
 
-/// What a client is told whose command needs an admin.
+/// The answer to a command that only an admin may use.
 pub(super) const NOT_ADMIN: &str = "CLIENT_ERROR only an admin may do that";
 
 impl Session {
@@ -162,7 +162,7 @@ impl Session {
         cx.work.spend();
         cx.count_get(space, found.is_some(), keys.exptime.is_some());
         if let Some(line) = refused {
-            // Of the answer at least what this item has begun.
+            // At least the part of the answer that this item has begun.
             cx.out.truncate(mark);
             self.bad_keys(keys, line, cx);
             return false;

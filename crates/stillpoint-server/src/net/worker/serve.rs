@@ -13,10 +13,10 @@ use rustix::{
 };
 use std::sync::atomic::Ordering;
 
-/// After so many rounds of reading and sending, other connections have their turn.
+/// Number of rounds of reading and sending after which other connections have their turn.
 const ROUNDS: u32 = 16;
 
-/// What feeding a session came to.
+/// The result of feeding a session.
 enum Fed {
     /// It needs more input.
     All,
@@ -119,7 +119,7 @@ impl Worker {
         connection.keep_input(&self.buffer[start..end])
     }
 
-    /// Has a connection go on in the next step, without an event.
+    /// Lets a connection go on in the next step, without an event.
     fn go_on(&mut self, connection: &mut Connection, index: usize) {
         if !connection.is_queued {
             connection.is_queued = true;
@@ -209,7 +209,7 @@ impl Worker {
         })
     }
 
-    /// Has the thread wait until the socket takes more, or until it has more.
+    /// Makes the thread wait until the socket takes more if `sending`, or else until it has more.
     fn wait_for(&self, connection: &mut Connection, index: usize, sending: bool) -> Fate {
         if connection.waits_to_send == sending {
             return Ok(());
@@ -218,7 +218,7 @@ impl Worker {
         let flags = if sending {
             EventFlags::OUT
         } else {
-            // What has come meanwhile is told.
+            // The next wait reports what has come meanwhile.
             ARRIVALS
         };
         epoll::modify(
@@ -234,7 +234,7 @@ impl Worker {
         let Some(watcher) = connection.session.watcher() else {
             return Ok(());
         };
-        // What another connection may have left.
+        // Another connection may have left something.
         self.out.clear();
         watcher.take(&mut self.out.bytes);
         if self.out.is_empty() {
