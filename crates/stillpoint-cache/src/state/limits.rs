@@ -508,18 +508,42 @@ impl State {
         }
         // An inserter that has less than its guarantees takes from others before itself and those that it
         // shares these with. But the others have no more to give.
-        let own = search.inserter.map_or(above, |inserter| inserter.number);
-        for protect in &all[..kinds] {
-            search.protect = *protect;
-            for depth in self.depth(above) + 1..=self.depth(own) {
-                search.above = self.path(own).find(|&level| self.depth(level) == depth)?;
-                if let Some(chosen) = self.choose_with(locked, search) {
-                    return Some(chosen);
-                }
+        if let For::Insert(inserter) = what_for {
+            let mut path = self.path_to.take();
+            path.clear();
+            path.extend(
+                self.path(inserter.number)
+                    .take_while(|&level| level != above),
+            );
+            let chosen = all[..kinds].iter().find_map(|&protect| {
+                search.protect = protect;
+                self.choose_on(locked, &path, search)
+            });
+            self.path_to.replace(path);
+            if chosen.is_some() {
+                return chosen;
             }
         }
         (search.above, search.looks_again) = (above, true);
         self.choose_with(locked, search)
+    }
+
+    /// Chooses an entry that the search may take below one of the tenants of a path, from its end on.
+    fn choose_on(
+        &mut self,
+        locked: &mut Locked,
+        path: &[u32],
+        mut search: Search,
+    ) -> Option<(u32, Id)> {
+        let mut below = path.iter().rev().skip(1);
+        path.iter().rev().find_map(|&level| {
+            // Otherwise a chain of tenants is searched once for each of them.
+            if self.only_leads_to(level, below.next().copied()) {
+                return None;
+            }
+            search.above = level;
+            self.choose_with(locked, search)
+        })
     }
 
     /// Chooses an entry that the search may take.

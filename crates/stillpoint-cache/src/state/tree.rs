@@ -267,6 +267,14 @@ impl State {
         search.looks_again || !self.keep_what_they_use(parent, kind, search.inserter)
     }
 
+    /// Returns whether nothing may be evicted from a tenant but what may be from one of its children.
+    pub(super) fn only_leads_to(&self, number: u32, child: Option<u32>) -> bool {
+        let tenant = self.tenant(number);
+        let has_others =
+            |list: &Ends| list.first.is_some() && (list.first, list.last) != (child, child);
+        tenant.policy.entries() == 0 && !tenant.place.giving.iter().any(has_others)
+    }
+
     /// Returns whether something may be evicted from a tenant.
     pub(super) fn has_evictable(&self, number: u32) -> bool {
         self.tenant(number).gives()

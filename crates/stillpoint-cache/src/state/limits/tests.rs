@@ -296,11 +296,29 @@ fn looks_of_a_chain(depth: u32) -> u64 {
     state.looks.get()
 }
 
+/// Returns the number of looks of inserts into the last tenant of such a chain, in which only its own may go.
+fn looks_of_inserts_into_a_chain(depth: u32) -> u64 {
+    let cache: Cache<u64, u64> = Cache::with_entries(20);
+    let mut last = cache.clone();
+    for level in 0..depth {
+        last = last.tenant("below");
+        last.set_min(20_000 + u64::from(level));
+    }
+    (0..20).for_each(|key| last.insert(key, key));
+    cache.with_state(|state| state.looks.set(0));
+    (20..30).for_each(|key| last.insert(key, key));
+    let looks = cache.with_state(|state| state.looks.get());
+    assert_eq!(last.entry_count(), 20);
+    looks
+}
+
 #[test]
 fn a_search_in_a_chain_of_tenants_is_linear_in_its_depth() {
     let depth = if cfg!(miri) { 20 } else { 300 };
-    let [short, long] = [depth, 2 * depth].map(looks_of_a_chain);
-    assert!(long <= 3 * short, "{long}, and {short} for half of it");
+    for looks in [looks_of_a_chain, looks_of_inserts_into_a_chain] {
+        let [short, long] = [depth, 2 * depth].map(looks);
+        assert!(long <= 3 * short, "{long}, and {short} for half of it");
+    }
 }
 
 /// Makes tenants above their high limits from which nothing may be taken.
