@@ -196,7 +196,7 @@ impl<P: Policy> World<P> {
         let id = Id::of_model(new);
         let heir = swapped.then(|| {
             let both = [self.id(), id];
-            state.replace(&mut locked, both, Cause::Replaced, NEVER)
+            state.replace(&mut locked, both, Cause::Replaced, NEVER, true)
         });
         if heir.is_some_and(|heir| heir.is_linked) {
             assert_eq!(
