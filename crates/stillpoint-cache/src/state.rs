@@ -102,14 +102,14 @@ pub struct Tenant {
     pub policy: Policy<Id>,
     /// The entries that are not to be evicted, which the policy does not know.
     pinned: Queue<Id>,
-    /// Weight of the pinned entries of it and of all below it.
+    /// Weight of what is never evicted of it and of all below it: pinned entries, and the tenants themselves.
     pub pinned_bytes: u64,
     pub limits: Limits,
     /// Sums of the children's min and low.
     claims: limits::Claims,
     /// Sums of what the children use of their min and low.
     claims_used: limits::Claims,
-    /// Weight of its entries and those of all below it, and of room reserved there.
+    /// Weight of it and of all below it: of entries, reserved room, and the tenants themselves.
     pub usage: u64,
     pub events: Events,
     worth: limits::Worth,
@@ -154,6 +154,8 @@ pub struct State {
     /// The inserts that have not made all their room yet.
     waiting: Vec<waiting::Waiting>,
     next_ticket: NonZeroU64,
+    /// Weight of a tenant other than the root, beside its entries.
+    pub tenant_weight: u64,
     /// Room for a path from the root, kept from one use to the next.
     path_to: RefCell<Vec<u32>>,
     /// Number of looks at a tenant.
@@ -177,6 +179,7 @@ impl State {
             searches: 0,
             waiting: Vec::new(),
             next_ticket: NonZeroU64::MIN,
+            tenant_weight: 0,
             path_to: RefCell::default(),
             #[cfg(test)]
             looks: Default::default(),
@@ -221,6 +224,7 @@ impl State {
         let tenant = Tenant::new(Arc::clone(&handle));
         self.tenants[number as usize] = Some(Box::new(tenant));
         self.hang(number, above);
+        self.charge(number, self.tenant_weight, true);
         self.names.insert(key, number);
         handle
     }
@@ -393,6 +397,11 @@ impl Tenant {
 
     fn is_outdated(&self, locked: &Locked, id: Id) -> bool {
         locked.round(id) != self.policy.round()
+    }
+
+    /// Returns the weight of its pinned entries.
+    pub fn pinned_weight(&self) -> u64 {
+        self.pinned.weight()
     }
 
     /// Returns the number of its entries.
