@@ -2,11 +2,12 @@
 
 use crate::{
     cache::{Cache, Inner},
-    cause::Cause,
     clock::{Clock, ManualClock},
     container::{Container, max_for},
     listener::Listener,
     memory::Memory,
+    removal::Cause,
+    settings::{Expiry, Settings},
     weigh::{Scale, Unit},
 };
 use std::{
@@ -20,16 +21,6 @@ use std::{
 use stillpoint::Weigh;
 use stillpoint_map::DefaultHashBuilder;
 use stillpoint_platform::clock;
-
-pub type IsPinned<K, V> = dyn Fn(&K, &V) -> bool + Send + Sync;
-type ExpireAfter<K, V> = dyn Fn(&K, &V) -> Option<Duration> + Send + Sync;
-
-/// Lifetimes of entries, in nanoseconds.
-pub struct Expiry<K, V> {
-    pub live: Option<u64>,
-    pub idle: Option<u64>,
-    pub after: Option<Box<ExpireAfter<K, V>>>,
-}
 
 /// State of a [`Builder`]: the limit is in bytes, and keys and values implement [`Weigh`].
 #[derive(Debug)]
@@ -89,16 +80,50 @@ pub struct Builder<K, V, S = DefaultHashBuilder, W = Unweighed> {
     state: PhantomData<fn() -> W>,
 }
 
-pub struct Settings<K, V, S> {
-    max: Option<u64>,
-    pub name: String,
-    pub scale: Scale<K, V>,
-    pub is_pinned: Option<Box<IsPinned<K, V>>>,
-    pub expiry: Expiry<K, V>,
-    pub listener: Option<Listener<K, V>>,
-    pub clock: Clock,
-    pub container: Option<Container>,
-    pub hasher: S,
+impl<K, V> Cache<K, V>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    /// Makes a cache whose entries take `bytes` bytes of memory together, at most, with what keys and
+    /// values own and what the cache needs for them: see
+    /// [`Builder::max_bytes`](Builder::max_bytes).
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<String, Vec<u8>> = Cache::with_bytes(64 << 20);
+    /// cache.insert("page".to_owned(), vec![7; 1000]);
+    /// assert!(cache.weighted_bytes() > 1000);
+    /// ```
+    #[must_use]
+    pub fn with_bytes(bytes: u64) -> Self
+    where
+        K: Weigh,
+        V: Weigh,
+    {
+        Builder::new().max_bytes(bytes).build()
+    }
+
+    /// Makes a cache of `entries` entries, at most: see
+    /// [`Builder::max_entries`](Builder::max_entries).
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(1000);
+    /// (0..2000).for_each(|key| cache.insert(key, key));
+    /// assert_eq!(cache.entry_count(), 1000);
+    /// ```
+    #[must_use]
+    pub fn with_entries(entries: u64) -> Self {
+        Builder::new().max_entries(entries).build()
+    }
+
+    /// Begins to set up a cache.
+    pub fn builder() -> Builder<K, V> {
+        Builder::new()
+    }
 }
 
 impl<K, V> Builder<K, V> {

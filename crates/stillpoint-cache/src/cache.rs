@@ -3,19 +3,19 @@
 //! what loads, [`crate::limits`] tenants and limits.
 
 use crate::{
-    builder::{Builder, Expiry, IsPinned, Settings},
-    cause::Cause,
     clock::Clock,
     container::Container,
-    keeper::Visited,
+    flight::Flights,
     listener::{Listener, Notes},
-    load::Flights,
     memory::Memory,
     node::{HIDDEN, Id, Locked, Meta, NEVER, Node},
+    removal::Cause,
+    settings::{Expiry, IsPinned, Settings},
     shared::Shared,
     state::State,
     statistics::{Event, Statistics},
     tenant::Handle,
+    watcher::Visited,
     weigh::Scale,
 };
 use std::{
@@ -25,7 +25,7 @@ use std::{
     ops::Deref,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
 };
-use stillpoint::{Guard, Weigh};
+use stillpoint::Guard;
 use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
     internal::{Found, Store, mix, spread},
@@ -254,52 +254,6 @@ impl<K, V, S> Inner<K, V, S> {
             }
         }
         is_there
-    }
-}
-
-impl<K, V> Cache<K, V>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-{
-    /// Makes a cache whose entries take `bytes` bytes of memory together, at most, with what keys and
-    /// values own and what the cache needs for them: see
-    /// [`Builder::max_bytes`](Builder::max_bytes).
-    ///
-    /// ```
-    /// use stillpoint_cache::Cache;
-    ///
-    /// let cache: Cache<String, Vec<u8>> = Cache::with_bytes(64 << 20);
-    /// cache.insert("page".to_owned(), vec![7; 1000]);
-    /// assert!(cache.weighted_bytes() > 1000);
-    /// ```
-    #[must_use]
-    pub fn with_bytes(bytes: u64) -> Self
-    where
-        K: Weigh,
-        V: Weigh,
-    {
-        Builder::new().max_bytes(bytes).build()
-    }
-
-    /// Makes a cache of `entries` entries, at most: see
-    /// [`Builder::max_entries`](Builder::max_entries).
-    ///
-    /// ```
-    /// use stillpoint_cache::Cache;
-    ///
-    /// let cache: Cache<u64, u64> = Cache::with_entries(1000);
-    /// (0..2000).for_each(|key| cache.insert(key, key));
-    /// assert_eq!(cache.entry_count(), 1000);
-    /// ```
-    #[must_use]
-    pub fn with_entries(entries: u64) -> Self {
-        Builder::new().max_entries(entries).build()
-    }
-
-    /// Begins to set up a cache.
-    pub fn builder() -> Builder<K, V> {
-        Builder::new()
     }
 }
 

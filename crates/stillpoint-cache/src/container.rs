@@ -8,7 +8,7 @@
 //! all the time, and only loses pages of files that are not used. Pressure that builds up below the
 //! limits is [`Cache::shrinker`](crate::Cache::shrinker)'s.)
 //!
-//! The kernel does tell of changes of `memory.events`: where they can be [watched](crate::ears::Ears)
+//! The kernel does tell of changes of `memory.events`: where they can be [watched](crate::watcher::Watcher)
 //! the thread looks at once, and ten times a second at most: at those of the group whose limit is
 //! least, and of all below it, of which the kernel tells there, too. A limit of these that is lowered
 //! below what is used is met by the next charges, and so seen before the second has passed.
@@ -202,7 +202,13 @@ fn machine_memory() -> Option<u64> {
 #[cfg(all(test, not(miri), not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::{Cache, cache::Inner, ears::Ears, keeper::Visited, memory::Memory, weigh::Unit};
+    use crate::{
+        Cache,
+        cache::Inner,
+        memory::Memory,
+        watcher::{Visited, Watcher},
+        weigh::Unit,
+    };
     use std::sync::Arc;
     use stillpoint_platform::{clock, watch::Watch};
 
@@ -340,12 +346,12 @@ mod tests {
         let cache = Cache::of(Inner::new(builder.settings, u64::MAX, memory));
         let watch = Watch::new();
         // SAFETY: no other thread has it.
-        let mut ears = unsafe { Ears::new(&watch) };
+        let mut watcher = unsafe { Watcher::new(&watch) };
         let own: Arc<dyn Visited> = Arc::clone(cache.arc()) as _;
         let own = Arc::downgrade(&own);
         let mut next = || {
-            let next = Arc::clone(cache.arc()).visit(&mut ears);
-            ears.end_visit(&own, next.is_some());
+            let next = Arc::clone(cache.arc()).visit(&mut watcher);
+            watcher.end_visit(&own, next.is_some());
             next.expect("it follows")
         };
         let soon = || clock::now() + 60_000_000_000;
@@ -361,8 +367,8 @@ mod tests {
         // The last follower of a file ends the watch: it has a limit of its own.
         cache.set_max_bytes(500);
         assert!(watch.bell().is_some());
-        assert_eq!(Arc::clone(cache.arc()).visit(&mut ears), None);
-        ears.end_visit(&own, false);
+        assert_eq!(Arc::clone(cache.arc()).visit(&mut watcher), None);
+        watcher.end_visit(&own, false);
         assert!(watch.bell().is_none());
     }
 

@@ -22,30 +22,28 @@
 )]
 // `policy` (what goes next) and `wheel` (what has expired) know neither keys nor locks. `node` has
 // the rule by which entries are shared, `state` what the lock guards: tenants, with their limits
-// in `state/limits`. On these `cache` (reading), `put` and `remove` (changing), `load`, `limits`, `iter` and
-// `shrinker`, as a program sees them. `keeper` is the service thread, `visit` what it does in a
-// cache, `container` where the limit comes from that no program has set. `arena` is where byte values
-// lie, `compact` moves them together, `memory` knows what left the process.
+// in `state/limits`. `settings`, `weigh`, `flight` and `memory` are parts of `cache`. On that `builder`, `put`
+// and `remove` (changing), `load`, `limits`, `iter`, `bytes` and `shrinker`, as a program sees them. `service` is
+// the service thread, `watcher` the files that it follows, `visit` what it does in a cache, `container` the
+// source of a limit that no program has set. `arena` has byte values. No module of these imports one that comes
+// later here.
 
 #[cfg_attr(stillpoint_loom, allow(unused_imports))]
 mod arena;
 #[cfg(not(stillpoint_loom))]
 mod builder;
 #[cfg(not(stillpoint_loom))]
+mod bytes;
+#[cfg(not(stillpoint_loom))]
 mod cache;
-mod cause;
 #[cfg(not(stillpoint_loom))]
 mod clock;
 #[cfg(not(stillpoint_loom))]
-mod compact;
-#[cfg(not(stillpoint_loom))]
 mod container;
 #[cfg(not(stillpoint_loom))]
-mod ears;
+mod flight;
 #[cfg(not(stillpoint_loom))]
 mod iter;
-#[cfg(not(stillpoint_loom))]
-mod keeper;
 #[cfg(not(stillpoint_loom))]
 mod limits;
 #[cfg(not(stillpoint_loom))]
@@ -60,8 +58,13 @@ mod node;
 mod policy;
 #[cfg(not(stillpoint_loom))]
 mod put;
+mod removal;
 #[cfg(not(stillpoint_loom))]
 mod remove;
+#[cfg(not(stillpoint_loom))]
+mod service;
+#[cfg(not(stillpoint_loom))]
+mod settings;
 #[cfg(not(stillpoint_loom))]
 mod shared;
 #[cfg(not(stillpoint_loom))]
@@ -72,10 +75,12 @@ mod tenant;
 #[cfg(not(stillpoint_loom))]
 mod visit;
 #[cfg(not(stillpoint_loom))]
+mod watcher;
+#[cfg(not(stillpoint_loom))]
 mod weigh;
 mod wheel;
 
-pub use cause::{Cause, InsertError};
+pub use removal::{Cause, InsertError};
 pub use statistics::Statistics;
 #[cfg(not(stillpoint_loom))]
 pub use {
@@ -94,7 +99,7 @@ pub use {
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod lab {
-    pub use crate::{compact::move_and_overwrite, remove::drop_at_once};
+    pub use crate::{bytes::move_and_overwrite, remove::drop_at_once};
 }
 
 /// The code in the package's README.md compiles, and does what it says.

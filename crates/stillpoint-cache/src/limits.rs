@@ -2,8 +2,8 @@
 
 use crate::{
     cache::Cache,
-    cause::Cause,
     node::NEVER,
+    removal::Cause,
     state::{ROOT, State},
 };
 use std::{

@@ -4,7 +4,7 @@
 //! listener tells them after it: so calls do not nest. A listener that inserts again what was evicted would
 //! keep that call busy for ever: so the number of notes from the third generation on is bounded.
 
-use crate::{cause::Cause, node::Node};
+use crate::{node::Node, removal::Cause};
 use std::{
     cell::{Cell, RefCell},
     mem, ptr,

@@ -5,8 +5,8 @@
 //! Detects an entry retired while it is in its queue.
 
 use crate::{
-    cause::Cause,
     node::{Id, Locked, Meta, NEVER, Stage, Weight},
+    removal::Cause,
     state::{Claimed, Entrant, ROOT, State},
     tenant::Handle,
 };
@@ -194,11 +194,11 @@ impl<P: Policy> World<P> {
         }
         let (mut state, mut locked) = self.lock();
         let id = Id::of_model(new);
-        let heir = swapped.then(|| {
+        let inherited = swapped.then(|| {
             let both = [self.id(), id];
             state.replace(&mut locked, both, Cause::Replaced, NEVER, true)
         });
-        if heir.is_some_and(|heir| heir.is_linked) {
+        if inherited.is_some_and(|inherited| inherited.is_linked) {
             assert_eq!(
                 (state.tenant(ROOT).usage, state.tenant(ROOT).entries()),
                 (1, 1)
@@ -211,8 +211,8 @@ impl<P: Policy> World<P> {
         }
         // SAFETY: leaked above, and in no queue.
         drop(unsafe { Box::from_raw(new.as_ptr()) });
-        heir.map_or((false, false), |heir| {
-            (heir.counted.is_some(), heir.is_linked)
+        inherited.map_or((false, false), |inherited| {
+            (inherited.counted.is_some(), inherited.is_linked)
         })
     }
 

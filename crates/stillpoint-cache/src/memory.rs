@@ -1,30 +1,79 @@
-//! What a cache knows of memory: the arena of its values, and what has left the process when it was
-//! told to shrink.
+//! The memory of a cache: the arena of its values with the progress of its compaction, and counts of what has
+//! left the process after shrinks.
 
 use crate::{
-    arena::{Arena, Bytes, NoMemory},
-    cache::Cache,
-    cause::InsertError,
-    compact::Compaction,
-    keeper,
+    arena::{Arena, Bytes},
     node::NEVER,
-    state::ROOT,
-    statistics::{Event, Statistics},
-    visit,
+    statistics::Statistics,
 };
-use std::{
-    any::TypeId,
-    fs,
-    hash::{BuildHasher, Hash},
-};
+use std::{any::TypeId, fs};
 use stillpoint_platform::{
-    clock::{self, Nanos},
+    clock::Nanos,
     sync::{AtomicU64, Ordering},
 };
 
 /// After a shrink what has left the process is measured so much later: readers leave, and frees and
 /// moves have an end by then, as a rule.
-const SETTLED: Nanos = 250_000_000;
+pub const SETTLED: Nanos = 250_000_000;
+
+/// Nanoseconds from the request to the begin of a compaction, and from the end of one to the next: time for
+/// frees under way.
+pub const PAUSE: Nanos = 5_000_000;
+
+/// The longest pause, where what was to leave did not.
+const LONGEST: Nanos = 1_000_000_000;
+
+/// The position while no compaction is under way.
+pub const NONE: u64 = u64::MAX;
+
+/// The progress of a compaction. Only the service thread uses it, so all of it is Relaxed.
+#[derive(Debug)]
+pub struct Compaction {
+    /// Position in the map, or [`NONE`].
+    pub position: AtomicU64,
+    /// Earliest time of the next one, in nanoseconds.
+    pub not_before: AtomicU64,
+    pub pause: AtomicU64,
+    /// Number of runs that were chosen to leave, and of those that had left before.
+    chosen: AtomicU64,
+    left: AtomicU64,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self {
+            position: AtomicU64::new(NONE),
+            not_before: AtomicU64::new(0),
+            pause: AtomicU64::new(PAUSE),
+            chosen: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Compaction {
+    /// Begins a compaction if that is worth it. Otherwise returns when to try again.
+    pub fn begin(&self, arena: &Arena, now: Nanos) -> Result<(), Option<Nanos>> {
+        if !arena.is_scattered() {
+            return Err(None);
+        }
+        let not_before = self.not_before.load(Ordering::Relaxed);
+        if now < not_before {
+            return Err(Some(not_before));
+        }
+        let (chosen, left) = arena.begin_moving();
+        let before = self.left.swap(left, Ordering::Relaxed);
+        let wanted = self.chosen.swap(chosen as u64, Ordering::Relaxed);
+        // Clones may hold what was to leave, or readers: rather wait than copy for nothing.
+        let pause = if (left - before) * 4 >= wanted {
+            PAUSE
+        } else {
+            (self.pause.load(Ordering::Relaxed) * 2).min(LONGEST)
+        };
+        self.pause.store(pause, Ordering::Relaxed);
+        Ok(())
+    }
+}
 
 /// The arena of a cache, and the progress of its compaction.
 #[derive(Debug)]
@@ -38,9 +87,9 @@ pub struct Memory {
 /// is one word.
 #[derive(Debug)]
 pub struct Shrinks {
-    asked: AtomicU64,
-    charged: AtomicU64,
-    left: AtomicU64,
+    pub asked: AtomicU64,
+    pub charged: AtomicU64,
+    pub left: AtomicU64,
     /// A [`ShrinkState`].
     state: AtomicU64,
     /// Resident bytes of the process before the first shrink that has not been measured; 0 if not known.
@@ -114,7 +163,7 @@ impl Shrinks {
     }
 
     /// Puts off what is due: not before this one has ended.
-    fn begin(&self, resident: impl FnOnce() -> u64) {
+    pub fn begin(&self, resident: impl FnOnce() -> u64) {
         let before = self.change(|state| ShrinkState {
             under_way: state.under_way + 1,
             ..state
@@ -125,7 +174,7 @@ impl Shrinks {
     }
 
     /// Says when it is due: not before then, nor before the last of those under way has ended.
-    fn end(&self, due: Nanos) {
+    pub fn end(&self, due: Nanos) {
         let due = (due >> UNITS) + 1;
         self.change(|state| ShrinkState {
             due: state.due.max(due),
@@ -193,7 +242,7 @@ impl Memory {
     }
 
     /// Calls [`Arena::want_back`] of the arena, if there is one.
-    fn want_back(&self, is_wanted: bool) {
+    pub fn want_back(&self, is_wanted: bool) {
         if let Some(arena) = &self.arena {
             arena.want_back(is_wanted);
         }
@@ -201,7 +250,7 @@ impl Memory {
 }
 
 /// Returns the bytes of this process that are resident, as the kernel counts them: to some pages a thread.
-fn resident() -> Option<u64> {
+pub fn resident() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * page_size())
@@ -218,113 +267,10 @@ fn page_size() -> u64 {
     0
 }
 
-impl<K, V, S> Cache<K, V, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Send + Sync + 'static,
-    S: BuildHasher,
-{
-    /// Makes tables as small as what is there needs them. Between parts of that other threads have the
-    /// lock.
-    fn trim(&self) {
-        let mut next = ROOT;
-        while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {
-            visit::give_way();
-        }
-        let store = &self.inner().store;
-        store.with_guard(&store.read_lock()).shrink_to_fit();
-    }
-
-    /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
-    /// what leaves the process measured.
-    pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
-        let memory = &self.inner().memory;
-        let shrinks = &self.inner().shared.shrinks;
-        shrinks.begin(|| resident().unwrap_or(0));
-        let before = self.weighted_bytes();
-        // Until it is measured.
-        memory.want_back(true);
-        let result = shrink();
-        self.trim();
-        let charged = before.saturating_sub(self.weighted_bytes());
-        let asked = asked.unwrap_or(charged);
-        shrinks.asked.fetch_add(asked, Ordering::Relaxed);
-        shrinks.charged.fetch_add(charged, Ordering::Relaxed);
-        let due = clock::now() + SETTLED;
-        shrinks.end(due);
-        if let Some(own) = self.inner().visited.get() {
-            // Without memory for it, or a thread, it is measured with the next one.
-            keeper::ask(own, due);
-        }
-        result
-    }
-}
-
-/// Caches of byte values.
-impl<K, S> Cache<K, Bytes, S>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    S: BuildHasher,
-{
-    /// Returns the arena of the cache, which all of its views share.
-    #[must_use]
-    pub fn arena(&self) -> &Arena {
-        let arena = self.inner().memory.arena.as_ref();
-        arena.expect("a cache of bytes has one")
-    }
-
-    /// Copies bytes into the cache's arena, to be inserted: for loaders.
-    ///
-    /// # Errors
-    ///
-    /// If the system has no memory for them.
-    ///
-    /// ```
-    /// use stillpoint_cache::{Bytes, Cache};
-    ///
-    /// let pages: Cache<u64, Bytes> = Cache::with_bytes(1 << 20);
-    /// let page = pages.try_get_with(1, || pages.bytes(b"one"));
-    /// assert_eq!(&*page?, b"one");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn bytes(&self, bytes: &[u8]) -> Result<Bytes, NoMemory> {
-        self.arena().bytes(bytes)
-    }
-
-    /// As [`try_insert`](Self::try_insert), of bytes that are copied into the cache's arena.
-    ///
-    /// # Errors
-    ///
-    /// As for [`try_insert`](Self::try_insert). Where there is no memory for the bytes, an older entry
-    /// with the key stays.
-    ///
-    /// ```
-    /// use stillpoint_cache::{Bytes, Cache};
-    ///
-    /// let pages: Cache<u64, Bytes> = Cache::with_bytes(64 << 20);
-    /// for number in 0..40_000_u64 {
-    ///     pages.insert_bytes(number, &[7; 1000])?;
-    /// }
-    /// assert_eq!(pages.get_ref(&39_999).map(|page| page.len()), Some(1000));
-    /// pages.set_max_bytes(16 << 20); // what is evicted leaves the process
-    /// # Ok::<(), stillpoint_cache::InsertError>(())
-    /// ```
-    pub fn insert_bytes(&self, key: K, bytes: &[u8]) -> Result<(), InsertError> {
-        match self.bytes(bytes) {
-            Ok(value) => self.try_insert(key, value),
-            Err(NoMemory { bytes, .. }) => {
-                self.handle().count(Event::Refused, 1);
-                let weight = bytes as u64;
-                Err(InsertError::NoMemory { weight })
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cache::Inner, weigh::OVERHEAD};
+    use crate::{Cache, cache::Inner, weigh::OVERHEAD};
     use stillpoint_platform::fork::ForkReset;
 
     /// Returns a cache that the service thread does not know.

@@ -3,11 +3,11 @@
 
 use crate::{
     cache::{Cache, Presence},
-    cause::{Cause, InsertError},
+    flight::Load,
     listener::Notes,
-    load::Load,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
-    state::{Claimed, Entrant, Heir, State, Ticket},
+    removal::{Cause, InsertError},
+    state::{Claimed, Entrant, Inheritance, State, Ticket},
     statistics::Event,
 };
 use std::{
@@ -217,22 +217,22 @@ where
             unsafe { Id::of(old).fetch_neighbours() };
         }
         let (mut state, mut locked) = self.inner().lock(guard);
-        let heir = match old {
+        let inherited = match old {
             Some((old, cause)) => {
                 let inherits = cause == Cause::Replaced && matches!(origin, Origin::Insert);
                 let both = [Id::of(old), Id::of(new)];
                 state.replace(&mut locked, both, cause, expires, inherits)
             }
-            None => Heir::default(),
+            None => Inheritance::default(),
         };
-        if !heir.is_linked {
-            let (held, at) = ((state, locked), (heir, expires));
+        if !inherited.is_linked {
+            let (held, at) = ((state, locked), (inherited, expires));
             return self.link_in_room(published, origin, held, at, guard, notes);
         }
         let (due, visit) = self.outlook(&state, expires);
         drop(state);
         self.retire_replaced(old, visit);
-        self.note_replaced(old, heir, notes);
+        self.note_replaced(old, inherited, notes);
         self.expire_if_due(due, guard, notes);
         Ok(None)
     }
@@ -245,14 +245,14 @@ where
         Published { new, mut old }: Published<'_, K, V>,
         origin: Origin<'_>,
         (mut state, mut locked): (MutexGuard<'_, State>, Locked),
-        (heir, expires): (Heir, u64),
+        (inherited, expires): (Inheritance, u64),
         guard: &Guard<'_>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
         let entrant = Entrant {
-            number: heir.tenant.unwrap_or_else(|| self.handle().number()),
+            number: inherited.tenant.unwrap_or_else(|| self.handle().number()),
             expires,
-            standing: heir.standing,
+            standing: inherited.standing,
         };
         let mut claimed = Claimed::default();
         let id = Id::of(new);
@@ -262,7 +262,7 @@ where
             && let Some((_, cause @ Cause::Replaced)) = &mut old
         {
             *cause = Cause::Removed;
-            state.recount_replaced(heir);
+            state.recount_replaced(inherited);
         }
         let (due, visit) = self.outlook(&state, expires);
         drop(state);
@@ -272,7 +272,7 @@ where
             self.remove_from_map(new, guard);
         }
         self.take_out(&mut claimed, Cause::Evicted, guard, notes);
-        self.note_replaced(old, heir, notes);
+        self.note_replaced(old, inherited, notes);
         if let Some(cause) = gone {
             notes.add(new, cause);
         }
@@ -349,11 +349,11 @@ where
     fn note_replaced(
         &self,
         old: Option<(Found<'_, K, Node<V>>, Cause)>,
-        heir: Heir,
+        inherited: Inheritance,
         notes: &mut Notes<'_, K, V>,
     ) {
         // Its clone is user code, too.
-        if let Some((old, cause)) = old.filter(|_| heir.counted.is_some()) {
+        if let Some((old, cause)) = old.filter(|_| inherited.counted.is_some()) {
             notes.add(old, cause);
         }
     }

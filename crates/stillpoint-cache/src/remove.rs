@@ -2,9 +2,9 @@
 
 use crate::{
     cache::{Cache, Presence},
-    cause::Cause,
     listener::Notes,
     node::{Id, Locked, NEVER, Node},
+    removal::Cause,
     state::{Claimed, State},
     tenant::Handle,
 };

@@ -1,11 +1,18 @@
 //! Memory pressure: a cache as a shrinker of `stillpoint-lru`.
 
-use crate::cache::Cache;
+use crate::{
+    cache::Cache,
+    memory::{SETTLED, resident},
+    service,
+    state::ROOT,
+    visit,
+};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
 };
 use stillpoint_lru::{Scope, Shrink};
+use stillpoint_platform::{clock, sync::Ordering};
 
 /// A cache that gives way when memory is short: see [`Cache::shrinker`].
 pub struct Shrinker<K, V, S>(Cache<K, V, S>);
@@ -38,6 +45,48 @@ where
     #[must_use]
     pub fn shrinker(&self) -> Shrinker<K, V, S> {
         Shrinker(self.clone())
+    }
+}
+
+impl<K, V, S> Cache<K, V, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Makes tables as small as what is there needs them. Between parts of that other threads have the
+    /// lock.
+    fn trim(&self) {
+        let mut next = ROOT;
+        while let Some(Some(_)) = self.with_own(|state, number| state.trim(number, &mut next)) {
+            visit::give_way();
+        }
+        let store = &self.inner().store;
+        store.with_guard(&store.read_lock()).shrink_to_fit();
+    }
+
+    /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
+    /// what leaves the process measured.
+    pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
+        let memory = &self.inner().memory;
+        let shrinks = &self.inner().shared.shrinks;
+        shrinks.begin(|| resident().unwrap_or(0));
+        let before = self.weighted_bytes();
+        // Until it is measured.
+        memory.want_back(true);
+        let result = shrink();
+        self.trim();
+        let charged = before.saturating_sub(self.weighted_bytes());
+        let asked = asked.unwrap_or(charged);
+        shrinks.asked.fetch_add(asked, Ordering::Relaxed);
+        shrinks.charged.fetch_add(charged, Ordering::Relaxed);
+        let due = clock::now() + SETTLED;
+        shrinks.end(due);
+        if let Some(own) = self.inner().visited.get() {
+            // Without memory for it, or a thread, it is measured with the next one.
+            service::ask(own, due);
+        }
+        result
     }
 }
 

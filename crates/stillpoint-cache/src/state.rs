@@ -5,9 +5,9 @@
 //! under it, [`crate::Cache`] says.
 
 use crate::{
-    cause::Cause,
     node::{Id, Locked, NEVER, NO_TIMER, Stage},
     policy::{Nodes, Policy, Queue},
+    removal::Cause,
     tenant::Handle,
     wheel::{Step, Wheel},
 };
@@ -20,25 +20,26 @@ use std::{
 
 mod account;
 mod delete;
-mod heir;
+mod evict;
 mod limits;
-mod room;
+mod replace;
 mod tree;
 mod trim;
 mod waiting;
 
+pub use crate::tenant::ROOT;
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
 )]
-pub use heir::Heir;
+pub use evict::Entrant;
+pub use evict::NoRoom;
 pub use limits::Limits;
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
 )]
-pub use room::Entrant;
-pub use room::NoRoom;
+pub use replace::Inheritance;
 #[cfg_attr(
     stillpoint_loom,
     allow(unused_imports, reason = "of inserts, which are left out")
@@ -51,9 +52,6 @@ pub const BATCH: usize = 32;
 /// Number of steps of the wheel under one hold of the lock: more for each claimed entry than the levels that
 /// it moves down before it is due, so that inserts keep up.
 const STEPS: usize = 4 * BATCH;
-
-/// The number of the tenant that all others are below.
-pub const ROOT: u32 = 0;
 
 /// Entries that were claimed, to be taken out of the map.
 #[derive(Debug, Default)]

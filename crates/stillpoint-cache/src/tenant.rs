@@ -6,6 +6,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+/// The number of the tenant that all others are below.
+pub const ROOT: u32 = 0;
+
 /// A tenant, as its views know it.
 #[derive(Debug)]
 pub struct Handle {
@@ -34,7 +37,7 @@ impl Handle {
 
     /// Makes the handle of a whole cache.
     pub fn root() -> Arc<Self> {
-        Self::with_parent(crate::state::ROOT, "".into(), None)
+        Self::with_parent(ROOT, "".into(), None)
     }
 
     pub fn new(number: u32, name: Arc<str>, parent: Arc<Handle>) -> Arc<Self> {

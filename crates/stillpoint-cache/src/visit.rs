@@ -1,16 +1,16 @@
-//! What the [service thread](crate::keeper) does in a cache, and when.
+//! What the [service thread](crate::service) does in a cache, and when.
 
 use crate::{
     cache::{Cache, Inner},
-    cause::Cause,
     clock::Clock,
-    compact::PAUSE,
     container::Container,
-    ears::Ears,
-    keeper::{self, GAP, Visited},
+    memory::PAUSE,
     node::NEVER,
+    removal::Cause,
+    service::{self, GAP},
     shared::FORGOTTEN,
     state::{ROOT, State},
+    watcher::{Visited, Watcher},
 };
 use std::{
     hash::{BuildHasher, Hash},
@@ -67,7 +67,7 @@ impl<K, V, S> Inner<K, V, S> {
 
     #[cold]
     fn ask_at(&self, at: Nanos) {
-        let asked = self.visited.get().is_some_and(|own| keeper::ask(own, at));
+        let asked = self.visited.get().is_some_and(|own| service::ask(own, at));
         if !asked {
             self.shared.visit.store(FORGOTTEN, Ordering::Relaxed);
         }
@@ -80,9 +80,9 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher + Send + Sync + 'static,
 {
-    fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos> {
+    fn visit(self: Arc<Self>, watcher: &mut Watcher<'_>) -> Option<Nanos> {
         let handle = Arc::clone(&self.shared.root);
-        Cache::of_parts(self, handle).tend(ears)
+        Cache::of_parts(self, handle).tend(watcher)
     }
 }
 
@@ -97,7 +97,7 @@ where
         let own: Weak<Inner<K, V, S>> = Arc::downgrade(self.arc());
         if let Some(arena) = &self.inner().memory.arena {
             let own: Weak<dyn Visited> = own.clone();
-            arena.on_scattered(move || keeper::ask(&own, clock::now() + PAUSE));
+            arena.on_scattered(move || service::ask(&own, clock::now() + PAUSE));
         }
         let _ = self.inner().visited.set(own);
         if self.inner().container.is_some() {
@@ -106,7 +106,7 @@ where
     }
 
     /// Does what is due. Returns when to do so again.
-    fn tend(&self, ears: &mut Ears<'_>) -> Option<Nanos> {
+    fn tend(&self, watcher: &mut Watcher<'_>) -> Option<Nanos> {
         let inner = self.inner();
         if inner.shared.is_lost() {
             // In the child of a fork: asked for by the arena, which still works.
@@ -128,7 +128,7 @@ where
             |state, locked, claimed| state.reclaim_high(locked, claimed),
             Cause::Evicted,
         );
-        let (looks, more) = self.follow_container(ears);
+        let (looks, more) = self.follow_container(watcher);
         again |= more;
         again |= self.trim_oversized(BATCHES);
         let compact = self.compact();
@@ -168,14 +168,14 @@ where
 
     /// Looks at the container's limit and events, and evicts what they ask for: some batches. Returns
     /// when to look again, and whether there is more to evict.
-    fn follow_container(&self, ears: &mut Ears<'_>) -> (Option<Nanos>, bool) {
+    fn follow_container(&self, watcher: &mut Watcher<'_>) -> (Option<Nanos>, bool) {
         let Some(container) = &self.inner().container else {
             return (None, false);
         };
         let heard = container.events();
         if container.follows.load(Ordering::Relaxed) {
             // First: what changes from now on leads to another look.
-            ears.hear(&heard);
+            watcher.hear(&heard);
         }
         let Some(looks) = container.look() else {
             return (None, false);

@@ -5,8 +5,8 @@ mod tests;
 
 use super::{NoRoom, ROOT, State, Tenant, account};
 use crate::{
-    cause::InsertError,
     node::{Id, Locked},
+    removal::InsertError,
 };
 use std::sync::Arc;
 

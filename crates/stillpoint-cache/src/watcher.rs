@@ -1,19 +1,28 @@
-//! The files whose changes the [service thread](crate::keeper) hears, and for which of the visited.
+//! The files whose changes the [service thread](crate::service) hears, and for which of the visited.
 //!
 //! They are the thread's own: it alone watches, waits and ends that, so none of it takes a lock, and
 //! no file that one of the visited begins to follow meets the end of the watch. Each visit says which
 //! file it follows until the next one; what no visit follows is watched no longer.
 
-use crate::keeper::Visited;
-use std::{io, path::Path, sync::Weak};
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, Weak},
+};
 use stillpoint_platform::{
     clock::Nanos,
     fork::{Process, process},
     watch::{Bell, Watch, Watched},
 };
 
-/// What one thread hears.
-pub struct Ears<'w> {
+/// A cache as the service thread sees it.
+pub trait Visited: Send + Sync {
+    /// Does what is due. Returns when to be visited again; `None` for not before it asks.
+    fn visit(self: Arc<Self>, watcher: &mut Watcher<'_>) -> Option<Nanos>;
+}
+
+/// The files that the service thread follows, and for which cache.
+pub struct Watcher<'w> {
     watch: &'w Watch,
     /// Whose descriptors these are. In a child of a fork, in which the thread goes on, they are another
     /// thread's.
@@ -29,7 +38,7 @@ struct Followed {
     what: Watched,
 }
 
-impl<'w> Ears<'w> {
+impl<'w> Watcher<'w> {
     /// # Safety
     ///
     /// No other thread of this process has the watch, or gets it while this is used.
@@ -128,7 +137,7 @@ mod tests {
     struct Follows;
 
     impl Visited for Follows {
-        fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
+        fn visit(self: Arc<Self>, _: &mut Watcher<'_>) -> Option<Nanos> {
             None
         }
     }
@@ -137,7 +146,7 @@ mod tests {
 
     impl File {
         fn new(name: &str) -> Self {
-            let name = format!("stillpoint-ears-{}-{name}", std::process::id());
+            let name = format!("stillpoint-watcher-{}-{name}", std::process::id());
             let file = Self(std::env::temp_dir().join(name));
             fs::write(&file.0, "before").unwrap();
             file
@@ -155,12 +164,12 @@ mod tests {
     }
 
     /// Whether changes of each file are heard.
-    fn heard(ears: &Ears<'_>, files: &[File; 2]) -> [bool; 2] {
+    fn heard(watcher: &Watcher<'_>, files: &[File; 2]) -> [bool; 2] {
         files.each_ref().map(|file| {
             // What there was before, as of files that are watched no longer.
-            while ears.wait(0, true).is_ok_and(|heard| heard) {}
+            while watcher.wait(0, true).is_ok_and(|heard| heard) {}
             fs::write(&file.0, "after").unwrap();
-            ears.wait(0, true).is_ok_and(|heard| heard)
+            watcher.wait(0, true).is_ok_and(|heard| heard)
         })
     }
 
@@ -168,44 +177,44 @@ mod tests {
     fn what_no_visit_follows_is_watched_no_longer() {
         let watch = Watch::new();
         // SAFETY: no other thread has it.
-        let mut ears = unsafe { Ears::new(&watch) };
+        let mut watcher = unsafe { Watcher::new(&watch) };
         let files = ["one", "other"].map(File::new);
         let [a, b, c] = [(); 3].map(|()| Arc::new(Follows));
-        let visit = |ears: &mut Ears<'_>, of: &Weak<dyn Visited>, hears: Option<&File>| {
+        let visit = |watcher: &mut Watcher<'_>, of: &Weak<dyn Visited>, hears: Option<&File>| {
             if let Some(file) = hears {
-                ears.hear(&file.0);
+                watcher.hear(&file.0);
             }
-            ears.end_visit(of, true);
+            watcher.end_visit(of, true);
         };
-        visit(&mut ears, &weak(&a), None);
-        assert!(ears.bell().is_none(), "for nothing");
-        visit(&mut ears, &weak(&a), Some(&files[0]));
-        visit(&mut ears, &weak(&b), Some(&files[0]));
-        visit(&mut ears, &weak(&c), None);
-        assert_eq!(heard(&ears, &files), [true, false]);
+        visit(&mut watcher, &weak(&a), None);
+        assert!(watcher.bell().is_none(), "for nothing");
+        visit(&mut watcher, &weak(&a), Some(&files[0]));
+        visit(&mut watcher, &weak(&b), Some(&files[0]));
+        visit(&mut watcher, &weak(&c), None);
+        assert_eq!(heard(&watcher, &files), [true, false]);
         // Another file, while the first is another one's.
-        visit(&mut ears, &weak(&a), Some(&files[1]));
-        assert_eq!(heard(&ears, &files), [true, true]);
-        visit(&mut ears, &weak(&b), None);
-        assert_eq!(heard(&ears, &files), [false, true]);
+        visit(&mut watcher, &weak(&a), Some(&files[1]));
+        assert_eq!(heard(&watcher, &files), [true, true]);
+        visit(&mut watcher, &weak(&b), None);
+        assert_eq!(heard(&watcher, &files), [false, true]);
         // The last one gives way to a new one, which follows the same file.
-        visit(&mut ears, &weak(&b), Some(&files[1]));
-        visit(&mut ears, &weak(&a), None);
-        assert_eq!(heard(&ears, &files), [false, true]);
+        visit(&mut watcher, &weak(&b), Some(&files[1]));
+        visit(&mut watcher, &weak(&a), None);
+        assert_eq!(heard(&watcher, &files), [false, true]);
         // It was dropped, and the next visit is of another one.
         drop(b);
-        visit(&mut ears, &weak(&c), None);
-        ears.end_dropped();
-        assert!(ears.bell().is_none());
+        visit(&mut watcher, &weak(&c), None);
+        watcher.end_dropped();
+        assert!(watcher.bell().is_none());
         // As one that finds in its midst that there is nothing to follow any more.
-        ears.hear(&files[0].0);
-        ears.end_visit(&weak(&c), false);
-        assert!(ears.bell().is_none());
-        visit(&mut ears, &weak(&c), Some(&files[0]));
-        assert_eq!(heard(&ears, &files), [true, false]);
+        watcher.hear(&files[0].0);
+        watcher.end_visit(&weak(&c), false);
+        assert!(watcher.bell().is_none());
+        visit(&mut watcher, &weak(&c), Some(&files[0]));
+        assert_eq!(heard(&watcher, &files), [true, false]);
         // Gone, and so followed no longer.
-        visit(&mut ears, &weak(&c), Some(&File(files[0].0.join("not"))));
-        assert!(ears.bell().is_none());
+        visit(&mut watcher, &weak(&c), Some(&File(files[0].0.join("not"))));
+        assert!(watcher.bell().is_none());
     }
 
     /// User code has forked in a visit: another thread of the child may have the watch by then.
@@ -215,35 +224,35 @@ mod tests {
         let _cache = crate::Cache::<u64, u64>::with_bytes(1);
         let (watch, file) = (Watch::new(), File::new("child"));
         // SAFETY: no other thread has it.
-        let mut ears = unsafe { Ears::new(&watch) };
+        let mut watcher = unsafe { Watcher::new(&watch) };
         let follows = Arc::new(Follows);
         let what = weak(&follows);
-        ears.hear(&file.0);
-        ears.end_visit(&what, true);
-        ears.hear(&file.0);
+        watcher.hear(&file.0);
+        watcher.end_visit(&what, true);
+        watcher.hear(&file.0);
         // SAFETY: the child makes system calls, and ends.
         match unsafe { libc::fork() } {
             -1 => panic!("no fork"),
             0 => {
                 // SAFETY: as the handler does, to that of the process.
                 unsafe { watch.reset_in_child() };
-                ears.hear(&file.0);
-                let is_deaf = watch.bell().is_none() && ears.bell().is_none();
+                watcher.hear(&file.0);
+                let is_deaf = watch.bell().is_none() && watcher.bell().is_none();
                 // Another thread has the watch by now, and what the parent's follows has been dropped.
                 // SAFETY: the one above is deaf.
-                let mut others = unsafe { Ears::new(&watch) };
+                let mut others = unsafe { Watcher::new(&watch) };
                 let other = Arc::new(Follows);
                 others.hear(&file.0);
                 others.end_visit(&weak(&other), true);
                 drop(follows);
-                ears.end_dropped();
+                watcher.end_dropped();
                 let leaves_it = others.bell().is_some();
                 others.close();
-                ears.end_visit(&what, true);
-                let has_forgotten = ears.followed.is_empty();
-                ears.hear(&file.0);
-                ears.end_visit(&what, true);
-                let hears = ears.bell().is_some() && ears.followed.len() == 1;
+                watcher.end_visit(&what, true);
+                let has_forgotten = watcher.followed.is_empty();
+                watcher.hear(&file.0);
+                watcher.end_visit(&what, true);
+                let hears = watcher.bell().is_some() && watcher.followed.len() == 1;
                 // SAFETY: it ends the child without destructors.
                 unsafe {
                     libc::_exit(i32::from(!(is_deaf && leaves_it && has_forgotten && hears)))
@@ -256,6 +265,6 @@ mod tests {
                 assert_eq!(status, 0);
             }
         }
-        ears.close();
+        watcher.close();
     }
 }

@@ -2,15 +2,15 @@
 
 use super::State;
 use crate::{
-    cause::Cause,
     node::{Id, Locked, NO_TIMER, Stage},
     policy::{Nodes, Standing},
+    removal::Cause,
 };
 use std::sync::atomic::Ordering;
 
 /// The inheritance of a new entry from the one that it has replaced in the map.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Heir {
+pub struct Inheritance {
     /// Number of the tenant that it gets; `None` if the old one had none, or one that is being deleted.
     pub tenant: Option<u32>,
     /// Number of the tenant that has counted the claim of the old one, if it was claimed for this one.
@@ -32,39 +32,39 @@ impl State {
         cause: Cause,
         expires: u64,
         inherits: bool,
-    ) -> Heir {
+    ) -> Inheritance {
         let guarded = locked.of(old);
         let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
         // The old one is retired after this hold.
         locked.set_prev(new, None);
         if stage == Stage::Claimed {
             // Its tenant may have been deleted since.
-            return Heir::default();
+            return Inheritance::default();
         }
-        let mut heir = Heir {
+        let mut inherited = Inheritance {
             counted: Some(number),
-            ..Heir::default()
+            ..Inheritance::default()
         };
         // Nothing comes to a tenant whose deletion has begun, or in place of an outdated entry.
         let tenant = self.tenant(number);
-        let is_heir = inherits
+        let inherits = inherits
             && stage == Stage::Linked
             && !tenant.handle.deleted.load(Ordering::Relaxed)
             && !tenant.is_outdated(locked, old);
-        if !is_heir {
+        if !inherits {
             self.claim(locked, old, Some(cause));
-            return heir;
+            return inherited;
         }
-        heir.tenant = Some(number);
+        inherited.tenant = Some(number);
         let weights = [locked.weight(old), locked.weight(new)];
         let guarded = locked.of(new);
         let is_alike = guarded.stage == Stage::New && guarded.pinned == pinned;
         if !is_alike || weights[1] > weights[0] {
-            heir.standing = (is_alike && !pinned).then(|| Standing::of(locked, old));
+            inherited.standing = (is_alike && !pinned).then(|| Standing::of(locked, old));
             self.claim(locked, old, Some(cause));
-            return heir;
+            return inherited;
         }
-        heir.is_linked = true;
+        inherited.is_linked = true;
         guarded.link(number, tenant.policy.round());
         let old_timer = {
             let guarded = locked.of(old);
@@ -86,12 +86,12 @@ impl State {
         if weights[1] < weights[0] {
             self.uncharge(number, weights[0] - weights[1], pinned);
         }
-        heir
+        inherited
     }
 
     /// Counts that an entry was removed, and not replaced: what was to replace it is refused.
-    pub fn recount_replaced(&mut self, heir: Heir) {
-        if let Some(number) = heir.counted {
+    pub fn recount_replaced(&mut self, inherited: Inheritance) {
+        if let Some(number) = inherited.counted {
             let events = &mut self.tenant_mut(number).events;
             events.replaced -= 1;
             events.removed += 1;

@@ -6,9 +6,9 @@ use super::{
     waiting::Ticket,
 };
 use crate::{
-    cause::{Cause, InsertError},
     node::{Id, Locked, NO_TIMER, Stage},
     policy::{Nodes, Standing},
+    removal::{Cause, InsertError},
 };
 
 /// Why there is no room.

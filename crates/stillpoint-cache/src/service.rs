@@ -8,17 +8,17 @@
 //! the end of the visit, on this thread). It starts when the first visit is asked for, and ends
 //! when it has had nothing to do for a while.
 //!
-//! Where files are [watched](Ears) it waits for these as well, by other means than otherwise: what
+//! Where files are [watched](Watcher) it waits for these as well, by other means than otherwise: what
 //! asks for visits rings the bell of these then. What the thread does with files, and that ring, are
 //! system calls: none is under the lock.
 
-use crate::ears::Ears;
+use crate::watcher::{Visited, Watcher};
 use std::{
     cmp,
     collections::BTreeMap,
     ptr,
     sync::{
-        Arc, Weak,
+        Weak,
         atomic::{AtomicPtr, Ordering},
     },
 };
@@ -36,12 +36,6 @@ pub const GAP: Nanos = 100_000_000;
 
 /// Nanoseconds for which the thread stays idle before it ends.
 const LINGER: Nanos = 10_000_000_000;
-
-/// A cache as the service thread sees it.
-pub trait Visited: Send + Sync {
-    /// Does what is due. Returns when to be visited again; `None` for not before it asks.
-    fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos>;
-}
 
 /// The time of a visit, and the address of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +66,7 @@ struct Tasks {
     bell: Option<Bell>,
 }
 
-struct Keeper {
+struct Service {
     /// First, because fields are dropped in order.
     place: AtForkHandle,
     tasks: Mutex<Tasks>,
@@ -82,26 +76,26 @@ struct Keeper {
 }
 
 /// The one of the process, which is never freed; null until it is used.
-static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(ptr::null_mut());
+static SERVICE: AtomicPtr<Service> = AtomicPtr::new(ptr::null_mut());
 
-fn keeper() -> &'static Keeper {
+fn service() -> &'static Service {
     // Acquire, pairs with `make`: it is complete.
-    let keeper = KEEPER.load(Ordering::Acquire);
-    if !keeper.is_null() {
+    let service = SERVICE.load(Ordering::Acquire);
+    if !service.is_null() {
         // SAFETY: leaked below.
-        return unsafe { &*keeper };
+        return unsafe { &*service };
     }
     make()
 }
 
 #[cold]
-fn make() -> &'static Keeper {
-    let made = Box::into_raw(Box::new(Keeper::new()));
+fn make() -> &'static Service {
+    let made = Box::into_raw(Box::new(Service::new()));
     // Before any thread finds it: so no child of a fork has it without being reset.
     // SAFETY: once; complete, and it stays where it is. Where it does not, its place is dropped first.
     unsafe { (*made).place.occupy(&*made) };
-    // Release, pairs with `keeper`: it is complete. Acquire: so is the faster thread's.
-    let set = KEEPER.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    // Release, pairs with `service`: it is complete. Acquire: so is the faster thread's.
+    let set = SERVICE.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
     match set {
         // SAFETY: leaked: it stays, and is complete.
         Ok(_) => unsafe { &*made },
@@ -187,19 +181,19 @@ impl Tasks {
 /// Schedules a visit of `what` no later than `at`. Returns false if the service thread could not be
 /// started; the next try is [`GAP`] later.
 pub fn ask(what: &Weak<dyn Visited>, at: Nanos) -> bool {
-    let keeper = keeper();
-    let mut tasks = lock(&keeper.tasks);
+    let service = service();
+    let mut tasks = lock(&service.tasks);
     tasks.visits.add(at, what);
     if !tasks.is_running && clock::now() >= tasks.starts {
-        tasks.is_running = thread::spawn("stillpoint/cache".to_owned(), || keeper.run()).is_ok();
+        tasks.is_running = thread::spawn("stillpoint/cache".to_owned(), || service.run()).is_ok();
         tasks.starts = clock::now() + GAP;
     }
     let is_running = tasks.is_running;
-    keeper.wake_up(tasks);
+    service.wake_up(tasks);
     is_running
 }
 
-impl Keeper {
+impl Service {
     fn new() -> Self {
         Self {
             place: AtForkHandle::reserve(),
@@ -221,13 +215,13 @@ impl Keeper {
     }
 
     /// Waits for changes of files.
-    fn listen(&self, ears: &mut Ears<'_>, until: Nanos, heard: &mut Option<Nanos>) {
+    fn listen(&self, watcher: &mut Watcher<'_>, until: Nanos, heard: &mut Option<Nanos>) {
         // A group that is full changes its file all the time, and what has been done needs time.
         let deaf = heard.map_or(0, |heard| heard + GAP);
         let hears = clock::now() >= deaf;
         let until = if hears { until } else { until.min(deaf) };
-        let Ok(changed) = ears.wait(until, hears) else {
-            ears.close();
+        let Ok(changed) = watcher.wait(until, hears) else {
+            watcher.close();
             return;
         };
         if changed {
@@ -242,20 +236,20 @@ impl Keeper {
         let (mut idle_since, mut heard) = (clock::now(), None);
         // SAFETY: this is the thread of the process, and where it is that no longer, as user code has
         // forked, the other one's are another process's.
-        let mut ears = unsafe { Ears::new(&self.watch) };
+        let mut watcher = unsafe { Watcher::new(&self.watch) };
         loop {
             let waiter = self.wake.prepare();
             // Whose visits may have been forgotten by what has asked for others.
-            ears.end_dropped();
+            watcher.end_dropped();
             let now = clock::now();
             let mut tasks = lock(&self.tasks);
-            tasks.bell = ears.bell();
+            tasks.bell = watcher.bell();
             let hears_files = tasks.bell.is_some();
             match tasks.visits.take(now) {
                 Ok(what) => {
                     drop(tasks);
                     waiter.leave();
-                    if !self.visit(&what, &mut ears) {
+                    if !self.visit(&what, &mut watcher) {
                         return;
                     }
                     idle_since = clock::now();
@@ -268,7 +262,7 @@ impl Keeper {
                         return;
                     }
                     // While there is no other thread of these tasks. Then what was asked meanwhile.
-                    ears.close();
+                    watcher.close();
                 }
                 Err(next) => {
                     drop(tasks);
@@ -279,7 +273,7 @@ impl Keeper {
                     };
                     if hears_files {
                         waiter.leave();
-                        self.listen(&mut ears, until, &mut heard);
+                        self.listen(&mut watcher, until, &mut heard);
                     } else {
                         waiter.sleep(Some(until));
                     }
@@ -289,16 +283,16 @@ impl Keeper {
     }
 
     /// Returns false if this is no longer the thread of its process: user code has forked.
-    fn visit(&self, what: &Weak<dyn Visited>, ears: &mut Ears<'_>) -> bool {
+    fn visit(&self, what: &Weak<dyn Visited>, watcher: &mut Watcher<'_>) -> bool {
         let before = process();
         // User code runs in it, which is contained call by call; whatever else panics must not end
         // the thread.
-        let visited = user_code::contained(|| what.upgrade().and_then(|it| it.visit(ears)));
+        let visited = user_code::contained(|| what.upgrade().and_then(|it| it.visit(watcher)));
         let next = visited.unwrap_or_else(|| Some(clock::now() + GAP));
         if let Some(next) = next {
             lock(&self.tasks).visits.add(next, what);
         }
-        ears.end_visit(what, next.is_some());
+        watcher.end_visit(what, next.is_some());
         let mut tasks = lock(&self.tasks);
         // The child has forgotten this thread, and may have started another one.
         let is_other = process() != before && tasks.is_running;
@@ -310,7 +304,7 @@ impl Keeper {
     }
 }
 
-impl ForkReset for Keeper {
+impl ForkReset for Service {
     unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no user code runs under this lock.
         unsafe { self.tasks.reinit(Tasks::new()) };
@@ -326,6 +320,7 @@ mod tests {
     use super::*;
     #[cfg(target_os = "linux")]
     use std::path::Path;
+    use std::sync::Arc;
     use std::{cell::Cell, sync::atomic::AtomicUsize};
 
     thread_local! {
@@ -337,7 +332,7 @@ mod tests {
     struct Idle;
 
     impl Visited for Idle {
-        fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
+        fn visit(self: Arc<Self>, _: &mut Watcher<'_>) -> Option<Nanos> {
             None
         }
     }
@@ -389,7 +384,7 @@ mod tests {
     struct Panics(AtomicUsize);
 
     impl Visited for Panics {
-        fn visit(self: Arc<Self>, _: &mut Ears<'_>) -> Option<Nanos> {
+        fn visit(self: Arc<Self>, _: &mut Watcher<'_>) -> Option<Nanos> {
             match self.0.fetch_add(1, Ordering::Relaxed) {
                 // Without a message.
                 0 => std::panic::resume_unwind(Box::new("in a visit")),
@@ -414,14 +409,14 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn the_child_of_a_fork_has_no_watch() {
-        let keeper = Keeper::new();
-        keeper.watch.add(Path::new("/proc/self/stat")).unwrap();
-        lock(&keeper.tasks).bell = keeper.watch.bell();
-        assert!(lock(&keeper.tasks).bell.is_some());
+        let service = Service::new();
+        service.watch.add(Path::new("/proc/self/stat")).unwrap();
+        lock(&service.tasks).bell = service.watch.bell();
+        assert!(lock(&service.tasks).bell.is_some());
         // What the handler does in a child.
         // SAFETY: no other thread has it.
-        unsafe { keeper.reset_in_child() };
-        assert!(keeper.watch.bell().is_none() && lock(&keeper.tasks).bell.is_none());
+        unsafe { service.reset_in_child() };
+        assert!(service.watch.bell().is_none() && lock(&service.tasks).bell.is_none());
     }
 
     /// Follows a file, or nothing, and is visited once an hour.
@@ -433,8 +428,8 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     impl Visited for Follows {
-        fn visit(self: Arc<Self>, ears: &mut Ears<'_>) -> Option<Nanos> {
-            self.0.iter().for_each(|file| ears.hear(file));
+        fn visit(self: Arc<Self>, watcher: &mut Watcher<'_>) -> Option<Nanos> {
+            self.0.iter().for_each(|file| watcher.hear(file));
             Some(clock::now() + HOUR)
         }
     }
@@ -443,13 +438,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn what_was_dropped_follows_nothing_though_its_visit_is_forgotten() {
-        let keeper: &'static Keeper = Box::leak(Box::new(Keeper::new()));
-        let thread = std::thread::spawn(|| keeper.run());
+        let service: &'static Service = Box::leak(Box::new(Service::new()));
+        let thread = std::thread::spawn(|| service.run());
         let ask = |follows: &Arc<Follows>, at| {
             let what: Weak<dyn Visited> = Arc::downgrade(&(Arc::clone(follows) as _));
-            let mut tasks = lock(&keeper.tasks);
+            let mut tasks = lock(&service.tasks);
             tasks.visits.add(at, &what);
-            keeper.wake_up(tasks);
+            service.wake_up(tasks);
         };
         let until = |condition: &dyn Fn() -> bool| {
             let end = clock::now() + 60_000_000_000;
@@ -460,17 +455,17 @@ mod tests {
         };
         let follower = Arc::new(Follows(Some(Path::new("/proc/self/stat"))));
         ask(&follower, 0);
-        until(&|| keeper.watch.bell().is_some() && lock(&keeper.tasks).visits.all.len() == 1);
+        until(&|| service.watch.bell().is_some() && lock(&service.tasks).visits.all.len() == 1);
         drop(follower);
         let mut others = Vec::new();
         let is_dropped = |what: &Weak<dyn Visited>| what.strong_count() == 0;
-        while lock(&keeper.tasks).visits.all.values().any(is_dropped) {
+        while lock(&service.tasks).visits.all.values().any(is_dropped) {
             let other = Arc::new(Follows(None));
             ask(&other, clock::now() + HOUR);
             others.push(other);
         }
-        until(&|| keeper.watch.bell().is_none());
-        lock(&keeper.tasks).visits = Visits::default();
+        until(&|| service.watch.bell().is_none());
+        lock(&service.tasks).visits = Visits::default();
         drop(thread);
     }
 }

@@ -1,4 +1,5 @@
-//! Moves the values of a cache together, where they lie here and there in its [arena](crate::arena).
+//! Caches of byte values, whose values lie in an [arena](crate::arena). Moves those together that lie here and
+//! there.
 //!
 //! The service thread goes through the map, some buckets in each section, as an iteration does. A
 //! value that lies in a run which is to leave is copied to another one, and the entry's word is
@@ -6,82 +7,87 @@
 //! there are clones are moved for the cache, and stay where they are for those.
 
 use crate::{
-    arena::{Arena, Bytes},
+    arena::{Arena, Bytes, NoMemory},
     cache::Cache,
+    memory::NONE,
+    removal::InsertError,
+    statistics::Event,
 };
 use std::{
     any::Any,
     hash::{BuildHasher, Hash},
     ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::Ordering,
 };
 use stillpoint_platform::clock::{self, Nanos};
 
 /// Number of sections in a visit, for which other caches wait.
 const STEPS: usize = 256;
 
-/// Nanoseconds from the request to the begin of a compaction, and from the end of one to the next: time for
-/// frees under way.
-pub const PAUSE: Nanos = 5_000_000;
-
-/// The longest pause, where what was to leave did not.
-const LONGEST: Nanos = 1_000_000_000;
-
 /// Upper bound on the values that are moved in a section.
 const BATCH: usize = 128;
-
-/// The position while no compaction is under way.
-const NONE: u64 = u64::MAX;
-
-/// The progress of a compaction. Only the service thread uses it, so all of it is Relaxed.
-#[derive(Debug)]
-pub struct Compaction {
-    /// Position in the map, or [`NONE`].
-    position: AtomicU64,
-    /// Earliest time of the next one, in nanoseconds.
-    not_before: AtomicU64,
-    pause: AtomicU64,
-    /// Number of runs that were chosen to leave, and of those that had left before.
-    chosen: AtomicU64,
-    left: AtomicU64,
-}
-
-impl Default for Compaction {
-    fn default() -> Self {
-        Self {
-            position: AtomicU64::new(NONE),
-            not_before: AtomicU64::new(0),
-            pause: AtomicU64::new(PAUSE),
-            chosen: AtomicU64::new(0),
-            left: AtomicU64::new(0),
-        }
-    }
-}
 
 /// The old places of values that were moved.
 type Batch = [Bytes; BATCH];
 
-impl Compaction {
-    /// Begins a compaction if that is worth it. Otherwise returns when to try again.
-    fn begin(&self, arena: &Arena, now: Nanos) -> Result<(), Option<Nanos>> {
-        if !arena.is_scattered() {
-            return Err(None);
+/// Caches of byte values.
+impl<K, S> Cache<K, Bytes, S>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    S: BuildHasher,
+{
+    /// Returns the arena of the cache, which all of its views share.
+    #[must_use]
+    pub fn arena(&self) -> &Arena {
+        let arena = self.inner().memory.arena.as_ref();
+        arena.expect("a cache of bytes has one")
+    }
+
+    /// Copies bytes into the cache's arena, to be inserted: for loaders.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no memory for them.
+    ///
+    /// ```
+    /// use stillpoint_cache::{Bytes, Cache};
+    ///
+    /// let pages: Cache<u64, Bytes> = Cache::with_bytes(1 << 20);
+    /// let page = pages.try_get_with(1, || pages.bytes(b"one"));
+    /// assert_eq!(&*page?, b"one");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bytes(&self, bytes: &[u8]) -> Result<Bytes, NoMemory> {
+        self.arena().bytes(bytes)
+    }
+
+    /// As [`try_insert`](Self::try_insert), of bytes that are copied into the cache's arena.
+    ///
+    /// # Errors
+    ///
+    /// As for [`try_insert`](Self::try_insert). Where there is no memory for the bytes, an older entry
+    /// with the key stays.
+    ///
+    /// ```
+    /// use stillpoint_cache::{Bytes, Cache};
+    ///
+    /// let pages: Cache<u64, Bytes> = Cache::with_bytes(64 << 20);
+    /// for number in 0..40_000_u64 {
+    ///     pages.insert_bytes(number, &[7; 1000])?;
+    /// }
+    /// assert_eq!(pages.get_ref(&39_999).map(|page| page.len()), Some(1000));
+    /// pages.set_max_bytes(16 << 20); // what is evicted leaves the process
+    /// # Ok::<(), stillpoint_cache::InsertError>(())
+    /// ```
+    pub fn insert_bytes(&self, key: K, bytes: &[u8]) -> Result<(), InsertError> {
+        match self.bytes(bytes) {
+            Ok(value) => self.try_insert(key, value),
+            Err(NoMemory { bytes, .. }) => {
+                self.handle().count(Event::Refused, 1);
+                let weight = bytes as u64;
+                Err(InsertError::NoMemory { weight })
+            }
         }
-        let not_before = self.not_before.load(Ordering::Relaxed);
-        if now < not_before {
-            return Err(Some(not_before));
-        }
-        let (chosen, left) = arena.begin_moving();
-        let before = self.left.swap(left, Ordering::Relaxed);
-        let wanted = self.chosen.swap(chosen as u64, Ordering::Relaxed);
-        // Clones may hold what was to leave, or readers: rather wait than copy for nothing.
-        let pause = if (left - before) * 4 >= wanted {
-            PAUSE
-        } else {
-            (self.pause.load(Ordering::Relaxed) * 2).min(LONGEST)
-        };
-        self.pause.store(pause, Ordering::Relaxed);
-        Ok(())
     }
 }
 

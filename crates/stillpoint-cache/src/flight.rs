@@ -1,0 +1,202 @@
+//! Loads under way, for which callers wait.
+//!
+//! A flight ends with a value, with an error, or abandoned: where the loader panicked or its future was
+//! dropped.
+
+use crate::tenant::Handle;
+use std::{
+    any::Any,
+    mem,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+};
+use stillpoint_map::HashMap;
+use stillpoint_platform::{
+    fork::process,
+    sync::{Mutex, lock},
+    thread::token,
+    user_code,
+};
+
+/// The loads under way, by key.
+pub type Flights<K, V> = HashMap<K, Shown<V>>;
+
+/// A flight, as later callers and invalidations find it.
+pub struct Shown<V> {
+    pub load: Arc<Load>,
+    pub flight: Weak<Flight<V>>,
+}
+
+/// The part of a load that invalidations use.
+#[derive(Debug)]
+pub struct Load {
+    /// Whether the key was invalidated after it had begun. Changed and read under the lock of the
+    /// queues, so Relaxed.
+    pub is_outdated: AtomicBool,
+    /// The tenant whose view loads.
+    pub tenant: Arc<Handle>,
+}
+
+impl Load {
+    /// Makes the part of a load by a view of `tenant`.
+    pub fn of(tenant: Arc<Handle>) -> Self {
+        Self {
+            is_outdated: AtomicBool::new(false),
+            tenant,
+        }
+    }
+}
+
+/// The outcome of a load.
+pub enum Outcome<V> {
+    Value(V),
+    Error(Arc<dyn Any + Send + Sync>),
+    Abandoned,
+}
+
+/// A load under way.
+pub struct Flight<V> {
+    pub outcome: OnceLock<Outcome<V>>,
+    /// The wakers of those that wait, each at a place of its own; `None` where one has left.
+    waiting: Mutex<Vec<Option<Waker>>>,
+    /// The token of the thread that leads at this moment; 0 for none, between polls of a future.
+    pub running: AtomicU64,
+    /// The process that began it. In a child of a fork, the threads that were loading are gone.
+    process: u64,
+    pub load: Arc<Load>,
+}
+
+impl<V> Flight<V> {
+    pub fn of(tenant: Arc<Handle>) -> Arc<Self> {
+        Arc::new(Self {
+            outcome: OnceLock::new(),
+            waiting: Mutex::new(Vec::new()),
+            running: AtomicU64::new(token().get()),
+            process: process().generation(),
+            load: Arc::new(Load::of(tenant)),
+        })
+    }
+
+    pub fn shown(self: &Arc<Self>) -> Shown<V> {
+        Shown {
+            load: Arc::clone(&self.load),
+            flight: Arc::downgrade(self),
+        }
+    }
+
+    /// Returns whether the calling thread leads the flight, and so must not wait for it.
+    pub fn is_mine(&self) -> bool {
+        self.running.load(Ordering::Relaxed) == token().get()
+    }
+
+    /// Returns whether the flight began in a parent of this process.
+    pub fn is_of_parent(&self) -> bool {
+        self.process != process().generation()
+    }
+
+    pub fn end(&self, outcome: Outcome<V>) {
+        if self.is_of_parent() {
+            // No thread of this process waits for it, and the lock may be a lost thread's.
+            return;
+        }
+        let _ = self.outcome.set(outcome);
+        let waiting = mem::take(&mut *lock(&self.waiting));
+        for waker in waiting.into_iter().flatten() {
+            // A waker is user code, and this may be called while a loader's panic unwinds.
+            let _ = user_code::contained(|| waker.wake());
+        }
+    }
+
+    /// Blocks the thread until the flight has ended.
+    pub fn wait<R>(&self, then: impl FnOnce(Option<&Outcome<V>>) -> R) -> R {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut waiter = Waiter::of(self);
+        loop {
+            match waiter.poll(&mut context) {
+                Poll::Ready(outcome) => return then(outcome),
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+/// A caller that waits for a flight. Its waker goes with it.
+pub struct Waiter<'f, V> {
+    flight: &'f Flight<V>,
+    /// Index of its waker.
+    place: Option<usize>,
+}
+
+impl<'f, V> Waiter<'f, V> {
+    pub fn of(flight: &'f Flight<V>) -> Self {
+        Self {
+            flight,
+            place: None,
+        }
+    }
+
+    /// Returns the outcome; `None` for a flight whose leader a fork has left behind.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<&'f Outcome<V>>> {
+        let flight = self.flight;
+        if flight.is_of_parent() {
+            // No thread ends it here, and its lock may be a lost thread's.
+            return Poll::Ready(flight.outcome.get());
+        }
+        if flight.outcome.get().is_none() {
+            // Cloned, and the old one dropped, outside of the lock: it is user code.
+            let waker = Some(context.waker().clone());
+            let old = self.register(waker);
+            drop(old);
+        }
+        // After the waker is there: `end` sets the outcome before it takes the wakers.
+        match flight.outcome.get() {
+            Some(outcome) => Poll::Ready(Some(outcome)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Puts a waker at the waiter's place, and returns what was there.
+    fn register(&mut self, waker: Option<Waker>) -> Option<Waker> {
+        let mut waiting = lock(&self.flight.waiting);
+        // `end` takes all places, but then there is an outcome, and no waker matters.
+        match self.place.and_then(|place| waiting.get_mut(place)) {
+            Some(place) => mem::replace(place, waker),
+            None => {
+                self.place = Some(waiting.len());
+                waiting.push(waker);
+                None
+            }
+        }
+    }
+}
+
+impl<V> Drop for Waiter<'_, V> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else {
+            return;
+        };
+        if self.flight.is_of_parent() || self.flight.outcome.get().is_some() {
+            return;
+        }
+        let mut waiting = lock(&self.flight.waiting);
+        let waker = waiting.get_mut(place).and_then(Option::take);
+        // Places at the end are used again. In the middle, each is one word until the load ends.
+        while waiting.last().is_some_and(Option::is_none) {
+            waiting.pop();
+        }
+        drop(waiting);
+        // User code, outside of the lock, and perhaps while a panic unwinds.
+        let _ = user_code::contained(|| drop(waker));
+    }
+}
