@@ -14,6 +14,56 @@
 //! customer.set_max(16 << 20);
 //! customer.insert("/acme".to_owned(), "hello".to_owned());
 //! ```
+//!
+//! # Limits
+//!
+//! | | weight of an entry |
+//! |---|---|
+//! | [`max_bytes`](Builder::max_bytes), [`with_bytes`](Cache::with_bytes) | the memory that it takes, with the cache's overhead; keys and values implement [`Weigh`], or a [weigher](Builder::weigher) returns the bytes that they own |
+//! | [`max_entries`](Builder::max_entries), [`with_entries`](Cache::with_entries) | 1 |
+//! | [`max_weight`](Builder::max_weight) | what a function returns, in a unit of the program |
+//! | none of them | as with `max_bytes`; the limit follows that of the process's container |
+//!
+//! Each [tenant](Cache::tenant) has a min, low, high and max in the same unit.
+//!
+//! # Calls
+//!
+//! | to | call |
+//! |---|---|
+//! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it |
+//! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with); in a task [`get_with_async`](Cache::get_with_async), [`try_get_with_async`](Cache::try_get_with_async) |
+//! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl) |
+//! | remove | [`remove`](Cache::remove), [`invalidate`](Cache::invalidate), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
+//! | protect from eviction | [`pin`](Cache::pin), [`unpin`](Cache::unpin) |
+//! | see all | [`iter`](Cache::iter), [`for_each`](Cache::for_each), [`statistics`](Cache::statistics) |
+//! | give way when memory is short | [`shrinker`](Cache::shrinker); the memory of [`Bytes`] leaves the process |
+//!
+//! # From moka
+//!
+//! | moka | here |
+//! |---|---|
+//! | `moka::future::Cache` | the same [`Cache`]: [`get_with_async`](Cache::get_with_async); `get` and `insert` never wait |
+//! | `Cache::new(1000)`, `max_capacity` | [`Cache::with_entries`], [`max_entries`](Builder::max_entries) |
+//! | `max_capacity` and a `weigher` of `u32` | [`max_bytes`](Builder::max_bytes), which counts keys, values and the cache's own memory; for another unit [`max_weight`](Builder::max_weight) |
+//! | `Expiry` | [`expire_after`](Builder::expire_after), [`insert_with_ttl`](Cache::insert_with_ttl) |
+//! | `try_get_with`: `Arc<E>` | the same |
+//! | `invalidate_entries_if`, later | at once; it returns how many |
+//! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry alone, and needed by tests at most |
+//! | a mocked clock, `weighted_size` | [`ManualClock`]; [`weighted_bytes`](Cache::weighted_bytes), exact |
+//!
+//! # From quick_cache
+//!
+//! | quick_cache | here |
+//! |---|---|
+//! | `Cache::new(1000)` | [`Cache::with_entries`] |
+//! | `with_weighter` | [`max_weight`](Builder::max_weight); for bytes [`max_bytes`](Builder::max_bytes) |
+//! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): callers that have waited get the error as well |
+//! | `remove`, which returns the value | [`remove`](Cache::remove), which clones it; [`invalidate`](Cache::invalidate) needs no clone |
+//! | `retain` | [`invalidate_entries_if`](Cache::invalidate_entries_if), with the condition reversed |
+//! | `clear`, `set_capacity` | [`invalidate_all`](Cache::invalidate_all), [`set_max_bytes`](Cache::set_max_bytes) |
+//! | `Lifecycle` | [`eviction_listener`](Builder::eviction_listener), [`is_pinned`](Builder::is_pinned) |
+//! | `len`, `weight`, `hits`, `misses` | [`entry_count`](Cache::entry_count), [`weighted_bytes`](Cache::weighted_bytes), [`statistics`](Cache::statistics) |
+//! | a capacity for each shard | one limit: an entry may be as large as the cache |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Models are about the life of an entry: `node` and `state`. The map has its own.
 #![cfg_attr(
