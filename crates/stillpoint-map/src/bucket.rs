@@ -132,13 +132,16 @@ impl Bucket {
     }
 
     /// Puts an entry in, if it is plain that none with its tag is in the chain, and this has an empty
-    /// slot. Calls `is_first` before, if the bucket is empty. Returns false if nothing was done.
+    /// slot. If the bucket is empty, it asks `claim` first, which refuses one of another table. Returns
+    /// false if nothing was done.
     #[inline(always)]
-    pub fn add_at_once(&self, entry: Slot, tag: u8, is_first: impl FnOnce()) -> bool {
+    pub fn add_at_once(&self, entry: Slot, tag: u8, claim: impl FnOnce() -> bool) -> bool {
         let word = self.word();
         // An empty word needs no search, which pays for the call.
         let slot = if word == Word::EMPTY {
-            is_first();
+            if !claim() {
+                return false;
+            }
             0
         } else {
             if !word.is_plain() || !word.with_tag(tag).is_empty() {

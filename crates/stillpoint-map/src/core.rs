@@ -212,7 +212,6 @@ impl Core {
                 free = locked.free();
             }
             if let Some(place) = free {
-                table.note_used(table.index(hash));
                 locked.fill(place, Slot::entry(entry, hash, table.bits()), tag(hash));
                 break (table, place);
             }
@@ -367,13 +366,10 @@ impl Core {
         let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise; from `into_word`.
         unsafe {
-            let Some(table) = Table::from_word(table) else {
-                return;
-            };
-            let next = table.next();
-            table.free();
-            if let Some(next) = next {
-                next.free();
+            let mut rest = Table::from_word(table);
+            while let Some(table) = rest {
+                rest = table.next();
+                table.free();
             }
         }
     }

@@ -15,8 +15,8 @@ use stillpoint_platform::{
 /// Set while the table is to shrink as far as its entries let it.
 const FITS: u64 = 1 << 63;
 
-/// What each change adds: the bits of the smallest table are below. So a thread knows its own change
-/// from another one to the same bits.
+/// What each change adds: the bits of the smallest table are below. So a thread sees that the floor was
+/// changed, also if it is the same again.
 const CHANGE: u64 = 1 << 8;
 
 /// A value of the floor.
@@ -37,11 +37,6 @@ impl State {
     fn with_bits(self, bits: u32) -> Self {
         Self((self.0 & !(CHANGE - 1)) | u64::from(bits))
     }
-
-    /// After one more change. What is beside the number of changes stays.
-    fn changed(self) -> Self {
-        Self((self.0.wrapping_add(CHANGE) & !FITS) | (self.0 & FITS))
-    }
 }
 
 #[derive(Debug)]
@@ -59,30 +54,14 @@ impl Floor {
         State(self.0.load(Ordering::Relaxed))
     }
 
-    /// Raises it to at least so many bits, before the caller looks at the table.
-    pub fn raise(&self, bits: u32) -> Raise {
-        let raise = |before: State| before.with_bits(before.bits().max(bits)).changed();
-        let before = self
-            .change(|before| Some(raise(before)))
-            .unwrap_or_else(|same| same);
-        let to = raise(before);
-        Raise { before, to }
-    }
-
-    /// Takes a raise back, unless another thread has raised or removed the floor since. Returns
-    /// whether the caller has lowered it: that looks at the table, as the table may be larger than it
-    /// is to be.
-    pub fn take_back(&self, Raise { before, to }: Raise) -> bool {
-        // The table may have fitted meanwhile.
-        let is_last = |now: State| now.0 & !FITS == to.0 & !FITS;
-        let lower = |now: State| is_last(now).then(|| now.with_bits(before.bits()).changed());
-        self.change(lower).is_ok()
+    /// Raises it to at least `bits`, before the caller looks at the table.
+    pub fn raise(&self, bits: u32) {
+        self.change(|before| before.with_bits(before.bits().max(bits)));
     }
 
     /// Takes it away, before the caller looks at the table: that is to shrink to what its entries need.
     pub fn remove(&self) {
-        let remove = |before: State| State(before.with_bits(FEWEST_BITS).changed().0 | FITS);
-        let _ = self.change(|before| Some(remove(before)));
+        self.change(|before| State(before.with_bits(FEWEST_BITS).0 | FITS));
     }
 
     /// The table is what its entries need, as of the look at the floor that has returned `seen`. Unless
@@ -93,16 +72,14 @@ impl Floor {
                 .compare_exchange(seen.0, seen.0 & !FITS, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    fn change(&self, to: impl Fn(State) -> Option<State>) -> Result<State, State> {
-        let changed = self
+    fn change(&self, to: impl Fn(State) -> State) {
+        let change = |before| Some(to(State(before)).0.wrapping_add(CHANGE));
+        let _ = self
             .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
-                to(State(before)).map(|to| to.0)
-            });
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
         // Fence, pairs with `after_move`: the caller sees the table that the move has ended with, or
         // the thread that ended it sees the floor.
         fence_after_rmw();
-        changed.map(State).map_err(State)
     }
 
     /// The calling thread has replaced the table, with a compare-exchange, and looks at the floor now.
@@ -111,11 +88,4 @@ impl Floor {
         fence_after_rmw();
         self.state()
     }
-}
-
-/// A change by [`Floor::raise`].
-#[derive(Debug)]
-pub struct Raise {
-    before: State,
-    to: State,
 }

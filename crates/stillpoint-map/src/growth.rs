@@ -13,7 +13,7 @@
 
 use crate::{
     core::{Core, FEW_LINKS, Reclaim, SLICE, SPARSE_COST},
-    floor::{Raise, State},
+    floor::State,
     load::references::{bits_for, capacity},
     resize::{Move, Progress, is_sparse},
     table::{FEWEST_BITS, MOST_BITS, Table},
@@ -71,18 +71,23 @@ impl Core {
             return;
         }
         let Some(next) = Table::new(bits) else { return };
-        if is_sparse(table.bits(), bits) {
-            next.prefer_huge_pages(false);
-        }
-        self.spread_out(bits);
-        if !table.set_next(next) {
+        if !self.attach(table, next) {
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { next.free_memory() };
         }
     }
 
-    /// Makes the table at least large enough for so many more entries, and the smallest for that.
-    /// Does nothing while tables move. Returns false without memory.
+    /// Makes `next`, which no other thread knows, the table that `table` moves to, unless there is one.
+    fn attach<'t>(&self, table: Table<'t>, next: Table<'t>) -> bool {
+        if is_sparse(self.count.get(), table.buckets().max(next.buckets())) {
+            next.set_sparse();
+        }
+        self.spread_out(next.bits());
+        table.set_next(next)
+    }
+
+    /// Makes the table at least large enough for `more` more entries, and the smallest for that. If tables
+    /// move, the last of them moves to it in turn. Returns false without memory.
     ///
     /// # Safety
     ///
@@ -93,44 +98,35 @@ impl Core {
             return false;
         };
         // SAFETY: the caller's promise.
-        if unsafe { self.table() }.bits() < bits {
-            // Another move may be under way, whose end begins this one. Whether there is memory is tried
-            // first.
-            let Some(tried) = Table::new(bits) else {
+        let last = || unsafe { self.table() }.last();
+        let mut made = None;
+        if last().bits() < bits {
+            // Before the floor is raised, which stays as it is without memory.
+            made = Table::new(bits);
+            if made.is_none() {
+                return false;
+            }
+        }
+        self.floor.raise(bits);
+        loop {
+            let last = last();
+            if last.bits() >= bits {
+                break;
+            }
+            // None yet if the table has begun to shrink since the first look.
+            let Some(next) = made.take().or_else(|| Table::new(bits)) else {
                 return false;
             };
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { tried.free_memory() };
-        }
-        let raise = self.floor.raise(bits);
-        // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        if table.bits() < bits {
-            self.start_move(table, bits);
-        }
-        let reserved = table.bits() >= bits || table.next().is_some();
-        if !reserved {
-            // SAFETY: the caller's promise.
-            unsafe { self.take_back(raise) };
-        }
-        reserved
-    }
-
-    /// Takes a raise of the floor back. A move that has ended meanwhile may have left the table larger
-    /// for it than it is to be.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn take_back(&self, raise: Raise) {
-        if self.floor.take_back(raise) {
-            // SAFETY: the caller's promise.
-            let (floor, table) = (self.floor.state(), unsafe { self.table() });
-            if floor.fits() {
-                self.shrink_if_fits(table, floor);
+            if self.attach(last, next) {
+                return true;
             }
-            self.consider_shrinking(table);
+            made = Some(next);
         }
+        if let Some(made) = made {
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { made.free_memory() };
+        }
+        true
     }
 
     /// How many entries it has before its table grows.
@@ -192,7 +188,7 @@ impl Core {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
-            if is_sparse(from.bits(), to.bits()) {
+            if to.is_sparse() {
                 // What comes now fills it.
                 to.prefer_huge_pages(true);
             }
@@ -252,21 +248,25 @@ impl Core {
     }
 }
 
-// Detects a reserve that grows in steps, new buckets that are written though they are empty, and a walk to
-// the end of a map that goes through all of its capacity.
+// Detects a reserve that grows in steps or without a table, buckets that are written though they are empty, and a walk to the
+// end of a map that goes through all of its capacity.
 #[cfg(all(test, target_os = "linux", not(miri), not(stillpoint_loom)))]
 pub(crate) mod tests {
     use super::*;
     use crate::{
         bucket::Bucket,
+        core::is_looked_at,
         slot::{Head, spread},
         walk::Walk,
     };
-    use std::{collections::HashSet, ptr::NonNull};
+    use std::{cell::Cell, collections::HashSet, ptr::NonNull};
     use stillpoint_platform::mmap::page_size;
 
-    /// Frees at once: there are no readers.
-    struct Free;
+    /// Frees at once, as there are no readers, and counts the pages of tables.
+    #[derive(Default)]
+    struct Free {
+        pages: Cell<usize>,
+    }
 
     impl Reclaim for Free {
         fn bucket(&self, bucket: NonNull<Bucket>) {
@@ -275,9 +275,16 @@ pub(crate) mod tests {
         }
 
         fn table(&self, table: Table<'_>) {
+            self.pages.set(self.pages.get() + pages_of(table));
             // SAFETY: no other thread knows it, and its chains have been freed.
             unsafe { table.free_memory() };
         }
+    }
+
+    fn pages_of(table: Table<'_>) -> usize {
+        let [from, end] = [0, table.buckets()]
+            .map(|at| table.at(0) as *const Bucket as usize + at * size_of::<Bucket>());
+        resident(from, end)
     }
 
     /// Returns how many pages of the memory between two addresses are there.
@@ -296,45 +303,180 @@ pub(crate) mod tests {
         pages.iter().filter(|page| **page & 1 == 1).count()
     }
 
+    const BITS: u32 = 20;
+
+    /// With chains, as all the last ones have the same hash.
+    const ENTRIES: u64 = 100;
+
+    fn heads() -> Vec<Head> {
+        let hash = |key: u64| spread(key.min(80));
+        (0..ENTRIES).map(|key| Head { hash: hash(key) }).collect()
+    }
+
+    /// Makes a map of these entries, with a table for `capacity`, which is in small pages.
+    ///
+    /// # Safety
+    ///
+    /// The entries stay for as long as the map.
+    unsafe fn with_capacity(capacity: usize, stays: bool, heads: &[Head]) -> Core {
+        let core = Core::new(capacity, stays).expect("memory");
+        // SAFETY: there are no readers, and the caller's promise.
+        unsafe {
+            core.table().prefer_huge_pages(false);
+            for head in heads {
+                core.insert(NonNull::from(head), None, &Free::default());
+            }
+        }
+        core
+    }
+
+    /// Moves until no table moves. Returns how often it has taken units.
+    ///
+    /// # Safety
+    ///
+    /// There are no readers.
+    unsafe fn move_all(core: &Core, free: &Free) -> usize {
+        // SAFETY: the caller's promise.
+        let takes = || unsafe { core.help(free) } != Progress::NothingToTake;
+        (0..).take_while(|_| takes()).count()
+    }
+
+    /// Visits all entries as the end of a map does. Returns how many homes it has gone to.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the map.
+    unsafe fn visit_to_the_end(core: &Core, entries: usize) -> usize {
+        // SAFETY: the caller's promise.
+        let mut walk = unsafe { Walk::from(Some(NonNull::from(core)), Some(0)) };
+        let (mut found, mut homes) = (HashSet::new(), 0);
+        loop {
+            while let Some(entry) = walk.next_here() {
+                assert!(found.insert(entry));
+            }
+            walk.skip_unused();
+            if walk.step().is_none() {
+                break;
+            }
+            homes += 1;
+        }
+        assert_eq!(found.len(), entries);
+        homes
+    }
+
     #[test]
     fn a_reserve_costs_what_the_entries_need_and_so_does_the_end() {
-        const BITS: u32 = 20;
-        // With chains, as all the last ones have the same hash.
-        const ENTRIES: u64 = 100;
-        let core = Core::new(1000, false).expect("memory");
-        let hash = |key: u64| spread(key.min(80));
-        let heads: Vec<_> = (0..ENTRIES).map(|key| Head { hash: hash(key) }).collect();
+        // The end may come in the middle of the move.
+        for part in [1, 2] {
+            let heads = heads();
+            // SAFETY: there are no readers, and the entries stay.
+            unsafe {
+                let core = with_capacity(1000, false, &heads);
+                let takes = core.table().buckets() / 16;
+                assert!(core.reserve(capacity(BITS) - heads.len()));
+                let to = core.table().next().expect("it moves");
+                assert_eq!(to.bits(), BITS);
+                let free = Free::default();
+                for _ in 0..takes / part {
+                    assert_ne!(core.help(&free), Progress::NothingToTake);
+                }
+                let has_ended = core.capacity() == capacity(BITS);
+                assert_eq!(has_ended, part == 1, "in one move");
+                let pages = pages_of(to);
+                assert!(pages <= heads.len() + 1, "{pages} pages");
+                let homes = visit_to_the_end(&core, heads.len());
+                assert!(homes <= 64 * heads.len() + 256, "{homes} homes");
+            }
+        }
+    }
+
+    /// Of both tables: the smaller one is large, too.
+    #[test]
+    fn a_reserve_of_twice_a_table_costs_what_the_entries_need() {
+        let heads = heads();
         // SAFETY: there are no readers, and the entries stay.
         unsafe {
-            for head in &heads {
-                core.insert(NonNull::from(head), None, &Free);
-            }
-            let before = core.table().buckets();
-            assert!(core.reserve(capacity(BITS) - ENTRIES as usize));
-            let to = core.table().next().expect("it moves");
-            assert_eq!(to.bits(), BITS);
-            let chunks = (0..).take_while(|_| core.help(&Free) != Progress::NothingToTake);
-            assert_eq!(chunks.count(), before / 16, "in one move");
-            assert_eq!(core.capacity(), capacity(BITS));
-
-            let [from, end] = [0, to.buckets() - 1].map(|at| std::ptr::from_ref(to.at(at)).addr());
-            let pages = resident(from, end);
-            assert!(pages <= ENTRIES as usize + 1, "{pages} pages");
-
-            let mut walk = Walk::from(Some(NonNull::from(&core)), Some(0));
-            let (mut found, mut homes) = (HashSet::new(), 0);
-            loop {
-                while let Some(entry) = walk.next_here() {
-                    assert!(found.insert(entry));
-                }
-                walk.skip_unused();
-                if walk.step().is_none() {
-                    break;
-                }
-                homes += 1;
-            }
-            assert_eq!(found.len(), heads.len());
-            assert!(homes <= 64 * ENTRIES, "{homes} homes");
+            let core = with_capacity(capacity(BITS), true, &heads);
+            assert!(core.reserve(capacity(BITS + 1) - heads.len()));
+            let free = Free::default();
+            let takes = move_all(&core, &free);
+            assert_eq!(core.capacity(), capacity(BITS + 1));
+            let pages = free.pages.get() + pages_of(core.table());
+            assert!(pages <= 3 * heads.len() + 2, "{pages} pages");
+            // Of four chunks for a stretch that was used, and of one for those between two.
+            assert!(takes <= 6 * heads.len(), "{takes} times");
+            visit_to_the_end(&core, heads.len());
         }
+    }
+
+    /// One that was reserved, and one that was made larger than its entries need.
+    #[test]
+    fn a_shrink_costs_what_the_entries_need() {
+        for stays in [true, false] {
+            let heads = heads();
+            // SAFETY: there are no readers, and the entries stay.
+            unsafe {
+                let core = with_capacity(capacity(BITS), stays, &heads);
+                let (free, mut left) = (Free::default(), heads.len());
+                if stays {
+                    core.shrink_to_fit();
+                } else {
+                    // One of those whose bucket has no other, and that look at the table.
+                    let is_looked_at = |head: &&Head| is_looked_at(BITS, head.hash);
+                    for head in heads[..80].iter().filter(is_looked_at) {
+                        assert!(core.remove(NonNull::from(head), &free));
+                        left -= 1;
+                    }
+                }
+                assert!(core.table().next().is_some(), "it moves");
+                move_all(&core, &free);
+                assert!(core.table().bits() < 10);
+                let steps = (BITS - core.table().bits()) as usize;
+                let pages = free.pages.get() + pages_of(core.table());
+                assert!(pages <= steps * (heads.len() + 1), "{pages} pages");
+                visit_to_the_end(&core, left);
+            }
+        }
+    }
+
+    /// So that it is not refused once the move under way has ended.
+    #[test]
+    fn a_reserve_while_a_table_moves_makes_its_table_at_once() {
+        let core = Core::new(capacity(4), false).expect("memory");
+        // SAFETY: there are no readers.
+        unsafe {
+            // To a larger one, to a larger one in turn, and to a smaller one.
+            for (bits, last) in [(5, 5), (7, 7), (3, 7)] {
+                assert!(core.reserve(capacity(bits)));
+                assert_eq!(core.table().last().bits(), last);
+            }
+            assert!(!core.reserve(capacity(40)));
+            assert_eq!(core.floor.state().bits(), 7);
+            move_all(&core, &Free::default());
+            assert_eq!(core.capacity(), capacity(7));
+
+            // The last of several may be a smaller one.
+            core.shrink_to_fit();
+            assert_eq!(core.table().last().bits(), 6);
+            assert!(core.reserve(capacity(7)));
+            assert_eq!(core.table().last().bits(), 7);
+        }
+    }
+
+    #[test]
+    fn a_move_is_sparse_if_there_are_fewer_entries_than_pages() {
+        let sparse = |entries: usize, from: u32, to: u32| {
+            let core = Core::new(capacity(from), true).expect("memory");
+            (0..entries).for_each(|_| core.count.add(1));
+            // SAFETY: there are no readers.
+            unsafe {
+                assert!(core.reserve(capacity(to) - entries));
+                Move::of(core.table()).expect("it moves").is_sparse()
+            }
+        };
+        assert!(!sparse(capacity(12), 12, 14), "of a full table");
+        assert!(!sparse((1 << 14) / 64, 12, 14));
+        assert!(sparse((1 << 14) / 64 - 1, 12, 14));
+        assert!(sparse(10, 13, 14), "twice an empty one");
     }
 }

@@ -25,6 +25,7 @@ mod buckets;
 mod floor;
 mod links;
 mod moves;
+mod passes;
 
 enum NoWait {}
 // SAFETY: broken on purpose; the model's memory outlives its readers.
@@ -92,7 +93,10 @@ impl World {
     }
 
     fn of_bits(bits: u32, entries: Vec<Box<Entry>>) -> Arc<Self> {
-        let table = Table::new(bits).unwrap();
+        Self::of_table(Table::new(bits).unwrap(), entries)
+    }
+
+    fn of_table(table: Table<'static>, entries: Vec<Box<Entry>>) -> Arc<Self> {
         let left = StdMutex::default();
         Arc::new(Self {
             table,

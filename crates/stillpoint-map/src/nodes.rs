@@ -300,7 +300,6 @@ impl Nodes {
     pub unsafe fn reserve(&self, nodes: usize) -> Result<(), Exhausted> {
         // SAFETY: the caller's promise.
         let reserved = unsafe { self.core().reserve(nodes) };
-        // Also after an error: the look at the table behind a raise that is taken back may begin a move.
         // SAFETY: the caller's promise.
         unsafe { self.queue_driver() };
         reserved.then_some(()).ok_or(Exhausted)

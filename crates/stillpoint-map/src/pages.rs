@@ -151,7 +151,11 @@ mod tests {
             let core = Core::new(capacity(15), true).expect("memory");
             // SAFETY: no other thread knows it.
             unsafe {
-                assert!(core.reserve(capacity(16)));
+                // As if entries had been everywhere.
+                let from = core.table();
+                assert!((0..from.buckets()).all(|index| from.used().claim(index)));
+                (0..from.buckets()).for_each(|_| core.count.add(1));
+                assert!(core.reserve(capacity(16) - from.buckets()));
                 let to = Move::of(core.table()).expect("it moves").to;
                 assert_eq!(to.buckets(), 2 * PAGE);
                 if is_lost {

@@ -16,11 +16,15 @@
 //! vanished threads had taken are taken again, by counting from 0: units that have moved are done
 //! at once.
 //!
-//! A table of four times the size or more is *sparse* at first: a thread writes only to the new buckets
-//! that get an entry, and the others stay the zeroes that the system gives. So a move there takes memory
-//! and time for the entries, not for the table. New buckets are written under the lock of the old one,
-//! without a failure in between: only the child of a fork can find some of a unit that has not moved.
-//! There a thread first empties those of the unit's buckets that have been used ([`crate::used`]).
+//! A move goes only to those stretches of a large table that have been used ([`crate::used`]), and passes the
+//! others, on both sides, without a write to a bucket. So it takes memory and time for the entries, not for
+//! the table. If there are fewer entries than pages in the larger table, the move is *sparse*: pages are
+//! small ones, and come with the entries.
+//!
+//! If one bucket becomes four or more, a thread writes only to the new ones that get an entry, under the
+//! lock of the old one, which is held for a page fault then. Nothing fails in between: only the child of a
+//! fork can find entries in the new buckets of a unit that has not moved. So a thread first empties those
+//! that have been used.
 
 use crate::{
     bucket::{Bucket, Locked},
@@ -28,6 +32,7 @@ use crate::{
     slot::{Slot, fits},
     split::split,
     table::{Table, Units},
+    used::STRETCH,
     word::{SLOTS, Word},
 };
 use std::{
@@ -41,7 +46,13 @@ use stillpoint_platform::{
 };
 
 /// The units that a thread takes at a time.
-const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
+pub const CHUNK: usize = if cfg!(stillpoint_loom) { 1 } else { 16 };
+
+/// The buckets that it passes at a time, if no entry has been in them.
+const RUN: usize = 1 << 16;
+
+/// The buckets of a unit that grows to two, or shrinks from two, are in one stretch.
+const _: () = assert!(STRETCH.is_multiple_of(2 * CHUNK));
 
 /// How many units ahead are fetched.
 const AHEAD: usize = 4;
@@ -101,17 +112,17 @@ pub enum Chunk {
 }
 
 impl Units {
-    /// Takes a chunk of `all` units.
-    pub fn take(&self, all: usize) -> Option<Range<usize>> {
+    /// Takes some of `all` units: from a unit on as many as `count` says.
+    pub fn take(&self, all: usize, count: impl Fn(usize) -> usize) -> Option<Range<usize>> {
         let taken = &self.taken;
         loop {
-            let (word, count) = Count::of(taken);
-            let first = count.units();
+            let (word, before) = Count::of(taken);
+            let first = before.units();
             if first >= all {
                 return None;
             }
-            let end = (first + CHUNK).min(all);
-            let next = count.0 + (end - first) as u64;
+            let end = (first + count(first)).min(all);
+            let next = before.0 + (end - first) as u64;
             // Acquire, pairs with `add_done`, which begins another pass.
             let won = taken.compare_exchange_weak(word, next, Ordering::Acquire, Ordering::Relaxed);
             if won.is_ok() {
@@ -181,10 +192,10 @@ impl<'t> Move<'t> {
         self.news(taken.units()).start
     }
 
-    /// Returns whether most of the new buckets will be empty.
+    /// Returns whether the new table has more pages than there are entries.
     #[inline]
     pub fn is_sparse(self) -> bool {
-        is_sparse(self.from.bits(), self.to.bits())
+        self.to.is_sparse()
     }
 
     /// Whether a thread that changes the map moves nothing this time.
@@ -208,21 +219,25 @@ impl<'t> Move<'t> {
 
     /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
     pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
-        let Some(units) = self.counters().take(self.units()) else {
+        let count = |unit| self.units_from(unit);
+        let Some(Range { start, end }) = self.counters().take(self.units(), count) else {
             return Progress::NothingToTake;
         };
-        let (process, count) = (fork::process(), units.len());
-        if !self.is_sparse() {
+        let process = fork::process();
+        let mut unit = self.pass(start..end);
+        if unit < end && !self.is_sparse() {
             // Before the locks are taken. A chunk's new buckets are on one page.
-            let first = self.news(units.start).start;
+            let first = self.news(unit).start;
             self.to.at(first).touch();
             self.to.header().pages.has_touched(first);
-            self.to.note_used(first);
         }
-        let doubles = self.news(0).len() == 2;
-        for unit in units {
+        let each = self.news(0).len();
+        while unit < end {
+            if each <= 2 {
+                self.claim_new(self.news(unit).start);
+            }
             // Most do no more.
-            if !(doubles && self.split(unit)) && self.move_unit(unit) {
+            if !(each == 2 && self.split(unit)) && self.move_unit(unit) {
                 let old = self.olds(unit);
                 old.for_each(|index| self.from.at(index).links().for_each(&mut retire));
             }
@@ -230,8 +245,34 @@ impl<'t> Move<'t> {
                 // The child counts anew.
                 return Progress::NothingToTake;
             }
+            unit = self.pass(unit + 1..end);
         }
-        self.counters().add_done(count, Chunk::Moved, self.units())
+        let taken = end - start;
+        self.counters().add_done(taken, Chunk::Moved, self.units())
+    }
+
+    /// Returns how many units from this one on a thread takes: a chunk, or those up to the next bucket that
+    /// may have been used.
+    fn units_from(self, unit: usize) -> usize {
+        let first = self.olds(unit).start;
+        let end = (first + RUN).min(self.from.buckets());
+        let used = self.from.used().first(first..end).unwrap_or(end);
+        ((used - first) / self.olds(unit).len()).max(CHUNK)
+    }
+
+    /// Passes units whose buckets have not been used. Returns the first one of the others.
+    #[inline]
+    fn pass(self, units: Range<usize>) -> usize {
+        let each = self.olds(0).len();
+        let used = self.from.used();
+        used.pass(units.start * each..units.end * each) / each
+    }
+
+    /// Claims a new bucket that this thread fills.
+    #[inline]
+    fn claim_new(self, index: usize) {
+        let claimed = self.to.used().claim(index);
+        debug_assert!(claimed, "the next table moves after this one");
     }
 
     /// The buckets that a unit is in.
@@ -272,11 +313,13 @@ impl<'t> Move<'t> {
     /// Returns whether this thread has moved it, and not another before.
     fn move_unit(self, unit: usize) -> bool {
         let mut spares = Vec::new();
-        if self.is_sparse() && self.to.is_inherited() && !self.from.at(unit).word().is_moved() {
+        let each = self.news(unit).len();
+        if each > 2 && !self.from.at(unit).word().is_moved() {
+            // A thread that a fork has removed may have filled some.
             self.to.clear(self.news(unit));
         }
         loop {
-            let tried = match self.news(unit).len() {
+            let tried = match each {
                 1 => self.try_merge(unit, &mut spares),
                 2 => self.try_grow(unit, &mut spares),
                 _ => self.try_spread(unit, &mut spares),
@@ -325,7 +368,6 @@ impl<'t> Move<'t> {
             let entry = slot.as_entry().expect("it is an entry");
             // SAFETY: under the lock nothing is taken out, and so nothing is freed.
             let hash = unsafe { entry.as_ref() }.hash;
-            self.to.note_used(self.to.index(hash));
             // No other thread waits for this lock.
             let (table, mut bucket) = self.to.lock(hash);
             if bucket.free().is_none() {
@@ -380,9 +422,9 @@ impl<'t> Move<'t> {
     }
 }
 
-/// Returns whether a move from a table of so many bits to another one leaves most of that empty.
-pub fn is_sparse(from: u32, to: u32) -> bool {
-    to > from + 1
+/// Returns whether a table of this number of buckets has more pages than there are entries, or stretches.
+pub fn is_sparse(entries: usize, buckets: usize) -> bool {
+    entries < buckets / STRETCH
 }
 
 /// An empty bucket for a chain. In a box, because it is to stay where it is.
@@ -472,8 +514,6 @@ mod tests {
             .flat_map(|n| [(n, 2), (n, 4)])
         {
             let [from, to] = [1, bits].map(|bits| Table::new(bits).expect("memory"));
-            // SAFETY: no other thread knows it.
-            unsafe { to.inherit() };
             let mut heads = [const { Head { hash: 0 } }; SLOTS + 2];
             let mut slots = heads
                 .iter_mut()

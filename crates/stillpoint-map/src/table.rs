@@ -19,10 +19,7 @@ use std::{
     ops::Range,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::{
-    fork,
-    sync::{AtomicPtr, AtomicU64, Ordering},
-};
+use stillpoint_platform::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// The fewest bits of a hash that choose a bucket: a shift is less than 64.
 pub const FEWEST_BITS: u32 = 1;
@@ -37,8 +34,8 @@ pub struct Header {
     next: AtomicPtr<Header>,
     used: Used,
     memory: Memory,
-    /// The generation of the process that has made it.
-    process: u64,
+    /// Whether few entries move to it ([`crate::resize`]).
+    sparse: AtomicBool,
     /// Of this table's memory, while another one moves to it.
     pub pages: Pages,
     pub units: Units,
@@ -66,10 +63,21 @@ impl<'t> Table<'t> {
     /// Makes an empty table that uses `bits` bits of each hash. `None` without memory.
     pub fn new(bits: u32) -> Option<Self> {
         let memory = Memory::of_buckets(bits)?;
+        let is_large = memory.is_mapped();
+        Self::in_memory(memory, bits, is_large)
+    }
+
+    /// Makes one whose stretches are claimed and passed, as models have no other large ones.
+    #[cfg(all(test, stillpoint_loom))]
+    pub fn large(bits: u32) -> Option<Self> {
+        Self::in_memory(Memory::of_buckets(bits)?, bits, true)
+    }
+
+    fn in_memory(memory: Memory, bits: u32, is_large: bool) -> Option<Self> {
         let header = Header {
             next: AtomicPtr::new(ptr::null_mut()),
-            used: Used::new(memory.is_mapped(), 1 << bits)?,
-            process: fork::process().generation(),
+            used: Used::new(is_large, 1 << bits)?,
+            sparse: AtomicBool::new(false),
             pages: Pages::new(memory.is_mapped(), 1 << bits),
             memory,
             units: Units {
@@ -149,44 +157,52 @@ impl<'t> Table<'t> {
         self.header().memory.as_block()
     }
 
-    /// Returns whether another process has made it, whose child this one is.
-    pub fn is_inherited(self) -> bool {
-        self.header().process != fork::process().generation()
-    }
-
-    /// Makes it look as if another process had made it.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the table.
-    #[cfg(all(test, not(stillpoint_loom)))]
-    pub unsafe fn inherit(self) {
-        // SAFETY: the caller's promise.
-        unsafe { (*self.start()).process += 1 };
-    }
-
     /// Makes pages that are written from now on small, or huge again ([`Memory::prefer_huge_pages`]).
     pub fn prefer_huge_pages(self, huge: bool) {
         self.header().memory.prefer_huge_pages(huge);
     }
 
-    /// Notes that the bucket of that number is used from now on.
+    /// Marks a table that no other thread knows yet as one that few entries move to.
+    pub fn set_sparse(self) {
+        // Relaxed: `set_next` makes it known.
+        self.header().sparse.store(true, Ordering::Relaxed);
+        self.prefer_huge_pages(false);
+    }
+
+    /// Returns whether [`set_sparse`](Self::set_sparse) was called.
+    pub fn is_sparse(self) -> bool {
+        self.header().sparse.load(Ordering::Relaxed)
+    }
+
+    /// Which of its stretches have been used. A bucket is claimed there before it is locked while it is
+    /// empty.
     #[inline]
-    pub fn note_used(self, index: usize) {
-        self.header().used.note(index);
+    pub fn used(self) -> &'t Used {
+        &self.header().used
+    }
+
+    /// Returns whether bucket `index`, whose word is `word`, is in the next table.
+    #[inline(always)]
+    fn has_moved(self, index: usize, word: Word) -> bool {
+        let is_passed = || self.next().is_some() && self.used().is_passed(index);
+        word.is_moved() || word == Word::EMPTY && is_passed()
     }
 
     /// Empties the buckets of a range, which no other thread of this process can reach ([`Bucket::clear`]).
     pub fn clear(self, buckets: Range<usize>) {
-        let used = self.header().used.of(buckets);
+        let used = self.used().of(buckets);
         used.for_each(|index| self.at(index).clear());
     }
 
-    /// Returns the first hash from `hash` on whose home may have been used, for a caller that is alone
-    /// with the table.
+    /// Returns the first hash from `hash` on whose home, here or in a later table, may have been used, for a
+    /// caller that is alone with the tables.
     pub fn first_used(self, hash: u64) -> Option<u64> {
-        let index = self.header().used.first(self.index(hash)..self.buckets())?;
-        Some(hash.max((index as u64) << (64 - self.bits())))
+        let moved = self.next().and_then(|next| next.first_used(hash));
+        let end = moved.map_or(self.buckets(), |hash| self.index(hash) + 1);
+        let mut used = self.used().of(self.index(hash)..end);
+        let here = used.find(|index| !self.at(*index).word().is_moved());
+        let here = here.map(|index| hash.max((index as u64) << (64 - self.bits())));
+        here.into_iter().chain(moved).min()
     }
 
     #[inline]
@@ -225,6 +241,15 @@ impl<'t> Table<'t> {
         unsafe { Self::from_word(self.header().next.load(Ordering::Acquire)) }
     }
 
+    /// The last of the tables that this one moves to, one after the other; or this one.
+    pub fn last(self) -> Self {
+        let mut last = self;
+        while let Some(next) = last.next() {
+            last = next;
+        }
+        last
+    }
+
     /// Makes `next` the table that this one moves to, unless there is one.
     pub fn set_next(self, next: Table<'t>) -> bool {
         // Release, pairs with `next`: the table is complete.
@@ -245,7 +270,7 @@ impl<'t> Table<'t> {
         loop {
             let index = table.index(hash);
             let word = table.at(index).word();
-            if !word.is_moved() {
+            if !table.has_moved(index, word) {
                 return (table, index, word);
             }
             table = table.next().unwrap_or_else(|| broken());
@@ -271,7 +296,7 @@ impl<'t> Table<'t> {
     ) -> Option<(NonNull<Head>, Option<Seen<'t>>)> {
         // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
         // few instructions leaves the processor space to begin the next. So it asks whether the bucket
-        // has moved, or has a link, when it has found nothing: one that has moved has no tags.
+        // has moved, or has a link, when it has found nothing: one that has moved or was passed has no tags.
         let bucket = self.home_of(hash);
         let word = bucket.word();
         match find_here(bucket, word, hash, &mut is_it) {
@@ -304,8 +329,11 @@ impl<'t> Table<'t> {
         hash: u64,
         mut is_it: impl FnMut(NonNull<Head>) -> bool,
     ) -> Option<NonNull<Head>> {
-        if !word.is_moved() {
+        if word.has_link() {
             return find_behind(self.home_of(hash), hash, is_it);
+        }
+        if word == Word::EMPTY && self.next().is_none() {
+            return None;
         }
         let (table, index, word) = self.home(hash);
         let bucket = table.at(index);
@@ -322,7 +350,7 @@ impl<'t> Table<'t> {
     pub fn add_at_once(self, entry: NonNull<Head>, hash: u64) -> bool {
         let index = self.index(hash);
         let (home, slot) = (self.at(index), Slot::entry(entry, hash, self.bits()));
-        home.add_at_once(slot, tag(hash), || self.note_used(index))
+        home.add_at_once(slot, tag(hash), || self.used().claim(index))
             || home.word().is_moved() && self.add_to_next(entry, hash)
     }
 
@@ -332,7 +360,7 @@ impl<'t> Table<'t> {
             let slot = Slot::entry(entry, hash, next.bits());
             let index = next.index(hash);
             next.at(index)
-                .add_at_once(slot, tag(hash), || next.note_used(index))
+                .add_at_once(slot, tag(hash), || next.used().claim(index))
         })
     }
 
@@ -363,6 +391,9 @@ impl<'t> Table<'t> {
     pub fn lock_at(self, index: usize) -> Option<Locked<'t>> {
         let home = self.at(index);
         let word = home.word();
+        if word == Word::EMPTY && !self.used().claim(index) {
+            return None;
+        }
         if word.is_free()
             && let Some(locked) = home.lock(word)
         {
@@ -377,7 +408,7 @@ impl<'t> Table<'t> {
         let mut backoff = Backoff::new();
         loop {
             let word = home.word();
-            if word.is_moved() {
+            if word.is_moved() || word == Word::EMPTY && !self.used().claim(index) {
                 return None;
             }
             if word.is_locked() {
@@ -421,7 +452,7 @@ impl<'t> Table<'t> {
     ///
     /// No other thread uses the table any more.
     pub unsafe fn free(self) {
-        for index in self.header().used.of(0..self.buckets()) {
+        for index in self.used().of(0..self.buckets()) {
             let bucket = self.at(index);
             let word = bucket.word();
             if word.has_link() && !word.is_moved() {

@@ -83,9 +83,7 @@ impl<'g> Walk<'g> {
     pub fn skip_unused(&mut self) {
         if let (Some(position), Some(core)) = (self.position, self.core) {
             // SAFETY: that of `from`.
-            let table = unsafe { core.as_ref().table() };
-            let tables = [Some(table), table.next()].into_iter().flatten();
-            self.position = tables.filter_map(|table| table.first_used(position)).min();
+            self.position = unsafe { core.as_ref().table() }.first_used(position);
         }
     }
 
@@ -130,10 +128,12 @@ impl<'g> Walk<'g> {
             return folded;
         }
         let buckets = table.buckets();
+        // What is in the map throughout is in no bucket that a move has passed before this, or passes later.
+        let moves = table.next().is_some();
         while index < buckets {
             let bucket = table.at(index);
             let word = bucket.word();
-            if word.is_moved() || word.has_link() {
+            if word.is_moved() || word.has_link() || moves && word.is_empty() {
                 break;
             }
             if index + FAR < buckets {

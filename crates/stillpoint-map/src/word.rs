@@ -78,10 +78,11 @@ impl Word {
         self.0 & LINK != 0
     }
 
-    /// Returns whether an entry that is not here may be behind the bucket, or in the next table.
+    /// Returns whether an entry that is not here may be behind the bucket, or in the next table: a bucket
+    /// has moved, or a move has passed it, which leaves it empty.
     #[inline(always)]
     pub fn goes_on(self) -> bool {
-        self.0 & (MOVED | LINK) != 0
+        self.0.wrapping_sub(1) >= LINK - 1
     }
 
     /// Returns whether the bucket is all of its chain, has not moved, and is not locked.

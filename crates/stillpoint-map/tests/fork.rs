@@ -361,7 +361,8 @@ fn chains_that_have_moved_are_freed_once() {
     let domain = Domain::new();
     domain.set_callback_delay(Duration::from_secs(3600));
     let map: HashMap<u64, Box<u64>> = HashMap::new_in(&domain);
-    (0..20_000).for_each(|key| map.put(key));
+    // The table that is reserved is smaller than a huge page: so each change moves a part.
+    (0..10_000).for_each(|key| map.put(key));
     // Each moves a few buckets.
     let change = || {
         Map::remove(&map, 1);
@@ -381,7 +382,7 @@ fn chains_that_have_moved_are_freed_once() {
         assert!(map.pin().capacity() > room);
         all_is_freed();
         assert!(!FREED_TWICE.load(Ordering::Relaxed), "freed twice");
-        assert!((0..20_000).all(|key| map.value(key) == Some(key)));
+        assert!((0..10_000).all(|key| map.value(key) == Some(key)));
     })
     .well();
 }

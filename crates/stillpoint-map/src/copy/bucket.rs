@@ -27,7 +27,7 @@
 
 use super::{
     epochs::STAMP_BITS,
-    spill::{NewSpill, Node, Spill, Tagged, entries},
+    spill::{Found, NewSpill, Node, Spill, Tagged, entries},
 };
 use crate::word::{SLOTS, Word};
 use std::{mem::MaybeUninit, ptr::null_mut};
@@ -188,7 +188,14 @@ impl<K, V> Seen<K, V> {
 #[derive(Debug)]
 pub enum Place<K, V> {
     Slot(usize),
-    Spilled(Spill<K, V>),
+    Spilled(Found<K, V>),
+}
+
+impl<K, V> Place<K, V> {
+    /// Returns whether another process has found it where a fork may have left a change half done.
+    pub fn is_inherited(self) -> bool {
+        matches!(self, Self::Spilled(found) if found.is_inherited())
+    }
 }
 
 impl<K, V> Clone for Place<K, V> {
@@ -394,9 +401,9 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         }
         // SAFETY: the caller's section.
         unsafe {
-            let node = seen.spill?.find(tag, is_it)?;
-            let entry = node.entry();
-            Some((Place::Spilled(node), (entry.key, entry.value)))
+            let found = seen.spill?.find_to_change(tag, is_it)?;
+            let entry = found.node.entry();
+            Some((Place::Spilled(found), (entry.key, entry.value)))
         }
     }
 

@@ -4,7 +4,7 @@ use super::{
     bucket::{Place, Seen, tag},
     epochs::{Epochs, GracePeriods},
     locked::Locked,
-    spill::{NewNode, Spill, Tagged},
+    spill::{Found, NewNode, Spill, Tagged},
     table::{Header, Table},
 };
 use crate::{
@@ -214,7 +214,8 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             let Some(mut locked) = table.lock_at(look.index, stamp) else {
                 return Changed::NotSame;
             };
-            if !locked.is_same(&look.seen, tag) {
+            let is_inherited = place.is_some_and(Place::is_inherited);
+            if is_inherited || !locked.is_same(&look.seen, tag) {
                 return Changed::NotSame;
             }
             locked.clean(self.epochs.now());
@@ -243,10 +244,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                         [None; 2]
                     }
                     Some(Place::Spilled(old)) => {
-                        match locked.replace_spilled(old, Some((new, entry)), copy) {
-                            Some(left) => left,
-                            None => return Changed::NotSame,
-                        }
+                        locked.replace_spilled(old, Some((new, entry)), copy)
                     }
                 };
                 let has_pending = locked.has_pending();
@@ -257,9 +255,8 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 break (0, has_pending, true);
             }
             drop(locked);
-            let is_behind_first =
-                matches!(place, Some(Place::Spilled(old)) if look.seen.spill != Some(old));
-            prepared = Some((NewNode::new(), is_behind_first.then(NewNode::new)));
+            // SAFETY: inside the section of the look.
+            prepared = Some((NewNode::new(), unsafe { copy_for(place, true) }));
         };
         // SAFETY: the caller's promise.
         unsafe { self.note_put(hash, (look.table, look.place()), left, world, hash_of) };
@@ -354,11 +351,12 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         let Some((place, _)) = look.found else {
             return Changed::NotSame;
         };
-        let copy = matches!(place, Place::Spilled(_)).then(NewNode::new);
+        // SAFETY: inside the section of the look.
+        let copy = unsafe { copy_for(Some(place), false) };
         let Some(mut locked) = table.lock_at(look.index, stamp) else {
             return Changed::NotSame;
         };
-        if !locked.is_same(&look.seen, tag(hash)) {
+        if place.is_inherited() || !locked.is_same(&look.seen, tag(hash)) {
             return Changed::NotSame;
         }
         let is_empty = match place {
@@ -370,9 +368,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                 is_empty
             }
             Place::Spilled(old) => {
-                let Some(left) = locked.replace_spilled(old, None, copy) else {
-                    return Changed::NotSame;
-                };
+                let left = locked.replace_spilled(old, None, copy);
                 let is_empty = locked.is_empty() && locked.seen().spill.is_none();
                 locked.unlock();
                 left.into_iter()
@@ -412,6 +408,21 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     }
 }
 
+/// A node for the copy that a change of this place needs, allocated before the lock is taken.
+///
+/// # Safety
+///
+/// Inside the section in which the place was found.
+unsafe fn copy_for<K: Copy, V: Copy>(
+    place: Option<Place<K, V>>,
+    is_replaced: bool,
+) -> Option<NewNode<K, V>> {
+    // SAFETY: the caller's promise.
+    let needs_copy = |found: Found<K, V>| unsafe { found.needs_copy(is_replaced) };
+    let is_needed = matches!(place, Some(Place::Spilled(found)) if needs_copy(found));
+    is_needed.then(NewNode::new)
+}
+
 impl<K, V, C> Core<K, V, C> {
     /// Frees the tables, if that has not been done.
     ///
@@ -423,13 +434,10 @@ impl<K, V, C> Core<K, V, C> {
         let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: the caller's promise; from `into_word`.
         unsafe {
-            let Some(table) = Table::from_word(table) else {
-                return;
-            };
-            let next = table.next();
-            table.free();
-            if let Some(next) = next {
-                next.free();
+            let mut rest = Table::from_word(table);
+            while let Some(table) = rest {
+                rest = table.next();
+                table.free();
             }
         }
     }
@@ -439,5 +447,44 @@ impl<K, V, C> Drop for Core<K, V, C> {
     fn drop(&mut self) {
         // SAFETY: no other thread has it any more.
         unsafe { self.free_tables() };
+    }
+}
+
+// Detects a change that trusts in what another process has found.
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::copy::growth::tests::Alone;
+
+    /// User code runs between a look and a change, and may fork: in the child the list may lack the node
+    /// that was found, or the one before it.
+    #[test]
+    fn a_list_is_looked_at_again_in_the_child_of_a_fork() {
+        let (world, hash_of) = (Alone::default(), |_: &u64| 0);
+        let core = Core::<u64, u64, ()>::new(0, false).expect("memory");
+        // SAFETY: there are no readers.
+        unsafe {
+            let look = |key: u64| core.look(0, move |other| *other == key);
+            for key in 0..9 {
+                core.put(0, &look(key), (key, key), &world, &hash_of);
+            }
+            let found = (0..9).map(look).find(|look| {
+                look.found
+                    .is_some_and(|(place, _)| matches!(place, Place::Spilled(_)))
+            });
+            let mut look = found.expect("there are more than slots");
+            let Some((Place::Spilled(found), pair)) = &mut look.found else {
+                unreachable!("it was found there");
+            };
+            let (pair, process) = (*pair, found.process);
+            found.process += 1;
+            assert_eq!(core.take(0, &look, &world, &hash_of), Changed::NotSame);
+            assert_eq!(core.put(0, &look, pair, &world, &hash_of), Changed::NotSame);
+            let Some((Place::Spilled(found), _)) = &mut look.found else {
+                unreachable!("it was found there");
+            };
+            found.process = process;
+            assert_eq!(core.take(0, &look, &world, &hash_of), Changed::Done);
+        }
     }
 }

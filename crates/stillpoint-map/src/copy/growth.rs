@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     core::{FEW_LINKS, SLICE},
-    floor::{Raise, State},
+    floor::State,
     load::copies::{bits_for, capacity},
     resize::{Progress, is_sparse},
     table::{FEWEST_BITS, MOST_BITS},
@@ -67,18 +67,23 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             return;
         }
         let Some(next) = Table::new(bits) else { return };
-        if is_sparse(table.bits(), bits) {
-            next.prefer_huge_pages(false);
-        }
-        self.spread_out(bits);
-        if !table.set_next(next) {
+        if !self.attach(table, next) {
             // SAFETY: no other thread knows it, and its buckets are empty.
             unsafe { next.free_memory() };
         }
     }
 
-    /// Makes the table at least large enough for so many more entries, and the smallest for that.
-    /// Does nothing while tables move. Returns false without memory.
+    /// Makes `next`, which no other thread knows, the table that `table` moves to, unless there is one.
+    fn attach<'t>(&self, table: Table<'t, K, V>, next: Table<'t, K, V>) -> bool {
+        if is_sparse(self.count.get(), table.buckets().max(next.buckets())) {
+            next.set_sparse();
+        }
+        self.spread_out(next.bits());
+        table.set_next(next)
+    }
+
+    /// Makes the table at least large enough for `more` more entries, and the smallest for that. If tables
+    /// move, the last of them moves to it in turn. Returns false without memory.
     ///
     /// # Safety
     ///
@@ -89,44 +94,35 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
             return false;
         };
         // SAFETY: the caller's promise.
-        if unsafe { self.table() }.bits() < bits {
-            // Another move may be under way, whose end begins this one. Whether there is memory is tried
-            // first.
-            let Some(tried) = Table::<K, V>::new(bits) else {
+        let last = || unsafe { self.table() }.last();
+        let mut made = None;
+        if last().bits() < bits {
+            // Before the floor is raised, which stays as it is without memory.
+            made = Table::new(bits);
+            if made.is_none() {
+                return false;
+            }
+        }
+        self.floor.raise(bits);
+        loop {
+            let last = last();
+            if last.bits() >= bits {
+                break;
+            }
+            // None yet if the table has begun to shrink since the first look.
+            let Some(next) = made.take().or_else(|| Table::new(bits)) else {
                 return false;
             };
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { tried.free_memory() };
-        }
-        let raise = self.floor.raise(bits);
-        // SAFETY: the caller's promise.
-        let table = unsafe { self.table() };
-        if table.bits() < bits {
-            self.start_move(table, bits);
-        }
-        let reserved = table.bits() >= bits || table.next().is_some();
-        if !reserved {
-            // SAFETY: the caller's promise.
-            unsafe { self.take_back(raise) };
-        }
-        reserved
-    }
-
-    /// Takes a raise of the floor back. A move that has ended meanwhile may have left the table larger
-    /// for it than it is to be: then the next change moves it, or has it driven.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn take_back(&self, raise: Raise) {
-        if self.floor.take_back(raise) {
-            // SAFETY: the caller's promise.
-            let (floor, table) = (self.floor.state(), unsafe { self.table() });
-            if floor.fits() {
-                self.shrink_if_fits(table, floor);
+            if self.attach(last, next) {
+                return true;
             }
-            self.consider_shrinking(table);
+            made = Some(next);
         }
+        if let Some(made) = made {
+            // SAFETY: no other thread knows it, and its buckets are empty.
+            unsafe { made.free_memory() };
+        }
+        true
     }
 
     /// How many entries it has before its table grows.
@@ -265,7 +261,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         );
         debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
         if replaced.is_ok() {
-            if is_sparse(from.bits(), to.bits()) {
+            if to.is_sparse() {
                 // What comes now fills it.
                 to.prefer_huge_pages(true);
             }
@@ -285,13 +281,13 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     }
 }
 
-// Detects a raise of the floor that is forgotten, or taken back without a look at the table.
+// Detects a pass that ends a move too early, and a reserve that costs its capacity.
 #[cfg(all(test, not(stillpoint_loom)))]
 pub(super) mod tests {
     use super::*;
     use crate::{
         copy::{epochs::GracePeriods, spill::Spill},
-        resize::Chunk,
+        resize::{CHUNK, Chunk},
     };
     use std::cell::Cell;
 
@@ -329,26 +325,6 @@ pub(super) mod tests {
         }
     }
 
-    /// A table that is to fit does so after a raise of the floor that is taken back.
-    #[test]
-    fn a_raise_that_is_taken_back_leaves_the_table_to_fit() {
-        let world = Alone::default();
-        let core = Core::<u64, u64, ()>::new(1000, true).expect("memory");
-        // So many that the table would not shrink to the smallest by itself.
-        (0..6).for_each(|_| core.count.add(1));
-        // SAFETY: there are no readers; the callback's part is played here.
-        unsafe {
-            core.shrink_to_fit(&world);
-            let raise = core.floor.raise(3);
-            while core.drive(&world) {}
-            assert_eq!(core.capacity(), capacity(3));
-            core.take_back(raise);
-            while core.drive(&world) {}
-            assert_eq!(core.capacity(), capacity(FEWEST_BITS));
-            core.free_tables();
-        }
-    }
-
     /// A pass that leaves units out is followed by another one.
     #[test]
     fn driver_goes_on_after_a_pass_that_leaves_units_out() {
@@ -364,7 +340,7 @@ pub(super) mod tests {
                 .min(table.next().expect("it moves").buckets());
             let units = &table.header().units;
             // As a thread does that has taken a chunk, and has not moved it.
-            let taken = units.take(all).expect("it begins").len();
+            let taken = units.take(all, |_| CHUNK).expect("it begins").len();
             units.add_done(taken, Chunk::LeftOut, all);
             assert!(core.drive(&world));
             assert_eq!(core.capacity(), before);

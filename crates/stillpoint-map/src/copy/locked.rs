@@ -7,7 +7,7 @@
 use super::{
     bucket::{ALL, Behind, Bucket, Seen},
     epochs::Moment,
-    spill::{NewNode, Spill, Tagged},
+    spill::{Found, NewNode, Spill, Tagged},
 };
 use crate::word::{SLOTS, Word};
 use std::mem::ManuallyDrop;
@@ -138,56 +138,48 @@ impl<'t, K: Copy, V: Copy> Locked<'t, K, V> {
         self.empty(old, stamp);
     }
 
-    /// Puts an entry into the place of another one in the spill, or takes that out. `copy` becomes a copy
-    /// of the first node that stays: it is needed unless `new` is the first one. Returns the nodes that
-    /// have left, which the caller retires; `None` if the spill does not have that node, or there is no
-    /// copy, and nothing was done.
+    /// Puts an entry into the place of one in the spill, or takes that out. The spill begins with the same
+    /// node as when the caller has found it. `copy` becomes the new first node, if that is to be a copy
+    /// ([`Found::needs_copy`]). Returns the nodes that have left, which the caller retires.
     pub fn replace_spilled(
         &mut self,
-        old: Spill<K, V>,
+        Found { node, before, .. }: Found<K, V>,
         new: Option<(NewNode<K, V>, Tagged<K, V>)>,
         copy: Option<NewNode<K, V>>,
-    ) -> Option<[Option<Spill<K, V>>; 2]> {
-        // SAFETY: nodes leave the spill under the lock, and are freed after that.
-        let (first, before, behind) = unsafe {
-            let first = self.behind.spill()?;
-            let mut nodes = first.nodes();
-            let before = if first == old {
-                None
-            } else {
-                Some(nodes.find(|node| node.next() == Some(old))?)
-            };
-            (first, before, old.next())
+    ) -> [Option<Spill<K, V>>; 2] {
+        let copy_of = |node: Spill<K, V>, next| {
+            // SAFETY: nodes leave the spill under the lock, and are freed after that.
+            let entry = unsafe { node.entry() };
+            copy.expect("it is needed").fill(entry, next)
         };
-        let (first, left) = match (before, new, behind) {
-            (None, Some((new, entry)), behind) => (Some(new.fill(entry, behind)), None),
-            (None, None, None) => (None, None),
-            (None, None, Some(second)) => {
-                // SAFETY: the same.
-                let (entry, behind) = unsafe { (second.entry(), second.next()) };
-                (Some(copy?.fill(entry, behind)), Some(second))
+        // SAFETY: the same.
+        let behind = unsafe { node.next() };
+        let is_replaced = new.is_some();
+        let rest = match new {
+            Some((new, entry)) => Some(new.fill(entry, behind)),
+            None => behind,
+        };
+        let (first, left) = match (before, self.behind.spill()) {
+            (Some(before), Some(first)) if before == first => {
+                (Some(copy_of(first, rest)), Some(first))
             }
-            (Some(before), new, behind) => {
-                let copy = copy?;
-                let rest = match new {
-                    Some((new, entry)) => Some(new.fill(entry, behind)),
-                    None => behind,
+            (Some(before), Some(first)) => {
+                // SAFETY: the same, and this has the lock.
+                let second = unsafe {
+                    before.set_next(rest);
+                    first.next()
                 };
+                (Some(copy_of(first, second)), Some(first))
+            }
+            _ if is_replaced => (rest, None),
+            _ => {
                 // SAFETY: the same.
-                let copied = unsafe {
-                    let behind = if before == first {
-                        rest
-                    } else {
-                        before.set_next(rest);
-                        first.next()
-                    };
-                    copy.fill(first.entry(), behind)
-                };
-                (Some(copied), Some(first))
+                let copied = rest.map(|second| copy_of(second, unsafe { second.next() }));
+                (copied, rest)
             }
         };
         self.set_spill(first);
-        Some([Some(old), left])
+        [Some(node), left]
     }
 
     /// The bucket is in the next table, and stays as it is.
@@ -223,5 +215,68 @@ impl<K, V> Locked<'_, K, V> {
 impl<K, V> Drop for Locked<'_, K, V> {
     fn drop(&mut self) {
         self.bucket.set_word(self.word);
+    }
+}
+
+// Detects a search under the lock.
+#[cfg(all(test, not(stillpoint_loom)))]
+mod tests {
+    use super::*;
+    use crate::copy::{
+        bucket::{Head, Pairs},
+        spill::{STEPS, entries},
+    };
+
+    const NODES: u64 = 100;
+
+    fn tagged(key: u64) -> Tagged<u64, u64> {
+        let (value, tag) = (key, 7);
+        Tagged { key, value, tag }
+    }
+
+    fn keys(first: Option<Spill<u64, u64>>) -> Vec<u64> {
+        // SAFETY: no other thread has it.
+        let mut keys: Vec<_> = unsafe { entries(first) }.map(|entry| entry.key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// However long the list is. At its beginning, its end and in between; and of a list of one node.
+    #[test]
+    fn a_change_of_a_list_goes_through_no_list_under_the_lock() {
+        let cases = [0, 1, 50, NODES - 1].map(|key| (NODES, key));
+        for (nodes, key, is_replaced) in cases
+            .into_iter()
+            .chain([(1, 0)])
+            .flat_map(|(nodes, key)| [(nodes, key, true), (nodes, key, false)])
+        {
+            let (head, pairs) = (Head::default(), Pairs::default());
+            let bucket = Bucket::of(&head, &pairs);
+            let mut locked = Locked::of(bucket, bucket.word());
+            (0..nodes).for_each(|key| locked.push(NewNode::new(), tagged(key)));
+            let first = locked.seen().spill.expect("it has nodes");
+            // SAFETY: no other thread has the list, and what has left it is freed once.
+            unsafe {
+                let found = first.find_to_change(7, |other| *other == key);
+                let found = found.expect("it is there");
+                let copy = found.needs_copy(is_replaced).then(NewNode::new);
+                let new = is_replaced.then(|| (NewNode::new(), tagged(key)));
+                let before = STEPS.get();
+                let left = locked.replace_spilled(found, new, copy);
+                let steps = STEPS.get() - before;
+                assert!(steps <= 2, "{steps} steps for {key} of {nodes}");
+                let is_left = |other: &u64| is_replaced || *other != key;
+                let expected: Vec<_> = (0..nodes).filter(is_left).collect();
+                let first = locked.seen().spill;
+                assert_eq!(keys(first), expected, "{key} of {nodes}");
+                assert_ne!(first, Some(found.node));
+                for node in left.into_iter().flatten() {
+                    node.free();
+                }
+                for node in first.into_iter().flat_map(|first| first.nodes()) {
+                    node.free();
+                }
+            }
+        }
     }
 }

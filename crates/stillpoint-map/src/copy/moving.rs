@@ -16,7 +16,7 @@ use super::{
     table::Table,
 };
 use crate::{
-    resize::{Chunk, Progress, is_sparse},
+    resize::{CHUNK, Chunk, Progress},
     table::Units,
     word::SLOTS,
 };
@@ -97,9 +97,9 @@ impl<'t, K, V> Move<'t, K, V> {
         self.to.bits() > self.from.bits()
     }
 
-    /// Returns whether most of the new buckets will be empty.
+    /// Returns whether the new table has more pages than there are entries.
     pub fn is_sparse(self) -> bool {
-        is_sparse(self.from.bits(), self.to.bits())
+        self.to.is_sparse()
     }
 
     fn units(self) -> usize {
@@ -132,7 +132,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         stamp: impl Fn() -> u16 + Copy,
     ) -> Progress {
         let counters = &self.from.header().units;
-        let Some(units) = counters.take(self.units()) else {
+        let Some(units) = counters.take(self.units(), |_| CHUNK) else {
             return Progress::NothingToTake;
         };
         let process = fork::process().generation();
@@ -148,13 +148,14 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             // their slots, which a `split` mostly writes first.
             self.to.at(self.news(units.start).start).touch();
         }
-        let doubles = self.news(0).len() == 2;
+        // A split fills both, and so writes to pages that no entry needs.
+        let splits = self.news(0).len() == 2 && !self.is_sparse();
         let mut entries = Entries::default();
         let mut chunk = Chunk::Moved;
         let is_taken = || fork::process().generation() == process;
         for unit in units {
             // SAFETY: the caller's promise; it has taken the unit.
-            let is_split = doubles && unsafe { self.split(unit, process, world, hash_of) };
+            let is_split = splits && unsafe { self.split(unit, process, world, hash_of) };
             if !is_split && is_taken() {
                 // SAFETY: the same.
                 chunk =
@@ -278,7 +279,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             return Chunk::Moved;
         } else if !self.is_sparse() {
             self.news(unit).for_each(|index| self.to.at(index).clear());
-        } else if self.to.is_inherited() {
+        } else {
+            // A thread that a fork has removed may have filled some.
             self.to.clear(self.news(unit));
         }
         entries.clear();
@@ -492,7 +494,6 @@ mod tests {
             }
             let from = core.table();
             let to = Table::new(from.bits() + 3).expect("memory");
-            to.inherit();
             for index in 0..to.buckets() {
                 to.note_used(index);
                 let mut filler = Filler::of(to.at(index));

@@ -8,7 +8,7 @@
 //! to the nodes that were behind it.
 //!
 //! A change behind the first node is visible before the new first node is. A fork may remove the thread in
-//! between: so a thread that takes a node out makes sure, under the lock, that the list has it.
+//! between: so a node that was found before a fork is searched for again in the child ([`Found`]).
 
 use crate::slot::fits;
 use std::{
@@ -17,7 +17,10 @@ use std::{
     mem::forget,
     ptr::{NonNull, null_mut},
 };
-use stillpoint_platform::sync::{AtomicPtr, Ordering, UnsafeCell};
+use stillpoint_platform::{
+    fork,
+    sync::{AtomicPtr, Ordering, UnsafeCell},
+};
 
 /// An entry with its tag.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +57,12 @@ impl<K, V> PartialEq for Spill<K, V> {
 
 impl<K, V> Eq for Spill<K, V> {}
 
+#[cfg(all(test, not(stillpoint_loom)))]
+thread_local! {
+    /// How often this thread has gone from a node to the next one.
+    pub static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl<K, V> Spill<K, V> {
     pub fn from_pointer(pointer: *mut Node<K, V>) -> Option<Self> {
         NonNull::new(pointer).map(Self)
@@ -70,6 +79,8 @@ impl<K, V> Spill<K, V> {
     /// The node is not freed: it was found in a section that is still open, or no other thread is at the
     /// map.
     pub unsafe fn next(self) -> Option<Self> {
+        #[cfg(all(test, not(stillpoint_loom)))]
+        STEPS.set(STEPS.get() + 1);
         // SAFETY: the caller's promise.
         let next = unsafe { &(*self.0.as_ptr()).next };
         // Acquire, pairs with `set_next`: the node is complete.
@@ -140,6 +151,42 @@ impl<K, V> Spill<K, V> {
     }
 }
 
+/// A node of a list, and the one before it unless it is the first. In the process that has found it, that is
+/// so for as long as the list begins with the same node.
+#[derive(Debug)]
+pub struct Found<K, V> {
+    pub node: Spill<K, V>,
+    pub before: Option<Spill<K, V>>,
+    /// The generation of that process.
+    pub process: u64,
+}
+
+impl<K, V> Clone for Found<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for Found<K, V> {}
+
+impl<K, V> Found<K, V> {
+    /// Returns whether another process has found it, whose child this one is.
+    pub fn is_inherited(self) -> bool {
+        self.process != fork::process().generation()
+    }
+
+    /// Returns whether the new first node is a copy of a node that stays, once this one is replaced, or taken
+    /// out.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`].
+    pub unsafe fn needs_copy(self, is_replaced: bool) -> bool {
+        // SAFETY: the caller's promise.
+        self.before.is_some() || !is_replaced && unsafe { self.node.next() }.is_some()
+    }
+}
+
 impl<K: Copy, V: Copy> Spill<K, V> {
     /// A copy of the node's entry.
     ///
@@ -163,6 +210,34 @@ impl<K: Copy, V: Copy> Spill<K, V> {
             // SAFETY: the same.
             let entry = unsafe { node.entry() };
             entry.tag == tag && is_it(&entry.key)
+        })
+    }
+
+    /// As [`Spill::find`], for a change.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`].
+    pub unsafe fn find_to_change(
+        self,
+        tag: u8,
+        mut is_it: impl FnMut(&K) -> bool,
+    ) -> Option<Found<K, V>> {
+        let (process, mut before) = (fork::process().generation(), None);
+        // SAFETY: the caller's promise.
+        let node = unsafe { self.nodes() }.find(|node| {
+            // SAFETY: the same.
+            let entry = unsafe { node.entry() };
+            let found = entry.tag == tag && is_it(&entry.key);
+            if !found {
+                before = Some(*node);
+            }
+            found
+        })?;
+        Some(Found {
+            node,
+            before,
+            process,
         })
     }
 }

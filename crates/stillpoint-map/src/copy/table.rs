@@ -24,10 +24,7 @@ use std::{
     ops::Range,
     ptr::{self, NonNull},
 };
-use stillpoint_platform::{
-    fork,
-    sync::{AtomicPtr, AtomicU64, Ordering},
-};
+use stillpoint_platform::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// What stands between the buckets' heads and their slots.
 #[repr(C, align(64))]
@@ -37,8 +34,8 @@ pub struct Header<K, V> {
     memory: Memory<Header<K, V>, Pairs<K, V>, Head<K, V>>,
     /// Where there are spills, and what a move to a sparse table has filled.
     used: Used,
-    /// The generation of the process that has made it.
-    process: u64,
+    /// Whether few entries move to it ([`crate::resize`]).
+    sparse: AtomicBool,
     pub units: Units,
     /// As aligned as slots and heads are.
     slots: [Pairs<K, V>; 0],
@@ -67,7 +64,7 @@ impl<'t, K, V> Table<'t, K, V> {
         let header = Header {
             next: AtomicPtr::new(ptr::null_mut()),
             used: Used::new(memory.is_mapped(), 1 << bits)?,
-            process: fork::process().generation(),
+            sparse: AtomicBool::new(false),
             memory,
             units: Units {
                 taken: AtomicU64::new(0),
@@ -134,11 +131,6 @@ impl<'t, K, V> Table<'t, K, V> {
         self.header().memory.as_block()
     }
 
-    /// Returns whether another process has made it, whose child this one is.
-    pub fn is_inherited(self) -> bool {
-        self.header().process != fork::process().generation()
-    }
-
     /// The addresses of the first byte of its buckets, and behind the last one.
     #[cfg(all(test, not(stillpoint_loom)))]
     pub fn limits(self) -> (usize, usize) {
@@ -147,25 +139,27 @@ impl<'t, K, V> Table<'t, K, V> {
         (first.addr(), self.slots_at(self.buckets()).addr())
     }
 
-    /// Makes it look as if another process had made it.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the table.
-    #[cfg(all(test, not(stillpoint_loom)))]
-    pub unsafe fn inherit(self) {
-        // SAFETY: the caller's promise.
-        unsafe { (*self.start()).process += 1 };
-    }
-
     /// Makes pages that are written from now on small, or huge again ([`Memory::prefer_huge_pages`]).
     pub fn prefer_huge_pages(self, huge: bool) {
         self.header().memory.prefer_huge_pages(huge);
     }
 
+    /// Marks a table that no other thread knows yet as one that few entries move to.
+    pub fn set_sparse(self) {
+        // Relaxed: `set_next` makes it known.
+        self.header().sparse.store(true, Ordering::Relaxed);
+        self.prefer_huge_pages(false);
+    }
+
+    /// Returns whether [`set_sparse`](Self::set_sparse) was called.
+    pub fn is_sparse(self) -> bool {
+        self.header().sparse.load(Ordering::Relaxed)
+    }
+
     /// Notes that the bucket of that number has a spill from now on, or is filled in a sparse table.
     pub fn note_used(self, index: usize) {
-        self.header().used.note(index);
+        let claimed = self.header().used.claim(index);
+        debug_assert!(claimed, "moves of copies pass nothing");
     }
 
     /// Empties the buckets of a range of a sparse table, which no other thread of this process can reach
@@ -229,6 +223,15 @@ impl<'t, K, V> Table<'t, K, V> {
         // SAFETY: it came from `into_word`; the sections that may find this table find the next
         // one before it is retired.
         unsafe { Self::from_word(self.header().next.load(Ordering::Acquire)) }
+    }
+
+    /// The last of the tables that this one moves to, one after the other; or this one.
+    pub fn last(self) -> Self {
+        let mut last = self;
+        while let Some(next) = last.next() {
+            last = next;
+        }
+        last
     }
 
     /// Makes `next` the table that this one moves to, unless there is one.

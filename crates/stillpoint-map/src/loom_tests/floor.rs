@@ -127,23 +127,6 @@ fn loom_shrink_to_fit_while_a_table_has_fitted() {
     });
 }
 
-/// A table that is to fit shrinks all the way, also if room is reserved meanwhile, and that fails.
-#[test]
-fn loom_a_reserve_that_fails_while_a_table_is_to_fit() {
-    // To the table that the move ends with, or to a larger one.
-    for bits in [2, 3] {
-        model(move || {
-            let map = as_small_as_can_be(3, 2, FEW);
-            Moving::move_beside(&map, move |core| {
-                let raise = core.floor.raise(bits);
-                // SAFETY: as in `Moving::help`.
-                unsafe { core.take_back(raise) };
-            });
-            assert_eq!(map.capacity(), capacity(1), "it is to fit");
-        });
-    }
-}
-
 /// What was reserved stays, also if the table is to fit.
 #[test]
 fn loom_reserve_while_a_table_is_to_fit() {
@@ -152,24 +135,5 @@ fn loom_reserve_while_a_table_is_to_fit() {
         // SAFETY: as in `Moving::help`.
         Moving::move_beside(&map, |core| assert!(unsafe { core.reserve(21) }));
         assert!(map.capacity() >= 21, "it was reserved");
-    });
-}
-
-/// What one thread has reserved stays, also if another one fails with as much.
-#[test]
-fn loom_a_reserve_beside_one_that_fails() {
-    model(|| {
-        let map = Moving::new(2, 1, Floor::new(1, false));
-        let theirs = Arc::clone(&map);
-        let thread = thread::spawn(move || {
-            let raise = theirs.core.floor.raise(2);
-            // SAFETY: as in `Moving::help`.
-            unsafe { theirs.core.take_back(raise) };
-        });
-        // SAFETY: the same.
-        assert!(unsafe { map.core.reserve(11) });
-        thread.join().unwrap();
-        while map.help() != Progress::NothingToTake {}
-        assert!(map.capacity() >= 11, "it was reserved");
     });
 }

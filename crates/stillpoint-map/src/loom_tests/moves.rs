@@ -62,6 +62,17 @@ fn assert_visits_once(core: &Core, entries: usize, by: By) {
     );
 }
 
+/// Each of these entries is visited once, in both ways.
+pub fn assert_all_visited(core: &Core, entries: &[usize]) {
+    for by in [By::Fold, By::Next] {
+        let visits = visits(core, by);
+        assert!(
+            entries.iter().all(|entry| visits[*entry] == 1),
+            "{visits:?}"
+        );
+    }
+}
+
 /// Entries of both halves of the first bucket of two, or of the first two of four.
 pub fn halves(bits: u32) -> Arc<World> {
     let entry = |index| Entry::new(hash(0, index & 1, KEY + index), index as u32);
