@@ -36,6 +36,7 @@
 
 use crate::{
     slot::{Head, Slot},
+    table::AnyBucket,
     word::{Offset, SLOTS, Word},
 };
 use std::{
@@ -97,15 +98,6 @@ impl Bucket {
         let _ = self
             .word
             .compare_exchange(empty, empty, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Empties a bucket that no other thread of this process can reach: a thread that a fork has removed
-    /// may have been filling it. An empty one is only read, which takes no memory.
-    pub fn clear(&self) {
-        if self.word() != Word::EMPTY {
-            (0..SLOTS).for_each(|slot| self.set_slot(slot, Slot::NONE));
-            self.set_word(Word::EMPTY);
-        }
     }
 
     /// Replaces the word by its locked form, unless it has changed.
@@ -248,6 +240,31 @@ impl Bucket {
     /// This bucket and those behind it.
     pub fn chain(&self) -> impl Iterator<Item = &Bucket> {
         iter::successors(Some(self), |bucket| bucket.next())
+    }
+}
+
+impl AnyBucket for &Bucket {
+    #[inline(always)]
+    fn word(self) -> Word {
+        Bucket::word(self)
+    }
+
+    fn clear(self) {
+        if self.word() != Word::EMPTY {
+            (0..SLOTS).for_each(|slot| self.set_slot(slot, Slot::NONE));
+            self.set_word(Word::EMPTY);
+        }
+    }
+
+    unsafe fn free_behind(self) {
+        if self.word().has_link() {
+            // Each is read before it is freed.
+            let links: Vec<_> = self.links().collect();
+            for link in links {
+                // SAFETY: from a box, and by the caller's promise of no other use.
+                drop(unsafe { Box::from_raw(link.as_ptr()) });
+            }
+        }
     }
 }
 

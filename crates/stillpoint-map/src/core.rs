@@ -3,18 +3,16 @@
 
 use crate::{
     bucket::{Bucket, Locked, Place},
-    count::Count,
-    driving::Driving,
-    floor::Floor,
-    load::references::bits_for,
+    growth::Tables,
     resize,
     slab::Arena,
     slot::{Head, Slot},
-    table::{Header, Seen, Table},
+    table::{References, Seen, Table},
     word::{Word, tag},
 };
 use std::{
     alloc::Layout,
+    ops::Deref,
     ptr::{self, NonNull},
 };
 use stillpoint_platform::{
@@ -25,22 +23,6 @@ use stillpoint_platform::{
 /// Tables of fewer bits are looked at each time; of larger ones, whose entries are counted in many
 /// places, a sample.
 pub const LARGE: u32 = 8;
-
-/// From so many bits on a map's count is in many places, and its entries are in slabs: in Miri's small
-/// maps, too.
-const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
-
-/// How many chunks of units the service thread moves before it turns to other callbacks: a
-/// millisecond or two, and what the system takes for the memory of the new table, of which a slice
-/// that grows fills a huge page.
-pub const SLICE: usize = 1024;
-
-/// The number of chunks that one of a move to a sparse table counts as: each entry may ask the system for
-/// a page there.
-pub const SPARSE_COST: usize = 32;
-
-/// Small tables have so many more links before they move because of them.
-pub const FEW_LINKS: u64 = 16;
 
 /// Where what is no longer used goes until readers have left.
 pub trait Reclaim {
@@ -61,48 +43,31 @@ pub enum Inserted {
 /// A map without the types of its entries, and without their drops.
 #[derive(Debug)]
 pub struct Core {
-    pub(crate) table: AtomicPtr<Header>,
+    tables: Tables<References>,
     /// Where entries lie, once there are many; null before.
     pub(crate) arena: AtomicPtr<Arena>,
-    pub count: Count,
-    pub(crate) floor: Floor,
-    pub driving: Driving,
+}
+
+impl Deref for Core {
+    type Target = Tables<References>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Tables<References> {
+        &self.tables
+    }
 }
 
 impl Core {
-    /// Makes one with a table for so many entries, which is the smallest that it will have if it
-    /// `stays`. `None` without memory.
+    /// As [`Tables::new`].
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
-        let bits = bits_for(entries)?;
-        let core = Self::of(Table::new(bits)?, Floor::new(bits, stays));
-        core.spread_out(bits);
-        Some(core)
+        Some(Self::of(Tables::new(entries, stays)?))
     }
 
-    /// Makes one with this table, which is its own from now on.
-    pub fn of(table: Table<'static>, floor: Floor) -> Self {
+    pub fn of(tables: Tables<References>) -> Self {
         Self {
-            table: AtomicPtr::new(table.into_word()),
+            tables,
             arena: AtomicPtr::new(ptr::null_mut()),
-            count: Count::new(),
-            floor,
-            driving: Driving::new(),
         }
-    }
-
-    /// The current table. Some of its buckets may be in the next one.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
-    #[inline(always)]
-    pub unsafe fn table<'t>(&self) -> Table<'t> {
-        // Acquire, pairs with `finish`: the table is complete.
-        let word = self.table.load(Ordering::Acquire);
-        debug_assert!(!word.is_null());
-        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
-        // had begun before. There is one until `free_tables`.
-        unsafe { Table::from_word(word).unwrap_unchecked() }
     }
 
     /// Where new entries, which are of this layout, are to lie; `None` for boxes: while there are
@@ -165,12 +130,6 @@ impl Core {
         if let Some(arena) = NonNull::new(arena) {
             // SAFETY: the caller's promise.
             unsafe { Arena::close(arena) };
-        }
-    }
-
-    pub(crate) fn spread_out(&self, bits: u32) {
-        if bits >= SPREAD {
-            self.count.spread_out();
         }
     }
 
@@ -356,23 +315,6 @@ impl Core {
         }
         table.last_hash(index).checked_add(1)
     }
-
-    /// Frees the tables.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the map, which is closed; nor does the caller any more.
-    pub unsafe fn free_tables(&self) {
-        let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; from `into_word`.
-        unsafe {
-            let mut rest = Table::from_word(table);
-            while let Some(table) = rest {
-                rest = table.next();
-                table.free();
-            }
-        }
-    }
 }
 
 /// Between a change and what the thread does next: so each operation takes effect before it
@@ -399,9 +341,6 @@ fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<
 impl Drop for Core {
     fn drop(&mut self) {
         // SAFETY: no other thread has it any more.
-        unsafe {
-            self.free_tables();
-            self.close_arena();
-        }
+        unsafe { self.close_arena() };
     }
 }

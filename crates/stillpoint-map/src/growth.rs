@@ -1,10 +1,10 @@
 //! When a map's table moves to another one, and who moves it.
 //!
 //! A table grows to twice its size when there are more than four entries for each of its buckets of
-//! seven ([`crate::load`]). It shrinks to half when there is less than one. That is looked at where it
+//! seven ([`Kind::LOAD`]). It shrinks to half when there is less than one. That is looked at where it
 //! shows: when an insert finds its bucket full, and when a removal leaves one empty. A table to whose
 //! chains inserts and removals have added many buckets moves to another one of its size, without them.
-//! A table that was reserved comes in one move, whatever its size.
+//! A table that was reserved comes in one move, whatever its size; if tables move already, after them.
 //!
 //! Then each insert and removal moves a few buckets ([`crate::resize`]), unless there is no memory yet
 //! for the new ones ([`crate::pages`]). The domain's service thread does so, too, in slices, one after
@@ -12,50 +12,107 @@
 //! back.
 
 use crate::{
-    core::{Core, FEW_LINKS, Reclaim, SLICE, SPARSE_COST},
-    floor::State,
-    load::references::{bits_for, capacity},
+    core::{Core, LARGE, Reclaim},
+    count::Count,
+    driving::Driving,
+    floor::{Floor, State},
     resize::{Move, Progress, is_sparse},
-    table::{FEWEST_BITS, MOST_BITS, Table},
+    table::{FEWEST_BITS, Header, Kind, MOST_BITS, Table},
 };
-use stillpoint_platform::sync::Ordering;
+use std::ptr;
+use stillpoint_platform::sync::{AtomicPtr, Ordering};
 
-/// Which thread moves a part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Helper {
-    /// One that changes the map.
-    Change,
-    Service,
+/// Number of chunks of units that the service thread moves before it turns to other callbacks: a
+/// millisecond or two, and what the system takes for the memory of the new table, of which a slice
+/// that grows fills a huge page.
+pub const SLICE: usize = 1024;
+
+/// The number of chunks that one of a move to a sparse table counts as: each entry may ask the system for
+/// a page there.
+const SPARSE_COST: usize = 32;
+
+/// Small tables have this many more links before they move because of them.
+pub const FEW_LINKS: i64 = 16;
+
+/// From this number of bits on, a map's entries are counted in many places: in Miri's small maps, too.
+const SPREAD: u32 = if cfg!(miri) { 4 } else { LARGE };
+
+/// The tables of a map, and how many entries they have.
+#[derive(Debug)]
+pub struct Tables<S: Kind> {
+    /// The current table, or null once it has been freed.
+    current: AtomicPtr<Header<S>>,
+    pub count: Count,
+    pub(crate) floor: Floor,
+    pub driving: Driving,
 }
 
-impl Core {
-    #[cold]
-    pub(crate) fn consider_growing(&self, table: Table<'_>) {
-        let bits = table.bits();
-        let extended = &table.header().units.extended;
-        // Of buckets that the move here has made, more may have gone than others have come.
-        let extended = extended.load(Ordering::Relaxed).cast_signed();
-        if bits < MOST_BITS && self.count.get() > capacity(bits) {
-            self.start_move(table, bits + 1);
-        } else if extended > (table.buckets() as u64 / 2 + FEW_LINKS).cast_signed() {
-            self.start_move(table, bits);
+impl<S: Kind> Tables<S> {
+    /// Makes a table for `entries` entries, which is the smallest that there will be if it `stays`. Returns
+    /// `None` without memory.
+    pub fn new(entries: usize, stays: bool) -> Option<Self> {
+        let bits = S::bits_for(entries)?;
+        Some(Self::of(Table::new(bits)?, Floor::new(bits, stays)))
+    }
+
+    /// Takes over this table.
+    pub fn of(table: Table<'_, S>, floor: Floor) -> Self {
+        let tables = Self {
+            current: AtomicPtr::new(table.into_word()),
+            count: Count::new(),
+            floor,
+            driving: Driving::new(),
+        };
+        tables.spread_out(table.bits());
+        tables
+    }
+
+    /// The current table. Some of its buckets may be in the next one.
+    ///
+    /// # Safety
+    ///
+    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
+    #[inline(always)]
+    pub unsafe fn table<'t>(&self) -> Table<'t, S> {
+        // Acquire, pairs with `finish_move`: the table is complete.
+        let word = self.current.load(Ordering::Acquire);
+        debug_assert!(!word.is_null());
+        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
+        // had begun before. There is one until `free_tables`.
+        unsafe { Table::from_word(word).unwrap_unchecked() }
+    }
+
+    fn spread_out(&self, bits: u32) {
+        if bits >= SPREAD {
+            self.count.spread_out();
         }
     }
 
+    /// Starts a move to twice the size if the table has more entries than its size allows. Returns whether
+    /// it has.
+    pub fn grow_if_full(&self, table: Table<'_, S>) -> bool {
+        let bits = table.bits();
+        let is_full = bits < MOST_BITS && self.count.get() > S::capacity(bits);
+        if is_full {
+            self.start_move(table, bits + 1);
+        }
+        is_full
+    }
+
+    /// Starts a move to half the size if there are fewer entries than buckets, and the floor allows it.
     #[cold]
-    pub(crate) fn consider_shrinking(&self, table: Table<'_>) {
+    pub fn consider_shrinking(&self, table: Table<'_, S>) {
         let bits = table.bits();
         if bits > self.floor.state().bits() && self.count.get() < table.buckets() {
             self.start_move(table, bits - 1);
         }
     }
 
-    /// Has it shrink to half if its entries leave an eighth free there, so that it does not grow at
-    /// once, and the floor lets it. Returns whether they do. (Tables of copies leave a quarter, of five
-    /// entries a bucket: nearly as many stay.)
-    fn shrink_if_fits(&self, table: Table<'_>, floor: State) -> bool {
+    /// Starts a move to half the size if the entries leave a part free there ([`Kind::SLACK`]), and the
+    /// floor allows it. Returns whether they do.
+    fn shrink_if_fits(&self, table: Table<'_, S>, floor: State) -> bool {
         let (bits, count) = (table.bits(), self.count.get());
-        let fits = bits > FEWEST_BITS && count + count / 7 <= capacity(bits - 1);
+        let fits = bits > FEWEST_BITS && count + count / S::SLACK <= S::capacity(bits - 1);
         if fits && bits > floor.bits() {
             self.start_move(table, bits - 1);
         }
@@ -64,9 +121,9 @@ impl Core {
 
     /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
     /// move.
-    fn start_move(&self, table: Table<'_>, bits: u32) {
+    pub fn start_move(&self, table: Table<'_, S>, bits: u32) {
         // Relaxed: only compared. While the table before it moves, it is not the current one.
-        let current = self.table.load(Ordering::Relaxed);
+        let current = self.current.load(Ordering::Relaxed);
         if current != table.into_word() || table.next().is_some() {
             return;
         }
@@ -78,7 +135,7 @@ impl Core {
     }
 
     /// Makes `next`, which no other thread knows, the table that `table` moves to, unless there is one.
-    fn attach<'t>(&self, table: Table<'t>, next: Table<'t>) -> bool {
+    fn attach<'t>(&self, table: Table<'t, S>, next: Table<'t, S>) -> bool {
         if is_sparse(self.count.get(), table.buckets().max(next.buckets())) {
             next.set_sparse();
         }
@@ -94,7 +151,7 @@ impl Core {
     /// Inside a section of the map's domain.
     pub unsafe fn reserve(&self, more: usize) -> bool {
         let entries = self.count.get().checked_add(more);
-        let Some(bits) = entries.and_then(bits_for) else {
+        let Some(bits) = entries.and_then(S::bits_for) else {
             return false;
         };
         // SAFETY: the caller's promise.
@@ -136,7 +193,7 @@ impl Core {
     /// Inside a section of the map's domain.
     pub unsafe fn capacity(&self) -> usize {
         // SAFETY: the caller's promise.
-        capacity(unsafe { self.table() }.bits())
+        S::capacity(unsafe { self.table() }.bits())
     }
 
     /// Lets the table shrink to what its entries need.
@@ -148,6 +205,84 @@ impl Core {
         self.floor.remove();
         // SAFETY: the caller's promise.
         self.shrink_if_fits(unsafe { self.table() }, self.floor.state());
+    }
+
+    /// Makes the table to which all buckets have moved the current one, hands the old one to `retire`, and
+    /// starts the next move if there is to be one. `consider_growing` is asked for that, too.
+    pub fn finish_move(
+        &self,
+        Move { from, to }: Move<'_, S>,
+        retire: impl FnOnce(Table<'_, S>),
+        consider_growing: impl FnOnce(Table<'_, S>),
+    ) {
+        // Release, pairs with `table`: it is complete.
+        let replaced = self.current.compare_exchange(
+            from.into_word(),
+            to.into_word(),
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
+        if replaced.is_ok() {
+            if to.is_sparse() {
+                // What comes now fills it.
+                to.prefer_huge_pages(true);
+            }
+            retire(from);
+            let floor = self.floor.after_move();
+            if to.bits() < floor.bits() {
+                self.start_move(to, floor.bits());
+            }
+            consider_growing(to);
+            if floor.fits() && !self.shrink_if_fits(to, floor) {
+                self.floor.has_fitted(floor);
+            }
+            self.consider_shrinking(to);
+        }
+    }
+
+    /// Frees the tables.
+    ///
+    /// # Safety
+    ///
+    /// No other thread uses the map, which is closed if it has been driven; nor does the caller any more.
+    pub unsafe fn free_tables(&self) {
+        let table = self.current.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: the caller's promise; from `into_word`.
+        unsafe {
+            let mut rest = Table::from_word(table);
+            while let Some(table) = rest {
+                rest = table.next();
+                table.free();
+            }
+        }
+    }
+}
+
+impl<S: Kind> Drop for Tables<S> {
+    fn drop(&mut self) {
+        // SAFETY: no other thread has it any more.
+        unsafe { self.free_tables() };
+    }
+}
+
+/// Which thread moves a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Helper {
+    /// One that changes the map.
+    Change,
+    Service,
+}
+
+impl Core {
+    #[cold]
+    pub(crate) fn consider_growing(&self, table: Table<'_>) {
+        let extended = &table.header().units.extended;
+        // Of buckets that the move here has made, more may have gone than others have come.
+        let extended = extended.load(Ordering::Relaxed).cast_signed();
+        if !self.grow_if_full(table) && extended > table.buckets() as i64 / 2 + FEW_LINKS {
+            self.start_move(table, table.bits());
+        }
     }
 
     /// Moves a chunk, if the table moves.
@@ -178,31 +313,12 @@ impl Core {
         progress
     }
 
-    fn finish(&self, Move { from, to }: Move<'_>, reclaim: &impl Reclaim) {
-        // Release, pairs with `table`: it is complete.
-        let replaced = self.table.compare_exchange(
-            from.into_word(),
-            to.into_word(),
-            Ordering::Release,
-            Ordering::Relaxed,
+    fn finish(&self, under_way: Move<'_>, reclaim: &impl Reclaim) {
+        self.finish_move(
+            under_way,
+            |old| reclaim.table(old),
+            |table| self.consider_growing(table),
         );
-        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
-        if replaced.is_ok() {
-            if to.is_sparse() {
-                // What comes now fills it.
-                to.prefer_huge_pages(true);
-            }
-            reclaim.table(from);
-            let floor = self.floor.after_move();
-            if to.bits() < floor.bits() {
-                self.start_move(to, floor.bits());
-            }
-            self.consider_growing(to);
-            if floor.fits() && !self.shrink_if_fits(to, floor) {
-                self.floor.has_fitted(floor);
-            }
-            self.consider_shrinking(to);
-        }
     }
 
     /// Returns whether the caller is to queue a callback that calls [`Core::drive`].
@@ -257,6 +373,7 @@ pub(crate) mod tests {
         bucket::Bucket,
         core::is_looked_at,
         slot::{Head, spread},
+        table::References,
         walk::Walk,
     };
     use std::{cell::Cell, collections::HashSet, ptr::NonNull};
@@ -373,14 +490,14 @@ pub(crate) mod tests {
             unsafe {
                 let core = with_capacity(1000, false, &heads);
                 let takes = core.table().buckets() / 16;
-                assert!(core.reserve(capacity(BITS) - heads.len()));
+                assert!(core.reserve(References::capacity(BITS) - heads.len()));
                 let to = core.table().next().expect("it moves");
                 assert_eq!(to.bits(), BITS);
                 let free = Free::default();
                 for _ in 0..takes / part {
                     assert_ne!(core.help(&free), Progress::NothingToTake);
                 }
-                let has_ended = core.capacity() == capacity(BITS);
+                let has_ended = core.capacity() == References::capacity(BITS);
                 assert_eq!(has_ended, part == 1, "in one move");
                 let pages = pages_of(to);
                 assert!(pages <= heads.len() + 1, "{pages} pages");
@@ -396,11 +513,11 @@ pub(crate) mod tests {
         let heads = heads();
         // SAFETY: there are no readers, and the entries stay.
         unsafe {
-            let core = with_capacity(capacity(BITS), true, &heads);
-            assert!(core.reserve(capacity(BITS + 1) - heads.len()));
+            let core = with_capacity(References::capacity(BITS), true, &heads);
+            assert!(core.reserve(References::capacity(BITS + 1) - heads.len()));
             let free = Free::default();
             let takes = move_all(&core, &free);
-            assert_eq!(core.capacity(), capacity(BITS + 1));
+            assert_eq!(core.capacity(), References::capacity(BITS + 1));
             let pages = free.pages.get() + pages_of(core.table());
             assert!(pages <= 3 * heads.len() + 2, "{pages} pages");
             // Of four chunks for a stretch that was used, and of one for those between two.
@@ -416,7 +533,7 @@ pub(crate) mod tests {
             let heads = heads();
             // SAFETY: there are no readers, and the entries stay.
             unsafe {
-                let core = with_capacity(capacity(BITS), stays, &heads);
+                let core = with_capacity(References::capacity(BITS), stays, &heads);
                 let (free, mut left) = (Free::default(), heads.len());
                 if stays {
                     core.shrink_to_fit();
@@ -442,23 +559,23 @@ pub(crate) mod tests {
     /// So that it is not refused once the move under way has ended.
     #[test]
     fn a_reserve_while_a_table_moves_makes_its_table_at_once() {
-        let core = Core::new(capacity(4), false).expect("memory");
+        let core = Core::new(References::capacity(4), false).expect("memory");
         // SAFETY: there are no readers.
         unsafe {
             // To a larger one, to a larger one in turn, and to a smaller one.
             for (bits, last) in [(5, 5), (7, 7), (3, 7)] {
-                assert!(core.reserve(capacity(bits)));
+                assert!(core.reserve(References::capacity(bits)));
                 assert_eq!(core.table().last().bits(), last);
             }
-            assert!(!core.reserve(capacity(40)));
+            assert!(!core.reserve(References::capacity(40)));
             assert_eq!(core.floor.state().bits(), 7);
             move_all(&core, &Free::default());
-            assert_eq!(core.capacity(), capacity(7));
+            assert_eq!(core.capacity(), References::capacity(7));
 
             // The last of several may be a smaller one.
             core.shrink_to_fit();
             assert_eq!(core.table().last().bits(), 6);
-            assert!(core.reserve(capacity(7)));
+            assert!(core.reserve(References::capacity(7)));
             assert_eq!(core.table().last().bits(), 7);
         }
     }
@@ -466,15 +583,15 @@ pub(crate) mod tests {
     #[test]
     fn a_move_is_sparse_if_there_are_fewer_entries_than_pages() {
         let sparse = |entries: usize, from: u32, to: u32| {
-            let core = Core::new(capacity(from), true).expect("memory");
+            let core = Core::new(References::capacity(from), true).expect("memory");
             (0..entries).for_each(|_| core.count.add(1));
             // SAFETY: there are no readers.
             unsafe {
-                assert!(core.reserve(capacity(to) - entries));
+                assert!(core.reserve(References::capacity(to) - entries));
                 Move::of(core.table()).expect("it moves").is_sparse()
             }
         };
-        assert!(!sparse(capacity(12), 12, 14), "of a full table");
+        assert!(!sparse(References::capacity(12), 12, 14), "of a full table");
         assert!(!sparse((1 << 14) / 64, 12, 14));
         assert!(sparse((1 << 14) / 64 - 1, 12, 14));
         assert!(sparse(10, 13, 14), "twice an empty one");

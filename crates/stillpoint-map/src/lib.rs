@@ -98,7 +98,6 @@ mod floor;
 mod growth;
 #[cfg(not(stillpoint_loom))]
 mod iter;
-mod load;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 #[cfg(not(stillpoint_loom))]

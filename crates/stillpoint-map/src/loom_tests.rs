@@ -7,6 +7,7 @@ use crate::{
     bucket::{Bucket, Locked},
     core::Core,
     floor::Floor,
+    growth::Tables,
     resize::{self, Move, Progress},
     slot::{Head, Slot},
     table::Table,

@@ -1,6 +1,5 @@
 //! The memory of a table: zeroed, fallible, and given back in slices where it is large.
 
-use crate::{bucket::Bucket, table::Header};
 use std::{
     alloc::{Layout, dealloc},
     marker::PhantomData,
@@ -19,7 +18,7 @@ const MAPPED_FROM: usize = 128 << 10;
 /// A header `H`, behind which there are buckets `B`, of which zeroes are empty ones. Before the header
 /// there are as many `A`, the same: the last of them ends where the header begins.
 #[derive(Debug)]
-pub struct Memory<H = Header, B = Bucket, A = ()>(Place, PhantomData<*mut (H, B, A)>);
+pub struct Memory<H, B, A>(Place, PhantomData<*mut (H, B, A)>);
 
 #[derive(Debug)]
 enum Place {

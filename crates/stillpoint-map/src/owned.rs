@@ -18,7 +18,7 @@ unsafe impl<K: Send, V: Send> Send for OwnedEntries<K, V> {}
 unsafe impl<K: Sync, V: Sync> Sync for OwnedEntries<K, V> {}
 
 impl<K, V> OwnedEntries<K, V> {
-    pub fn of(shared: Option<NonNull<Shared>>) -> Self {
+    pub(crate) fn of(shared: Option<NonNull<Shared>>) -> Self {
         // SAFETY: the `Arc`'s that the store owned.
         let core = shared.map(|shared| unsafe { &shared.as_ref().core });
         if let Some(core) = core {

@@ -94,9 +94,8 @@ mod tests {
     #[cfg(all(target_os = "linux", not(miri)))]
     use crate::{
         core::{Core, Reclaim},
-        load::references::capacity,
         resize::Move,
-        table::Table,
+        table::{Kind, References, Table},
     };
 
     #[test]
@@ -148,14 +147,14 @@ mod tests {
             }
         }
         for (is_lost, most) in [(false, 2 * LET_OFF), (true, LET_OFF_MEANWHILE + LET_OFF)] {
-            let core = Core::new(capacity(15), true).expect("memory");
+            let core = Core::new(References::capacity(15), true).expect("memory");
             // SAFETY: no other thread knows it.
             unsafe {
                 // As if entries had been everywhere.
                 let from = core.table();
                 assert!((0..from.buckets()).all(|index| from.used().claim(index)));
                 (0..from.buckets()).for_each(|_| core.count.add(1));
-                assert!(core.reserve(capacity(16) - from.buckets()));
+                assert!(core.reserve(References::capacity(16) - from.buckets()));
                 let to = Move::of(core.table()).expect("it moves").to;
                 assert_eq!(to.buckets(), 2 * PAGE);
                 if is_lost {
@@ -165,7 +164,7 @@ mod tests {
                 let most = most as usize + PAGE / 16;
                 let ends = |_: &usize| {
                     core.help(&Free);
-                    core.capacity() == capacity(16)
+                    core.capacity() == References::capacity(16)
                 };
                 assert_eq!((1..2 * most).find(ends), Some(most));
             }

@@ -31,7 +31,7 @@ use crate::{
     memory::prefetch,
     slot::{Slot, fits},
     split::split,
-    table::{Table, Units},
+    table::{Kind, References, Table, Units},
     used::STRETCH,
     word::{SLOTS, Word},
 };
@@ -162,40 +162,89 @@ impl Units {
 }
 
 /// The move of one table to another.
-#[derive(Clone, Copy, Debug)]
-pub struct Move<'t> {
-    pub from: Table<'t>,
-    pub to: Table<'t>,
+pub struct Move<'t, S: Kind = References> {
+    pub from: Table<'t, S>,
+    pub to: Table<'t, S>,
 }
 
-impl<'t> Move<'t> {
+impl<S: Kind> Clone for Move<'_, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Kind> Copy for Move<'_, S> {}
+
+impl<'t, S: Kind> Move<'t, S> {
     /// The move of a table, if it moves.
     #[inline]
-    pub fn of(from: Table<'t>) -> Option<Self> {
+    pub fn of(from: Table<'t, S>) -> Option<Self> {
         let to = from.next()?;
         Some(Self { from, to })
     }
 
     #[inline]
-    fn units(self) -> usize {
+    pub fn units(self) -> usize {
         self.from.buckets().min(self.to.buckets())
     }
 
-    fn counters(self) -> &'t Units {
+    pub fn counters(self) -> &'t Units {
         &self.from.header().units
     }
 
-    /// The first bucket that is moved to next, or another one if there is none.
+    /// The buckets that a unit is in.
     #[inline]
-    fn next_bucket(self) -> usize {
-        let (_, taken) = Count::of(&self.counters().taken);
-        self.news(taken.units()).start
+    pub fn olds(self, unit: usize) -> Range<usize> {
+        let more = self.from.bits().saturating_sub(self.to.bits());
+        unit << more..(unit + 1) << more
+    }
+
+    /// The buckets that it moves to.
+    #[inline]
+    pub fn news(self, unit: usize) -> Range<usize> {
+        let more = self.to.bits().saturating_sub(self.from.bits());
+        unit << more..(unit + 1) << more
     }
 
     /// Returns whether the new table has more pages than there are entries.
     #[inline]
     pub fn is_sparse(self) -> bool {
         self.to.is_sparse()
+    }
+
+    /// Takes some of the units: a chunk, or those up to the next bucket that may have been used.
+    pub fn take(self) -> Option<Range<usize>> {
+        let count = |unit| {
+            let first = self.olds(unit).start;
+            let end = (first + RUN).min(self.from.buckets());
+            let used = self.from.used().first(first..end).unwrap_or(end);
+            ((used - first) / self.olds(unit).len()).max(CHUNK)
+        };
+        self.counters().take(self.units(), count)
+    }
+
+    /// Passes units whose buckets have not been used. Returns the first one of the others.
+    #[inline]
+    pub fn pass(self, units: Range<usize>) -> usize {
+        let each = self.olds(0).len();
+        let used = self.from.used();
+        used.pass(units.start * each..units.end * each) / each
+    }
+
+    /// Claims a new bucket that this thread fills.
+    #[inline]
+    pub fn claim_new(self, index: usize) {
+        let claimed = self.to.used().claim(index);
+        debug_assert!(claimed, "the next table moves after this one");
+    }
+}
+
+impl Move<'_> {
+    /// The first bucket that is moved to next, or another one if there is none.
+    #[inline]
+    fn next_bucket(self) -> usize {
+        let (_, taken) = Count::of(&self.counters().taken);
+        self.news(taken.units()).start
     }
 
     /// Whether a thread that changes the map moves nothing this time.
@@ -219,8 +268,7 @@ impl<'t> Move<'t> {
 
     /// Moves a chunk. Old buckets of chains are handed to `retire`, which may run user code.
     pub fn help(self, mut retire: impl FnMut(NonNull<Bucket>)) -> Progress {
-        let count = |unit| self.units_from(unit);
-        let Some(Range { start, end }) = self.counters().take(self.units(), count) else {
+        let Some(Range { start, end }) = self.take() else {
             return Progress::NothingToTake;
         };
         let process = fork::process();
@@ -249,44 +297,6 @@ impl<'t> Move<'t> {
         }
         let taken = end - start;
         self.counters().add_done(taken, Chunk::Moved, self.units())
-    }
-
-    /// Returns how many units from this one on a thread takes: a chunk, or those up to the next bucket that
-    /// may have been used.
-    fn units_from(self, unit: usize) -> usize {
-        let first = self.olds(unit).start;
-        let end = (first + RUN).min(self.from.buckets());
-        let used = self.from.used().first(first..end).unwrap_or(end);
-        ((used - first) / self.olds(unit).len()).max(CHUNK)
-    }
-
-    /// Passes units whose buckets have not been used. Returns the first one of the others.
-    #[inline]
-    fn pass(self, units: Range<usize>) -> usize {
-        let each = self.olds(0).len();
-        let used = self.from.used();
-        used.pass(units.start * each..units.end * each) / each
-    }
-
-    /// Claims a new bucket that this thread fills.
-    #[inline]
-    fn claim_new(self, index: usize) {
-        let claimed = self.to.used().claim(index);
-        debug_assert!(claimed, "the next table moves after this one");
-    }
-
-    /// The buckets that a unit is in.
-    #[inline]
-    fn olds(self, unit: usize) -> Range<usize> {
-        let more = self.from.bits().saturating_sub(self.to.bits());
-        unit << more..(unit + 1) << more
-    }
-
-    /// The buckets that it moves to.
-    #[inline]
-    fn news(self, unit: usize) -> Range<usize> {
-        let more = self.to.bits().saturating_sub(self.from.bits());
-        unit << more..(unit + 1) << more
     }
 
     /// Moves one whose bucket becomes two, if that takes no more than the three. Returns false if it
@@ -513,7 +523,7 @@ mod tests {
             .into_iter()
             .flat_map(|n| [(n, 2), (n, 4)])
         {
-            let [from, to] = [1, bits].map(|bits| Table::new(bits).expect("memory"));
+            let [from, to] = [1, bits].map(|bits| Table::<References>::new(bits).expect("memory"));
             let mut heads = [const { Head { hash: 0 } }; SLOTS + 2];
             let mut slots = heads
                 .iter_mut()

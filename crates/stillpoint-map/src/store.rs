@@ -9,11 +9,10 @@ use crate::{
     driver::Shared,
     entries::Entries,
     entry::{Entry, Found, NewEntry},
-    load::references::bits_for,
     owned::OwnedEntries,
     pinned::view,
     reclaim::To,
-    table::{Seen, Table},
+    table::{Kind, References, Seen, Table},
     walk::Walk,
 };
 pub use change::{Inserted, Occupied};
@@ -292,7 +291,8 @@ impl<K, V, P: Policy> Store<K, V, P> {
     /// The memory of a table that has room for so many more entries. `None` if none can be so large.
     pub fn layout_for(&self, more: usize) -> Option<Layout> {
         let entries = self.len().checked_add(more);
-        entries.and_then(bits_for).and_then(Table::layout)
+        let bits = entries.and_then(References::bits_for)?;
+        Table::<References>::layout(bits)
     }
 }
 

@@ -49,7 +49,7 @@ impl<'g> Walk<'g> {
     ///
     /// For as long as `'g` the core exists, and the caller is inside a section of the map's domain,
     /// or alone with it.
-    pub unsafe fn from(core: Option<NonNull<Core>>, position: Option<u64>) -> Self {
+    pub(crate) unsafe fn from(core: Option<NonNull<Core>>, position: Option<u64>) -> Self {
         Self {
             core,
             core_of: PhantomData,

@@ -29,7 +29,10 @@ use super::{
     epochs::STAMP_BITS,
     spill::{Found, NewSpill, Node, Spill, Tagged, entries},
 };
-use crate::word::{SLOTS, Word};
+use crate::{
+    table::AnyBucket,
+    word::{SLOTS, Word},
+};
 use std::{mem::MaybeUninit, ptr::null_mut};
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
@@ -242,15 +245,6 @@ impl<'t, K, V> Bucket<'t, K, V> {
         self.head.behind.store(behind.0, Ordering::Release);
     }
 
-    /// Empties a bucket that no other thread of this process can reach: this one has filled it in vain, or a
-    /// thread that a fork has removed. An empty one is only read, which takes no memory.
-    pub fn clear(&self) {
-        if self.word() != Word::EMPTY || !self.behind().0.is_null() {
-            self.set_behind(Behind(null_mut()));
-            self.set_word(Word::EMPTY);
-        }
-    }
-
     /// Replaces the word by its locked form, unless it has changed.
     pub fn lock(&self, word: Word) -> bool {
         // Acquire, pairs with `set_word`: the thread finds what the last one left.
@@ -291,6 +285,27 @@ impl<'t, K, V> Bucket<'t, K, V> {
             .head
             .word
             .compare_exchange(word, word, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+impl<K, V> AnyBucket for Bucket<'_, K, V> {
+    #[inline(always)]
+    fn word(self) -> Word {
+        Bucket::word(&self)
+    }
+
+    fn clear(self) {
+        if self.word() != Word::EMPTY || !self.behind().0.is_null() {
+            self.set_behind(Behind(null_mut()));
+            self.set_word(Word::EMPTY);
+        }
+    }
+
+    unsafe fn free_behind(self) {
+        if let Some(spill) = self.behind().spill() {
+            // SAFETY: the caller's promise.
+            unsafe { spill.nodes().for_each(|node| node.free()) };
+        }
     }
 }
 

@@ -5,17 +5,14 @@ use super::{
     epochs::{Epochs, GracePeriods},
     locked::Locked,
     spill::{Found, NewNode, Spill, Tagged},
-    table::{Header, Table},
+    table::{InPlace, Table},
 };
 use crate::{
-    core::{LARGE, fence_change, is_looked_at},
-    count::Count,
-    driving::Driving,
-    floor::Floor,
-    load::copies::bits_for,
+    core::{fence_change, is_looked_at},
+    growth::Tables,
 };
-use std::ptr;
-use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
+use std::ops::Deref;
+use stillpoint_platform::sync::{AtomicU64, Ordering};
 
 /// Returns whether two of these slots or fewer are left: then a bucket asks for those that are
 /// pending.
@@ -71,50 +68,29 @@ impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
 
 /// A map without its hasher and its domain.
 pub struct Core<K, V, C> {
-    pub(super) table: AtomicPtr<Header<K, V>>,
-    pub count: Count,
-    pub(super) floor: Floor,
+    pub(super) tables: Tables<InPlace<K, V>>,
     pub(super) epochs: Epochs<C>,
     /// The epoch that was open when the last table was replaced, for [`Epochs::is_past`].
     pub(super) replaced: AtomicU64,
-    pub driving: Driving,
+}
+
+impl<K, V, C> Deref for Core<K, V, C> {
+    type Target = Tables<InPlace<K, V>>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Tables<InPlace<K, V>> {
+        &self.tables
+    }
 }
 
 impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
-    /// Makes one with a table for so many entries, which is the smallest that it will have if it
-    /// `stays`. `None` without memory.
+    /// As [`Tables::new`].
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
-        let bits = bits_for(entries)?;
-        let core = Self {
-            table: AtomicPtr::new(Table::new(bits)?.into_word()),
-            count: Count::new(),
-            floor: Floor::new(bits, stays),
+        Some(Self {
+            tables: Tables::new(entries, stays)?,
             epochs: Epochs::new(),
             replaced: AtomicU64::new(0),
-            driving: Driving::new(),
-        };
-        core.spread_out(bits);
-        Some(core)
-    }
-
-    /// The current table. Some of its buckets may be in the next one.
-    ///
-    /// # Safety
-    ///
-    /// For as long as `'t` the caller is inside a section of the map's domain, or alone with it.
-    #[inline(always)]
-    pub unsafe fn table<'t>(&self) -> Table<'t, K, V> {
-        // Acquire, pairs with `finish`: the table is complete.
-        let word = self.table.load(Ordering::Acquire);
-        // SAFETY: from `into_word`; it is retired after it was replaced, and the caller's section
-        // had begun before.
-        unsafe { Table::from_word(word) }.expect("there is always one")
-    }
-
-    pub(super) fn spread_out(&self, bits: u32) {
-        if bits >= LARGE {
-            self.count.spread_out();
-        }
+        })
     }
 
     /// Looks for an entry that is to be changed.
@@ -233,7 +209,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                     value: pair.1,
                     tag,
                 };
-                table.note_used(look.index);
+                table.used().claim(look.index);
                 let left = match place {
                     None => {
                         locked.push(new, entry);
@@ -421,33 +397,6 @@ unsafe fn copy_for<K: Copy, V: Copy>(
     let needs_copy = |found: Found<K, V>| unsafe { found.needs_copy(is_replaced) };
     let is_needed = matches!(place, Some(Place::Spilled(found)) if needs_copy(found));
     is_needed.then(NewNode::new)
-}
-
-impl<K, V, C> Core<K, V, C> {
-    /// Frees the tables, if that has not been done.
-    ///
-    /// # Safety
-    ///
-    /// No other thread uses the map, which is closed if it has been driven; nor does the caller any
-    /// more.
-    pub unsafe fn free_tables(&self) {
-        let table = self.table.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: the caller's promise; from `into_word`.
-        unsafe {
-            let mut rest = Table::from_word(table);
-            while let Some(table) = rest {
-                rest = table.next();
-                table.free();
-            }
-        }
-    }
-}
-
-impl<K, V, C> Drop for Core<K, V, C> {
-    fn drop(&mut self) {
-        // SAFETY: no other thread has it any more.
-        unsafe { self.free_tables() };
-    }
 }
 
 // Detects a change that trusts in what another process has found.

@@ -1,4 +1,4 @@
-//! When a map moves to another table, and who moves it: by the rules of [`crate::growth`].
+//! Who moves the tables of a map: by the rules of [`crate::growth`].
 //!
 //! The entries have no hashes with them: so a table that grows asks for those of the keys, before
 //! any lock is taken. That is user code, and left to the threads that change the map. Tables that
@@ -10,11 +10,8 @@ use super::{
     table::Table,
 };
 use crate::{
-    core::{FEW_LINKS, SLICE},
-    floor::State,
-    load::copies::{bits_for, capacity},
-    resize::{Progress, is_sparse},
-    table::{FEWEST_BITS, MOST_BITS},
+    growth::{FEW_LINKS, SLICE},
+    resize::Progress,
 };
 use stillpoint_platform::sync::Ordering;
 
@@ -24,127 +21,29 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         table: Table<'_, K, V>,
         world: &impl World<K, V, Cookie = C>,
     ) {
-        let bits = table.bits();
-        let extended = table.header().units.extended.load(Ordering::Relaxed);
-        if bits < MOST_BITS && self.count.get() > capacity(bits) {
-            self.start_move(table, bits + 1);
-        } else if extended > table.buckets() as u64 + FEW_LINKS {
+        let extended = &table.header().units.extended;
+        let extended = extended.load(Ordering::Relaxed).cast_signed();
+        if !self.grow_if_full(table) && extended > table.buckets() as i64 + FEW_LINKS {
             // Not while readers may hold up the memory of the last table: it counts against no
             // budget, and one that no slot comes free in would soon be replaced again. What is put
             // behind buckets instead does count.
             if self.epochs.is_past(self.replaced.load(Ordering::Relaxed)) {
-                self.start_move(table, bits);
+                self.start_move(table, table.bits());
             } else {
                 self.epochs.advance(world, true);
             }
         }
     }
 
-    pub(super) fn consider_shrinking(&self, table: Table<'_, K, V>) {
-        let bits = table.bits();
-        if bits > self.floor.state().bits() && self.count.get() < table.buckets() {
-            self.start_move(table, bits - 1);
-        }
-    }
-
-    /// Has it shrink to half if its entries leave a quarter free there, so that it does not grow at
-    /// once, and the floor lets it. Returns whether they do.
-    fn shrink_if_fits(&self, table: Table<'_, K, V>, floor: State) -> bool {
-        let (bits, count) = (table.bits(), self.count.get());
-        let fits = bits > FEWEST_BITS && count + count / 3 <= capacity(bits - 1);
-        if fits && bits > floor.bits() {
-            self.start_move(table, bits - 1);
-        }
-        fits
-    }
-
-    /// Makes the table that `table` moves to. Does nothing without memory for it, or while tables
-    /// move.
-    pub(super) fn start_move(&self, table: Table<'_, K, V>, bits: u32) {
-        // Relaxed: only compared. While the table before it moves, it is not the current one.
-        let current = self.table.load(Ordering::Relaxed);
-        if current != table.into_word() || table.next().is_some() {
-            return;
-        }
-        let Some(next) = Table::new(bits) else { return };
-        if !self.attach(table, next) {
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { next.free_memory() };
-        }
-    }
-
-    /// Makes `next`, which no other thread knows, the table that `table` moves to, unless there is one.
-    fn attach<'t>(&self, table: Table<'t, K, V>, next: Table<'t, K, V>) -> bool {
-        if is_sparse(self.count.get(), table.buckets().max(next.buckets())) {
-            next.set_sparse();
-        }
-        self.spread_out(next.bits());
-        table.set_next(next)
-    }
-
-    /// Makes the table at least large enough for `more` more entries, and the smallest for that. If tables
-    /// move, the last of them moves to it in turn. Returns false without memory.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn reserve(&self, more: usize) -> bool {
-        let entries = self.count.get().checked_add(more);
-        let Some(bits) = entries.and_then(bits_for) else {
-            return false;
-        };
-        // SAFETY: the caller's promise.
-        let last = || unsafe { self.table() }.last();
-        let mut made = None;
-        if last().bits() < bits {
-            // Before the floor is raised, which stays as it is without memory.
-            made = Table::new(bits);
-            if made.is_none() {
-                return false;
-            }
-        }
-        self.floor.raise(bits);
-        loop {
-            let last = last();
-            if last.bits() >= bits {
-                break;
-            }
-            // None yet if the table has begun to shrink since the first look.
-            let Some(next) = made.take().or_else(|| Table::new(bits)) else {
-                return false;
-            };
-            if self.attach(last, next) {
-                return true;
-            }
-            made = Some(next);
-        }
-        if let Some(made) = made {
-            // SAFETY: no other thread knows it, and its buckets are empty.
-            unsafe { made.free_memory() };
-        }
-        true
-    }
-
-    /// How many entries it has before its table grows.
-    ///
-    /// # Safety
-    ///
-    /// Inside a section of the map's domain.
-    pub unsafe fn capacity(&self) -> usize {
-        // SAFETY: the caller's promise.
-        capacity(unsafe { self.table() }.bits())
-    }
-
-    /// Lets the table shrink to what its entries need.
+    /// Lets the table shrink to what its entries need, and asks for the service thread's help.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain.
     pub unsafe fn shrink_to_fit(&self, world: &impl World<K, V, Cookie = C>) {
-        self.floor.remove();
         // SAFETY: the caller's promise.
         unsafe {
-            self.shrink_if_fits(self.table(), self.floor.state());
+            self.tables.shrink_to_fit();
             self.have_driven(world);
         }
     }
@@ -218,7 +117,7 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     ///
     /// # Safety
     ///
-    /// Inside a section of the map's domain; after [`Driving::begin`].
+    /// Inside a section of the map's domain; after [`Driving::begin`](crate::driving::Driving::begin).
     pub unsafe fn drive(&self, world: &impl World<K, V, Cookie = C>) -> bool
     where
         K: Eq,
@@ -251,33 +150,15 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         can_drive && self.driving.is_to_queue()
     }
 
-    fn finish(&self, Move { from, to }: Move<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
-        // Release, pairs with `table`: it is complete.
-        let replaced = self.table.compare_exchange(
-            from.into_word(),
-            to.into_word(),
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
-        debug_assert!(replaced.is_ok(), "only this thread has moved the last unit");
-        if replaced.is_ok() {
-            if to.is_sparse() {
-                // What comes now fills it.
-                to.prefer_huge_pages(true);
-            }
-            world.retire_table(from);
+    fn finish(&self, under_way: Move<'_, K, V>, world: &impl World<K, V, Cookie = C>) {
+        let retire = |old: Table<'_, K, V>| {
+            world.retire_table(old);
             self.replaced
                 .store(self.epochs.now().number(), Ordering::Relaxed);
-            let floor = self.floor.after_move();
-            if to.bits() < floor.bits() {
-                self.start_move(to, floor.bits());
-            }
-            self.consider_growing(to, world);
-            if floor.fits() && !self.shrink_if_fits(to, floor) {
-                self.floor.has_fitted(floor);
-            }
-            self.consider_shrinking(to);
-        }
+        };
+        self.finish_move(under_way, retire, |table| {
+            self.consider_growing(table, world)
+        });
     }
 }
 
@@ -286,8 +167,9 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 pub(super) mod tests {
     use super::*;
     use crate::{
-        copy::{epochs::GracePeriods, spill::Spill},
+        copy::{epochs::GracePeriods, spill::Spill, table::InPlace},
         resize::{CHUNK, Chunk},
+        table::Kind,
     };
     use std::cell::Cell;
 
@@ -369,13 +251,13 @@ pub(super) mod tests {
             };
             (0..ENTRIES).for_each(put);
             let before = core.table().buckets();
-            assert!(core.reserve(capacity(BITS) - ENTRIES as usize));
+            assert!(core.reserve(InPlace::<u64, u64>::capacity(BITS) - ENTRIES as usize));
             let to = core.table().next().expect("it moves");
             assert_eq!(to.bits(), BITS);
             let chunks =
                 (0..).take_while(|_| core.help(&world, &hash_of) != Progress::NothingToTake);
             assert_eq!(chunks.count(), before / 16, "in one move");
-            assert_eq!(core.capacity(), capacity(BITS));
+            assert_eq!(core.capacity(), InPlace::<u64, u64>::capacity(BITS));
 
             // Two for an entry, and the header's, which may be a huge one.
             let (from, end) = to.limits();

@@ -1,14 +1,19 @@
 //! `CopyMap`: what it is, and the methods that read it in a section.
 
-use super::{core::Core, iter::CopyIter, table::Table, world::Shared};
+use super::{
+    core::Core,
+    iter::CopyIter,
+    table::{InPlace, Table},
+    world::Shared,
+};
 use crate::{
     domain::Home,
     iter::{Keys, Values},
-    load::copies::bits_for,
     map::{Cursor, DefaultHashBuilder, hash_of},
     outcome::TryReserveError,
     pinned::pinned,
     store::no_room,
+    table::Kind,
 };
 use equivalent::Equivalent;
 use std::{
@@ -308,7 +313,8 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
     /// The memory of a table that has room for so many more entries. `None` if none can be so large.
     pub(super) fn layout_for(&self, more: usize) -> Option<Layout> {
         let entries = self.len().checked_add(more);
-        entries.and_then(bits_for).and_then(Table::<K, V>::layout)
+        let bits = entries.and_then(InPlace::<K, V>::bits_for)?;
+        Table::<K, V>::layout(bits)
     }
 
     /// What it shares, with a table for `entries` if there was none, which is the smallest if it

@@ -13,14 +13,14 @@ use super::{
     core::World,
     locked::Locked,
     spill::{NewSpill, Spill, Tagged},
-    table::Table,
+    table::InPlace,
 };
 use crate::{
-    resize::{CHUNK, Chunk, Progress},
-    table::Units,
+    resize::{self, CHUNK, Chunk, Progress},
+    table::{AnyBucket, Units},
     word::SLOTS,
 };
-use std::{mem, ops::Range};
+use std::mem;
 use stillpoint_platform::fork;
 
 /// A unit whose entries change each time between the look and the lock is left for another pass.
@@ -29,19 +29,7 @@ const TRIES: usize = 16;
 /// A bucket with more entries behind it is not split at once.
 const MOST_SPILLED: usize = 8;
 
-/// The move of one table to another.
-pub struct Move<'t, K, V> {
-    pub from: Table<'t, K, V>,
-    pub to: Table<'t, K, V>,
-}
-
-impl<K, V> Clone for Move<'_, K, V> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K, V> Copy for Move<'_, K, V> {}
+pub type Move<'t, K, V> = resize::Move<'t, InPlace<K, V>>;
 
 /// What a unit has become.
 enum Unit {
@@ -85,37 +73,10 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl<'t, K, V> Move<'t, K, V> {
-    /// The move of a table, if it moves.
-    pub fn of(from: Table<'t, K, V>) -> Option<Self> {
-        let to = from.next()?;
-        Some(Self { from, to })
-    }
-
+impl<K, V> Move<'_, K, V> {
     /// Whether keys are hashed for it.
     pub fn grows(self) -> bool {
         self.to.bits() > self.from.bits()
-    }
-
-    /// Returns whether the new table has more pages than there are entries.
-    pub fn is_sparse(self) -> bool {
-        self.to.is_sparse()
-    }
-
-    fn units(self) -> usize {
-        self.from.buckets().min(self.to.buckets())
-    }
-
-    /// The buckets that a unit is in.
-    fn olds(self, unit: usize) -> Range<usize> {
-        let each = self.from.buckets() / self.units();
-        unit * each..(unit + 1) * each
-    }
-
-    /// The buckets that it moves to.
-    fn news(self, unit: usize) -> Range<usize> {
-        let each = self.to.buckets() / self.units();
-        unit * each..(unit + 1) * each
     }
 }
 
@@ -280,7 +241,6 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         } else if !self.is_sparse() {
             self.news(unit).for_each(|index| self.to.at(index).clear());
         } else {
-            // A thread that a fork has removed may have filled some.
             self.to.clear(self.news(unit));
         }
         entries.clear();
@@ -378,7 +338,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         for group in groups() {
             let index = self.news(unit).start + group[0].0;
             if self.is_sparse() || group.len() > SLOTS {
-                self.to.note_used(index);
+                self.to.used().claim(index);
             }
             // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
             // no other thread of this process has the unit.
@@ -412,7 +372,9 @@ mod tests {
     use crate::copy::{
         core::{Changed, Core},
         growth::tests::Alone,
+        table::Table,
     };
+    use std::ops::Range;
     use stillpoint_platform::sync::{AtomicU64, Ordering};
 
     /// User code has forked, and then panics in the child, which has taken no chunk.
@@ -495,7 +457,7 @@ mod tests {
             let from = core.table();
             let to = Table::new(from.bits() + 3).expect("memory");
             for index in 0..to.buckets() {
-                to.note_used(index);
+                to.used().claim(index);
                 let mut filler = Filler::of(to.at(index));
                 let (key, value) = (100, 100);
                 filler.push(Tagged { key, value, tag: 7 });

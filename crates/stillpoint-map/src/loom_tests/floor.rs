@@ -1,7 +1,10 @@
 //! A move ends while another thread reserves room, or gives it up.
 
 use super::*;
-use crate::{core::Reclaim, load::references::capacity};
+use crate::{
+    core::Reclaim,
+    table::{Kind, References},
+};
 
 /// An empty map whose table moves, but for the last unit, to one of so many bits, and the tables that
 /// it has left.
@@ -32,7 +35,7 @@ impl Moving {
         let table = Table::new(from).unwrap();
         assert!(table.set_next(Table::new(to).unwrap()));
         let map = Self {
-            core: ManuallyDrop::new(Core::of(table, floor)),
+            core: ManuallyDrop::new(Core::of(Tables::of(table, floor))),
             retired: StdMutex::default(),
         };
         let units = 1 << from.min(to);
@@ -92,7 +95,7 @@ fn loom_shrink_to_fit_while_a_growth_ends() {
         let map = Moving::new(1, 2, Floor::new(2, true));
         // SAFETY: as in `Moving::help`.
         Moving::move_beside(&map, |core| unsafe { core.shrink_to_fit() });
-        assert_eq!(map.capacity(), capacity(1), "it is to fit");
+        assert_eq!(map.capacity(), References::capacity(1), "it is to fit");
     });
 }
 
@@ -123,7 +126,7 @@ fn loom_shrink_to_fit_while_a_table_has_fitted() {
             // SAFETY: as in `Moving::help`.
             unsafe { core.shrink_to_fit() };
         });
-        assert_eq!(map.capacity(), capacity(1), "it is to fit");
+        assert_eq!(map.capacity(), References::capacity(1), "it is to fit");
     });
 }
 

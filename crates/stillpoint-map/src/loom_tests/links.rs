@@ -115,7 +115,7 @@ fn walk_and_cut(next: bool) {
         let world = linked();
         world.remove(SLOTS);
         let floor = Floor::new(1, false);
-        let core = Arc::new(ManuallyDrop::new(Core::of(world.table, floor)));
+        let core = Arc::new(ManuallyDrop::new(Core::of(Tables::of(world.table, floor))));
         both(
             &world,
             move |_| {

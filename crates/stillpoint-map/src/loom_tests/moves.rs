@@ -13,10 +13,10 @@ enum By {
 fn walk_and_extend(by: By) {
     model(move || {
         let world = full();
-        let core = Arc::new(ManuallyDrop::new(Core::of(
+        let core = Arc::new(ManuallyDrop::new(Core::of(Tables::of(
             world.table,
             Floor::new(1, false),
-        )));
+        ))));
         let walked = Arc::clone(&core);
         both(
             &world,
@@ -133,10 +133,10 @@ fn walk_while_moving(bits: u32, to: u32, by: By) {
     model(move || {
         let world = halves(bits);
         let to_move = world.start_move(to);
-        let core = Arc::new(ManuallyDrop::new(Core::of(
+        let core = Arc::new(ManuallyDrop::new(Core::of(Tables::of(
             world.table,
             Floor::new(1, false),
-        )));
+        ))));
         let walked = Arc::clone(&core);
         both(
             &world,
@@ -238,7 +238,7 @@ fn a_key_that_comes_back(look: fn(&Core) -> Vec<NonNull<Head>>) {
         let entry = |tag| Entry::new(hash(0, 0, tag), 0);
         let world = World::new([KEY, KEY + 1, KEY + 2, KEY].map(entry).into());
         (0..2).for_each(|index| world.insert(index));
-        let core = Core::of(world.table, Floor::new(1, false));
+        let core = Core::of(Tables::of(world.table, Floor::new(1, false)));
         let core = Arc::new(ManuallyDrop::new(core));
         let looked = Arc::clone(&core);
         both(

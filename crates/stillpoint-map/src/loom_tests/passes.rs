@@ -99,7 +99,7 @@ fn loom_a_walk_beside_a_pass() {
         model(move || {
             let world = unused();
             world.insert(2);
-            let core = Core::of(world.table, Floor::new(1, false));
+            let core = Core::of(Tables::of(world.table, Floor::new(1, false)));
             let core = Arc::new(ManuallyDrop::new(core));
             both(
                 &world,
