@@ -315,7 +315,7 @@ impl<'t, S: Kind> Table<'t, S> {
         word.is_moved() || word == Word::EMPTY && is_passed()
     }
 
-    /// Empties the buckets of a range, which no other thread of this process can reach ([`Bucket::clear`]).
+    /// Empties the buckets of a range, which no other thread of this process can reach ([`AnyBucket::clear`]).
     pub fn clear(self, buckets: Range<usize>) {
         let used = self.used().of(buckets);
         used.for_each(|index| self.at(index).clear());

@@ -133,7 +133,7 @@ impl<'g> Walk<'g> {
         while index < buckets {
             let bucket = table.at(index);
             let word = bucket.word();
-            if word.is_moved() || word.has_link() || moves && word.is_empty() {
+            if word.is_moved() || word.has_link() || moves && word == Word::EMPTY {
                 break;
             }
             if index + FAR < buckets {

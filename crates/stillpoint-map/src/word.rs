@@ -73,6 +73,13 @@ impl Word {
         self.0 & MOVED != 0
     }
 
+    /// Returns whether the bucket has moved, or a move may have passed it, which leaves it empty.
+    #[inline(always)]
+    pub fn may_be_in_next(self) -> bool {
+        // One comparison with 0: the highest bit says that it has moved.
+        self.0.cast_signed() <= 0
+    }
+
     #[inline(always)]
     pub fn has_link(self) -> bool {
         self.0 & LINK != 0

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     core::{fence_change, is_looked_at},
     growth::Tables,
+    word::Word,
 };
 use std::ops::Deref;
 use stillpoint_platform::sync::{AtomicU64, Ordering};
@@ -51,9 +52,10 @@ impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
     /// Locks the bucket, if it has no spill, and its word is as it was seen: then so are its entries.
     #[inline(always)]
     fn lock_as_seen(&self) -> Option<Locked<'t, K, V>> {
-        let word = self.seen.word;
-        let bucket = self.table.at(self.index);
-        (word.is_plain() && bucket.lock(word)).then(|| Locked::of(bucket, word))
+        let (word, index) = (self.seen.word, self.index);
+        let bucket = self.table.at(index);
+        let is_ours = || word != Word::EMPTY || self.table.used().claim(index);
+        (word.is_plain() && is_ours() && bucket.lock(word)).then(|| Locked::of(bucket, word))
     }
 
     fn place(&self) -> Option<Place<K, V>> {
@@ -86,11 +88,15 @@ impl<K, V, C> Deref for Core<K, V, C> {
 impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
     /// As [`Tables::new`].
     pub fn new(entries: usize, stays: bool) -> Option<Self> {
-        Some(Self {
-            tables: Tables::new(entries, stays)?,
+        Some(Self::of(Tables::new(entries, stays)?))
+    }
+
+    pub fn of(tables: Tables<InPlace<K, V>>) -> Self {
+        Self {
+            tables,
             epochs: Epochs::new(),
             replaced: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Looks for an entry that is to be changed.
@@ -209,7 +215,6 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
                     value: pair.1,
                     tag,
                 };
-                table.used().claim(look.index);
                 let left = match place {
                     None => {
                         locked.push(new, entry);

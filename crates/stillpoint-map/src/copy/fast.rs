@@ -22,18 +22,19 @@ pub enum Cut<K, V> {
 }
 
 impl<K: Copy + Eq, V: Copy, C: Copy> Core<K, V, C> {
-    /// The bucket of a hash in the current table, and its word.
+    /// The bucket of a hash in the current table, its number, and its word.
     ///
     /// # Safety
     ///
     /// Inside a section of the map's domain that lasts for `'t`.
     #[inline(always)]
-    unsafe fn bucket_of<'t>(&self, hash: u64) -> (Table<'t, K, V>, Bucket<'t, K, V>, Word) {
+    unsafe fn bucket_of<'t>(&self, hash: u64) -> (Table<'t, K, V>, usize, Bucket<'t, K, V>, Word) {
         // SAFETY: the caller's promise.
         let table = unsafe { self.table() };
         table.fetch(hash);
-        let bucket = table.at(table.index(hash));
-        (table, bucket, bucket.word())
+        let index = table.index(hash);
+        let bucket = table.at(index);
+        (table, index, bucket, bucket.word())
     }
 
     /// Puts an entry in, unless its bucket has one with its tag or asks for more. Returns whether it
@@ -51,11 +52,13 @@ impl<K: Copy + Eq, V: Copy, C: Copy> Core<K, V, C> {
         hash_of: &impl Fn(&K) -> u64,
     ) -> bool {
         // SAFETY: the caller's promise.
-        let (table, bucket, word) = unsafe { self.bucket_of(hash) };
+        let (table, index, bucket, word) = unsafe { self.bucket_of(hash) };
         let tag = tag(hash);
+        let is_ours = || word != Word::EMPTY || table.used().claim(index);
         // Without the tag there is no entry with this key: and so it stays under the lock, which is
         // taken with this word.
-        if !word.is_plain() || !word.with_tag(tag).is_empty() || !bucket.lock(word) {
+        let may_be_new = word.is_plain() && word.with_tag(tag).is_empty();
+        if !(may_be_new && is_ours() && bucket.lock(word)) {
             return false;
         }
         let mut locked = Locked::of(bucket, word);
@@ -92,8 +95,8 @@ impl<K: Copy + Eq, V: Copy, C: Copy> Core<K, V, C> {
         hash_of: &impl Fn(&K) -> u64,
     ) -> Cut<K, V> {
         // SAFETY: the caller's promise.
-        let (table, bucket, word) = unsafe { self.bucket_of(hash) };
-        if !word.is_plain() {
+        let (table, _, bucket, word) = unsafe { self.bucket_of(hash) };
+        if !word.is_plain() || word == Word::EMPTY && table.next().is_some() {
             return Cut::NotSoFast;
         }
         // SAFETY: the word was loaded in the caller's section.

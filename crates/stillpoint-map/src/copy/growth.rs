@@ -169,13 +169,16 @@ pub(super) mod tests {
     use crate::{
         copy::{epochs::GracePeriods, spill::Spill, table::InPlace},
         resize::{CHUNK, Chunk},
-        table::Kind,
+        table::{FEWEST_BITS, Kind},
     };
     use std::cell::Cell;
 
-    /// No readers, and so no grace periods; counts how often a driver is asked for.
+    /// No readers, and so no grace periods.
     #[derive(Default)]
-    pub(in super::super) struct Alone(Cell<usize>);
+    pub(in super::super) struct Alone {
+        /// Number of pages of the tables that were retired.
+        pages: Cell<usize>,
+    }
 
     impl GracePeriods for Alone {
         type Cookie = ();
@@ -198,13 +201,13 @@ pub(super) mod tests {
         }
 
         fn retire_table(&self, table: Table<'_, u64, u64>) {
+            #[cfg(all(target_os = "linux", not(miri)))]
+            self.pages.set(self.pages.get() + pages_of(table));
             // SAFETY: there are no readers, and the thread that replaces it does not look again.
             unsafe { table.forget_lifetime().free_memory() };
         }
 
-        fn drive_later(&self) {
-            self.0.set(self.0.get() + 1);
-        }
+        fn drive_later(&self) {}
     }
 
     /// A pass that leaves units out is followed by another one.
@@ -232,42 +235,68 @@ pub(super) mod tests {
         }
     }
 
-    /// Those of the entries that find no slot, too.
+    const BITS: u32 = 20;
+    const ENTRIES: u64 = 100;
+
+    /// All the last ones have the same hash, and find no slot.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn hash_of(key: &u64) -> u64 {
+        crate::slot::spread((*key).min(80))
+    }
+
+    /// Returns how many pages a table has, without those of its header, which may be a huge one.
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn pages_of(table: Table<'_, u64, u64>) -> usize {
+        let (from, end) = table.limits();
+        crate::growth::tests::resident(from, end).saturating_sub(512)
+    }
+
+    /// Of a table that grows far, of one that grows to twice its size, and of a large one that is to fit.
     #[test]
     #[cfg(all(target_os = "linux", not(miri)))]
-    fn a_reserve_costs_what_the_entries_need() {
-        use crate::growth::tests::resident;
-        const BITS: u32 = 20;
-        const ENTRIES: u64 = 100;
-        let world = Alone::default();
-        let core = Core::<u64, u64, ()>::new(1000, false).expect("memory");
-        // All the last ones have the same hash.
-        let hash_of = |key: &u64| crate::slot::spread((*key).min(80));
-        // SAFETY: there are no readers.
-        unsafe {
-            let put = |key: u64| {
-                let look = core.look(hash_of(&key), |other| *other == key);
-                core.put(hash_of(&key), &look, (key, key), &world, &hash_of);
-            };
-            (0..ENTRIES).for_each(put);
-            let before = core.table().buckets();
-            assert!(core.reserve(InPlace::<u64, u64>::capacity(BITS) - ENTRIES as usize));
-            let to = core.table().next().expect("it moves");
-            assert_eq!(to.bits(), BITS);
-            let chunks =
-                (0..).take_while(|_| core.help(&world, &hash_of) != Progress::NothingToTake);
-            assert_eq!(chunks.count(), before / 16, "in one move");
-            assert_eq!(core.capacity(), InPlace::<u64, u64>::capacity(BITS));
-
-            // Two for an entry, and the header's, which may be a huge one.
-            let (from, end) = to.limits();
-            let pages = resident(from, end);
-            assert!(pages <= 2 * ENTRIES as usize + 512, "{pages} pages");
-            for key in 0..ENTRIES {
-                let found = to.find(hash_of(&key), |other| *other == key, |(_, value)| value);
-                assert_eq!(found, Some(key));
+    fn a_move_costs_what_the_entries_need() {
+        for (from, to) in [(9, BITS), (BITS, BITS + 1), (BITS, FEWEST_BITS)] {
+            let [from, to] = [from, to].map(InPlace::<u64, u64>::capacity);
+            let world = Alone::default();
+            let core = Core::<u64, u64, ()>::new(from, true).expect("memory");
+            // SAFETY: there are no readers.
+            unsafe {
+                core.table().prefer_huge_pages(false);
+                for key in 0..ENTRIES {
+                    let look = core.look(hash_of(&key), |other| *other == key);
+                    core.put(hash_of(&key), &look, (key, key), &world, &hash_of);
+                }
+                if to > from {
+                    assert!(core.reserve(to - ENTRIES as usize));
+                } else {
+                    core.shrink_to_fit(&world);
+                }
+                let takes = (0..)
+                    .take_while(|_| core.help(&world, &hash_of) != Progress::NothingToTake)
+                    .count();
+                if to > from {
+                    assert_eq!(core.capacity(), to);
+                }
+                let tables = if to > from {
+                    2
+                } else {
+                    (BITS - FEWEST_BITS) as usize
+                };
+                // Four chunks for each stretch that was used, and one for what is between two.
+                assert!(takes <= 6 * ENTRIES as usize * tables, "{takes} times");
+                // A page of words and one of slots for an entry, in each table.
+                let pages = world.pages.get() + pages_of(core.table());
+                assert!(
+                    pages <= (2 * tables + 1) * ENTRIES as usize,
+                    "{pages} pages"
+                );
+                let table = core.table();
+                for key in 0..ENTRIES {
+                    let found =
+                        table.find(hash_of(&key), |other| *other == key, |(_, value)| value);
+                    assert_eq!(found, Some(key));
+                }
             }
-            core.free_tables();
         }
     }
 }

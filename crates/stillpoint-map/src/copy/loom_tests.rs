@@ -9,6 +9,7 @@ mod changes;
 mod driver;
 mod floor;
 mod moves;
+mod passes;
 mod slots;
 mod spilled_moves;
 
@@ -18,10 +19,10 @@ use super::{
     fast::Cut,
     moving::Move,
     spill::Spill,
-    table::Table,
+    table::{InPlace, Table},
     walk::Walk,
 };
-use crate::{resize::Progress, word::SLOTS};
+use crate::{growth::Tables, resize::Progress, word::SLOTS};
 use std::{
     mem,
     ptr::NonNull,
@@ -186,14 +187,18 @@ impl<P: Leaves> Map<P> {
         stays: bool,
         entries: impl IntoIterator<Item = u64>,
     ) -> Arc<Self> {
-        let map = Self {
-            core: Core::new(capacity, stays).unwrap(),
+        let map = Self::of_tables(Tables::new(capacity, stays).unwrap());
+        entries.into_iter().for_each(|key| map.put(key, 0));
+        map
+    }
+
+    fn of_tables(tables: Tables<InPlace<u64, u64>>) -> Arc<Self> {
+        Arc::new(Self {
+            core: Core::of(tables),
             periods: GracePeriods::new(),
             retired: StdMutex::default(),
             is_asked_for: AtomicBool::new(false),
-        };
-        entries.into_iter().for_each(|key| map.put(key, 0));
-        Arc::new(map)
+        })
     }
 
     /// Inserts an entry, or updates it.
@@ -242,12 +247,13 @@ impl<P: Leaves> Map<P> {
     }
 
     fn get(&self, key: u64) -> Option<u64> {
+        // SAFETY: the model frees nothing before its end.
+        self.get_in(unsafe { self.core.table() }, key)
+    }
+
+    fn get_in(&self, table: Table<'_, u64, u64>, key: u64) -> Option<u64> {
         // SAFETY: as in `put`. Whether a slot is written meanwhile is what loom checks.
-        unsafe {
-            self.core
-                .table()
-                .find(hash_of(&key), |other| *other == key, |(_, value)| value)
-        }
+        unsafe { table.find(hash_of(&key), |other| *other == key, |(_, value)| value) }
     }
 
     /// Closes an epoch, if the one before is over.

@@ -16,11 +16,11 @@ use super::{
     table::InPlace,
 };
 use crate::{
-    resize::{self, CHUNK, Chunk, Progress},
-    table::{AnyBucket, Units},
+    resize::{self, Chunk, Progress},
+    table::Units,
     word::SLOTS,
 };
-use std::mem;
+use std::{mem, ops::Range};
 use stillpoint_platform::fork;
 
 /// A unit whose entries change each time between the look and the lock is left for another pass.
@@ -92,29 +92,28 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         hash_of: &impl Fn(&K) -> u64,
         stamp: impl Fn() -> u16 + Copy,
     ) -> Progress {
-        let counters = &self.from.header().units;
-        let Some(units) = counters.take(self.units(), |_| CHUNK) else {
+        let Some(Range { start, end }) = self.take() else {
             return Progress::NothingToTake;
         };
         let process = fork::process().generation();
-        let (count, all) = (units.len(), self.units());
         let taken = Taken {
             process,
-            units: counters,
-            count,
-            all,
+            units: self.counters(),
+            count: end - start,
+            all: self.units(),
         };
-        if !self.is_sparse() {
+        let mut unit = self.pass(start..end);
+        if unit < end && !self.is_sparse() {
             // Before the locks are taken. The words of a chunk's new buckets are mostly on one page. So are
             // their slots, which a `split` mostly writes first.
-            self.to.at(self.news(units.start).start).touch();
+            self.to.at(self.news(unit).start).touch();
         }
         // A split fills both, and so writes to pages that no entry needs.
         let splits = self.news(0).len() == 2 && !self.is_sparse();
         let mut entries = Entries::default();
         let mut chunk = Chunk::Moved;
         let is_taken = || fork::process().generation() == process;
-        for unit in units {
+        while unit < end {
             // SAFETY: the caller's promise; it has taken the unit.
             let is_split = splits && unsafe { self.split(unit, process, world, hash_of) };
             if !is_split && is_taken() {
@@ -125,9 +124,10 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
             if !is_taken() {
                 return Progress::NothingToTake;
             }
+            unit = self.pass(unit + 1..end);
         }
         mem::forget(taken);
-        counters.add_done(count, chunk, all)
+        self.counters().add_done(end - start, chunk, self.units())
     }
 
     /// Moves a bucket to two, if its entries find slots there. Returns whether it has: not if they do
@@ -192,6 +192,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
                 return false;
             }
         }
+        // Both are in one stretch.
+        self.claim_new(2 * unit);
         let news = [2 * unit, 2 * unit + 1].map(|index| self.to.at(index));
         // SAFETY: no other thread reaches them before the bucket is marked, as above.
         let mut halves = news.map(|bucket| unsafe { Filler::of(bucket) });
@@ -238,11 +240,8 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         // What `split` has left there, or a thread that a fork has removed.
         if self.from.at(self.olds(unit).start).word().is_moved() {
             return Chunk::Moved;
-        } else if !self.is_sparse() {
-            self.news(unit).for_each(|index| self.to.at(index).clear());
-        } else {
-            self.to.clear(self.news(unit));
         }
+        self.to.clear(self.news(unit));
         entries.clear();
         let mut before = Entries::default();
         for tries in 0..TRIES {
@@ -337,9 +336,7 @@ impl<K: Copy + Eq, V: Copy> Move<'_, K, V> {
         }
         for group in groups() {
             let index = self.news(unit).start + group[0].0;
-            if self.is_sparse() || group.len() > SLOTS {
-                self.to.used().claim(index);
-            }
+            self.claim_new(index);
             // SAFETY: it is found by an old bucket that has moved, and those of the unit have not; and
             // no other thread of this process has the unit.
             let mut filler = unsafe { Filler::of(self.to.at(index)) };
@@ -374,7 +371,6 @@ mod tests {
         growth::tests::Alone,
         table::Table,
     };
-    use std::ops::Range;
     use stillpoint_platform::sync::{AtomicU64, Ordering};
 
     /// User code has forked, and then panics in the child, which has taken no chunk.

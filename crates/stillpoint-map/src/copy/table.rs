@@ -10,6 +10,7 @@ use crate::{
     backoff::Backoff,
     memory::prefetch,
     table::{self, Kind},
+    word::Word,
 };
 use std::marker::PhantomData;
 
@@ -76,7 +77,7 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
         self.fetch(hash);
         let bucket = self.at(self.index(hash));
         let word = bucket.word();
-        if word.is_moved() {
+        if word.may_be_in_next() {
             // SAFETY: the caller's promise.
             return unsafe { self.find_in_next(hash, is_it, take) };
         }
@@ -105,6 +106,9 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
     pub fn lock_at(self, index: usize, stamp: impl Fn() -> u16) -> Option<Locked<'t, K, V>> {
         let bucket = self.at(index);
         let word = bucket.word();
+        if word == Word::EMPTY && !self.used().claim(index) {
+            return None;
+        }
         if word.is_free() && bucket.lock(word) {
             return Some(Locked::of(bucket, word));
         }
@@ -117,7 +121,7 @@ impl<'t, K: Copy, V: Copy> Table<'t, K, V> {
         let mut backoff = Backoff::new();
         loop {
             let word = bucket.word();
-            if word.is_moved() {
+            if word.is_moved() || word == Word::EMPTY && !self.used().claim(index) {
                 return None;
             }
             if word.is_locked() {

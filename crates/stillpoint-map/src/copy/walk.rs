@@ -145,11 +145,13 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
             return folded;
         }
         let (buckets, mut index) = (table.buckets(), first);
+        // What is in the map throughout is in no bucket that a move has passed before this, or passes later.
+        let moves = table.next().is_some();
         while index + TOGETHER <= buckets {
             let (mut slots, mut plain) = (0_u64, 0);
             while plain < TOGETHER {
                 let word = table.at(index + plain).word();
-                if word.is_moved() || word.has_link() {
+                if word.is_moved() || word.has_link() || moves && word == Word::EMPTY {
                     break;
                 }
                 slots |= u64::from(word.taken().bits()) << (plain * SLOTS);
