@@ -293,13 +293,14 @@ impl Core {
     /// Inside a section of the map's domain for as long as `found` is used.
     pub unsafe fn home_at_once(&self, from: u64, found: &mut Vec<NonNull<Head>>) -> Option<u64> {
         // SAFETY: the caller's promise.
-        let (mut table, mut index, word) = unsafe { self.table() }.home(from);
+        let current = unsafe { self.table() };
+        let mut home = current.home(from);
         // Most homes of a sparse table are, which takes no memory while it is only read.
-        if word != Word::EMPTY {
+        if home.2 != Word::EMPTY {
             loop {
                 // SAFETY: the caller's promise.
                 let (now, locked) = unsafe { self.table() }.lock(from);
-                (table, index) = (now, now.index(from));
+                (home.0, home.1) = (now, now.index(from));
                 let free = found.capacity() - found.len();
                 let count = locked.entries().count();
                 if count <= free {
@@ -313,7 +314,7 @@ impl Core {
                 found.reserve(count);
             }
         }
-        table.last_hash(index).checked_add(1)
+        current.hash_behind(home)
     }
 }
 

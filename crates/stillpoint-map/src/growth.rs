@@ -364,8 +364,8 @@ impl Core {
     }
 }
 
-// Detects a reserve that grows in steps or without a table, buckets that are written though they are empty, and a walk to the
-// end of a map that goes through all of its capacity.
+// Detects a reserve that grows in steps or without a table, buckets that are written though they are empty,
+// and walks that go through all of a map's capacity.
 #[cfg(all(test, target_os = "linux", not(miri), not(stillpoint_loom)))]
 pub(crate) mod tests {
     use super::*;
@@ -376,7 +376,7 @@ pub(crate) mod tests {
         table::References,
         walk::Walk,
     };
-    use std::{cell::Cell, collections::HashSet, ptr::NonNull};
+    use std::{cell::Cell, collections::HashSet, iter, ptr::NonNull};
     use stillpoint_platform::mmap::page_size;
 
     /// Frees at once, as there are no readers, and counts the pages of tables.
@@ -553,6 +553,29 @@ pub(crate) mod tests {
                 assert!(pages <= steps * (heads.len() + 1), "{pages} pages");
                 visit_to_the_end(&core, left);
             }
+        }
+    }
+
+    /// By steps, as a clone does, and in one go.
+    #[test]
+    fn a_walk_costs_what_the_entries_need() {
+        let heads = heads();
+        // SAFETY: there are no readers, and the entries stay.
+        unsafe {
+            let core = with_capacity(References::capacity(BITS), true, &heads);
+            let walk = || Walk::from(Some(NonNull::from(&core)), Some(0));
+            let mut by_steps = walk();
+            let steps = iter::from_fn(|| by_steps.step()).count();
+            let (mut found, mut position) = (Vec::new(), Some(0));
+            let homes = iter::from_fn(|| {
+                position = core.home_at_once(position?, &mut found);
+                Some(())
+            });
+            let homes = homes.count();
+            let most = 64 * heads.len() + 1;
+            assert!(steps <= most && homes <= most, "{steps} and {homes} homes");
+            assert_eq!(found.len(), heads.len());
+            assert_eq!(walk().fold(0, |count, _| count + 1), heads.len());
         }
     }
 

@@ -332,6 +332,19 @@ impl<'t, S: Kind> Table<'t, S> {
         here.into_iter().chain(moved).min()
     }
 
+    /// Returns the first hash behind those of a [`home`](Self::home) that was found from this table on, if
+    /// any home there may have entries. It passes stretches without entries, unless this table moves.
+    #[inline]
+    pub fn hash_behind(self, (table, index, word): (Self, usize, Word)) -> Option<u64> {
+        let behind = table.last_hash(index).checked_add(1)?;
+        if word == Word::EMPTY && self.next().is_none() {
+            // What is in the map by now has claimed its stretch here.
+            let used = self.used().first(index + 1..self.buckets())?;
+            return Some((used as u64) << (64 - self.bits()));
+        }
+        Some(behind)
+    }
+
     /// The table that this one moves to.
     #[inline]
     pub fn next(self) -> Option<Self> {
@@ -445,6 +458,7 @@ impl<'t> Table<'t> {
         // Most keys are in their home bucket, and most tables do not move: a look-up that is one of
         // few instructions leaves the processor space to begin the next. So it asks whether the bucket
         // has moved, or has a link, when it has found nothing: one that has moved or was passed has no tags.
+        // A move leaves what it passes empty.
         let bucket = self.home_of(hash);
         let word = bucket.word();
         match find_here(bucket, word, hash, &mut is_it) {
@@ -458,8 +472,8 @@ impl<'t> Table<'t> {
                 };
                 Some((entry, word.is_plain().then_some(seen)))
             }
-            Found::Nothing => None,
-            Found::Elsewhere => Some((self.find_elsewhere(word, hash, is_it)?, None)),
+            Found::Nothing if word != Word::EMPTY || self.next().is_none() => None,
+            _ => Some((self.find_elsewhere(word, hash, is_it)?, None)),
         }
     }
 
@@ -479,9 +493,6 @@ impl<'t> Table<'t> {
     ) -> Option<NonNull<Head>> {
         if word.has_link() {
             return find_behind(self.home_of(hash), hash, is_it);
-        }
-        if word == Word::EMPTY && self.next().is_none() {
-            return None;
         }
         let (table, index, word) = self.home(hash);
         let bucket = table.at(index);

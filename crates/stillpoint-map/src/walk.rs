@@ -16,6 +16,7 @@ use crate::{
     memory::prefetch,
     slot::Head,
     table::Table,
+    used::STRETCH,
     word::{SLOTS, Word},
 };
 use std::{
@@ -100,9 +101,10 @@ impl<'g> Walk<'g> {
     fn next_bucket(&mut self) -> Option<(Table<'g>, usize, Word)> {
         let from = self.position?;
         // SAFETY: that of `from`.
-        let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
+        let current = unsafe { self.core?.as_ref().table() };
+        let (table, index, word) = current.home(from);
         self.from = from;
-        self.position = table.last_hash(index).checked_add(1);
+        self.position = current.hash_behind((table, index, word));
         // What a bucket has may have changed when the walk comes there, and may be free by then:
         // nothing but time depends on it.
         if index + FAR < table.buckets() {
@@ -133,7 +135,9 @@ impl<'g> Walk<'g> {
         while index < buckets {
             let bucket = table.at(index);
             let word = bucket.word();
-            if word.is_moved() || word.has_link() || moves && word == Word::EMPTY {
+            // The step that follows may pass stretches without entries.
+            let is_passed = word == Word::EMPTY && (moves || index.is_multiple_of(STRETCH));
+            if word.is_moved() || word.has_link() || is_passed {
                 break;
             }
             if index + FAR < buckets {

@@ -85,11 +85,10 @@ impl Word {
         self.0 & LINK != 0
     }
 
-    /// Returns whether an entry that is not here may be behind the bucket, or in the next table: a bucket
-    /// has moved, or a move has passed it, which leaves it empty.
+    /// Returns whether an entry that is not here may be behind the bucket, or in the next table.
     #[inline(always)]
     pub fn goes_on(self) -> bool {
-        self.0.wrapping_sub(1) >= LINK - 1
+        self.0 & (MOVED | LINK) != 0
     }
 
     /// Returns whether the bucket is all of its chain, has not moved, and is not locked.

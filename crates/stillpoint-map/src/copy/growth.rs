@@ -167,11 +167,11 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
 pub(super) mod tests {
     use super::*;
     use crate::{
-        copy::{epochs::GracePeriods, spill::Spill, table::InPlace},
+        copy::{epochs::GracePeriods, spill::Spill, table::InPlace, walk::Walk},
         resize::{CHUNK, Chunk},
         table::{FEWEST_BITS, Kind},
     };
-    use std::cell::Cell;
+    use std::{cell::Cell, iter, ptr::NonNull};
 
     /// No readers, and so no grace periods.
     #[derive(Default)]
@@ -290,6 +290,9 @@ pub(super) mod tests {
                     pages <= (2 * tables + 1) * ENTRIES as usize,
                     "{pages} pages"
                 );
+                let mut walk = Walk::from(Some(NonNull::from(&core)), Some(0));
+                let steps = iter::from_fn(|| walk.step()).count();
+                assert!(steps <= 65 * ENTRIES as usize, "{steps} steps");
                 let table = core.table();
                 for key in 0..ENTRIES {
                     let found =

@@ -11,7 +11,10 @@ use super::{
     core::Core,
     spill::Spill,
 };
-use crate::word::{SLOTS, Slots, Word};
+use crate::{
+    used::STRETCH,
+    word::{SLOTS, Slots, Word},
+};
 use std::{marker::PhantomData, ptr::NonNull};
 
 /// The slots of so many buckets are visited together.
@@ -82,14 +85,15 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
     pub fn step(&mut self) -> Option<()> {
         let from = self.position?;
         // SAFETY: that of `from`.
-        let (table, index, word) = unsafe { self.core?.as_ref().table() }.home(from);
+        let current = unsafe { self.core?.as_ref().table() };
+        let (table, index, word) = current.home(from);
         let bucket = table.at(index);
         let Seen { spill, .. } = bucket.seen(word);
         let first = index
             .checked_sub(1)
             .map_or(0, |last| table.last_hash(last) + 1);
         self.from = if first == from { 0 } else { from };
-        self.position = table.last_hash(index).checked_add(1);
+        self.position = current.hash_behind((table, index, word));
         self.bucket = Some(bucket);
         self.word = word;
         self.slots = word.taken();
@@ -151,7 +155,10 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
             let (mut slots, mut plain) = (0_u64, 0);
             while plain < TOGETHER {
                 let word = table.at(index + plain).word();
-                if word.is_moved() || word.has_link() || moves && word == Word::EMPTY {
+                // The step that follows may pass stretches without entries.
+                let at = index + plain;
+                let is_passed = word == Word::EMPTY && (moves || at.is_multiple_of(STRETCH));
+                if word.is_moved() || word.has_link() || is_passed {
                     break;
                 }
                 slots |= u64::from(word.taken().bits()) << (plain * SLOTS);
