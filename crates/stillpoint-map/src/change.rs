@@ -17,8 +17,8 @@ impl<K, V, S> PinnedHashMap<K, V, S> {
     /// [`HashMap::with_capacity_and_hasher`](crate::HashMap::with_capacity_and_hasher) does.
     ///
     /// Does not wait for that: a map that has a table already moves to the larger one as it does when
-    /// it grows, by inserts, removals and the domain's service thread. That takes memory and time for the
-    /// entries that there are, not for the capacity.
+    /// it grows, by inserts, removals and the domain's service thread; if it moves at the time, after that. It
+    /// takes memory and time for the entries that there are, not for the capacity.
     ///
     /// # Panics
     ///

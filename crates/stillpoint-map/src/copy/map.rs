@@ -403,8 +403,8 @@ impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     /// [`CopyMap::with_capacity_and_hasher`] does.
     ///
     /// Does not wait for that: a map that has a table already moves to the larger one as it does when
-    /// it grows, by inserts and removals. That takes memory and time for the entries that there are, not
-    /// for the capacity.
+    /// it grows, by inserts and removals; if it moves at the time, after that. It takes memory and time for
+    /// the entries that there are, not for the capacity.
     ///
     /// # Panics
     ///
