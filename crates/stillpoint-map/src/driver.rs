@@ -1,42 +1,110 @@
 //! The callback of a map that moves: on the domain's service thread, a slice after each grace period.
 
-use crate::{core::Core, reclaim::Later};
-use std::{cell::UnsafeCell, ptr::NonNull, sync::Arc};
+use crate::{
+    core::Core,
+    growth::Tables,
+    reclaim::Later,
+    table::{Kind, References},
+};
+use std::{cell::UnsafeCell, ops::Deref, ptr::NonNull, sync::Arc};
 use stillpoint::{
     Domain, global,
     internal::{Kept, try_call},
 };
 use stillpoint_platform::memory::is_there_for;
 
+/// A map without its domain, whose tables the service thread moves.
+pub trait Driven: Deref<Target = Tables<Self::Kind>> + Send + Sync + 'static {
+    type Kind: Kind;
+
+    /// Moves a slice. Returns whether another one is to follow.
+    ///
+    /// # Safety
+    ///
+    /// Inside a section of the map's domain, which `later` frees in; after
+    /// [`Driving::begin`](crate::driving::Driving::begin).
+    unsafe fn move_slice(&self, later: &Later<'_>) -> bool;
+}
+
+impl Driven for Core {
+    type Kind = References;
+
+    unsafe fn move_slice(&self, later: &Later<'_>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { self.drive(later) }
+    }
+}
+
 /// What a map and its callback share.
 #[derive(Debug)]
-pub struct Shared {
-    pub core: Core,
+pub struct Shared<C = Core> {
+    pub core: C,
     /// `None`: the global one. Used by the callback while it drives, and taken away after the core
     /// has been closed: a callback that is queued keeps no domain open.
     pub domain: UnsafeCell<Option<Kept>>,
 }
 
 // SAFETY: the cell is used by one thread at a time, as it says.
-unsafe impl Sync for Shared {}
+unsafe impl<C: Sync> Sync for Shared<C> {}
 
-impl Shared {
-    /// Makes one of the domain (`None`: the global one), with a table for so many entries, which is
-    /// the smallest that it will have if it `stays`. The caller owns it, as an `Arc` does, until
-    /// [`end`](Self::end). `None` without memory.
-    pub fn try_new(domain: Option<Kept>, entries: usize, stays: bool) -> Option<NonNull<Self>> {
+impl<C> Shared<C> {
+    /// Shares the core that `make` returns. `None` without memory.
+    pub fn of(make: impl FnOnce() -> Option<C>, domain: Option<Kept>) -> Option<Arc<Self>> {
         // `Arc::new` ends the process without it: the counts lie beside what is shared.
         if !is_there_for(size_of::<Self>() + 2 * size_of::<usize>()) {
             return None;
         }
-        let made = Arc::new(Self {
-            core: Core::new(entries, stays)?,
+        Some(Arc::new(Self {
+            core: make()?,
             domain: UnsafeCell::new(domain),
-        });
+        }))
+    }
+
+    /// Frees the tables, and lets the domain go.
+    ///
+    /// # Safety
+    ///
+    /// Closed ([`Driving::close`](crate::driving::Driving::close)). No other thread uses the map; nor does
+    /// the caller any more.
+    pub unsafe fn free<S: Kind>(&self)
+    where
+        C: Deref<Target = Tables<S>>,
+    {
+        // SAFETY: the caller's promise. A callback that may have another share is never to drive
+        // again.
+        unsafe {
+            self.core.free_tables();
+            drop((*self.domain.get()).take());
+        }
+    }
+}
+
+impl<C: Driven> Shared<C> {
+    /// Asks the service thread to move the table.
+    ///
+    /// # Safety
+    ///
+    /// Of an `Arc`, which is there; the domain is the map's.
+    pub unsafe fn queue_driver_of(this: *const Self, domain: &Domain) {
+        // SAFETY: the caller's promise.
+        let shared = unsafe {
+            Arc::increment_strong_count(this);
+            Arc::from_raw(this)
+        };
+        drive_later(domain, shared);
+    }
+}
+
+impl Shared {
+    /// Makes one of the domain (`None`: the global one), with a table for `entries` entries, which is
+    /// the smallest that it will have if it `stays`. The caller owns it, as an `Arc` does, until
+    /// [`end`](Self::end). `None` without memory.
+    pub fn try_new(domain: Option<Kept>, entries: usize, stays: bool) -> Option<NonNull<Self>> {
+        let made = Self::of(|| Core::new(entries, stays), domain)?;
         NonNull::new(Arc::into_raw(made).cast_mut())
     }
 
-    /// Has the service thread move the table, if it moves.
+    /// Asks the service thread to move the table, if it moves.
     ///
     /// # Safety
     ///
@@ -47,11 +115,7 @@ impl Shared {
         // SAFETY: the caller's promise.
         if unsafe { this.as_ref().core.wants_driver() } {
             // SAFETY: of an `Arc` that the map owns.
-            let shared = unsafe {
-                Arc::increment_strong_count(this.as_ptr().cast_const());
-                Arc::from_raw(this.as_ptr().cast_const())
-            };
-            drive_later(domain(), shared);
+            unsafe { Self::queue_driver_of(this.as_ptr(), domain()) };
         }
     }
 
@@ -59,31 +123,28 @@ impl Shared {
     ///
     /// # Safety
     ///
-    /// From [`try_new`](Self::try_new), and closed ([`crate::driving::Driving::close`]). No other
-    /// thread uses the map; nor does the caller any more.
+    /// From [`try_new`](Self::try_new), and as for [`free`](Self::free).
     pub unsafe fn end(this: NonNull<Self>) {
-        // SAFETY: the caller's promise. A callback that may have another share is never to drive
-        // again.
+        // SAFETY: the caller's promise.
         unsafe {
             let shared = Arc::from_raw(this.as_ptr().cast_const());
-            shared.core.free_tables();
+            shared.free();
             shared.core.close_arena();
-            drop((*shared.domain.get()).take());
         }
     }
 }
 
 /// Without memory a later change of the map asks again.
 #[cold]
-fn drive_later(domain: &Domain, shared: Arc<Shared>) {
+fn drive_later<C: Driven>(domain: &Domain, shared: Arc<Shared<C>>) {
     let kept = Arc::clone(&shared);
     let queued = try_call(domain, move || {
         if !shared.core.driving.begin() {
             return;
         }
         /// Also if it panics: the drop of the map waits for it.
-        struct End<'a>(&'a Core);
-        impl Drop for End<'_> {
+        struct End<'a, C: Driven>(&'a C);
+        impl<C: Driven> Drop for End<'_, C> {
             fn drop(&mut self) {
                 self.0.driving.end();
             }
@@ -95,7 +156,7 @@ fn drive_later(domain: &Domain, shared: Arc<Shared>) {
         let later = Later::on(domain);
         let section = domain.read_lock();
         // SAFETY: inside a section of the map's domain, and this drives.
-        let again = unsafe { shared.core.drive(&later) };
+        let again = unsafe { shared.core.move_slice(&later) };
         drop(section);
         drop(later);
         if again {

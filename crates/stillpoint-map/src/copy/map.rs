@@ -328,7 +328,8 @@ impl<K: Copy, V: Copy, S> CopyMap<K, V, S> {
 
     #[cold]
     fn make_shared(&self, entries: usize, stays: bool) -> Option<&Shared<K, V>> {
-        let made = Arc::into_raw(Shared::new(entries, stays, self.home.0.clone())?).cast_mut();
+        let made = Shared::of(|| Core::new(entries, stays), self.home.0.clone())?;
+        let made = Arc::into_raw(made).cast_mut();
         // Release, pairs with `shared`: it is complete. Acquire: so is the faster thread's.
         let set = self.shared.compare_exchange(
             ptr::null_mut(),
@@ -510,7 +511,8 @@ impl<K, V, S> Drop for CopyMap<K, V, S> {
             // SAFETY: of an `Arc`, which this owns; no other thread has the map but the callback.
             unsafe {
                 let shared = Arc::from_raw(shared.cast_const());
-                shared.close();
+                shared.core.driving.close();
+                shared.free();
             }
         }
     }

@@ -40,7 +40,7 @@ impl<P: Policy> Copies<P> {
     /// Without memory.
     pub fn new(domain: &Domain, hash_of: fn(&u64) -> u64) -> Self {
         Self {
-            shared: Shared::new(0, false, Some(domain.into())).expect(NO_MEMORY),
+            shared: Shared::of(|| Core::new(0, false), Some(domain.into())).expect(NO_MEMORY),
             domain: domain.into(),
             hash_of,
             policy: PhantomData,
@@ -153,7 +153,10 @@ impl<P: Policy> Copies<P> {
 impl<P> Drop for Copies<P> {
     fn drop(&mut self) {
         // SAFETY: no other thread has the map but the callback.
-        unsafe { self.shared.close() };
+        unsafe {
+            self.shared.core.driving.close();
+            self.shared.free();
+        }
     }
 }
 
