@@ -506,26 +506,41 @@ impl State {
                 return Some(chosen);
             }
         }
-        // An inserter that has less than its guarantees takes from others before itself and those that it
-        // shares these with. But the others have no more to give.
-        if let For::Insert(inserter) = what_for {
-            let mut path = self.path_to.take();
-            path.clear();
-            path.extend(
-                self.path(inserter.number)
-                    .take_while(|&level| level != above),
-            );
-            let chosen = all[..kinds].iter().find_map(|&protect| {
-                search.protect = protect;
-                self.choose_on(locked, &path, search)
-            });
-            self.path_to.replace(path);
-            if chosen.is_some() {
-                return chosen;
+        match what_for {
+            For::Insert(inserter) => {
+                self.choose_further(locked, search, inserter.number, &all[..kinds])
             }
+            For::Pressure => self.choose_further(locked, search, above, &all[..kinds]),
+            // Its last search may take anything.
+            For::Limit => None,
         }
-        (search.above, search.looks_again) = (above, true);
-        self.choose_with(locked, search)
+    }
+
+    /// Chooses an entry where a search below a limit has found nothing: below the tenants that `own`, the one
+    /// that inserts, is within. If there is none, searches again and looks at all tenants.
+    #[cold]
+    fn choose_further(
+        &mut self,
+        locked: &mut Locked,
+        mut search: Search,
+        own: u32,
+        kinds: &[Protect],
+    ) -> Option<(u32, Id)> {
+        let mut path = std::mem::take(&mut self.own_path);
+        path.clear();
+        path.extend(self.path(own).take_while(|&level| level != search.above));
+        // Others have no more to give. Only now the inserter takes from itself, and from those that it shares
+        // its guarantees with.
+        let mut chosen = self.choose_on(locked, &path, search, kinds);
+        if chosen.is_none() {
+            search.looks_again = true;
+            chosen = self.choose_on(locked, &[search.above], search, kinds);
+        }
+        if chosen.is_none() {
+            chosen = self.choose_on(locked, &path, search, kinds);
+        }
+        self.own_path = path;
+        chosen
     }
 
     /// Chooses an entry that the search may take below one of the tenants of a path, from its end on.
@@ -533,24 +548,36 @@ impl State {
         &mut self,
         locked: &mut Locked,
         path: &[u32],
-        mut search: Search,
+        search: Search,
+        kinds: &[Protect],
     ) -> Option<(u32, Id)> {
-        let mut below = path.iter().rev().skip(1);
-        path.iter().rev().find_map(|&level| {
-            // Otherwise a chain of tenants is searched once for each of them.
-            if self.only_leads_to(level, below.next().copied()) {
-                return None;
-            }
-            search.above = level;
-            self.choose_with(locked, search)
+        kinds.iter().find_map(|&protect| {
+            let mut below = path.iter().rev().skip(1);
+            path.iter().rev().find_map(|&above| {
+                // Otherwise a chain of tenants is searched once for each of them.
+                if self.only_leads_to(above, below.next().copied()) {
+                    return None;
+                }
+                let search = Search {
+                    above,
+                    protect,
+                    ..search
+                };
+                self.choose_with(locked, search)
+            })
         })
     }
 
     /// Chooses an entry that the search may take.
     fn choose_with(&mut self, locked: &mut Locked, search: Search) -> Option<(u32, Id)> {
         self.searches += 1;
+        let mut standing = self.standing_victim(search);
+        if standing.is_none() && self.has_passed_over {
+            self.look_again(locked, search);
+        }
         for _ in 0..TRIES {
-            let Some(number) = self.choose_tenant(search) else {
+            let chosen = standing.take().or_else(|| self.choose_tenant(search));
+            let Some(number) = chosen else {
                 break;
             };
             if let Some(id) = self.candidate_of(locked, number, search) {
@@ -577,8 +604,37 @@ impl State {
         None
     }
 
+    /// Looks again at a few tenants whose next entry was too large, at the next ones each time. Once that
+    /// entry has been used or replaced, another one goes next.
+    fn look_again(&mut self, locked: &mut Locked, mut search: Search) {
+        search.looks_again = true;
+        let mut number = self.tenant(search.above).doubted;
+        if !self.meets(search, number) {
+            number = search.above;
+        }
+        for _ in 0..TRIES {
+            let next = self.next_giving(number, search);
+            if self.tenant(number).next_weight > 1 {
+                self.look_at(locked, number);
+            }
+            number = next.unwrap_or(search.above);
+            if next.is_none() {
+                break;
+            }
+        }
+        self.tenant_mut(search.above).doubted = number;
+    }
+
     /// Returns the entry of a tenant that goes next, if the search may take it.
     fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
+        let (id, weight) = self.look_at(locked, number)?;
+        let may_take = self.may_take(number, weight, search);
+        self.has_passed_over |= !may_take;
+        may_take.then_some(id)
+    }
+
+    /// Returns the entry of a tenant that goes next, and its weight.
+    fn look_at(&mut self, locked: &mut Locked, number: u32) -> Option<(Id, u64)> {
         let (now, half_life) = (self.inserts, self.half_life());
         let tenant = self.tenant_mut(number);
         let id = tenant.policy.candidate(locked)?;
@@ -589,20 +645,24 @@ impl State {
         let weight = crate::policy::Nodes::weight(locked, id);
         tenant.next_weight = weight;
         self.sort_in(number);
-        self.may_take(number, weight, search).then_some(id)
+        Some((id, weight))
     }
 
+    /// Returns the tenant that was chosen before, if that is to stay, and may give way.
+    fn standing_victim(&self, search: Search) -> Option<u32> {
+        let victim = self.tenant(search.above).victim;
+        victim.number.filter(|&number| {
+            victim.left > 0
+                && self.is_there(number)
+                && self.is_within(number, search.above)
+                && self.gives_next(number, search)
+        })
+    }
+
+    /// Chooses the tenant whose memory earns least.
     fn choose_tenant(&mut self, search: Search) -> Option<u32> {
         let above = search.above;
         let victim = self.tenant(above).victim;
-        if let Some(number) = victim.number
-            && victim.left > 0
-            && self.is_there(number)
-            && self.is_within(number, above)
-            && self.gives_next(number, search)
-        {
-            return Some(number);
-        }
         let (now, half_life) = (self.inserts, self.half_life());
         let mut last = above;
         let best = self

@@ -1,7 +1,6 @@
-//! The tree of tenants. Each knows its children as lists through them, so that what is done below
-//! a tenant looks at nothing else, and allocates nothing: one list of all, and lists of those from which
-//! something may be evicted, by how well they are protected. A search for a victim leaves out the lists
-//! from which it can take nothing.
+//! The tree of tenants. A tenant has linked lists of its children: one of all, and three of those from which
+//! something may be evicted, by how well they are protected. A walk below a tenant meets no other tenant, and
+//! allocates nothing. A search for a victim leaves out the lists from which it can take nothing.
 
 use super::{
     ROOT, State, Tenant,
@@ -218,8 +217,8 @@ impl State {
     pub(super) fn next_giving(&self, number: u32, search: Search) -> Option<u32> {
         let first = self.first_giving(number, &Giving::ALL, search);
         first.or_else(|| {
-            let levels = self.path(number).take_while(|&level| level != search.above);
-            levels.into_iter().find_map(|level| {
+            let mut levels = self.path(number).take_while(|&level| level != search.above);
+            levels.find_map(|level| {
                 let Place {
                     parent,
                     list,
@@ -242,7 +241,7 @@ impl State {
     }
 
     /// Returns whether a search meets a tenant.
-    fn meets(&self, search: Search, number: u32) -> bool {
+    pub(super) fn meets(&self, search: Search, number: u32) -> bool {
         self.is_there(number)
             && self.is_within(number, search.above)
             && self

@@ -321,6 +321,80 @@ fn a_search_in_a_chain_of_tenants_is_linear_in_its_depth() {
     }
 }
 
+/// Returns a cache of which a tenant's next entry to go was too large when it was looked at, and is not by now.
+/// `beside` others like it, whose next one is too large, came before it.
+fn with_one_that_gives_by_now(
+    beside: u64,
+    inserter: impl Fn(&Cache<u64, u64>) -> Cache<u64, u64>,
+) -> [Cache<u64, u64>; 2] {
+    let cache = Cache::builder()
+        .max_weight(20 * (beside + 1), |_, &weight| weight)
+        .build();
+    let above = cache.tenant("above");
+    above.set_min(20 * (beside + 1));
+    for number in 0..=beside {
+        let tenant = above.tenant(&number.to_string());
+        tenant.set_min(15);
+        (0..11).for_each(|key| tenant.insert(100 * number + key, if key == 0 { 10 } else { 1 }));
+    }
+    let inserter = inserter(&above);
+    assert!(inserter.try_insert(1 << 20, 1).is_err());
+    assert_eq!(cache.weighted_bytes(), cache.max());
+    for _ in 0..2 {
+        assert!(cache.get(&(100 * beside)).is_some());
+    }
+    [cache, inserter]
+}
+
+/// Below a parent that others may take nothing from.
+#[test]
+fn no_insert_is_refused_while_an_entry_that_was_used_makes_room_for_another() {
+    let many = if cfg!(miri) { 6 } else { 100 };
+    for beside in [0, many] {
+        let [cache, inserter] =
+            with_one_that_gives_by_now(beside, |above| above.tenant("inserter"));
+        assert_eq!(inserter.try_insert(1 << 21, 1), Ok(()));
+        assert_eq!(cache.weighted_bytes(), cache.max());
+    }
+}
+
+#[test]
+fn what_a_low_protects_stays_while_a_tenant_has_more_than_its_min() {
+    let cache = Cache::builder().max_weight(30, |_, &weight| weight).build();
+    let [spare, low, inserter] = ["spare", "low", "inserter"].map(|name| cache.tenant(name));
+    spare.set_min(15);
+    (0..11).for_each(|key| spare.insert(key, if key == 0 { 10 } else { 1 }));
+    low.set_low(10);
+    (100..110).for_each(|key| low.insert(key, 1));
+    inserter.set_min(10);
+    inserter.insert(200, 1);
+    assert_eq!((spare.weighted_bytes(), low.weighted_bytes()), (20, 9));
+    assert!(cache.get(&0).is_some() && cache.get(&0).is_some());
+    inserter.insert(201, 1);
+    assert_eq!((spare.weighted_bytes(), low.weighted_bytes()), (19, 9));
+}
+
+/// Where each insert finds what may go, too.
+#[test]
+fn an_idle_tenant_gives_way_once_its_next_entry_is_not_too_large() {
+    let cache = Cache::builder().max_weight(40, |_, &weight| weight).build();
+    let [idle, busy] = ["idle", "busy"].map(|name| cache.tenant(name));
+    idle.set_min(15);
+    (0..11).for_each(|key| idle.insert(key, if key == 0 { 10 } else { 1 }));
+    let round = |rounds: u64| {
+        for key in (0..30).cycle().take(30 * rounds as usize) {
+            if busy.get(&(100 + key)).is_none() {
+                busy.insert(100 + key, 1);
+            }
+        }
+    };
+    round(10);
+    assert_eq!(idle.weighted_bytes(), 20);
+    assert!(cache.get(&0).is_some() && cache.get(&0).is_some());
+    round(if cfg!(miri) { 50 } else { 1000 });
+    assert_eq!(idle.weighted_bytes(), 15);
+}
+
 /// Makes tenants above their high limits from which nothing may be taken.
 fn stuck(tenants: u64, pinned: u64) -> State {
     let root = Handle::root();
