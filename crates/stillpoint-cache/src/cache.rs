@@ -222,31 +222,26 @@ impl<K, V, S> Inner<K, V, S> {
         Notes::new(self.listener.as_ref())
     }
 
-    /// Returns whether look-ups do not find an entry that is in the map: it has expired, or is hidden.
+    /// Returns whether look-ups find an entry that is in the map.
     #[inline(always)]
-    pub fn has_expired(&self, entry: Found<'_, K, Node<V>>) -> bool {
-        self.is_over(&entry.get().value.meta)
+    pub fn is_found(&self, entry: Found<'_, K, Node<V>>) -> bool {
+        self.presence(&entry.get().value.meta) == Presence::Found
     }
 
     /// Returns whether look-ups find an entry that is in the map, and if not, why.
-    pub fn look_at(&self, entry: Found<'_, K, Node<V>>) -> Presence {
-        match entry.get().value.meta.expires.load(Ordering::Relaxed) {
+    pub fn presence(&self, meta: &Meta) -> Presence {
+        match meta.expires.load(Ordering::Relaxed) {
             HIDDEN => Presence::Hidden,
             at if at != NEVER && self.clock.is_over(at) => Presence::Expired,
             _ => Presence::Found,
         }
     }
 
-    fn is_over(&self, meta: &Meta) -> bool {
-        let expires = meta.expires.load(Ordering::Relaxed);
-        expires != NEVER && self.clock.is_over(expires)
-    }
-
     /// Notes that an entry was found that expires, unless it has expired. Returns whether it is
     /// there.
     #[inline(never)]
     fn mark_expiring(&self, meta: &Meta) -> bool {
-        let is_there = !self.is_over(meta);
+        let is_there = self.presence(meta) == Presence::Found;
         if is_there {
             meta.mark();
             if let Some(idle) = self.expiry.idle {
@@ -445,7 +440,9 @@ where
         let guard = self.read_lock();
         // SAFETY: the guard is that.
         let found = unsafe { self.find_to_read(key, &guard) }?;
-        (!self.inner.has_expired(found)).then(|| found.get().value.value.clone())
+        self.inner
+            .is_found(found)
+            .then(|| found.get().value.value.clone())
     }
 
     /// Returns whether there is an entry. Neither counts as a use.
@@ -455,8 +452,7 @@ where
     {
         let guard = self.read_lock();
         // SAFETY: the guard is that.
-        unsafe { self.find_to_read(key, &guard) }
-            .is_some_and(|found| !self.inner.has_expired(found))
+        unsafe { self.find_to_read(key, &guard) }.is_some_and(|found| self.inner.is_found(found))
     }
 
     /// Returns how many entries the tenant and all below it have.

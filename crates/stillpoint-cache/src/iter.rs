@@ -52,7 +52,7 @@ where
         let mut entries = self.inner().store.with_guard(&guard).iter_from(*position);
         for _ in 0..HOMES {
             for found in entries.next_home() {
-                if !self.inner().has_expired(found) && self.has(found, &guard) {
+                if self.inner().is_found(found) && self.has(found, &guard) {
                     let entry = found.get();
                     visit(&entry.key, &entry.value.value);
                 }

@@ -196,7 +196,7 @@ impl<P: Policy> World<P> {
         let id = Id::of_model(new);
         let inherited = swapped.then(|| {
             let both = [self.id(), id];
-            state.replace(&mut locked, both, Cause::Replaced, NEVER, true)
+            state.replace(&mut locked, both, Cause::Replaced, NEVER)
         });
         if inherited.is_some_and(|inherited| inherited.is_linked) {
             assert_eq!(

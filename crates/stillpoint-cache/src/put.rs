@@ -183,13 +183,17 @@ where
                     Err(occupied) => (occupied.old, occupied.new),
                 }
             };
-            let presence = self.inner().look_at(old);
+            let presence = self.inner().presence(&old.get().value.meta);
             let is_load = matches!(origin, Origin::Load(_));
             // An outdated one is not to take the place of a later load's.
             if is_load && (presence == Presence::Found || origin.is_outdated()) {
                 return Err(refused);
             }
-            let cause = presence.cause(Cause::Replaced);
+            // Not replaced: nothing is inherited where a load has brought both.
+            let cause = presence.cause(match origin {
+                Origin::Insert => Cause::Replaced,
+                Origin::Load(_) => Cause::Removed,
+            });
             refused.value.meta.set_replaced(Some(Id::of(old)));
             match store.swap(old, refused) {
                 Ok(new) => {
@@ -219,9 +223,8 @@ where
         let (mut state, mut locked) = self.inner().lock(guard);
         let inherited = match old {
             Some((old, cause)) => {
-                let inherits = cause == Cause::Replaced && matches!(origin, Origin::Insert);
                 let both = [Id::of(old), Id::of(new)];
-                state.replace(&mut locked, both, cause, expires, inherits)
+                state.replace(&mut locked, both, cause, expires)
             }
             None => Inheritance::default(),
         };
@@ -417,7 +420,7 @@ where
     ) -> (Presence, bool) {
         let (mut state, mut locked) = self.inner().lock(guard);
         // Under the lock: until then what a load brings may appear.
-        let presence = self.inner().look_at(entry);
+        let presence = self.inner().presence(&entry.get().value.meta);
         let cause = presence.cause(Cause::Removed);
         let claimed = state.claim(&mut locked, Id::of(entry), Some(cause));
         let visit = self.inner().next_visit(&state, NEVER);

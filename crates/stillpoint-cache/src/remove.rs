@@ -100,7 +100,7 @@ where
         };
         let (mut state, mut locked) = self.inner().lock(&guard);
         let id = Id::of(found);
-        let done = !self.inner().has_expired(found) && state.pin(&mut locked, id, pinned);
+        let done = self.inner().is_found(found) && state.pin(&mut locked, id, pinned);
         let number = locked.of(id).tenant;
         let visit = self.inner().next_visit(&state, NEVER);
         let is_above_max = done && !pinned && state.is_above_max(number);
@@ -117,8 +117,8 @@ where
         done
     }
 
-    /// Claims an entry and takes it out. Returns whether look-ups found it until then; `None` if it was no
-    /// longer in the map.
+    /// Claims an entry and takes it out of the map. Returns whether look-ups found it until then. Returns
+    /// `None` if the map did not have it any more.
     fn take(
         &self,
         found: Found<'_, K, Node<V>>,
@@ -258,7 +258,7 @@ where
                 for found in entries.next_home() {
                     let entry = found.get();
                     // A hidden one has not been inserted yet, or is removed already.
-                    if self.inner().look_at(found) != Presence::Hidden
+                    if self.inner().presence(&entry.value.meta) != Presence::Hidden
                         && self.has_itself(found, &guard)
                         && condition(&entry.key, &entry.value.value)
                         && self.take(found, &guard, &mut notes).is_some()

@@ -53,7 +53,7 @@ pub struct Statistics {
     pub ghost_hits: u64,
     /// Entries there now.
     pub entries: u64,
-    /// Weight of the entries, in bytes.
+    /// Weight of the entries, and of the room that inserts under way have made, in the unit of the cache's limit.
     pub bytes: u64,
     /// Weight of the [pinned](crate::Cache::pin) entries, in bytes.
     pub pinned_bytes: u64,

@@ -24,14 +24,13 @@ pub struct Inheritance {
 impl State {
     /// Puts a new entry into the place in the queue of the one that it has replaced in the map, and claims
     /// that one. If the new one weighs more, or the tenant is being deleted, only returns what to
-    /// [link](Self::link) it with once there is room. If it does not inherit, only claims the old one.
+    /// [link](Self::link) it with once there is room.
     pub fn replace(
         &mut self,
         locked: &mut Locked,
         [old, new]: [Id; 2],
         cause: Cause,
         expires: u64,
-        inherits: bool,
     ) -> Inheritance {
         let guarded = locked.of(old);
         let (stage, number, pinned) = (guarded.stage, guarded.tenant, guarded.pinned);
@@ -47,8 +46,8 @@ impl State {
         };
         // Nothing comes to a tenant whose deletion has begun, or in place of an outdated entry.
         let tenant = self.tenant(number);
-        let inherits = inherits
-            && stage == Stage::Linked
+        let inherits = stage == Stage::Linked
+            && cause == Cause::Replaced
             && !tenant.handle.deleted.load(Ordering::Relaxed)
             && !tenant.is_outdated(locked, old);
         if !inherits {
