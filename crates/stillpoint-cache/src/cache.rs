@@ -87,13 +87,16 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | a tenant | some 900 bytes beside its entries, and 300 more once look-ups are counted: 1 KiB is charged to it, if the limit is in bytes. Once several threads look up through its views, 256 bytes more for each processor, which count against no limit. Freed once it is deleted and its last view is gone |
 /// | an empty cache | some 2 KiB |
 ///
-/// One lock guards the queues. Most holds are short, but not all. What looks at each tenant below
-/// the one concerned: [`statistics`](Self::statistics) and [`entry_count`](Self::entry_count); and where there
-/// is no room, an insert that is about to be refused, or by a tenant that has less than its share of minima
-/// that add up to more than there is. And tables of ghosts and
-/// counts are copied when they grow. All else goes in batches: what expires, a limit that is lowered, a
-/// tenant that is deleted, and tables that have become too large: when a limit is lowered or memory is
-/// short, and by the service thread once seven of eight entries have gone.
+/// One lock guards the queues. Most holds are short. These look at each tenant below the one concerned:
+/// [`statistics`](Self::statistics), [`entry_count`](Self::entry_count) and, if there is no room, an insert
+///
+/// - that is about to be refused,
+/// - of a tenant that has less than its share, where minima add up to more than there is,
+/// - beside tenants, with others below them, that have more than their min or low only by what is pinned there.
+///
+/// Tables of ghosts and counts are copied when they grow. All else goes in batches: what expires, a limit that
+/// is lowered, a tenant that is deleted, and tables that have become too large. These shrink when a limit is
+/// lowered or memory is short, and on the service thread once seven of eight entries have gone.
 ///
 /// Evicted entries are freed after a grace period, and count against the
 /// [budget](stillpoint::Domain::set_budget) of the global domain until then, each with its block and what
