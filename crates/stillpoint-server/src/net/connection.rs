@@ -267,8 +267,9 @@ impl Connection {
             request: self.is_amid(),
         };
         if takes != self.charged {
-            takes.add_to(&shared.totals);
+            // In this order, other threads never see the buffers twice.
             std::mem::replace(&mut self.charged, takes).take_from(&shared.totals);
+            takes.add_to(&shared.totals);
         }
     }
 
