@@ -29,7 +29,7 @@ pub(crate) struct Reloads {
 /// The state of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It waits for a signal, or changes what the files say.
+    /// It waits for a signal, or applies the files.
     Ready,
     /// It reads files, however long that takes. It keeps no reference to the server meanwhile.
     Reading,
@@ -169,16 +169,18 @@ impl Files {
         })
     }
 
-    /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed.
+    /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed, but
+    /// tenants may have been created.
     fn apply(self, shared: &Shared, last: &mut Last) -> Result<Vec<String>, String> {
         let settings = self.settings;
         let mut changes = Changes::default();
         changes.compare_limits(shared, &settings, self.limit, last);
         let users = settings.users.as_deref().unwrap_or_default();
         changes.compare_users(shared, users);
-        *last = Last::of(&settings);
+        let next = Last::of(&settings);
         apply(shared, &settings.tenants, settings.users)?;
         // From here on nothing fails.
+        *last = next;
         if let (Some(files), Some(certificate)) = (&settings.tls, self.certificate) {
             shared.show_certificate(files, certificate);
             changes.made.push("the certificate is read again".into());
@@ -415,6 +417,38 @@ mod tests {
         for path in [toml, passwords] {
             fs::remove_file(path).unwrap();
         }
+    }
+
+    /// Detects limits that were set before a tenant could not be created, and files that count as applied.
+    #[test]
+    fn files_that_cannot_be_applied_change_no_limit() {
+        let name = format!("stillcache-{}-refused.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let text = "[[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
+        fs::write(&path, text).unwrap();
+        let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
+        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let mut settings = flags.settings().unwrap().0;
+        settings.log = false;
+        let server = Server::start(settings).unwrap();
+        let shared = &server.shared;
+        let more = text.replace("8m", "4m") + "[[tenant]]\nname = \"t\"\n";
+        fs::write(&path, more).unwrap();
+        let mut last = Last::of(&shared.settings);
+        let mut again = || {
+            let files = Files::read(&shared.settings, shared.store.limit(), last.sections);
+            files.unwrap().apply(shared, &mut last)
+        };
+        shared.store.refuse_memory(true);
+        assert!(again().unwrap_err().contains("tenant t"));
+        let limits = || shared.store.tenant("s").unwrap().limits();
+        assert_eq!(limits().max, 8 << 20);
+        shared.store.refuse_memory(false);
+        let made = "reloaded: limits of tenant s, tenant t created";
+        assert_eq!(again().unwrap(), [made]);
+        assert_eq!(limits().max, 4 << 20);
+        drop(server);
+        fs::remove_file(&path).unwrap();
     }
 
     /// A name server may take seconds, and its answer would not be used.

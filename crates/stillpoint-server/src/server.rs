@@ -338,22 +338,27 @@ fn abandon(shared: &Shared, inboxes: &[Arc<Inbox>], error: io::Error) -> io::Err
     error
 }
 
-/// Makes or changes the tenants that the file names, and replaces the users. Other tenants stay as they
-/// are.
+/// Creates or changes the tenants that the file names, and replaces the users. Other tenants stay as they
+/// are. On an error, tenants may have been created, and nothing else is changed.
 pub(crate) fn apply(
     shared: &Shared,
     tenants: &[crate::config::Tenant],
     users: Option<Vec<User>>,
 ) -> Result<(), String> {
     let store = &shared.store;
-    for setting in tenants {
-        let tenant = match store.tenant(&setting.name) {
-            Ok(tenant) => tenant,
-            Err(TenantError::NotFound) => store
-                .create_tenant(&setting.name)
-                .map_err(|error| format!("tenant {}: {error}", setting.name))?,
-            Err(error) => return Err(format!("tenant {}: {error}", setting.name)),
+    let get_or_create = |setting: &crate::config::Tenant| {
+        let name = &setting.name;
+        let there = match store.tenant(name) {
+            Err(TenantError::NotFound) => store.create_tenant(name),
+            there => there,
         };
+        there.map_err(|error| format!("tenant {name}: {error}"))
+    };
+    let there: Vec<_> = tenants
+        .iter()
+        .map(get_or_create)
+        .collect::<Result<_, _>>()?;
+    for (tenant, setting) in there.iter().zip(tenants) {
         tenant.request_limits(setting.limits);
     }
     let threads = shared.settings.threads;

@@ -124,6 +124,10 @@ impl Store {
         if tenants.contains_key(name) {
             return Err(TenantError::Exists);
         }
+        #[cfg(test)]
+        if self.is_refusing_memory() {
+            return Err(TenantError::OutOfMemory);
+        }
         let memcg = self.0.shared.hierarchy.root().create();
         let memcg = memcg.map_err(|error| match error {
             CreateError::OutOfMemory => TenantError::OutOfMemory,
@@ -302,14 +306,23 @@ impl Store {
         crawler::search_all(&self.0, then, |_| false)
     }
 
-    /// Has the system seem without memory, or not.
+    /// Makes the system seem without memory, or not.
     #[cfg(test)]
-    pub(super) fn refuse_memory(&self, refuse: bool) {
+    pub(crate) fn refuse_memory(&self, refuse: bool) {
         self.0
             .shared
             .pool
             .refuse
             .store(refuse, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn is_refusing_memory(&self) -> bool {
+        self.0
+            .shared
+            .pool
+            .refuse
+            .load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// The figures. Looks at all tenants.
