@@ -102,7 +102,7 @@ impl Draft {
     /// # Errors
     ///
     /// At a limit, without memory, and if the memory of a large value was needed for another
-    /// unfinished one of the tenant. The draft can only be dropped then.
+    /// unfinished one. The draft can only be dropped then.
     ///
     /// # Panics
     ///
@@ -153,7 +153,7 @@ impl Draft {
         else {
             return None;
         };
-        unfinished.with(|arriving| {
+        let read = unfinished.with(|arriving| {
             let segment = &arriving.segment;
             let rest = segment.base().wrapping_add(*at + *filled);
             // SAFETY: in the segment, which is ours while it is arriving and has room for the whole
@@ -169,7 +169,12 @@ impl Draft {
                 false => (*at + *filled).next_multiple_of(PAGE).min(segment.bytes()),
             };
             (result, arriving.charge(charged))
-        })
+        })?;
+        if read.1.is_err() {
+            // It can no longer be stored, and takes no part of the memory.
+            drop(unfinished.take());
+        }
+        Some(read)
     }
 
     /// Returns the length of the value in bytes, as it was announced.

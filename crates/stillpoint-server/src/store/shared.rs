@@ -67,6 +67,7 @@ pub struct Shared {
     /// Bytes of segments that are pinned, of all tenants.
     pinned: AtomicU64,
     pub unfinished: Sums,
+    pub waiting: Waiting,
     /// Bytes of key spaces that were flushed and are not freed. Relaxed, needs no partner: a sum.
     flushed_bytes: AtomicU64,
     /// The last CAS value of all tenants that were deleted: a tenant that is created later, perhaps
@@ -89,6 +90,7 @@ impl Shared {
             crawler: Crawler::default(),
             pinned: AtomicU64::new(0),
             unfinished: Sums::default(),
+            waiting: Waiting::default(),
             flushed_bytes: AtomicU64::new(0),
             last_cas: AtomicU64::new(0),
             hierarchy,
@@ -195,7 +197,6 @@ pub struct Owner {
     pub events: Events,
     pub pinned: AtomicU64,
     pub unfinished: Sums,
-    pub waiting: Waiting,
     /// Its part of the bytes of key spaces that were flushed.
     flushed_bytes: AtomicU64,
     /// Its max as in `limits`, for readers, which must not wait for the lock.
@@ -217,7 +218,6 @@ impl Owner {
             events: Events::default(),
             pinned: AtomicU64::new(0),
             unfinished: Sums::default(),
-            waiting: Waiting::default(),
             flushed_bytes: AtomicU64::new(0),
             ceiling: Ceiling::none(),
             cas: CachePadded::new(AtomicU64::new(last_cas)),

@@ -1,13 +1,19 @@
 //! Values that are arriving, and the memory that they may take.
 //!
 //! They cannot be evicted, so they may take a part of the tenant's memory and a part of the store's.
-//! A value that needs more ends others of its tenant: first the one that has waited longest for its
-//! client. So clients that announce values and send nothing keep no other client from storing one.
-//! Values that threads are writing to at that moment are not ended: beyond the parts there may be one
-//! for each tenant and one for each thread.
+//! If a value needs more than the tenant's part, it ends others of its tenant. If all take more than
+//! their part, it ends values of the tenant that takes most. The value that has waited longest for its
+//! client goes first. So clients that announce values and send nothing keep no other client from
+//! storing one. A value that a thread is writing to is not ended, nor is another one for a tenant's
+//! only value: beyond the parts, there may be one value for each tenant and one for each thread.
 
 use super::{
-    class::Class, error::Refused, segment::SegmentRef, shared::Owner, shared::lock, space::Space,
+    class::Class,
+    error::Refused,
+    segment::SegmentRef,
+    shared::{Owner, lock},
+    space::Space,
+    work::{self, LOOK},
 };
 use std::{
     collections::BTreeMap,
@@ -41,7 +47,7 @@ impl Sums {
     }
 }
 
-/// A tenant's unfinished values that no thread is writing to.
+/// Unfinished values of all tenants that no thread is writing to.
 #[derive(Debug, Default)]
 pub struct Waiting(Mutex<Queue>);
 
@@ -49,58 +55,121 @@ pub struct Waiting(Mutex<Queue>);
 struct Queue {
     /// Number of the next value.
     next: u64,
-    /// Values that are announced, in that order, and charged for nothing.
-    announced: BTreeMap<u64, Arriving>,
-    /// Values that are charged for what has arrived, by the order in which the last bytes of each did.
-    charged: BTreeMap<u64, Arriving>,
+    values: BTreeMap<Place, Arriving>,
+}
+
+/// The place of a value: within a tenant, those that are charged for nothing come first, and then by
+/// how long they have waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// Address of the tenant's `Owner`, which its values keep.
+    tenant: usize,
+    is_charged: bool,
+    number: u64,
+}
+
+impl Place {
+    fn first(tenant: usize, is_charged: bool) -> Self {
+        Self {
+            tenant,
+            is_charged,
+            number: 0,
+        }
+    }
+}
+
+/// What unfinished values take more of than they may.
+enum Over {
+    /// Those of the tenant take more than its part.
+    Own,
+    /// Those of all tenants do.
+    All,
+}
+
+impl Queue {
+    /// Returns the tenant whose unfinished values take most, of those that have one to end and `own`.
+    fn largest(&self, own: &Arc<Owner>, only_charged: bool) -> usize {
+        let sum = |owner: &Owner| match only_charged {
+            true => owner.unfinished.charged.load(Ordering::Relaxed),
+            false => owner.unfinished.announced.load(Ordering::Relaxed),
+        };
+        let (mut largest, mut most) = (address(own), sum(own));
+        let mut from = Place::first(0, only_charged);
+        while let Some((&place, value)) = self.values.range(from..).next() {
+            work::add(LOOK);
+            if only_charged && !place.is_charged {
+                from = Place::first(place.tenant, true);
+                continue;
+            }
+            let sum = sum(&value.taken.owner);
+            if sum > most {
+                (largest, most) = (place.tenant, sum);
+            }
+            from = Place::first(place.tenant + 1, false);
+        }
+        largest
+    }
+
+    /// Takes the value of the tenant that goes first.
+    fn take_first(&mut self, tenant: usize, only_charged: bool) -> Option<Arriving> {
+        let places = Place::first(tenant, only_charged)..Place::first(tenant + 1, false);
+        let first = *self.values.range(places).next()?.0;
+        self.values.remove(&first)
+    }
 }
 
 impl Waiting {
-    /// Adds a value behind the others. Returns its number.
-    fn push(&self, value: Arriving) -> u64 {
+    /// Adds a value: at the place that it had, or behind the others. Returns its place.
+    fn put(&self, value: Arriving, before: Option<Place>) -> Place {
         let mut queue = lock(&self.0);
-        let number = queue.next;
-        queue.next += 1;
-        let values = match value.taken.charged {
-            0 => &mut queue.announced,
-            _ => &mut queue.charged,
-        };
-        values.insert(number, value);
-        number
+        let place = before.unwrap_or_else(|| {
+            queue.next += 1;
+            Place {
+                tenant: address(&value.taken.owner),
+                is_charged: value.taken.charged > 0,
+                number: queue.next,
+            }
+        });
+        queue.values.insert(place, value);
+        place
     }
 
-    fn take(&self, number: u64) -> Option<Arriving> {
-        let mut queue = lock(&self.0);
-        let charged = queue.charged.remove(&number);
-        charged.or_else(|| queue.announced.remove(&number))
+    fn take(&self, place: Place) -> Option<Arriving> {
+        lock(&self.0).values.remove(&place)
     }
 
-    /// Ends values that wait, first the one that has waited longest, until `is_over` returns false or
-    /// none is left. Values that are only announced go before the others, and stay if `only_charged`.
-    fn end_while(&self, only_charged: bool, is_over: impl Fn() -> bool) {
-        while is_over() {
-            let longest = {
+    /// Ends values that wait, until `over` returns `None` or there is none to end. Values that are only
+    /// announced go before the others, and stay if `only_charged`.
+    fn end_while(&self, own: &Arc<Owner>, only_charged: bool, over: impl Fn() -> Option<Over>) {
+        while let Some(over) = over() {
+            let ended = {
                 let mut queue = lock(&self.0);
-                let announced = match only_charged {
-                    true => None,
-                    false => queue.announced.pop_first(),
+                let tenant = match over {
+                    Over::Own => address(own),
+                    Over::All => queue.largest(own, only_charged),
                 };
-                announced.or_else(|| queue.charged.pop_first())
+                queue.take_first(tenant, only_charged)
             };
+            work::add(LOOK);
             // It is dropped here, without the lock.
-            if longest.is_none() {
+            if ended.is_none() {
                 return;
             }
         }
     }
 }
 
+fn address(owner: &Arc<Owner>) -> usize {
+    Arc::as_ptr(owner).addr()
+}
+
 /// An unfinished value. Dropping it gives its memory back.
 #[derive(Debug)]
 pub struct Unfinished {
     owner: Arc<Owner>,
-    /// Its number in [`Owner::waiting`], where it is gone once another value has ended it.
-    number: u64,
+    /// Its place in [`Shared::waiting`](super::shared::Shared), which is empty once another value has
+    /// ended it.
+    place: Place,
 }
 
 impl Unfinished {
@@ -116,34 +185,39 @@ impl Unfinished {
         }
         let mut taken = Taken::new(owner, bytes);
         let space_of_all = shared.pool.address_space();
-        let is_over = || {
+        let over = || {
             let own = owner.unfinished.announced.load(Ordering::Relaxed);
             let all = shared.unfinished.announced.load(Ordering::Relaxed);
-            let most = (space_of_all / ANNOUNCED_OWN, space_of_all / ANNOUNCED_ALL);
-            own > bytes && (own > most.0 || all > most.1)
+            match own > bytes {
+                true if own > space_of_all / ANNOUNCED_OWN => Some(Over::Own),
+                true if all > space_of_all / ANNOUNCED_ALL => Some(Over::All),
+                _ => None,
+            }
         };
-        owner.waiting.end_while(false, is_over);
+        shared.waiting.end_while(owner, false, over);
         let (segment, lent) = space.lend_segment(size)?;
         taken.lent = lent;
-        let number = owner.waiting.push(Arriving { taken, segment });
+        let place = shared.waiting.put(Arriving { taken, segment }, None);
         Ok(Self {
             owner: Arc::clone(owner),
-            number,
+            place,
         })
     }
 
-    /// Calls `work` with the value's memory, which no other value can end meanwhile. Returns `None` if
-    /// another value has ended this one.
+    /// Calls `work` with the value's memory, which no other value can end meanwhile. The value keeps its
+    /// place unless it is charged for more then. Returns `None` if another value has ended this one.
     pub fn with<R>(&mut self, work: impl FnOnce(&mut Arriving) -> R) -> Option<R> {
-        let mut arriving = self.owner.waiting.take(self.number)?;
+        let mut arriving = self.take()?;
+        let before = arriving.taken.charged;
         let result = work(&mut arriving);
-        self.number = self.owner.waiting.push(arriving);
+        let place = (arriving.taken.charged == before).then_some(self.place);
+        self.place = self.owner.shared.waiting.put(arriving, place);
         Some(result)
     }
 
     /// Takes the value's memory out, to store it. Returns `None` if another value has ended this one.
     pub fn take(&self) -> Option<Arriving> {
-        self.owner.waiting.take(self.number)
+        self.owner.shared.waiting.take(self.place)
     }
 }
 
@@ -172,13 +246,17 @@ impl Arriving {
         let charged = self.taken.charged;
         let (owner, shared) = (&self.taken.owner, &self.taken.owner.shared);
         let (max, limit) = (owner.ceiling.asked(), shared.limit());
-        let is_over = || {
+        let over = || {
             let own = owner.unfinished.charged.load(Ordering::Relaxed);
             let all = shared.unfinished.charged.load(Ordering::Relaxed);
             // One value can always be stored, even one that is larger than these parts.
-            own > charged && (own > limit.min(max) / CHARGED_OWN || all > limit / CHARGED_ALL)
+            match own > charged {
+                true if own > limit.min(max) / CHARGED_OWN => Some(Over::Own),
+                true if all > limit / CHARGED_ALL => Some(Over::All),
+                _ => None,
+            }
         };
-        owner.waiting.end_while(true, is_over);
+        shared.waiting.end_while(owner, true, over);
         let mut charge = self.segment.take_charge();
         let result = owner.charging(more as usize, || match &mut charge {
             Some(charge) => charge.resize(bytes),

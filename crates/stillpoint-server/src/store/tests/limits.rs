@@ -284,6 +284,79 @@ fn a_client_that_sends_a_value_stores_it() {
     assert_eq!(tenants[2].statistics().refused, 0);
 }
 
+/// Two other tenants hold the part of all tenants, with values that they do not finish.
+#[test]
+fn two_values_of_a_tenant_that_arrive_at_a_time_are_stored() {
+    let (store, _) = store_of(KIB << 10, true);
+    let len = (KIB << 10) as usize / 16;
+    let [a, b, c] = ["a", "b", "c"].map(|name| store.create_tenant(name).unwrap());
+    let prepare =
+        |tenant: &Tenant, key: u64| tenant.prepare(&key.to_le_bytes(), 0, 0, len).unwrap();
+    let mut stalled = Vec::new();
+    for (tenant, key) in [&a, &b]
+        .into_iter()
+        .flat_map(|tenant| (0..3).map(move |key| (tenant, key)))
+    {
+        let mut draft = prepare(tenant, key);
+        draft.push(&vec![1; len - 1]).unwrap();
+        stalled.push(draft);
+    }
+    // A tenant that is deleted has its part until its clients go.
+    store.delete_tenant("a").unwrap();
+    let mut drafts = [prepare(&c, 0), prepare(&c, 1)];
+    for _ in 0..len / 4096 {
+        for draft in &mut drafts {
+            draft.push(&[2; 4096]).unwrap();
+        }
+    }
+    for draft in drafts {
+        draft.store(Mode::Set, ANY).unwrap();
+    }
+    let ended = stalled
+        .iter_mut()
+        .filter_map(|draft| draft.push(&[1]).err());
+    assert_eq!(ended.count(), 1, "as many as needed");
+}
+
+/// Detects a client that keeps its place by sending a byte now and then.
+#[test]
+fn a_value_that_grows_by_less_than_a_page_keeps_its_place() {
+    let (store, _) = store_of(KIB << 10, true);
+    let tenant = store.tenant("").unwrap();
+    let len = (KIB << 10) as usize / 16;
+    let prepare = |key: &[u8]| tenant.prepare(key, 0, 0, len).unwrap();
+    let push = |draft: &mut Draft, bytes: usize| draft.push(&vec![1; bytes]);
+    let (mut first, mut second) = (prepare(b"a"), prepare(b"b"));
+    push(&mut first, len / 2).unwrap();
+    push(&mut second, len - 1).unwrap();
+    push(&mut first, 1).unwrap();
+    push(&mut first, 0).unwrap();
+    let mut others = [prepare(b"c"), prepare(b"d"), prepare(b"e")];
+    for draft in &mut others[..2] {
+        push(draft, len - 1).unwrap();
+    }
+    // A quarter of the store is taken, and the next page is too much.
+    push(&mut others[2], len / 2).unwrap();
+    assert!(push(&mut first, 1).is_err());
+    push(&mut second, 1).unwrap();
+    assert_eq!(tenant.statistics().refused, 1);
+}
+
+/// Detects bytes that were refused and count as unfinished, for which other values would be ended.
+#[test]
+fn a_value_that_is_refused_takes_no_part() {
+    let (store, _) = store_of(KIB << 10, false);
+    let tenant = store.tenant("").unwrap();
+    let mut draft = tenant.prepare(b"k", 0, 0, 90_000).unwrap();
+    draft.push(&[1; 10_000]).unwrap();
+    let mut keys = 0..u64::MAX;
+    keys.find(|key| set(&tenant, &key.to_le_bytes(), &[0; 1000]).is_err());
+    assert!(draft.push(&[1; 50_000]).is_err());
+    let shared = tenant.state.shared();
+    assert_eq!(shared.unfinished.announced(), 0);
+    assert!(draft.push(&[1]).is_err());
+}
+
 /// Announced values reserve address space, of which each tenant has a part.
 #[test]
 fn a_tenant_that_announces_much_leaves_address_space_to_others() {
