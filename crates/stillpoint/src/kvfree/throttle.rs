@@ -27,9 +27,13 @@
 //! # Waiting
 //!
 //! The thread does not wait if it can end a grace period: then no reader is there to be waited for.
-//! Past the budget, a thread whose objects the service thread frees waits for that one instead.
-//! The budget is compared without the page that the thread adds: a table of any size waits only for
-//! what came before it.
+//! Past the budget, a thread whose objects the service thread frees waits for that one instead, once
+//! it has freed all that is due in its own queue; but not while there is none, or it has been reported
+//! as stuck: the thread may hold the lock that a destructor waits for.
+//!
+//! The budget is compared without what the thread adds, before the wait and during it: a table of any
+//! size waits only for what came before it. Threads signal when the budget is no longer used up; one that
+//! leaves a table out looks again by itself.
 //!
 //! A thread waits when it opens a page, too, because it may exit before it fills that; an exit waits
 //! for nothing.
@@ -254,13 +258,15 @@ impl Heap {
         if awaited.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
-        let waits = too_much && !engine.is_stalled();
+        let is_useless = engine.is_stalled() || (for_service && !engine.is_served());
+        let waits = too_much && !is_useless;
         if let Some(record) = record
             && record.is_reading()
         {
             record.defer_to_unlock();
             return waits;
         }
+        let longest = added.longest_wait();
         let ended = match oldest.zip(youngest) {
             Some((oldest, youngest)) => {
                 let insists = too_much || queued >= quota + quota / PAST_QUOTA;
@@ -268,8 +274,8 @@ impl Heap {
                 !engine.has_ended(oldest) && self.note_assist(buffer, share, assist)
             }
             // What it adds comes into a page that is open. If the grace period of that could end, no
-            // reader is there to be waited for.
-            None if waits && !for_service => {
+            // reader is there to be waited for; to find that out costs as much as a short wait.
+            None if waits && !for_service && longest >= SHORT_WAIT => {
                 let now = name_for_page(engine);
                 let assist = || engine.assist(now, now, thread::token(), true);
                 self.note_assist(buffer, share, assist)
@@ -281,10 +287,13 @@ impl Heap {
         }
         let is_held_back = || match awaited {
             Some(oldest) => !engine.has_ended(oldest),
-            None => self.is_over_budget(buffer, 0),
+            None => self.is_over_budget(buffer, added.counted),
         };
-        let longest = added.longest_wait();
-        if waits && longest > 0 && self.may_wait(engine) {
+        // Its own pages may be what fills the budget.
+        if waits && for_service && !self.free_own(engine, buffer, usize::MAX) {
+            return false;
+        }
+        if waits && longest > 0 && is_held_back() && self.may_wait(engine) {
             // The threads that end the wait compare published numbers.
             self.publish_own(engine, buffer);
             self.wait(engine, awaited, longest, is_held_back);
@@ -319,29 +328,35 @@ impl Heap {
         }
     }
 
-    /// Waits for the oldest page's grace period, for `longest` at most. However this ends, the
-    /// pages' own cookies decide what is freed.
+    /// Waits while the thread is held back, which ends with the grace period of `awaited` if there is
+    /// one, for `longest` at most. However this ends, the pages' own cookies decide what is freed.
     fn wait<P: Policy>(
         &self,
         engine: &Engine<P>,
-        oldest: Option<Cookie>,
+        awaited: Option<Cookie>,
         longest: Nanos,
         is_held_back: impl Fn() -> bool,
     ) {
         #[cfg(test)]
         self.waits_granted.fetch_add(longest, Ordering::Relaxed);
-        self.note_wait(longest, |now| match oldest {
-            Some(oldest) if longest >= SHORT_WAIT => {
+        self.note_wait(longest, |now| match awaited {
+            Some(awaited) if longest >= SHORT_WAIT => {
                 let until = Some(now + longest);
-                let _ = engine.wait_for(oldest, thread::token(), until, Haste::Normal);
+                let _ = engine.wait_for(awaited, thread::token(), until, Haste::Normal);
             }
             _ => {
-                if let Some(oldest) = oldest {
+                if let Some(awaited) = awaited {
                     // As `wait_for` does: a reader that never leaves is reported, and then no more
                     // waited for.
-                    let _ = engine.note_held_up(oldest, now);
+                    let _ = engine.note_held_up(awaited, now);
                 }
-                engine.sleep_until(now + longest, || !is_held_back());
+                // It looks again by itself: without what the thread has added, the budget may not be used
+                // up any more while it is with that, and then no thread signals.
+                let (mut look, end) = (now, now + longest);
+                while look < end && is_held_back() {
+                    look = end.min(look + LONGEST_WAIT);
+                    engine.sleep_until(look, || !is_held_back());
+                }
             }
         });
     }
@@ -351,58 +366,208 @@ impl Heap {
 mod tests {
     use super::*;
     use crate::{
-        gp::{BarrierMode, Flavour, Seq, Sequence, policy::Sound},
+        gp::{BarrierMode, Flavour, Seq, Sequence, Server, Waited, policy::Sound},
         kvfree::{
             OnNoPage, Retirer,
             buffer::Pushed,
             request::{Channel, RetireRequest},
             retire::Reclaimer,
         },
+        platform::sync::{Arc, AtomicUsize},
     };
-    use std::ptr::NonNull;
+    use std::{io, ptr::NonNull, time::Duration};
+
+    /// A domain to which the test thread retires. What its service thread does the test does, if
+    /// there is one.
+    struct Retires {
+        engine: Engine<Sound>,
+        heap: Heap,
+        buffer: Arc<ThreadBuffer>,
+    }
+
+    impl Retires {
+        fn new(budget: usize, is_served: bool) -> Self {
+            let engine = Engine::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
+            engine.set_service(move |_| match is_served {
+                true => Ok(Server::Forked),
+                false => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+            });
+            let heap = Heap::new(1);
+            heap.set_budget(budget);
+            let buffer = heap.join().expect("memory");
+            Self {
+                engine,
+                heap,
+                buffer,
+            }
+        }
+
+        /// Returns a reader that another thread seems to be.
+        fn reader(&self) -> &Record {
+            let another = std::thread::spawn(thread::token).join().expect("no panic");
+            self.engine.register(another, Flavour::Thread)
+        }
+
+        fn retirer(&self) -> Retirer<'_> {
+            Retirer {
+                record: self.engine.register(thread::token(), Flavour::Thread),
+                buffer: &self.buffer,
+            }
+        }
+
+        fn retire(&self, retirer: Retirer<'_>, object: RetireRequest) {
+            let engine = &self.engine;
+            // SAFETY: no other thread has ever known the object.
+            let retired =
+                unsafe { (self.heap).retire_slow(engine, retirer, object, None, OnNoPage::Fail) };
+            assert!(retired.is_ok());
+        }
+
+        fn end_grace_period(&self) {
+            let cookie = self.engine.start();
+            let waited = (self.engine).wait_for(cookie, thread::token(), None, Haste::Normal);
+            assert_eq!(waited, Waited::Ended);
+        }
+
+        fn waits(&self) -> u64 {
+            self.heap.counts().waits
+        }
+    }
+
+    impl Drop for Retires {
+        fn drop(&mut self) {
+            self.heap.leave(&self.engine, &self.buffer);
+            self.heap.free_all(&self.engine);
+        }
+    }
+
+    fn plain() -> RetireRequest {
+        weighing(0)
+    }
+
+    fn weighing(heap_bytes: usize) -> RetireRequest {
+        RetireRequest::weighed(NonNull::from(Box::leak(Box::new(1_u64))), heap_bytes)
+    }
+
+    fn dropped() -> RetireRequest {
+        RetireRequest::boxed(NonNull::from(Box::leak(Box::new(String::new()))))
+    }
 
     /// The budget is used up by what other threads keep or the service thread has not freed yet. A
     /// thread that comes then is held back by a reader, and by the service thread if that is to free
     /// what it adds.
     #[test]
     fn a_first_object_is_held_back_by_a_reader_or_by_the_service_thread() {
-        let waits = |object: RetireRequest, is_read: bool| {
-            let engine =
-                Engine::<Sound>::new(1, BarrierMode::Fence, Sequence::new(Seq::from_bits(0)));
-            let heap = Heap::new(1);
-            heap.set_budget(0);
+        let waits = |object: RetireRequest, is_read: bool, is_served: bool, is_stuck: bool| {
+            let retires = Retires::new(0, is_served);
+            let (engine, heap) = (&retires.engine, &retires.heap);
             let left = Page::try_new().expect("memory");
             // SAFETY: made just now, and released below.
             heap.note_sealed(unsafe { left.as_ref() });
-            let another = std::thread::spawn(thread::token).join().expect("no panic");
-            let reader = engine.register(another, Flavour::Thread);
-            let own = engine.register(thread::token(), Flavour::Thread);
+            let (reader, retirer) = (retires.reader(), retires.retirer());
             if is_read {
                 reader.lock();
             }
-            let buffer = heap.join().expect("memory");
-            let retirer = Retirer {
-                record: own,
-                buffer: &buffer,
-            };
-            // SAFETY: no other thread has ever known the object.
-            let retired =
-                unsafe { heap.retire_slow(&engine, retirer, object, None, OnNoPage::Fail) };
-            assert!(retired.is_ok());
+            if is_stuck {
+                engine.set_stall_handler(Some(Arc::new(|_| ())));
+                engine.kick();
+                engine.set_stall_timeout(Duration::from_nanos(1));
+                let _ = engine.note_service(Nanos::MAX);
+            }
+            retires.retire(retirer, object);
             if is_read {
                 reader.unlock();
             }
-            heap.leave(&engine, &buffer);
-            heap.free_all(&engine);
+            let waits = retires.waits();
+            drop(retires);
             // SAFETY: an empty page that is in no list.
             unsafe { Page::release(left) };
-            heap.counts().waits
+            waits
         };
-        let plain = || RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
-        let dropped = || RetireRequest::boxed(NonNull::from(Box::leak(Box::new(String::new()))));
-        assert_eq!(waits(plain(), true), 1);
-        assert_eq!(waits(dropped(), false), 1, "for the service thread");
-        assert_eq!(waits(plain(), false), 0, "there is none to wait for");
+        assert_eq!(waits(plain(), true, true, false), 1);
+        assert_eq!(waits(plain(), false, true, false), 0, "for none");
+        assert_eq!(waits(dropped(), false, true, false), 1, "for the service");
+        assert_eq!(waits(dropped(), false, false, false), 0, "there is none");
+        assert_eq!(waits(dropped(), false, true, true), 0, "it is stuck");
+    }
+
+    #[test]
+    fn no_thread_waits_for_the_service_thread_while_its_own_due_pages_fill_the_budget() {
+        let retires = Retires::new(100 << 10, true);
+        let (reader, retirer) = (retires.reader(), retires.retirer());
+        reader.lock();
+        // Light enough to stay in the thread's own queue.
+        retires.retire(retirer, weighing(100 << 10));
+        reader.unlock();
+        retires.end_grace_period();
+        assert_eq!(retires.heap.waiting().objects, 1);
+        retires.retire(retirer, dropped());
+        assert_eq!(retires.heap.waiting().objects, 1, "the last one");
+        assert_eq!(retires.waits(), 0);
+    }
+
+    /// What came before it is freed during its wait, what it has added itself is not.
+    #[test]
+    fn a_large_object_does_not_wait_for_itself() {
+        const BUDGET: usize = 1 << 20;
+        let is_held_back_at_the_end = || {
+            let retires = Retires::new(BUDGET, true);
+            let (reader, retirer) = (retires.reader(), retires.retirer());
+            retires.retire(retirer, weighing(BUDGET));
+            retires.end_grace_period();
+            assert_eq!(retires.waits(), 0);
+            reader.lock();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while retires.waits() == 0 {
+                        std::thread::yield_now();
+                    }
+                    retires.heap.drain(&retires.engine, &|| None);
+                });
+                retires.retire(retirer, weighing(3 * BUDGET));
+            });
+            assert_eq!(retires.waits(), 1);
+            assert_eq!(retires.heap.waiting().objects, 1, "the object itself");
+            reader.unlock();
+            retires.buffer.is_throttled()
+        };
+        // The machine may leave the other thread out for the whole second, but not every time.
+        assert!((0..10).any(|_| !is_held_back_at_the_end()));
+    }
+
+    #[test]
+    fn a_thread_that_waits_looks_again_also_if_no_thread_signals() {
+        let retires = Retires::new(0, true);
+        let looks = AtomicUsize::new(0);
+        let is_held_back = || looks.fetch_add(1, Ordering::Relaxed) < 10;
+        let longest = 1000 * LONGEST_WAIT;
+        (retires.heap).wait(&retires.engine, None, longest, is_held_back);
+        assert!(looks.load(Ordering::Relaxed) > 10);
+    }
+
+    /// A barrier would cost about as much as the wait.
+    #[test]
+    fn before_a_short_wait_no_grace_period_is_driven() {
+        let retires = Retires::new(0, true);
+        let left = Page::try_new().expect("memory");
+        // SAFETY: made just now, and released below.
+        retires.heap.note_sealed(unsafe { left.as_ref() });
+        let _ = retires.retirer();
+        let attempts = |weight| {
+            let before = retires.engine.get_state();
+            let added = Added {
+                weight,
+                counted: 0,
+                by_service: false,
+            };
+            (retires.heap).hold_back(&retires.engine, &retires.buffer, None, added);
+            retires.engine.get_state() != before
+        };
+        assert!(attempts(OPEN_BYTES));
+        assert!(!attempts(256));
+        drop(retires);
+        // SAFETY: an empty page that is in no list.
+        unsafe { Page::release(left) };
     }
 
     /// A thread goes on while another thread's barrier is under way, but not for long: that thread

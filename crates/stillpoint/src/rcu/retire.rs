@@ -405,21 +405,6 @@ mod tests {
 
     const BUDGET: usize = 8 << 20;
 
-    /// While a reader on another thread holds everything up, in a domain with that budget.
-    fn held_up_by_weight(work: impl FnOnce(&Domain)) {
-        held_up(|domain| {
-            domain.set_budget(BUDGET);
-            work(domain);
-        });
-    }
-
-    /// Retires an object that owns `heap_bytes`, and is dropped on the service thread.
-    fn retire_heavy(domain: &Domain, heap_bytes: usize) {
-        let object = NonNull::from(Box::leak(Box::new(String::new())));
-        // SAFETY: from a box just now; no other thread has ever known the object.
-        unsafe { domain.retire_weighed(object, heap_bytes) };
-    }
-
     const A_SECOND: u64 = 1_000_000_000;
 
     /// A block without a destructor. Its pages are never touched, so it costs little.
@@ -434,27 +419,23 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "it is about waits, and fills many pages for them")]
     fn an_object_of_any_size_waits_only_for_what_came_before_it() {
-        let retires: [fn(&Domain); 2] = [
-            |domain| retire_heavy(domain, 1 << 40),
-            |domain| retire_block(domain, 3 * BUDGET),
-        ];
-        for retire in retires {
-            held_up_by_weight(|domain| {
-                retire(domain);
-                assert_eq!(waits(domain), (0, 0), "the budget was not used up before");
-                retire(domain);
-                assert_eq!(waits(domain), (1, A_SECOND));
-                let guard = domain.read_lock();
-                retire(domain);
-                assert_eq!(waits(domain).0, 1, "inside a section nothing waits");
-                drop(guard);
-                assert_eq!(waits(domain), (2, 2 * A_SECOND), "but at its end");
-                // Another section is another matter: it pays for its own.
-                domain.read(|_| retire_some(domain, 1));
-                let small = waits(domain).1 - 2 * A_SECOND;
-                assert!(small <= FOR_A_PAGE / SLOTS as u64, "{small} ns");
-            });
-        }
+        held_up(|domain| {
+            domain.set_budget(BUDGET);
+            let retire = |domain| retire_block(domain, 3 * BUDGET);
+            retire(domain);
+            assert_eq!(waits(domain), (0, 0), "the budget was not used up before");
+            retire(domain);
+            assert_eq!(waits(domain), (1, A_SECOND));
+            let guard = domain.read_lock();
+            retire(domain);
+            assert_eq!(waits(domain).0, 1, "inside a section nothing waits");
+            drop(guard);
+            assert_eq!(waits(domain), (2, 2 * A_SECOND), "but at its end");
+            // Another section is another matter: it pays for its own.
+            domain.read(|_| retire_some(domain, 1));
+            let small = waits(domain).1 - 2 * A_SECOND;
+            assert!(small <= FOR_A_PAGE / SLOTS as u64, "{small} ns");
+        });
     }
 
     /// Past the budget such a thread waits for the one that frees the block, whatever its own queue has.

@@ -376,6 +376,12 @@ impl<P: Policy> Engine<P> {
         self.stalls.grace_period.is_reported()
     }
 
+    /// Returns true if there is a service thread, and its work has not been reported as stalled since it
+    /// last came to that.
+    pub(crate) fn is_served(&self) -> bool {
+        self.service_runs() && !self.stalls.service.is_reported()
+    }
+
     pub(crate) fn stalls(&self) -> u64 {
         self.stalls.grace_period.count.load(Ordering::Relaxed)
     }
