@@ -138,8 +138,8 @@ struct Files {
     settings: Settings,
     notes: Vec<String>,
     certificate: Option<Certificate>,
-    /// The memory limit before.
-    limit: u64,
+    /// The memory limit, if it is given: otherwise it stays as an admin has set it.
+    limit: Option<u64>,
     /// Settings that take effect after a restart.
     later: Vec<&'static str>,
 }
@@ -151,8 +151,7 @@ impl Files {
         let Some(flags) = &now.flags else {
             return Err("there is no command line to read again".into());
         };
-        // A limit that is given nowhere stays as an admin has set it.
-        let (settings, notes, later) = flags.again(now, limit, sections)?;
+        let (settings, given, notes, later) = flags.again(now, limit, sections)?;
         if now.authenticates() != settings.authenticates() {
             return Err("authentication cannot be switched on or off without a restart".into());
         }
@@ -164,7 +163,7 @@ impl Files {
             settings,
             notes,
             certificate,
-            limit,
+            limit: given,
             later,
         })
     }
@@ -185,8 +184,8 @@ impl Files {
             shared.show_certificate(files, certificate);
             changes.made.push("the certificate is read again".into());
         }
-        if settings.limit != self.limit {
-            shared.store.request_limit(settings.limit);
+        if let Some(limit) = self.limit.filter(|&limit| limit != shared.store.limit()) {
+            shared.store.request_limit(limit);
         }
         let mut lines = self.notes;
         lines.push(match changes.made.is_empty() {
@@ -215,12 +214,14 @@ struct Changes {
 }
 
 impl Changes {
-    /// Compares limits and prefixes of the files with those in force. `limit` is the memory limit.
-    fn compare_limits(&mut self, shared: &Shared, new: &Settings, limit: u64, last: &Last) {
-        if new.limit != limit {
-            self.made.push(format!("memory limit {} bytes", new.limit));
-            if limit != last.limit {
-                self.undone.push(format!("memory limit {limit} bytes"));
+    /// Compares limits and prefixes of the files with those in force. `limit` is the memory limit, if
+    /// the files give it.
+    fn compare_limits(&mut self, shared: &Shared, new: &Settings, limit: Option<u64>, last: &Last) {
+        let now = shared.store.limit();
+        if let Some(limit) = limit.filter(|&limit| limit != now) {
+            self.made.push(format!("memory limit {limit} bytes"));
+            if now != last.limit {
+                self.undone.push(format!("memory limit {now} bytes"));
             }
         }
         for tenant in &new.tenants {
@@ -402,6 +403,15 @@ mod tests {
                 format!("the files have undone what an admin had set: {undone}")
             ]
         );
+        // Also if an admin has set it while the files were read.
+        let files = Files::read(&server.shared.settings, store.limit(), true).unwrap();
+        store.set_limit(20 << 20);
+        let mut last_files = Last::of(&files.settings);
+        assert_eq!(
+            files.apply(&server.shared, &mut last_files).unwrap().pop(),
+            Some("the files have undone what an admin had set: memory limit 20971520 bytes".into())
+        );
+        assert_eq!(store.limit(), 24 << 20);
         let more = format!("conn-limit = 7\nidle-timeout = 9\n{other}[[tenant]]\nname = \"t\"\n")
             .replace("127.0.0.1:0", "127.0.0.1:1");
         assert_eq!(

@@ -198,27 +198,30 @@ impl Flags {
         self.over(Settings::default(), Names::Resolved)
     }
 
-    /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, notes for the
-    /// operator, and the names of settings that take effect after a restart. `now` are its settings, and `limit` its memory limit. Listening addresses and the
-    /// longest value do not change: they are checked, but no name is resolved.
+    /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, the memory limit
+    /// if it is given, notes for the operator, and the names of settings that take effect after a
+    /// restart. `now` are the server's settings, and `limit` is its memory limit. Listening addresses and
+    /// the longest value do not change: they are checked, but no name is resolved.
     pub(crate) fn again(
         &self,
         now: &Settings,
         limit: u64,
         sections: bool,
-    ) -> Result<(Settings, Vec<String>, Vec<&'static str>), String> {
+    ) -> Result<(Settings, Option<u64>, Vec<String>, Vec<&'static str>), String> {
         let before = Settings {
-            limit,
+            limit: u64::MAX,
             sections,
             ..Settings::default()
         };
         let (mut settings, notes) = self.over(before, Names::Known)?;
+        let given = Some(settings.limit).filter(|&given| given < u64::MAX);
+        settings.limit = given.unwrap_or(limit);
         let later = now.later(&settings);
         settings.item_max = now.item_max;
         // Those of the files and those in use have to name known tenants.
         settings.listeners.extend_from_slice(&now.listeners);
         settings.check()?;
-        Ok((settings, notes, later))
+        Ok((settings, given, notes, later))
     }
 
     fn over(
