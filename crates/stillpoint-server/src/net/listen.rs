@@ -403,9 +403,10 @@ impl Acceptor {
             is_full = all >= most;
             is_admin || !is_full || (has_to_log_in && all < most + OVER)
         });
-        let thread = match is_full && has_to_log_in {
+        let replaces = is_full && has_to_log_in;
+        let thread = match replaces {
             // A client is ended for it: the one that has taken longest to log in.
-            true => oldest_unknown(&self.workers),
+            true => oldest_unknown(&self.workers, self.next),
             false => Some(self.next),
         };
         let places = place.zip(thread).and_then(|(place, thread)| {
@@ -467,6 +468,13 @@ impl Acceptor {
             card: Arc::new(card),
             version: directory.version,
         };
+        if replaces {
+            // That client is as good as ended. The thread tells which one is next; until then, clients
+            // that come go to other threads.
+            self.workers[thread]
+                .oldest
+                .store(u64::MAX, Ordering::Relaxed);
+        }
         self.workers[thread].push(arrival);
         self.next = (thread + 1) % self.workers.len();
     }
@@ -519,11 +527,13 @@ impl Acceptor {
     }
 }
 
-/// Returns the thread of the client that has taken longest to log in.
-fn oldest_unknown(workers: &[Arc<Inbox>]) -> Option<usize> {
+/// Returns the thread of the client that has taken longest to log in, or if several may have it, the
+/// first of them from `next` on.
+fn oldest_unknown(workers: &[Arc<Inbox>], next: usize) -> Option<usize> {
     let has_unknown = |&thread: &usize| workers[thread].unknown.load(Ordering::Relaxed) > 0;
     let oldest = |&thread: &usize| workers[thread].oldest.load(Ordering::Relaxed);
-    (0..workers.len()).filter(has_unknown).min_by_key(oldest)
+    let threads = (next..workers.len()).chain(0..next);
+    threads.filter(has_unknown).min_by_key(oldest)
 }
 
 /// Tells the service manager something, if there is one that listens.
@@ -682,6 +692,37 @@ mod tests {
         acceptor.remove_sockets();
     }
 
+    /// Detects a burst that all goes to one thread, where the last ends the first.
+    #[test]
+    fn clients_that_come_before_a_thread_has_ended_one_go_to_others() {
+        let listener = Open::bind(unix("burst"), 8).unwrap();
+        let shared = fuzz::new_shared(|settings| {
+            settings.max_connections = 6;
+            settings.users = Some(Vec::new());
+        });
+        let waker = Waker::new().unwrap();
+        let inboxes = [0, 1, 2].map(|_| Arc::new(Inbox::new().unwrap()));
+        let (listeners, workers) = (vec![listener], inboxes.to_vec());
+        let mut acceptor = Acceptor::new(shared, listeners, workers, &waker).unwrap();
+        let mut come = |number| {
+            for _ in 0..number {
+                let (server, _) = UnixStream::pair().unwrap();
+                acceptor.admit(0, server.into(), "unix:".into());
+            }
+            inboxes.each_ref().map(|inbox| inbox.waiting())
+        };
+        let unknown = come(6);
+        for (inbox, oldest) in inboxes.iter().zip([5, 3, 4]) {
+            inbox.oldest.store(oldest, Ordering::Relaxed);
+        }
+        let first = come(1);
+        assert_eq!(first.each_ref().map(Vec::len), [0, 1, 0]);
+        let others = come(5);
+        assert_eq!(others.each_ref().map(Vec::len), [2, 1, 2]);
+        drop((unknown, first, others));
+        acceptor.remove_sockets();
+    }
+
     /// Which thread it is on does not matter.
     #[test]
     fn the_client_that_is_ended_is_the_one_that_takes_longest_to_log_in() {
@@ -692,10 +733,10 @@ mod tests {
             Arc::new(inbox)
         };
         let none = || inbox(0, u64::MAX);
-        assert_eq!(oldest_unknown(&[none(), none()]), None);
+        assert_eq!(oldest_unknown(&[none(), none()], 0), None);
         let workers = [none(), inbox(9, 7), inbox(1, 5), inbox(2, u64::MAX)];
-        assert_eq!(oldest_unknown(&workers), Some(2));
+        assert_eq!(oldest_unknown(&workers, 0), Some(2));
         // It has not arrived yet.
-        assert_eq!(oldest_unknown(&[none(), inbox(1, u64::MAX)]), Some(1));
+        assert_eq!(oldest_unknown(&[none(), inbox(1, u64::MAX)], 0), Some(1));
     }
 }
