@@ -44,12 +44,16 @@ pub(crate) struct Connection {
     /// Whether there may be something in what the socket has that a read ends before: that the client
     /// sends no more, or a byte out of band.
     pub(crate) is_marked: bool,
-    /// [`Session::finished`] when the deadline was set.
-    finished: u32,
+    /// [`Session::requests`] when the deadline was set.
+    requests: u32,
     /// Whether the deadline is that of its handshake and login.
     enters: bool,
     /// The part of its buffers in the totals.
     charged: Charged,
+    /// The second since which it keeps buffers, and [`Session::requests`] then.
+    kept: Option<(u32, u32)>,
+    /// [`Connection::due`].
+    due: Option<u32>,
     /// Whether it counts as one in the middle of a request.
     pub(crate) is_counted: bool,
     /// Bytes that may still be read and sent before other connections have their turn.
@@ -71,8 +75,6 @@ pub(crate) struct Connection {
 struct Charged {
     /// Bytes of all.
     bytes: usize,
-    /// Bytes of those that TLS has whatever the client does.
-    tls: usize,
     /// Bytes of answers.
     answers: usize,
     /// Whether there is a part of a request.
@@ -160,8 +162,10 @@ impl Connection {
             waits_to_send: false,
             may_read: false,
             is_marked: false,
-            finished: 0,
+            requests: 0,
             charged: Charged::default(),
+            kept: None,
+            due: None,
             is_counted: false,
             turn_left: 0,
             work: Work::new(),
@@ -256,13 +260,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts the buffers that it keeps now in those of all connections.
-    pub(crate) fn charge(&mut self, shared: &Shared) {
+    /// Counts the buffers that it keeps in those of all connections. `now` is a second of the thread's
+    /// clock.
+    pub(crate) fn charge(&mut self, shared: &Shared, now: u32) {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
         let answers = self.pending.footprint();
         let takes = Charged {
             bytes: self.input.capacity() + answers + tls + self.session.footprint(),
-            tls,
             answers,
             request: self.is_amid(),
         };
@@ -271,6 +275,19 @@ impl Connection {
             std::mem::replace(&mut self.charged, takes).take_from(&shared.totals);
             takes.add_to(&shared.totals);
         }
+        let idle = self.tls.as_ref().map_or(0, |tls| tls.idle_footprint());
+        let requests = self.session.requests();
+        self.kept = (takes.bytes > idle).then(|| match self.kept {
+            // Beyond a request that has begun since, nothing is kept of what came before it. (A login
+            // that fails is none.)
+            Some(kept) if self.enters || kept.1 == requests => kept,
+            _ => (now, requests),
+        });
+        let waits_for_lines = self.deadline == 0 && self.session.watcher().is_some();
+        self.due = self.kept.map(|(since, _)| match waits_for_lines {
+            true => u32::MAX,
+            false => since,
+        });
     }
 
     /// Returns the bytes of the buffers that it keeps.
@@ -278,15 +295,10 @@ impl Connection {
         self.charged.bytes
     }
 
-    /// Returns the second in which the time of its client is over, if that makes it keep buffers: the
-    /// lowest is that of the client that has kept them longest. A watcher, which loses lines instead,
-    /// has none.
-    pub(crate) fn due(&self, timeout: u32) -> Option<u32> {
-        (self.charged.bytes > self.charged.tls).then(|| match self.deadline {
-            0 if self.session.watcher().is_some() => u32::MAX,
-            0 => self.active.saturating_add(timeout),
-            deadline => deadline,
-        })
+    /// Returns the second since which its client has made it keep buffers: those that TLS has whatever
+    /// the client does are none. A watcher, which loses lines instead, comes last.
+    pub(crate) fn due(&self) -> Option<u32> {
+        self.due
     }
 
     pub(crate) fn uncharge(&mut self, shared: &Shared) {
@@ -320,8 +332,8 @@ impl Connection {
             Some(self.pending.left())
         };
         // After a finished value the next one has its own time. (A wrong password finishes nothing.)
-        if self.enters != enters || (!enters && self.finished != self.session.finished()) {
-            self.finished = self.session.finished();
+        if self.enters != enters || (!enters && self.requests != self.session.requests()) {
+            self.requests = self.session.requests();
             self.enters = enters;
             self.deadline = 0;
         }
@@ -377,6 +389,36 @@ mod tests {
         feed(&mut connection, &[b'x'; 200_001]);
         connection.set_deadline(141, 30);
         assert_eq!(connection.deadline, 0);
+    }
+
+    /// Detects a client that is not the one that has made the server keep buffers for longest, because
+    /// it sends a byte now and then.
+    #[test]
+    fn what_is_kept_has_its_time_until_the_next_request() {
+        let shared = fuzz::new_shared(|_| {});
+        let directory = shared.directory();
+        let session = fuzz::new_session(&directory, false, true);
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
+        let mut connection = Connection::new(fd, None, session, place, 0);
+        connection.set_deadline(0, 30);
+        let mut keeps = |input: &[u8], now| {
+            let used = fed(&mut connection, &shared, input);
+            connection.input = input[used..].to_vec();
+            connection.active = now;
+            connection.set_deadline(now, 30);
+            connection.charge(&shared, now);
+            connection.due()
+        };
+        assert_eq!(keeps(b"", 1), None);
+        assert_eq!(keeps(b"touch", 5), Some(5));
+        assert_eq!(keeps(b"touch k", 9), Some(5));
+        assert_eq!(keeps(b"touch k 0\r\ntouch", 12), Some(12));
+        assert_eq!(keeps(b"touch k 0\r\n", 13), None);
+        assert_eq!(keeps(b"set k 0 0 2000\r\n1", 20), Some(20));
+        assert_eq!(keeps(b"2", 24), Some(20));
+        assert_eq!(keeps(&[b'3'; 1998], 26), Some(20));
+        assert_eq!(keeps(b"\r\n", 28), None);
     }
 
     /// Whatever it says meanwhile, right or wrong: nothing but a login ends it.

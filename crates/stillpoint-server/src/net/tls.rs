@@ -316,9 +316,13 @@ impl Stream {
     /// Returns the most bytes that it takes of the process's memory.
     pub(crate) fn footprint(&self) -> usize {
         let unsent = if self.is_sending() { self.unsent } else { 0 };
+        self.idle_footprint() + self.plaintext + unsent
+    }
+
+    /// Returns the part of [`Stream::footprint`] that it takes whatever its client does.
+    pub(crate) fn idle_footprint(&self) -> usize {
         // Input is in a vector, which doubles.
-        let arriving = self.handshake.max(SILENT).next_power_of_two();
-        KEYS + arriving + self.plaintext + unsent
+        KEYS + self.handshake.max(SILENT).next_power_of_two()
     }
 
     /// Says that nothing more comes, if the socket takes that.
@@ -335,17 +339,17 @@ impl std::fmt::Debug for Stream {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{fuzz, net::connection::Connection, places::Place, session::Session};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
     use rustls::{ClientConfig, ClientConnection, StreamOwned, pki_types::ServerName};
     use std::os::unix::net::UnixStream;
 
-    type Client = StreamOwned<ClientConnection, UnixStream>;
+    pub(crate) type Client = StreamOwned<ClientConnection, UnixStream>;
 
     /// A client that has not begun its handshake, and the server's end of the socket.
-    fn pair() -> (Client, OwnedFd, Box<Stream>) {
+    pub(crate) fn pair() -> (Client, OwnedFd, Box<Stream>) {
         pair_with(0)
     }
 
@@ -487,6 +491,28 @@ mod tests {
             assert_eq!(error, Errno::AGAIN);
             assert_eq!(receive(&fd, &mut [0]), Err(Errno::AGAIN), "{shown}");
         }
+    }
+
+    /// Detects a client that keeps only what is encrypted for it, and is never ended for that.
+    #[test]
+    fn what_a_client_does_not_read_is_kept_for_it() {
+        let shared = fuzz::new_shared(|_| {});
+        let session: Session = fuzz::new_session(&shared.directory(), false, true);
+        let (mut client, fd, mut stream) = pair();
+        shake_hands(&mut client, &fd, &mut stream);
+        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
+        let mut connection = Connection::new(fd, Some(stream), session, place, 0);
+        connection.charge(&shared, 7);
+        assert_eq!(connection.due(), None);
+        connection.turn_left = usize::MAX;
+        let mut out = Output::default();
+        while !connection.is_stuck() {
+            out.bytes.extend_from_slice(&[b'x'; 10_000]);
+            connection.send(&mut out).unwrap();
+        }
+        connection.charge(&shared, 9);
+        assert!(connection.pending.is_empty());
+        assert_eq!(connection.due(), Some(9));
     }
 
     /// A client finishes its handshake and announces a value at once: that has the time that it would have over a plain connection.

@@ -23,7 +23,7 @@ use rustix::{
 };
 use slab::Slab;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -121,6 +121,8 @@ pub(crate) struct Worker {
     timed: usize,
     /// Bytes of buffers that the connections keep.
     buffered: usize,
+    /// Connections that keep some for their clients, by [`Connection::due`].
+    keeping: BTreeSet<(u32, usize)>,
     /// How many are in the middle of a request, and how many may be.
     amid: usize,
     most_amid: usize,
@@ -174,6 +176,7 @@ impl Worker {
             unknown: BTreeMap::new(),
             timed: 0,
             buffered: 0,
+            keeping: BTreeSet::new(),
             amid: 0,
             most_amid,
             scanned: 0,
@@ -319,13 +322,11 @@ impl Worker {
     /// part, ends connections of it: first that of the client that has made it keep them longest. If
     /// other threads have more than their parts, wakes them.
     ///
-    /// `grown` is a connection that keeps more than before. It is ended if that is for TLS alone, or if
-    /// no other can be.
+    /// `grown` is a connection that keeps more than before. It is ended if no other can be.
     fn make_buffer_room(&mut self, grown: Option<usize>) {
         let settings = &self.shared.settings;
         let most = settings.buffer_max;
         let share = most / settings.threads;
-        let timeout = settings.send_timeout;
         while self.shared.totals.buffer_bytes.load(Ordering::Relaxed) > most {
             if self.buffered <= share {
                 if grown.is_some() {
@@ -333,15 +334,8 @@ impl Worker {
                 }
                 return;
             }
-            let due = |index: usize| Some((self.connections[index].due(timeout)?, index));
-            let first = match grown {
-                Some(index) if due(index).is_none() => None,
-                _ => {
-                    let all = self.connections.iter().map(|(index, _)| index);
-                    all.filter_map(due).min()
-                }
-            };
-            let Some(index) = first.map(|(_, index)| index).or(grown) else {
+            let first = self.keeping.first().map(|&(_, index)| index);
+            let Some(index) = first.or(grown) else {
                 return;
             };
             let totals = &self.shared.totals;
@@ -391,21 +385,20 @@ impl Worker {
         card.last.store(self.shared.store.now(), Ordering::Relaxed);
         lock(&self.shared.cards).insert(id, Arc::clone(&card));
         let session = Session::new(access, id, card, binding, version);
-        let entry = self.connections.vacant_entry();
-        let token = EventData::new_u64(entry.key() as u64);
+        let index = self.connections.vacant_key();
+        let token = EventData::new_u64(index as u64);
         let added = epoll::add(&self.epoll, &fd, token, ARRIVALS);
-        let index = entry.key();
         let mut connection = Connection::new(fd, tls, session, place, now);
         // The time for a handshake or a login begins now, even if no byte ever comes.
         connection.set_deadline(now, self.shared.settings.send_timeout);
         self.timed += usize::from(connection.deadline != 0);
-        connection.charge(&self.shared);
-        self.buffered += connection.buffered();
+        self.charge(&mut connection, index, now);
         if !is_known {
             connection.unknown = number;
             self.unknown.insert(number, index);
         }
-        entry.insert(Box::new(connection));
+        let same = self.connections.insert(Box::new(connection));
+        debug_assert_eq!(same, index);
         self.note_oldest();
         self.tell_connection(index, None);
         match added {
@@ -430,9 +423,8 @@ impl Worker {
                 .remove(&std::mem::take(&mut connection.unknown));
             self.note_oldest();
         }
-        connection.charge(&self.shared);
+        self.charge(&mut connection, index, now);
         let grows = connection.buffered() > buffered;
-        self.buffered = self.buffered + connection.buffered() - buffered;
         let watches = connection.session.watcher().is_some();
         // The slab gives the place that was left last.
         let same = self.connections.insert(connection);
@@ -447,6 +439,20 @@ impl Worker {
             Err(reason) => self.close(index, reason),
             Ok(()) if grows => self.make_buffer_room(Some(index)),
             Ok(()) => {}
+        }
+    }
+
+    /// Counts the buffers that a connection keeps.
+    fn charge(&mut self, connection: &mut Connection, index: usize, now: u32) {
+        let (before, due) = (connection.buffered(), connection.due());
+        connection.charge(&self.shared, now);
+        self.buffered = self.buffered + connection.buffered() - before;
+        if due != connection.due() {
+            if let Some(due) = due {
+                self.keeping.remove(&(due, index));
+            }
+            self.keeping
+                .extend(connection.due().map(|due| (due, index)));
         }
     }
 
@@ -504,6 +510,9 @@ impl Worker {
             self.note_oldest();
         }
         self.buffered -= connection.buffered();
+        if let Some(due) = connection.due() {
+            self.keeping.remove(&(due, index));
+        }
         connection.uncharge(&self.shared);
         lock(&self.shared.cards).remove(&connection.session.id);
         let totals = &self.shared.totals;

@@ -46,10 +46,10 @@ impl Stepped {
     }
 
     fn admit(&mut self, fd: OwnedFd) {
-        self.admit_one(fd, true);
+        self.admit_one(fd, None, true);
     }
 
-    fn admit_one(&mut self, fd: OwnedFd, known: bool) {
+    fn admit_one(&mut self, fd: OwnedFd, tls: Option<Box<tls::Stream>>, known: bool) {
         let shared = &self.worker.shared;
         let directory = shared.directory();
         let mut session = fuzz::new_session(&directory, false, known);
@@ -58,7 +58,7 @@ impl Stepped {
         }
         let arrival = Arrival {
             fd,
-            tls: None,
+            tls,
             number: shared
                 .totals
                 .connections_total
@@ -84,6 +84,9 @@ impl Stepped {
 
     fn step(&mut self) {
         self.worker.step(&mut self.events).unwrap();
+        let due = self.worker.connections.iter();
+        let due = due.filter_map(|(index, connection)| Some((connection.due()?, index)));
+        assert_eq!(self.worker.keeping, due.collect());
     }
 
     /// Goes on until a step would wait.
@@ -274,7 +277,7 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
     let come = |stepped: &mut Stepped, known| {
         let (client, server) = UnixStream::pair().unwrap();
         client.set_nonblocking(true).unwrap();
-        stepped.admit_one(server.into(), known);
+        stepped.admit_one(server.into(), None, known);
         client
     };
     let is_open = |client: &mut UnixStream| client.read(&mut [0]).is_err();
@@ -355,23 +358,88 @@ fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
     assert!(open(&hogs) < left);
 }
 
+/// Detects a client that keeps its buffers because it has asked for more than others.
+#[test]
+fn a_longer_answer_that_is_not_read_protects_no_client() {
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = 512 << 10);
+    let mut stepped = Stepped::new(&shared);
+    stepped.worker.turn = super::TURN;
+    store_value(&shared);
+    let tenant = &shared.directory().spaces[""].tenant;
+    let stored = tenant.set(b"big", 0, 0, &[b'b'; LONG], Mode::Set, Condition::default());
+    stored.unwrap();
+    let mut first = stepped.client();
+    let request = ["get", &" big".repeat(10), "\r\n"].concat();
+    first.write_all(request.as_bytes()).unwrap();
+    stepped.run();
+    let (_, connection) = stepped.worker.connections.iter().next().unwrap();
+    assert!(connection.pending.left() > 500_000);
+    let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
+    stepped.run();
+    assert!(!is_open(&first) && is_open(&hogs[19]));
+}
+
+/// What TLS takes of a new client is less than what others keep and do not read.
+#[cfg(feature = "tls")]
+#[test]
+fn a_new_client_by_tls_has_buffers_of_clients_that_do_not_read() {
+    use crate::net::tls::tests::pair;
+    const MOST: usize = 512 << 10;
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
+    let mut stepped = Stepped::new(&shared);
+    store_value(&shared);
+    let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
+    stepped.run();
+    let mut clients = Vec::new();
+    let mut come = |stepped: &mut Stepped| {
+        let (client, fd, stream) = pair();
+        clients.push(client);
+        stepped.admit_one(fd, Some(stream), true);
+        let all = stepped.worker.connections.iter();
+        let open = all
+            .filter(|(_, connection)| connection.tls.is_some())
+            .count();
+        let buffered = shared.totals.buffer_bytes.load(Ordering::Relaxed);
+        assert!(buffered <= MOST, "{buffered}");
+        (open, clients.len())
+    };
+    for _ in 0..8 {
+        let (open, all) = come(&mut stepped);
+        assert_eq!(open, all);
+    }
+    assert!(hogs.iter().filter(|hog| is_open(hog)).count() > 0);
+    // Where there is nothing else to end, the last is.
+    for _ in 0..20 {
+        come(&mut stepped);
+    }
+    let (open, all) = come(&mut stepped);
+    assert!(open < all && !hogs.iter().any(is_open));
+}
+
 /// Another thread's clients have taken nearly all.
 #[test]
 fn a_thread_with_more_than_its_part_of_the_buffers_leaves_it_to_others() {
     const MOST: usize = 512 << 10;
-    let shared = fuzz::new_shared(|settings| {
+    let mut shared = fuzz::new_shared(|settings| {
         settings.buffer_max = MOST;
         settings.threads = 2;
+    });
+    let wakes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&wakes);
+    Arc::get_mut(&mut shared).unwrap().wake = Box::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
     });
     let buffered = || shared.totals.buffer_bytes.load(Ordering::Relaxed);
     store_value(&shared);
     let (mut more, mut less) = (Stepped::new(&shared), Stepped::new(&shared));
     let hogs: Vec<_> = (0..20).map(|_| stuck(&mut more)).collect();
     more.run();
+    assert_eq!(wakes.load(Ordering::Relaxed), 0);
     let mut stays = (0..3).map(|_| stuck(&mut less)).collect::<Vec<_>>();
     less.run();
     assert!(buffered() > MOST && stays.iter().all(is_open));
-    // It is woken.
+    // The other one is woken.
+    assert!(wakes.load(Ordering::Relaxed) > 0);
     more.worker.inbox.waker.wake();
     more.run();
     assert!(buffered() <= MOST && stays.iter().all(is_open));
@@ -414,7 +482,8 @@ fn a_client_whose_value_is_ended_is_answered() {
     assert_eq!(arrived(&mut first), refused);
 }
 
-/// Whatever it asks for: the work of a step is bounded, and the neighbour is answered in each.
+/// Whatever it asks for: the work and the requests of a step are bounded, and the neighbour is answered
+/// in each.
 #[test]
 fn no_command_keeps_a_neighbour_waiting() {
     const ITEMS: usize = 20_000;
@@ -474,7 +543,17 @@ fn no_command_keeps_a_neighbour_waiting() {
         ] {
             // Each is as it was, whatever the last request did.
             set("big", &[b'b'; 90_000]);
+            let index = stepped.worker.connections.vacant_key();
             let mut hog = stepped.client();
+            let requests = |stepped: &Stepped| {
+                let connection = stepped.worker.connections.get(index);
+                connection.map_or(0, |connection| connection.session.requests())
+            };
+            // What looks at all tenants or connections ends the turn.
+            let most = match request.starts_with("stats") || request.starts_with("tenant") {
+                true => 1,
+                false => 1024,
+            };
             // A dump does not come behind other requests.
             let times = match request.contains("metadump") {
                 true => 1,
@@ -483,9 +562,11 @@ fn no_command_keeps_a_neighbour_waiting() {
             let _ = hog.write_all(request.repeat(times).as_bytes());
             for _ in 0..40 {
                 neighbour.write_all(b"mn\r\n").unwrap();
-                let before = work_done();
+                let before = (work_done(), requests(&stepped));
                 stepped.step();
-                let done = work_done() - before;
+                let done = work_done() - before.0;
+                let executed = requests(&stepped).saturating_sub(before.1);
+                assert!(executed <= most, "{executed} times in a step: {request:?}");
                 assert!(done <= 8 << 20, "{done} in a step for {request:?}");
                 assert_eq!(arrived(&mut neighbour), b"MN\r\n", "{request:?}");
                 let _ = hog.read(&mut answers);

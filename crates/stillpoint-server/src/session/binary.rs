@@ -27,7 +27,7 @@ impl Session {
         let body = header.body as usize;
         let Some((operation, quiet)) = Operation::of(header.opcode) else {
             respond(&header, Status::UnknownCommand, 0, cx);
-            cx.budget -= 1;
+            self.begin(cx);
             self.skip(body as u64);
             return Step::Consumed(HEADER);
         };
@@ -41,7 +41,7 @@ impl Session {
         if input.len() < head {
             return Step::Partial;
         }
-        cx.budget -= 1;
+        self.begin(cx);
         if !super::reserve(&mut self.close, cx) {
             return Step::Partial;
         }

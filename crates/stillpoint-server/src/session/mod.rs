@@ -227,8 +227,8 @@ pub(crate) struct Session {
     version: u64,
     /// How often it has failed to authenticate.
     failures: u32,
-    /// How many announced pieces have come whole.
-    finished: u32,
+    /// Number of requests that it has begun, modulo 2^32.
+    requests: u32,
 }
 
 /// What a step of a session came to.
@@ -256,7 +256,7 @@ impl Session {
             binding,
             version,
             failures: 0,
-            finished: 0,
+            requests: 0,
         }
     }
 
@@ -295,14 +295,14 @@ impl Session {
         }
     }
 
-    /// A number that is another one after each piece that a client has finished: what it is in the middle of then is something else.
-    pub(crate) fn finished(&self) -> u32 {
-        self.finished
+    /// Returns the number of requests that it has begun, modulo 2^32.
+    pub(crate) fn requests(&self) -> u32 {
+        self.requests
     }
 
-    fn finish(&mut self) -> State {
-        self.finished = self.finished.wrapping_add(1);
-        std::mem::take(&mut self.state)
+    fn begin(&mut self, cx: &mut Context<'_>) {
+        self.requests = self.requests.wrapping_add(1);
+        cx.budget -= 1;
     }
 
     /// Calls `read` to write the next bytes of a large value to their place, if much of it is missing.
@@ -361,7 +361,7 @@ impl Session {
             State::Body(body) => {
                 let used = body.fill(rest);
                 if body.is_over()
-                    && let State::Body(body) = self.finish()
+                    && let State::Body(body) = std::mem::take(&mut self.state)
                 {
                     self.stored(*body, cx);
                 }
@@ -371,7 +371,7 @@ impl Session {
                 let used = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                 *left -= used as u64;
                 if *left == 0 {
-                    self.finish();
+                    self.state = State::Request;
                 }
                 Step::Consumed(used)
             }
@@ -387,7 +387,7 @@ impl Session {
                 if rest.len() < len {
                     return Step::Partial;
                 }
-                self.finish();
+                self.state = State::Request;
                 self.login(&rest[..len], cx);
                 Step::Consumed(len)
             }
@@ -420,7 +420,7 @@ impl Session {
         if self.access.known.is_some()
             && let Some(head) = protocol::text::retrieval(rest)
         {
-            cx.budget -= 1;
+            self.begin(cx);
             self.state = State::Keys(text::Keys::new(head, cx.out.mark()));
             return Step::Consumed(head.len);
         }
@@ -433,7 +433,7 @@ impl Session {
             return Step::Partial;
         };
         let line = window[..end].strip_suffix(b"\r").unwrap_or(&window[..end]);
-        cx.budget -= 1;
+        self.begin(cx);
         if self.access.known.is_some() {
             let used = self.line(line, &rest[end + 1..], cx);
             Step::Consumed(end + 1 + used)
