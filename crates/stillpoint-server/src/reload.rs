@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use crate::{
-    config::{Settings, Tenant},
+    config::{Settings, Tenant, flags::Again},
     net::tls::Certificate,
     server::{StopOnPanic, apply},
     shared::{Shared, lock},
@@ -135,13 +135,8 @@ impl Last {
 
 /// The contents of the files: tenants, users and limits.
 struct Files {
-    settings: Settings,
-    notes: Vec<String>,
+    files: Again,
     certificate: Option<Certificate>,
-    /// The memory limit, if it is given: otherwise it stays as an admin has set it.
-    limit: Option<u64>,
-    /// Settings that take effect after a restart.
-    later: Vec<&'static str>,
 }
 
 impl Files {
@@ -151,7 +146,8 @@ impl Files {
         let Some(flags) = &now.flags else {
             return Err("there is no command line to read again".into());
         };
-        let (settings, given, notes, later) = flags.again(now, limit, sections)?;
+        let files = flags.again(now, limit, sections)?;
+        let settings = &files.settings;
         if now.authenticates() != settings.authenticates() {
             return Err("authentication cannot be switched on or off without a restart".into());
         }
@@ -159,21 +155,20 @@ impl Files {
             return Err("TLS cannot be switched on or off without a restart".into());
         }
         let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
-        Ok(Self {
-            settings,
-            notes,
-            certificate,
-            limit: given,
-            later,
-        })
+        Ok(Self { files, certificate })
     }
 
     /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed, but
     /// tenants may have been created.
     fn apply(self, shared: &Shared, last: &mut Last) -> Result<Vec<String>, String> {
-        let settings = self.settings;
+        let Again {
+            settings,
+            limit,
+            notes,
+            later,
+        } = self.files;
         let mut changes = Changes::default();
-        changes.compare_limits(shared, &settings, self.limit, last);
+        changes.compare_limits(shared, &settings, limit, last);
         let users = settings.users.as_deref().unwrap_or_default();
         changes.compare_users(shared, users);
         let next = Last::of(&settings);
@@ -184,10 +179,10 @@ impl Files {
             shared.show_certificate(files, certificate);
             changes.made.push("the certificate is read again".into());
         }
-        if let Some(limit) = self.limit.filter(|&limit| limit != shared.store.limit()) {
+        if let Some(limit) = limit.filter(|&limit| limit != shared.store.limit()) {
             shared.store.request_limit(limit);
         }
-        let mut lines = self.notes;
+        let mut lines = notes;
         lines.push(match changes.made.is_empty() {
             true => "reloaded: nothing has changed".into(),
             false => format!("reloaded: {}", changes.made.join(", ")),
@@ -198,8 +193,8 @@ impl Files {
                 "the files have undone what an admin had set: {undone}"
             ));
         }
-        if !self.later.is_empty() {
-            let later = self.later.join(", ");
+        if !later.is_empty() {
+            let later = later.join(", ");
             lines.push(format!("takes effect after a restart: {later}"));
         }
         Ok(lines)
@@ -406,7 +401,7 @@ mod tests {
         // Also if an admin has set it while the files were read.
         let files = Files::read(&server.shared.settings, store.limit(), true).unwrap();
         store.set_limit(20 << 20);
-        let mut last_files = Last::of(&files.settings);
+        let mut last_files = Last::of(&files.files.settings);
         assert_eq!(
             files.apply(&server.shared, &mut last_files).unwrap().pop(),
             Some("the files have undone what an admin had set: memory limit 20971520 bytes".into())

@@ -277,7 +277,7 @@ impl Connection {
         }
         let idle = self.tls.as_ref().map_or(0, |tls| tls.idle_footprint());
         let requests = self.session.requests();
-        self.kept = (takes.bytes > idle).then(|| match self.kept {
+        self.kept = (takes.bytes > idle).then_some(match self.kept {
             // Beyond a request that has begun since, nothing is kept of what came before it. (A login
             // that fails is none.)
             Some(kept) if self.enters || kept.1 == requests => kept,
