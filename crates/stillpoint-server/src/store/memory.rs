@@ -109,7 +109,7 @@ impl Source {
 #[cfg(not(any(miri, stillpoint_loom)))]
 mod imp {
     use super::super::word::ADDRESS_END;
-    use std::{io, ptr::NonNull};
+    use std::{io, ops::Range, ptr::NonNull};
     pub use stillpoint_vmap::Area;
     use stillpoint_vmap::Arena;
 
@@ -136,6 +136,15 @@ mod imp {
         Ok(())
     }
 
+    /// Advises against huge pages: memory is charged, cut and given back by small ones, and where the
+    /// system uses huge pages everywhere, the first byte of each announced value would take 2 MiB.
+    fn use_small_pages(addresses: Range<usize>) {
+        let from = std::ptr::without_provenance_mut(addresses.start);
+        // SAFETY: this is advice about the arena's own mapping, and changes no contents. A kernel
+        // without huge pages refuses it, and has none to use.
+        unsafe { libc::madvise(from, addresses.len(), libc::MADV_NOHUGEPAGE) };
+    }
+
     impl Source {
         pub fn new(limit: u64) -> io::Result<Self> {
             let lazy = (limit / LAZY_PART).clamp(*LAZY.start(), *LAZY.end());
@@ -149,7 +158,9 @@ mod imp {
                     .domain(stillpoint::global())
                     .build();
                 let arena = arena.map_err(io::Error::other)?;
-                check_end(arena.addresses().end)?;
+                let addresses = arena.addresses();
+                check_end(addresses.end)?;
+                use_small_pages(addresses);
                 Ok(Self(arena))
             };
             // With less where the process may not have more (`ulimit -v`, valgrind).
@@ -192,6 +203,32 @@ mod imp {
             assert!(check_end((1 << 47) + 1).is_err());
             let source = Source::new(1 << 20).unwrap();
             assert!(source.0.addresses().end <= ADDRESS_END);
+        }
+
+        /// Where the system uses huge pages everywhere, a byte would take 2 MiB.
+        #[test]
+        fn memory_is_used_in_small_pages() {
+            let source = Source::new(1 << 20).unwrap();
+            let start = source.0.addresses().start;
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            // The system may show it together with a neighbour.
+            let holds_start = |line: &&str| {
+                let (range, _) = line.split_once(' ')?;
+                let (from, to) = range.split_once('-')?;
+                let number = |text| usize::from_str_radix(text, 16).ok();
+                Some((number(from)?..number(to)?).contains(&start))
+            };
+            let mut of_arena = maps
+                .lines()
+                .skip_while(|line| holds_start(line) != Some(true));
+            let flags = of_arena.find(|line| line.starts_with("VmFlags:"));
+            // A kernel without huge pages does not note the advice.
+            let has_huge_pages =
+                std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+            assert!(
+                !has_huge_pages || flags.unwrap().contains(" nh"),
+                "{flags:?}"
+            );
         }
     }
 }
