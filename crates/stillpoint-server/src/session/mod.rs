@@ -482,9 +482,10 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     false
 }
 
-/// Makes room for the copy of a value of `len` bytes that may not be pinned, if it is within the limit
-/// of all buffers. Room that others take is not looked at: a client that reads keeps nothing, and for
-/// one that does not, others that have not read for longer are ended.
+/// Makes room for the copy of a value of `len` bytes that may not be pinned. Returns false if there is
+/// no memory, or the value is longer than all buffers may be. It does not count what others keep: a
+/// client that reads this answer keeps none of it, and otherwise clients that have kept theirs for longer
+/// are ended.
 #[cold]
 fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
     len <= cx.shared.settings.buffer_max && cx.out.reserve_copy(len)
