@@ -69,18 +69,18 @@ impl Heap {
         let flush = self
             .flushes
             .wanted()
-            .filter(|_| lock(&self.pending.0).flush.is_none());
+            .filter(|_| lock(&self.line.pending).flush.is_none());
         let mut scan = Scan {
             complete: false,
             ticking: true,
         };
         // Flushes may come more often than that, and are no ticks.
-        let is_tick = now >= lock(&self.pending.0).next_tick;
+        let is_tick = now >= lock(&self.line.pending).next_tick;
         if flush.is_some() || is_tick {
             scan = self.scan_threads(engine, flush.is_some(), is_tick);
         }
         if is_tick {
-            lock(&self.pending.0).next_tick = now + TICK;
+            lock(&self.line.pending).next_tick = now + TICK;
         }
         if flush.is_some() {
             self.wait_for_frees();
@@ -90,7 +90,7 @@ impl Heap {
             let took = clock::now().saturating_sub(now);
             self.reclaim_times.record(took, 1);
         }
-        let mut pending = lock(&self.pending.0);
+        let mut pending = lock(&self.line.pending);
         if let Some(ticket) = pending.end_flush() {
             self.flushes.finish(ticket);
             engine.signal_waiters();
@@ -104,7 +104,7 @@ impl Heap {
     /// Puts the pages that have arrived in order, and begins the flush with that `ticket`. After
     /// the look at the threads: one that was exiting then has handed its pages over since.
     fn sort_pending(&self, ticket: Option<u64>) {
-        let mut pending = lock(&self.pending.0);
+        let mut pending = lock(&self.line.pending);
         pending.sort();
         if let Some(ticket) = ticket {
             pending.flush = Some(Flush {
@@ -150,7 +150,7 @@ impl Heap {
                 parking.push(buffer);
             }
         }
-        lock(&self.pending.0).add(adopted);
+        lock(&self.line.pending).add(adopted);
         self.park(engine, &parking);
         Scan {
             complete,
@@ -200,7 +200,7 @@ impl Heap {
             if !page.has_some_before(until) {
                 continue;
             }
-            let Some(copy) = Page::try_new().or_else(|| self.reserve.take()) else {
+            let Some(copy) = Page::try_new().or_else(|| self.line.reserve.take()) else {
                 return false;
             };
             // SAFETY: an empty page of our own.
@@ -275,7 +275,7 @@ impl Heap {
             // SAFETY: the page was ours alone in `pending`, its grace period has ended, and
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
-            self.reserve.put(page);
+            self.line.reserve.put(page);
             has_freed = true;
             if is_large {
                 break;
@@ -285,7 +285,7 @@ impl Heap {
     }
 
     fn take_oldest_due<P: Policy>(&self, engine: &Engine<P>) -> Option<NonNull<Page>> {
-        let mut pending = lock(&self.pending.0);
+        let mut pending = lock(&self.line.pending);
         let awaited = self.awaited(engine, &mut pending)?;
         pending.pages.pop_due(|_| engine.has_ended(awaited))
     }
@@ -332,7 +332,7 @@ impl Heap {
             let _freeing = buffer.freeing.lock();
             all.append(buffer.take_all(|| engine.get_state(), |page| self.note_sealed(page)));
         }
-        all.append(lock(&self.pending.0).take());
+        all.append(lock(&self.line.pending).take());
         let any = !all.is_empty();
         let process = fork::process();
         while let Some(page) = all.pop_front() {
@@ -388,8 +388,8 @@ mod tests {
         hand_over(&engine, &heap, &buffer);
         let later = engine.register(thread::token(), Flavour::Thread);
         later.lock();
-        lock(&heap.pending.0).sort();
-        let cookie = lock(&heap.pending.0).pages.oldest().expect("the page");
+        lock(&heap.line.pending).sort();
+        let cookie = lock(&heap.line.pending).pages.oldest().expect("the page");
         let _ = engine.recheck(cookie, thread::token());
         let has_ended = engine.has_ended(cookie);
         later.unlock();
@@ -428,9 +428,9 @@ mod tests {
     #[test]
     fn a_flush_puts_no_tick_off() {
         let (engine, heap, _buffer) = heap();
-        lock(&heap.pending.0).next_tick = Nanos::MAX;
+        lock(&heap.line.pending).next_tick = Nanos::MAX;
         heap.flushes.ask();
         heap.drain(&engine, &|| None);
-        assert_eq!(lock(&heap.pending.0).next_tick, Nanos::MAX);
+        assert_eq!(lock(&heap.line.pending).next_tick, Nanos::MAX);
     }
 }

@@ -27,8 +27,8 @@ impl ForkReset for Heap {
         unsafe {
             self.buffers.reinit(Vec::new());
             self.threads_end.reinit(None);
-            self.pending.0.reinit(Pending::new());
-            self.reserve.0.reinit(PageList::new());
+            self.line.pending.reinit(Pending::new());
+            self.line.reserve.0.reinit(PageList::new());
         }
     }
 }

@@ -58,12 +58,8 @@ pub(crate) struct Heap {
     pub(super) buffers: Mutex<Vec<Arc<ThreadBuffer>>>,
     /// The buffer of threads at their very end, whose own buffer is gone.
     pub(super) threads_end: Mutex<Option<Arc<ThreadBuffer>>>,
-    /// Pages for the service thread: those with destructors, large ones, those of threads that have exited
-    /// or fallen idle.
-    pub(super) pending: PendingLine,
+    pub(super) line: ServiceLine,
     pub(super) flushes: Flushes,
-    /// A page for adopting an open page when there is no memory.
-    pub(super) reserve: ReservePage,
 
     /// Threads that are not parked: those that retire.
     pub(super) active: AtomicUsize,
@@ -87,10 +83,17 @@ pub(crate) struct Heap {
     nested: AtomicU64,
 }
 
-/// The lock of the pending pages, apart from what all retiring threads read.
+/// What the service thread writes with each page that it frees, apart from what all retiring threads
+/// read.
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct PendingLine(pub(super) Mutex<Pending>);
+pub(super) struct ServiceLine {
+    /// Pages for the service thread: those with destructors, large ones, those of threads that have exited
+    /// or fallen idle.
+    pub(super) pending: Mutex<Pending>,
+    /// A page for adopting an open page when there is no memory.
+    pub(super) reserve: ReservePage,
+}
 
 impl Heap {
     pub(crate) fn new(domain: u64) -> Self {
@@ -104,9 +107,11 @@ impl Heap {
             callbacks: Arc::new(OomCallbacks::new()),
             buffers: Mutex::new(Vec::new()),
             threads_end: Mutex::new(None),
-            pending: PendingLine(Mutex::new(Pending::new())),
+            line: ServiceLine {
+                pending: Mutex::new(Pending::new()),
+                reserve: ReservePage::new(),
+            },
             flushes: Flushes::new(),
-            reserve: ReservePage::new(),
             active: AtomicUsize::new(0),
             assists: AtomicU64::new(0),
             waits: AtomicU64::new(0),
@@ -177,7 +182,7 @@ impl Heap {
         if let Some(youngest) = pages.back() {
             engine.begin(youngest.cookie());
         }
-        lock(&self.pending.0).add(pages);
+        lock(&self.line.pending).add(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
         let mut buffers = lock(&self.buffers);

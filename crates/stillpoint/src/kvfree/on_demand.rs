@@ -146,7 +146,7 @@ impl Heap {
             self.free_marked(engine, buffer);
         } else if self.frees_on_demand() {
             let cookie = {
-                let mut pending = lock(&self.pending.0);
+                let mut pending = lock(&self.line.pending);
                 pending.sort();
                 pending.pages.youngest()
             };
@@ -219,7 +219,7 @@ impl Heap {
     fn free_pending<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) {
         let process = fork::process();
         for _ in 0..pages {
-            let taken = lock(&self.pending.0).take_due(|cookie| engine.has_ended(cookie));
+            let taken = lock(&self.line.pending).take_due(|cookie| engine.has_ended(cookie));
             let Some((page, generation)) = taken else {
                 return;
             };
@@ -227,12 +227,12 @@ impl Heap {
             // objects that are retired here may be freed on any thread.
             let free = || unsafe { self.free_counted(engine, page) };
             self.note_nested(|| buffer.progress(), free);
-            self.reserve.put(page);
+            self.line.reserve.put(page);
             // In the child of a fork nothing is pending, nor counted, any more.
             if fork::process() != process {
                 return;
             }
-            if lock(&self.pending.0).note_freed(generation) {
+            if lock(&self.line.pending).note_freed(generation) {
                 engine.kick();
             }
         }
@@ -425,7 +425,7 @@ mod tests {
             (freed.load(SeqCst), heap.flushes.is_done(ticket)),
             (0, false)
         );
-        let oldest = lock(&heap.pending.0).pages.oldest().expect("two pages");
+        let oldest = lock(&heap.line.pending).pages.oldest().expect("two pages");
         let _ = engine.recheck(oldest, thread::token());
         heap.drain(engine, &|| None);
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
         );
         younger.unlock();
         let _ = engine.start();
-        let rest = lock(&heap.pending.0).pages.oldest().expect("a page");
+        let rest = lock(&heap.line.pending).pages.oldest().expect("a page");
         let _ = engine.recheck(rest, thread::token());
         heap.drain(engine, &|| None);
         assert_eq!(

@@ -138,7 +138,7 @@ impl Heap {
 
     /// Returns whether there was memory for a page.
     fn open_page(&self, buffer: &Arc<ThreadBuffer>, channel: Channel) -> bool {
-        self.reserve.fill();
+        self.line.reserve.fill();
         // The drain does not find the pages of a buffer that is not listed.
         if !buffer.is_listed() && !self.list(buffer) {
             return false;
@@ -270,7 +270,7 @@ impl Heap {
             engine.begin(cookie);
             // Still under the queue's lock: a flush looks at the queues first and at the pending
             // pages last, and must not miss a page that is on its way from one to the other.
-            lock(&self.pending.0).add_one(full);
+            lock(&self.line.pending).add_one(full);
             drop(queue);
             engine.kick();
         }
