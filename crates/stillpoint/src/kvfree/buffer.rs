@@ -30,6 +30,7 @@ use super::{
     quota::Quota,
     request::{CHANNELS, Channel, RetireRequest},
     tally::Tally,
+    throttle::Added,
 };
 use crate::{
     gp::Cookie,
@@ -89,10 +90,10 @@ pub(crate) struct ThreadBuffer {
     pub(super) freeing: OwnedMutex,
     pub(super) queue: Mutex<Queue>,
     pub(super) account: Account,
-    /// Bytes that the owner has added in its present section, as far as it accounts for them. Owner
-    /// only.
-    charge: AtomicUsize,
-    /// Whether the service thread frees one of these objects. Owner only.
+    /// What the owner has added in its present section, as far as it accounts for it, in the fields of
+    /// [`Added`]. Owner only.
+    charged_weight: AtomicUsize,
+    charged_count: AtomicUsize,
     charged_for_service: OwnersBool,
     /// Bytes that the owner queues before it drives a grace period.
     pub(super) quota: Quota,
@@ -129,14 +130,6 @@ impl Ticks {
     fn reset(&self) {
         self.unchanged.store(0, Ordering::Relaxed);
     }
-}
-
-/// The bytes that a section has been charged for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Charge {
-    pub(super) bytes: usize,
-    /// Whether the service thread frees one of the objects.
-    pub(super) by_service: bool,
 }
 
 #[derive(Debug)]
@@ -209,7 +202,8 @@ impl ThreadBuffer {
             freeing: OwnedMutex::new(),
             queue: Mutex::new(Queue::new(PageList::new())),
             account: Account::new(),
-            charge: AtomicUsize::new(0),
+            charged_weight: AtomicUsize::new(0),
+            charged_count: AtomicUsize::new(0),
             charged_for_service: OwnersBool::new(false),
             quota: Quota::new(),
             listed: AtomicBool::new(false),
@@ -398,20 +392,24 @@ impl ThreadBuffer {
 
     /// Charges the owner's section for an object, as its part of a page: small ones fill one before
     /// their bytes do. Owner only.
-    pub(super) fn charge(&self, bytes: usize, by_service: bool) {
-        let charge = self.charge.load(Ordering::Relaxed);
-        self.charge
-            .store(charge.saturating_add(bytes.max(SMALL)), Ordering::Relaxed);
-        if by_service {
+    pub(super) fn charge(&self, object: Added) {
+        let add = |sum: &AtomicUsize, bytes| {
+            let before = sum.load(Ordering::Relaxed);
+            sum.store(before.saturating_add(bytes), Ordering::Relaxed);
+        };
+        add(&self.charged_weight, object.weight.max(SMALL));
+        add(&self.charged_count, object.counted);
+        if object.by_service {
             self.charged_for_service.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns the weight that the present section, or the one that has just ended, has been
-    /// charged for. Owner only.
-    pub(super) fn take_charge(&self) -> Charge {
-        Charge {
-            bytes: self.charge.swap(0, Ordering::Relaxed),
+    /// Returns what the present section, or the one that has just ended, has been charged for. Owner
+    /// only.
+    pub(super) fn take_charge(&self) -> Added {
+        Added {
+            weight: self.charged_weight.swap(0, Ordering::Relaxed),
+            counted: self.charged_count.swap(0, Ordering::Relaxed),
             by_service: self.charged_for_service.swap(false, Ordering::Relaxed),
         }
     }

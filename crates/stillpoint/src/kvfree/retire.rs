@@ -57,6 +57,24 @@ pub(super) enum Reclaimer {
     Service,
 }
 
+/// Pages that have been sealed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sealed {
+    /// The bytes of the pages and their objects.
+    pub(super) footprint: usize,
+    /// Whether the service thread frees one of them.
+    pub(super) by_service: bool,
+}
+
+impl Sealed {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            footprint: self.footprint + other.footprint,
+            by_service: self.by_service || other.by_service,
+        }
+    }
+}
+
 impl Heap {
     /// Retires an object that the fast path has not, or does what the fast path left to do:
     /// `pushed` is the result of the append, if it was made. `retirer` is the calling thread. `Err`
@@ -183,26 +201,25 @@ impl Heap {
         object: &RetireRequest,
         opened: bool,
     ) {
-        let sealed: usize = CHANNELS
+        let sealed = CHANNELS
             .into_iter()
             .filter(|&channel| buffer.is_full(channel))
-            .map(|channel| self.seal(engine, buffer, channel, Reclaimer::Owner))
-            .sum();
+            .filter_map(|channel| self.seal(engine, buffer, channel, Reclaimer::Owner))
+            .reduce(Sealed::plus);
         self.unpark(engine, buffer);
         engine.ensure_service();
         if self.frees_on_demand() {
             return;
         }
         let _ = engine.note_service(clock::now());
-        let by_service = object.channel == Channel::Drop || self.is_large(object.bytes);
-        let added = if sealed > 0 {
-            Some(Added::filled(sealed, by_service))
-        } else if opened && self.is_over_budget(buffer, 0) {
-            Some(Added::opened(by_service))
-        } else {
-            None
+        // A page with destructors is the service thread's already while it is open.
+        let is_dropped = object.channel == Channel::Drop;
+        let by_service = is_dropped || sealed.is_some_and(|sealed| sealed.by_service);
+        let added = match sealed {
+            Some(sealed) => Some(Added::filled(sealed)),
+            None => (opened && self.is_over_budget(buffer, 0)).then(|| Added::opened(is_dropped)),
         };
-        self.charge_section(buffer, record, object.bytes, by_service, added.is_some());
+        self.charge_section(buffer, record, object.bytes, by_service, added);
         if let Some(added) = added {
             // Inside a section it waits at the end; in user code that the library runs it does not
             // wait at all.
@@ -216,7 +233,7 @@ impl Heap {
         engine: &Engine<P>,
         retirer: Retirer<'_>,
     ) {
-        let added = Added::in_section(retirer.buffer.take_charge());
+        let added = retirer.buffer.take_charge();
         self.reclaim(engine, retirer.buffer, Some(retirer.record), added);
     }
 
@@ -226,22 +243,20 @@ impl Heap {
         }
     }
 
-    /// Seals an open page, and opens another, if there is memory for one. Returns the page's
-    /// footprint.
+    /// Seals an open page, if there is one, and opens another, if there is memory for one.
+    /// Returns what it has sealed.
     pub(super) fn seal<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
         channel: Channel,
         reclaimer: Reclaimer,
-    ) -> usize {
+    ) -> Option<Sealed> {
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
         let cookie = name_for_page(engine);
-        let Some(full) = buffer.replace(&mut queue, channel, fresh) else {
-            return 0;
-        };
+        let full = buffer.replace(&mut queue, channel, fresh)?;
         // SAFETY: the page was open a moment ago and is the owner's.
         let page = unsafe { full.as_ref() };
         page.seal(cookie);
@@ -254,9 +269,11 @@ impl Heap {
             footprint as u64,
             cookie.seq().number(),
         );
-        let frees_it_here =
+        let is_for_all =
             channel == Channel::Plain && (self.frees_on_demand() || !self.is_large(page.bytes()));
-        if frees_it_here && reclaimer == Reclaimer::Owner && !self.frees_whole_batches() {
+        let by_service =
+            !is_for_all || reclaimer == Reclaimer::Service || self.frees_whole_batches();
+        if !by_service {
             queue.sealed.push_back(full);
             let named = queue.note_named(cookie, footprint);
             // One that frees on demand asks for it from inside its next section, which must not
@@ -277,7 +294,10 @@ impl Heap {
         if is_relief {
             engine.signal_waiters();
         }
-        footprint
+        Some(Sealed {
+            footprint,
+            by_service,
+        })
     }
 
     /// Frees a few of the oldest pages of the queue, if they are due. Back-pressure comes first.

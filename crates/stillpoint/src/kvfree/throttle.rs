@@ -43,11 +43,12 @@
 //! Objects that the section retired before the page that triggered throttling are not charged.
 
 use super::{
-    buffer::{Charge, OPEN_BYTES, ThreadBuffer},
+    buffer::{OPEN_BYTES, ThreadBuffer},
     heap::Heap,
     page::{PAGE_BYTES, Page},
     policy::{Policy, name_for_page},
     quota::SMALLEST_QUOTA,
+    retire::Sealed,
 };
 use crate::{
     gp::{Cookie, Engine, Haste, Progress, Record},
@@ -106,11 +107,11 @@ const LIGHT: usize = 2 * OPEN_BYTES;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Added {
     /// Weight in bytes, to which the longest wait is proportional.
-    weight: usize,
-    /// The part of it, in bytes, that is counted as unreclaimed by now.
-    counted: usize,
+    pub(super) weight: usize,
+    /// The bytes by which it has raised what is counted as unreclaimed.
+    pub(super) counted: usize,
     /// Whether the service thread frees some of it.
-    by_service: bool,
+    pub(super) by_service: bool,
 }
 
 impl Added {
@@ -122,21 +123,13 @@ impl Added {
             by_service,
         }
     }
-    /// Describes pages of `footprint` bytes that have been filled.
-    pub(super) fn filled(footprint: usize, by_service: bool) -> Self {
-        Self {
-            weight: (footprint / OPEN_BYTES + 1) * OPEN_BYTES,
-            counted: footprint,
-            by_service,
-        }
-    }
 
-    /// Describes what a section has been charged for.
-    pub(super) fn in_section(charge: Charge) -> Self {
+    /// Describes pages that have been filled.
+    pub(super) fn filled(sealed: Sealed) -> Self {
         Self {
-            weight: charge.bytes,
-            counted: charge.bytes,
-            by_service: charge.by_service,
+            weight: (sealed.footprint / OPEN_BYTES + 1) * OPEN_BYTES,
+            counted: sealed.footprint,
+            by_service: sealed.by_service,
         }
     }
 
@@ -196,14 +189,14 @@ impl Heap {
     }
 
     /// Charges the caller's section, if it is in one, for an object of `bytes` bytes that it has retired
-    /// by the slow path: if the thread is throttled, or the object has opened or filled a page.
+    /// by the slow path: if the thread is throttled, or the object has `added` a page.
     pub(super) fn charge_section(
         &self,
         buffer: &ThreadBuffer,
         record: Option<&Record>,
         bytes: usize,
         by_service: bool,
-        has_added: bool,
+        added: Option<Added>,
     ) {
         let Some(record) = record.filter(|record| record.is_reading()) else {
             return;
@@ -211,8 +204,12 @@ impl Heap {
         if buffer.is_throttled() {
             record.defer_to_unlock();
         }
-        if buffer.is_throttled() || has_added {
-            buffer.charge(bytes, by_service);
+        if buffer.is_throttled() || added.is_some() {
+            buffer.charge(Added {
+                weight: bytes,
+                counted: added.map_or(0, |added| added.counted),
+                by_service,
+            });
         }
     }
 
@@ -224,7 +221,11 @@ impl Heap {
         bytes: usize,
     ) {
         if record.is_reading() && self.is_over_budget(buffer, bytes) {
-            buffer.charge(bytes, true);
+            buffer.charge(Added {
+                weight: bytes,
+                counted: bytes,
+                by_service: true,
+            });
             record.defer_to_unlock();
         }
     }
@@ -368,7 +369,7 @@ mod tests {
     use crate::{
         gp::{BarrierMode, Flavour, Seq, Sequence, Server, Waited, policy::Sound},
         kvfree::{
-            OnNoPage, Retirer,
+            Destructor, OnNoPage, Retirer, SLOTS,
             buffer::Pushed,
             request::{Channel, RetireRequest},
             retire::Reclaimer,
@@ -535,6 +536,39 @@ mod tests {
         assert!((0..10).any(|_| !is_held_back_at_the_end()));
     }
 
+    /// A small object weighs its part of a page, which is more than what is counted for it.
+    #[test]
+    fn a_section_does_not_outweigh_the_budget_by_small_objects() {
+        unsafe fn nothing(_: *mut u8) {}
+        static NOTHING: Destructor = Destructor::new(nothing, 0);
+        let retires = Retires::new(64 << 10, true);
+        let (reader, retirer) = (retires.reader(), retires.retirer());
+        reader.lock();
+        retirer.record.lock();
+        for _ in 0..8 * SLOTS {
+            let object = NonNull::dangling().as_ptr();
+            retires.retire(retirer, RetireRequest::with(object, &NOTHING));
+        }
+        retirer.record.unlock();
+        retires.heap.reclaim_after_section(&retires.engine, retirer);
+        assert_eq!(retires.waits(), 1);
+        reader.unlock();
+    }
+
+    /// Each object is light, and so is a page of other ones.
+    #[test]
+    fn what_is_added_is_the_service_threads_if_the_page_is() {
+        let retires = Retires::new(0, true);
+        let retirer = retires.retirer();
+        retires.retire(retirer, weighing(OPEN_BYTES / 2));
+        retires.retire(retirer, weighing(LIGHT - OPEN_BYTES / 4));
+        assert!(lock(&retires.buffer.queue).sealed.is_empty());
+        assert_eq!(retires.waits(), 0, "there is nothing else");
+        retires.retire(retirer, weighing(OPEN_BYTES / 2));
+        retires.retire(retirer, weighing(LIGHT - OPEN_BYTES / 4));
+        assert_eq!(retires.waits(), 1, "for the page before");
+    }
+
     #[test]
     fn a_thread_that_waits_looks_again_also_if_no_thread_signals() {
         let retires = Retires::new(0, true);
@@ -590,8 +624,11 @@ mod tests {
             heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
             largest = queued();
             assert!(largest < LARGEST_SHARE, "it waits for the other thread");
-            let added = Added::filled(FULL_PAGE, false);
-            heap.hold_back(&engine, &buffer, None, added);
+            let sealed = Sealed {
+                footprint: FULL_PAGE,
+                by_service: false,
+            };
+            heap.hold_back(&engine, &buffer, None, Added::filled(sealed));
         }
         let most = SMALLEST_QUOTA + SMALLEST_QUOTA / PAST_QUOTA;
         assert!((most..most + 2 * FULL_PAGE).contains(&largest), "{largest}");
