@@ -47,6 +47,9 @@
 //! exit before it has filled a page. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
 //! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
+//! Past the budget, a thread that retires objects with destructors waits for those before it to run,
+//! so hold no lock that they take.
+//!
 //! The library does not know what an object points to: an object with a destructor counts for 1 KiB at
 //! least, a map of any size for 1 KiB. If values are weighed ([`Rcu::weighed`],
 //! [`Domain::retire_weighed`]), the budget and the statistics count all of it.

@@ -83,9 +83,9 @@ impl<F: FnMut()> Drop for Heavy<F> {
     }
 }
 
-/// To free a very heavy block takes long: what has become due meanwhile comes before the next one.
+/// To free a large block takes long: what has become due meanwhile comes before the next one.
 #[test]
-fn a_callback_comes_between_two_very_heavy_blocks() {
+fn a_callback_comes_between_two_large_blocks() {
     fn retire_heavy(domain: &Domain, block: impl Send + 'static) {
         let block = NonNull::from(Box::leak(Box::new(block)));
         // SAFETY: from a box just now; no other thread has ever known the object.

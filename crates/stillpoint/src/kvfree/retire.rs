@@ -14,7 +14,8 @@
 //! A thread whose thread-local state is gone has no buffer. Such threads share one, whose pages are
 //! the service thread's.
 //!
-//! So is a large page, with a hash table of 256 MiB perhaps, whatever it takes to free it.
+//! The service thread frees large pages, too: to give a hash table of 256 MiB back to the system takes
+//! longer than a retire may.
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.

@@ -36,14 +36,15 @@ impl Domain {
     /// A few nanoseconds; now and then (once a page of some 250 objects) it seals a page, frees
     /// older ones, ends a grace period, or, where readers hold up twice the thread's share of the
     /// budget, or all of it, waits outside sections: 10 ms at most for each 64 KiB, or part of it,
-    /// that a page and its objects weigh, a second at most. The end of a section waits for what was
+    /// that a page and its objects weigh, but never more than a second. The end of a section waits for what was
     /// retired in it, in proportion: 40 us for a small object, 160 for one that counts for 1 KiB.
     ///
     /// An object counts for its block. One with a destructor may own more, and counts for 1 KiB at
     /// least; [`Domain::retire_weighed`] counts what it owns. Objects with a destructor, and
     /// those of more than a quarter of the budget, are freed on the service thread, and count
-    /// towards no thread's quota; others are freed by the retiring thread. May be called inside
-    /// sections, callbacks and thread-local destructors; not in signal handlers.
+    /// towards no thread's quota; others are freed by the retiring thread. Past the budget, a thread
+    /// that retires objects with destructors waits for those before it to run, so hold no lock that
+    /// they take. May be called inside sections, callbacks and thread-local destructors; not in signal handlers.
     ///
     /// If there is no memory for a page the caller waits for a grace period and frees the object
     /// itself; inside a section or a callback, where that is impossible, a callback
@@ -101,8 +102,8 @@ impl Domain {
     /// block and `heap_bytes`, also if they are less. [`Weigh`](crate::Weigh) computes the bytes for
     /// types of `std`. An estimate is enough; an object counts for 512 GiB at most.
     ///
-    /// An object of any weight waits only for what was unreclaimed before it: at most 10 ms for each
-    /// 64 KiB, and a second in all.
+    /// An object of any weight waits only for what was unreclaimed before it: 10 ms for each 64 KiB,
+    /// but never more than a second.
     ///
     /// # Safety
     ///

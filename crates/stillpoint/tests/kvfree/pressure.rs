@@ -48,7 +48,7 @@ fn retire_in_section_is_freed_after_it() {
 }
 
 #[test]
-fn a_very_heavy_object_is_freed_by_the_service_thread() {
+fn a_large_object_is_freed_by_the_service_thread() {
     /// A quarter of the budget is less.
     struct Table {
         _slots: [u8; 300 << 10],

@@ -37,12 +37,12 @@
 //!
 //! * `barrier` and `kvfree_barrier` run passes on the calling thread, as where the system gives no
 //!   thread; if the fault is met again it is the caller that panics;
-//! * waits for grace periods, cookies, sections and most retires have never needed the thread;
+//! * waits for grace periods, cookies, sections and retires have never needed the thread;
 //! * tasks that wait are woken, and ask again by themselves: a future of a grace period ends it so,
 //!   over and over if readers are in the way; one of a barrier panics, because to invoke callbacks
 //!   is no business of a poll's;
-//! * callbacks, deferred destructors and very heavy blocks wait for the next barrier, and a thread
-//!   that retires past the budget for a bounded time.
+//! * callbacks, deferred destructors and large pages wait for the next barrier, and no thread that
+//!   retires waits for them.
 //!
 //! In the child of a fork the thread no longer exists, and starts again on demand; unless it is the
 //! one that forked, in a callback or a destructor, and goes on.
