@@ -2,7 +2,7 @@
 //! meanwhile.
 
 use crate::{
-    config::{Settings, Tenant, flags::Again},
+    config::{Settings, Tenant},
     net::tls::Certificate,
     server::{StopOnPanic, apply},
     shared::{Shared, lock},
@@ -135,8 +135,11 @@ impl Last {
 
 /// The contents of the files: tenants, users and limits.
 struct Files {
-    files: Again,
+    settings: Settings,
+    notes: Vec<String>,
     certificate: Option<Certificate>,
+    /// Settings that take effect after a restart.
+    later: Vec<&'static str>,
 }
 
 impl Files {
@@ -146,8 +149,7 @@ impl Files {
         let Some(flags) = &now.flags else {
             return Err("there is no command line to read again".into());
         };
-        let files = flags.again(now, limit, sections)?;
-        let settings = &files.settings;
+        let (settings, notes, later) = flags.again(now, limit, sections)?;
         if now.authenticates() != settings.authenticates() {
             return Err("authentication cannot be switched on or off without a restart".into());
         }
@@ -155,20 +157,20 @@ impl Files {
             return Err("TLS cannot be switched on or off without a restart".into());
         }
         let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
-        Ok(Self { files, certificate })
+        Ok(Self {
+            settings,
+            notes,
+            certificate,
+            later,
+        })
     }
 
     /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed, but
     /// tenants may have been created.
     fn apply(self, shared: &Shared, last: &mut Last) -> Result<Vec<String>, String> {
-        let Again {
-            settings,
-            limit,
-            notes,
-            later,
-        } = self.files;
+        let settings = self.settings;
         let mut changes = Changes::default();
-        changes.compare_limits(shared, &settings, limit, last);
+        changes.compare_limits(shared, &settings, last);
         let users = settings.users.as_deref().unwrap_or_default();
         changes.compare_users(shared, users);
         let next = Last::of(&settings);
@@ -179,10 +181,11 @@ impl Files {
             shared.show_certificate(files, certificate);
             changes.made.push("the certificate is read again".into());
         }
-        if let Some(limit) = limit.filter(|&limit| limit != shared.store.limit()) {
-            shared.store.request_limit(limit);
+        // A limit that is given nowhere stays as an admin has set it.
+        if settings.limit_given && settings.limit != shared.store.limit() {
+            shared.store.request_limit(settings.limit);
         }
-        let mut lines = notes;
+        let mut lines = self.notes;
         lines.push(match changes.made.is_empty() {
             true => "reloaded: nothing has changed".into(),
             false => format!("reloaded: {}", changes.made.join(", ")),
@@ -193,8 +196,8 @@ impl Files {
                 "the files have undone what an admin had set: {undone}"
             ));
         }
-        if !later.is_empty() {
-            let later = later.join(", ");
+        if !self.later.is_empty() {
+            let later = self.later.join(", ");
             lines.push(format!("takes effect after a restart: {later}"));
         }
         Ok(lines)
@@ -209,12 +212,11 @@ struct Changes {
 }
 
 impl Changes {
-    /// Compares limits and prefixes of the files with those in force. `limit` is the memory limit, if
-    /// the files give it.
-    fn compare_limits(&mut self, shared: &Shared, new: &Settings, limit: Option<u64>, last: &Last) {
+    /// Compares limits and prefixes of the files with those in force.
+    fn compare_limits(&mut self, shared: &Shared, new: &Settings, last: &Last) {
         let now = shared.store.limit();
-        if let Some(limit) = limit.filter(|&limit| limit != now) {
-            self.made.push(format!("memory limit {limit} bytes"));
+        if new.limit_given && new.limit != now {
+            self.made.push(format!("memory limit {} bytes", new.limit));
             if now != last.limit {
                 self.undone.push(format!("memory limit {now} bytes"));
             }
@@ -401,7 +403,7 @@ mod tests {
         // Also if an admin has set it while the files were read.
         let files = Files::read(&server.shared.settings, store.limit(), true).unwrap();
         store.set_limit(20 << 20);
-        let mut last_files = Last::of(&files.files.settings);
+        let mut last_files = Last::of(&files.settings);
         assert_eq!(
             files.apply(&server.shared, &mut last_files).unwrap().pop(),
             Some("the files have undone what an admin had set: memory limit 20971520 bytes".into())

@@ -171,6 +171,7 @@ fn parse(text: &str, settings: &mut Settings, names: Names) -> Result<(), String
         None => Ok(()),
     };
     bytes("memory-limit", &file.memory_limit, &mut settings.limit)?;
+    settings.limit_given |= file.memory_limit.is_some();
     let (mut item_max, mut buffer_max) = (settings.item_max as u64, settings.buffer_max as u64);
     bytes("max-item-size", &file.max_item_size, &mut item_max)?;
     bytes("buffer-limit", &file.buffer_limit, &mut buffer_max)?;

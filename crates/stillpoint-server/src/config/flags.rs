@@ -187,18 +187,6 @@ const IGNORED: &[&str] = &[
 ];
 const IGNORED_PREFIXES: &[&str] = &["slab_", "no_slab_", "lru_", "no_lru_", "hot_", "warm_"];
 
-/// What the files say when they are read again.
-pub(crate) struct Again {
-    /// Settings that the server takes over.
-    pub(crate) settings: Settings,
-    /// The memory limit, if it is given: otherwise it stays as an admin has set it.
-    pub(crate) limit: Option<u64>,
-    /// Notes for the operator.
-    pub(crate) notes: Vec<String>,
-    /// Names of settings that take effect after a restart.
-    pub(crate) later: Vec<&'static str>,
-}
-
 impl Flags {
     /// Returns the settings that the command line and the file make, and what else the operator should
     /// know. Asks for the addresses of names, which may take seconds.
@@ -210,34 +198,28 @@ impl Flags {
         self.over(Settings::default(), Names::Resolved)
     }
 
-    /// Reads the files again, for SIGHUP. `now` are the server's settings, and `limit` is its memory
-    /// limit. Listening addresses and the longest value do not change: they are checked, but no name is
-    /// resolved.
+    /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, notes for the
+    /// operator, and the names of settings that take effect after a restart. `now` are the server's
+    /// settings, and `limit` is its memory limit. Listening addresses and the longest value do not
+    /// change: they are checked, but no name is resolved.
     pub(crate) fn again(
         &self,
         now: &Settings,
         limit: u64,
         sections: bool,
-    ) -> Result<Again, String> {
+    ) -> Result<(Settings, Vec<String>, Vec<&'static str>), String> {
         let before = Settings {
-            limit: u64::MAX,
+            limit,
             sections,
             ..Settings::default()
         };
         let (mut settings, notes) = self.over(before, Names::Known)?;
-        let given = Some(settings.limit).filter(|&given| given < u64::MAX);
-        settings.limit = given.unwrap_or(limit);
         let later = now.later(&settings);
         settings.item_max = now.item_max;
         // Those of the files and those in use have to name known tenants.
         settings.listeners.extend_from_slice(&now.listeners);
         settings.check()?;
-        Ok(Again {
-            settings,
-            limit: given,
-            notes,
-            later,
-        })
+        Ok((settings, notes, later))
     }
 
     fn over(
@@ -261,6 +243,7 @@ impl Flags {
             let unit = if is_number { "m" } else { "" };
             settings.limit =
                 parse_bytes(&format!("{size}{unit}")).map_err(|error| format!("-m {error}"))?;
+            settings.limit_given = true;
         }
         if let Some(size) = &self.max_item_size {
             let bytes = parse_bytes(size).map_err(|error| format!("-I {error}"))?;

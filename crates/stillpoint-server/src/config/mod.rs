@@ -144,6 +144,8 @@ pub struct Settings {
     pub threads: usize,
     /// Memory for all items, in bytes.
     pub limit: u64,
+    /// Whether the command line or the file gives that.
+    pub limit_given: bool,
     /// The longest value, in bytes.
     pub item_max: usize,
     /// Whether items are evicted.
@@ -220,6 +222,7 @@ impl Default for Settings {
             listeners: Vec::new(),
             threads: std::thread::available_parallelism().map_or(4, usize::from),
             limit: 64 << 20,
+            limit_given: false,
             item_max: 1 << 20,
             evict: true,
             max_connections: 1024,
