@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{Sender, channel},
     },
@@ -243,4 +243,37 @@ fn online_qsbr_reader_is_never_throttled() {
     assert_eq!(domain.statistics().waits, 0, "it would wait for itself");
     drop(reader);
     domain.kvfree_barrier();
+}
+
+/// The retiring thread holds the lock that a destructor waits for.
+#[test]
+fn a_stuck_service_thread_is_waited_for_only_until_it_is_reported() {
+    static HELD: Mutex<()> = Mutex::new(());
+    struct Locks;
+    impl Drop for Locks {
+        fn drop(&mut self) {
+            drop(HELD.lock());
+        }
+    }
+    let domain = Domain::new();
+    domain.on_stall(|_| ());
+    domain.set_budget(0);
+    let held = HELD.lock().expect("no panic");
+    let a_page = || (0..SOME).for_each(|_| retire(&domain, Locks));
+    domain.set_stall_timeout(Duration::MAX);
+    eventually(|| {
+        a_page();
+        domain.statistics().waits > 0
+    });
+    domain.set_stall_timeout(Duration::from_millis(1));
+    eventually(|| {
+        a_page();
+        domain.statistics().service_stalls > 0
+    });
+    let waits = domain.statistics().waits;
+    (0..10).for_each(|_| a_page());
+    assert_eq!(domain.statistics().waits, waits);
+    drop(held);
+    domain.kvfree_barrier();
+    assert_eq!(domain.statistics().objects_pending, 0);
 }
