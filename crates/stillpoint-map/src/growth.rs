@@ -374,6 +374,7 @@ pub(crate) mod tests {
         core::is_looked_at,
         slot::{Head, spread},
         table::References,
+        used,
         walk::Walk,
     };
     use std::{cell::Cell, collections::HashSet, iter, ptr::NonNull};
@@ -523,6 +524,24 @@ pub(crate) mod tests {
             // Of four chunks for a stretch that was used, and of one for those between two.
             assert!(takes <= 6 * heads.len(), "{takes} times");
             visit_to_the_end(&core, heads.len());
+        }
+    }
+
+    /// Of both tables: neither is searched again from each home on.
+    #[test]
+    fn the_end_at_the_beginning_of_a_move_reads_what_was_used_once() {
+        for more in [1, 4] {
+            let heads = heads();
+            // SAFETY: there are no readers, and the entries stay.
+            unsafe {
+                let core = with_capacity(References::capacity(BITS), true, &heads);
+                assert!(core.reserve(References::capacity(BITS + more) - heads.len()));
+                let before = used::READ.get();
+                let homes = visit_to_the_end(&core, heads.len());
+                let words = (core.table().buckets() + core.table().last().buckets()) / 2048;
+                let read = used::READ.get() - before;
+                assert!(read <= words + 4 * homes, "{read} words, {homes} homes");
+            }
         }
     }
 

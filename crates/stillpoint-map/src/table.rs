@@ -321,15 +321,33 @@ impl<'t, S: Kind> Table<'t, S> {
         used.for_each(|index| self.at(index).clear());
     }
 
-    /// Returns the first hash from `hash` on whose home, here or in a later table, may have been used, for a
-    /// caller that is alone with the tables.
-    pub fn first_used(self, hash: u64) -> Option<u64> {
-        let moved = self.next().and_then(|next| next.first_used(hash));
-        let end = moved.map_or(self.buckets(), |hash| self.index(hash) + 1);
-        let mut used = self.used().of(self.index(hash)..end);
-        let here = used.find(|index| !self.at(*index).word().is_moved());
-        let here = here.map(|index| hash.max((index as u64) << (64 - self.bits())));
-        here.into_iter().chain(moved).min()
+    /// Returns the first hash in `hash..=last` whose home, here or in a later table, may have been used, for
+    /// a caller that is alone with the tables. While a table moves it looks in steps of a word of each
+    /// table's bits, so that a walk reads none of them more often than it finds homes there.
+    pub fn first_used(self, mut hash: u64, last: u64) -> Option<u64> {
+        let next = self.next();
+        loop {
+            let index = self.index(hash);
+            let end = next.map_or(self.buckets(), |_| self.used().end_of_word(index));
+            let end = end.min(self.index(last) + 1);
+            let here = self.used().first(index..end);
+            let moved = here.filter(|index| self.at(*index).word().is_moved());
+            if let (Some(here), None) = (here, moved) {
+                // The next table may have what this one has not had.
+                let first = hash.max((here as u64) << (64 - self.bits()));
+                let before = next.filter(|_| hash < first);
+                let before = before.and_then(|next| next.first_used(hash, first - 1));
+                return before.or(Some(first));
+            }
+            let step = last.min(self.last_hash(moved.unwrap_or(end - 1)));
+            if let Some(first) = next.and_then(|next| next.first_used(hash, step)) {
+                return Some(first);
+            }
+            if step == last {
+                return None;
+            }
+            hash = step + 1;
+        }
     }
 
     /// Returns the first hash behind those of a [`home`](Self::home) that was found from this table on, if

@@ -95,6 +95,8 @@ impl Used {
         let end = buckets.end.div_ceil(STRETCH).div_ceil(EACH);
         let mut mask = CLAIMED & !(bit - 1);
         for (number, word) in bits[..end.min(bits.len())].iter().enumerate().skip(first) {
+            #[cfg(all(test, not(stillpoint_loom)))]
+            READ.with(|read| read.set(read.get() + 1));
             let claimed = word.load(Ordering::Relaxed) & mask;
             mask = CLAIMED;
             if claimed != 0 {
@@ -106,6 +108,11 @@ impl Used {
         None
     }
 
+    /// Returns the end of the buckets that share a word with `bucket`'s stretch.
+    pub fn end_of_word(&self, bucket: usize) -> usize {
+        (bucket / (EACH * STRETCH) + 1) * EACH * STRETCH
+    }
+
     /// The buckets of a range that are in claimed stretches, as [`first`](Self::first) finds them.
     pub fn of(&self, buckets: Range<usize>) -> impl Iterator<Item = usize> {
         let mut rest = buckets;
@@ -115,6 +122,12 @@ impl Used {
             Some(bucket)
         })
     }
+}
+
+#[cfg(all(test, not(stillpoint_loom)))]
+std::thread_local! {
+    /// Words that the thread has read in search of a claimed stretch.
+    pub static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 #[cold]

@@ -84,7 +84,7 @@ impl<'g> Walk<'g> {
     pub fn skip_unused(&mut self) {
         if let (Some(position), Some(core)) = (self.position, self.core) {
             // SAFETY: that of `from`.
-            self.position = unsafe { core.as_ref().table() }.first_used(position);
+            self.position = unsafe { core.as_ref().table() }.first_used(position, u64::MAX);
         }
     }
 
