@@ -295,7 +295,7 @@ impl Core {
         // SAFETY: the caller's promise.
         let current = unsafe { self.table() };
         let mut home = current.home(from);
-        // Most homes of a sparse table are, which takes no memory while it is only read.
+        // Most homes of a sparse table are empty, and take no memory while they are only read.
         if home.2 != Word::EMPTY {
             loop {
                 // SAFETY: the caller's promise.

@@ -208,7 +208,7 @@ impl<S: Kind> Tables<S> {
     }
 
     /// Makes the table to which all buckets have moved the current one, hands the old one to `retire`, and
-    /// starts the next move if there is to be one. `consider_growing` is asked for that, too.
+    /// starts the next move if one is due, which `consider_growing` also decides.
     pub fn finish_move(
         &self,
         Move { from, to }: Move<'_, S>,

@@ -175,7 +175,8 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// A capacity of which entries use little takes addresses, and memory for the pages with entries: 2 MiB
 /// each of a large table that was made so, and 4 KiB each of one to which a map with few entries has moved,
 /// until Linux joins pages to huge ones (`khugepaged`). Moves, iterations, clones and the drop of a map take
-/// time for the entries, and for two bits of each 4 KiB of the table.
+/// time for the entries, and for two bits of each 4 KiB of the table. Iterations and clones of a map whose
+/// table moves take time for its capacity.
 ///
 /// Entries of up to 512 bytes of a map of some five hundred and more lie side by side, in regions of 2 MiB
 /// that are mapped for this map: in huge pages where the system gives them and the map has a

@@ -196,8 +196,8 @@ macro_rules! pinned {
                 guard: &'g impl stillpoint::Section,
             ) -> &'g $pinned<$($param),+> {
                 self.$($home).+.check(guard);
-                // SAFETY: in the guard's section. What ends that before its guard takes the guard by a
-                // mutable reference.
+                // SAFETY: in the guard's section, which lasts as long as the guard. A `QsbrReader`'s
+                // may end earlier, but only by methods that take `&mut`, which this borrow excludes.
                 unsafe { $pinned::of(self) }
             }
 

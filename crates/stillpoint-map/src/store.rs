@@ -105,8 +105,8 @@ impl<K, V, P: Policy> Store<K, V, P> {
     #[track_caller]
     pub fn with_guard<'g>(&'g self, section: &'g impl Section) -> &'g PinnedStore<K, V, P> {
         self.home.check(section);
-        // SAFETY: in the guard's section. What ends that before its guard takes the guard by a mutable
-        // reference.
+        // SAFETY: in the guard's section, which lasts as long as the guard. A `QsbrReader`'s may end
+        // earlier, but only by methods that take `&mut`, which this borrow excludes.
         unsafe { self.pinned_unchecked() }
     }
 

@@ -130,7 +130,7 @@ impl<'g> Walk<'g> {
             return folded;
         }
         let buckets = table.buckets();
-        // What is in the map throughout is in no bucket that a move has passed before this, or passes later.
+        // An entry that stays in the map is in no bucket that a move has passed, or will pass.
         let moves = table.next().is_some();
         while index < buckets {
             let bucket = table.at(index);

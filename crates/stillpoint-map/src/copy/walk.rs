@@ -149,7 +149,7 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
             return folded;
         }
         let (buckets, mut index) = (table.buckets(), first);
-        // What is in the map throughout is in no bucket that a move has passed before this, or passes later.
+        // An entry that stays in the map is in no bucket that a move has passed, or will pass.
         let moves = table.next().is_some();
         while index + TOGETHER <= buckets {
             let (mut slots, mut plain) = (0_u64, 0);
