@@ -10,7 +10,7 @@ use common::forking::{
     Bare, Forked, SOME, assert_works, assert_works_here, end_after, fork, fork_here, is_apart,
     retire, retire_inline, waiting,
 };
-use common::{Reader, Tally, eventually, panic_message};
+use common::{Reader, Tally, eventually, panic_message, until_it_waits};
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
@@ -23,6 +23,7 @@ use std::{
     time::Duration,
 };
 use stillpoint::Domain;
+use stillpoint_platform::thread::tid;
 
 /// How many of them this process has.
 fn service_threads() -> usize {
@@ -184,15 +185,19 @@ impl Drop for Forking {
 fn a_flush_waits_for_a_reader(domain: &Domain) {
     let tally = Tally::new();
     let (entered, has_entered) = channel();
-    let theirs = domain.clone();
+    let (theirs, waiter) = (domain.clone(), tid());
+    let has_retired = Arc::new(AtomicBool::new(false));
+    let retired = Arc::clone(&has_retired);
     let reader = Bare::spawn(move || {
         let guard = theirs.read_lock();
         entered.send(()).expect("the receiver is there");
-        thread::sleep(Duration::from_millis(50));
+        eventually(|| retired.load(Ordering::SeqCst));
+        until_it_waits(waiter, || false);
         drop(guard);
     });
     has_entered.recv().expect("a reader never waits");
     retire(domain, tally.value(1));
+    has_retired.store(true, Ordering::SeqCst);
     domain.kvfree_barrier();
     assert!(tally.all_dropped());
     reader.join();
@@ -324,6 +329,7 @@ fn whoever_runs_passes_for_want_of_a_service_thread_may_fork_in_one() {
                     }
                 });
                 eventually(|| service_threads() == 1);
+                // Time for the callback to run where it must not: no event tells that it does not.
                 thread::sleep(Duration::from_millis(50));
                 inside.store(false, Ordering::SeqCst);
             }
@@ -354,17 +360,18 @@ fn a_stall_handler_may_fork() {
     domain.set_stall_timeout(Duration::from_millis(1));
     let (tell, told) = channel();
     let reports = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&reports);
+    let has_forked = Arc::new(AtomicBool::new(false));
+    let (counted, forked) = (Arc::clone(&reports), Arc::clone(&has_forked));
     domain.on_stall(move |_| {
         if counted.fetch_add(1, Ordering::SeqCst) == 0 {
             tell.send(fork_here()).expect("the receiver is there");
+            forked.store(true, Ordering::SeqCst);
         }
     });
     let mut reader = Reader::enter(&domain);
     thread::scope(|scope| {
         scope.spawn(|| {
-            eventually(|| reports.load(Ordering::SeqCst) > 0);
-            thread::sleep(Duration::from_millis(10));
+            eventually(|| has_forked.load(Ordering::SeqCst));
             reader.tell_to_leave();
         });
         // In the child no thread is left to tell it.
