@@ -354,6 +354,14 @@ mod tests {
     use super::*;
     use crate::fuzz;
 
+    /// Returns a connection of a client that came at the second `now`, and may need no login.
+    fn connection(shared: &Shared, needs_no_login: bool, now: u32) -> Connection {
+        let session = fuzz::new_session(&shared.directory(), false, needs_no_login);
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
+        Connection::new(fd, None, session, place, now)
+    }
+
     /// Feeds the connection's session. Returns the number of bytes consumed.
     fn fed(connection: &mut Connection, shared: &Shared, bytes: &[u8]) -> usize {
         let (mut out, now) = (Output::default(), shared.store.now());
@@ -364,11 +372,7 @@ mod tests {
     #[test]
     fn each_value_has_its_own_deadline() {
         let shared = fuzz::new_shared(|_| {});
-        let directory = shared.directory();
-        let session = fuzz::new_session(&directory, false, true);
-        let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
-        let mut connection = Connection::new(fd, None, session, place, 0);
+        let mut connection = connection(&shared, true, 0);
         let feed = |connection: &mut Connection, bytes: &[u8]| {
             assert_eq!(fed(connection, &shared, bytes), bytes.len());
         };
@@ -396,11 +400,7 @@ mod tests {
     #[test]
     fn what_is_kept_has_its_time_until_the_next_request() {
         let shared = fuzz::new_shared(|_| {});
-        let directory = shared.directory();
-        let session = fuzz::new_session(&directory, false, true);
-        let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
-        let mut connection = Connection::new(fd, None, session, place, 0);
+        let mut connection = connection(&shared, true, 0);
         connection.set_deadline(0, 30);
         let mut keeps = |input: &[u8], now| {
             let used = fed(&mut connection, &shared, input);
@@ -425,11 +425,7 @@ mod tests {
     #[test]
     fn a_login_has_one_deadline() {
         let shared = fuzz::new_shared(|_| {});
-        let directory = shared.directory();
-        let session = fuzz::new_session(&directory, false, false);
-        let fd = std::fs::File::open("/dev/null").unwrap().into();
-        let place = Place::take(&shared.totals.connections, |_| true).unwrap();
-        let mut connection = Connection::new(fd, None, session, place, 100);
+        let mut connection = connection(&shared, false, 100);
         connection.set_deadline(100, 30);
         assert_eq!(connection.deadline, 130);
         let login = b"set k 0 0 3\r\nu p\r\n";

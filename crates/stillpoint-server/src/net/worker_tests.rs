@@ -290,7 +290,7 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
     let mut new = come(&mut stepped, false);
     let open: Vec<_> = old.iter_mut().map(is_open).collect();
     assert_eq!(open, [false, true, true]);
-    // What the thread that accepts is told.
+    // The hint for the thread that accepts.
     assert_eq!(stepped.worker.inbox.oldest.load(Ordering::Relaxed), 4);
     let mut newer = come(&mut stepped, false);
     assert!(!is_open(&mut old[2]) && is_open(&mut new));
