@@ -37,7 +37,8 @@ impl<K, V, S> PinnedHashMap<K, V, S> {
     ///
     /// If no table can be so large, or the system refuses the memory. It refuses a table that is larger than
     /// all of its memory and swap, unless it is set to overcommit always (`vm.overcommit_memory=1`); of
-    /// what it grants it gives each page when that is used. The map stays as it is.
+    /// what it grants it gives each page when that is used. The map stays as it is; but if another thread
+    /// shrinks it at the same time, it may keep this capacity as its smallest.
     ///
     /// ```
     /// let map: stillpoint_map::HashMap<u64, u64> = stillpoint_map::HashMap::new();

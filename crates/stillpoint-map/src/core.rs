@@ -341,7 +341,7 @@ fn place_of<'t>(locked: &Locked<'t>, entry: NonNull<Head>, hash: u64) -> Option<
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // SAFETY: no other thread has it any more.
+        // SAFETY: no other thread refers to it any more.
         unsafe { self.close_arena() };
     }
 }

@@ -15,8 +15,8 @@ use stillpoint_platform::{
 /// Set while the table is to shrink as far as its entries let it.
 const FITS: u64 = 1 << 63;
 
-/// What each change adds: the bits of the smallest table are below. So a thread sees that the floor was
-/// changed, also if it is the same again.
+/// The step of the number of changes, above the bits of the smallest table: a thread sees that the floor
+/// was changed even if it is the same again.
 const CHANGE: u64 = 1 << 8;
 
 /// A value of the floor.

@@ -78,13 +78,14 @@ macro_rules! half {
 }
 
 half! {
-    /// The keys of the entries that an iterator visits: what `keys` and `into_keys` of the maps return.
+    /// The keys of the entries that an iterator visits: what `keys` and `into_keys` of the maps and
+    /// `iter` of the sets return. Can be printed if the keys can.
     Keys: 0, K of Key
 }
 
 half! {
     /// The values of the entries that an iterator visits: what `values` and `into_values` of the maps
-    /// return.
+    /// return. Can be printed if the values can.
     Values: 1, V of Value
 }
 

@@ -54,7 +54,7 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// # Sections
 ///
 /// All methods that look into the map, or change it through a shared reference, are those of a
-/// [`PinnedHashMap`]: of the map in a read-side critical section of its domain. What they return lives as
+/// [`PinnedHashMap`]: of the map in a read-side critical section of its domain. Their results live as
 /// long as the section. There are three ways to one:
 ///
 /// | | the section |
@@ -349,7 +349,11 @@ pinned! {
     /// [`HashMap::pin_owned`] lead to.
     ///
     /// It has the methods that look into the map, and those that change it through a shared reference.
-    /// What they return lives as long as the section. It derefs to the map, which has the others.
+    /// Their results live as long as the section. It derefs to the map, which has the others.
+    ///
+    /// Other threads may use a reference to it while the guard lives. One that changes the map should pin it
+    /// itself: a change outside a section may wait for this one, which does not end before that thread is
+    /// joined.
     ///
     /// ```
     /// use stillpoint_map::{HashMap, PinnedHashMap};

@@ -8,6 +8,9 @@
 /// fn of_keys<'a>(map: &'a HashMap<&'static str, u32>) -> &'a HashMap<&'static str, u32> { map }
 /// fn of_values<'a>(map: &'a HashMap<u32, &'static str>) -> &'a HashMap<u32, &'static str> { map }
 /// fn set<'a>(set: HashSet<&'static str>) -> HashSet<&'static str> { set }
+/// use stillpoint_map::PinnedHashMap;
+/// type Pinned = PinnedHashMap<&'static str, u32>;
+/// fn pinned<'a>(map: &'a Pinned) -> &'a Pinned { map }
 /// ```
 /// ```compile_fail
 /// use stillpoint_map::HashMap;
@@ -25,6 +28,10 @@
 /// use stillpoint_map::BTreeMap;
 /// fn ordered<'a>(map: BTreeMap<&'static str, u32>) -> BTreeMap<&'a str, u32> { map }
 /// ```
+/// ```compile_fail
+/// use stillpoint_map::PinnedHashMap;
+/// fn pinned<'a>(map: &'a PinnedHashMap<&'static str, u32>) -> &'a PinnedHashMap<&'a str, u32> { map }
+/// ```
 mod variance {}
 
 /// What was found does not outlive the guard, the pinned map, or the map.
@@ -35,6 +42,11 @@ mod variance {}
 /// let found = map.with_guard(&guard).get(&1);
 /// assert_eq!(found, Some(&2));
 /// drop(guard);
+/// let copies = stillpoint_map::CopyMap::from([(1, 2)]);
+/// let guard = stillpoint::read_lock();
+/// assert_eq!(copies.with_guard(&guard).get(&1), Some(2));
+/// let of_tasks = stillpoint_map::HashMap::<u32, u32>::new_in(stillpoint::tasks_trace::global());
+/// assert_eq!(of_tasks.pin_owned().get(&1), None);
 /// ```
 /// ```compile_fail,E0505
 /// let map = stillpoint_map::HashMap::from([(1, 2)]);
@@ -63,6 +75,34 @@ mod variance {}
 /// let mut range = pinned.range(0..2);
 /// drop(pinned);
 /// assert_eq!(range.next(), Some((&1, &2)));
+/// ```
+/// ```compile_fail,E0502
+/// let map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let (mut guard, mut other) = (stillpoint::read_lock(), stillpoint::read_lock());
+/// let pinned = map.with_guard(&guard);
+/// std::mem::swap(&mut guard, &mut other);
+/// pinned.get(&1);
+/// ```
+/// ```compile_fail,E0505
+/// let map = stillpoint_map::CopyMap::from([(1, 2)]);
+/// let guard = stillpoint::read_lock();
+/// let pinned = map.with_guard(&guard);
+/// drop(map);
+/// pinned.get(&1);
+/// ```
+/// ```compile_fail,E0505
+/// let map = stillpoint_map::HashMap::new_in(stillpoint::tasks_trace::global());
+/// let pinned = map.pin_owned();
+/// let found = pinned.get(&1);
+/// drop(pinned);
+/// assert_eq!(found, Some(&2));
+/// ```
+/// ```compile_fail,E0502
+/// let mut map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let guard = stillpoint::read_lock();
+/// let pinned = map.with_guard(&guard);
+/// map.extend([(2, 3)]);
+/// pinned.get(&1);
 /// ```
 /// ```compile_fail,E0502
 /// let domain = stillpoint::Domain::new();

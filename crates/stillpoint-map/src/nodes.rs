@@ -322,14 +322,19 @@ impl Nodes {
     /// service thread's work, a millisecond or two, if that moves the table.
     ///
     /// If `each` panics, the map's memory is never freed.
-    pub fn end(self, each: impl FnMut(NonNull<Node>)) {
+    pub fn end(self, mut each: impl FnMut(NonNull<Node>)) {
         // It must not be closed twice.
         let this = ManuallyDrop::new(self);
         this.core().driving.close();
         // SAFETY: no other thread has the map, and the service thread does not drive any more. The
         // walk does not come back to a node.
         unsafe {
-            this.iter().for_each(each);
+            let mut walk = Walk::from(Some(NonNull::from(this.core())), Some(0));
+            while walk.step_to_used().is_some() {
+                while let Some(node) = walk.next_here() {
+                    each(node.cast());
+                }
+            }
             Shared::end(this.0);
         }
     }

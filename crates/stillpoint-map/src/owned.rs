@@ -58,8 +58,7 @@ impl<K, V> Iterator for OwnedEntries<K, V> {
             if let Some(head) = self.walk.next_here() {
                 break head;
             }
-            self.walk.skip_unused();
-            self.walk.step()?;
+            self.walk.step_to_used()?;
         };
         self.counter()?.add(1_u64.wrapping_neg());
         // SAFETY: of this map alone, which no longer exists; the walk does not come back to it.

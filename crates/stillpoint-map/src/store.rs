@@ -233,7 +233,7 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
         unsafe { Entries::of(Walk::from(self.core().map(NonNull::from), position)) }
     }
 
-    /// Makes room for so many more entries. Returns false without memory.
+    /// Makes room for `entries` more entries. Returns false without memory.
     pub fn reserve(&self, entries: usize) -> bool {
         let Some(core) = self.core_for(entries, true) else {
             return false;
@@ -279,8 +279,8 @@ impl<K, V, P: Policy> PinnedStore<K, V, P> {
 }
 
 impl<K, V, P: Policy> Store<K, V, P> {
-    /// Makes a table for so many entries, if there is none, which is the smallest if it `stays`. Ends
-    /// the process without memory, and panics if no table can be so large.
+    /// Makes a table for `entries` entries, if there is none. If it `stays`, the map never has a smaller one.
+    /// Ends the process without memory, and panics if no table can be that large.
     #[track_caller]
     pub fn make_room(&self, entries: usize, stays: bool) {
         if self.core_for(entries, stays).is_none() {
@@ -288,7 +288,8 @@ impl<K, V, P: Policy> Store<K, V, P> {
         }
     }
 
-    /// The memory of a table that has room for so many more entries. `None` if none can be so large.
+    /// Returns the layout of a table with room for `more` more entries. `None` if no table can be that
+    /// large.
     pub fn layout_for(&self, more: usize) -> Option<Layout> {
         let entries = self.len().checked_add(more);
         let bits = entries.and_then(References::bits_for)?;

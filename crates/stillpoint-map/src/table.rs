@@ -289,15 +289,18 @@ impl<'t, S: Kind> Table<'t, S> {
         self.header().memory.prefer_huge_pages(huge);
     }
 
-    /// Marks a table that no other thread knows yet as one that few entries move to.
-    pub fn set_sparse(self) {
-        // Relaxed: `set_next` makes it known.
-        self.header().sparse.store(true, Ordering::Relaxed);
-        self.prefer_huge_pages(false);
+    /// Says of a table that no other thread knows yet whether few entries move to it.
+    pub fn set_sparse(self, sparse: bool) {
+        if sparse != self.is_sparse() {
+            // Relaxed: `set_next` makes it known.
+            self.header().sparse.store(sparse, Ordering::Relaxed);
+            self.prefer_huge_pages(!sparse);
+        }
     }
 
-    /// Returns whether [`set_sparse`](Self::set_sparse) was called.
+    /// Returns whether few entries move to it, by [`set_sparse`](Self::set_sparse).
     pub fn is_sparse(self) -> bool {
+        // Relaxed: written before the table is known.
         self.header().sparse.load(Ordering::Relaxed)
     }
 
@@ -323,7 +326,7 @@ impl<'t, S: Kind> Table<'t, S> {
 
     /// Returns the first hash in `hash..=last` whose home, here or in a later table, may have been used, for
     /// a caller that is alone with the tables. While a table moves it looks in steps of a word of each
-    /// table's bits, so that a walk reads none of them more often than it finds homes there.
+    /// table's bits, so that a walk reads a word again only for the buckets that were used there.
     pub fn first_used(self, mut hash: u64, last: u64) -> Option<u64> {
         let next = self.next();
         loop {
@@ -356,7 +359,7 @@ impl<'t, S: Kind> Table<'t, S> {
     pub fn hash_behind(self, (table, index, word): (Self, usize, Word)) -> Option<u64> {
         let behind = table.last_hash(index).checked_add(1)?;
         if word == Word::EMPTY && self.next().is_none() {
-            // What is in the map by now has claimed its stretch here.
+            // The entries that are in the map by now have claimed their stretches here.
             let used = self.used().first(index + 1..self.buckets())?;
             return Some((used as u64) << (64 - self.bits()));
         }

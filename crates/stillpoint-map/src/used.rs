@@ -97,6 +97,8 @@ impl Used {
         for (number, word) in bits[..end.min(bits.len())].iter().enumerate().skip(first) {
             #[cfg(all(test, not(stillpoint_loom)))]
             READ.with(|read| read.set(read.get() + 1));
+            // Relaxed: a caller that must not miss a claim has found the table after it. The claim comes before
+            // the bucket's word, and that before `finish_move`, which makes the table the current one.
             let claimed = word.load(Ordering::Relaxed) & mask;
             mask = CLAIMED;
             if claimed != 0 {
@@ -133,7 +135,8 @@ std::thread_local! {
 #[cold]
 fn try_claim(word: &AtomicU64, bit: u64) -> bool {
     let claim = |now| (now & bit << 1 == 0).then_some(now | bit);
-    // Acquire, pairs with `pass_in`: a thread that comes too late finds the next table.
+    // Acquire, pairs with `pass_in`: a thread that comes too late finds the next table. Relaxed if it is not:
+    // what is in the stretch is ordered by the buckets' words.
     let claimed = word.fetch_update(Ordering::Relaxed, Ordering::Acquire, claim);
     claimed.is_ok()
 }
@@ -141,6 +144,7 @@ fn try_claim(word: &AtomicU64, bit: u64) -> bool {
 /// Passes stretches of a word, which begin at the lowest bit of the mask, until one is claimed. Returns the
 /// number of that one; [`EACH`] if there is none.
 fn pass_in(word: &AtomicU64, mask: u64) -> usize {
+    // Relaxed: only compared; what is in a claimed stretch is ordered by the buckets' words.
     let mut now = word.load(Ordering::Relaxed);
     loop {
         let claimed = (now & CLAIMED & mask).trailing_zeros();

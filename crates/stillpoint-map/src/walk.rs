@@ -79,13 +79,13 @@ impl<'g> Walk<'g> {
         std::iter::from_fn(|| self.next_here())
     }
 
-    /// Goes on to the next home that may have been used, for a caller that is alone with the map: so its
-    /// end costs what has been in it, and not its capacity.
-    pub fn skip_unused(&mut self) {
-        if let (Some(position), Some(core)) = (self.position, self.core) {
-            // SAFETY: that of `from`.
-            self.position = unsafe { core.as_ref().table() }.first_used(position, u64::MAX);
-        }
+    /// Visits the next home that may have been used, if there is one, for a caller that is alone with the
+    /// map: so its end costs what has been in it, and not its capacity.
+    pub fn step_to_used(&mut self) -> Option<()> {
+        // SAFETY: that of `from`.
+        let table = unsafe { self.core?.as_ref().table() };
+        self.position = table.first_used(self.position?, u64::MAX);
+        self.step()
     }
 
     /// Visits the next home, if there is one.

@@ -21,12 +21,13 @@ impl<K: Copy, V: Copy, C: Copy> Core<K, V, C> {
         table: Table<'_, K, V>,
         world: &impl World<K, V, Cookie = C>,
     ) {
+        // Relaxed: a hint.
         let extended = &table.header().units.extended;
         let extended = extended.load(Ordering::Relaxed).cast_signed();
         if !self.grow_if_full(table) && extended > table.buckets() as i64 + FEW_LINKS {
             // Not while readers may hold up the memory of the last table: it counts against no
             // budget, and one that no slot comes free in would soon be replaced again. What is put
-            // behind buckets instead does count.
+            // behind buckets instead does count. Relaxed: a hint.
             if self.epochs.is_past(self.replaced.load(Ordering::Relaxed)) {
                 self.start_move(table, table.bits());
             } else {

@@ -424,7 +424,7 @@ impl<K: Copy, V: Copy, S> PinnedCopyMap<K, V, S> {
     /// # Errors
     ///
     /// If no table can be so large, or the system refuses the memory, as
-    /// [`PinnedHashMap::try_reserve`](crate::PinnedHashMap::try_reserve) says. The map stays as it is.
+    /// [`PinnedHashMap::try_reserve`](crate::PinnedHashMap::try_reserve) says.
     ///
     /// ```
     /// let map: stillpoint_map::CopyMap<u64, u64> = stillpoint_map::CopyMap::new();

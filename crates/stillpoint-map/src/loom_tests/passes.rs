@@ -73,7 +73,7 @@ fn loom_an_insert_without_a_claim_is_caught() {
     });
 }
 
-/// What a reader has found it finds again, wherever it was put.
+/// A reader finds an entry again wherever it was put.
 #[test]
 fn loom_what_was_seen_stays_seen_beside_a_pass() {
     for bits in SIZES {

@@ -198,7 +198,7 @@ pinned! {
     /// [`BTreeMap::pin_owned`] lead to.
     ///
     /// It has the methods that look into the map, and those that change it through a shared reference.
-    /// What they return lives as long as the section. It derefs to the map, which has the others.
+    /// Their results live as long as the section. It derefs to the map, which has the others.
     PinnedBTreeMap<K, V> of BTreeMap in store.home, for example "BTreeMap::<u32, u32>", "[(1, 10)]"
 }
 

@@ -59,7 +59,7 @@ fn loom_copies_changes_beside_a_pass() {
     }
 }
 
-/// What a reader has found it finds again, wherever it was put.
+/// A reader finds an entry again wherever it was put.
 #[test]
 fn loom_copies_what_was_seen_stays_seen_beside_a_pass() {
     for bits in SIZES {
