@@ -65,7 +65,7 @@ where
     ///
     /// # Errors
     ///
-    /// As for [`try_insert`](Self::try_insert). Where there is no memory for the bytes, an older entry
+    /// As for [`try_insert`](Self::try_insert). If there is no memory for the bytes, an older entry
     /// with the key stays.
     ///
     /// ```

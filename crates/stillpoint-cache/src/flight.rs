@@ -61,7 +61,7 @@ pub enum Outcome<V> {
 /// A load under way.
 pub struct Flight<V> {
     pub outcome: OnceLock<Outcome<V>>,
-    /// The wakers of those that wait, each at a place of its own; `None` where one has left.
+    /// The wakers of the callers that wait. `None` is the place of a caller that has left.
     waiting: Mutex<Vec<Option<Waker>>>,
     /// The token of the thread that leads at this moment; 0 for none, between polls of a future.
     pub running: AtomicU64,

@@ -65,8 +65,8 @@ where
         store.with_guard(&store.read_lock()).shrink_to_fit();
     }
 
-    /// Does `shrink`, which is to evict so many bytes, or some entries if that is not said, and has
-    /// what leaves the process measured.
+    /// Calls `shrink`, which should evict `asked` bytes, or some entries if that is `None`. Afterwards the
+    /// service thread measures how much memory has left the process.
     pub(crate) fn shrinking<R>(&self, asked: Option<u64>, shrink: impl FnOnce() -> R) -> R {
         let memory = &self.inner().memory;
         let shrinks = &self.inner().shared.shrinks;

@@ -1,4 +1,4 @@
-//! What the [service thread](crate::service) does in a cache, and when.
+//! The work of the [service thread](crate::service) in a cache, and its times.
 
 use crate::{
     cache::{Cache, Inner},

@@ -52,12 +52,12 @@ pub fn explain(
     text
 }
 
-/// What can be picked for one option.
+/// The names that one option accepts.
 #[derive(Clone)]
 pub struct Menu {
     /// The option without its dashes: the plural of what a name stands for.
     option: &'static str,
-    /// What the option is for, in its help.
+    /// The option's purpose, for its help.
     purpose: &'static str,
     names: Vec<&'static str>,
 }

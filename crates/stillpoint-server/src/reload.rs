@@ -204,7 +204,7 @@ impl Files {
     }
 }
 
-/// What the files change, for the log.
+/// The changes that the files make, for the log.
 #[derive(Default)]
 struct Changes {
     made: Vec<String>,
@@ -386,7 +386,7 @@ mod tests {
             .replace("8m", "4m");
         let made = "memory limit 25165824 bytes, limits of tenant s, user c added, user b removed";
         assert_eq!(again(&other), [format!("reloaded: {made}")]);
-        // What the files did not say is undone.
+        // A limit that the files do not give is undone.
         let store = &server.shared.store;
         store.set_limit(20 << 20);
         let mut limits = store.tenant("s").unwrap().limits();

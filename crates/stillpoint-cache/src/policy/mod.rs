@@ -288,7 +288,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         true
     }
 
-    /// Returns the entry that is to be evicted next, which stays in its queue. `None` if there is none. Moves
+    /// Returns the next entry to evict, which stays in its queue. `None` if there is none. Moves
     /// [`TURNS`] entries of each queue at most.
     pub fn candidate(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
         let mut turns = 0;
@@ -310,8 +310,8 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         self.next_of_main(nodes)
     }
 
-    /// Returns the entry of the main queue that is to be evicted next: the oldest that was not used since its
-    /// last turn. Where the [`TURNS`] oldest were all used, the one of these that was used least.
+    /// Returns the next entry of the main queue to evict: the oldest that was not used since its last turn. If
+    /// the [`TURNS`] oldest were all used, it is the one of these that was used least.
     fn next_of_main(&mut self, nodes: &mut impl Nodes<Id = I>) -> Option<I> {
         let mut least: Option<(u8, I)> = None;
         for _ in 0..TURNS {

@@ -381,7 +381,7 @@ impl State {
         let mut is_exact = true;
         for level in self.path(number) {
             let tenant = self.tenant(level);
-            // What each has of its min is no more than what it uses of that.
+            // A tenant's min protects no more than the tenant uses.
             let used = self.used_beside(level, below);
             is_exact &= used == 0;
             protected = protected.saturating_add(used);

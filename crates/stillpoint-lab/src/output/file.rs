@@ -23,7 +23,7 @@ pub struct Output {
 enum Target {
     /// A file to replace, and the text so far.
     Place(PathBuf, String),
-    /// What is written to at once.
+    /// An open file, written to at once.
     Open(File),
 }
 
@@ -127,7 +127,7 @@ impl Target {
             Ok(found) if !found.is_file() || is_output(&found) => {
                 return OpenOptions::new().append(true).open(path).map(Self::Open);
             }
-            // What may not be written to should not be replaced either.
+            // A file that may not be written to must not be replaced either.
             Ok(_) => OpenOptions::new()
                 .write(true)
                 .open(path)

@@ -168,7 +168,7 @@ const SHOWS: &str = "What a wait for a grace period takes in the model; less is 
 what the patches' authors measured on the kernel, `x seed` the model's figure divided by theirs: 1 \
 is a perfect fit.";
 
-/// What came of a simulation.
+/// The result of a simulation.
 pub struct Outcome {
     /// The figures: ours, and the seed's.
     pub report: Report,

@@ -72,7 +72,7 @@ pub fn lines(session: &Session) {
     }
 }
 
-/// What is counted: the figure's name, and what it is in words, if they tell it.
+/// Returns each count with the figure's name and its words in the report.
 fn counted(tally: &Tally) -> [(&'static str, &'static str, u64); 11] {
     let counts: [(_, _, &AtomicU64); 11] = [
         ("reader_sections", "read sections checked", &tally.sections),

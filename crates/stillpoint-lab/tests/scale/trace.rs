@@ -54,7 +54,7 @@ fn a_live_owned_guard_weighs_at_least_a_record() {
     );
     assert_eq!(cases(rows(&json)), "native read-mb limit");
     let bytes = figure(&json, "async10000", "stillpoint", "bytes_per_guard").expect("a number");
-    // A record has a cache line of its own, the guard points to it, and neither is a page.
+    // A record fills a cache line, the guard points to it, and neither is a page.
     assert!((72.0..1024.0).contains(&bytes), "{bytes}");
 }
 

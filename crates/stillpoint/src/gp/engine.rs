@@ -85,8 +85,8 @@ pub(crate) struct Engine<P> {
     policy: PhantomData<P>,
 }
 
-/// What threads write that end grace periods, or ask for them: on one cache line, apart from what is
-/// only read.
+/// The fields that a thread writes to end a grace period or to ask for one: on one cache line, apart from
+/// those that are only read.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Hot {

@@ -186,8 +186,8 @@ pub(crate) struct Sequence {
     ends: CachePadded<Ends>,
 }
 
-/// What a thread writes that ends a grace period: apart from what is only read. The times, which few
-/// grace periods have, come last.
+/// The fields that a thread writes to end a grace period, apart from those that are only read. The times,
+/// which few grace periods have, come last.
 #[derive(Debug)]
 #[repr(C)]
 struct Ends {

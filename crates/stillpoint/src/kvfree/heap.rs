@@ -83,8 +83,8 @@ pub(crate) struct Heap {
     nested: AtomicU64,
 }
 
-/// What the service thread writes with each page that it frees, apart from what all retiring threads
-/// read.
+/// The fields that the service thread writes for each page that it frees, apart from those that all retiring
+/// threads read.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct ServiceLine {

@@ -19,7 +19,7 @@
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
-//! What it does if none has is back-pressure.
+//! If none has, back-pressure begins.
 
 use super::{
     buffer::{Pushed, ThreadBuffer},

@@ -103,7 +103,7 @@ const LARGE_PART: usize = 4;
 /// A page of at most this many bytes is not large, however small the budget.
 const LIGHT: usize = 2 * OPEN_BYTES;
 
-/// What a thread adds: a page that it has opened or filled, or the objects of a section.
+/// Memory that a thread adds: a page that it has opened or filled, or the objects of a section.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Added {
     /// Weight in bytes, to which the longest wait is proportional.
@@ -378,8 +378,8 @@ mod tests {
     };
     use std::{io, ptr::NonNull, time::Duration};
 
-    /// A domain to which the test thread retires. What its service thread does the test does, if
-    /// there is one.
+    /// A domain to which the test thread retires. The test does the work of the service thread, if there
+    /// is one.
     struct Retires {
         engine: Engine<Sound>,
         heap: Heap,
@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(retires.waits(), 0);
     }
 
-    /// What came before it is freed during its wait, what it has added itself is not.
+    /// During the wait all earlier objects are freed, but not those that the thread has added.
     #[test]
     fn a_large_object_does_not_wait_for_itself() {
         const BUDGET: usize = 1 << 20;

@@ -207,7 +207,7 @@ fn grown(tree: Tree, max: u64) -> (State, Vec<u32>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 1000 }))]
 
-    /// What it leaves out, it could not take anything from.
+    /// The search could take nothing from a tenant that it leaves out.
     #[test]
     fn a_search_meets_all_tenants_that_it_may_take_from(
         tree in tree(),

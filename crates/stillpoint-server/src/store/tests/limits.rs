@@ -401,7 +401,7 @@ fn announced_values_are_lent_no_more_spare_memory_than_there_may_be() {
     // Of 2 MiB half.
     assert_eq!(lent, 3);
     let spare = pool.spare_bytes();
-    // What has arrived is charged, and what was given up is spare again.
+    // Bytes that have arrived are charged, and the memory of a value that was given up is spare again.
     let mut first = drafts.remove(0);
     first.push(&vec![2; len]).unwrap();
     let charged = spare - pool.spare_bytes();
