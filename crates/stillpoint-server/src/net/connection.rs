@@ -44,16 +44,16 @@ pub(crate) struct Connection {
     /// Whether there may be something in what the socket has that a read ends before: that the client
     /// sends no more, or a byte out of band.
     pub(crate) is_marked: bool,
-    /// [`Session::requests`] when the deadline was set.
+    /// [`Session::requests`] when the deadline and `kept` were last cleared.
     requests: u32,
     /// Whether the deadline is that of its handshake and login.
     enters: bool,
     /// The part of its buffers in the totals.
     charged: Charged,
-    /// The second since which it keeps buffers, and [`Session::requests`] then.
-    kept: Option<(u32, u32)>,
+    /// Number of the charge since which it keeps buffers.
+    kept: Option<u64>,
     /// [`Connection::due`].
-    due: Option<u32>,
+    due: Option<Due>,
     /// Whether it counts as one in the middle of a request.
     pub(crate) is_counted: bool,
     /// Bytes that may still be read and sent before other connections have their turn.
@@ -68,6 +68,15 @@ pub(crate) struct Connection {
     pub(crate) turned: u64,
     /// Dropped behind the descriptor, so that a client that finds a place finds a descriptor.
     _place: Place,
+}
+
+/// The order in which connections that keep buffers are ended for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Due {
+    /// Whether it is a watcher, which loses lines instead and so comes last.
+    watches: bool,
+    /// Number of the charge since which it keeps them.
+    since: u64,
 }
 
 /// The buffers that a connection keeps.
@@ -260,9 +269,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts the buffers that it keeps in those of all connections. `now` is a second of the thread's
-    /// clock.
-    pub(crate) fn charge(&mut self, shared: &Shared, now: u32) {
+    /// Counts the buffers that it keeps in those of all connections. `number` is that of this charge
+    /// among all of the thread.
+    pub(crate) fn charge(&mut self, shared: &Shared, number: u64) {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
         let answers = self.pending.footprint();
         let takes = Charged {
@@ -276,18 +285,9 @@ impl Connection {
             takes.add_to(&shared.totals);
         }
         let idle = self.tls.as_ref().map_or(0, |tls| tls.idle_footprint());
-        let requests = self.session.requests();
-        self.kept = (takes.bytes > idle).then_some(match self.kept {
-            // Beyond a request that has begun since, nothing is kept of what came before it. (A login
-            // that fails is none.)
-            Some(kept) if self.enters || kept.1 == requests => kept,
-            _ => (now, requests),
-        });
-        let waits_for_lines = self.deadline == 0 && self.session.watcher().is_some();
-        self.due = self.kept.map(|(since, _)| match waits_for_lines {
-            true => u32::MAX,
-            false => since,
-        });
+        self.kept = (takes.bytes > idle).then_some(self.kept.unwrap_or(number));
+        let watches = self.deadline == 0 && self.session.watcher().is_some();
+        self.due = self.kept.map(|since| Due { watches, since });
     }
 
     /// Returns the bytes of the buffers that it keeps.
@@ -295,9 +295,9 @@ impl Connection {
         self.charged.bytes
     }
 
-    /// Returns the second since which its client has made it keep buffers: those that TLS has whatever
-    /// the client does are none. A watcher, which loses lines instead, comes last.
-    pub(crate) fn due(&self) -> Option<u32> {
+    /// Returns its place among the connections that are ended for others, if its client has made it
+    /// keep buffers. Those that TLS has whatever the client does are none.
+    pub(crate) fn due(&self) -> Option<Due> {
         self.due
     }
 
@@ -316,6 +316,13 @@ impl Connection {
         Ok(())
     }
 
+    /// Notes that the client has finished a request, or taken all that was kept for it: what comes next
+    /// has its own time.
+    pub(crate) fn renew(&mut self) {
+        self.deadline = 0;
+        self.kept = None;
+    }
+
     /// Sets or clears the second until which the client has to take what is sent to it, to send what it
     /// has announced, or to finish its handshake and log in.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
@@ -331,11 +338,11 @@ impl Connection {
         } else {
             Some(self.pending.left())
         };
-        // After a finished value the next one has its own time. (A wrong password finishes nothing.)
+        // After a finished request the next one has its own time. (A wrong password finishes nothing.)
         if self.enters != enters || (!enters && self.requests != self.session.requests()) {
             self.requests = self.session.requests();
             self.enters = enters;
-            self.deadline = 0;
+            self.renew();
         }
         match bytes {
             None => self.deadline = 0,
@@ -402,13 +409,12 @@ mod tests {
         let shared = fuzz::new_shared(|_| {});
         let mut connection = connection(&shared, true, 0);
         connection.set_deadline(0, 30);
-        let mut keeps = |input: &[u8], now| {
+        let mut keeps = |input: &[u8], number| {
             let used = fed(&mut connection, &shared, input);
             connection.input = input[used..].to_vec();
-            connection.active = now;
-            connection.set_deadline(now, 30);
-            connection.charge(&shared, now);
-            connection.due()
+            connection.set_deadline(5, 30);
+            connection.charge(&shared, number);
+            connection.due().map(|due| due.since)
         };
         assert_eq!(keeps(b"", 1), None);
         assert_eq!(keeps(b"touch", 5), Some(5));

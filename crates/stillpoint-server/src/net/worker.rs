@@ -3,7 +3,11 @@
 
 mod serve;
 
-use super::{connection::Connection, tls, wake::Waker};
+use super::{
+    connection::{Connection, Due},
+    tls,
+    wake::Waker,
+};
 use crate::{
     config::Settings,
     output::{ANSWER, Output},
@@ -23,7 +27,7 @@ use rustix::{
 };
 use slab::Slab;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -121,8 +125,10 @@ pub(crate) struct Worker {
     timed: usize,
     /// Bytes of buffers that the connections keep.
     buffered: usize,
-    /// Connections that keep some for their clients, by [`Connection::due`].
-    keeping: BTreeSet<(u32, usize)>,
+    /// Connections that keep some for their clients, in the order in which they are ended.
+    keeping: BTreeMap<Due, usize>,
+    /// Number of charges of connections.
+    charges: u64,
     /// How many are in the middle of a request, and how many may be.
     amid: usize,
     most_amid: usize,
@@ -176,7 +182,8 @@ impl Worker {
             unknown: BTreeMap::new(),
             timed: 0,
             buffered: 0,
-            keeping: BTreeSet::new(),
+            keeping: BTreeMap::new(),
+            charges: 0,
             amid: 0,
             most_amid,
             scanned: 0,
@@ -334,7 +341,7 @@ impl Worker {
                 }
                 return;
             }
-            let first = self.keeping.first().map(|&(_, index)| index);
+            let first = self.keeping.first_key_value().map(|(_, &index)| index);
             let Some(index) = first.or(grown) else {
                 return;
             };
@@ -392,7 +399,7 @@ impl Worker {
         // The time for a handshake or a login begins now, even if no byte ever comes.
         connection.set_deadline(now, self.shared.settings.send_timeout);
         self.timed += usize::from(connection.deadline != 0);
-        self.charge(&mut connection, index, now);
+        self.charge(&mut connection, index);
         if !is_known {
             connection.unknown = number;
             self.unknown.insert(number, index);
@@ -423,7 +430,7 @@ impl Worker {
                 .remove(&std::mem::take(&mut connection.unknown));
             self.note_oldest();
         }
-        self.charge(&mut connection, index, now);
+        self.charge(&mut connection, index);
         let grows = connection.buffered() > buffered;
         let watches = connection.session.watcher().is_some();
         // The slab gives the place that was left last.
@@ -443,13 +450,14 @@ impl Worker {
     }
 
     /// Counts the buffers that a connection keeps.
-    fn charge(&mut self, connection: &mut Connection, index: usize, now: u32) {
+    fn charge(&mut self, connection: &mut Connection, index: usize) {
         let (before, due) = (connection.buffered(), connection.due());
-        connection.charge(&self.shared, now);
+        self.charges += 1;
+        connection.charge(&self.shared, self.charges);
         self.buffered = self.buffered + connection.buffered() - before;
         if due != connection.due() {
             if let Some(due) = due {
-                self.keeping.remove(&(due, index));
+                self.keeping.remove(&due);
             }
             self.keeping
                 .extend(connection.due().map(|due| (due, index)));
@@ -511,7 +519,7 @@ impl Worker {
         }
         self.buffered -= connection.buffered();
         if let Some(due) = connection.due() {
-            self.keeping.remove(&(due, index));
+            self.keeping.remove(&due);
         }
         connection.uncharge(&self.shared);
         lock(&self.shared.cards).remove(&connection.session.id);

@@ -358,6 +358,23 @@ fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
     assert!(open(&hogs) < left);
 }
 
+/// The slab gives a new client the index of one that has gone, which is lower than those of others.
+#[test]
+fn a_client_that_has_just_come_is_not_ended_before_those_that_came_earlier() {
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = 512 << 10);
+    let mut stepped = Stepped::new(&shared);
+    store_value(&shared);
+    let mut hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
+    stepped.run();
+    for _ in 0..5 {
+        hogs.retain(is_open);
+        let new = stuck(&mut stepped);
+        stepped.run();
+        assert!(is_open(&new) && !is_open(&hogs[0]));
+        hogs.push(new);
+    }
+}
+
 /// Detects a client that keeps its buffers because it has asked for more than others.
 #[test]
 fn a_longer_answer_that_is_not_read_protects_no_client() {
