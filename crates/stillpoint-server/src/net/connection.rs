@@ -316,9 +316,16 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes that the client has finished a request, or taken all that was kept for it: what comes next
-    /// has its own time.
-    pub(crate) fn renew(&mut self) {
+    /// Notes that the client has taken all that was kept for it. A long answer goes on with its own
+    /// time, piece by piece. A handshake and a login have one time, whatever is answered meanwhile.
+    pub(crate) fn note_taken(&mut self) {
+        if !self.enters {
+            self.renew();
+        }
+    }
+
+    /// Ends the time of what the client was to do: what comes next has its own.
+    fn renew(&mut self) {
         self.deadline = 0;
         self.kept = None;
     }

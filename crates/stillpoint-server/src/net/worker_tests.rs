@@ -358,6 +358,61 @@ fn clients_that_do_not_read_leave_buffers_to_one_that_does() {
     assert!(open(&hogs) < left);
 }
 
+/// A long answer is one request for as long as it takes, and does not make its client the one that has
+/// kept buffers for longest.
+#[test]
+fn a_client_that_reads_a_long_answer_outlives_those_that_come_later_and_do_not_read() {
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = 512 << 10);
+    let mut stepped = Stepped::new(&shared);
+    let answer = store_value(&shared).len() - b"END\r\n".len();
+    let tenant = &shared.directory().spaces[""].tenant;
+    for key in 0..20_000u32 {
+        let key = format!("key{key}");
+        let stored = tenant.set(key.as_bytes(), 0, 0, b"v", Mode::Set, Condition::default());
+        stored.unwrap();
+    }
+    for (request, least) in [
+        (["get", &" k".repeat(400), "\r\n"].concat(), 400 * answer),
+        ("lru_crawler metadump all\r\n".into(), 1 << 20),
+    ] {
+        let mut reader = stepped.client();
+        reader.write_all(request.as_bytes()).unwrap();
+        stepped.run();
+        let (mut hogs, mut got) = (Vec::new(), Vec::new());
+        while !got.ends_with(b"END\r\n") {
+            hogs.extend((0..2).map(|_| stuck(&mut stepped)));
+            stepped.run();
+            assert!(is_open(&reader), "{} bytes", got.len());
+            got.extend(arrived(&mut reader));
+            stepped.run();
+        }
+        assert!(got.len() > least, "{}", got.len());
+        assert!(!is_open(&hogs[0]) && is_open(&hogs[hogs.len() - 1]));
+    }
+}
+
+/// Detects one that makes the server wait for it, and reads what that keeps just in time.
+#[test]
+fn what_is_answered_before_a_login_does_not_extend_its_time() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut stepped = Stepped::new(&shared);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    client.set_nonblocking(true).unwrap();
+    stepped.admit_one(server.into(), None, false);
+    stepped.worker.connections[0].deadline = 1000;
+    let mut is_kept = false;
+    for _ in 0..100 {
+        let _ = client.write(&b"mn\r\n".repeat(1000));
+        stepped.run();
+        is_kept |= !stepped.worker.connections[0].pending.is_empty();
+    }
+    while !arrived(&mut client).is_empty() {
+        stepped.run();
+    }
+    assert!(is_kept && stepped.worker.connections[0].pending.is_empty());
+    assert_eq!(stepped.worker.connections[0].deadline, 1000);
+}
+
 /// The slab gives a new client the index of one that has gone, which is lower than those of others.
 #[test]
 fn a_client_that_has_just_come_is_not_ended_before_those_that_came_earlier() {

@@ -39,7 +39,7 @@ impl Worker {
                 return Ok(());
             }
             connection.pending = Output::default();
-            connection.deadline = 0;
+            connection.note_taken();
             self.wait_for(connection, index, false)?;
             if let Some(reason) = connection.session.close {
                 return Err(reason);
