@@ -170,3 +170,26 @@ fn those_that_say_nothing_hold_up_no_other_for_long() {
     drop(running);
     until(|| TcpStream::connect(address).is_err());
 }
+
+/// Alert rules, their tests and the dashboard name no series of stillcache that is not exported.
+#[test]
+fn rules_and_queries_name_what_there_is() {
+    let (_running, address) = start(|_| {});
+    let body = scrape(address);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/prometheus");
+    let mut unknown = Vec::new();
+    let mut count = 0;
+    for file in ["alerts.yml", "alerts_test.yml", "dashboard.json"] {
+        let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+        let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        for name in words.filter(|word| word.starts_with("stillcache_")) {
+            count += 1;
+            let mut lines = body.lines();
+            if !lines.any(|line| line.split(['{', ' ']).next() == Some(name)) {
+                unknown.push(format!("{file}: {name}"));
+            }
+        }
+    }
+    assert!(count > 20, "names are no longer found: {count}");
+    assert_eq!(unknown, Vec::<String>::new());
+}
