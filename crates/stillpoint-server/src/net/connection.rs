@@ -1,6 +1,9 @@
 //! A connection: what of it waits between events.
 
-use super::tls;
+use super::{
+    buffers::{Due, Kept, Rank},
+    tls,
+};
 use crate::{
     output::Output,
     places::Place,
@@ -44,16 +47,16 @@ pub(crate) struct Connection {
     /// Whether there may be something in what the socket has that a read ends before: that the client
     /// sends no more, or a byte out of band.
     pub(crate) is_marked: bool,
-    /// [`Session::requests`] when the deadline and `kept` were last cleared.
+    /// [`Session::requests`] when the deadline and `since` were last cleared.
     requests: u32,
     /// Whether the deadline is that of its handshake and login.
     enters: bool,
     /// The part of its buffers in the totals.
     charged: Charged,
-    /// Number of the charge since which it keeps buffers.
-    kept: Option<u64>,
-    /// [`Connection::due`].
-    due: Option<Due>,
+    /// Number of the charge since which its client has made it keep buffers.
+    since: Option<u64>,
+    /// Its buffers as they were charged last.
+    pub(crate) kept: Kept,
     /// Whether it counts as one in the middle of a request.
     pub(crate) is_counted: bool,
     /// Bytes that may still be read and sent before other connections have their turn.
@@ -70,16 +73,7 @@ pub(crate) struct Connection {
     _place: Place,
 }
 
-/// The order in which connections that keep buffers are ended for others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Due {
-    /// Whether it is a watcher, which loses lines instead and so comes last.
-    watches: bool,
-    /// Number of the charge since which it keeps them.
-    since: u64,
-}
-
-/// The buffers that a connection keeps.
+/// The part of a connection in the totals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Charged {
     /// Bytes of all.
@@ -173,8 +167,8 @@ impl Connection {
             is_marked: false,
             requests: 0,
             charged: Charged::default(),
-            kept: None,
-            due: None,
+            since: None,
+            kept: Kept::default(),
             is_counted: false,
             turn_left: 0,
             work: Work::new(),
@@ -284,21 +278,22 @@ impl Connection {
             std::mem::replace(&mut self.charged, takes).take_from(&shared.totals);
             takes.add_to(&shared.totals);
         }
-        let idle = self.tls.as_ref().map_or(0, |tls| tls.idle_footprint());
-        self.kept = (takes.bytes > idle).then_some(self.kept.unwrap_or(number));
-        let watches = self.deadline == 0 && self.session.watcher().is_some();
-        self.due = self.kept.map(|since| Due { watches, since });
-    }
-
-    /// Returns the bytes of the buffers that it keeps.
-    pub(crate) fn buffered(&self) -> usize {
-        self.charged.bytes
-    }
-
-    /// Returns its place among the connections that are ended for others, if its client has made it
-    /// keep buffers. Those that TLS has whatever the client does are none.
-    pub(crate) fn due(&self) -> Option<Due> {
-        self.due
+        let idle = match (&self.tls, self.enters) {
+            (Some(tls), false) => tls.idle_footprint(),
+            _ => 0,
+        };
+        self.since = (takes.bytes > idle).then_some(self.since.unwrap_or(number));
+        let rank = if self.enters {
+            Rank::Enters
+        } else if self.deadline == 0 && self.session.watcher().is_some() {
+            Rank::Watches
+        } else {
+            Rank::Known
+        };
+        self.kept = Kept {
+            bytes: takes.bytes,
+            due: self.since.map(|since| Due { rank, since }),
+        };
     }
 
     pub(crate) fn uncharge(&mut self, shared: &Shared) {
@@ -327,7 +322,7 @@ impl Connection {
     /// Ends the time of what the client was to do: what comes next has its own.
     fn renew(&mut self) {
         self.deadline = 0;
-        self.kept = None;
+        self.since = None;
     }
 
     /// Sets or clears the second until which the client has to take what is sent to it, to send what it
@@ -421,7 +416,7 @@ mod tests {
             connection.input = input[used..].to_vec();
             connection.set_deadline(5, 30);
             connection.charge(&shared, number);
-            connection.due().map(|due| due.since)
+            connection.kept.due.map(|due| due.since)
         };
         assert_eq!(keeps(b"", 1), None);
         assert_eq!(keeps(b"touch", 5), Some(5));

@@ -5,6 +5,7 @@
 //! | `listen` | sockets that are listened on, and the thread that accepts |
 //! | `worker` | a thread that serves its connections: which of them has its turn |
 //! | `worker/serve` | a turn |
+//! | `buffers` | which connection is ended when connections keep too much |
 //! | `connection` | a connection: what of it waits between events |
 //! | `tls` | TLS; `no_tls` stands for it in a build without |
 //! | `wake` | an eventfd |
@@ -12,6 +13,7 @@
 //! Nothing is sent or received inside a read-side section: a response is put together from copies and pins, the section is left, then it is sent. A section waits
 //! for no client. It may wait for the lock of a bucket or of statistics, which another thread has for a moment, and then make the system call of a contended lock.
 
+mod buffers;
 pub(crate) mod connection;
 pub(crate) mod listen;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]

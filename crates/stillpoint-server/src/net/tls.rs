@@ -408,7 +408,7 @@ pub(crate) mod tests {
     }
 
     /// Finishes the handshake. (Each side has said all that it can before the other reads.)
-    fn shake_hands(client: &mut Client, fd: &OwnedFd, stream: &mut Stream) {
+    pub(crate) fn shake_hands(client: &mut Client, fd: &OwnedFd, stream: &mut Stream) {
         while client.conn.is_handshaking() || stream.is_handshaking() {
             while client.conn.wants_write() {
                 client.conn.write_tls(&mut client.sock).unwrap();
@@ -502,8 +502,9 @@ pub(crate) mod tests {
         shake_hands(&mut client, &fd, &mut stream);
         let place = Place::take(&shared.totals.connections, |_| true).unwrap();
         let mut connection = Connection::new(fd, Some(stream), session, place, 0);
+        connection.set_deadline(0, 30);
         connection.charge(&shared, 7);
-        assert_eq!(connection.due(), None);
+        assert_eq!(connection.kept.due, None);
         connection.turn_left = usize::MAX;
         let mut out = Output::default();
         while !connection.is_stuck() {
@@ -512,7 +513,7 @@ pub(crate) mod tests {
         }
         connection.charge(&shared, 9);
         assert!(connection.pending.is_empty());
-        assert!(connection.due().is_some());
+        assert!(connection.kept.due.is_some());
     }
 
     /// A client finishes its handshake and announces a value at once: that has the time that it would have over a plain connection.

@@ -4,7 +4,8 @@
 mod serve;
 
 use super::{
-    connection::{Connection, Due},
+    buffers::{Buffers, Kept},
+    connection::Connection,
     tls,
     wake::Waker,
 };
@@ -123,10 +124,8 @@ pub(crate) struct Worker {
     unknown: BTreeMap<u64, usize>,
     /// How many have a deadline.
     timed: usize,
-    /// Bytes of buffers that the connections keep.
-    buffered: usize,
-    /// Connections that keep some for their clients, in the order in which they are ended.
-    keeping: BTreeMap<Due, usize>,
+    /// Buffers that the connections keep.
+    buffers: Buffers,
     /// Number of charges of connections.
     charges: u64,
     /// How many are in the middle of a request, and how many may be.
@@ -181,8 +180,7 @@ impl Worker {
             watching: Vec::new(),
             unknown: BTreeMap::new(),
             timed: 0,
-            buffered: 0,
-            keeping: BTreeMap::new(),
+            buffers: Buffers::default(),
             charges: 0,
             amid: 0,
             most_amid,
@@ -325,33 +323,48 @@ impl Worker {
         self.inbox.oldest.store(number, Ordering::Relaxed);
     }
 
-    /// If all connections keep more buffers than they may, and those of this thread more than an equal
-    /// part, ends connections of it: first that of the client that has made it keep them longest. If
-    /// other threads have more than their parts, wakes them.
-    ///
-    /// `grown` is a connection that keeps more than before. It is ended if no other can be.
-    fn make_buffer_room(&mut self, grown: Option<usize>) {
+    /// Returns by how many bytes the thread's connections keep too much: all connections together keep
+    /// more than they may, and these more than an equal part.
+    fn excess(&self) -> usize {
         let settings = &self.shared.settings;
-        let most = settings.buffer_max;
-        let share = most / settings.threads;
-        while self.shared.totals.buffer_bytes.load(Ordering::Relaxed) > most {
-            if self.buffered <= share {
-                if grown.is_some() {
-                    (self.shared.wake)();
-                }
-                return;
+        let all = self.shared.totals.buffer_bytes.load(Ordering::Relaxed);
+        let share = settings.buffer_max / settings.threads;
+        let own = self.buffers.bytes.saturating_sub(share);
+        all.saturating_sub(settings.buffer_max).min(own)
+    }
+
+    /// Ends connections while the thread's keep too much. If those of other threads do, wakes these.
+    ///
+    /// `grown` is a connection that keeps more than before. If ending the others would not make enough
+    /// room, as where clients by TLS that do nothing have most of it, that one alone is ended.
+    fn make_buffer_room(&mut self, grown: Option<usize>) {
+        let most = self.shared.settings.buffer_max;
+        let is_over = |shared: &Shared| shared.totals.buffer_bytes.load(Ordering::Relaxed) > most;
+        if !is_over(&self.shared) {
+            return;
+        }
+        let of_grown = grown.map_or(0, |index| self.connections[index].kept.endable());
+        if self.buffers.endable() - of_grown < self.excess() {
+            if let Some(index) = grown {
+                self.close_for_room(index);
             }
-            let first = self.keeping.first_key_value().map(|(_, &index)| index);
-            let Some(index) = first.or(grown) else {
-                return;
-            };
-            let totals = &self.shared.totals;
-            totals.over_limit.fetch_add(1, Ordering::Relaxed);
-            self.close(index, Close::Memory);
-            if grown == Some(index) {
-                return;
+        } else {
+            let share = most / self.shared.settings.threads;
+            while self.excess() > 0
+                && let Some(index) = self.buffers.first(share / 2)
+            {
+                self.close_for_room(index);
             }
         }
+        if grown.is_some() && is_over(&self.shared) {
+            (self.shared.wake)();
+        }
+    }
+
+    fn close_for_room(&mut self, index: usize) {
+        let totals = &self.shared.totals;
+        totals.over_limit.fetch_add(1, Ordering::Relaxed);
+        self.close(index, Close::Memory);
     }
 
     /// Ends the client that has taken longest to log in if there are more than `-c`. Returns false if
@@ -399,7 +412,7 @@ impl Worker {
         // The time for a handshake or a login begins now, even if no byte ever comes.
         connection.set_deadline(now, self.shared.settings.send_timeout);
         self.timed += usize::from(connection.deadline != 0);
-        self.charge(&mut connection, index);
+        let grows = self.charge(&mut connection, index);
         if !is_known {
             connection.unknown = number;
             self.unknown.insert(number, index);
@@ -409,7 +422,8 @@ impl Worker {
         self.note_oldest();
         self.tell_connection(index, None);
         match added {
-            Ok(()) => self.make_buffer_room(Some(index)),
+            Ok(()) if grows => self.make_buffer_room(Some(index)),
+            Ok(()) => {}
             Err(_) => self.close(index, Close::Memory),
         }
     }
@@ -418,7 +432,7 @@ impl Worker {
     fn turn(&mut self, index: usize, now: u32) {
         let mut connection = self.connections.remove(index);
         connection.turned = self.steps;
-        let (before, buffered) = (connection.deadline, connection.buffered());
+        let before = connection.deadline;
         let fate = self.serve(&mut connection, index, now);
         if fate.is_ok() {
             connection.set_deadline(now, self.shared.settings.send_timeout);
@@ -430,8 +444,7 @@ impl Worker {
                 .remove(&std::mem::take(&mut connection.unknown));
             self.note_oldest();
         }
-        self.charge(&mut connection, index);
-        let grows = connection.buffered() > buffered;
+        let grows = self.charge(&mut connection, index);
         let watches = connection.session.watcher().is_some();
         // The slab gives the place that was left last.
         let same = self.connections.insert(connection);
@@ -449,19 +462,13 @@ impl Worker {
         }
     }
 
-    /// Counts the buffers that a connection keeps.
-    fn charge(&mut self, connection: &mut Connection, index: usize) {
-        let (before, due) = (connection.buffered(), connection.due());
+    /// Counts the buffers that a connection keeps. Returns whether they are more than before.
+    fn charge(&mut self, connection: &mut Connection, index: usize) -> bool {
+        let before = connection.kept;
         self.charges += 1;
         connection.charge(&self.shared, self.charges);
-        self.buffered = self.buffered + connection.buffered() - before;
-        if due != connection.due() {
-            if let Some(due) = due {
-                self.keeping.remove(&due);
-            }
-            self.keeping
-                .extend(connection.due().map(|due| (due, index)));
-        }
+        self.buffers.replace(index, before, connection.kept);
+        connection.kept.bytes > before.bytes
     }
 
     /// Counts a connection that is in the middle of a request. Fails if these are too many, should
@@ -517,10 +524,8 @@ impl Worker {
         if self.unknown.remove(&connection.unknown).is_some() {
             self.note_oldest();
         }
-        self.buffered -= connection.buffered();
-        if let Some(due) = connection.due() {
-            self.keeping.remove(&due);
-        }
+        self.buffers
+            .replace(index, connection.kept, Kept::default());
         connection.uncharge(&self.shared);
         lock(&self.shared.cards).remove(&connection.session.id);
         let totals = &self.shared.totals;

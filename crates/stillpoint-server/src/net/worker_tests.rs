@@ -84,9 +84,11 @@ impl Stepped {
 
     fn step(&mut self) {
         self.worker.step(&mut self.events).unwrap();
-        let due = self.worker.connections.iter();
-        let due = due.filter_map(|(index, connection)| Some((connection.due()?, index)));
-        assert_eq!(self.worker.keeping, due.collect());
+        let mut buffers = Buffers::default();
+        for (index, connection) in &self.worker.connections {
+            buffers.replace(index, Kept::default(), connection.kept);
+        }
+        assert_eq!(self.worker.buffers, buffers);
     }
 
     /// Goes on until a step would wait.
@@ -451,41 +453,98 @@ fn a_longer_answer_that_is_not_read_protects_no_client() {
     assert!(!is_open(&first) && is_open(&hogs[19]));
 }
 
+/// Admits a client by TLS, with or without its handshake.
+#[cfg(feature = "tls")]
+fn come_by_tls(stepped: &mut Stepped, shakes_hands: bool) -> tls::tests::Client {
+    let (mut client, fd, mut stream) = tls::tests::pair();
+    if shakes_hands {
+        tls::tests::shake_hands(&mut client, &fd, &mut stream);
+    }
+    stepped.admit_one(fd, Some(stream), true);
+    client
+}
+
 /// What TLS takes of a new client is less than what others keep and do not read.
 #[cfg(feature = "tls")]
 #[test]
 fn a_new_client_by_tls_has_buffers_of_clients_that_do_not_read() {
-    use crate::net::tls::tests::pair;
     const MOST: usize = 512 << 10;
     let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
     let mut stepped = Stepped::new(&shared);
     store_value(&shared);
     let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
     stepped.run();
-    let mut clients = Vec::new();
-    let mut come = |stepped: &mut Stepped| {
-        let (client, fd, stream) = pair();
-        clients.push(client);
-        stepped.admit_one(fd, Some(stream), true);
-        let all = stepped.worker.connections.iter();
-        let open = all
-            .filter(|(_, connection)| connection.tls.is_some())
-            .count();
-        let buffered = shared.totals.buffer_bytes.load(Ordering::Relaxed);
-        assert!(buffered <= MOST, "{buffered}");
-        (open, clients.len())
-    };
-    for _ in 0..8 {
-        let (open, all) = come(&mut stepped);
-        assert_eq!(open, all);
+    let hogs_left = || hogs.iter().filter(|hog| is_open(hog)).count();
+    let before = hogs_left();
+    let clients: Vec<_> = (0..6).map(|_| come_by_tls(&mut stepped, true)).collect();
+    assert!(clients.iter().all(|client| is_open(&client.sock)));
+    assert!((1..before).contains(&hogs_left()));
+    assert!(shared.totals.buffer_bytes.load(Ordering::Relaxed) <= MOST);
+}
+
+/// Whatever others keep, and however fast they come.
+#[cfg(feature = "tls")]
+#[test]
+fn clients_that_do_not_finish_their_handshake_end_each_other() {
+    const MOST: usize = 512 << 10;
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
+    let mut stepped = Stepped::new(&shared);
+    let mut early = stepped.client();
+    early.write_all(b"set k 0 0 3\r\nx").unwrap();
+    let early_by_tls = come_by_tls(&mut stepped, true);
+    stepped.run();
+    let mut stalled: Vec<_> = (0..40).map(|_| come_by_tls(&mut stepped, false)).collect();
+    let mut late = stepped.client();
+    late.write_all(b"set k 0 0 3\r\nx").unwrap();
+    stepped.run();
+    stalled.extend((0..40).map(|_| come_by_tls(&mut stepped, false)));
+    let left = stalled
+        .iter()
+        .filter(|&client| is_open(&client.sock))
+        .count();
+    assert!((8..13).contains(&left), "{left}");
+    let last = &stalled[80 - left..];
+    assert!(last.iter().all(|client| is_open(&client.sock)));
+    assert!(shared.totals.buffer_bytes.load(Ordering::Relaxed) <= MOST);
+    for client in [&mut early, &mut late] {
+        client.write_all(b"yz\r\n").unwrap();
+        stepped.run();
+        assert_eq!(arrived(client), b"STORED\r\n");
     }
-    assert!(hogs.iter().filter(|hog| is_open(hog)).count() > 0);
-    // Where there is nothing else to end, the last is.
-    for _ in 0..20 {
-        come(&mut stepped);
+    assert!(is_open(&early_by_tls.sock));
+}
+
+/// There is nothing to end that would make enough room.
+#[cfg(feature = "tls")]
+#[test]
+fn a_new_client_by_tls_that_finds_no_room_ends_no_other() {
+    const MOST: usize = 512 << 10;
+    let shared = fuzz::new_shared(|settings| {
+        settings.buffer_max = MOST;
+        settings.threads = 2;
+    });
+    let mut stepped = Stepped::new(&shared);
+    let idle: Vec<_> = (0..12).map(|_| come_by_tls(&mut stepped, true)).collect();
+    let mut clients: Vec<_> = (0..3).map(|_| stepped.client()).collect();
+    for client in &mut clients {
+        client.write_all(b"set k 0 0 3\r\nx").unwrap();
     }
-    let (open, all) = come(&mut stepped);
-    assert!(open < all && !hogs.iter().any(is_open));
+    stepped.run();
+    for shakes_hands in [false, true] {
+        let late = come_by_tls(&mut stepped, shakes_hands);
+        stepped.run();
+        assert!(!is_open(&late.sock));
+    }
+    // Nor does another thread, which has its part. A client without TLS needs no room.
+    let of_other = 100 << 10;
+    let buffer_bytes = &shared.totals.buffer_bytes;
+    buffer_bytes.fetch_add(of_other, Ordering::Relaxed);
+    clients.push(stepped.client());
+    stepped.worker.inbox.waker.wake();
+    stepped.run();
+    buffer_bytes.fetch_sub(of_other, Ordering::Relaxed);
+    assert!(clients.iter().all(is_open));
+    assert!(idle.iter().all(|client| is_open(&client.sock)));
 }
 
 /// Another thread's clients have taken nearly all.
@@ -515,15 +574,15 @@ fn a_thread_with_more_than_its_part_of_the_buffers_leaves_it_to_others() {
     more.worker.inbox.waker.wake();
     more.run();
     assert!(buffered() <= MOST && stays.iter().all(is_open));
-    assert!(more.worker.buffered >= MOST / 4);
+    assert!(more.worker.buffers.bytes >= MOST / 4);
     // One that has its part gives nothing to another one that has more.
     stays.extend((0..20).map(|_| stuck(&mut less)));
     less.run();
-    let part = more.worker.buffered;
+    let part = more.worker.buffers.bytes;
     more.worker.inbox.waker.wake();
     more.run();
-    assert!(part == more.worker.buffered || part > MOST / 2);
-    assert!(more.worker.buffered >= MOST / 2 - 100_000);
+    assert!(part == more.worker.buffers.bytes || part > MOST / 2);
+    assert!(more.worker.buffers.bytes >= MOST / 2 - 100_000);
     drop(hogs);
 }
 
