@@ -1,6 +1,6 @@
 //! The Linux kernel's RCU grace periods in virtual time: a machine of CPUs that tick or idle,
-//! timers, threads and the grace-period thread, as a queue of events. Nothing of the Stillpoint
-//! library is in it.
+//! timers, threads and the grace-period thread, as a queue of events. It uses nothing of the
+//! Stillpoint library.
 //!
 //! [`Kernel`] is the machine, [`Setup`] what it is made of, [`Constants`] every number that it
 //! depends on. A workload drives it from outside:

@@ -1,6 +1,7 @@
-//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, entries or a unit of the
-//! program, hold for each tenant, and may be changed at any time; one load serves all callers that miss
-//! a key at a time; entries expire. [`Cache`]'s page has the guarantees and costs.
+//! An in-process cache with tenants. Hits take no lock. Limits are in bytes, entries or a unit of
+//! the program; each tenant has its limits, and they may be changed at any time. Callers that miss
+//! a key at the same time share one load. Entries may expire. [`Cache`]'s page has the guarantees
+//! and costs.
 //!
 //! ```
 //! use stillpoint_cache::Cache;

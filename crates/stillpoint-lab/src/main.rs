@@ -1,13 +1,16 @@
-//! The `stillpoint` program: it measures Stillpoint beside its peers, each at its best documented
-//! use, and prints one set of figures twice, as a table for people and as JSON for scripts.
+//! The `stillpoint` program measures Stillpoint beside its peers, each at its best documented use.
+//! It prints one set of figures twice: as a table for people and as JSON for scripts.
 //!
-//! Modules: [`scale`] holds the experiments, a folder or file each; [`subject`] says what they ask
-//! of a subject, [`peers`] what each peer does in them; [`run`] starts every measurement in a
-//! process of its own and gathers the medians; [`output`] prints them; [`choice`] reads which cases
-//! were asked for; [`machine`] says where it all ran, [`load`] what went on there meanwhile;
-//! [`interrupt`] is Ctrl-C. [`sim`] measures nothing: it has the kernel's timing in virtual time.
-//! Nor does [`torture`]: it tries to break the library. [`report`] runs all of them as a person
-//! would, and draws a page of what they write; nothing knows it.
+//! | module | subject |
+//! |---|---|
+//! | [`scale`] | the experiments, a folder or file each |
+//! | [`subject`], [`peers`] | what an experiment asks of a subject; what each peer does in it |
+//! | [`run`], [`choice`] | starts each measurement in a separate process and takes medians; which cases were asked for |
+//! | [`output`], [`report`] | tables and JSON; a page of all experiments |
+//! | [`machine`], [`load`] | where it ran; what else ran there meanwhile |
+//! | [`sim`] | the kernel's timing in virtual time |
+//! | [`torture`] | tries to break the library |
+//! | [`interrupt`] | Ctrl-C |
 
 #![cfg_attr(
     not(feature = "report"),

@@ -9,8 +9,8 @@
 //!
 //! The example `tenant_lists` puts them together; it is meant to be copied.
 //!
-//! Everything here belongs to the global domain of [`stillpoint`]: lists and arrays that are no
-//! longer used are freed after its grace periods.
+//! Everything here belongs to the global domain of [`stillpoint`]: lists and arrays are freed after
+//! its grace periods.
 //!
 //! # Costs
 //!
@@ -23,11 +23,11 @@
 //!
 //! # Threads, signals, fork
 //!
-//! Everything may be used on any thread, and nothing in signal handlers. In the child of a fork
-//! lists, tenants and shrinkers go on working if no other thread was changing them at that instant.
-//! Otherwise counts and drops work there, and an operation that needs the lock of a thread that is
-//! gone ends the process with a message. Charges of objects that the child never frees stay charged.
-//! Background reclaimers start again when they are needed; pressure watches do not.
+//! All types may be used on any thread, and none in signal handlers. In the child of a fork, lists,
+//! tenants and shrinkers go on working if no other thread was changing them at the fork. Otherwise
+//! counts and drops work there, and an operation that needs the lock of a lost thread ends the
+//! process with a message. Charges of objects that the child never frees stay charged. Background
+//! reclaimers start again when they are needed; pressure watches do not.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model build compiles only what its tests use.
 #![cfg_attr(stillpoint_loom, allow(dead_code))]

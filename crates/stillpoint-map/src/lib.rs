@@ -1,15 +1,13 @@
-//! Concurrent maps whose readers take no lock and write nothing: [`HashMap`], [`HashSet`], for keys
-//! and values that are [`Copy`], [`CopyMap`], and in the order of its keys [`BTreeMap`], on
-//! [stillpoint](https://docs.rs/stillpoint)'s grace periods.
+//! Concurrent maps whose readers take no lock and write nothing that other threads read:
+//! [`HashMap`] and [`HashSet`], [`CopyMap`] for keys and values that are [`Copy`], and [`BTreeMap`]
+//! in the order of its keys. They stand on [`stillpoint`]'s grace periods.
 //!
 //! * A look-up costs a section, a hash, a cache line of the table and the entry. It never blocks,
 //!   retries without bound, allocates, or helps another thread.
-//! * It returns a plain reference, valid for the section. No lock is held meanwhile, so there is
-//!   nothing that can deadlock.
+//! * It returns a plain reference, valid for the section. It holds no lock, so it cannot deadlock.
 //! * Tables grow and shrink a few buckets at a time. No insert pays for the whole table, and a map
-//!   that held millions of entries and holds ten gives the memory back, also if no thread uses it.
-//! * Removed values are dropped promptly, after a grace period, and unreclaimed memory has a
-//!   budget.
+//!   that has lost most of its entries gives the memory back, also if no thread uses it.
+//! * Removed values are dropped promptly, after a grace period. Unreclaimed memory has a budget.
 //!
 //! ```
 //! use stillpoint_map::HashMap;
@@ -30,11 +28,15 @@
 //! assert_eq!(stock.pin().get("apple"), Some(&2));
 //! ```
 //!
-//! There is one way to call: a map is pinned first, for a section, and the pinned map has the methods.
-//! `map.pin().get(&key)` takes a section for this call; `let map = map.pin();` one for all that follow;
-//! [`map.with_guard(&guard)`](HashMap::with_guard) that of a guard, for several maps; and
-//! [`map.pin_owned()`](HashMap::pin_owned) one that async tasks may hold across an `.await`. The map
-//! itself has `len`, what makes one, and what takes it by value.
+//! Pin a map first, for a section, and call the methods of the pinned map:
+//!
+//! * `map.pin().get(&key)`: a section for this call;
+//! * `let map = map.pin();`: a section for all calls that follow;
+//! * [`map.with_guard(&guard)`](HashMap::with_guard): the section of a guard, for several maps;
+//! * [`map.pin_owned()`](HashMap::pin_owned): a section that async tasks may hold across an
+//!   `.await`.
+//!
+//! The map itself has `len`, the constructors, and what takes the map by value.
 //!
 //! [`HashMap`]'s page has all that a user needs: sections and guards, a table of what papaya,
 //! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
@@ -48,12 +50,12 @@
 //!
 //! # When not to use it
 //!
-//! * Where several keys must change together, or an iteration must see one version: use a lock, or
-//!   an [`Rcu<std::collections::HashMap>`](stillpoint::Rcu), whose readers see one version, whole.
-//! * Where one thread uses the map: std's is faster and smaller. Each entry here has a place of its
-//!   own.
-//! * Where values are large and replaced often: an update allocates the whole entry. Put an atomic
-//!   or a lock into the value, or an `Arc`.
+//! * If several keys must change together, or an iteration must see one version: use a lock, or an
+//!   [`Rcu<std::collections::HashMap>`](stillpoint::Rcu), whose readers see one version.
+//! * If one thread uses the map: std's is faster and smaller. Here each entry is a separate
+//!   allocation.
+//! * If values are large and replaced often: an update allocates the whole entry. Put an atomic or
+//!   a lock into the value, or an `Arc`.
 //! * As a cache: nothing is evicted.
 //!
 //! # Features

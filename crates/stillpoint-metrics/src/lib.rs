@@ -1,8 +1,7 @@
 //! Stillpoint's statistics for Prometheus: domains, maps, tenants, memory pressure and caches.
 //!
-//! An [`Exporter`] is a collector of the crate [`prometheus_client`], beside a program's own metrics.
-//! It reads the statistics when it is scraped, and costs nothing in between: there is no thread that
-//! publishes, and no counter beside those that the library has anyway.
+//! An [`Exporter`] is a collector of the crate [`prometheus_client`], beside a program's other
+//! metrics. It reads the library's statistics when it is scraped, and costs nothing in between.
 //!
 //! ```
 //! use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -27,19 +26,18 @@
 //!
 //! # How many series
 //!
-//! The program says what is exported, under which name, so labels are bounded by it; but of tenants
-//! there may be as many as there are users. So 100 have series of their own
-//! ([`Exporter::with_tenants`]), and the others are added up as the tenant [`OTHER`]. A tenant that
-//! has its own keeps them until it is deleted or removed, and one that is in the sum stays there,
-//! also after its end: no counter falls.
+//! The program names what is exported, which bounds the labels; but there may be as many tenants as
+//! users. So 100 tenants have separate series ([`Exporter::with_tenants`]), and the others are
+//! added up as the tenant [`OTHER`]. A tenant keeps its series until it is deleted or removed. One
+//! that is in the sum stays there, also after its end, so no counter falls.
 //!
 //! # Threads and forks
 //!
-//! An exporter is a handle: clones are the same exporter. Scrapes take turns, and so does what adds
-//! and removes. A scrape takes a lock for each thread that has used a domain, and waits for nothing
-//! else. In the child of a fork it goes on with the child's copy of what it exports, unless another
-//! thread was inside a call of it when the process forked: that call's lock stays taken, so make a
-//! new one there.
+//! An exporter is a handle: clones are the same exporter. Scrapes take turns, and so do calls that
+//! add and remove. A scrape takes a lock for each thread that has used a domain, and waits for
+//! nothing else. In the child of a fork an exporter goes on with the child's copy of what it
+//! exports, unless another thread was inside a call of it at the fork. Then its lock stays taken:
+//! make a new exporter there.
 // What it exports is left out of the models, which build all crates.
 #![cfg(not(stillpoint_loom))]
 

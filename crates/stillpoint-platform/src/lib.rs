@@ -1,12 +1,18 @@
-//! The one seam to the system, for Stillpoint's crates. It promises no stability to other users.
+//! The one place where Stillpoint's crates use the operating system and the machine's memory model.
+//! It promises no stability to other users.
 //!
-//! Everything that Stillpoint asks of the operating system or of the machine's memory model passes
-//! through here: [`sync`] (atomics, locks, cells), [`barrier`] (the asymmetric pair of barriers),
-//! [`event`] (sleeping and waking), [`clock`], [`cpu`], `numa`, [`thread`], [`refused`] (threads that
-//! could not be started), [`owned_mutex`] (a lock across user code), [`fork`], [`fork_mutex`] (a lock that a fork may lose), [`user_code`] (calls of it), [`memory`] (that can be done without),
-//! [`environment`] (its variables), [`stderr`] (lines on it), `mmap` (address space; Linux), `watch` (files that change), [`stats`] (the statistics page
-//! that others read). Under `--cfg stillpoint_loom` the same names are answered by a
-//! model, so that what stands on them is checked as it is, line by line, and not as a copy.
+//! * [`sync`]: atomics, locks, cells; [`barrier`]: the asymmetric pair of barriers; [`event`]:
+//!   sleeping and waking.
+//! * [`clock`], [`cpu`], `numa`, [`memory`] (allocations that may fail), `mmap` (address space;
+//!   Linux).
+//! * [`thread`]; [`refused`]: threads that could not be started; [`user_code`]: calls of user code;
+//!   [`owned_mutex`]: a lock that is held across user code.
+//! * [`fork`]; [`fork_mutex`]: a lock that a fork may lose.
+//! * [`environment`]: the library's variables; [`stderr`]: lines on it; `watch`: files that change;
+//!   [`stats`]: the statistics page that other processes read.
+//!
+//! Under `--cfg stillpoint_loom` a model has the same names. So the code above is checked as it is,
+//! line by line, and not as a copy.
 //!
 //! This crate decides nothing: it knows neither grace periods nor readers.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,5 +1,5 @@
-//! A large address space: areas of pages, found by any address inside them without a lock, and
-//! copies that are checked. Linux with 64 bits; elsewhere this crate is empty.
+//! A large address space: areas of pages that are found, without a lock, by any address inside
+//! them, and checked copies. 64-bit Linux; elsewhere this crate is empty.
 //!
 //! A server that copies into and out of buffers may want to know, at every copy, that the range
 //! lies inside one live buffer (the kernel's hardened usercopy does). If that look-up takes a lock,
@@ -14,22 +14,25 @@
 //!
 //! # How memory comes and goes
 //!
-//! Memory is made accessible from the start of the arena upwards, some megabytes at a time, so that
-//! the process has few additional mappings, whatever it allocates (`vm.max_map_count`). Sizes up to
-//! 256 pages come from pools, one set per CPU. Freeing is lazy: the area leaves the map, and a
-//! later **drain** gathers what has been freed, waits for a grace period, gives the memory back in
-//! one system call, and only then lets the addresses be reused. A drain is done by the free that
-//! reaches half of [`Builder::lazy_limit`], by an allocation that finds the address space
-//! exhausted, or by [`Arena::drain`]. Where the kernel has guard pages (6.13) each area is followed
-//! by one, else only the end of what is accessible is guarded.
+//! Memory becomes accessible from the start of the arena upwards, some megabytes at a time, so an
+//! arena adds only three or four mappings to the process (`vm.max_map_count`). Sizes up to 256
+//! pages come from pools, one set per CPU.
+//!
+//! Freeing is lazy. A freed area leaves the map at once. A later **drain** gathers freed areas,
+//! waits for a grace period, returns their memory in one system call, and then lets their addresses
+//! be reused. A drain begins in a free that reaches half of [`Builder::lazy_limit`], in an
+//! allocation that finds the address space exhausted, and in [`Arena::drain`]. Where the kernel has
+//! guard pages (6.13), one follows each area; otherwise only the end of the accessible part is
+//! guarded.
 //!
 //! # Forking
 //!
-//! In the child of a fork, private arenas are copies, as all private memory is; areas of threads that
-//! are gone stay. If one of those threads was allocating, freeing or draining at that instant, the
-//! child finds, checks and copies, drops leak, and an operation that needs the lost lock ends the
-//! process with a message. An arena over a memory file is shared with the parent: the child finds,
-//! checks, copies and shares; [`Arena::alloc`] refuses, and what it frees is only forgotten there.
+//! In the child of a fork, private arenas are copies, as all private memory is, and areas of lost
+//! threads stay. If one of those threads was allocating, freeing or draining at the fork, the child
+//! can find, check and copy; drops leak, and an operation that needs the lost lock ends the process
+//! with a message. An arena over a memory file is shared with the parent: the child finds, checks,
+//! copies and shares, [`Arena::alloc`] refuses, and an area that the child frees is only forgotten
+//! there.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // The model checks what is compiled for it, not what uses that.

@@ -1,17 +1,16 @@
 //! Kernel-style RCU and batched deferred frees for user space.
 //!
-//! Readers find shared data without a lock, a fence or an atomic read-modify-write; writers replace
-//! it, and what they replaced is freed when the last reader that may still hold it has left. This
-//! is the Linux kernel's RCU, with its `kvfree_rcu()`:
+//! Readers find shared data without a lock, a fence or an atomic read-modify-write. Writers replace
+//! it; what they replaced is freed when the last reader that may still hold it has left. This is
+//! the Linux kernel's RCU, with its `kvfree_rcu()`:
 //!
-//! * [`read_lock`] begins a read-side critical section, for about a nanosecond; [`Rcu<T>`](Rcu) is
-//!   a cell that is read inside one,
-//!   [`RcuOption<T>`](RcuOption) one that may be empty.
+//! * [`read_lock`] begins a read-side critical section, for about a nanosecond. [`Rcu<T>`](Rcu) is
+//!   a cell that is read inside a section, [`RcuOption<T>`](RcuOption) one that may be empty.
 //! * [`synchronize`] waits for a grace period: until all sections that had begun before have ended.
 //!   [`Domain::start_poll`] and [`Domain::poll`] ask without waiting; [`call`] runs a function
 //!   afterwards.
-//! * [`retire`] frees an object after a grace period, thousands of them for the price of one.
-//!   Unreclaimed memory is bounded.
+//! * [`retire`] frees an object after a grace period, thousands of objects for the price of one.
+//!   Unreclaimed memory is held near a budget.
 //!
 //! Crates that build on it: `stillpoint-map` has concurrent maps and sets, `stillpoint-cache` a cache
 //! with tenants, `stillpoint-metrics` exports statistics to Prometheus, `stillpoint-lru` has LRU lists
@@ -35,35 +34,36 @@
 //!
 //! # The memory budget
 //!
-//! By default a domain allows 8 MiB of unreclaimed memory ([`Domain::set_budget`]): objects, and
-//! the pages that record them. Retiring threads share half of it. A thread that has queued its
-//! quota ends a grace period itself (one membarrier, unless readers block it), and frees its oldest
-//! objects on its own thread, a few for each few that it retires. So the memory in use depends on
-//! the budget, not on how long the flood lasts. If readers hold a grace period up until a thread
-//! has twice its share, or the budget is used up, threads that retire outside any section wait for
-//! it: 10 ms at most for each 64 KiB, or part of it, that a page and its objects weigh (10 ms for a
-//! page of some 250 small objects, 20 for one of 64 KiB), a second at most; those inside a section free
-//! and wait at its end. Past the budget a thread waits with its first object already, because it may
-//! exit before it has filled a page. Once a stall is reported ([`Domain::set_stall_timeout`]) no thread waits any more: a
+//! A domain's budget for unreclaimed memory is 8 MiB unless [`Domain::set_budget`] changes it. It
+//! counts retired objects and the pages that record them. A thread that retires much ends grace
+//! periods itself and frees its oldest objects as it retires new ones, so the memory in use depends
+//! on the budget, not on how long a flood lasts.
+//!
+//! If readers hold grace periods up until the budget is used up, or until a thread has twice its
+//! share of it, threads that retire wait: 10 ms at most for each 64 KiB that they retire, and at
+//! most a second in one call. A thread inside a section waits at the section's end. Past the budget
+//! a thread already waits when it opens a page, and a thread that retires objects with destructors
+//! waits for earlier destructors to run: hold no lock that they take.
+//!
+//! Once a stall is reported ([`Domain::set_stall_timeout`]), no thread waits for it any more. A
 //! reader that never leaves costs memory, which [`Domain::statistics`] shows, but not progress.
 //!
-//! Past the budget, a thread that retires objects with destructors waits for those before it to run,
-//! so hold no lock that they take.
-//!
-//! The library does not know what an object points to: an object with a destructor counts for 1 KiB at
-//! least, a map of any size for 1 KiB. If values are weighed ([`Rcu::weighed`],
-//! [`Domain::retire_weighed`]), the budget and the statistics count all of it.
+//! The library does not know what an object points to. An object with a destructor, such as a map
+//! of any size, counts for its own block, and 1 KiB at least. If values are weighed
+//! ([`Rcu::weighed`], [`Domain::retire_weighed`]), the budget and the statistics count all that
+//! they own.
 //!
 //! Objects with a destructor are dropped on the domain's service thread, which starts when it is
-//! first needed; it also frees the objects that idle threads leave, within 50 ms, and then sleeps
-//! until there are more.
+//! first needed. It also frees the objects that idle threads leave, within 50 ms, and ends when
+//! there has been no work for a second.
 //!
 //! # Where it runs
 //!
-//! Linux with 64 bits, with `membarrier(2)` where there is one (since 4.14) and with a fence on
-//! each side of a section where not ([`membarrier_active`]). `STILLPOINT_MEMBARRIER=off` forces
-//! fences, for machines whose seccomp filter takes the call away later. On other Unixes it builds,
-//! with fences and without fork support, and is untested. Other targets do not compile.
+//! 64-bit Linux. Readers run without fences where the kernel has `membarrier(2)` (since 4.14), and
+//! with a fence at each end of a section elsewhere ([`membarrier_active`]).
+//! `STILLPOINT_MEMBARRIER=off` forces fences, for programs whose seccomp filter takes the call away
+//! later. On other Unixes the crate builds, with fences and without fork support, and is untested.
+//! Other targets do not compile.
 //!
 //! A process may fork, at any moment and from any thread, callbacks included, and use the library
 //! in the parent and (on Linux) in the child: see [`Domain`], "Forking".

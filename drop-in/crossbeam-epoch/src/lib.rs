@@ -1,27 +1,26 @@
 //! The interface of crossbeam-epoch 0.9 on [Stillpoint](stillpoint)'s grace periods.
 //!
-//! A program moves its whole dependency tree onto it by one line in the root's `Cargo.toml`, with the
-//! path of a clone, and `cargo update -p crossbeam-epoch`; and back by taking the line out:
+//! One line in the root's `Cargo.toml`, with the path of a clone, and `cargo update -p
+//! crossbeam-epoch` move a program's whole dependency tree onto it. To go back, remove the line:
 //!
 //! ```toml
 //! [patch.crates-io]
 //! crossbeam-epoch = { path = "../stillpoint/drop-in/crossbeam-epoch" }
 //! ```
 //!
-//! Every name, bound and feature of the original is here. What is different is when deferred
-//! functions run, and how many of them are unreclaimed at a time:
+//! Every name, bound and feature of the original is here. What differs is when deferred functions
+//! run, and how much is unreclaimed meanwhile:
 //!
 //! * They run on the thread that deferred them, in an outermost [`pin`] or in [`Guard::flush`], or
-//!   on a thread of the library's, which is started by the first deferred function, is shared by all
-//!   collectors (with one more for each function that blocks and holds up others), and takes care
-//!   of what a thread does not come back for. Never in [`Guard::defer`], and never where a guard
-//!   ends.
+//!   on a thread of the library's; never in [`Guard::defer`], and never where a guard ends. That
+//!   thread is started by the first deferred function, and all collectors share it (with one more
+//!   for each function that blocks and holds up others).
 //! * 20 to 30 milliseconds after a thread has deferred its last function, that function runs, if no
 //!   guard is in the way. The original may never run it.
-//! * An outermost [`pin`] of a thread that has deferred many functions may sleep where a guard of
-//!   another thread holds up more than 2 MiB, until that guard has ended, or has been in the way for
-//!   10 milliseconds. So a thread that has lost its processor in a guard does not have memory grow,
-//!   and one that holds a guard for long delays no other.
+//! * An outermost [`pin`] of a thread that has deferred many functions may sleep while another
+//!   thread's guard holds up more than 2 MiB: until that guard has ended, or for 10 milliseconds.
+//!   So memory does not grow because of a thread that lost its processor in a guard, and a guard
+//!   that is held for long delays no thread for long.
 //! * A panic of a deferred function is caught and counted, and does not unwind through `pin`.
 //! * When the process exits, functions that have not run are left alone.
 //!
@@ -29,10 +28,10 @@
 //!
 //! # Features
 //!
-//! `default`, `std`, `alloc`, `loom` and `nightly` as in the original; `loom` does nothing. Beside
-//! them: `nofence` makes a pin cheaper and takes the fence out of it that crossbeam-deque relies on;
-//! `tracing` has stalls and caught panics reported as events; `reports` adds
-//! `Collector::statistics`, `Collector::on_stall` and `Collector::set_stall_timeout`.
+//! `default`, `std`, `alloc`, `loom` and `nightly` are those of the original; `loom` does nothing.
+//! `nofence` makes a pin cheaper, and takes away the fence that crossbeam-deque relies on.
+//! `tracing` reports stalls and caught panics as events. `reports` adds `Collector::statistics`,
+//! `Collector::on_stall` and `Collector::set_stall_timeout`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
