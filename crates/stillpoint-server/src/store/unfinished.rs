@@ -2,10 +2,12 @@
 //!
 //! They cannot be evicted, so they may take a part of the tenant's memory and a part of the store's.
 //! If a value needs more than the tenant's part, it ends others of its tenant. If all take more than
-//! their part, it ends values of the tenant that takes most. The value that has waited longest for its
-//! client goes first. So clients that announce values and send nothing keep no other client from
-//! storing one. A value that a thread is writing to is not ended, nor is another one for a tenant's
-//! only value: beyond the parts, there may be one value for each tenant and one for each thread.
+//! their part, it ends values of the tenant that takes most beside this value; if its own takes as much
+//! as another, those of the other. The value that has waited longest for its client goes first. So
+//! clients that announce values and send nothing keep no other client from storing one, and no other
+//! tenant from storing as much at a time as the largest of their tenants takes. A value that a thread is
+//! writing to is not ended, nor is another one for a tenant's only value: beyond the parts, there may be
+//! one value for each tenant and one for each thread.
 
 use super::{
     class::Class,
@@ -16,6 +18,7 @@ use super::{
     work::{self, LOOK},
 };
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
@@ -82,18 +85,21 @@ impl Place {
 enum Over {
     /// Those of the tenant take more than its part.
     Own,
-    /// Those of all tenants do.
-    All,
+    /// Those of all tenants do. The tenant's take `beside` bytes, not counting the value that needs more.
+    All { beside: u64 },
 }
 
 impl Queue {
-    /// Returns the tenant whose unfinished values take most, of those that have one to end and `own`.
-    fn largest(&self, own: &Arc<Owner>, only_charged: bool) -> usize {
+    /// Returns the tenant whose unfinished values take most, of those that have one to end and `own`,
+    /// whose values count as `beside` bytes. On a tie, returns the tenant whose first value has waited
+    /// longest, and not `own`.
+    fn largest(&self, own: &Arc<Owner>, beside: u64, only_charged: bool) -> usize {
         let sum = |owner: &Owner| match only_charged {
             true => owner.unfinished.charged.load(Ordering::Relaxed),
             false => owner.unfinished.announced.load(Ordering::Relaxed),
         };
-        let (mut largest, mut most) = (address(own), sum(own));
+        let own = address(own);
+        let (mut largest, mut most) = (own, (beside, Reverse(u64::MAX)));
         let mut from = Place::first(0, only_charged);
         while let Some((&place, value)) = self.values.range(from..).next() {
             work::add(LOOK);
@@ -101,8 +107,8 @@ impl Queue {
                 from = Place::first(place.tenant, true);
                 continue;
             }
-            let sum = sum(&value.taken.owner);
-            if sum > most {
+            let sum = (sum(&value.taken.owner), Reverse(place.number));
+            if place.tenant != own && sum > most {
                 (largest, most) = (place.tenant, sum);
             }
             from = Place::first(place.tenant + 1, false);
@@ -146,7 +152,7 @@ impl Waiting {
                 let mut queue = lock(&self.0);
                 let tenant = match over {
                     Over::Own => address(own),
-                    Over::All => queue.largest(own, only_charged),
+                    Over::All { beside } => queue.largest(own, beside, only_charged),
                 };
                 queue.take_first(tenant, only_charged)
             };
@@ -188,9 +194,10 @@ impl Unfinished {
         let over = || {
             let own = owner.unfinished.announced.load(Ordering::Relaxed);
             let all = shared.unfinished.announced.load(Ordering::Relaxed);
-            match own > bytes {
-                true if own > space_of_all / ANNOUNCED_OWN => Some(Over::Own),
-                true if all > space_of_all / ANNOUNCED_ALL => Some(Over::All),
+            match own.saturating_sub(bytes) {
+                0 => None,
+                _ if own > space_of_all / ANNOUNCED_OWN => Some(Over::Own),
+                beside if all > space_of_all / ANNOUNCED_ALL => Some(Over::All { beside }),
                 _ => None,
             }
         };
@@ -250,9 +257,10 @@ impl Arriving {
             let own = owner.unfinished.charged.load(Ordering::Relaxed);
             let all = shared.unfinished.charged.load(Ordering::Relaxed);
             // One value can always be stored, even one that is larger than these parts.
-            match own > charged {
-                true if own > limit.min(max) / CHARGED_OWN => Some(Over::Own),
-                true if all > limit / CHARGED_ALL => Some(Over::All),
+            match own.saturating_sub(charged) {
+                0 => None,
+                _ if own > limit.min(max) / CHARGED_OWN => Some(Over::Own),
+                beside if all > limit / CHARGED_ALL => Some(Over::All { beside }),
                 _ => None,
             }
         };

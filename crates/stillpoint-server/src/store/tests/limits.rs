@@ -318,6 +318,70 @@ fn two_values_of_a_tenant_that_arrive_at_a_time_are_stored() {
     assert_eq!(ended.count(), 1, "as many as needed");
 }
 
+/// Many tenants hold the part of all, each with one value that it does not finish: none has more than
+/// the tenant that stores.
+#[test]
+fn values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
+    let (store, _) = store_of(8 << 20, true);
+    let len = 128 << 10;
+    let prepare =
+        |tenant: &Tenant, key: u64| tenant.prepare(&key.to_le_bytes(), 0, 0, len).unwrap();
+    let hogs: Vec<_> = (0..32)
+        .map(|number| store.create_tenant(&format!("hog{number}")).unwrap())
+        .collect();
+    let mut stalled: Vec<_> = hogs
+        .iter()
+        .map(|hog| {
+            let mut draft = prepare(hog, 0);
+            draft.push(&vec![1; len - 1]).unwrap();
+            draft
+        })
+        .collect();
+    let tenant = store.create_tenant("c").unwrap();
+    for round in 0..4 {
+        let mut drafts = [prepare(&tenant, 2 * round), prepare(&tenant, 2 * round + 1)];
+        for _ in 0..len / 4096 {
+            for draft in &mut drafts {
+                draft.push(&[2; 4096]).unwrap();
+            }
+        }
+        for draft in drafts {
+            draft.store(Mode::Set, ANY).unwrap();
+        }
+    }
+    assert_eq!(tenant.statistics().refused, 0);
+    // As many as needed, and those that have waited longest.
+    let is_open = |draft: &mut Draft| draft.push(&[1]).is_ok();
+    let open: Vec<_> = stalled.iter_mut().map(is_open).collect();
+    assert_eq!(open, [[false; 3].as_slice(), &[true; 29]].concat());
+}
+
+/// The same, where values that are only announced hold the address space.
+#[test]
+fn announced_values_of_a_tenant_do_not_end_each_other_where_others_have_as_much() {
+    const LEN: usize = 90_000;
+    let (store, _) = store_of(16 << 20, true);
+    let shared = &store.tenant("").unwrap().state.owner.shared.clone();
+    // A quarter has room for 16 of these values.
+    shared
+        .pool
+        .seeming_space
+        .set(64 * (LEN as u64 + 4096))
+        .unwrap();
+    let hogs: Vec<_> = (0..16)
+        .map(|number| store.create_tenant(&format!("hog{number}")).unwrap())
+        .collect();
+    let prepare = |tenant: &Tenant, key: u64| tenant.prepare(&key.to_le_bytes(), 0, 0, LEN);
+    let stalled: Vec<_> = hogs.iter().map(|hog| prepare(hog, 0).unwrap()).collect();
+    let tenant = store.create_tenant("c").unwrap();
+    let drafts = [0, 1].map(|key| prepare(&tenant, key).unwrap());
+    for mut draft in drafts {
+        draft.push(&[2; LEN]).unwrap();
+        draft.store(Mode::Set, ANY).unwrap();
+    }
+    drop(stalled);
+}
+
 /// Detects a client that keeps its place by sending a byte now and then.
 #[test]
 fn a_value_that_grows_by_less_than_a_page_keeps_its_place() {
