@@ -84,7 +84,7 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where some have expired); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
 /// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, if the limit is in bytes |
 /// | an entry that expires | 32 bytes more |
-/// | a tenant | some 900 bytes beside its entries, and 300 more once look-ups are counted: 1 KiB is charged to it, if the limit is in bytes. Once several threads look up through its views, 256 bytes more for each processor, which count against no limit. Freed once it is deleted and its last view is gone |
+/// | a tenant | some 900 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor once several threads look up through its views. They count against no limit, and are freed once it is deleted and its last view is gone |
 /// | an empty cache | some 2 KiB |
 ///
 /// One lock guards the queues. Most holds are short. These look at each tenant below the one concerned:
@@ -197,7 +197,7 @@ impl<K, V, S> Inner<K, V, S> {
         Self {
             place: AtForkHandle::reserve(),
             store,
-            shared: Shared::new(max, settings.scale.of_tenant()),
+            shared: Shared::new(max),
             name: settings.name,
             hasher: settings.hasher,
             scale: settings.scale,
@@ -477,6 +477,7 @@ where
             state.settle(number);
             let mut all = Statistics {
                 bytes: state.tenant(number).usage,
+                pinned_bytes: state.tenant(number).pinned_bytes,
                 ..Statistics::default()
             };
             for number in state.below(number) {
@@ -495,7 +496,6 @@ where
                 all.removed += tenant.events.removed;
                 all.ghost_hits += tenant.policy.ghost_hits();
                 all.entries += tenant.entries() as u64;
-                all.pinned_bytes += tenant.pinned_weight();
             }
             if self.handle.parent.is_none() {
                 self.inner.shared.shrinks.count(&mut all);

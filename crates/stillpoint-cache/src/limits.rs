@@ -1,11 +1,6 @@
 //! Limits and tenants, as a program sets them.
 
-use crate::{
-    cache::Cache,
-    node::NEVER,
-    removal::Cause,
-    state::{ROOT, State},
-};
+use crate::{cache::Cache, node::NEVER, state::State};
 use std::{
     hash::{BuildHasher, Hash},
     sync::{
@@ -21,24 +16,11 @@ where
     S: BuildHasher,
 {
     /// Returns the view of the tenant with this name below this one, which is made if there is
-    /// none.
-    ///
-    /// If the limit is in bytes, a new tenant is charged 1 KiB, which counts below all limits like a pinned
-    /// entry. If the cache has no room for that, it evicts what no min protects.
+    /// none. Evicts nothing: the memory of a tenant beside its entries counts against no limit
+    /// (see [Costs](Self#costs)).
     #[must_use]
     pub fn tenant(&self, name: &str) -> Self {
-        let (handle, visit, is_full) = self.with_state(|state| {
-            let handle = state.child(self.handle(), name);
-            let visit = self.inner().next_visit(state, NEVER);
-            (handle, visit, state.tenant(ROOT).usage > state.max())
-        });
-        self.inner().ask_for_visit(visit);
-        if is_full {
-            self.in_batches(
-                |state, locked, claimed| state.shed(locked, state.max(), claimed),
-                Cause::Evicted,
-            );
-        }
+        let handle = self.with_state(|state| state.child(self.handle(), name));
         self.view(handle)
     }
 

@@ -24,13 +24,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the queues of a cache with a limit, and the weight of a tenant beside its entries.
-    pub fn new(max: u64, tenant_weight: u64) -> Self {
+    pub fn new(max: u64) -> Self {
         let root = Handle::root();
-        let mut state = State::new(Arc::clone(&root), max);
-        state.tenant_weight = tenant_weight;
         Self {
-            state: CachePadded::new(ForkMutex::new(state)),
+            state: CachePadded::new(ForkMutex::new(State::new(Arc::clone(&root), max))),
             root,
             visit: AtomicU64::new(NEVER),
             shrinks: Shrinks::new(),

@@ -100,14 +100,14 @@ pub struct Tenant {
     pub policy: Policy<Id>,
     /// The entries that are not to be evicted, which the policy does not know.
     pinned: Queue<Id>,
-    /// Weight of what is never evicted of it and of all below it: pinned entries, and the tenants themselves.
+    /// Weight of the pinned entries of it and of all below it.
     pub pinned_bytes: u64,
     pub limits: Limits,
     /// Sums of the children's min and low.
     claims: limits::Claims,
     /// Sums of what the children use of their min and low.
     claims_used: limits::Claims,
-    /// Weight of it and of all below it: of entries, reserved room, and the tenants themselves.
+    /// Weight of the entries of it and of all below it, and of room reserved there.
     pub usage: u64,
     pub events: Events,
     worth: limits::Worth,
@@ -156,8 +156,6 @@ pub struct State {
     /// The inserts that have not made all their room yet.
     waiting: Vec<waiting::Waiting>,
     next_ticket: NonZeroU64,
-    /// Weight of a tenant other than the root, beside its entries.
-    pub tenant_weight: u64,
     /// Room for a path from the root, kept from one use to the next.
     path_to: RefCell<Vec<u32>>,
     /// The same for a search, meanwhile.
@@ -184,7 +182,6 @@ impl State {
             has_passed_over: false,
             waiting: Vec::new(),
             next_ticket: NonZeroU64::MIN,
-            tenant_weight: 0,
             path_to: RefCell::default(),
             own_path: Vec::new(),
             #[cfg(test)]
@@ -230,7 +227,6 @@ impl State {
         let tenant = Tenant::new(Arc::clone(&handle));
         self.tenants[number as usize] = Some(Box::new(tenant));
         self.hang(number, above);
-        self.charge(number, self.tenant_weight, true);
         self.names.insert(key, number);
         handle
     }
@@ -403,11 +399,6 @@ impl Tenant {
 
     fn is_outdated(&self, locked: &Locked, id: Id) -> bool {
         locked.round(id) != self.policy.round()
-    }
-
-    /// Returns the weight of its pinned entries.
-    pub fn pinned_weight(&self) -> u64 {
-        self.pinned.weight()
     }
 
     /// Returns the number of its entries.

@@ -74,24 +74,10 @@ const TIMER: u64 = 32;
 /// Bytes that an allocator adds to a block: glibc adds a word, and rounds up by half of its step on average.
 const BLOCK: u64 = 16;
 
-/// Bytes that a tenant is taken to need beside its entries: with its handle, its name, and the counters of one
-/// thread.
-const TENANT: u64 = 1024;
-
 /// Returns the size of an entry in bytes, without what key and value own.
 const fn fixed<K, V>() -> u64 {
     let blocks = needs_drop::<K>() as u64 + needs_drop::<V>() as u64;
     OVERHEAD + (size_of::<K>() + size_of::<V>()) as u64 + blocks * BLOCK
-}
-
-impl<K, V> Scale<K, V> {
-    /// Returns the weight of a tenant beside its entries.
-    pub fn of_tenant(&self) -> u64 {
-        match self.unit {
-            Unit::Bytes => TENANT,
-            Unit::Entries | Unit::Other(_) => 0,
-        }
-    }
 }
 
 impl<K: 'static, V: 'static> Scale<K, V> {

@@ -34,43 +34,6 @@ fn a_tenant_within_its_min_loses_nothing_to_a_scan() {
 }
 
 #[test]
-fn tenants_count_against_a_limit_in_bytes() {
-    const TENANT: u64 = 1024;
-    let max = 1 << 20;
-    let cache: Cache<u64, u64> = Cache::with_bytes(max);
-    let safe = cache.tenant("safe");
-    safe.set_min(20_000);
-    (0..100).for_each(|key| safe.insert(key, key));
-    let entry = (safe.weighted_bytes() - TENANT) / 100;
-    (100..10_000).for_each(|key| cache.insert(key, key));
-    assert!(cache.weighted_bytes() > max - entry);
-    // Without an insert.
-    let tenants: Vec<_> = (0..1000)
-        .map(|name| cache.tenant(&format!("{name}")))
-        .collect();
-    let all = cache.statistics();
-    assert!(
-        all.bytes <= max && all.bytes == all.entries * entry + 1001 * TENANT,
-        "{all:?}"
-    );
-    assert_eq!((all.pinned_bytes, safe.entry_count()), (0, 100));
-    tenants[0].insert(20_000, 0);
-    assert_eq!(tenants[0].weighted_bytes(), TENANT + entry);
-    // More than there is room for.
-    let more: Vec<_> = (1000..2000)
-        .map(|name| cache.tenant(&format!("{name}")))
-        .collect();
-    assert!(cache.try_insert(20_001, 0).is_err() && safe.entry_count() == 100);
-    assert!(tenants.iter().chain(&more).all(Cache::delete));
-    let all = cache.statistics();
-    assert_eq!(all.bytes, all.entries * entry + TENANT);
-    cache.insert(20_001, 0);
-    // In another unit they have no size.
-    let cache: Cache<u64, u64> = Cache::with_entries(10);
-    assert_eq!(cache.tenant("tenant").weighted_bytes(), 0);
-}
-
-#[test]
 fn low_is_taken_when_nothing_else_is_left() {
     let cache = weighed(1000);
     let (low, other) = (cache.tenant("low"), cache.tenant("other"));

@@ -128,7 +128,6 @@ impl State {
         // Inserts may have chosen it since its deletion began.
         self.forget_victims(number);
         self.give_up_reserved(number);
-        self.uncharge(number, self.tenant_weight, true);
         let parent = self.tenant(number).place.parent;
         self.unhang(number);
         let tenant = self.take(number);

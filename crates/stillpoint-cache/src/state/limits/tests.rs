@@ -94,6 +94,34 @@ fn room_within_one_tenant_is_sought_there_alone() {
     }
 }
 
+/// Also below a limit that is being lowered.
+#[test]
+fn to_find_or_make_a_tenant_evicts_nothing() {
+    let cache: Cache<u64, u64> = Cache::with_bytes(1 << 20);
+    let above = cache.tenant("above");
+    above.set_max(1 << 16);
+    (0..1000).for_each(|key| above.insert(key, key));
+    (1000..10_000).for_each(|key| cache.insert(key, key));
+    let count = || {
+        let all = cache.statistics();
+        (all.evicted, all.bytes, above.weighted_bytes())
+    };
+    let before = count();
+    let many: Vec<_> = (0..100)
+        .map(|name| above.tenant(&name.to_string()))
+        .collect();
+    assert_eq!(count(), before);
+    cache.with_state(|state| state.set_limits(ROOT, |limits| limits.max = 1 << 10));
+    cache.with_state(|state| state.looks.set(0));
+    assert_eq!(
+        above.tenant("7").handle().number(),
+        many[7].handle().number()
+    );
+    let looks = cache.with_state(|state| state.looks.get());
+    assert!(looks < 10, "{looks}");
+    assert_eq!(count(), before);
+}
+
 /// Returns the number of looks of inserts into a full cache, beside `idle` tenants with nothing to give.
 fn looks_of_an_insert(idle: u64) -> u64 {
     let cache: Cache<u64, u64> = Cache::with_entries(64);
