@@ -36,14 +36,29 @@ pub struct Claims {
     // Sums of limits that are set may be larger than the largest limit.
     min: u128,
     low: u128,
+    /// Bytes that no insert takes from them: what they use of their min, or what is pinned if that is more.
+    kept: u128,
 }
 
 impl Claims {
-    /// Returns the part of its promises that a tenant with these limits uses.
-    fn used(limits: &Limits, usage: u64) -> Self {
+    /// Returns what a tenant with these limits is promised.
+    fn promised(limits: &Limits) -> Self {
         Self {
-            min: limits.min.min(usage).into(),
-            low: limits.low.min(usage).into(),
+            min: limits.min.into(),
+            low: limits.low.into(),
+            kept: 0,
+        }
+    }
+
+    /// Returns the part of its promises that a tenant uses.
+    #[inline]
+    fn used(tenant: &Tenant) -> Self {
+        let Tenant { limits, usage, .. } = tenant;
+        let min = limits.min.min(*usage);
+        Self {
+            min: min.into(),
+            low: limits.low.min(*usage).into(),
+            kept: min.max(tenant.pinned_bytes).into(),
         }
     }
 
@@ -51,6 +66,7 @@ impl Claims {
     fn change(&mut self, old: Self, new: Self) {
         self.min = self.min - old.min + new.min;
         self.low = self.low - old.low + new.low;
+        self.kept = self.kept - old.kept + new.kept;
     }
 
     fn of(&self, protect: Protect) -> u128 {
@@ -179,17 +195,14 @@ impl State {
     /// Changes the limits of a tenant, and what its parent has promised.
     pub fn set_limits(&mut self, number: u32, change: impl FnOnce(&mut Limits)) {
         let tenant = self.tenant_mut(number);
-        let (old, usage) = (tenant.limits, tenant.usage);
+        let claims = |tenant: &Tenant| (Claims::promised(&tenant.limits), Claims::used(tenant));
+        let old = claims(tenant);
         change(&mut tenant.limits);
-        let (new, parent) = (tenant.limits, tenant.place.parent);
-        if let Some(parent) = parent {
+        let new = claims(tenant);
+        if let Some(parent) = tenant.place.parent {
             let above = self.tenant_mut(parent);
-            let all = u64::MAX;
-            above
-                .claims
-                .change(Claims::used(&old, all), Claims::used(&new, all));
-            let used = |limits| Claims::used(limits, usage);
-            above.claims_used.change(used(&old), used(&new));
+            above.claims.change(old.0, new.0);
+            above.claims_used.change(old.1, new.1);
         }
         self.sort_in(number);
         self.forget_victims(number);
@@ -214,8 +227,10 @@ impl State {
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
             let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
+            let (pinned, claims) = (tenant.pinned_bytes, Claims::used(tenant));
             change(tenant);
-            let new = tenant.usage;
+            let (new, new_claims) = (tenant.usage, Claims::used(tenant));
+            let is_claimed = (limits.min, limits.low) != (0, 0) || tenant.pinned_bytes != pinned;
             if new <= limits.high {
                 tenant.stuck_at = 0;
             } else if new < old {
@@ -225,11 +240,9 @@ impl State {
             }
             if let Some(parent) = parent {
                 self.sort_in(number);
-                if (limits.min, limits.low) != (0, 0) {
-                    let used = |usage| Claims::used(&limits, usage);
-                    self.tenant_mut(parent)
-                        .claims_used
-                        .change(used(old), used(new));
+                if is_claimed {
+                    let above = &mut self.tenant_mut(parent).claims_used;
+                    above.change(claims, new_claims);
                 }
             }
             level = parent;
@@ -372,30 +385,20 @@ impl State {
         if let Some(level) = self.path(number).find(too_large) {
             return Err(NoRoom::TooLarge(level));
         }
-        // With tenants below it, some of that may be protected as well.
-        let pinned = match self.tenant(number) {
-            own if !own.place.has_children() => own.pinned_bytes,
-            _ => 0,
-        };
-        let (mut protected, mut below) = (pinned, None);
-        let mut is_exact = true;
+        let (mut protected, mut below, mut is_exact) = (0_u64, None, true);
         for level in self.path(number) {
             let tenant = self.tenant(level);
             // A tenant's min protects no more than the tenant uses.
-            let used = self.used_beside(level, below);
-            is_exact &= used == 0;
-            protected = protected.saturating_add(used);
+            let kept = self.kept_beside(level, below);
+            is_exact &= kept == 0;
+            protected = protected.saturating_add(kept);
             below = Some(level);
             let left = tenant.limits.max - weight;
-            if tenant.usage > left && tenant.pinned_bytes > left {
-                return Err(NoRoom::Protected(level));
-            }
             if tenant.usage <= left || protected <= left {
                 continue;
             }
             if !is_exact {
-                let from_others = self.protected_from(inserter, level);
-                (protected, is_exact) = (pinned.saturating_add(from_others), true);
+                (protected, is_exact) = (self.protected_from(inserter, level), true);
             }
             if protected > left {
                 return Err(NoRoom::Protected(level));
@@ -404,44 +407,46 @@ impl State {
         Ok(())
     }
 
-    /// Returns the sum of what the children of a tenant use of their minima, without one child.
-    fn used_beside(&self, parent: u32, child: Option<u32>) -> u64 {
-        let own = child.map_or(0, |child| {
-            let Tenant { limits, usage, .. } = self.tenant(child);
-            limits.min.min(*usage)
-        });
-        let used = self.tenant(parent).claims_used.min - u128::from(own);
-        u64::try_from(used).unwrap_or(u64::MAX)
+    /// Returns the bytes that no insert takes from a tenant, without those of one child, if each tenant below
+    /// it keeps what it uses of its min.
+    fn kept_beside(&self, number: u32, child: Option<u32>) -> u64 {
+        let tenant = self.tenant(number);
+        let own = child.map_or(0, |child| Claims::used(self.tenant(child)).kept);
+        let kept = tenant.claims_used.kept - own + u128::from(tenant.pinned.weight());
+        u64::try_from(kept).unwrap_or(u64::MAX)
     }
 
-    /// Returns the bytes that minima keep from an insert that makes room below `above`. Looks at the siblings
-    /// of all between the two only where minima are more than there is.
+    /// Returns the bytes that pins and minima keep from an insert that makes room below `above`. Looks at the
+    /// siblings of all between the two only where minima are more than there is.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
         let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {
             let protection = self.protection_below(available, other, Protect::Min, || sharing);
-            self.tenant(other).usage.min(protection)
+            let tenant = self.tenant(other);
+            tenant.usage.min(protection).max(tenant.pinned_bytes)
         };
         let (mut sum, mut available, mut parent) = (0_u64, self.max(), ROOT);
         let mut is_below = above == ROOT;
         let own = Some(inserter);
         self.protections(inserter.number, Protect::Min, own, |level, protection| {
             if is_below && self.keep_of(available, parent, Protect::Min, own) {
-                sum = sum.saturating_add(self.used_beside(parent, Some(level)));
+                sum = sum.saturating_add(self.kept_beside(parent, Some(level)));
             } else if is_below {
+                let pinned = self.tenant(parent).pinned.weight();
                 let siblings = self.children(parent).filter(|&other| other != level);
                 let all = siblings.map(|other| kept(other, available, Some((inserter, level))));
-                sum = all.fold(sum, u64::saturating_add);
+                sum = all.fold(sum.saturating_add(pinned), u64::saturating_add);
             }
             is_below |= level == above;
             (available, parent) = (protection, level);
         });
         // What is right below the inserter is its own, and kept from it as well.
         if self.keep_of(available, parent, Protect::Min, own) {
-            return sum.saturating_add(self.used_beside(parent, None));
+            return sum.saturating_add(self.kept_beside(parent, None));
         }
+        let pinned = self.tenant(parent).pinned.weight();
         let below = self.children(parent);
         let below = below.map(|other| kept(other, available, None));
-        below.fold(sum, u64::saturating_add)
+        below.fold(sum.saturating_add(pinned), u64::saturating_add)
     }
 
     /// Returns whether `weight` may be taken from a tenant to make room below `above`.

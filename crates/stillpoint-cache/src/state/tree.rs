@@ -282,7 +282,7 @@ impl State {
 
 impl Tenant {
     /// Returns whether it, or one below it, has an entry that is not pinned, or reserved room.
-    fn gives(&self) -> bool {
+    pub(super) fn gives(&self) -> bool {
         self.usage > self.pinned_bytes
     }
 

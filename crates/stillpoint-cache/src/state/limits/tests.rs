@@ -69,6 +69,31 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
     assert_eq!((from_a(150), from_a(151)), (750, 900));
 }
 
+/// Pins and minima together leave too little, and neither alone.
+#[test]
+fn an_insert_that_is_refused_evicts_nothing() {
+    for pins_above in [false, true] {
+        let cache = Cache::builder()
+            .max_weight(100, |_, &weight| weight)
+            .build();
+        let [pinned, safe, inserter] =
+            ["pinned", "safe", "inserter"].map(|name| cache.tenant(name));
+        let pinned = if pins_above { cache.clone() } else { pinned };
+        (0..40).for_each(|key| pinned.insert(key, 1));
+        assert!((0..40).all(|key| pinned.pin(&key)));
+        safe.set_min(40);
+        (100..140).for_each(|key| safe.insert(key, 1));
+        (200..219).for_each(|key| inserter.insert(key, 1));
+        assert!(inserter.try_insert(300, 25).is_err());
+        assert_eq!(
+            (cache.statistics().evicted, inserter.entry_count()),
+            (0, 19)
+        );
+        assert_eq!(inserter.try_insert(300, 20), Ok(()));
+        assert_eq!(cache.weighted_bytes(), 100);
+    }
+}
+
 /// Returns the number of looks of a search in one tenant, with `siblings` tenants beside it.
 fn looks_of_a_leaf(siblings: usize, what_for: For) -> u64 {
     let root = Handle::root();
@@ -208,13 +233,14 @@ fn inserts_do_not_look_at_tenants_that_their_guarantees_protect() {
     });
 }
 
-/// Tenants, each with the place of its parent among those before it, its min, low and usage.
-type Tree = Vec<(prop::sample::Index, u64, u64, u64)>;
+/// Tenants, each with the place of its parent among those before it, its min, low and usage, and what is
+/// pinned beside that.
+type Tree = Vec<(prop::sample::Index, u64, u64, [u64; 2])>;
 
 fn tree() -> impl Strategy<Value = Tree> {
     let limit = || prop_oneof![Just(0), 0..100_u64, 0..1000_u64];
     prop::collection::vec(
-        (any::<prop::sample::Index>(), limit(), limit(), 0..100_u64),
+        (any::<prop::sample::Index>(), limit(), limit(), [0..100_u64, 0..30]),
         1..20,
     )
 }
@@ -222,10 +248,11 @@ fn tree() -> impl Strategy<Value = Tree> {
 fn grown(tree: Tree, max: u64) -> (State, Vec<u32>) {
     let mut handles = vec![Handle::root()];
     let mut state = State::new(Arc::clone(&handles[0]), max);
-    for (number, (parent, min, low, usage)) in tree.into_iter().enumerate() {
+    for (number, (parent, min, low, [usage, pinned])) in tree.into_iter().enumerate() {
         let parent = &handles[parent.index(handles.len())];
         let handle = tenant(&mut state, parent, &number.to_string(), min, usage);
         state.set_limits(handle.number(), |limits| limits.low = low);
+        state.charge(handle.number(), pinned, true);
         handles.push(handle);
     }
     let numbers = handles.iter().map(Handle::number).collect();
@@ -264,7 +291,7 @@ proptest! {
             for number in state.below(above) {
                 let tenant = state.tenant(number);
                 let weight = tenant.next_weight;
-                if tenant.usage > 0 && state.may_take(number, weight, search) {
+                if tenant.gives() && state.may_take(number, weight, search) {
                     prop_assert!(met.contains(&number), "{} in {:?}", number, search);
                 }
             }
@@ -289,7 +316,8 @@ proptest! {
         };
         let kept = |other: u32| {
             let protection = state.protection(other, Protect::Min, Some(inserter));
-            state.tenant(other).usage.min(protection)
+            let tenant = state.tenant(other);
+            tenant.usage.min(protection).max(tenant.pinned_bytes)
         };
         let sum: u64 = (0..=above).flat_map(beside).map(kept).sum();
         prop_assert_eq!(state.protected_from(inserter, path[above]), sum);
