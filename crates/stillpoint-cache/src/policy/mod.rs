@@ -332,6 +332,42 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         least.map(|(_, id)| id)
     }
 
+    /// Returns the entry that [`candidate`](Self::candidate) would return, if readers mark none meanwhile, but
+    /// moves and counts nothing: for a search that may not take it.
+    pub fn peek(&self, nodes: &impl Nodes<Id = I>) -> Option<I> {
+        let newer = |id| nodes.links(id).prev;
+        let (mut next, mut weight, mut moved) = (self.small.oldest(), self.small.weight(), 0);
+        let wanted = self.small_wanted();
+        while weight > wanted || self.main.entries() + moved == 0 {
+            let id = next?;
+            if nodes.frequency(id) < 2 || self.is_outdated(nodes, id) {
+                return Some(id);
+            }
+            if moved == TURNS {
+                break;
+            }
+            (next, weight, moved) = (newer(id), weight - nodes.weight(id), moved + 1);
+        }
+        next = self.main.oldest();
+        let mut least: Option<(u8, I)> = None;
+        for _ in 0..TURNS {
+            let Some(id) = next else {
+                // What would come from the small queue counts as not used.
+                let first = self.small.oldest().filter(|_| moved > 0);
+                return first.or(least.map(|(_, id)| id));
+            };
+            let frequency = nodes.frequency(id);
+            if frequency == 0 || self.is_outdated(nodes, id) {
+                return Some(id);
+            }
+            if least.is_none_or(|(other, _)| frequency < other) {
+                least = Some((frequency, id));
+            }
+            next = newer(id);
+        }
+        least.map(|(_, id)| id)
+    }
+
     /// Evicts an entry, which leaves a ghost.
     pub fn evict(&mut self, nodes: &mut impl Nodes<Id = I>, id: I) {
         let place = *nodes.place(id);

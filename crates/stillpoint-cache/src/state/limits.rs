@@ -6,6 +6,7 @@ mod tests;
 use super::{NoRoom, ROOT, State, Tenant, account};
 use crate::{
     node::{Id, Locked},
+    policy::Nodes,
     removal::InsertError,
 };
 use std::sync::Arc;
@@ -632,14 +633,14 @@ impl State {
 
     /// Returns the entry of a tenant that goes next, if the search may take it.
     fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
-        let (id, weight) = self.look_at(locked, number)?;
-        let may_take = self.may_take(number, weight, search);
-        self.has_passed_over |= !may_take;
-        may_take.then_some(id)
-    }
-
-    /// Returns the entry of a tenant that goes next, and its weight.
-    fn look_at(&mut self, locked: &mut Locked, number: u32) -> Option<(Id, u64)> {
+        let mut most = u64::MAX;
+        if !self.may_take(number, most, search) {
+            most = self.look_at(locked, number)?;
+            if !self.may_take(number, most, search) {
+                self.has_passed_over = true;
+                return None;
+            }
+        }
         let (now, half_life) = (self.inserts, self.half_life());
         let tenant = self.tenant_mut(number);
         let id = tenant.policy.candidate(locked)?;
@@ -647,10 +648,19 @@ impl State {
         if passed > 0 {
             tenant.worth.earn(passed, now, half_life);
         }
-        let weight = crate::policy::Nodes::weight(locked, id);
+        // It is another one if readers have used that one since.
+        let weight = locked.weight(id);
+        (weight <= most || self.may_take(number, weight, search)).then_some(id)
+    }
+
+    /// Returns the weight of the entry of a tenant that goes next, and notes it. Moves nothing in the tenant's
+    /// queues, and counts nothing: the entry may stay.
+    fn look_at(&mut self, locked: &Locked, number: u32) -> Option<u64> {
+        let tenant = self.tenant_mut(number);
+        let weight = locked.weight(tenant.policy.peek(locked)?);
         tenant.next_weight = weight;
         self.sort_in(number);
-        Some((id, weight))
+        Some(weight)
     }
 
     /// Returns the tenant that was chosen before, if that is to stay, and may give way.

@@ -240,7 +240,12 @@ type Tree = Vec<(prop::sample::Index, u64, u64, [u64; 2])>;
 fn tree() -> impl Strategy<Value = Tree> {
     let limit = || prop_oneof![Just(0), 0..100_u64, 0..1000_u64];
     prop::collection::vec(
-        (any::<prop::sample::Index>(), limit(), limit(), [0..100_u64, 0..30]),
+        (
+            any::<prop::sample::Index>(),
+            limit(),
+            limit(),
+            [0..100_u64, 0..30],
+        ),
         1..20,
     )
 }
@@ -428,6 +433,30 @@ fn what_a_low_protects_stays_while_a_tenant_has_more_than_its_min() {
     assert!(cache.get(&0).is_some() && cache.get(&0).is_some());
     inserter.insert(201, 1);
     assert_eq!((spare.weighted_bytes(), low.weighted_bytes()), (19, 9));
+}
+
+/// Looks at it cost it nothing and earn it nothing.
+#[test]
+fn inserts_of_others_leave_a_protected_tenant_as_it_is() {
+    let cache = Cache::builder().max_weight(60, |_, &weight| weight).build();
+    let [safe, busy] = ["safe", "busy"].map(|name| cache.tenant(name));
+    safe.set_min(39);
+    (0..20).for_each(|key| safe.insert(key, 2));
+    for key in (0..20).cycle().take(60) {
+        assert!(cache.get(&key).is_some());
+    }
+    (100..1000).for_each(|key| busy.insert(key, 1));
+    // All but what the tenant keeps goes for it.
+    assert!(busy.try_insert(1000, 21).is_err());
+    assert_eq!(cache.weighted_bytes(), 40);
+    let guard = cache.inner().store.read_lock();
+    let found: Vec<Id> = (0..20)
+        .map(|key| Id::of(cache.find(&key, &guard).expect("it is protected")))
+        .collect();
+    let (state, locked) = cache.inner().lock(&guard);
+    assert!(found.iter().all(|&id| locked.frequency(id) == 3));
+    let tenant = state.tenant(safe.handle().number());
+    assert_eq!((tenant.worth.earned, tenant.next_weight), (0.0, 2));
 }
 
 /// Where each insert finds what may go, too.
