@@ -83,8 +83,8 @@ impl<K, V> Listener<K, V> {
     /// Queues `notes` if this thread is inside of the listener. Returns whether it is.
     fn is_queued(&self, notes: &mut Vec<Note<K, V>>) -> bool {
         let mut next = INSIDE.get();
-        // SAFETY: `enter` got it from a frame of this thread that stays there until `Entered` is dropped,
-        // which takes it out of the list.
+        // SAFETY: `enter` got it from a frame of this thread that stays there until `Entered` is dropped, on
+        // this thread, which takes it out of the list.
         while let Some(inside) = unsafe { next.as_ref() } {
             if inside.listener == ptr::from_ref(self).addr() {
                 let queue = inside.queue.cast::<Queue<K, V>>();
@@ -99,7 +99,8 @@ impl<K, V> Listener<K, V> {
     }
 }
 
-/// A call that tells a listener, in the frame of that call.
+/// A call that tells a listener, in the frame of that call. The frame ends on the thread on which it began:
+/// the type is not `Send`, and a coroutine's stack must not move to another thread with such values on it.
 struct Inside {
     listener: usize,
     /// A [`Queue`] of the listener's types.

@@ -5,8 +5,8 @@
 //! was dropped. The callers that waited for an abandoned one begin anew, with their own loaders.
 //!
 //! An invalidation takes the flight out of the map, and makes its [`Load`](crate::flight::Load) outdated
-//! under the lock of the queues: later callers load anew, and the flight's value goes only to callers that waited before. It is
-//! not kept: either the leader finds under the lock that the load is outdated, or its entry was linked
+//! under the lock of the queues: later callers load anew, and the flight's value goes only to callers that
+//! waited before. It is not kept: either the leader finds under the lock that the load is outdated, or its entry was linked
 //! before, and the invalidation finds that in the map.
 //!
 //! The map does not own flights. So a value is dropped with the last caller that waits for it, and not
@@ -407,10 +407,8 @@ mod tests {
             let load = scope.spawn(|| drop(cache.get_with(1, || Cloned(Arc::clone(&clones)))));
             step.wait();
             let held = cache.inner().shared.lock();
-            let invalidation = scope.spawn(|| cache.invalidate(&1));
-            for _ in 0..1000 {
-                thread::yield_now();
-            }
+            let invalidate = || scope.spawn(|| cache.invalidate(&1));
+            let invalidation = cache.inner().shared.until_asked(invalidate);
             step.wait();
             load.join().expect("it loads");
             drop(held);

@@ -21,6 +21,9 @@ pub struct Shared {
     /// [`FORGOTTEN`].
     pub visit: AtomicU64,
     pub shrinks: Shrinks,
+    /// Number of times that threads have begun to wait for the lock, or have taken it.
+    #[cfg(test)]
+    asked: AtomicU64,
 }
 
 impl Shared {
@@ -31,13 +34,28 @@ impl Shared {
             root,
             visit: AtomicU64::new(NEVER),
             shrinks: Shrinks::new(),
+            #[cfg(test)]
+            asked: AtomicU64::new(0),
         }
     }
 
     /// Ends the process if a fork has removed the thread that held the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, State> {
+        #[cfg(test)]
+        self.asked.fetch_add(1, Ordering::Relaxed);
         self.state.lock()
+    }
+
+    /// Calls `start`, which starts a thread, and returns once a thread has asked for the lock.
+    #[cfg(test)]
+    pub fn until_asked<R>(&self, start: impl FnOnce() -> R) -> R {
+        let before = self.asked.load(Ordering::Relaxed);
+        let started = start();
+        while self.asked.load(Ordering::Relaxed) == before {
+            std::thread::yield_now();
+        }
+        started
     }
 
     /// As [`lock`](Self::lock), but `None` if a fork has removed the thread that held the lock.

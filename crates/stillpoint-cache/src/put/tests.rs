@@ -158,10 +158,8 @@ fn what_has_appeared_before_it_is_removed_is_returned() {
     let published = publish_loaded(&cache, 9, &load, NEVER, &guard);
     std::thread::scope(|scope| {
         let (mut state, mut locked) = cache.inner().lock(&guard);
-        let removal = scope.spawn(|| cache.remove(&9));
-        for _ in 0..1000 {
-            std::thread::yield_now();
-        }
+        let remove = || scope.spawn(|| cache.remove(&9));
+        let removal = cache.inner().shared.until_asked(remove);
         let entrant = Entrant {
             number: ROOT,
             expires: NEVER,
