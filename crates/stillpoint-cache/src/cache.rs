@@ -94,6 +94,9 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// - of a tenant that has less than its share, where minima add up to more than there is,
 /// - beside tenants, with others below them, that have more than their min or low only by what is pinned there.
 ///
+/// An insert looks at the tenants above its own. If there is no room, minima add up to more than there is, and
+/// each of those has children that keep what they have, it looks at each of them once for each of the others.
+///
 /// Tables of ghosts and counts are copied when they grow. All else goes in batches: what expires, a limit that
 /// is lowered, a tenant that is deleted, and tables that have become too large. These shrink when a limit is
 /// lowered or memory is short, and on the service thread once seven of eight entries have gone.
