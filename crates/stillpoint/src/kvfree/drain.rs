@@ -276,6 +276,7 @@ impl Heap {
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.line.reserve.put(page);
+            engine.service_came();
             has_freed = true;
             if is_large {
                 break;

@@ -376,7 +376,11 @@ mod tests {
         },
         platform::sync::{Arc, AtomicUsize},
     };
-    use std::{io, ptr::NonNull, time::Duration};
+    use std::{
+        io,
+        ptr::{self, NonNull},
+        time::Duration,
+    };
 
     /// A domain to which the test thread retires. The test does the work of the service thread, if there
     /// is one.
@@ -505,6 +509,36 @@ mod tests {
         retires.retire(retirer, dropped());
         assert_eq!(retires.heap.waiting().objects, 1, "the last one");
         assert_eq!(retires.waits(), 0);
+    }
+
+    /// The stall time-out passes while each of its pages is freed.
+    #[test]
+    fn a_service_thread_that_is_slow_is_waited_for() {
+        struct Slow<'a>(&'a Engine<Sound>, AtomicUsize);
+        unsafe fn take_long(slow: *mut u8) {
+            // SAFETY: the test's own, which outlives the pass.
+            let Slow(engine, served) = unsafe { &*slow.cast::<Slow<'_>>() };
+            served.fetch_add(engine.is_served().into(), Ordering::Relaxed);
+            engine.kick();
+            let _ = engine.note_service(Nanos::MAX);
+            assert!(!engine.is_served());
+        }
+        static TAKES_LONG: Destructor = Destructor::new(take_long, 0);
+        const PAGES: usize = 3;
+        let retires = Retires::new(usize::MAX, true);
+        let slow = Slow(&retires.engine, AtomicUsize::new(0));
+        let object = ptr::from_ref(&slow).cast::<u8>().cast_mut();
+        let retirer = retires.retirer();
+        (0..PAGES * SLOTS).for_each(|_| {
+            retires.retire(retirer, RetireRequest::with(object, &TAKES_LONG));
+        });
+        retires.end_grace_period();
+        retires.engine.set_stall_handler(Some(Arc::new(|_| ())));
+        retires.engine.set_stall_timeout(Duration::from_nanos(1));
+        retires.heap.drain(&retires.engine, &|| None);
+        assert_eq!(retires.heap.waiting().objects, 0);
+        assert_eq!(slow.1.load(Ordering::Relaxed), PAGES, "after each page");
+        assert!(retires.engine.is_served());
     }
 
     /// During the wait all earlier objects are freed, but not those that the thread has added.

@@ -267,7 +267,8 @@ impl Domain {
 
     /// Sets how long a grace period (or the service thread) may be held up before that counts as a
     /// stall. The default is 10 seconds, or `STILLPOINT_STALL` in the environment, in seconds,
-    /// which a call of this overrides.
+    /// which a call of this overrides. The service thread is held up while it finishes no callback,
+    /// and no page of up to 253 retired objects.
     ///
     /// Zero means never, as does any time that is too long to elapse: nothing is reported, or
     /// counted as a stall, and writers past the budget wait for a reader that never leaves each

@@ -146,8 +146,9 @@ impl<P: Policy> Engine<P> {
 
     /// Runs what is due in a pass. Returns what the rest waits for.
     pub(crate) fn run_callbacks(&self) -> Outlook {
+        let has_ended = |cookie| self.has_ended(cookie);
         self.callbacks
-            .run(self.domain, |cookie| self.has_ended(cookie))
+            .run(self.domain, has_ended, || self.service_came())
     }
 
     pub(crate) fn callbacks_pending(&self) -> u64 {
@@ -194,7 +195,7 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn run_all_callbacks(&self) -> bool {
         self.callbacks.delay.set(Duration::ZERO);
         let before = self.callbacks_invoked();
-        self.callbacks.run(self.domain, |_| true);
+        self.callbacks.run(self.domain, |_| true, || ());
         self.callbacks_invoked() != before
     }
 }
@@ -337,10 +338,15 @@ impl Callbacks {
     }
 
     /// Runs, in order, what `has_ended`, with nothing held. Panics are contained and counted. The
-    /// callers take turns: the engine's pass is one thread at a time. Returns what the rest waits
-    /// for. If a callback forks, those behind it are forgotten in the child, like all the others
-    /// that waited.
-    pub(super) fn run(&self, domain: u64, has_ended: impl Fn(Cookie) -> bool) -> Outlook {
+    /// callers take turns: the engine's pass is one thread at a time. Calls `has_run` after each.
+    /// Returns what the rest waits for. If a callback forks, those behind it are forgotten in the
+    /// child, like all the others that waited.
+    pub(super) fn run(
+        &self,
+        domain: u64,
+        has_ended: impl Fn(Cookie) -> bool,
+        has_run: impl Fn(),
+    ) -> Outlook {
         let process = fork::process();
         let (rest, taken) = self.take_ended(has_ended);
         loop {
@@ -360,6 +366,7 @@ impl Callbacks {
             // Release, pairs with `callbacks_invoked`: a thread that sees it counted sees what the
             // callback did.
             self.invoked.fetch_add(1, Ordering::Release);
+            has_run();
         }
         self.queue_times.note_run(&taken);
         rest

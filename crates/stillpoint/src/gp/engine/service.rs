@@ -622,7 +622,7 @@ impl<P: Policy> Engine<P> {
             return Round::Ended(Served::Stopped);
         }
         refused::retry();
-        self.stalls.service_came();
+        self.service_came();
         self.publish_stalls();
         P::service_comes();
         let outlook = self.pass(work);
@@ -691,8 +691,16 @@ impl refused::Refused for Gone {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::gp::{barrier_mode::BarrierMode, policy::Sound, seq::Sequence};
-    use std::sync::{Arc, Weak, atomic::AtomicUsize};
+    use crate::gp::{
+        barrier_mode::BarrierMode,
+        engine::wait::{Haste, Waited},
+        policy::Sound,
+        seq::Sequence,
+    };
+    use std::{
+        sync::{Arc, Weak, atomic::AtomicUsize},
+        time::Duration,
+    };
 
     /// Each attempt maps a stack: only the first is made by the work itself.
     #[test]
@@ -716,5 +724,32 @@ mod tests {
         assert!(!engine.start_service_again());
         engine.kick();
         assert_eq!(attempts.load(Ordering::Relaxed), 2);
+    }
+
+    /// A pass may have more callbacks than it can run in the stall time-out.
+    #[test]
+    fn a_callback_that_returns_is_progress() {
+        let engine = Arc::new(Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(Cookie::from_raw(0).seq()),
+        ));
+        engine.set_service(|_| Ok(Server::Forked));
+        engine.set_stall_handler(Some(Arc::new(|_| ())));
+        engine.set_stall_timeout(Duration::from_nanos(1));
+        let served = Arc::new(AtomicUsize::new(0));
+        for _ in 0..3 {
+            let (theirs, served) = (Arc::clone(&engine), Arc::clone(&served));
+            engine.call(move || {
+                served.fetch_add(theirs.is_served().into(), Ordering::Relaxed);
+                theirs.kick();
+                let _ = theirs.note_service(Nanos::MAX);
+                assert!(!theirs.is_served(), "it takes long");
+            });
+        }
+        let ended = engine.wait_for(engine.start(), thread::token(), None, Haste::Normal);
+        assert_eq!(ended, Waited::Ended);
+        let _ = engine.run_callbacks();
+        assert_eq!(served.load(Ordering::Relaxed), 3);
     }
 }

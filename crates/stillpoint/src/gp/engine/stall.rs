@@ -115,11 +115,6 @@ impl Stalls {
             .start(clock::now(), || self.bytes_unreclaimed());
     }
 
-    /// The service thread comes to its work.
-    pub(super) fn service_came(&self) {
-        self.service.stop();
-    }
-
     /// Returns how many entries the lists of waiters have.
     fn listed(&self) -> usize {
         let waiters = lock(&self.waiters);
@@ -228,6 +223,14 @@ impl<P: Policy> Engine<P> {
                 self.report(Stalled::Service, watch, lasted);
                 Nanos::MAX
             }
+        }
+    }
+
+    /// Called when the service thread comes to its work, and after each callback and each page of
+    /// objects: a slow thread is not stuck.
+    pub(crate) fn service_came(&self) {
+        if self.stalls.service.stop() != 0 {
+            self.publish_stalls();
         }
     }
 
