@@ -18,7 +18,7 @@ use super::{
     page::{Page, SLOTS, free_slots},
     policy::{Policy, name_for_page},
     request::Channel,
-    retire::Reclaimer,
+    retire::{PAGES_PER_SEAL, Reclaimer},
     tally::Tally,
 };
 use crate::{
@@ -35,9 +35,7 @@ use std::{mem::MaybeUninit, ptr::NonNull};
 /// may run any more.
 pub type Around = fn(&mut dyn FnMut());
 
-/// How many pages a thread frees for each one that it fills, and how many once the domain is past
-/// its budget.
-const PAGES: usize = 2;
+/// How many pages a thread frees for each one that it fills, once the domain is past its budget.
 const PAGES_PAST_BUDGET: usize = 8;
 
 /// What a call of `free_some` leaves.
@@ -97,7 +95,11 @@ impl Heap {
                 (false, true) => Left::HeldUp,
             };
         }
-        let pages = if over { PAGES_PAST_BUDGET } else { PAGES };
+        let pages = if over {
+            PAGES_PAST_BUDGET
+        } else {
+            PAGES_PER_SEAL
+        };
         if !self.free_own(engine, buffer, pages) {
             return Left::Nothing;
         }
@@ -128,11 +130,10 @@ impl Heap {
         if self.frees_whole_batches() {
             return;
         }
-        let (newest, any_sealed) = {
+        let newest = {
             let mut queue = lock(&buffer.queue);
             let marked = self.mark_open(engine, buffer, &mut queue);
-            let sealed = queue.sealed.back().map(Page::cookie);
-            (marked.or(sealed), sealed.is_some())
+            marked.or_else(|| queue.sealed.back().map(Page::cookie))
         };
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
@@ -140,9 +141,8 @@ impl Heap {
         if let Some(cookie) = newest {
             // However far this comes: the cookies of pages and marks say which are due.
             let _ = engine.recheck(cookie, thread::token());
-            if any_sealed && !self.free_own(engine, buffer, usize::MAX) {
-                return;
-            }
+            // A few at a time: a flush of the domain waits for those that are being freed.
+            while self.free_own(engine, buffer, PAGES_PER_SEAL) {}
             self.free_marked(engine, buffer);
         } else if self.frees_on_demand() {
             let cookie = {

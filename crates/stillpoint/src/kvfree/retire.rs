@@ -19,7 +19,8 @@
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
-//! If none has, back-pressure begins.
+//! Back-pressure (`throttle.rs`) comes first: if none has, and, past the budget, before the thread
+//! waits for the service thread.
 
 use super::{
     buffer::{Pushed, ThreadBuffer},
@@ -42,7 +43,7 @@ use crate::{
 use std::ptr::{self, NonNull};
 
 /// How many pages are freed for each that is sealed, while there are any to free.
-const PAGES_PER_SEAL: usize = 2;
+pub(super) const PAGES_PER_SEAL: usize = 2;
 
 /// A thread that retires: the record through which it reads, and its buffer.
 #[derive(Debug, Clone, Copy)]
@@ -220,12 +221,10 @@ impl Heap {
             Some(sealed) => Some(Added::filled(sealed)),
             None => (opened && self.is_over_budget(buffer, 0)).then(|| Added::opened(is_dropped)),
         };
-        self.charge_section(buffer, record, object.bytes, by_service, added);
         if let Some(added) = added {
-            // Inside a section it waits at the end; in user code that the library runs it does not
-            // wait at all.
             self.reclaim(engine, buffer, record, added);
         }
+        self.charge_section(buffer, record, object.bytes, by_service, added);
     }
 
     /// Work that a section has put off to its end.
@@ -313,17 +312,17 @@ impl Heap {
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
         };
-        let is_held_back = self.hold_back(engine, buffer, record, added);
-        buffer.set_throttled(is_held_back);
-        if !is_held_back {
-            // Nothing that a section has added so far is waited for.
-            buffer.take_charge();
+        let section = record.filter(|record| record.is_reading());
+        let is_held_back = self.hold_back(engine, buffer, section, added);
+        // A page inside a section tells only about its own channel.
+        if is_held_back || section.is_none() {
+            buffer.set_throttled(is_held_back);
         }
         self.free_own(engine, buffer, PAGES_PER_SEAL);
     }
 
-    /// Frees up to `pages` of the calling thread's oldest pages, if they are due. Returns false in the
-    /// child of a fork by a destructor.
+    /// Frees up to `pages` of the calling thread's oldest pages, if they are due. Returns whether there
+    /// were any; false in the child of a fork by a destructor.
     pub(super) fn free_own<P: Policy>(
         &self,
         engine: &Engine<P>,
@@ -342,6 +341,7 @@ impl Heap {
                 due.push_back(page);
             }
         }
+        let any = !due.is_empty();
         let spares = self.spare_pages(buffer);
         let process = fork::process();
         while let Some(page) = due.pop_front() {
@@ -359,7 +359,7 @@ impl Heap {
                 return false;
             }
         }
-        true
+        any
     }
 
     /// Frees a page's objects. If a destructor forks, what was left of them is forgotten in the

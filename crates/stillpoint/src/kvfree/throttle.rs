@@ -1,10 +1,10 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
-//! One rule, which `README.md` in this folder explains: a thread that opens or fills a page frees what
-//! is due. If nothing is, and its queue has reached its *quota*, it drives a grace period. If that does
-//! not help, and its queue has reached twice its *share* or the domain is past its budget, it waits for
-//! whoever frees what it adds, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`]. Inside a section all of
-//! this comes at its end.
+//! One rule, which `README.md` in this folder explains: a thread that opens or fills a page frees a few
+//! of its pages that are due. If none is, and its queue has reached its *quota*, it drives a grace
+//! period. If that does not help, and its queue has reached twice its *share* or the domain is past its
+//! budget, it waits for whoever frees what it adds, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`].
+//! Inside a section it does not drive or wait before the end.
 //!
 //! # Driving a grace period
 //!
@@ -27,9 +27,10 @@
 //! # Waiting
 //!
 //! The thread does not wait if it can end a grace period: then no reader is there to be waited for.
-//! Past the budget, a thread whose objects the service thread frees waits for that one instead, once
-//! it has freed all that is due in its own queue; but not while there is none, or it has been reported
-//! as stuck: the thread may hold the lock that a destructor waits for.
+//! Past the budget, a thread whose objects the service thread frees waits for that one instead, and
+//! first frees what is due in its own queue, for as long as it may wait. It waits for no service thread
+//! that the system refuses or that has been reported as stuck: the thread may hold the lock that a
+//! destructor waits for. What remains then is the bound on its own queue.
 //!
 //! The budget is compared without what the thread adds, before the wait and during it: a table of any
 //! size waits only for what came before it. Threads signal when the budget is no longer used up; one that
@@ -40,7 +41,8 @@
 //!
 //! A section's wait is proportional to what the section has retired. To know that, a section is charged
 //! for each of its objects while the thread is *throttled*, that is, held back for longer than one wait.
-//! Objects that the section retired before the page that triggered throttling are not charged.
+//! Objects that the section retired before the page that triggered throttling are not charged. A page
+//! of the section triggers throttling; only the section's end, which pays the charge, ends it.
 
 use super::{
     buffer::{OPEN_BYTES, ThreadBuffer},
@@ -48,7 +50,7 @@ use super::{
     page::{PAGE_BYTES, Page},
     policy::{Policy, name_for_page},
     quota::SMALLEST_QUOTA,
-    retire::Sealed,
+    retire::{PAGES_PER_SEAL, Sealed},
 };
 use crate::{
     gp::{Cookie, Engine, Haste, Progress, Record},
@@ -188,8 +190,8 @@ impl Heap {
         !user_code::runs_for(self.domain) && engine.section_of(thread::token()).is_none()
     }
 
-    /// Charges the caller's section, if it is in one, for an object of `bytes` bytes that it has retired
-    /// by the slow path: if the thread is throttled, or the object has `added` a page.
+    /// Charges the caller's section, if it is in one and throttled, for an object of `bytes` bytes that
+    /// it has retired by the slow path, and that may have `added` a page.
     pub(super) fn charge_section(
         &self,
         buffer: &ThreadBuffer,
@@ -198,13 +200,11 @@ impl Heap {
         by_service: bool,
         added: Option<Added>,
     ) {
-        let Some(record) = record.filter(|record| record.is_reading()) else {
-            return;
-        };
-        if buffer.is_throttled() {
+        if let Some(record) = record
+            && record.is_reading()
+            && buffer.is_throttled()
+        {
             record.defer_to_unlock();
-        }
-        if buffer.is_throttled() || added.is_some() {
             buffer.charge(Added {
                 weight: bytes,
                 counted: added.map_or(0, |added| added.counted),
@@ -230,14 +230,14 @@ impl Heap {
         }
     }
 
-    /// Makes the calling thread do its part before it frees pages, as the module's head says. Inside a
-    /// section all of this is put off to its end. Returns whether the thread is held back for longer than
-    /// this wait.
+    /// Makes the calling thread do its part before it frees pages, as the module's head says; inside
+    /// `section` it is put off to the end of that. Returns whether the thread is held back for longer
+    /// than this wait.
     pub(super) fn hold_back<P: Policy>(
         &self,
         engine: &Engine<P>,
         buffer: &ThreadBuffer,
-        record: Option<&Record>,
+        section: Option<&Record>,
         added: Added,
     ) -> bool {
         let (oldest, youngest, queued) = {
@@ -250,7 +250,9 @@ impl Heap {
         };
         let share = self.thread_share();
         let quota = buffer.quota.within(share);
-        let over_budget = self.is_over_budget(buffer, added.counted);
+        // Past the budget it waits for the thread that frees what it adds, if that comes to its work.
+        let over_budget =
+            self.is_over_budget(buffer, added.counted) && (!added.by_service || engine.is_served());
         let too_much =
             !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * share || over_budget);
         let for_service = over_budget && added.by_service;
@@ -259,12 +261,9 @@ impl Heap {
         if awaited.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
         }
-        let is_useless = engine.is_stalled() || (for_service && !engine.is_served());
-        let waits = too_much && !is_useless;
-        if let Some(record) = record
-            && record.is_reading()
-        {
-            record.defer_to_unlock();
+        let waits = too_much && !engine.is_stalled();
+        if let Some(section) = section {
+            section.defer_to_unlock();
             return waits;
         }
         let longest = added.longest_wait();
@@ -290,14 +289,19 @@ impl Heap {
             Some(oldest) => !engine.has_ended(oldest),
             None => self.is_over_budget(buffer, added.counted),
         };
-        // Its own pages may be what fills the budget.
-        if waits && for_service && !self.free_own(engine, buffer, usize::MAX) {
-            return false;
-        }
         if waits && longest > 0 && is_held_back() && self.may_wait(engine) {
-            // The threads that end the wait compare published numbers.
-            self.publish_own(engine, buffer);
-            self.wait(engine, awaited, longest, is_held_back);
+            let end = clock::now() + longest;
+            // Its own pages may be what fills the budget.
+            while for_service
+                && is_held_back()
+                && clock::now() < end
+                && self.free_own(engine, buffer, PAGES_PER_SEAL)
+            {}
+            if is_held_back() {
+                // The threads that end the wait compare published numbers.
+                self.publish_own(engine, buffer);
+                self.wait(engine, awaited, longest, is_held_back);
+            }
         }
         waits && is_held_back()
     }
@@ -509,6 +513,72 @@ mod tests {
         retires.retire(retirer, dropped());
         assert_eq!(retires.heap.waiting().objects, 1, "the last one");
         assert_eq!(retires.waits(), 0);
+    }
+
+    /// To free gigabytes may take seconds, and inline destructors may do anything.
+    #[test]
+    fn a_thread_frees_no_more_of_its_own_than_it_must_and_a_few_where_it_may_not_wait() {
+        const PAGE: usize = OPEN_BYTES + PAGE_BYTES;
+        let left_after = |budget: usize, may_wait: bool| {
+            let retires = Retires::new(8 << 20, true);
+            let (reader, retirer) = (retires.reader(), retires.retirer());
+            reader.lock();
+            (0..8).for_each(|_| retires.retire(retirer, weighing(OPEN_BYTES)));
+            reader.unlock();
+            retires.end_grace_period();
+            assert_eq!(retires.heap.waiting().objects, 8);
+            retires.heap.set_budget(budget);
+            let owned = retires.engine.register(thread::token(), Flavour::Owned);
+            if !may_wait {
+                owned.lock();
+            }
+            retires.retire(retirer, dropped());
+            if !may_wait {
+                owned.unlock();
+            }
+            retires.heap.waiting().objects - 1
+        };
+        // Two bring the domain back under its budget, and two are freed in any case.
+        assert_eq!(left_after(7 * PAGE, true), 4);
+        assert_eq!(left_after(0, true), 0);
+        assert_eq!(left_after(0, false), 6);
+    }
+
+    /// What the section has retired before is still the service thread's.
+    #[test]
+    fn a_page_that_is_due_releases_no_section_from_its_wait_for_the_service_thread() {
+        let retires = Retires::new(8 << 20, true);
+        let (reader, retirer) = (retires.reader(), retires.retirer());
+        reader.lock();
+        // Each frees two.
+        (0..6).for_each(|_| retires.retire(retirer, weighing(OPEN_BYTES)));
+        reader.unlock();
+        retires.end_grace_period();
+        retires.heap.set_budget(0);
+        // Another thread's.
+        retires.heap.callbacks.note_queued(1 << 20);
+        retirer.record.lock();
+        retires.retire(retirer, dropped());
+        retires.retire(retirer, weighing(OPEN_BYTES));
+        assert_eq!(retires.waits(), 0, "inside the section");
+        retirer.record.unlock();
+        retires.heap.reclaim_after_section(&retires.engine, retirer);
+        assert_eq!(retires.waits(), 1);
+    }
+
+    /// Plain objects are the thread's own to free, and a reader holds them up.
+    #[test]
+    fn a_service_thread_that_is_refused_releases_no_section_from_its_wait_for_a_reader() {
+        let retires = Retires::new(0, false);
+        let (reader, retirer) = (retires.reader(), retires.retirer());
+        reader.lock();
+        retirer.record.lock();
+        (0..3).for_each(|_| retires.retire(retirer, weighing(OPEN_BYTES)));
+        (0..=SLOTS).for_each(|_| retires.retire(retirer, dropped()));
+        retirer.record.unlock();
+        retires.heap.reclaim_after_section(&retires.engine, retirer);
+        assert_eq!(retires.waits(), 1);
+        reader.unlock();
     }
 
     /// The stall time-out passes while each of its pages is freed.
