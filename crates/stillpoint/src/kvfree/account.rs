@@ -17,16 +17,14 @@
 //!
 //! The budget needs one number that all threads can read at each page. A thread *publishes* there
 //! by how much its unreclaimed bytes have changed, once that is a *step*: a quarter of its quota,
-//! or of its equal part of half the budget if that is less ([`Heap::step`]). So the number is exact
+//! or of its equal part of half the budget if that is less (`Heap::step`). So the number is exact
 //! to the number of threads times the step, at most an eighth of the budget. A thread adds its own
 //! unpublished changes to what it reads, and publishes all before it waits, because the threads that
 //! wake it compare published numbers. The service thread publishes for threads that are idle or
 //! slow.
 
 use super::{
-    buffer::ThreadBuffer,
-    heap::Heap,
-    page::{PAGE_BYTES, Page},
+    page::PAGE_BYTES,
     tally::{Sums, Tally},
 };
 use crate::{
@@ -35,15 +33,15 @@ use crate::{
 };
 
 /// The step, in objects, in which a thread publishes how many it has freed.
-const FREED_STEP: usize = 4096;
+pub(super) const FREED_STEP: usize = 4096;
 
 /// What one thread has sealed and freed. Written by the owner of the buffer, under the lock of its
 /// queue; except the assists, which need no lock, and at the end of the owner, under that of the
-/// threads' list ([`Heap::close_account`]).
+/// threads' list (`Heap::close_account`).
 #[derive(Debug)]
 pub(super) struct Account {
-    sealed: Sums,
-    freed: Sums,
+    pub(super) sealed: Sums,
+    pub(super) freed: Sums,
     assists: AtomicU64,
     /// The change of its unreclaimed bytes that is not in [`Published::footprint`]; wraps below 0.
     /// Also written by the service thread, under the same lock.
@@ -80,6 +78,19 @@ impl Account {
     /// Counts a grace period that the owner has ended. Owner only.
     pub(super) fn note_assist(&self) {
         self.assists.store(self.assists() + 1, Ordering::Relaxed);
+    }
+
+    /// Adds a change of the unreclaimed pages, and `freed` objects. Returns the bytes and the objects
+    /// freed that have not been published. Under the lock of the queue.
+    pub(super) fn add(&self, by: Tally, freed: usize) -> (usize, usize) {
+        let add = |sum: &AtomicUsize, change| {
+            let changed = sum.load(Ordering::Relaxed).wrapping_add(change);
+            sum.store(changed, Ordering::Relaxed);
+            changed
+        };
+        add(&self.unpublished_pages, by.pages);
+        let unpublished = add(&self.unpublished, by.footprint);
+        (unpublished, add(&self.unpublished_freed, freed))
     }
 
     fn reset(&self) {
@@ -143,9 +154,19 @@ struct Served {
 
 /// A change of the published footprint.
 #[derive(Debug, Clone, Copy)]
-struct Change {
+pub(super) struct Change {
     before: usize,
     by: usize,
+}
+
+impl Change {
+    pub(super) fn before(self) -> usize {
+        at_least_zero(self.before)
+    }
+
+    pub(super) fn after(self) -> usize {
+        at_least_zero(self.before.wrapping_add(self.by))
+    }
 }
 
 impl Shared {
@@ -186,13 +207,14 @@ impl Shared {
 
     /// The bytes of sealed pages and their objects, as far as they have been published.
     pub(super) fn footprint(&self) -> usize {
-        self.footprint_with(0)
+        at_least_zero(self.published.footprint.load(Ordering::Relaxed))
     }
 
-    /// Like [`Shared::footprint`], with a change that has not been published.
-    fn footprint_with(&self, unpublished: usize) -> usize {
+    /// Returns the unreclaimed bytes of sealed pages, as the owner of `account` sees them: what other
+    /// threads have published, and all that the owner counts.
+    pub(super) fn footprint_with(&self, account: &Account) -> usize {
         let published = self.published.footprint.load(Ordering::Relaxed);
-        at_least_zero(published.wrapping_add(unpublished))
+        at_least_zero(published.wrapping_add(account.unpublished.load(Ordering::Relaxed)))
     }
 
     /// The bytes of the objects in sealed pages, as far as they have been published.
@@ -215,6 +237,51 @@ impl Shared {
         Change { before, by: change }
     }
 
+    /// Publishes what `account` has not, objects freed only `with_freed`. Under the lock of the queue.
+    pub(super) fn publish_of(&self, account: &Account, with_freed: bool) -> Change {
+        let take = |sum: &AtomicUsize| {
+            let taken = sum.load(Ordering::Relaxed);
+            sum.store(0, Ordering::Relaxed);
+            taken
+        };
+        let (by, pages) = (take(&account.unpublished), take(&account.unpublished_pages));
+        let freed = if with_freed {
+            take(&account.unpublished_freed)
+        } else {
+            0
+        };
+        if (by, pages, freed) == (0, 0, 0) {
+            return Change { before: 0, by: 0 };
+        }
+        self.publish(by, pages, freed)
+    }
+
+    /// Counts what was sealed by a thread without an account.
+    pub(super) fn note_sealed(&self, sealed: Tally) {
+        self.served.sealed.add_beside_others(sealed);
+        self.publish(sealed.footprint, sealed.pages, 0);
+    }
+
+    /// Counts what is gone, of which `freed` objects were freed and not leaked, by a thread that has not
+    /// sealed it.
+    pub(super) fn note_gone(&self, gone: Tally, freed: usize) -> Change {
+        let leaked = gone.objects - freed;
+        if leaked > 0 {
+            self.served.leaked.fetch_add(leaked, Ordering::Relaxed);
+        }
+        self.served.gone.add_beside_others(gone);
+        let change = Tally::default().minus(gone);
+        self.publish(change.footprint, change.pages, freed)
+    }
+
+    /// Takes over the sums of an account whose changes have been published.
+    pub(super) fn close(&self, account: &Account) {
+        let (freed, sealed) = account.tallies();
+        self.served.sealed.add_beside_others(sealed);
+        self.served.gone.add_beside_others(freed);
+        account.reset();
+    }
+
     /// Copies into the statistics page what has been published by threads.
     #[cold]
     pub(super) fn copy(&self) {
@@ -224,6 +291,14 @@ impl Shared {
         self.published
             .tap
             .raise(OBJECTS_FREED, self.published_freed() as u64);
+    }
+
+    /// In the child of a fork, after the reset: keeps the counts of its only thread.
+    pub(super) fn keep(&self, account: &Account) {
+        let freed = account.unpublished_freed.load(Ordering::Relaxed);
+        self.published.freed.fetch_add(freed, Ordering::Relaxed);
+        self.reset_in_child();
+        account.reset();
     }
 
     /// Nothing is unreclaimed; what was published as freed stays counted.
@@ -241,151 +316,16 @@ fn at_least_zero(wrapped: usize) -> usize {
     wrapped.cast_signed().max(0).cast_unsigned()
 }
 
-impl Heap {
-    /// Returns the unreclaimed bytes of sealed pages, as the owner of `buffer` sees them: what other threads
-    /// have published, and all that the owner counts.
-    pub(super) fn footprint(&self, buffer: &ThreadBuffer) -> usize {
-        let unpublished = buffer.account.unpublished.load(Ordering::Relaxed);
-        self.shared.footprint_with(unpublished)
-    }
-
-    /// Counts a page that the owner of `buffer` has sealed. Under the lock of its queue. Returns
-    /// whether waiters must be signalled: what is published now may include earlier frees.
-    pub(super) fn note_sealed_by(&self, buffer: &ThreadBuffer, page: &Page) -> bool {
-        let tally = Tally::of(page);
-        buffer.account.sealed.add(tally);
-        self.note_change(buffer, tally, 0)
-            .is_some_and(|change| self.ends_excess(change))
-    }
-
-    /// Counts objects that the owner of `buffer` frees out of its open page, which is not sealed for
-    /// them. Under the lock of its queue.
-    pub(super) fn note_sealed_alone(&self, buffer: &ThreadBuffer, objects: usize) {
-        buffer.account.sealed.add(Tally::of_objects(objects));
-    }
-
-    /// Counts a page that was sealed by a thread without an account: the service thread, or a
-    /// thread that exits.
-    pub(super) fn note_sealed(&self, page: &Page) {
-        let tally = Tally::of(page);
-        self.shared.served.sealed.add_beside_others(tally);
-        self.shared.publish(tally.footprint, tally.pages, 0);
-    }
-
-    /// Counts what the owner of `buffer` has sealed and freed. Under the lock of its queue. Returns
-    /// whether that may have brought the domain back under its budget.
-    pub(super) fn note_freed_by(&self, buffer: &ThreadBuffer, freed: Tally) -> bool {
-        buffer.account.freed.add(freed);
-        self.note_change(buffer, Tally::default().minus(freed), freed.objects)
-            .is_some_and(|change| self.ends_excess(change))
-    }
-
-    /// Counts what was freed by a thread that has not sealed it. Returns as
-    /// [`Heap::note_freed_by`].
-    pub(super) fn note_freed(&self, freed: Tally) -> bool {
-        self.note_gone(freed, freed.objects)
-    }
-
-    /// Counts a page whose objects have been leaked. Returns as [`Heap::note_freed_by`].
-    pub(super) fn note_leaked(&self, leaked: Tally) -> bool {
-        self.shared
-            .served
-            .leaked
-            .fetch_add(leaked.objects, Ordering::Relaxed);
-        self.note_gone(leaked, 0)
-    }
-
-    fn note_gone(&self, gone: Tally, objects_freed: usize) -> bool {
-        self.shared.served.gone.add_beside_others(gone);
-        let change = Tally::default().minus(gone);
-        self.ends_excess(
-            self.shared
-                .publish(change.footprint, change.pages, objects_freed),
-        )
-    }
-
-    /// Returns whether the domain was over its budget before the change, and is not now.
-    fn ends_excess(&self, change: Change) -> bool {
-        let unreclaimed =
-            |footprint| at_least_zero(footprint).saturating_add(self.callbacks.bytes());
-        let after = change.before.wrapping_add(change.by);
-        unreclaimed(change.before) >= self.limit() && unreclaimed(after) < self.limit()
-    }
-
-    /// Notes a change of a thread's unreclaimed pages, and that `freed` objects have been freed. Publishes
-    /// the sum of such changes if it is a step, or if the owner is parked, because the service thread does
-    /// not look at it then. Under the lock of the queue.
-    fn note_change(&self, buffer: &ThreadBuffer, by: Tally, freed: usize) -> Option<Change> {
-        let add = |sum: &AtomicUsize, change| {
-            let changed = sum.load(Ordering::Relaxed).wrapping_add(change);
-            sum.store(changed, Ordering::Relaxed);
-            changed
-        };
-        let unpublished_freed = add(&buffer.account.unpublished_freed, freed);
-        add(&buffer.account.unpublished_pages, by.pages);
-        let unpublished = add(&buffer.account.unpublished, by.footprint);
-        let is_parked = buffer.is_parked();
-        // Each by itself: what a thread seals and what it frees may cancel out for ever.
-        let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
-        let is_step_of_freed = is_parked || unpublished_freed >= FREED_STEP;
-        (is_step || is_step_of_freed).then(|| self.publish(&buffer.account, is_step_of_freed))
-    }
-
-    /// Publishes all that `account` has not. Under the lock of the queue. Returns whether that may
-    /// have brought the domain back under its budget.
-    pub(super) fn publish_rest(&self, account: &Account) -> bool {
-        self.ends_excess(self.publish(account, true))
-    }
-
-    fn publish(&self, account: &Account, with_freed: bool) -> Change {
-        let take = |sum: &AtomicUsize| {
-            let taken = sum.load(Ordering::Relaxed);
-            sum.store(0, Ordering::Relaxed);
-            taken
-        };
-        let (by, pages) = (take(&account.unpublished), take(&account.unpublished_pages));
-        let freed = if with_freed {
-            take(&account.unpublished_freed)
-        } else {
-            0
-        };
-        if (by, pages, freed) == (0, 0, 0) {
-            return Change { before: 0, by: 0 };
-        }
-        self.shared.publish(by, pages, freed)
-    }
-
-    /// Takes over the account of a thread that exits. Under the lock of the threads' list, which no
-    /// longer has it: statistics see it in one place, and the service thread does not publish for
-    /// it. Returns as [`Heap::publish_rest`].
-    pub(super) fn close_account(&self, account: &Account) -> bool {
-        let is_relief = self.publish_rest(account);
-        let (freed, sealed) = account.tallies();
-        self.shared.served.sealed.add_beside_others(sealed);
-        self.shared.served.gone.add_beside_others(freed);
-        self.assists.fetch_add(account.assists(), Ordering::Relaxed);
-        account.reset();
-        is_relief
-    }
-
-    /// In the child of a fork, after the reset: keeps the counts of its only thread.
-    pub(super) fn keep_counts(&self, account: &Account) {
-        let freed = account.unpublished_freed.load(Ordering::Relaxed);
-        self.shared
-            .published
-            .freed
-            .fetch_add(freed, Ordering::Relaxed);
-        self.shared.reset_in_child();
-        self.assists.fetch_add(account.assists(), Ordering::Relaxed);
-        account.reset();
-    }
-}
-
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use crate::{
-        kvfree::{page::footprint_of, request::RetireRequest},
+        kvfree::{
+            buffer::ThreadBuffer,
+            heap::Heap,
+            page::{Page, footprint_of},
+            request::RetireRequest,
+        },
         platform::sync::{Arc, lock},
     };
     use std::ptr::NonNull;
@@ -421,14 +361,21 @@ mod tests {
                 heap.note_sealed_by(&buffer, page);
                 assert_eq!(heap.waiting().pages, sealed as u64);
                 assert_eq!(heap.shared.footprint(), 0);
-                assert_eq!(heap.footprint(&buffer), sealed * footprint(), "its own");
+                assert_eq!(
+                    heap.shared.footprint_with(&buffer.account),
+                    sealed * footprint(),
+                    "its own"
+                );
             }
             heap.note_sealed_by(&buffer, page);
             assert_eq!(heap.shared.footprint(), pages * footprint());
             assert!(!heap.note_freed_by(&buffer, Tally::of(page)));
             assert_eq!(heap.waiting().pages, pages as u64 - 1);
             assert_eq!(heap.shared.footprint(), pages * footprint());
-            assert_eq!(heap.footprint(&buffer), (pages - 1) * footprint());
+            assert_eq!(
+                heap.shared.footprint_with(&buffer.account),
+                (pages - 1) * footprint()
+            );
         });
     }
 
@@ -464,7 +411,7 @@ mod tests {
         let (heap, buffer) = heap();
         with_page(|page| {
             heap.note_sealed_by(&buffer, page);
-            heap.note_freed(Tally::of(page));
+            heap.note_gone(Tally::of(page), page.objects());
         });
         assert_eq!((heap.waiting().pages, heap.shared.footprint()), (0, 0));
         heap.publish_rest(&buffer.account);
@@ -522,10 +469,10 @@ mod tests {
         with_page(|page| {
             (0..3).for_each(|_| heap.note_sealed(page));
             assert!(!heap.note_sealed_by(&buffer, page), "more is no relief");
-            assert!(!heap.note_freed(Tally::of(page)), "three are left");
+            assert!(!heap.note_gone(Tally::of(page), 0), "three are left");
             assert!(heap.note_freed_by(&buffer, Tally::of(page)));
             assert!(
-                !heap.note_leaked(Tally::of(page)),
+                !heap.note_gone(Tally::of(page), 0),
                 "it was under its budget"
             );
         });
@@ -546,10 +493,10 @@ mod tests {
                 gone
             })
         };
-        heap.note_leaked(gone());
+        heap.note_gone(gone(), 0);
         let seen = heap.waiting();
         assert_eq!((seen.objects, seen.bytes, seen.freed), (0, 0, 0));
-        heap.note_freed(gone());
+        heap.note_gone(gone(), 1);
         let seen = heap.waiting();
         assert_eq!((seen.objects, seen.bytes, seen.freed), (0, 0, 1));
         assert_eq!(heap.shared.published_freed(), 1);

@@ -30,7 +30,6 @@ use super::{
     quota::Quota,
     request::{CHANNELS, Channel, RetireRequest},
     tally::Tally,
-    throttle::Added,
 };
 use crate::{
     gp::Cookie,
@@ -68,6 +67,45 @@ const PARKED: usize = 0;
 /// The limit of a thread that is held back, and accounts for each object that it retires in a
 /// section.
 const THROTTLED: usize = 1;
+
+/// Memory that a thread adds: a page that it has opened or filled, or the objects of a section.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Added {
+    /// Weight in bytes, to which the longest wait is proportional.
+    pub(super) weight: usize,
+    /// The bytes by which it has raised what is counted as unreclaimed.
+    pub(super) counted: usize,
+    /// Whether the service thread frees some of it.
+    pub(super) by_service: bool,
+}
+
+impl Added {
+    /// Describes a page that has been opened: the thread may exit before it fills that.
+    pub(super) fn opened(by_service: bool) -> Self {
+        Self {
+            weight: OPEN_BYTES,
+            counted: 0,
+            by_service,
+        }
+    }
+
+    /// Describes a page that has been filled, with `footprint` bytes in all.
+    pub(super) fn filled(footprint: usize, by_service: bool) -> Self {
+        Self {
+            weight: (footprint / OPEN_BYTES + 1) * OPEN_BYTES,
+            counted: footprint,
+            by_service,
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            weight: self.weight.saturating_add(other.weight),
+            counted: self.counted.saturating_add(other.counted),
+            by_service: self.by_service || other.by_service,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct ThreadBuffer {
@@ -243,6 +281,14 @@ impl ThreadBuffer {
         // SAFETY: an open page belongs to this buffer and is replaced by the owner under the lock
         // only; so for the owner, and for the holder of the lock, it stays.
         unsafe { self.open[channel as usize].load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Returns the cookies of the oldest and the youngest sealed page, and the bytes of all of them.
+    pub(super) fn queued(&self) -> (Option<(Cookie, Cookie)>, usize) {
+        let Queue { sealed, .. } = &*lock(&self.queue);
+        let oldest = sealed.front().map(Page::cookie);
+        let youngest = sealed.back().map(Page::cookie);
+        (oldest.zip(youngest), sealed.footprint())
     }
 
     /// Returns whether the owner's open page in `channel` is to be sealed. Owner only.

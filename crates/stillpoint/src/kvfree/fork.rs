@@ -36,7 +36,9 @@ impl ForkReset for Heap {
 impl Heap {
     /// Takes over the counts of the thread that forks, whose account is as new then.
     pub(crate) fn keep_counts_of(&self, own: &ThreadBuffer) {
-        self.keep_counts(&own.account);
+        self.assists
+            .fetch_add(own.account.assists(), Ordering::Relaxed);
+        self.shared.keep(&own.account);
     }
 }
 

@@ -9,11 +9,11 @@
 //! lets go of it before it takes `buffers`.
 
 use super::{
-    account::Shared,
+    account::{Account, Change, FREED_STEP, Shared},
+    around::Around,
     buffer::ThreadBuffer,
     held_up::HeldUp,
-    on_demand::Around,
-    page::{PAGE_BYTES, ReservePage},
+    page::{PAGE_BYTES, Page, ReservePage},
     pending::{Flushes, Pending},
     policy::{Policy, name_for_page},
     tally::Tally,
@@ -196,6 +196,68 @@ impl Heap {
         if left {
             engine.kick();
         }
+    }
+
+    /// Counts a page that the owner of `buffer` has sealed. Under the lock of its queue. Returns
+    /// whether waiters must be signalled: what is published now may include earlier frees.
+    pub(super) fn note_sealed_by(&self, buffer: &ThreadBuffer, page: &Page) -> bool {
+        let tally = Tally::of(page);
+        buffer.account.sealed.add(tally);
+        self.note_change(buffer, tally, 0)
+    }
+
+    /// Counts a page that was sealed by a thread without an account: the service thread, or a
+    /// thread that exits.
+    pub(super) fn note_sealed(&self, page: &Page) {
+        self.shared.note_sealed(Tally::of(page));
+    }
+
+    /// Counts what the owner of `buffer` has sealed and freed. Under the lock of its queue. Returns
+    /// whether that may have brought the domain back under its budget.
+    pub(super) fn note_freed_by(&self, buffer: &ThreadBuffer, freed: Tally) -> bool {
+        buffer.account.freed.add(freed);
+        self.note_change(buffer, Tally::default().minus(freed), freed.objects)
+    }
+
+    /// Counts what is gone, of which `freed` objects were freed and not leaked, by a thread that has not
+    /// sealed it. Returns as [`Heap::note_freed_by`].
+    pub(super) fn note_gone(&self, gone: Tally, freed: usize) -> bool {
+        self.ends_excess(self.shared.note_gone(gone, freed))
+    }
+
+    /// Returns whether the domain was over its budget before the change, and is not now.
+    fn ends_excess(&self, change: Change) -> bool {
+        let is_over =
+            |footprint: usize| footprint.saturating_add(self.callbacks.bytes()) >= self.limit();
+        is_over(change.before()) && !is_over(change.after())
+    }
+
+    /// Notes a change of a thread's unreclaimed pages, and that `freed` objects have been freed. Publishes
+    /// the sum of such changes if it is a step, or if the owner is parked, because the service thread does
+    /// not look at it then. Under the lock of the queue. Returns as [`Heap::note_freed_by`].
+    fn note_change(&self, buffer: &ThreadBuffer, by: Tally, freed: usize) -> bool {
+        let (unpublished, unpublished_freed) = buffer.account.add(by, freed);
+        // Each by itself: what a thread seals and what it frees may cancel out for ever.
+        let is_step = unpublished.cast_signed().unsigned_abs() >= self.step(buffer);
+        let is_step_of_freed = buffer.is_parked() || unpublished_freed >= FREED_STEP;
+        (is_step || is_step_of_freed)
+            && self.ends_excess(self.shared.publish_of(&buffer.account, is_step_of_freed))
+    }
+
+    /// Publishes all that `account` has not. Under the lock of the queue. Returns whether that may
+    /// have brought the domain back under its budget.
+    pub(super) fn publish_rest(&self, account: &Account) -> bool {
+        self.ends_excess(self.shared.publish_of(account, true))
+    }
+
+    /// Takes over the account of a thread that exits. Under the lock of the threads' list, which no
+    /// longer has it: statistics see it in one place, and the service thread does not publish for
+    /// it. Returns as [`Heap::publish_rest`].
+    pub(super) fn close_account(&self, account: &Account) -> bool {
+        let is_relief = self.publish_rest(account);
+        self.assists.fetch_add(account.assists(), Ordering::Relaxed);
+        self.shared.close(account);
+        is_relief
     }
 
     /// Counts one more thread that retires, if it `changed` to that. Returns `changed`.

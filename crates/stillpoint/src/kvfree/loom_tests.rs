@@ -252,7 +252,7 @@ fn counts_follow_frees(owner_frees: bool) {
             if owner_frees {
                 heap.note_freed_by(buffer, Tally::of(page));
             } else {
-                heap.note_freed(Tally::of(page));
+                heap.note_gone(Tally::of(page), page.objects());
             }
             tells.fetch_add(1, Ordering::Relaxed);
         });

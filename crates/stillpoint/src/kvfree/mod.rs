@@ -4,6 +4,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `account` | what each thread has sealed and freed; the published number that the budget needs |
+//! | `around` | what goes around a free that no thread has asked for |
 //! | `tally` | the sums that these counts are made of |
 //! | `request` | an object that is being retired: its weight, and where it is freed |
 //! | `page` | pages of slots, what a slot knows of an object, and lists of pages |
@@ -33,6 +34,7 @@
 //! page is freed by a thread that sees that cookie's grace period ended (W6).
 
 mod account;
+mod around;
 mod buffer;
 mod drain;
 #[cfg(not(stillpoint_loom))]
@@ -54,9 +56,10 @@ mod throttle;
 #[cfg(all(test, stillpoint_loom, not(stillpoint_shuttle)))]
 mod loom_tests;
 
+pub use around::Around;
 pub(crate) use buffer::{Pushed, ThreadBuffer};
 pub(crate) use heap::{Heap, Waiting};
-pub use on_demand::{Around, Left};
+pub use on_demand::Left;
 pub(crate) use oom::NoPage;
 pub use oom::OnNoPage;
 pub use page::Destructor;

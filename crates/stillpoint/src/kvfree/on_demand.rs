@@ -13,16 +13,18 @@
 //! told that, and memory grows. So the budget is a target, and no bound.
 
 use super::{
+    around::{Around, call_around},
     buffer::{Queue, ThreadBuffer},
     heap::Heap,
     page::{Page, SLOTS, free_slots},
     policy::{Policy, name_for_page},
     request::Channel,
-    retire::{PAGES_PER_SEAL, Reclaimer},
+    retire::Reclaimer,
     tally::Tally,
+    throttle::PAGES_PER_SEAL,
 };
 use crate::{
-    gp::{Cookie, Engine, Flavour, Progress, Record},
+    gp::{Cookie, Engine, Progress},
     platform::{
         clock, fork,
         sync::{Ordering, lock},
@@ -30,10 +32,6 @@ use crate::{
     },
 };
 use std::{mem::MaybeUninit, ptr::NonNull};
-
-/// A domain's wrapper of frees that no thread has asked for: it calls its argument, unless no user code
-/// may run any more.
-pub type Around = fn(&mut dyn FnMut());
 
 /// How many pages a thread frees for each one that it fills, once the domain is past its budget.
 const PAGES_PAST_BUDGET: usize = 8;
@@ -72,15 +70,7 @@ impl Heap {
             return Left::Nothing;
         };
         let _ = engine.note_service(clock::now());
-        let (oldest, youngest, queued) = {
-            let queue = lock(&buffer.queue);
-            (
-                queue.sealed.front().map(Page::cookie),
-                queue.sealed.back().map(Page::cookie),
-                queue.sealed.footprint(),
-            )
-        };
-        let Some((oldest, youngest)) = oldest.zip(youngest) else {
+        let (Some((oldest, youngest)), queued) = buffer.queued() else {
             return Left::Nothing;
         };
         let past_budget = self.is_over_budget(buffer, 0);
@@ -188,7 +178,8 @@ impl Heap {
                 return;
             };
             let taken = page.take_before(until, &mut slots);
-            self.note_sealed_alone(buffer, taken);
+            // Without a page of their own.
+            buffer.account.sealed.add(Tally::of_objects(taken));
             if page.objects() == 0 {
                 // What is taken has left it, so the next objects find the lines that are warm.
                 page.forget_objects();
@@ -269,34 +260,17 @@ impl Heap {
         page.forget_objects();
         self.leaked
             .fetch_add(leaked.objects as u64, Ordering::Relaxed);
-        if self.note_leaked(leaked) {
+        if self.note_gone(leaked, 0) {
             engine.signal_waiters();
         }
     }
-}
-
-/// Calls `free` inside a section and `around`, which may leave it: for objects of a domain that
-/// frees on demand, on a thread that has not asked for it.
-pub(super) fn call_around<P: Policy>(engine: &Engine<P>, around: Around, free: &mut dyn FnMut()) {
-    /// Also if a destructor panics.
-    struct Section<'a>(&'a Record);
-    impl Drop for Section<'_> {
-        fn drop(&mut self) {
-            self.0.unlock();
-            self.0.depart();
-        }
-    }
-    let record = engine.register(thread::token(), Flavour::Thread);
-    record.lock();
-    let _section = Section(record);
-    around(free);
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use crate::{
-        gp::{BarrierMode, Seq, Sequence, policy::Sound},
+        gp::{BarrierMode, Flavour, Record, Seq, Sequence, policy::Sound},
         kvfree::{Destructor, OnNoPage, RetireRequest, Retirer, buffer::Pushed, page::PAGE_BYTES},
         platform::sync::Arc,
     };

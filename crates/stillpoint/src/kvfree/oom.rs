@@ -13,9 +13,9 @@
 //! wait for that section.
 
 use super::{
+    around::call_around,
     buffer::ThreadBuffer,
     heap::{Heap, OomCallbacks},
-    on_demand::call_around,
     page::Slot,
     policy::Policy,
     request::RetireRequest,

@@ -23,14 +23,14 @@
 //! waits for the service thread.
 
 use super::{
-    buffer::{Pushed, ThreadBuffer},
+    buffer::{Added, Pushed, ThreadBuffer},
     heap::Heap,
     oom::{NoPage, OnNoPage},
     page::{Page, PageList, footprint_of},
     policy::{Policy, name_for_page},
     request::{CHANNELS, Channel, RetireRequest},
     tally::Tally,
-    throttle::Added,
+    throttle::PAGES_PER_SEAL,
 };
 use crate::{
     gp::{Engine, Record},
@@ -41,9 +41,6 @@ use crate::{
     trace,
 };
 use std::ptr::{self, NonNull};
-
-/// How many pages are freed for each that is sealed, while there are any to free.
-pub(super) const PAGES_PER_SEAL: usize = 2;
 
 /// A thread that retires: the record through which it reads, and its buffer.
 #[derive(Debug, Clone, Copy)]
@@ -57,24 +54,6 @@ pub(crate) struct Retirer<'a> {
 pub(super) enum Reclaimer {
     Owner,
     Service,
-}
-
-/// Pages that have been sealed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sealed {
-    /// The bytes of the pages and their objects.
-    pub(super) footprint: usize,
-    /// Whether the service thread frees one of them.
-    pub(super) by_service: bool,
-}
-
-impl Sealed {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            footprint: self.footprint + other.footprint,
-            by_service: self.by_service || other.by_service,
-        }
-    }
 }
 
 impl Heap {
@@ -207,7 +186,7 @@ impl Heap {
             .into_iter()
             .filter(|&channel| buffer.is_full(channel))
             .filter_map(|channel| self.seal(engine, buffer, channel, Reclaimer::Owner))
-            .reduce(Sealed::plus);
+            .reduce(Added::plus);
         self.unpark(engine, buffer);
         engine.ensure_service();
         if self.frees_on_demand() {
@@ -217,10 +196,9 @@ impl Heap {
         // A page with destructors is the service thread's already while it is open.
         let is_dropped = object.channel == Channel::Drop;
         let by_service = is_dropped || sealed.is_some_and(|sealed| sealed.by_service);
-        let added = match sealed {
-            Some(sealed) => Some(Added::filled(sealed)),
-            None => (opened && self.is_over_budget(buffer, 0)).then(|| Added::opened(is_dropped)),
-        };
+        let added = sealed.or_else(|| {
+            (opened && self.is_over_budget(buffer, 0)).then(|| Added::opened(is_dropped))
+        });
         if let Some(added) = added {
             self.reclaim(engine, buffer, record, added);
         }
@@ -251,7 +229,7 @@ impl Heap {
         buffer: &ThreadBuffer,
         channel: Channel,
         reclaimer: Reclaimer,
-    ) -> Option<Sealed> {
+    ) -> Option<Added> {
         let fresh = buffer.new_page();
         let mut queue = lock(&buffer.queue);
         // Under the lock, so that the cookies of a queue are in order.
@@ -294,10 +272,7 @@ impl Heap {
         if is_relief {
             engine.signal_waiters();
         }
-        Some(Sealed {
-            footprint,
-            by_service,
-        })
+        Some(Added::filled(footprint, by_service))
     }
 
     /// Frees a few of the oldest pages of the queue, if they are due. Back-pressure comes first.
@@ -398,7 +373,7 @@ impl Heap {
     pub(super) unsafe fn free_counted<P: Policy>(&self, engine: &Engine<P>, page: NonNull<Page>) {
         // SAFETY: the caller's promise.
         let freed = unsafe { self.free(page) };
-        if freed.is_some_and(|freed| self.note_freed(freed)) {
+        if freed.is_some_and(|freed| self.note_gone(freed, freed.objects)) {
             engine.signal_waiters();
         }
     }

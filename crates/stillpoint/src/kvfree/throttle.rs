@@ -45,12 +45,11 @@
 //! of the section triggers throttling; only the section's end, which pays the charge, ends it.
 
 use super::{
-    buffer::{OPEN_BYTES, ThreadBuffer},
+    buffer::{Added, OPEN_BYTES, ThreadBuffer},
     heap::Heap,
-    page::{PAGE_BYTES, Page},
+    page::PAGE_BYTES,
     policy::{Policy, name_for_page},
     quota::SMALLEST_QUOTA,
-    retire::{PAGES_PER_SEAL, Sealed},
 };
 use crate::{
     gp::{Cookie, Engine, Haste, Progress, Record},
@@ -65,6 +64,9 @@ use crate::{
 /// A thread's share is never larger than this, however large the budget: more would not stay in the
 /// cache. Its quota stays below 864 KiB (`quota.rs`).
 pub(super) const LARGEST_SHARE: usize = 1 << 20;
+
+/// How many pages are freed for each that is sealed, while there are any to free.
+pub(super) const PAGES_PER_SEAL: usize = 2;
 
 /// What a thread seals for a grace period that has not started, for each other thread that retires,
 /// before it starts it; so the rate of starts does not grow with the number of threads.
@@ -105,36 +107,7 @@ const LARGE_PART: usize = 4;
 /// A page of at most this many bytes is not large, however small the budget.
 const LIGHT: usize = 2 * OPEN_BYTES;
 
-/// Memory that a thread adds: a page that it has opened or filled, or the objects of a section.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Added {
-    /// Weight in bytes, to which the longest wait is proportional.
-    pub(super) weight: usize,
-    /// The bytes by which it has raised what is counted as unreclaimed.
-    pub(super) counted: usize,
-    /// Whether the service thread frees some of it.
-    pub(super) by_service: bool,
-}
-
 impl Added {
-    /// Describes a page that has been opened: the thread may exit before it fills that.
-    pub(super) fn opened(by_service: bool) -> Self {
-        Self {
-            weight: OPEN_BYTES,
-            counted: 0,
-            by_service,
-        }
-    }
-
-    /// Describes pages that have been filled.
-    pub(super) fn filled(sealed: Sealed) -> Self {
-        Self {
-            weight: (sealed.footprint / OPEN_BYTES + 1) * OPEN_BYTES,
-            counted: sealed.footprint,
-            by_service: sealed.by_service,
-        }
-    }
-
     fn longest_wait(self) -> Nanos {
         let weight = self.weight.min(LONGEST_WAIT_PAGES * OPEN_BYTES);
         LONGEST_WAIT * weight as Nanos / OPEN_BYTES as Nanos
@@ -180,7 +153,10 @@ impl Heap {
 
     /// Returns whether the budget is used up, as the owner of `buffer` sees it, without `except` bytes.
     pub(super) fn is_over_budget(&self, buffer: &ThreadBuffer, except: usize) -> bool {
-        let sealed = self.footprint(buffer).saturating_sub(except);
+        let sealed = self
+            .shared
+            .footprint_with(&buffer.account)
+            .saturating_sub(except);
         sealed.saturating_add(self.callbacks.bytes()) >= self.limit()
     }
 
@@ -240,14 +216,7 @@ impl Heap {
         section: Option<&Record>,
         added: Added,
     ) -> bool {
-        let (oldest, youngest, queued) = {
-            let queue = lock(&buffer.queue);
-            (
-                queue.sealed.front().map(Page::cookie),
-                queue.sealed.back().map(Page::cookie),
-                queue.sealed.footprint(),
-            )
-        };
+        let (sealed, queued) = buffer.queued();
         let share = self.thread_share();
         let quota = buffer.quota.within(share);
         // Past the budget it waits for the thread that frees what it adds, if that comes to its work.
@@ -257,6 +226,7 @@ impl Heap {
             !self.frees_whole_batches() && (queued >= THROTTLE_FACTOR * share || over_budget);
         let for_service = over_budget && added.by_service;
         // The grace period that it waits for; without one, until the budget is no longer used up.
+        let oldest = sealed.map(|(oldest, _)| oldest);
         let awaited = oldest.filter(|_| !for_service);
         if awaited.is_some_and(|oldest| engine.has_ended(oldest)) || (queued < quota && !too_much) {
             return false;
@@ -267,7 +237,7 @@ impl Heap {
             return waits;
         }
         let longest = added.longest_wait();
-        let ended = match oldest.zip(youngest) {
+        let ended = match sealed {
             Some((oldest, youngest)) => {
                 let insists = too_much || queued >= quota + quota / PAST_QUOTA;
                 let assist = || engine.assist(oldest, youngest, thread::token(), insists);
@@ -375,6 +345,7 @@ mod tests {
         kvfree::{
             Destructor, OnNoPage, Retirer, SLOTS,
             buffer::Pushed,
+            page::Page,
             request::{Channel, RetireRequest},
             retire::Reclaimer,
         },
@@ -728,11 +699,8 @@ mod tests {
             heap.seal(&engine, &buffer, Channel::Plain, Reclaimer::Owner);
             largest = queued();
             assert!(largest < LARGEST_SHARE, "it waits for the other thread");
-            let sealed = Sealed {
-                footprint: FULL_PAGE,
-                by_service: false,
-            };
-            heap.hold_back(&engine, &buffer, None, Added::filled(sealed));
+            let added = Added::filled(FULL_PAGE, false);
+            heap.hold_back(&engine, &buffer, None, added);
         }
         let most = SMALLEST_QUOTA + SMALLEST_QUOTA / PAST_QUOTA;
         assert!((most..most + 2 * FULL_PAGE).contains(&largest), "{largest}");
