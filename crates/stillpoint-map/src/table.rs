@@ -493,8 +493,9 @@ impl<'t> Table<'t> {
                 };
                 Some((entry, word.is_plain().then_some(seen)))
             }
-            Found::Nothing if word != Word::EMPTY || self.next().is_none() => None,
-            _ => Some((self.find_elsewhere(word, hash, is_it)?, None)),
+            Found::Nothing => None,
+            Found::Elsewhere if word == Word::EMPTY && self.next().is_none() => None,
+            Found::Elsewhere => Some((self.find_elsewhere(word, hash, is_it)?, None)),
         }
     }
 

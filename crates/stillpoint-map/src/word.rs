@@ -85,10 +85,12 @@ impl Word {
         self.0 & LINK != 0
     }
 
-    /// Returns whether an entry that is not here may be behind the bucket, or in the next table.
+    /// Returns whether an entry that is not here may be behind the bucket, or in the next table: the bucket
+    /// has a link, has moved, or is empty, as one that a move has passed.
     #[inline(always)]
     pub fn goes_on(self) -> bool {
-        self.0 & (MOVED | LINK) != 0
+        // One comparison: MOVED and LINK are the highest bits, and EMPTY wraps round to the highest number.
+        self.0.wrapping_sub(1) >= LINK - 1
     }
 
     /// Returns whether the bucket is all of its chain, has not moved, and is not locked.
@@ -340,5 +342,7 @@ mod tests {
         assert_eq!(word.moved().taken().collect::<Vec<_>>(), [2, 6]);
         let theirs = Word::from_bits(word.bits() | LOCK);
         assert!(theirs.is_abandoned() && theirs.locked().is_locked());
+        assert!(!word.goes_on() && !locked.goes_on() && !theirs.goes_on());
+        assert!(word.moved().goes_on() && word.linked().goes_on() && Word::EMPTY.goes_on());
     }
 }
