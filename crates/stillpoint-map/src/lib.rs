@@ -52,8 +52,8 @@
 //!
 //! * If several keys must change together, or an iteration must see one version: use a lock, or an
 //!   [`Rcu<std::collections::HashMap>`](stillpoint::Rcu), whose readers see one version.
-//! * If one thread uses the map: std's is faster and smaller. Here each entry is a separate
-//!   allocation.
+//! * If one thread uses the map: std's is faster and smaller. Here entries lie outside the
+//!   table.
 //! * If values are large and replaced often: an update allocates the whole entry. Put an atomic or
 //!   a lock into the value, or an `Arc`.
 //! * As a cache: nothing is evicted.
