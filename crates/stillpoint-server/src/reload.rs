@@ -165,8 +165,7 @@ impl Files {
         })
     }
 
-    /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed, but
-    /// tenants may have been created.
+    /// Applies the files to the server. Returns lines for the log. On an error, nothing is changed.
     fn apply(self, shared: &Shared, last: &mut Last) -> Result<Vec<String>, String> {
         let settings = self.settings;
         let mut changes = Changes::default();
@@ -426,9 +425,10 @@ mod tests {
         }
     }
 
-    /// Detects limits that were set before a tenant could not be created, and files that count as applied.
+    /// Detects limits that were set and tenants that were created before a tenant could not be created,
+    /// and files that count as applied.
     #[test]
-    fn files_that_cannot_be_applied_change_no_limit() {
+    fn files_that_cannot_be_applied_change_nothing() {
         let name = format!("stillcache-{}-refused.toml", std::process::id());
         let path = std::env::temp_dir().join(name);
         let text = "[[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
@@ -439,20 +439,23 @@ mod tests {
         settings.log = false;
         let server = Server::start(settings).unwrap();
         let shared = &server.shared;
-        let more = text.replace("8m", "4m") + "[[tenant]]\nname = \"t\"\n";
+        let more =
+            text.replace("8m", "4m") + "[[tenant]]\nname = \"t\"\n[[tenant]]\nname = \"u\"\n";
         fs::write(&path, more).unwrap();
         let mut last = Last::of(&shared.settings);
         let mut again = || {
             let files = Files::read(&shared.settings, shared.store.limit(), last.sections);
             files.unwrap().apply(shared, &mut last)
         };
-        shared.store.refuse_memory(true);
-        assert!(again().unwrap_err().contains("tenant t"));
+        shared.store.refuse_tenants_beyond(3);
+        assert!(again().unwrap_err().contains("tenant u"));
+        assert_eq!(shared.store.names(), ["".into(), "s".into()]);
         let limits = || shared.store.tenant("s").unwrap().limits();
         assert_eq!(limits().max, 8 << 20);
-        shared.store.refuse_memory(false);
-        let made = "reloaded: limits of tenant s, tenant t created";
+        shared.store.refuse_tenants_beyond(usize::MAX);
+        let made = "reloaded: limits of tenant s, tenant t created, tenant u created";
         assert_eq!(again().unwrap(), [made]);
+        assert_eq!(shared.directory().spaces.len(), 4);
         assert_eq!(limits().max, 4 << 20);
         drop(server);
         fs::remove_file(&path).unwrap();

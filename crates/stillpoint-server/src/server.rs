@@ -339,25 +339,37 @@ fn abandon(shared: &Shared, inboxes: &[Arc<Inbox>], error: io::Error) -> io::Err
 }
 
 /// Creates or changes the tenants that the file names, and replaces the users. Other tenants stay as they
-/// are. On an error, tenants may have been created, and nothing else is changed.
+/// are. On an error, nothing is changed.
 pub(crate) fn apply(
     shared: &Shared,
     tenants: &[crate::config::Tenant],
     users: Option<Vec<User>>,
 ) -> Result<(), String> {
     let store = &shared.store;
+    let mut created = Vec::new();
     let get_or_create = |setting: &crate::config::Tenant| {
         let name = &setting.name;
         let there = match store.tenant(name) {
-            Err(TenantError::NotFound) => store.create_tenant(name),
+            Err(TenantError::NotFound) => {
+                let new = store.create_tenant(name);
+                new.inspect(|_| created.push(name.clone()))
+            }
             there => there,
         };
         there.map_err(|error| format!("tenant {name}: {error}"))
     };
-    let there: Vec<_> = tenants
-        .iter()
-        .map(get_or_create)
-        .collect::<Result<_, _>>()?;
+    let there = tenants.iter().map(get_or_create).collect();
+    let there: Vec<_> = match there {
+        Ok(there) => there,
+        Err(error) => {
+            // They are in no directory yet: no client can work on them.
+            for name in &created {
+                // It fails if an admin has deleted it meanwhile.
+                let _ = store.delete_tenant(name);
+            }
+            return Err(error);
+        }
+    };
     for (tenant, setting) in there.iter().zip(tenants) {
         tenant.request_limits(setting.limits);
     }

@@ -40,6 +40,9 @@ pub(super) struct Inner {
     tenants: Mutex<BTreeMap<Arc<str>, Tenant>>,
     maintenance: Option<Maintenance>,
     registered: Option<Registration>,
+    /// Number of tenants beyond which the system seems to have no memory.
+    #[cfg(test)]
+    most_tenants: std::sync::atomic::AtomicUsize,
 }
 
 impl Inner {
@@ -95,6 +98,8 @@ impl Store {
             shared,
             tenants: Mutex::default(),
             registered: Some(registered),
+            #[cfg(test)]
+            most_tenants: usize::MAX.into(),
         });
         if let Some(error) = failed {
             return Err(error);
@@ -125,7 +130,12 @@ impl Store {
             return Err(TenantError::Exists);
         }
         #[cfg(test)]
-        if self.is_refusing_memory() {
+        if tenants.len()
+            >= self
+                .0
+                .most_tenants
+                .load(std::sync::atomic::Ordering::Relaxed)
+        {
             return Err(TenantError::OutOfMemory);
         }
         let memcg = self.0.shared.hierarchy.root().create();
@@ -306,9 +316,9 @@ impl Store {
         crawler::search_all(&self.0, then, |_| false)
     }
 
-    /// Makes the system seem without memory, or not.
+    /// Makes the system seem without memory for items, or not.
     #[cfg(test)]
-    pub(crate) fn refuse_memory(&self, refuse: bool) {
+    pub(super) fn refuse_memory(&self, refuse: bool) {
         self.0
             .shared
             .pool
@@ -316,13 +326,12 @@ impl Store {
             .store(refuse, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// Makes the system seem without memory for more than `most` tenants.
     #[cfg(test)]
-    fn is_refusing_memory(&self) -> bool {
+    pub(crate) fn refuse_tenants_beyond(&self, most: usize) {
         self.0
-            .shared
-            .pool
-            .refuse
-            .load(std::sync::atomic::Ordering::Relaxed)
+            .most_tenants
+            .store(most, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The figures. Looks at all tenants.
