@@ -468,14 +468,7 @@ impl Acceptor {
             card: Arc::new(card),
             version: directory.version,
         };
-        if replaces {
-            // That client is as good as ended. The thread tells which one is next; until then, clients
-            // that come go to other threads.
-            self.workers[thread]
-                .oldest
-                .store(u64::MAX, Ordering::Relaxed);
-        }
-        self.workers[thread].push(arrival);
+        self.workers[thread].push(arrival, replaces);
         self.next = (thread + 1) % self.workers.len();
     }
 

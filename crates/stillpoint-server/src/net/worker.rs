@@ -78,8 +78,9 @@ pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
     /// Number of its clients that have not logged in, with those that have not arrived yet.
     pub(crate) unknown: Arc<AtomicUsize>,
-    /// [`Arrival::number`] of the first of those that have arrived; `u64::MAX` without one. Relaxed,
-    /// needs no partner: a hint.
+    /// [`Arrival::number`] of the first of those that have arrived; `u64::MAX` without one, and while a
+    /// connection waits that replaces it. Relaxed, needs no partner: a hint, which changes under the
+    /// lock of `arrivals`.
     pub(crate) oldest: AtomicU64,
     pub(crate) waker: Waker,
 }
@@ -99,9 +100,29 @@ impl Inbox {
         std::mem::take(&mut *lock(&self.arrivals))
     }
 
-    pub(crate) fn push(&self, arrival: Arrival) {
-        lock(&self.arrivals).push(arrival);
+    /// Hands a connection over. If it `replaces` the client that has taken longest to log in, that one
+    /// is as good as ended: until the thread tells which one is next, clients that come go to other
+    /// threads.
+    pub(crate) fn push(&self, arrival: Arrival, replaces: bool) {
+        let mut arrivals = lock(&self.arrivals);
+        arrivals.push(arrival);
+        if replaces {
+            self.oldest.store(u64::MAX, Ordering::Relaxed);
+        }
+        drop(arrivals);
         self.waker.wake();
+    }
+
+    /// Tells the thread that accepts which client takes longest to log in, unless connections have
+    /// arrived that may replace it.
+    fn note_oldest(&self, number: u64) {
+        if self.oldest.load(Ordering::Relaxed) == number {
+            return;
+        }
+        let arrivals = lock(&self.arrivals);
+        if arrivals.is_empty() {
+            self.oldest.store(number, Ordering::Relaxed);
+        }
     }
 }
 
@@ -234,6 +255,9 @@ impl Worker {
             self.scanned = now;
             self.drop_late(now);
         }
+        let oldest = self.unknown.first_key_value();
+        self.inbox
+            .note_oldest(oldest.map_or(u64::MAX, |(&number, _)| number));
         Ok(())
     }
 
@@ -314,13 +338,6 @@ impl Worker {
                 self.turn(index, now);
             }
         }
-    }
-
-    /// Tells the thread that accepts which client takes longest to log in.
-    fn note_oldest(&self) {
-        let oldest = self.unknown.first_key_value();
-        let number = oldest.map_or(u64::MAX, |(&number, _)| number);
-        self.inbox.oldest.store(number, Ordering::Relaxed);
     }
 
     /// Returns by how many bytes the thread's connections keep too much: all connections together keep
@@ -419,7 +436,6 @@ impl Worker {
         }
         let same = self.connections.insert(Box::new(connection));
         debug_assert_eq!(same, index);
-        self.note_oldest();
         self.tell_connection(index, None);
         match added {
             Ok(()) if grows => self.make_buffer_room(Some(index)),
@@ -442,7 +458,6 @@ impl Worker {
         if connection.unknown != 0 && connection.session.access.known.is_some() {
             self.unknown
                 .remove(&std::mem::take(&mut connection.unknown));
-            self.note_oldest();
         }
         let grows = self.charge(&mut connection, index);
         let watches = connection.session.watcher().is_some();
@@ -521,9 +536,7 @@ impl Worker {
         self.timed -= usize::from(connection.deadline != 0);
         self.amid -= usize::from(connection.is_counted);
         self.watching.retain(|&other| other != index);
-        if self.unknown.remove(&connection.unknown).is_some() {
-            self.note_oldest();
-        }
+        self.unknown.remove(&connection.unknown);
         self.buffers
             .replace(index, connection.kept, Kept::default());
         connection.uncharge(&self.shared);

@@ -50,13 +50,18 @@ impl Stepped {
     }
 
     fn admit_one(&mut self, fd: OwnedFd, tls: Option<Box<tls::Stream>>, known: bool) {
+        let arrival = self.arrival(fd, tls, known);
+        self.worker.admit(arrival, 0);
+    }
+
+    fn arrival(&self, fd: OwnedFd, tls: Option<Box<tls::Stream>>, known: bool) -> Arrival {
         let shared = &self.worker.shared;
         let directory = shared.directory();
         let mut session = fuzz::new_session(&directory, false, known);
         if !known {
             session.access.place = Place::take(&self.worker.inbox.unknown, |_| true).unwrap();
         }
-        let arrival = Arrival {
+        Arrival {
             fd,
             tls,
             number: shared
@@ -68,8 +73,7 @@ impl Stepped {
             access: session.access,
             card: session.card,
             version: directory.version,
-        };
-        self.worker.admit(arrival, 0);
+        }
     }
 
     /// Returns whether a step would have something to do, if need be after some seconds.
@@ -293,6 +297,8 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
     let open: Vec<_> = old.iter_mut().map(is_open).collect();
     assert_eq!(open, [false, true, true]);
     // The hint for the thread that accepts.
+    stepped.worker.inbox.waker.wake();
+    stepped.run();
     assert_eq!(stepped.worker.inbox.oldest.load(Ordering::Relaxed), 4);
     let mut newer = come(&mut stepped, false);
     assert!(!is_open(&mut old[2]) && is_open(&mut new));
@@ -309,6 +315,40 @@ fn a_new_client_takes_the_place_of_the_oldest_that_has_not_logged_in() {
     assert_eq!(count(&totals.connections_rejected), 1);
     assert_eq!(count(&stepped.worker.inbox.oldest), u64::MAX);
     assert_eq!(totals.connections.load(Ordering::Relaxed), 4);
+}
+
+/// The thread that accepts has sent a client for which the oldest one ends: that is told as the oldest
+/// neither by a step that has begun before, nor after.
+#[test]
+fn a_client_that_will_end_is_not_told_as_the_oldest() {
+    let shared = fuzz::new_shared(|settings| settings.max_connections = 2);
+    let mut stepped = Stepped::new(&shared);
+    let pairs = [0; 4].map(|_| UnixStream::pair().unwrap());
+    let (mut clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let arrive = |stepped: &Stepped, server: UnixStream, replaces| {
+        let arrival = stepped.arrival(server.into(), None, false);
+        stepped.worker.inbox.push(arrival, replaces);
+    };
+    let mut servers = servers.into_iter();
+    for server in servers.by_ref().take(2) {
+        arrive(&stepped, server, false);
+    }
+    stepped.run();
+    let inbox = Arc::clone(&stepped.worker.inbox);
+    let oldest = || inbox.oldest.load(Ordering::Relaxed);
+    assert_eq!(oldest(), 1);
+    arrive(&stepped, servers.next().unwrap(), true);
+    assert_eq!(oldest(), u64::MAX);
+    inbox.note_oldest(1);
+    assert_eq!(oldest(), u64::MAX);
+    stepped.run();
+    assert_eq!(oldest(), 2);
+    // The place has become free meanwhile: the oldest one stays, and is told again.
+    drop(clients.remove(2));
+    stepped.run();
+    arrive(&stepped, servers.next().unwrap(), true);
+    stepped.run();
+    assert_eq!((stepped.worker.connections.len(), oldest()), (2, 2));
 }
 
 /// Values of which `stepped` answers with 4 KB each.
