@@ -48,6 +48,14 @@ macro_rules! map_guard {
             }
         }
 
+        impl<P: PartialEq> PartialEq for $name<'_, P> {
+            fn eq(&self, other: &Self) -> bool {
+                self.map == other.map
+            }
+        }
+
+        impl<P: Eq> Eq for $name<'_, P> {}
+
         impl<'g, P> IntoIterator for &'g $name<'_, P>
         where
             &'g P: IntoIterator,
@@ -141,6 +149,18 @@ macro_rules! view {
                 &self.0
             }
         }
+
+        impl<$($param $(: $bound)?),+> PartialEq for $pinned<$($param),+>
+        where
+            $map<$($param),+>: PartialEq,
+        {
+            /// Compares the maps.
+            fn eq(&self, other: &Self) -> bool {
+                self.0 == other.0
+            }
+        }
+
+        impl<$($param $(: $bound)?),+> Eq for $pinned<$($param),+> where $map<$($param),+>: Eq {}
     };
 }
 pub(crate) use view;

@@ -189,6 +189,67 @@ impl<T: Hash + Eq, S: BuildHasher> PinnedHashSet<T, S> {
     {
         Some(self.entries().get_key_value(value)?.0)
     }
+
+    /// Visits the values that are in this set and not in `other`. Each value is looked for in `other` when the
+    /// iterator comes to it, so the result is exact while no thread changes either set; that holds for all
+    /// methods that compare two sets.
+    ///
+    /// ```
+    /// use stillpoint_map::HashSet;
+    ///
+    /// let (a, b) = (HashSet::from([1, 2, 3]), HashSet::from([3, 4]));
+    /// let (a, b) = (a.pin(), b.pin());
+    /// assert_eq!(a.difference(&b).count(), 2);
+    /// assert_eq!(a.intersection(&b).collect::<Vec<_>>(), [&3]);
+    /// assert_eq!(a.union(&b).sum::<i32>(), 10);
+    /// assert_eq!(a.symmetric_difference(&b).sum::<i32>(), 7);
+    /// assert!(!a.is_subset(&b) && !a.is_disjoint(&b));
+    /// ```
+    pub fn difference<'g>(&'g self, other: &'g Self) -> impl Iterator<Item = &'g T> {
+        self.iter().filter(|value| !other.contains(*value))
+    }
+
+    /// Visits the values that are in exactly one of the sets. As [`difference`](Self::difference).
+    pub fn symmetric_difference<'g>(&'g self, other: &'g Self) -> impl Iterator<Item = &'g T> {
+        self.difference(other).chain(other.difference(self))
+    }
+
+    /// Visits the values that are in both sets: those of the smaller set. As
+    /// [`difference`](Self::difference).
+    pub fn intersection<'g>(&'g self, other: &'g Self) -> impl Iterator<Item = &'g T> {
+        let (small, large) = self.by_size(other);
+        small.iter().filter(|value| large.contains(*value))
+    }
+
+    /// Visits the values that are in either set: those of the larger set, and then those that only the
+    /// smaller has. As [`difference`](Self::difference).
+    pub fn union<'g>(&'g self, other: &'g Self) -> impl Iterator<Item = &'g T> {
+        let (small, large) = self.by_size(other);
+        large.iter().chain(small.difference(large))
+    }
+
+    /// Returns whether no value is in both sets. As [`difference`](Self::difference).
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.intersection(other).next().is_none()
+    }
+
+    /// Returns whether all values of this set are in `other`. As [`difference`](Self::difference).
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).next().is_none()
+    }
+
+    /// Returns whether all values of `other` are in this set. As [`difference`](Self::difference).
+    pub fn is_superset(&self, other: &Self) -> bool {
+        other.is_subset(self)
+    }
+
+    fn by_size<'g>(&'g self, other: &'g Self) -> (&'g Self, &'g Self) {
+        if self.len() <= other.len() {
+            (self, other)
+        } else {
+            (other, self)
+        }
+    }
 }
 
 impl<T: Hash + Eq + Send + 'static, S: BuildHasher> PinnedHashSet<T, S> {

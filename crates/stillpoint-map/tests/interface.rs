@@ -2,8 +2,8 @@
 
 use std::{
     cell::Cell,
-    collections::HashSet as StdSet,
-    hash::{BuildHasherDefault, DefaultHasher},
+    collections::{BTreeMap as StdMap, HashSet as StdSet},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind},
     sync::Arc,
 };
@@ -351,6 +351,60 @@ fn owning_iterators_show_what_is_left() {
     assert_eq!(format!("{:?}", copied.clone().into_iter()), "[(1, 2)]");
     assert_eq!(format!("{:?}", copied.clone().into_keys()), "[1]");
     assert_eq!(format!("{:?}", copied.into_values()), "[2]");
+}
+
+#[test]
+fn sets_are_compared_as_those_of_std() {
+    fn sorted<'a>(values: impl Iterator<Item = &'a u32>) -> Vec<u32> {
+        let mut values: Vec<_> = values.copied().collect();
+        values.sort_unstable();
+        values
+    }
+    // All pairs of subsets of four values.
+    let of = |bits: u32| (0..4).filter(move |value| bits & 1 << value != 0);
+    for (a, b) in (0..16).flat_map(|a| (0..16).map(move |b| (a, b))) {
+        let (ours, others) = (HashSet::from_iter(of(a)), HashSet::from_iter(of(b)));
+        let (ours, others): (&HashSet<u32>, &HashSet<u32>) = (&ours, &others);
+        let (here, there) = (ours.pin(), others.pin());
+        let (theirs, std) = (StdSet::from_iter(of(a)), StdSet::from_iter(of(b)));
+        let (theirs, std): (&StdSet<u32>, &StdSet<u32>) = (&theirs, &std);
+        assert_eq!(sorted(here.union(&there)), sorted(theirs.union(std)));
+        assert_eq!(
+            sorted(here.intersection(&there)),
+            sorted(theirs.intersection(std))
+        );
+        assert_eq!(
+            sorted(here.difference(&there)),
+            sorted(theirs.difference(std))
+        );
+        let apart = sorted(theirs.symmetric_difference(std));
+        assert_eq!(sorted(here.symmetric_difference(&there)), apart);
+        assert_eq!(here.is_subset(&there), theirs.is_subset(std));
+        assert_eq!(here.is_superset(&there), theirs.is_superset(std));
+        assert_eq!(here.is_disjoint(&there), theirs.is_disjoint(std));
+        assert_eq!(here == there, theirs == std);
+        assert_eq!(*here == *there, theirs == std);
+    }
+}
+
+#[test]
+fn ordered_maps_are_compared_as_those_of_std() {
+    let hash = BuildHasherDefault::<DefaultHasher>::default();
+    let of = |bits: u32| {
+        let values = (0..3).map(move |key| (key, bits >> (2 * key) & 3));
+        values.filter(|(_, value)| *value != 0)
+    };
+    for (a, b) in (0..64).flat_map(|a| (0..64).map(move |b| (a, b))) {
+        let (here, there) = (BTreeMap::from_iter(of(a)), BTreeMap::from_iter(of(b)));
+        let (ours, others) = (StdMap::from_iter(of(a)), StdMap::from_iter(of(b)));
+        assert_eq!(here.cmp(&there), ours.cmp(&others));
+        assert_eq!(here.partial_cmp(&there), ours.partial_cmp(&others));
+        assert_eq!(here.pin() == there.pin(), ours == others);
+        assert_eq!(
+            hash.hash_one(&here) == hash.hash_one(&there),
+            ours == others
+        );
+    }
 }
 
 #[test]

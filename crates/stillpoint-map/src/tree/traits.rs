@@ -8,7 +8,11 @@ use crate::{
     iter::{Keys, Values},
     traits::extend,
 };
-use std::fmt;
+use std::{
+    cmp::Ordering,
+    fmt,
+    hash::{Hash, Hasher},
+};
 
 impl<K, V> Default for BTreeMap<K, V> {
     fn default() -> Self {
@@ -60,6 +64,31 @@ impl<K: Ord, V: PartialEq> PartialEq for BTreeMap<K, V> {
 }
 
 impl<K: Ord, V: Eq> Eq for BTreeMap<K, V> {}
+
+impl<K: Ord, V: PartialOrd> PartialOrd for BTreeMap<K, V> {
+    /// Compares the entries in their order, as std's map does; exact while no thread changes either map.
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        self.pin().iter().partial_cmp(other.pin().iter())
+    }
+}
+
+impl<K: Ord, V: Ord> Ord for BTreeMap<K, V> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.pin().iter().cmp(other.pin().iter())
+    }
+}
+
+impl<K: Ord + Hash, V: Hash> Hash for BTreeMap<K, V> {
+    /// Hashes the entries that an iteration visits, and their number.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut entries = 0;
+        for entry in &self.pin() {
+            entry.hash(state);
+            entries += 1;
+        }
+        state.write_usize(entries);
+    }
+}
 
 extend! {
     BTreeMap<K, V>,
