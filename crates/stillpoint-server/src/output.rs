@@ -1,6 +1,6 @@
 //! Output: bytes, and values that stay where they lie until they are sent.
 
-use crate::store::{Item, Pin};
+use crate::store::{Item, Pin, add_work};
 use std::{collections::VecDeque, io::IoSlice};
 
 /// Longest value, in bytes, that is copied inside the section; a longer one is pinned, if it may be.
@@ -147,7 +147,11 @@ impl Output {
     #[inline]
     pub(crate) fn push_value(&mut self, item: &Item<'_>, held: Held) {
         match held {
-            Held::Copy => self.bytes.extend_from_slice(item.value()),
+            Held::Copy => {
+                let value = item.value();
+                self.bytes.extend_from_slice(value);
+                add_work(value.len());
+            }
             Held::Pin(pin) => {
                 self.push_pin(pin);
             }

@@ -97,6 +97,37 @@ fn requests_that_do_much_give_others_their_turns() {
     assert!(answer.is_empty() && rest <= 5 * 1024);
 }
 
+/// A pin copies nothing.
+#[test]
+fn a_value_that_is_copied_to_an_answer_counts_as_work() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    let tenant = &shared.directory().spaces[""].tenant;
+    for (key, len) in [("short", 4000), ("long", 40_000)] {
+        let value = vec![b'x'; len];
+        let stored = tenant.set(
+            key.as_bytes(),
+            0,
+            0,
+            &value,
+            Mode::Set,
+            Condition::default(),
+        );
+        stored.unwrap();
+    }
+    for (request, work) in [
+        ("get short short\r\n", 8000),
+        ("mg short v\r\n", 4000),
+        ("mg short k\r\n", 0),
+        ("get long\r\n", 0),
+        ("get none\r\n", 0),
+    ] {
+        let before = work_done();
+        feed(&mut session, &shared, request.as_bytes());
+        assert_eq!(work_done() - before, work, "{request}");
+    }
+}
+
 /// Looking at an expired item takes as long as showing one.
 #[test]
 fn a_dump_of_what_has_expired_gives_others_their_turns() {
