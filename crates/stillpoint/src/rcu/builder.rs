@@ -1,7 +1,7 @@
 //! Domains with a name, and with settings from the start.
 
-use super::Domain;
-use crate::gp::{Cookie, StallReport};
+use super::{Core, Domain};
+use crate::gp::{BarrierMode, Cookie, StallReport};
 use std::{fmt, time::Duration};
 
 type Handler = Box<dyn Fn(&StallReport) + Send + Sync>;
@@ -132,7 +132,13 @@ impl DomainBuilder {
     /// ```
     #[must_use]
     pub fn build(self) -> Domain {
-        let domain = Domain::of_kind(self.fences, Cookie::from_raw(0), self.name);
+        let readers = if self.fences {
+            BarrierMode::Fence
+        } else {
+            BarrierMode::Membarrier
+        };
+        let core = Core::with_readers(readers, Cookie::from_raw(0), self.name);
+        let domain = Domain::of(core);
         if let Some(bytes) = self.budget {
             domain.set_budget(bytes);
         }

@@ -295,22 +295,13 @@ impl<P: Policy> Core<P> {
     /// Makes a domain whose sequence starts at `first`: for tests that want to see it wrap.
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self::of_kind(false, first, None)
+        Self::with_readers(BarrierMode::Membarrier, first, None)
     }
 
     /// Makes a domain whose readers fence.
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
-        Self::of_kind(true, first, None)
-    }
-
-    pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
-        let readers = if fences {
-            BarrierMode::Fence
-        } else {
-            BarrierMode::Membarrier
-        };
-        Self::with_readers(readers, first, name)
+        Self::with_readers(BarrierMode::Fence, first, None)
     }
 
     pub(super) fn with_readers(

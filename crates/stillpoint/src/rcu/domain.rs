@@ -113,30 +113,17 @@ impl Domain {
     #[doc(hidden)]
     #[must_use]
     pub fn starting_at(first: Cookie) -> Self {
-        Self::of_kind(false, first, None)
+        Self::of(Core::starting_at(first))
     }
 
     /// Makes a domain whose readers fence, and whose sequence starts at `first`.
     #[doc(hidden)]
     #[must_use]
     pub fn fencing_from(first: Cookie) -> Self {
-        Self::of_kind(true, first, None)
+        Self::of(Core::fencing_from(first))
     }
 
     /// Makes a domain from whether its readers fence, where its sequence starts, and its name.
-    pub(super) fn of_kind(fences: bool, first: Cookie, name: Option<Box<str>>) -> Self {
-        Self {
-            core: Core::of_kind(fences, first, name),
-        }
-    }
-
-    pub(super) fn global(global: usize) -> Self {
-        Self {
-            core: Core::global(global),
-        }
-    }
-
-    /// Returns the handle of a domain that is just being made.
     pub(super) fn of(core: Core<Sound>) -> Self {
         Self { core }
     }

@@ -93,7 +93,7 @@ pub(crate) fn global_domain<const GLOBAL: usize>() -> &'static Domain {
 /// fork may have removed.
 #[cold]
 fn make_global(global: usize) -> &'static Domain {
-    let made = Box::into_raw(Box::new(Domain::global(global)));
+    let made = Box::into_raw(Box::new(Domain::of(Core::global(global))));
     // Release, pairs with `global_domain`: the domain is complete before it is found. Acquire: so
     // is the faster thread's.
     match GLOBAL_DOMAINS[global].compare_exchange(
