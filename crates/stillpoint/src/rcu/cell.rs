@@ -6,12 +6,7 @@
 //! acquire load costs the same or one cycle more.) The store that replaces a value is also what
 //! unlinks it; it comes before W1 in the program order of the thread that retires the old value.
 
-use super::{
-    Domain, Retired, Section, Weigh,
-    domain::Kept,
-    home,
-    thread::{self, RCU, global_id},
-};
+use super::{Domain, RCU, Retired, Section, Weigh, core::global_id, domain::Kept, home, thread};
 use crate::kvfree::RetireRequest;
 use std::{
     convert::Infallible,

@@ -2,15 +2,14 @@
 //! [`Domain`](super::Domain), which has all of it, and documents it. Only tortures use this type
 //! itself, for the sake of broken policies.
 
-use super::{Guard, QsbrReader, thread};
 use crate::{
     gp::{
-        BarrierMode, Cookie, End, Engine, Flavour, GLOBALS, Member, Outlook, Pace, Record, Round,
-        Seq, Sequence, Served, Server, StallReport, Unreclaimed, Work, pool,
+        BarrierMode, Cookie, End, Engine, GLOBALS, Member, Pace, Round, Seq, Sequence, Served,
+        Server, StallReport, Unreclaimed, pool,
     },
-    kvfree::{Heap, Policy, ThreadBuffer},
+    kvfree::{Heap, Policy},
     platform::{
-        fork::{AtForkHandle, ForkReset},
+        fork::AtForkHandle,
         refused,
         stats::{self, Block, Subject},
         sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -46,22 +45,7 @@ pub(in crate::rcu) struct Inner<P: Policy> {
     /// Whether it is a [`TraceDomain`](crate::tasks_trace::TraceDomain)'s.
     is_trace: AtomicBool,
     /// Its block in the statistics page. Last, because the others count in it while they are dropped.
-    block: OnceLock<Block>,
-}
-
-impl<P: Policy> Work for Inner<P> {
-    fn pass(&self) -> Outlook {
-        let callbacks = self.parts.engine().run_callbacks();
-        let retired = || thread::with_buffer(self.id, ThreadBuffer::progress);
-        let drain = self.parts.heap().drain(self.parts.engine(), &retired);
-        self.publish_work();
-        // The older of the two: the service thread sleeps until its readers have left, and must not
-        // sleep past the other's end.
-        Outlook {
-            cookie: Cookie::oldest(callbacks.cookie, drain.cookie),
-            at: callbacks.at.into_iter().chain(drain.at).min(),
-        }
-    }
+    pub(super) block: OnceLock<Block>,
 }
 
 impl<P: Policy> refused::Refused for Inner<P> {
@@ -92,32 +76,6 @@ impl<P: Policy> Member for Inner<P> {
             self.finish();
             self.parts.engine().note_left();
         }
-    }
-}
-
-impl<P: Policy> ForkReset for Inner<P> {
-    /// Resets the domain, unless nothing of it is lost with the other threads, because it has had no
-    /// more than sections of the calling thread. Programs may have thousands of such domains, and each
-    /// page that is written to is copied.
-    unsafe fn reset_in_child(&self) {
-        let is_published = self.block.get().is_some();
-        if !self.parts.is_used()
-            && !is_published
-            && self.parts.atomics().has_records_of_this_thread_alone()
-        {
-            return;
-        }
-        let (engine, heap) = (self.parts.engine(), self.parts.heap());
-        // SAFETY: the caller's promise; the buffer is that of the calling thread.
-        unsafe {
-            engine.reset_in_child();
-            heap.reset_in_child();
-            thread::reset_in_child(self.id, |own| {
-                heap.keep_counts_of(own);
-                own.reset_in_child();
-            });
-        }
-        self.publish_all(heap.assists());
     }
 }
 
@@ -152,12 +110,10 @@ struct DomainName<'a> {
 
 impl fmt::Display for DomainName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const RCU: u64 = thread::global_id(thread::RCU);
-        const TRACE: u64 = thread::global_id(thread::TRACE);
         match (self.name, self.id) {
             (Some(name), _) => f.write_str(name),
-            (None, RCU) => f.write_str("global"),
-            (None, TRACE) => f.write_str("tasks_trace"),
+            (None, id) if id == global_id(RCU) => f.write_str("global"),
+            (None, id) if id == global_id(TRACE) => f.write_str("tasks_trace"),
             (None, id) => write!(f, "domain {id}"),
         }
     }
@@ -197,7 +153,7 @@ impl<P: Policy> Inner<P> {
                 id,
                 handles: AtomicUsize::new(1),
                 closed: AtomicBool::new(false),
-                is_trace: AtomicBool::new(id == thread::global_id(thread::TRACE)),
+                is_trace: AtomicBool::new(id == global_id(TRACE)),
                 block: OnceLock::new(),
             }
         });
@@ -210,14 +166,14 @@ impl<P: Policy> Inner<P> {
     }
 
     /// Copies all into the statistics page, which has zeros there.
-    fn publish_all(&self, assists: u64) {
+    pub(super) fn publish_all(&self, assists: u64) {
         self.parts.engine().publish_all();
         self.parts.heap().publish_all(assists);
         self.publish_work();
     }
 
     /// Copies what only a pass of the service thread does into the statistics page, if there is one.
-    fn publish_work(&self) {
+    pub(super) fn publish_work(&self) {
         self.parts.engine().publish_work();
         self.parts.heap().publish_work(self.parts.engine().panics());
     }
@@ -279,8 +235,17 @@ impl<P: Policy> Inner<P> {
     }
 }
 
+/// The global domains, by the constant that tells them apart.
+pub(crate) const RCU: usize = 0;
+pub(crate) const TRACE: usize = 1;
+
+/// Returns the number of a global domain.
+pub(super) const fn global_id(global: usize) -> u64 {
+    global as u64 + 1
+}
+
 fn next_id() -> u64 {
-    static NEXT_ID: AtomicU64 = AtomicU64::new(thread::global_id(GLOBALS));
+    static NEXT_ID: AtomicU64 = AtomicU64::new(global_id(GLOBALS));
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -336,39 +301,12 @@ impl<P: Policy> Core<P> {
     pub(super) fn global(global: usize) -> Self {
         Self {
             inner: Inner::new(
-                thread::global_id(global),
+                global_id(global),
                 BarrierMode::Membarrier,
                 Sequence::of_global(global),
                 None,
             ),
         }
-    }
-
-    /// See [`Domain::read_lock`](super::Domain::read_lock).
-    #[inline]
-    pub fn read_lock(&self) -> Guard<'_> {
-        match thread::record(self) {
-            Some(record) => Guard::enter(record),
-            None => self.read_lock_late(),
-        }
-    }
-
-    /// See [`Domain::read`](super::Domain::read).
-    #[inline]
-    pub fn read<R>(&self, section: impl FnOnce(&Guard<'_>) -> R) -> R {
-        section(&self.read_lock())
-    }
-
-    /// See [`Domain::qsbr_reader`](super::Domain::qsbr_reader).
-    #[must_use = "dropping it takes the thread's registration back"]
-    pub fn qsbr_reader(&self) -> QsbrReader<'_> {
-        QsbrReader::new(
-            self,
-            self.inner
-                .parts
-                .atomics()
-                .register(platform_thread::token(), Flavour::Qsbr),
-        )
     }
 
     /// See [`Domain::set_stall_timeout`](super::Domain::set_stall_timeout).
@@ -380,46 +318,6 @@ impl<P: Policy> Core<P> {
     pub fn on_stall(&self, handler: impl Fn(&StallReport) + Send + Sync + 'static) {
         self.engine()
             .set_stall_handler(Some(std::sync::Arc::new(handler)));
-    }
-
-    #[cold]
-    pub(super) fn read_lock_late(&self) -> Guard<'_> {
-        Guard::of(self.lock_late())
-    }
-
-    /// Begins a section of a thread without its own record, because that no longer exists or cannot
-    /// be allocated: a level of the section that it has open, or a new one through a record for
-    /// that section alone. It allocates only if all records that the domain has are taken.
-    ///
-    /// All levels have one record, and the thread is not bound before they are over ([`thread`]):
-    /// so it makes no difference which of them an unlock without a guard ends.
-    #[cold]
-    pub(super) fn lock_late(&self) -> &Record {
-        let me = platform_thread::token();
-        if let Some(record) = self.inner.parts.atomics().open_record_of(me) {
-            record.lock();
-            return record;
-        }
-        thread::note_late();
-        let record = self.inner.parts.atomics().register(me, Flavour::Thread);
-        record.lock();
-        record.depart();
-        record
-    }
-
-    /// Returns a quiescent record that is the calling thread's, to be given to an owned guard.
-    #[inline]
-    pub(crate) fn quiescent_record(&self) -> &Record {
-        thread::take_cached_record(self).unwrap_or_else(|| self.quiescent_record_late())
-    }
-
-    /// Like the function above, for a thread whose thread-local state is gone.
-    #[cold]
-    fn quiescent_record_late(&self) -> &Record {
-        self.inner
-            .parts
-            .atomics()
-            .register(platform_thread::token(), Flavour::Owned)
     }
 
     /// Returns the oldest section that the calling thread has open here.

@@ -1,7 +1,11 @@
 //! The guard of a read-side critical section.
 
-use super::{Domain, Kept, thread};
-use crate::gp::Record;
+use super::{Core, Domain, Kept, thread};
+use crate::{
+    gp::{Flavour, Record},
+    kvfree::Policy,
+    platform::thread as platform_thread,
+};
 use std::{fmt, marker::PhantomData, mem::ManuallyDrop, ptr::NonNull};
 
 /// A read-side critical section, open until this is dropped: what a thread finds through it is not
@@ -158,6 +162,63 @@ impl fmt::Debug for StaticGuard {
 
 /// An open read-side critical section of any kind: what [`Rcu::load`](crate::Rcu::load) relies on.
 ///
+impl<P: Policy> Core<P> {
+    /// See [`Domain::read_lock`](super::Domain::read_lock).
+    #[inline]
+    pub fn read_lock(&self) -> Guard<'_> {
+        match thread::record(self) {
+            Some(record) => Guard::enter(record),
+            None => self.read_lock_late(),
+        }
+    }
+
+    /// See [`Domain::read`](super::Domain::read).
+    #[inline]
+    pub fn read<R>(&self, section: impl FnOnce(&Guard<'_>) -> R) -> R {
+        section(&self.read_lock())
+    }
+
+    #[cold]
+    pub(super) fn read_lock_late(&self) -> Guard<'_> {
+        Guard::of(self.lock_late())
+    }
+
+    /// Begins a section of a thread without its own record, because that no longer exists or cannot
+    /// be allocated: a level of the section that it has open, or a new one through a record for
+    /// that section alone. It allocates only if all records that the domain has are taken.
+    ///
+    /// All levels have one record, and the thread is not bound before they are over ([`thread`]):
+    /// so it makes no difference which of them an unlock without a guard ends.
+    #[cold]
+    pub(super) fn lock_late(&self) -> &Record {
+        let me = platform_thread::token();
+        if let Some(record) = self.inner.parts.atomics().open_record_of(me) {
+            record.lock();
+            return record;
+        }
+        thread::note_late();
+        let record = self.inner.parts.atomics().register(me, Flavour::Thread);
+        record.lock();
+        record.depart();
+        record
+    }
+
+    /// Returns a quiescent record that is the calling thread's, to be given to an owned guard.
+    #[inline]
+    pub(crate) fn quiescent_record(&self) -> &Record {
+        thread::take_cached_record(self).unwrap_or_else(|| self.quiescent_record_late())
+    }
+
+    /// Like the function above, for a thread whose thread-local state is gone.
+    #[cold]
+    fn quiescent_record_late(&self) -> &Record {
+        self.inner
+            .parts
+            .atomics()
+            .register(platform_thread::token(), Flavour::Owned)
+    }
+}
+
 /// A [`Guard`], a [`StaticGuard`], a [`tasks_trace::Guard`](crate::tasks_trace::Guard), an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online
 /// [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.

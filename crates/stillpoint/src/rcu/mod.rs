@@ -5,7 +5,7 @@
 //! | `thread` | what a thread keeps for each domain, and its end |
 //! | `guard` | a read-side critical section |
 //! | `qsbr` | a thread that reads all the time, but where it says otherwise |
-//! | `core` | a domain's engine and heap, with what a policy leaves: making one, reading, its end |
+//! | `core` | a domain's engine and heap, with what a policy leaves: making one, its end |
 //! | `builder` | domains with a name, and with settings from the start |
 //! | `domain`, `wait`, `retire` | a domain as users see it; what tortures use of it with other policies |
 //! | `future` | waiting for grace periods and callbacks without a thread |
@@ -39,6 +39,8 @@ mod wait;
 mod weigh;
 
 pub use self::core::Core;
+use self::core::global_id;
+pub(crate) use self::core::{RCU, TRACE};
 pub use builder::DomainBuilder;
 pub use cell::{Rcu, RcuOption};
 pub use domain::Domain;
@@ -48,7 +50,6 @@ pub use guard::{Guard, Section, StaticGuard};
 pub use qsbr::{Offline, QsbrReader};
 pub use retire::{EmbedsHead, free_whole_batches, retire};
 pub use retired::Retired;
-use thread::RCU;
 pub use weigh::Weigh;
 
 use crate::{
@@ -129,7 +130,7 @@ fn home(domain: &Option<Kept>) -> &Domain {
 /// Returns whether `section` is one of the global domain.
 #[inline(always)]
 pub(crate) fn is_global(section: &impl Section) -> bool {
-    section.domain_id() == const { thread::global_id(RCU) }
+    section.domain_id() == const { global_id(RCU) }
 }
 
 /// Begins a read-side critical section of the global domain. The kernel's `rcu_read_lock()`.

@@ -2,8 +2,9 @@
 
 use super::{Core, Section, guard::sealed, wait::Refused};
 use crate::{
-    gp::{Haste, Record, WouldDeadlock},
+    gp::{Flavour, Haste, Record, WouldDeadlock},
     kvfree::Policy,
+    platform::thread,
 };
 use std::{cell::Cell, fmt, marker::PhantomData};
 
@@ -12,6 +13,20 @@ trait Synchronize {
     fn try_synchronize(&self) -> Result<(), WouldDeadlock>;
     /// Returns the message to panic with if that is refused.
     fn refusal(&self) -> String;
+}
+
+impl<P: Policy> Core<P> {
+    /// See [`Domain::qsbr_reader`](super::Domain::qsbr_reader).
+    #[must_use = "dropping it takes the thread's registration back"]
+    pub fn qsbr_reader(&self) -> QsbrReader<'_> {
+        QsbrReader::new(
+            self,
+            self.inner
+                .parts
+                .atomics()
+                .register(thread::token(), Flavour::Qsbr),
+        )
+    }
 }
 
 impl<P: Policy> Synchronize for Core<P> {

@@ -28,9 +28,9 @@ use std::{
 };
 
 /// The numbers of the global domains: that of the crate's functions, and that of `tasks_trace`.
-pub const RCU: usize = thread::RCU;
+pub const RCU: usize = super::RCU;
 /// See [`RCU`].
-pub const TRACE: usize = thread::TRACE;
+pub const TRACE: usize = super::TRACE;
 const _: () = assert!(RCU < GLOBALS && TRACE < GLOBALS);
 
 /// A thread's record, 64 bytes. The first eight are its word (`gp/record.rs` has its meaning and

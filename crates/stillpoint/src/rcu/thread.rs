@@ -21,11 +21,11 @@
 //! whose end nothing could be arranged, until that succeeds and the section that is open by then is
 //! over.
 
-use super::core::{Core, Inner};
+use super::core::{Core, Inner, RCU, global_id};
 use crate::{
     gp::{Flavour, GLOBALS, Record, RecordCache},
     kvfree::{NoPage, OnNoPage, Policy, Pushed, RetireRequest, Retirer, ThreadBuffer},
-    platform::{barrier, sync::Arc, thread},
+    platform::{barrier, fork::ForkReset, sync::Arc, thread},
 };
 use std::{
     cell::{Cell, OnceCell},
@@ -216,15 +216,6 @@ fn look_up<R>(look: impl FnOnce(&Bindings) -> Option<R>) -> Option<R> {
     } else {
         None
     }
-}
-
-/// The global domains, by the constant that tells them apart.
-pub(crate) const RCU: usize = 0;
-pub(crate) const TRACE: usize = 1;
-
-/// Returns the number of a global domain.
-pub(super) const fn global_id(global: usize) -> u64 {
-    global as u64 + 1
 }
 
 thread_local! {
@@ -543,10 +534,36 @@ pub(super) fn with_buffer<R>(id: u64, work: impl FnOnce(&ThreadBuffer) -> R) -> 
     Some(work(unsafe { &*buffer }))
 }
 
+impl<P: Policy> ForkReset for Inner<P> {
+    /// Resets the domain, unless nothing of it is lost with the other threads, because it has had no
+    /// more than sections of the calling thread. Programs may have thousands of such domains, and each
+    /// page that is written to is copied.
+    unsafe fn reset_in_child(&self) {
+        let is_published = self.block.get().is_some();
+        if !self.parts.is_used()
+            && !is_published
+            && self.parts.atomics().has_records_of_this_thread_alone()
+        {
+            return;
+        }
+        let (engine, heap) = (self.parts.engine(), self.parts.heap());
+        // SAFETY: the caller's promise; the buffer is that of the calling thread.
+        unsafe {
+            engine.reset_in_child();
+            heap.reset_in_child();
+            reset_in_child(self.id(), |own| {
+                heap.keep_counts_of(own);
+                own.reset_in_child();
+            });
+        }
+        self.publish_all(heap.assists());
+    }
+}
+
 /// In the child of a fork: puts the calling thread's binding to domain `id` in order, if there is one,
 /// and runs `work` with its buffer, if it has one. For one domain after the other, the newest first,
 /// as they are in the list: the search begins behind the last one that was found.
-pub(super) fn reset_in_child(id: u64, work: impl FnOnce(&ThreadBuffer)) {
+fn reset_in_child(id: u64, work: impl FnOnce(&ThreadBuffer)) {
     let binding = look_up(|bindings| {
         let mut behind = bindings.from(LAST.get());
         let found = behind.find(|binding| binding.id == id);

@@ -1,11 +1,12 @@
 //! A domain's updaters: waiting for readers, naming grace periods, callbacks, barriers.
 
-use super::{CallbackBarrier, Core, Domain, GracePeriod, thread};
+use super::{CallbackBarrier, Core, Domain, GracePeriod, core::Inner, thread};
 use crate::{
     gp::{
-        Callback, CallbackHead, Cookie, Flavour, Haste, Holdout, Progress, Waited, WouldDeadlock,
+        Callback, CallbackHead, Cookie, Flavour, Haste, Holdout, Outlook, Progress, Waited, Work,
+        WouldDeadlock,
     },
-    kvfree::Policy,
+    kvfree::{Policy, ThreadBuffer},
     platform::{clock::Nanos, refused, thread as platform_thread, user_code},
 };
 use std::ptr::NonNull;
@@ -287,6 +288,21 @@ impl Domain {
     #[track_caller]
     pub fn kvfree_barrier_nested(&self) {
         self.core().kvfree_barrier_nested();
+    }
+}
+
+impl<P: Policy> Work for Inner<P> {
+    fn pass(&self) -> Outlook {
+        let callbacks = self.parts.engine().run_callbacks();
+        let retired = || thread::with_buffer(self.id(), ThreadBuffer::progress);
+        let drain = self.parts.heap().drain(self.parts.engine(), &retired);
+        self.publish_work();
+        // The older of the two: the service thread sleeps until its readers have left, and must not
+        // sleep past the other's end.
+        Outlook {
+            cookie: Cookie::oldest(callbacks.cookie, drain.cookie),
+            at: callbacks.at.into_iter().chain(drain.at).min(),
+        }
     }
 }
 

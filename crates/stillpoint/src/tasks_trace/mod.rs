@@ -78,7 +78,7 @@ pub use domain::TraceDomain;
 pub use guard::OwnedGuard;
 pub use thread_guard::Guard;
 
-use crate::rcu::{self, GracePeriod, thread::TRACE};
+use crate::rcu::{self, GracePeriod, TRACE};
 
 /// Returns the global domain of this module, which its functions use. Made on first use and never dropped.
 ///

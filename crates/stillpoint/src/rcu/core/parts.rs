@@ -52,7 +52,7 @@ impl<P: Policy> Parts<P> {
     }
 
     /// Returns whether there has been any use but by [`Parts::atomics`] and [`Parts::settings`].
-    pub(super) fn is_used(&self) -> bool {
+    pub(in crate::rcu) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
