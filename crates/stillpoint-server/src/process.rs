@@ -131,12 +131,8 @@ fn become_user(settings: &Settings, notes: &[String]) -> io::Result<()> {
 
 /// Whether the files that SIGHUP has read again can be read by the user that the process has become.
 fn readable(settings: &Settings) -> io::Result<()> {
-    let file = settings
-        .flags
-        .as_ref()
-        .and_then(|flags| flags.config.as_ref());
     let tls = settings.tls.iter().flat_map(|tls| tls.files());
-    for path in file.into_iter().chain(&settings.auth_file).chain(tls) {
+    for path in settings.config.iter().chain(&settings.auth_file).chain(tls) {
         // (Not opened: that may wait, if it is a pipe.)
         let access = rustix::fs::access(path, rustix::fs::Access::READ_OK);
         access.map_err(|error| {

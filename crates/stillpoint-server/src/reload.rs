@@ -231,9 +231,9 @@ impl Changes {
                 continue;
             };
             let now = there.limits();
-            if now != tenant.limits {
+            if now != tenant.limits() {
                 self.made.push(format!("limits of tenant {name}"));
-                if before.is_none_or(|before| before.limits != now) {
+                if before.is_none_or(|before| before.limits() != now) {
                     self.undone.push(format!("limits of tenant {name}"));
                 }
             }
@@ -283,7 +283,6 @@ impl Changes {
 mod tests {
     use super::*;
     use crate::{config::flags::Flags, server::Server};
-    use clap::Parser;
     use std::{fs, os::unix::fs::PermissionsExt};
 
     /// Reads the files of a server again, at once.
@@ -314,7 +313,7 @@ mod tests {
                 passwords.display(),
                 toml.display()
             );
-            let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+            let flags = Flags::parse_from(line.split_whitespace()).unwrap();
             let mut settings = flags.settings().unwrap().0;
             settings.log = false;
             Server::start(settings).unwrap()
@@ -362,7 +361,7 @@ mod tests {
             passwords.display(),
             toml.display()
         );
-        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
         let mut settings = flags.settings().unwrap().0;
         settings.log = false;
         let server = Server::start(settings).unwrap();
@@ -434,7 +433,7 @@ mod tests {
         let text = "[[tenant]]\nname = \"s\"\nmax = \"8m\"\n";
         fs::write(&path, text).unwrap();
         let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
         let mut settings = flags.settings().unwrap().0;
         settings.log = false;
         let server = Server::start(settings).unwrap();
@@ -468,7 +467,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         fs::write(&path, "").unwrap();
         let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
         let mut settings = flags.settings().unwrap().0;
         settings.log = false;
         let server = Server::start(settings).unwrap();
@@ -507,7 +506,7 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         fs::write(&path, "").unwrap();
         let line = format!("stillcache -t 1 -p -1 --config {}", path.display());
-        let flags = Flags::try_parse_from(line.split_whitespace()).unwrap();
+        let flags = Flags::parse_from(line.split_whitespace()).unwrap();
         let start = || {
             let mut settings = flags.settings().unwrap().0;
             settings.log = false;

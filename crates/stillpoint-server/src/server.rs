@@ -139,7 +139,11 @@ impl Server {
             clock: debug_clock.clone().map_or(Clock::System, Clock::Manual),
             ..store::Config::default()
         })?;
-        store.set_search(settings.search);
+        store.set_search(store::Search {
+            on: settings.lru_crawler,
+            rest: settings.lru_crawler_sleep,
+            most: settings.lru_crawler_tocrawl,
+        });
         let mut listeners = inherited
             .into_iter()
             .map(|fd| Open::inherited(fd, settings.tls.is_some()))
@@ -371,7 +375,7 @@ pub(crate) fn apply(
         }
     };
     for (tenant, setting) in there.iter().zip(tenants) {
-        tenant.request_limits(setting.limits);
+        tenant.request_limits(setting.limits());
     }
     let threads = shared.settings.threads;
     shared.change(|directory: &mut Directory| {

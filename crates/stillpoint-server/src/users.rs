@@ -1,19 +1,22 @@
 //! Who may come in.
 
+use crate::config::section;
 use constant_time_eq::constant_time_eq_n;
 use std::{cmp::Ordering, sync::Arc};
 
-/// A user who may come in.
-#[derive(Clone, PartialEq, Eq)]
-pub struct User {
-    /// The name.
-    pub name: String,
-    /// The password.
-    pub password: Vec<u8>,
-    /// The tenant whose keys the user works on; empty for the default one.
-    pub tenant: String,
-    /// Whether the user may change tenants and limits.
-    pub admin: bool,
+section! {
+    /// A user who may come in.
+    #[derive(Clone, PartialEq, Eq)]
+    pub struct User {
+        /// Name, which has a line in the auth-file
+        name: String = String::new(), "name", "", live;
+        /// The password.
+        password: Vec<u8> = Vec::new();
+        /// Tenant whose keys the user works on; without one the default tenant
+        tenant: String = String::new(), "tenant", "", live;
+        /// Whether the user may change tenants and limits
+        admin: bool = false, "admin", "", live;
+    }
 }
 
 impl std::fmt::Debug for User {

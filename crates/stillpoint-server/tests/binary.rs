@@ -3,10 +3,7 @@
 mod common;
 use common::{Client, listener, socket_path, start};
 use std::io::Read;
-use stillpoint_server::{
-    config::{Settings, Tenant},
-    store::Limits,
-};
+use stillpoint_server::config::{Settings, Tenant};
 
 fn request(opcode: u8, extras: &[u8], key: &[u8], value: &[u8], cas: u64) -> Vec<u8> {
     let body = (extras.len() + key.len() + value.len()) as u32;
@@ -183,8 +180,7 @@ fn a_client_without_rights_is_told_of_its_own_tenant_alone() {
     let own = socket_path("own");
     let tenant = |name: &str| Tenant {
         name: name.into(),
-        prefixes: Vec::new(),
-        limits: Limits::default(),
+        ..Tenant::default()
     };
     let server = start(Settings {
         tenants: vec![tenant("a"), tenant("b")],

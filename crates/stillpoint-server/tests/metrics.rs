@@ -9,10 +9,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
-use stillpoint_server::{
-    config::{Settings, Tenant},
-    store::Limits,
-};
+use stillpoint_server::config::{Settings, Tenant};
 
 fn start(change: impl FnOnce(&mut Settings)) -> (Running, SocketAddr) {
     let mut settings = Settings {
@@ -103,8 +100,7 @@ fn no_counter_falls() {
     let (running, address) = start(|settings| {
         settings.tenants.push(Tenant {
             name: "shop".into(),
-            prefixes: Vec::new(),
-            limits: Limits::default(),
+            ..Tenant::default()
         });
         let listener = common::listener(path.clone(), "shop", false);
         settings.listeners.push(listener);

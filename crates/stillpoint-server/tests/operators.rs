@@ -7,16 +7,13 @@
 mod common;
 use common::{Running, start, until};
 use std::collections::BTreeSet;
-use stillpoint_server::config::{Search, Settings};
+use stillpoint_server::config::Settings;
 
 /// A server whose clock clients move, which searches for nothing.
 fn idle() -> Running {
     start(Settings {
         debug: true,
-        search: Search {
-            on: false,
-            ..Search::default()
-        },
+        lru_crawler: false,
         ..Settings::default()
     })
 }

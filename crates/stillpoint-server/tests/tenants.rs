@@ -11,16 +11,13 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::PathBuf,
 };
-use stillpoint_server::{
-    config::{Settings, Tenant, file},
-    store::Limits,
-};
+use stillpoint_server::config::{Settings, Tenant, file};
 
 fn tenant(name: &str, prefixes: &[&str]) -> Tenant {
     Tenant {
         name: name.into(),
         prefixes: prefixes.iter().map(|&prefix| prefix.into()).collect(),
-        limits: Limits::default(),
+        ..Tenant::default()
     }
 }
 
@@ -244,7 +241,7 @@ fn tenants_by_socket_and_by_prefix() {
 fn an_item_that_cannot_be_made_is_refused() {
     let own = socket_path("own");
     let mut full = tenant("full", &[]);
-    full.limits.max = 0;
+    full.max = 0;
     let _server = start(Settings {
         tenants: vec![full],
         listeners: vec![listener(own.clone(), "full", false)],

@@ -19,7 +19,6 @@ use std::{
 use stillpoint_server::{
     config::{ClientCertificates, Settings, Tenant},
     server::Server,
-    store::Limits,
 };
 
 fn stat(running: &Running, name: &str) -> u64 {
@@ -171,8 +170,7 @@ fn a_tenant_is_not_told_of_others_handshakes() {
     let (running, _) = start(&authority, |settings| {
         settings.tenants.push(Tenant {
             name: "other".into(),
-            prefixes: Vec::new(),
-            limits: Limits::default(),
+            ..Tenant::default()
         });
     });
     let told = |mut client: Client| {

@@ -1,11 +1,10 @@
 //! The program `stillcache`: see `stillcache --help` and the manual's chapter "Run stillcache".
 
-use clap::Parser;
 use std::process::ExitCode;
 use stillpoint_server::{config::flags::Flags, server};
 
 fn main() -> ExitCode {
-    let flags = Flags::parse();
+    let flags = Flags::parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let (settings, notes) = match flags.settings() {
         Ok(settings) => settings,
         Err(error) => {

@@ -1,149 +1,87 @@
 //! The TOML file, and the file with passwords.
 
-use super::{
-    Address, ClientCertificates, Listener, Settings, Tenant, Tls, check_names,
-    flags::{Names, resolve},
-    parse_bytes,
-};
-use crate::{store::Limits, users::User};
-use serde::Deserialize;
+use super::{Listen, Settings, Tenant, check_names, table::Section};
+use crate::users::User;
 use std::{
     collections::{HashMap, HashSet},
+    fmt::Display,
     fs,
-    net::SocketAddr,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
+    slice,
+};
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
 };
 
-/// Where exporters of memcached listen.
-const METRICS_PORT: u16 = 9150;
+/// The file, for the lines of what is wrong.
+struct Text<'a>(&'a str);
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    memory_limit: Option<Bytes>,
-    max_item_size: Option<Bytes>,
-    threads: Option<usize>,
-    conn_limit: Option<usize>,
-    evict: Option<bool>,
-    idle_timeout: Option<u32>,
-    send_timeout: Option<u32>,
-    buffer_limit: Option<Bytes>,
-    shutdown: Option<bool>,
-    statistics: Option<bool>,
-    auth_file: Option<PathBuf>,
-    metrics: Option<String>,
-    user_name: Option<String>,
-    tls: Option<FileTls>,
-    #[serde(default)]
-    listen: Vec<FileListener>,
-    #[serde(default)]
-    tenant: Vec<FileTenant>,
-    #[serde(default)]
-    user: Vec<FileUser>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct FileTls {
-    chain: PathBuf,
-    key: PathBuf,
-    authority: Option<PathBuf>,
-    #[serde(default)]
-    client_certificates: FileClients,
-    #[serde(default)]
-    min_version: FileVersion,
-    #[serde(default)]
-    sessions: bool,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum FileClients {
-    #[default]
-    None,
-    Optional,
-    Required,
-}
-
-#[derive(Debug, Default, Deserialize)]
-enum FileVersion {
-    #[default]
-    #[serde(rename = "1.2")]
-    V12,
-    #[serde(rename = "1.3")]
-    V13,
-}
-
-impl From<FileTls> for Tls {
-    fn from(file: FileTls) -> Self {
-        Self {
-            chain: file.chain,
-            key: file.key,
-            authority: file.authority,
-            clients: match file.client_certificates {
-                FileClients::None => ClientCertificates::None,
-                FileClients::Optional => ClientCertificates::Optional,
-                FileClients::Required => ClientCertificates::Required,
-            },
-            only_1_3: matches!(file.min_version, FileVersion::V13),
-            sessions: file.sessions,
-            ..Self::default()
-        }
+impl Text<'_> {
+    /// Returns a message about what lies at `at`.
+    fn wrong<T>(&self, at: &Spanned<T>, what: impl Display) -> String {
+        let before = self.0.get(..at.span().start).unwrap_or_default();
+        format!("line {}: {what}", before.split('\n').count())
     }
-}
 
-/// A number of bytes, or one with a unit.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-enum Bytes {
-    Number(u64),
-    Text(String),
-}
-
-impl Bytes {
-    fn get(&self) -> Result<u64, String> {
-        match self {
-            Self::Number(bytes) => Ok(*bytes),
-            Self::Text(text) => parse_bytes(text),
+    /// Reads the value of a key into a section.
+    fn set<T: Section>(
+        &self,
+        section: &mut T,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<(), String> {
+        let keys = T::SETTINGS.iter().map(|setting| setting.key);
+        let keys: Vec<_> = keys.filter(|key| !key.is_empty()).collect();
+        let wrong = |what: String| self.wrong(value, format_args!("{key}: {what}"));
+        let unknown = || wrong(format!("there is no such key, but {}", keys.join(", ")));
+        let mut settings = T::SETTINGS.iter();
+        let setting = settings.find(|setting| setting.key == key);
+        let field = (setting.ok_or_else(unknown)?.value)(section);
+        let values = match value.get_ref() {
+            DeValue::Array(values) if field.clear() => values,
+            _ => slice::from_ref(value),
+        };
+        for value in values {
+            let text = match value.get_ref() {
+                DeValue::String(text) => text.to_string(),
+                DeValue::Integer(number) => number.to_string(),
+                DeValue::Boolean(switch) => switch.to_string(),
+                other => {
+                    return Err(wrong(format!(
+                        "is {}, not {}",
+                        other.type_str(),
+                        field.kind()
+                    )));
+                }
+            };
+            field.read(&text).map_err(wrong)?;
         }
+        Ok(())
     }
-}
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileListener {
-    address: Option<String>,
-    path: Option<PathBuf>,
-    mode: Option<String>,
-    #[serde(default)]
-    tenant: String,
-    #[serde(default)]
-    admin: bool,
-    /// Whether TLS is spoken; by default over TCP where there is `[tls]`.
-    tls: Option<bool>,
-}
+    /// Reads a section; `name` is its name in brackets.
+    fn section<T: Section>(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<T, String> {
+        let table = value.get_ref().as_table();
+        let table = table.ok_or_else(|| self.wrong(value, format_args!("write {name}")))?;
+        let mut section = T::default();
+        for (key, value) in table {
+            self.set(&mut section, key.get_ref(), value)?;
+        }
+        Ok(section)
+    }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileTenant {
-    name: String,
-    #[serde(default)]
-    prefix: Vec<String>,
-    min: Option<Bytes>,
-    low: Option<Bytes>,
-    high: Option<Bytes>,
-    max: Option<Bytes>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileUser {
-    name: String,
-    #[serde(default)]
-    tenant: String,
-    #[serde(default)]
-    admin: bool,
+    /// Reads all sections of that name.
+    fn sections<T: Section>(
+        &self,
+        name: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Vec<T>, String> {
+        let all = value.get_ref().as_array();
+        let all = all.ok_or_else(|| self.wrong(value, format_args!("write {name}")))?;
+        all.iter().map(|one| self.section(name, one)).collect()
+    }
 }
 
 /// Reads the TOML file into `settings`.
@@ -152,115 +90,33 @@ struct FileUser {
 ///
 /// A text that says what is wrong, and where.
 pub fn read(path: &Path, settings: &mut Settings) -> Result<(), String> {
-    read_with(path, settings, Names::Resolved)
-}
-
-pub(super) fn read_with(path: &Path, settings: &mut Settings, names: Names) -> Result<(), String> {
     let say = |error: String| format!("{}: {error}", path.display());
     let text = fs::read_to_string(path).map_err(|error| say(error.to_string()))?;
-    parse(&text, settings, names).map_err(say)
+    parse(&text, settings).map_err(say)
 }
 
-fn parse(text: &str, settings: &mut Settings, names: Names) -> Result<(), String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-    let bytes = |name: &str, value: &Option<Bytes>, setting: &mut u64| match value {
-        Some(value) => value
-            .get()
-            .map(|value| *setting = value)
-            .map_err(|error| format!("{name}: {error}")),
-        None => Ok(()),
-    };
-    bytes("memory-limit", &file.memory_limit, &mut settings.limit)?;
-    settings.limit_given |= file.memory_limit.is_some();
-    let (mut item_max, mut buffer_max) = (settings.item_max as u64, settings.buffer_max as u64);
-    bytes("max-item-size", &file.max_item_size, &mut item_max)?;
-    bytes("buffer-limit", &file.buffer_limit, &mut buffer_max)?;
-    settings.item_max = usize::try_from(item_max).unwrap_or(usize::MAX);
-    settings.buffer_max = usize::try_from(buffer_max).unwrap_or(usize::MAX);
-    settings.threads = file.threads.unwrap_or(settings.threads);
-    settings.max_connections = file.conn_limit.unwrap_or(settings.max_connections);
-    settings.evict = file.evict.unwrap_or(settings.evict);
-    settings.idle_timeout = file.idle_timeout.unwrap_or(settings.idle_timeout);
-    settings.send_timeout = file.send_timeout.unwrap_or(settings.send_timeout);
-    settings.shutdown = file.shutdown.unwrap_or(settings.shutdown);
-    settings.statistics = file.statistics.unwrap_or(settings.statistics);
-    settings.auth_file = file.auth_file.or(settings.auth_file.take());
-    settings.user = file.user_name.or(settings.user.take());
-    settings.tls = file.tls.map(Tls::from).or(settings.tls.take());
-    if let Some(address) = &file.metrics {
-        settings.metrics = Some(one_address(address, names)?);
-    }
-    let tls = settings.tls.is_some();
-    for listener in file.listen {
-        settings.listeners.extend(listeners(listener, tls, names)?);
-    }
-    for tenant in file.tenant {
-        let mut limits = Limits::default();
-        for (name, value, limit) in [
-            ("min", &tenant.min, &mut limits.min),
-            ("low", &tenant.low, &mut limits.low),
-            ("high", &tenant.high, &mut limits.high),
-            ("max", &tenant.max, &mut limits.max),
-        ] {
-            bytes(name, value, limit)
-                .map_err(|error| format!("tenant {}: {error}", tenant.name))?;
+fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
+    let root = DeTable::parse(text).map_err(|error| error.to_string())?;
+    let text = Text(text);
+    for (key, value) in root.get_ref() {
+        match &**key.get_ref() {
+            "tls" => settings.tls = Some(text.section("[tls]", value)?),
+            "listen" => settings
+                .listen
+                .extend(text.sections::<Listen>("[[listen]]", value)?),
+            "tenant" => settings
+                .tenants
+                .extend(text.sections::<Tenant>("[[tenant]]", value)?),
+            // Their passwords come from the other file.
+            "user" => settings.users = Some(text.sections("[[user]]", value)?),
+            key => {
+                text.set(settings, key, value)?;
+                settings.limit_given |= key == "memory-limit";
+            }
         }
-        settings.tenants.push(Tenant {
-            name: tenant.name,
-            prefixes: tenant.prefix,
-            limits,
-        });
     }
-    // Passwords come from the other file.
-    let users = file.user.into_iter().map(|user| User {
-        name: user.name,
-        password: Vec::new(),
-        tenant: user.tenant,
-        admin: user.admin,
-    });
-    let users: Vec<_> = users.collect();
     // Here, as two could not have a password each.
-    check_names(&users)?;
-    if !users.is_empty() {
-        settings.users = Some(users);
-    }
-    Ok(())
-}
-
-/// Returns the address to ask for metrics at.
-pub(super) fn one_address(address: &str, names: Names) -> Result<SocketAddr, String> {
-    match resolve("metrics", address, METRICS_PORT, names)?[..] {
-        [address] => Ok(address),
-        _ => Err(format!(
-            "metrics: {address} has several addresses; give one"
-        )),
-    }
-}
-
-fn listeners(listener: FileListener, tls: bool, names: Names) -> Result<Vec<Listener>, String> {
-    let addresses = match (&listener.address, &listener.path) {
-        (Some(address), None) => resolve("[[listen]]", address, 11211, names)?
-            .into_iter()
-            .map(Address::Tcp)
-            .collect(),
-        (None, Some(path)) => vec![Address::Unix(path.clone())],
-        _ => return Err("[[listen]]: give either address or path".into()),
-    };
-    let mode = listener.mode.as_deref().unwrap_or("0700");
-    let mode = u32::from_str_radix(mode, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o777);
-    let mode = mode.ok_or("[[listen]]: mode is octal, as \"0700\"")?;
-    let listener = |address: Address| Listener {
-        tls: listener
-            .tls
-            .unwrap_or(tls && matches!(address, Address::Tcp(_))),
-        address,
-        mode,
-        tenant: listener.tenant.clone(),
-        admin: listener.admin,
-    };
-    Ok(addresses.into_iter().map(listener).collect())
+    check_names(settings.users.as_deref().unwrap_or_default())
 }
 
 /// Reads names and passwords, and joins them with the users of the TOML file. Where that has tenants
@@ -325,8 +181,7 @@ fn passwords(text: &[u8]) -> Result<Vec<User>, String> {
         users.push(User {
             name: name.into(),
             password: line[colon + 1..].to_vec(),
-            tenant: String::new(),
-            admin: false,
+            ..User::default()
         });
     }
     if users.is_empty() {
@@ -393,7 +248,7 @@ mod tests {
     #[test]
     fn a_file() {
         let mut settings = Settings::default();
-        parse(FILE, &mut settings, Names::Resolved).unwrap();
+        parse(FILE, &mut settings).unwrap();
         assert_eq!(
             (
                 settings.limit,
@@ -403,48 +258,51 @@ mod tests {
             ),
             (128 << 20, 2 << 20, 2, 60)
         );
-        let [unix, tcp] = &settings.listeners[..] else {
+        let [unix, tcp] = &settings.listen[..] else {
             panic!()
         };
         assert_eq!(
-            (&unix.address, unix.mode, &*unix.tenant, unix.admin),
-            (&Address::Unix("/run/a.sock".into()), 0o770, "a", false)
+            (unix.place(), unix.mode.0, &*unix.tenant, unix.admin),
+            ("/run/a.sock".into(), 0o770, "a", false)
         );
-        assert_eq!(
-            (tcp.address.to_string().as_str(), tcp.admin),
-            ("127.0.0.1:12", true)
-        );
+        assert_eq!((tcp.place(), tcp.admin), ("127.0.0.1:12".into(), true));
         let tenant = &settings.tenants[0];
         assert_eq!(
             (
                 settings.tenants[1].prefixes.len(),
-                tenant.limits.min,
-                tenant.limits.high,
-                tenant.limits.max
+                tenant.min,
+                tenant.high,
+                tenant.max
             ),
             (2, 16 << 20, u64::MAX, 64 << 20)
         );
-        assert_eq!(settings.check(), Ok(()));
+        let error = settings.check().unwrap_err();
+        assert!(error.contains("no place to listen"), "{error}");
     }
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
-            ("bogus = 1", "bogus"),
+            ("threads = 1\nbogus = 1", "line 2: bogus"),
             ("threads = \"two\"", "threads"),
             ("memory-limit = \"1x\"", "memory-limit"),
             ("memory-limit = -1", "memory-limit"),
-            ("[[listen]]\ntenant = \"a\"", "either address or path"),
+            ("threads = 1.5", "line 1: threads: is float, not size"),
+            ("[tenant]\nname = \"a\"", "write [[tenant]]"),
+            ("[[user]]\nadmin = true", "give it a name"),
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
-            ("[[tenant]]\nprefix = []", "name"),
-            ("[[tenant]]\nname = \"a\"\nmin = \"much\"", "tenant a: min"),
+            (
+                "[[tenant]]\nnom = \"a\"",
+                "line 2: nom: there is no such key, but name",
+            ),
+            ("[[tenant]]\nname = \"a\"\nmin = \"much\"", "line 3: min"),
             (
                 "[[user]]\nname = \"u\"\n[[user]]\nname = \"u\"",
                 "user u: there are two of that name",
             ),
             ("= =", "line 1"),
         ] {
-            let error = parse(text, &mut Settings::default(), Names::Resolved).unwrap_err();
+            let error = parse(text, &mut Settings::default()).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
         }
     }

@@ -1,163 +1,22 @@
 //! The command line, as memcached's where the meaning is the same.
 
-use super::{Address, Binding, ClientCertificates, Listener, Settings, Tls, file, parse_bytes};
-use clap::{ArgAction, Args, Parser};
+use super::{
+    Address, ClientCertificates, Listen, Listener, Settings, Tls, file,
+    table::{Flag, Section, Setting},
+};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs},
-    path::PathBuf,
+    ffi::OsString,
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
     sync::Arc,
-    time::Duration,
 };
 
-/// A cache server with tenants, which speaks memcached's protocol and gives memory back.
-#[derive(Debug, Clone, Parser)]
-#[command(name = "stillcache", version = PROGRAM, disable_version_flag = true)]
-#[allow(missing_docs)]
-pub struct Flags {
-    /// TCP port; 0: none, -1: any that is free [default: 11211]
-    #[arg(short, long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-1..=65535))]
-    pub port: Option<i32>,
-    /// Addresses to listen on, with a port or without, divided by commas [default: 127.0.0.1]
-    #[arg(short, long, value_delimiter = ',')]
-    pub listen: Vec<String>,
-    /// Unix socket to listen on, instead of TCP
-    #[arg(short = 's', long = "unix-socket")]
-    pub unix_socket: Option<PathBuf>,
-    /// Permissions of the Unix socket, in octal
-    #[arg(short = 'a', long = "unix-mask", default_value = "0700")]
-    pub unix_mask: String,
-    /// Unix socket whose clients are admins: tenants, limits, shutdown
-    #[arg(long)]
-    pub admin_socket: Option<PathBuf>,
-    /// Memory for items, in MiB, or with k, m or g behind the number [default: 64]
-    #[arg(short, long)]
-    pub memory_limit: Option<String>,
-    /// The longest value, in bytes or with k or m behind the number [default: 1m]
-    #[arg(short = 'I', long)]
-    pub max_item_size: Option<String>,
-    /// Threads [default: one for each processor]
-    #[arg(short, long)]
-    pub threads: Option<usize>,
-    /// The most clients at a time [default: 1024]
-    #[arg(short, long)]
-    pub conn_limit: Option<usize>,
-    /// Connections that may wait to be accepted [default: 1024]
-    #[arg(short, long)]
-    pub backlog: Option<u32>,
-    /// Answer with an error when memory is used up, instead of evicting
-    #[arg(short = 'M', long)]
-    pub disable_evictions: bool,
-    /// Say that items have no CAS values (they have); flush_all then takes what is stored in the same second, too
-    #[arg(short = 'C', long)]
-    pub disable_cas: bool,
-    /// Refuse flush_all
-    #[arg(short = 'F', long)]
-    pub disable_flush_all: bool,
-    /// Refuse to list keys
-    #[arg(short = 'X', long)]
-    pub disable_dumping: bool,
-    /// Refuse watch
-    #[arg(short = 'W', long)]
-    pub disable_watch: bool,
-    /// Enable shutdown, for admins; clients that need not authenticate are admins then
-    #[arg(short = 'A', long)]
-    pub enable_shutdown: bool,
-    /// Protocol: auto, ascii or binary
-    #[arg(short = 'B', long, value_parser = ["auto", "ascii", "binary"])]
-    pub protocol: Option<String>,
-    /// Requests of one client that are executed before others have their turn
-    #[arg(short = 'R', long)]
-    pub max_reqs_per_event: Option<u32>,
-    /// File of name:password lines; clients have to authenticate
-    #[arg(short = 'Y', long)]
-    pub auth_file: Option<PathBuf>,
-    /// Speak TLS over TCP, but for addresses of -l that begin with notls: (-o ssl_chain_cert, ssl_key)
-    #[arg(short = 'Z', long)]
-    pub enable_ssl: bool,
-    /// With -Y only: SASL is not spoken, clients log in by the text protocol
-    #[arg(short = 'S', long)]
-    pub enable_sasl: bool,
-    /// Only 0: UDP is not spoken
-    #[arg(short = 'U', long, allow_negative_numbers = true)]
-    pub udp_port: Option<i32>,
-    /// More log; twice: each request
-    #[arg(short, long, action = ArgAction::Count)]
-    pub verbose: u8,
-    /// Go to the background
-    #[arg(short, long)]
-    pub daemon: bool,
-    /// Become that user, if started as root
-    #[arg(short, long)]
-    pub user: Option<String>,
-    /// Write the process's number to a file
-    #[arg(short = 'P', long)]
-    pub pidfile: Option<PathBuf>,
-    /// Answer GET /metrics at that address with OpenMetrics; the port is 9150 if none is given
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<String>,
-    /// TOML file with tenants, users, listeners and the rest
-    #[arg(long)]
-    pub config: Option<PathBuf>,
-    /// Options: idle_timeout=SECONDS, send_timeout=SECONDS, read_buf_mem_limit=MIB, lru_crawler, no_lru_crawler (also no_modern),
-    /// lru_crawler_sleep=MICROSECONDS, lru_crawler_tocrawl=ITEMS, drop_privileges (seccomp; no_drop_privileges: the default); for -Z ssl_chain_cert=FILE, ssl_key=FILE,
-    /// ssl_ca_cert=FILE, ssl_verify_mode=0 to 2, ssl_min_version=2 or 3 (TLS 1.2, 1.3), ssl_session_cache, ssl_wbuf_size=KIB; memcached's for slabs and lists are ignored
-    #[arg(short = 'o', long = "extended", value_delimiter = ',')]
-    pub options: Vec<String>,
-    /// Print the version
-    #[arg(short = 'V', long, action = ArgAction::Version)]
-    version: Option<bool>,
-    #[command(flatten)]
-    ignored: Ignored,
-}
+/// Where exporters of memcached listen.
+const METRICS_PORT: u16 = 9150;
 
-/// Flags of memcached that start as before, and change nothing here.
-#[derive(Debug, Clone, Args)]
-struct Ignored {
-    #[arg(short = 'f', long, hide = true, value_name = "NUMBER")]
-    slab_growth_factor: Option<String>,
-    #[arg(short = 'n', long, hide = true, value_name = "BYTES")]
-    slab_min_size: Option<String>,
-    #[arg(short = 'k', long, hide = true)]
-    lock_memory: bool,
-    #[arg(short = 'L', long, hide = true)]
-    enable_largepages: bool,
-    #[arg(short = 'r', long, hide = true)]
-    enable_coredumps: bool,
-    #[arg(short = 'D', hide = true, value_name = "CHAR")]
-    prefix_delimiter: Option<String>,
-}
-
-impl Ignored {
-    /// Returns a line for each flag that was given.
-    fn notes(&self) -> impl Iterator<Item = String> {
-        [
-            (
-                self.slab_growth_factor.is_some(),
-                "-f: there are no slab classes",
-            ),
-            (
-                self.slab_min_size.is_some(),
-                "-n: there are no slab classes",
-            ),
-            (
-                self.lock_memory,
-                "-k: memory is not locked; turn swap off for the service (MemorySwapMax=0)",
-            ),
-            (self.enable_largepages, "-L: there are no large pages"),
-            (
-                self.enable_coredumps,
-                "-r: the limit of core files is the service manager's (LimitCORE=)",
-            ),
-            (
-                self.prefix_delimiter.is_some(),
-                "-D: statistics by prefix are those of tenants with a prefix",
-            ),
-        ]
-        .into_iter()
-        .filter(|(is_given, _)| *is_given)
-        .map(|(_, why)| format!("{why}; ignored"))
-    }
-}
+/// The command line.
+#[derive(Debug, Clone)]
+pub struct Flags(ArgMatches);
 
 /// The program's own version, and the protocol that it speaks.
 const PROGRAM: &str = concat!(
@@ -165,27 +24,103 @@ const PROGRAM: &str = concat!(
     " (the protocol of memcached 1.6.18)"
 );
 
-/// The longest rest of the search for expired items, in microseconds.
-pub(crate) const MAX_REST_US: u32 = 1_000_000;
-
-/// Options of memcached that are about what does not exist here.
-const IGNORED: &[&str] = &[
-    "maxconns_fast",
-    "no_maxconns_fast",
-    "hashpower",
-    "hash_algorithm",
-    "tail_repair_time",
-    "no_hashexpand",
-    "relaxed_privileges",
-    "inline_ascii_resp",
-    "no_inline_ascii_resp",
-    "temporary_ttl",
-    "track_sizes",
-    "worker_logbuf_size",
-    "watcher_logbuf_size",
-    "resp_obj_mem_limit",
+/// Flags of memcached that start as before, and change nothing here.
+const IGNORED_FLAGS: &[&str] = &[
+    "-f --slab-growth-factor NUMBER: there are no slab classes",
+    "-n --slab-min-size BYTES: there are no slab classes",
+    "-k --lock-memory: memory is not locked; turn swap off for the service (MemorySwapMax=0)",
+    "-L --enable-largepages: there are no large pages",
+    "-r --enable-coredumps: the limit of core files is the service manager's (LimitCORE=)",
+    "-D CHAR: statistics by prefix are those of tenants with a prefix",
 ];
-const IGNORED_PREFIXES: &[&str] = &["slab_", "no_slab_", "lru_", "no_lru_", "hot_", "warm_"];
+
+fn ignored_flags() -> impl Iterator<Item = (Flag, &'static str)> {
+    let flags = IGNORED_FLAGS
+        .iter()
+        .filter_map(|line| line.split_once(": "));
+    flags.map(|(flag, why)| (Flag(flag), why))
+}
+
+/// Options of memcached that are about what does not exist here; those with `*` begin so.
+const IGNORED: &str = "maxconns_fast no_maxconns_fast hashpower hash_algorithm tail_repair_time no_hashexpand relaxed_privileges inline_ascii_resp \
+    no_inline_ascii_resp temporary_ttl track_sizes worker_logbuf_size watcher_logbuf_size resp_obj_mem_limit slab_* no_slab_* lru_* no_lru_* hot_* warm_*";
+
+fn is_ignored(name: &str) -> bool {
+    IGNORED
+        .split(' ')
+        .any(|ignored| match ignored.strip_suffix('*') {
+            Some(begin) => name.starts_with(begin),
+            None => name == ignored,
+        })
+}
+
+/// Returns the settings that have a flag.
+fn flags() -> impl Iterator<Item = &'static Setting<Settings>> {
+    let has =
+        |setting: &&Setting<_>| setting.flag.letter().is_some() || setting.flag.long().is_some();
+    Settings::SETTINGS.iter().filter(has)
+}
+
+/// Returns the parser of the command line: the flags of all settings, and those that are ignored, of
+/// which the help says nothing.
+pub(super) fn command() -> Command {
+    let arg = |flag: Flag| {
+        let action = match (flag.value(), flag.letter()) {
+            (Some(_), _) => ArgAction::Set,
+            (None, Some('v')) => ArgAction::Count,
+            (None, _) => ArgAction::SetTrue,
+        };
+        let arg = Arg::new(flag.0).action(action).value_name(flag.value());
+        arg.long(flag.long()).short(flag.letter())
+    };
+    let settings = flags().map(|setting| match setting.is_list() {
+        true => arg(setting.flag)
+            .action(ArgAction::Append)
+            .value_delimiter(',')
+            .help(help(setting)),
+        false => arg(setting.flag).help(help(setting)),
+    });
+    let ignored = ignored_flags().map(|(flag, _)| arg(flag).hide(true));
+    let version = Arg::new("version").short('V').long("version");
+    let version = version.action(ArgAction::Version).help("Print the version");
+    Command::new("stillcache")
+        .about(
+            "A cache server with tenants, which speaks memcached's protocol and gives memory back",
+        )
+        .version(PROGRAM)
+        .disable_version_flag(true)
+        .allow_negative_numbers(true)
+        .args(settings)
+        .args(ignored)
+        .arg(version)
+        .after_help(options())
+}
+
+fn help<T: Section>(setting: &Setting<T>) -> String {
+    match &*setting.default() {
+        "" | "false" => setting.meaning.into(),
+        default => format!("{} [default: {default}]", setting.meaning),
+    }
+}
+
+/// Returns what `--help` says of the options of `-o`.
+fn options() -> String {
+    fn lines<T: Section>(all: &mut String) {
+        for setting in T::SETTINGS {
+            if let Some(name) = setting.flag.option() {
+                let value = setting.flag.value().map(|value| format!("={value}"));
+                let value = value.unwrap_or_default();
+                all.push_str(&format!("\n  {name}{value}\n          {}", help(setting)));
+            }
+        }
+    }
+    let mut all = String::from(
+        "Options of -o (no_ before its name turns a switch off; those of memcached for slabs and lists are ignored):",
+    );
+    lines::<Settings>(&mut all);
+    lines::<Tls>(&mut all);
+    all
+}
 
 impl Flags {
     /// Returns the settings that the command line and the file make, and what else the operator should
@@ -195,7 +130,21 @@ impl Flags {
     ///
     /// A text that says what is wrong, and what to do.
     pub fn settings(&self) -> Result<(Settings, Vec<String>), String> {
-        self.over(Settings::default(), Names::Resolved)
+        let (mut settings, mut notes) = self.over(Settings::default())?;
+        for listen in &settings.listen {
+            let tls = settings.tls.is_some();
+            settings.listeners.extend(listen.listeners(tls)?);
+        }
+        if let Some(name) = &settings.metrics_name {
+            let found = look_up("metrics", split("metrics", name, METRICS_PORT)?)?;
+            let [address] = found[..] else {
+                return Err(format!("metrics: {name} has several addresses; give one"));
+            };
+            settings.metrics = Some(address);
+        }
+        settings.check()?;
+        warn(&settings, &mut notes);
+        Ok((settings, notes))
     }
 
     /// Reads the files again, for SIGHUP. Returns the settings that a server takes over, notes for the
@@ -213,77 +162,74 @@ impl Flags {
             sections,
             ..Settings::default()
         };
-        let (mut settings, notes) = self.over(before, Names::Known)?;
+        let (mut settings, notes) = self.over(before)?;
         let later = now.later(&settings);
         settings.item_max = now.item_max;
-        // Those of the files and those in use have to name known tenants.
-        settings.listeners.extend_from_slice(&now.listeners);
+        // Those in use have to name known tenants, too.
+        settings.listeners.clone_from(&now.listeners);
         settings.check()?;
         Ok((settings, notes, later))
     }
 
-    fn over(
-        &self,
-        mut settings: Settings,
-        names: Names,
-    ) -> Result<(Settings, Vec<String>), String> {
-        let mut notes = Vec::new();
-        if self.enable_ssl {
+    /// Parses the command line, which begins with the program's name.
+    ///
+    /// # Errors
+    ///
+    /// Wrong usage; also for `--help` and `--version`, whose text the error prints.
+    pub fn parse_from<T: Into<OsString> + Clone>(
+        line: impl IntoIterator<Item = T>,
+    ) -> Result<Self, clap::Error> {
+        command().try_get_matches_from(line).map(Self)
+    }
+
+    /// Returns the values that are given for `flag`; an empty one for each time that it is given alone.
+    fn values(&self, flag: Flag) -> Vec<String> {
+        let alone = |count| vec![String::new(); count];
+        match (flag.value(), flag.letter()) {
+            (Some(_), _) => {
+                let values = self.0.get_many(flag.0);
+                values.map_or(Vec::new(), |values| values.cloned().collect())
+            }
+            (None, Some('v')) => alone(self.0.get_count(flag.0).into()),
+            (None, _) => alone(self.0.get_flag(flag.0).into()),
+        }
+    }
+
+    /// Sets what the flags say.
+    fn apply(&self, settings: &mut Settings) -> Result<(), String> {
+        for setting in flags() {
+            let values = self.values(setting.flag);
+            if !values.is_empty() {
+                setting.set(settings, &values)?;
+                settings.limit_given |= setting.key == "memory-limit";
+                settings.admin_clients |= setting.key == "shutdown";
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the command line and the file over `settings`. No name is resolved.
+    fn over(&self, mut settings: Settings) -> Result<(Settings, Vec<String>), String> {
+        let mut flags = Settings::default();
+        self.apply(&mut flags)?;
+        if flags.enable_ssl {
             settings.tls = Some(Tls::default());
         }
-        if let Some(path) = &self.config {
-            file::read_with(path, &mut settings, names)?;
+        if let Some(path) = &flags.config {
+            file::read(path, &mut settings)?;
         }
-        set(&mut settings.threads, self.threads);
-        set(&mut settings.max_connections, self.conn_limit);
-        set(&mut settings.backlog, self.backlog);
-        set(&mut settings.requests_per_event, self.max_reqs_per_event);
-        if let Some(size) = &self.memory_limit {
-            let is_number = size.bytes().all(|byte| byte.is_ascii_digit());
-            let unit = if is_number { "m" } else { "" };
-            settings.limit =
-                parse_bytes(&format!("{size}{unit}")).map_err(|error| format!("-m {error}"))?;
-            settings.limit_given = true;
-        }
-        if let Some(size) = &self.max_item_size {
-            let bytes = parse_bytes(size).map_err(|error| format!("-I {error}"))?;
-            settings.item_max = usize::try_from(bytes).unwrap_or(usize::MAX);
-        }
-        settings.evict &= !self.disable_evictions;
-        settings.cas &= !self.disable_cas;
-        settings.flush &= !self.disable_flush_all;
-        settings.dump &= !self.disable_dumping;
-        settings.watch &= !self.disable_watch;
-        settings.shutdown |= self.enable_shutdown;
-        settings.admin_clients |= self.enable_shutdown;
-        settings.verbosity = settings.verbosity.max(self.verbose.into());
-        settings.daemon = self.daemon;
-        settings.pid_file.clone_from(&self.pidfile);
-        if self.user.is_some() {
-            settings.user.clone_from(&self.user);
-        }
-        if let Some(binding) = &self.protocol {
-            settings.binding = match binding.as_str() {
-                "ascii" => Binding::Ascii,
-                "binary" => Binding::Binary,
-                _ => Binding::Auto,
-            };
-        }
-        if self.udp_port.is_some_and(|port| port != 0) {
+        self.apply(&mut settings)?;
+        let mut notes = Vec::new();
+        if settings.udp_port != "0" {
             notes.push("-U: UDP is not spoken; clients of memcached have not used it by default since 1.5.6".into());
         }
-        notes.extend(self.ignored.notes());
-        for option in self.options.iter().filter(|option| !option.is_empty()) {
-            self.option(option, &mut settings, &mut notes)?;
-        }
-        if let Some(address) = &self.metrics {
-            settings.metrics = Some(file::one_address(address, names)?);
-        }
-        if let Some(path) = &self.auth_file {
-            settings.auth_file = Some(path.clone());
+        let ignored = ignored_flags().filter(|(flag, _)| !self.values(*flag).is_empty());
+        notes.extend(ignored.map(|(flag, why)| format!("{}: {why}; ignored", flag.name())));
+        for option in flags.options.iter().filter(|option| !option.is_empty()) {
+            set_option(option, &mut settings, &mut notes)?;
         }
         notes.extend(file::read_users(&mut settings)?);
-        match (self.enable_sasl, settings.authenticates()) {
+        match (settings.enable_sasl, settings.authenticates()) {
             (true, false) => {
                 return Err("-S: SASL is not spoken, and without passwords all clients would come in; give -Y FILE, and let clients log in by the text protocol".into());
             }
@@ -293,196 +239,179 @@ impl Flags {
             ),
             (false, _) => {}
         }
-        if let Some(tls) = &settings.tls
-            && tls.files().any(|file| file.as_os_str().is_empty())
-        {
-            return Err("-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or [tls] in the file".into());
-        }
         settings.flags = Some(Arc::new(self.clone()));
-        self.listeners(&mut settings, names)?;
-        if names == Names::Resolved {
-            settings.check()?;
-            warn(&settings, &mut notes);
+        listen(&mut settings)?;
+        for listen in &settings.listen {
+            listen.name()?;
+        }
+        if let Some(name) = &settings.metrics_name {
+            split("metrics", name, METRICS_PORT)?;
         }
         Ok((settings, notes))
     }
-
-    fn option(
-        &self,
-        option: &str,
-        settings: &mut Settings,
-        notes: &mut Vec<String>,
-    ) -> Result<(), String> {
-        let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        let seconds = || {
-            value
-                .parse()
-                .map_err(|_| format!("-o {name}: {value:?} is no number of seconds"))
-        };
-        let count = |most: u32| {
-            let number = value.parse().ok().filter(|number: &u32| *number <= most);
-            number.ok_or_else(|| format!("-o {name}: {value:?} is no number from 0 to {most}"))
-        };
-        match name {
-            "modern" | "lru_crawler" => settings.search.on = true,
-            "no_modern" | "no_lru_crawler" => settings.search.on = false,
-            "lru_crawler_sleep" => {
-                settings.search.rest = Duration::from_micros(count(MAX_REST_US)?.into());
-            }
-            "lru_crawler_tocrawl" => settings.search.most = count(u32::MAX)?,
-            "read_buf_mem_limit" => settings.reserved_max = (count(1 << 20)? as usize) << 20,
-            "idle_timeout" => settings.idle_timeout = seconds()?,
-            "send_timeout" => settings.send_timeout = seconds()?,
-            _ if name.starts_with("ssl_") => ssl(name, value, settings)?,
-            "drop_privileges" => settings.drop_privileges = true,
-            "no_drop_privileges" => settings.drop_privileges = false,
-            // For tests; not in the help.
-            "admin" => settings.admin_clients = true,
-            "debug" => settings.debug = true,
-            _ if IGNORED.contains(&name)
-                || IGNORED_PREFIXES
-                    .iter()
-                    .any(|prefix| name.starts_with(prefix)) =>
-            {
-                if self.verbose > 0 {
-                    notes.push(format!("-o {name}: is about slabs, lists or buffers that do not exist here; ignored"));
-                }
-            }
-            _ => return Err(format!("-o {name}: there is no such option; see --help")),
-        }
-        Ok(())
-    }
-
-    fn listeners(&self, settings: &mut Settings, names: Names) -> Result<(), String> {
-        let mode = u32::from_str_radix(&self.unix_mask, 8)
-            .ok()
-            .filter(|mode| *mode <= 0o777);
-        let mode =
-            mode.ok_or_else(|| format!("-a {}: permissions are octal, as 0700", self.unix_mask))?;
-        let listener = |address, admin, tls| Listener {
-            address,
-            mode,
-            tenant: String::new(),
-            admin,
-            tls,
-        };
-        let from_file = !settings.listeners.is_empty();
-        let tcp = self.port.is_some()
-            || !self.listen.is_empty()
-            || (self.unix_socket.is_none() && !from_file);
-        let port = match self.port {
-            None => 11211,
-            Some(-1) => 0,
-            Some(port) => u16::try_from(port).unwrap_or(0),
-        };
-        settings.port = if tcp && self.port != Some(0) { port } else { 0 };
-        if tcp && self.port != Some(0) {
-            let default = ["127.0.0.1".to_owned()];
-            let hosts = if self.listen.is_empty() {
-                &default[..]
-            } else {
-                &self.listen[..]
-            };
-            for host in hosts {
-                let plain = host.strip_prefix("notls:");
-                let tls = settings.tls.is_some() && plain.is_none();
-                for address in resolve("-l", plain.unwrap_or(host), port, names)? {
-                    settings
-                        .listeners
-                        .push(listener(Address::Tcp(address), false, tls));
-                }
-            }
-        }
-        for (path, admin) in [(&self.unix_socket, false), (&self.admin_socket, true)] {
-            if let Some(path) = path {
-                settings
-                    .listeners
-                    .push(listener(Address::Unix(path.clone()), admin, false));
-            }
-        }
-        Ok(())
-    }
 }
 
-/// An option for TLS. Without -Z it is for nothing, as with memcached.
-fn ssl(name: &str, value: &str, settings: &mut Settings) -> Result<(), String> {
+/// Applies an option of `-o`.
+fn set_option(
+    option: &str,
+    settings: &mut Settings,
+    notes: &mut Vec<String>,
+) -> Result<(), String> {
+    /// Sets an option of a section, if it has that.
+    fn set<T: Section>(section: &mut T, name: &str, value: &str) -> Option<Result<(), String>> {
+        let bare = name.strip_prefix("no_");
+        let name = bare.unwrap_or(name);
+        let mut settings = T::SETTINGS.iter();
+        let setting = settings.find(|setting| setting.flag.option() == Some(name))?;
+        match (setting.flag.value(), bare) {
+            (Some(_), Some(_)) => None,
+            (Some(_), None) => Some(setting.read(section, value)),
+            (None, off) => Some(setting.read(section, off.map_or("true", |_| "false"))),
+        }
+    }
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    // Without -Z those for TLS are for nothing, as with memcached.
     let mut without = Tls::default();
-    let tls = settings.tls.as_mut().unwrap_or(&mut without);
-    match (name, value) {
-        ("ssl_chain_cert", _) => tls.chain = value.into(),
-        ("ssl_key", _) => tls.key = value.into(),
-        ("ssl_ca_cert", _) => tls.authority = Some(value.into()),
-        ("ssl_verify_mode", "0") => tls.clients = ClientCertificates::None,
-        ("ssl_verify_mode", "1") => tls.clients = ClientCertificates::Optional,
-        ("ssl_verify_mode", "2" | "3") => tls.clients = ClientCertificates::Required,
-        ("ssl_min_version", "2" | "tlsv1.2") => tls.only_1_3 = false,
-        ("ssl_min_version", "3" | "tlsv1.3") => tls.only_1_3 = true,
-        ("ssl_min_version", "0" | "1") => {
-            return Err(format!(
-                "-o ssl_min_version={value}: TLS 1.0 and 1.1 are not spoken; 2 is TLS 1.2, 3 is TLS 1.3"
-            ));
+    let found = match name {
+        "modern" => set(settings, "lru_crawler", ""),
+        "no_modern" => set(settings, "no_lru_crawler", ""),
+        // For tests; not in the help.
+        "admin" => {
+            settings.admin_clients = true;
+            Some(Ok(()))
         }
-        ("ssl_session_cache", "") => tls.sessions = true,
-        ("ssl_wbuf_size", _) => {
-            let kib = value.parse().ok().filter(|kib| (1..=1024).contains(kib));
-            let kib: usize =
-                kib.ok_or_else(|| format!("-o ssl_wbuf_size={value}: from 1 to 1024 KiB"))?;
-            tls.buffer = kib << 10;
+        "debug" => {
+            settings.debug = true;
+            Some(Ok(()))
         }
-        ("ssl_verify_mode" | "ssl_min_version", _) => {
-            return Err(format!(
-                "-o {name}={value}: there is no such value; see --help"
-            ));
+        _ => set(settings, name, value).or_else(|| {
+            let tls = settings.tls.as_mut().unwrap_or(&mut without);
+            set(tls, name, value)
+        }),
+    };
+    match found {
+        Some(done) => done?,
+        None if is_ignored(name) => {
+            if settings.verbosity > 0 {
+                notes.push(format!(
+                    "-o {name}: is about slabs, lists or buffers that do not exist here; ignored"
+                ));
+            }
         }
-        _ => return Err(format!("-o {name}: there is no such option; see --help")),
+        None => return Err(format!("-o {name}: there is no such option; see --help")),
     }
     Ok(())
 }
 
-fn set<T: Copy>(setting: &mut T, flag: Option<T>) {
-    if let Some(value) = flag {
-        *setting = value;
+/// Adds the places to listen of the command line to those of the file.
+fn listen(settings: &mut Settings) -> Result<(), String> {
+    let all = &mut settings.listen;
+    let port = match settings.port.as_deref() {
+        None => Ok(11211),
+        Some("-1") => Ok(0),
+        Some(port) => port.parse(),
+    };
+    let port: u16 =
+        port.map_err(|_| "-p: a port is a number up to 65535; -1 is any that is free")?;
+    let hosts = &mut settings.addresses;
+    let tcp = settings.port.is_some()
+        || !hosts.is_empty()
+        || (settings.unix_socket.is_none() && all.is_empty());
+    if tcp && settings.port.as_deref() != Some("0") {
+        if hosts.is_empty() {
+            hosts.push("127.0.0.1".into());
+        }
+        all.extend(hosts.iter().map(|host| {
+            let plain = host.strip_prefix("notls:");
+            Listen {
+                address: Some(plain.unwrap_or(host).into()),
+                tls: plain.map(|_| false),
+                port,
+                from: "-l",
+                ..Listen::default()
+            }
+        }));
+    }
+    for (path, admin) in [
+        (&settings.unix_socket, false),
+        (&settings.admin_socket, true),
+    ] {
+        if path.is_some() {
+            all.push(Listen {
+                path: path.clone(),
+                mode: settings.unix_mask,
+                admin,
+                ..Listen::default()
+            });
+        }
+    }
+    Ok(())
+}
+
+impl Listen {
+    /// Returns the address or path, for messages.
+    pub(super) fn place(&self) -> String {
+        let path = self.path.as_ref().map(|path| path.display().to_string());
+        self.address.clone().or(path).unwrap_or_default()
+    }
+
+    /// Returns the name and port that its address stands for; `None` for a path.
+    fn name(&self) -> Result<Option<(&str, u16)>, String> {
+        match (&self.address, &self.path) {
+            (Some(address), None) => split(self.from, address, self.port).map(Some),
+            (None, Some(_)) => Ok(None),
+            _ => Err("[[listen]]: give either address or path".into()),
+        }
+    }
+
+    /// Returns the listeners: one for each address of a name. They speak TLS if `tls`, and if nothing
+    /// else is said.
+    fn listeners(&self, tls: bool) -> Result<Vec<Listener>, String> {
+        let of = |address, tls| Listener {
+            address,
+            mode: self.mode.0,
+            tenant: self.tenant.clone(),
+            admin: self.admin,
+            tls: self.tls.unwrap_or(tls),
+        };
+        if let Some(path) = &self.path {
+            return Ok(vec![of(Address::Unix(path.clone()), false)]);
+        }
+        let found = self.name()?.map(|name| look_up(self.from, name));
+        let found = found.transpose()?.unwrap_or_default().into_iter();
+        Ok(found
+            .map(|address| of(Address::Tcp(address), tls))
+            .collect())
     }
 }
 
-/// Whether names of addresses to listen on are resolved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Names {
-    Resolved,
-    /// The server listens already: an unspecified address stands for a name.
-    Known,
+/// Returns the name or address in `text`, and its port: `port` if it has none. `what` is the setting.
+fn split<'a>(what: &str, text: &'a str, port: u16) -> Result<(&'a str, u16), String> {
+    let bare = |text: &'a str| text.trim_start_matches('[').trim_end_matches(']');
+    match text.rsplit_once(':') {
+        Some((name, port)) if bare(text).parse::<IpAddr>().is_err() => {
+            let wrong = |_| format!("{what} {text}: a port is a number up to 65535");
+            Ok((bare(name), port.parse().map_err(wrong)?))
+        }
+        _ => Ok((bare(text), port)),
+    }
 }
 
-/// Returns the addresses of `host`, with `port` if it has none. `what` is the setting that names it.
-pub(super) fn resolve(
-    what: &str,
-    host: &str,
-    port: u16,
-    names: Names,
-) -> Result<Vec<SocketAddr>, String> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(address) = bare.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
+/// Returns the addresses of a name, for which it may ask a name server.
+fn look_up(what: &str, name: (&str, u16)) -> Result<Vec<SocketAddr>, String> {
+    let found: Vec<_> = name
+        .to_socket_addrs()
+        .map_err(|error| {
+            format!(
+                "{what} {}: {error}; give an address, or a name that resolves",
+                name.0
+            )
+        })?
+        .collect();
+    match found.is_empty() {
+        true => Err(format!("{what} {}: the name has no address", name.0)),
+        false => Ok(found),
     }
-    if let Ok(address) = host.parse() {
-        return Ok(vec![address]);
-    }
-    let with_port = host.rsplit_once(':');
-    if names == Names::Known {
-        let port = with_port.map_or(Ok(port), |(_, port)| port.parse());
-        let port = port.map_err(|_| format!("{what} {host}: a port is a number up to 65535"))?;
-        return Ok(vec![SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port)]);
-    }
-    let found: Vec<_> = match with_port {
-        Some(_) => host.to_socket_addrs(),
-        None => (host, port).to_socket_addrs(),
-    }
-    .map_err(|error| format!("{what} {host}: {error}; give an address, or a name that resolves"))?
-    .collect();
-    if found.is_empty() {
-        return Err(format!("{what} {host}: the name has no address"));
-    }
-    Ok(found)
 }
 
 fn warn(settings: &Settings, notes: &mut Vec<String>) {
@@ -513,11 +442,12 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Search;
+    use crate::config::{Binding, TlsVersion};
+    use std::time::Duration;
 
     fn settings(line: &str) -> Result<(Settings, Vec<String>), String> {
         let words = std::iter::once("stillcache").chain(line.split_whitespace());
-        Flags::try_parse_from(words)
+        Flags::parse_from(words)
             .map_err(|error| error.to_string())?
             .settings()
     }
@@ -551,17 +481,14 @@ mod tests {
             (all.binding, all.user.as_deref()),
             (Binding::Ascii, Some("x"))
         );
-        assert!(none.search.on && !all.search.on && none.reserved_max == 0);
+        assert!(none.lru_crawler && !all.lru_crawler && none.reserved_max == 0);
         let options =
             "no_modern,lru_crawler,lru_crawler_sleep=7,lru_crawler_tocrawl=9,read_buf_mem_limit=3";
         let (some, _) = settings(&format!("-o {options}")).unwrap();
-        let search = Search {
-            on: true,
-            rest: Duration::from_micros(7),
-            most: 9,
-        };
-        assert_eq!((some.search, some.reserved_max), (search, 3 << 20));
-        assert!(!settings("-o no_lru_crawler").unwrap().0.search.on);
+        let sleep = Duration::from_micros(7);
+        assert!(some.lru_crawler && some.lru_crawler_sleep == sleep);
+        assert_eq!((some.lru_crawler_tocrawl, some.reserved_max), (9, 3 << 20));
+        assert!(!settings("-o no_lru_crawler").unwrap().0.lru_crawler);
         assert!(!none.drop_privileges);
         assert!(settings("-o drop_privileges").unwrap().0.drop_privileges);
         let line = "-o drop_privileges,no_drop_privileges";
@@ -598,6 +525,8 @@ mod tests {
             "-m 1x",
             "--metrics 1.2.3.4.5",
             "-o idle_timeout=x",
+            // Not two minutes.
+            "-o idle_timeout=2m",
             "-o lru_crawler_sleep=1000001",
             "-o lru_crawler_tocrawl",
             "-o read_buf_mem_limit=-1",
@@ -628,7 +557,7 @@ mod tests {
                 key: "k".into(),
                 authority: Some("a".into()),
                 clients: ClientCertificates::Required,
-                only_1_3: true,
+                min_version: TlsVersion::V13,
                 ..Tls::default()
             })
         );

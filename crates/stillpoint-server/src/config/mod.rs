@@ -3,15 +3,19 @@
 //! | file | what it has |
 //! |---|---|
 //! | `mod` | the settings, and what makes them wrong |
+//! | `table` | what an entry of a table of settings says, and how values are written |
 //! | `flags` | the command line |
 //! | `file` | the TOML file, and the file with passwords |
 
 pub mod file;
 pub mod flags;
+pub(crate) mod table;
 
-pub use crate::store::{Limits, Search};
+pub use crate::store::Limits;
 pub use crate::users::User;
-use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+pub(crate) use table::section;
+use table::{Choice, Section, Setting};
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,36 +62,56 @@ pub enum ClientCertificates {
     Required,
 }
 
-/// The files of TLS, and what is asked of clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tls {
-    /// The server's certificate and those that lead from there to an authority, as PEM.
-    pub chain: PathBuf,
-    /// Its private key, as PEM; not readable for all.
-    pub key: PathBuf,
-    /// Authorities that vouch for clients, as PEM.
-    pub authority: Option<PathBuf>,
-    /// Whether clients have to show a certificate.
-    pub clients: ClientCertificates,
-    /// Whether TLS 1.3 is spoken only, and not 1.2.
-    pub only_1_3: bool,
-    /// How much of an answer is encrypted before the socket has taken what was before it, in bytes.
-    pub buffer: usize,
-    /// Whether the last 256 clients may come back without a full handshake.
-    pub sessions: bool,
+impl Choice for ClientCertificates {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("none", Self::None),
+        ("optional", Self::Optional),
+        ("required", Self::Required),
+        ("0", Self::None),
+        ("1", Self::Optional),
+        ("2", Self::Required),
+        ("3", Self::Required),
+    ];
 }
 
-impl Default for Tls {
-    fn default() -> Self {
-        Self {
-            chain: PathBuf::new(),
-            key: PathBuf::new(),
-            authority: None,
-            clients: ClientCertificates::None,
-            only_1_3: false,
-            buffer: 16 << 10,
-            sessions: false,
-        }
+/// The oldest version of TLS that is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    V12,
+    /// TLS 1.3.
+    V13,
+}
+
+impl Choice for TlsVersion {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("1.2", Self::V12),
+        ("1.3", Self::V13),
+        ("tlsv1.2", Self::V12),
+        ("tlsv1.3", Self::V13),
+        ("2", Self::V12),
+        ("3", Self::V13),
+    ];
+}
+
+section! {
+    /// The files of TLS, and what is asked of clients.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Tls {
+        /// Server's certificate, and those that lead from there to an authority, as PEM
+        chain: PathBuf = PathBuf::new(), "chain", "-o ssl_chain_cert FILE", live;
+        /// Its private key, as PEM; not readable for all
+        key: PathBuf = PathBuf::new(), "key", "-o ssl_key FILE", live;
+        /// Authorities that vouch for clients, as PEM
+        authority: Option<PathBuf> = None, "authority", "-o ssl_ca_cert FILE", live;
+        /// Whether clients have to show a certificate
+        clients: ClientCertificates = ClientCertificates::None, "client-certificates", "-o ssl_verify_mode MODE", live;
+        /// Oldest version that is spoken
+        min_version: TlsVersion = TlsVersion::V12, "min-version", "-o ssl_min_version VERSION", live;
+        /// Whether the last 256 clients may come back without a full handshake
+        sessions: bool = false, "sessions", "-o ssl_session_cache", live;
+        /// Bytes of an answer that are encrypted before the socket has taken what was before them
+        buffer: usize = 16 << 10, "", "-o ssl_wbuf_size KIB";
     }
 }
 
@@ -95,6 +119,12 @@ impl Tls {
     /// Its files.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         [&self.chain, &self.key].into_iter().chain(&self.authority)
+    }
+
+    /// Returns whether TLS 1.3 is spoken only, and not 1.2.
+    #[must_use]
+    pub fn only_1_3(&self) -> bool {
+        self.min_version == TlsVersion::V13
     }
 }
 
@@ -122,142 +152,182 @@ impl Binding {
     }
 }
 
-/// A tenant of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenant {
-    /// Its name.
-    pub name: String,
-    /// Prefixes of keys in the default key space that are its.
-    pub prefixes: Vec<String>,
-    /// Its limits.
-    pub limits: Limits,
+impl Choice for Binding {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("auto", Self::Auto),
+        ("ascii", Self::Ascii),
+        ("binary", Self::Binary),
+    ];
 }
 
-/// All settings of a server.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The TCP port, 0 without one.
-    pub port: u16,
-    /// Where the server listens.
-    pub listeners: Vec<Listener>,
-    /// How many threads serve.
-    pub threads: usize,
-    /// Memory for all items, in bytes.
-    pub limit: u64,
-    /// Whether the command line or the file gives that.
-    pub limit_given: bool,
-    /// The longest value, in bytes.
-    pub item_max: usize,
-    /// Whether items are evicted.
-    pub evict: bool,
-    /// The most clients at a time.
-    pub max_connections: usize,
-    /// Whether anything is logged.
-    pub log: bool,
-    /// How much is logged.
-    pub verbosity: u32,
-    /// Seconds after which a silent client is dropped; 0: never.
-    pub idle_timeout: u32,
-    /// Seconds after which a client is dropped that does not take an answer, or finish a value.
-    pub send_timeout: u32,
-    /// How many connections may wait to be accepted.
-    pub backlog: u32,
-    /// Which protocol.
-    pub binding: Binding,
-    /// Whether `stats settings` says that items have CAS values. (They always have.) If not,
-    /// `flush_all` is as exact as the clock: what is stored in its second goes with it.
-    pub cas: bool,
-    /// How expired items are searched for.
-    pub search: Search,
-    /// Whether `flush_all` is allowed.
-    pub flush: bool,
-    /// Whether admins may use `shutdown`.
-    pub shutdown: bool,
-    /// Whether `watch` is allowed.
-    pub watch: bool,
-    /// Whether keys may be listed.
-    pub dump: bool,
-    /// Number of requests of a connection that are executed before others have their turn; 0: no limit.
-    pub requests_per_event: u32,
-    /// Limit of the buffers of all connections, in bytes.
-    pub buffer_max: usize,
-    /// Limit of the buffers that all connections could take, in bytes, divided among the threads; 0: no
-    /// limit.
-    pub reserved_max: usize,
-    /// Whether clients that need not authenticate are admins.
-    pub admin_clients: bool,
-    /// For tests: clients move the clock.
-    pub debug: bool,
-    /// The tenants of the file.
-    pub tenants: Vec<Tenant>,
-    /// Who may come in; `None` if no client has to authenticate.
-    pub users: Option<Vec<User>>,
-    /// The command line that they were made of, and are again on SIGHUP; without one there is nothing to read again.
-    pub flags: Option<Arc<flags::Flags>>,
-    /// TLS, if it is spoken anywhere.
-    pub tls: Option<Tls>,
-    /// Where OpenMetrics are asked for by HTTP, if anywhere.
-    pub metrics: Option<SocketAddr>,
-    /// Whether the file has tenants or users: then a password alone lets no user in.
-    pub sections: bool,
-    /// The file with passwords.
-    pub auth_file: Option<PathBuf>,
-    /// Whether the program publishes its statistics for `stillpoint-top`.
-    pub statistics: bool,
-    /// Where the process's number is written.
-    pub pid_file: Option<PathBuf>,
-    /// Whether the process goes to the background.
-    pub daemon: bool,
-    /// The user that it becomes, if it is root.
-    pub user: Option<String>,
-    /// Whether the process gives up, once it listens, what it needs no more: other programs,
-    /// processes and connections.
-    pub drop_privileges: bool,
+section! {
+    /// A tenant of the file.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Tenant {
+        /// Its name
+        name: String = String::new(), "name", "", live;
+        /// Prefixes of keys in the default key space that are its
+        prefixes: Vec<String> = Vec::new(), "prefix", "", live;
+        /// Memory that is never taken for others
+        min: u64 = 0, "min", "", live;
+        /// Memory that is taken only if nothing else is left
+        low: u64 = 0, "low", "", live;
+        /// Memory past which its items are evicted in the background
+        high: u64 = u64::MAX, "high", "", live;
+        /// The most memory that it may have
+        max: u64 = u64::MAX, "max", "", live;
+    }
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            port: 11211,
-            listeners: Vec::new(),
-            threads: std::thread::available_parallelism().map_or(4, usize::from),
-            limit: 64 << 20,
-            limit_given: false,
-            item_max: 1 << 20,
-            evict: true,
-            max_connections: 1024,
-            log: true,
-            verbosity: 0,
-            idle_timeout: 0,
-            send_timeout: 30,
-            backlog: 1024,
-            binding: Binding::Auto,
-            cas: true,
-            search: Search::default(),
-            flush: true,
-            shutdown: false,
-            watch: true,
-            dump: true,
-            requests_per_event: 0,
-            buffer_max: 64 << 20,
-            reserved_max: 0,
-            admin_clients: false,
-            debug: false,
-            tenants: Vec::new(),
-            users: None,
-            flags: None,
-            tls: None,
-            metrics: None,
-            sections: false,
-            auth_file: None,
-            statistics: true,
-            pid_file: None,
-            daemon: false,
-            user: None,
-            drop_privileges: false,
+impl Tenant {
+    /// Returns its limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits {
+            min: self.min,
+            low: self.low,
+            high: self.high,
+            max: self.max,
         }
     }
 }
+
+/// The permissions of a Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
+
+section! {
+    /// A place to listen, as the file or the command line writes it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Listen {
+        /// Address, with a port or without
+        address: Option<String> = None, "address", "";
+        /// Unix socket, instead of an address
+        path: Option<PathBuf> = None, "path", "";
+        /// Permissions of the Unix socket
+        mode: Mode = Mode(0o700), "mode", "";
+        /// Tenant of its clients; without one they have that of their user, or the default one
+        tenant: String = String::new(), "tenant", "";
+        /// Whether its clients are admins, and need not log in
+        admin: bool = false, "admin", "";
+        /// Whether its clients speak TLS; by default at addresses, where there is `[tls]`
+        tls: Option<bool> = None, "tls", "";
+        /// The setting that has it, for messages.
+        from: &'static str = "[[listen]]";
+        /// The port of an address without one.
+        port: u16 = 11211;
+    }
+}
+
+section! {
+    /// All settings of a server.
+    #[derive(Debug, Clone)]
+    pub struct Settings {
+        /// TCP port, 11211 by default; 0: none, -1: any that is free
+        port: Option<String> = None, "", "-p --port PORT";
+        /// Addresses to listen on, with a port or without, divided by commas; 127.0.0.1 by default. With -Z, those that begin with notls: speak no TLS
+        addresses: Vec<String> = Vec::new(), "", "-l --listen ADDRESSES";
+        /// Unix socket to listen on, instead of TCP
+        unix_socket: Option<PathBuf> = None, "", "-s --unix-socket FILE";
+        /// Permissions of the Unix socket, in octal
+        unix_mask: Mode = Mode(0o700), "", "-a --unix-mask OCTAL";
+        /// Unix socket whose clients are admins: tenants, limits, shutdown
+        admin_socket: Option<PathBuf> = None, "", "--admin-socket FILE";
+        /// TOML file with settings, tenants, users and listeners; flags take precedence
+        config: Option<PathBuf> = None, "", "--config FILE";
+        /// Memory for items and their indexes
+        limit: u64 = 64 << 20, "memory-limit", "-m --memory-limit MIB", live;
+        /// Length of the longest value, at most half of the memory
+        item_max: usize = 1 << 20, "max-item-size", "-I --max-item-size BYTES";
+        /// Threads that serve clients
+        threads: usize = std::thread::available_parallelism().map_or(4, usize::from), "threads", "-t --threads NUMBER";
+        /// Clients at a time
+        max_connections: usize = 1024, "conn-limit", "-c --conn-limit NUMBER";
+        /// Connections that may wait to be accepted
+        backlog: u32 = 1024, "", "-b --backlog NUMBER";
+        /// Whether items are evicted when memory is used up; if not, stores are answered with an error
+        evict: bool = true, "evict", "-M --disable-evictions";
+        /// Whether `stats settings` says that items have CAS values (they have); if not, flush_all takes what is stored in the same second, too
+        cas: bool = true, "", "-C --disable-cas";
+        /// Whether flush_all is allowed
+        flush: bool = true, "", "-F --disable-flush-all";
+        /// Whether keys may be listed
+        dump: bool = true, "", "-X --disable-dumping";
+        /// Whether watch is allowed
+        watch: bool = true, "", "-W --disable-watch";
+        /// Whether admins may use shutdown; with the flag, clients that need not log in are admins
+        shutdown: bool = false, "shutdown", "-A --enable-shutdown";
+        /// Protocol of clients; auto: the one that a connection's first byte is of
+        binding: Binding = Binding::Auto, "", "-B --protocol PROTOCOL";
+        /// Requests of one client that are executed before others have their turn; 0: no limit
+        requests_per_event: u32 = 0, "", "-R --max-reqs-per-event NUMBER";
+        /// File of name:password lines; clients have to log in
+        auth_file: Option<PathBuf> = None, "auth-file", "-Y --auth-file FILE", live;
+        /// Address at which GET /metrics is answered with OpenMetrics; the port is 9150 if none is given
+        metrics_name: Option<String> = None, "metrics", "--metrics ADDRESS";
+        /// Whether `stillpoint-top` shows the process
+        statistics: bool = true, "statistics", "";
+        /// Seconds after which a silent client is dropped; 0: never
+        idle_timeout: u32 = 0, "idle-timeout", "-o idle_timeout SECONDS";
+        /// Seconds after which a client is dropped that does not take an answer, finish a value or log in
+        send_timeout: u32 = 30, "send-timeout", "-o send_timeout SECONDS";
+        /// Bytes of all connections' buffers, beyond which clients are dropped
+        buffer_max: usize = 64 << 20, "buffer-limit", "";
+        /// Bytes that all connections' buffers could take, reserved beforehand and divided among the threads; 0: no limit
+        reserved_max: usize = 0, "", "-o read_buf_mem_limit MIB";
+        /// Whether expired items are searched for each second; if not, they stay until they are overwritten, evicted or compacted
+        lru_crawler: bool = true, "", "-o lru_crawler";
+        /// Microseconds that the search rests after each segment, at most a second
+        lru_crawler_sleep: Duration = Duration::ZERO, "", "-o lru_crawler_sleep MICROSECONDS";
+        /// Items of each tenant that a search looks at; 0: all
+        lru_crawler_tocrawl: u32 = 0, "", "-o lru_crawler_tocrawl ITEMS";
+        /// Whether a seccomp filter takes away, once the server listens, what it needs no more
+        drop_privileges: bool = false, "", "-o drop_privileges";
+        /// Whether the process goes to the background
+        daemon: bool = false, "", "-d --daemon";
+        /// User that the process becomes if root starts it
+        user: Option<String> = None, "user-name", "-u --user NAME";
+        /// File for the process's number
+        pid_file: Option<PathBuf> = None, "", "-P --pidfile FILE";
+        /// More log; given twice: each request
+        verbosity: u32 = 0, "", "-v --verbose";
+        /// Whether TLS is spoken over TCP (-o ssl_chain_cert, ssl_key)
+        enable_ssl: bool = false, "", "-Z --enable-ssl";
+        /// With -Y only: SASL is not spoken, clients log in by the text protocol
+        enable_sasl: bool = false, "", "-S --enable-sasl";
+        /// Only 0: UDP is not spoken
+        udp_port: String = "0".into(), "", "-U --udp-port PORT";
+        /// Options, divided by commas
+        options: Vec<String> = Vec::new(), "", "-o --extended OPTIONS";
+        /// The places to listen that the file and the command line name.
+        listen: Vec<Listen> = Vec::new();
+        /// Where the server listens: `listen`, with the addresses of names.
+        listeners: Vec<Listener> = Vec::new();
+        /// Where OpenMetrics are asked for by HTTP, if anywhere: the address of `metrics_name`.
+        metrics: Option<SocketAddr> = None;
+        /// Whether the command line or the file gives the memory limit.
+        limit_given: bool = false;
+        /// Whether anything is logged.
+        log: bool = true;
+        /// Whether clients that need not authenticate are admins.
+        admin_clients: bool = false;
+        /// For tests: clients move the clock.
+        debug: bool = false;
+        /// The tenants of the file.
+        tenants: Vec<Tenant> = Vec::new();
+        /// Who may come in; `None` if no client has to authenticate.
+        users: Option<Vec<User>> = None;
+        /// Whether the file has tenants or users: then a password alone lets no user in.
+        sections: bool = false;
+        /// TLS, if it is spoken anywhere.
+        tls: Option<Tls> = None;
+        /// The command line that they were made of, and are again on SIGHUP; without one there is nothing to read again.
+        flags: Option<Arc<flags::Flags>> = None;
+    }
+}
+
+/// The longest rest of the search for expired items, in microseconds.
+pub(crate) const MAX_REST_US: u32 = 1_000_000;
 
 impl Settings {
     /// Whether clients have to say who they are.
@@ -273,48 +343,20 @@ impl Settings {
     }
 
     /// Returns the names of settings in the file that differ from these, and that only a restart applies.
-    /// `new` has them with [`Names::Known`](flags::Names::Known).
-    pub(crate) fn later(&self, new: &Settings) -> Vec<&'static str> {
-        // A name was not resolved again: any address may be one of its.
-        let may_be = |one: &Listener, other: &Listener| {
-            let address = match (&one.address, &other.address) {
-                (Address::Tcp(one), Address::Tcp(other)) => {
-                    let is_name = |address: &SocketAddr| address.ip().is_unspecified();
-                    one == other || (one.port() == other.port() && (is_name(one) || is_name(other)))
-                }
-                (one, other) => one == other,
-            };
-            let rest = |listener: &Listener| (listener.mode, listener.admin, listener.tls);
-            address && rest(one) == rest(other) && one.tenant == other.tenant
+    pub(crate) fn later(&self, new: &Self) -> Vec<&'static str> {
+        let covers = |all: &Self, of: &Self| of.listen.iter().all(|one| all.listen.contains(one));
+        let listens = !covers(self, new) || !covers(new, self);
+        let (mut now, mut new) = (self.clone(), new.clone());
+        let mut differs = |setting: &&Setting<Self>| {
+            !setting.live && (setting.value)(&mut now).show() != (setting.value)(&mut new).show()
         };
-        let covers = |all: &[Listener], of: &[Listener]| {
-            all.iter()
-                .all(|one| of.iter().any(|other| may_be(one, other)))
-        };
-        let listens =
-            !covers(&new.listeners, &self.listeners) || !covers(&self.listeners, &new.listeners);
-        let metrics = self.metrics.map(|address| address.port());
-        [
-            (listens, "[[listen]]"),
-            (
-                metrics != new.metrics.map(|address| address.port()),
-                "metrics",
-            ),
-            (self.threads != new.threads, "threads"),
-            (self.max_connections != new.max_connections, "conn-limit"),
-            (self.item_max != new.item_max, "max-item-size"),
-            (self.evict != new.evict, "evict"),
-            (self.idle_timeout != new.idle_timeout, "idle-timeout"),
-            (self.send_timeout != new.send_timeout, "send-timeout"),
-            (self.buffer_max != new.buffer_max, "buffer-limit"),
-            (self.shutdown != new.shutdown, "shutdown"),
-            (self.statistics != new.statistics, "statistics"),
-            (self.user != new.user, "user-name"),
-        ]
-        .into_iter()
-        .filter(|(differs, _)| *differs)
-        .map(|(_, name)| name)
-        .collect()
+        let names = Self::SETTINGS.iter().filter(&mut differs);
+        let names = names.map(|setting| setting.key);
+        listens
+            .then_some("[[listen]]")
+            .into_iter()
+            .chain(names)
+            .collect()
     }
 
     /// Whether the whole is possible.
@@ -323,104 +365,64 @@ impl Settings {
     ///
     /// A text that says what is not possible, and what to change.
     pub fn check(&self) -> Result<(), String> {
-        if self.threads == 0 || self.threads > 512 {
-            return Err(format!("-t {}: from 1 to 512 threads", self.threads));
+        macro_rules! ensure {
+            ($is:expr, $($message:tt)*) => {
+                if !$is {
+                    return Err(format!($($message)*));
+                }
+            };
         }
-        if self.max_connections == 0 {
-            return Err("-c 0: at least one connection".into());
-        }
-        if !(1024..=crate::store::ITEM_MAX).contains(&self.item_max) {
-            return Err(format!("-I {}: from 1024 bytes to 1 GiB", self.item_max));
-        }
-        if self.item_max as u64 > self.limit / 2 {
-            return Err(format!(
-                "-I {}: a value may take half of the memory at most, which is {} bytes; raise -m",
-                self.item_max, self.limit
-            ));
-        }
-        if self.tls.is_none() && self.listeners.iter().any(|listener| listener.tls) {
-            return Err("a listener with TLS needs a certificate: [tls] in the file, or -Z".into());
-        }
-        if self.listeners.is_empty() {
-            return Err(
-                "there is no place to listen: give -p, -l, -s or a [[listen]] in the file".into(),
+        let (threads, clients) = (self.threads, self.max_connections);
+        let (item_max, limit) = (self.item_max, self.limit);
+        let rest = self.lru_crawler_sleep.as_micros();
+        ensure! { (1..=512).contains(&threads), "-t {threads}: from 1 to 512 threads" }
+        ensure! { (1..=1 << 24).contains(&clients), "-c {clients}: from 1 connection to 2^24" }
+        ensure! { rest <= MAX_REST_US.into(), "-o lru_crawler_sleep={rest}: at most {MAX_REST_US}" }
+        ensure! { (1024..=crate::store::ITEM_MAX).contains(&item_max), "-I {item_max}: from 1024 bytes to 1 GiB" }
+        ensure! { item_max as u64 <= limit / 2, "-I {item_max}: a value may take half of the memory at most, which is {limit} bytes; raise -m" }
+        if let Some(tls) = &self.tls {
+            let (buffer, given) = (
+                tls.buffer >> 10,
+                tls.files().all(|file| !file.as_os_str().is_empty()),
             );
+            ensure! { given, "-Z: give the files of a certificate and its key: -o ssl_chain_cert=FILE,ssl_key=FILE, or chain and key of [tls] in the file" }
+            ensure! { (1..=1024).contains(&buffer), "-o ssl_wbuf_size={buffer}: from 1 to 1024 KiB" }
         }
-        if self.authenticates() && self.binding == Binding::Binary {
-            return Err(
-                "-B binary: with -Y the text protocol is needed, in which clients authenticate"
-                    .into(),
-            );
-        }
+        let tls = self.listeners.iter().any(|one| one.tls)
+            || self.listen.iter().any(|one| one.tls == Some(true));
+        ensure! { self.tls.is_some() || !tls, "a listener with TLS needs a certificate: [tls] in the file, or -Z" }
+        ensure! { !self.listeners.is_empty(), "there is no place to listen: give -p, -l, -s or a [[listen]] in the file" }
+        let binary = self.binding == Binding::Binary;
+        ensure! { !self.authenticates() || !binary, "-B binary: with -Y the text protocol is needed, in which clients authenticate" }
         for (index, tenant) in self.tenants.iter().enumerate() {
-            if !is_tenant_name(&tenant.name) {
-                return Err(format!(
-                    "tenant {:?}: a name has 1 to 64 letters, digits, -, _ or .",
-                    tenant.name
-                ));
-            }
-            check_limits(&tenant.limits)
-                .map_err(|error| format!("tenant {}: {error}", tenant.name))?;
+            let (name, prefixes) = (&tenant.name, &tenant.prefixes);
+            ensure! { is_tenant_name(name), "tenant {name:?}: a name has 1 to 64 letters, digits, -, _ or ." }
+            check_limits(&tenant.limits()).map_err(|error| format!("tenant {name}: {error}"))?;
+            ensure! { !prefixes.iter().any(String::is_empty), "tenant {name}: an empty prefix would be every key's" }
             for other in &self.tenants[..index] {
-                if other.name == tenant.name {
-                    return Err(format!(
-                        "tenant {}: there are two of that name",
-                        tenant.name
-                    ));
-                }
-                if let Some(prefix) = tenant
-                    .prefixes
+                let common = prefixes
                     .iter()
-                    .find(|prefix| other.prefixes.contains(prefix))
-                {
-                    return Err(format!(
-                        "tenant {}: {} has the prefix {prefix:?} already",
-                        tenant.name, other.name
-                    ));
-                }
-            }
-            if tenant.prefixes.iter().any(String::is_empty) {
-                return Err(format!(
-                    "tenant {}: an empty prefix would be every key's",
-                    tenant.name
-                ));
+                    .find(|prefix| other.prefixes.contains(prefix));
+                ensure! { other.name != *name, "tenant {name}: there are two of that name" }
+                ensure! { common.is_none(), "tenant {name}: {} has the prefix {:?} already", other.name, common.unwrap_or(name) }
             }
         }
-        // By its prefix its keys are seen whole, by a door of its own they would be seen again, and written without it.
-        let shared = |name: &str| {
-            self.tenants
-                .iter()
-                .any(|tenant| tenant.name == name && !tenant.prefixes.is_empty())
-        };
-        let mixed = |name: &str| {
-            format!(
-                "tenant {name}: has a prefix, so that its keys belong to the default key space, and a user or listener of its own; make two tenants of it"
-            )
-        };
-        let known =
-            |name: &str| name.is_empty() || self.tenants.iter().any(|tenant| tenant.name == name);
-        for listener in &self.listeners {
-            if !known(&listener.tenant) {
-                return Err(format!(
-                    "{}: there is no tenant {:?}",
-                    listener.address, listener.tenant
-                ));
-            }
-            if shared(&listener.tenant) {
-                return Err(mixed(&listener.tenant));
-            }
-        }
-        check_names(self.users.as_deref().unwrap_or_default())?;
-        for user in self.users.iter().flatten() {
-            if !known(&user.tenant) {
-                return Err(format!(
-                    "user {}: there is no tenant {:?}",
-                    user.name, user.tenant
-                ));
-            }
-            if shared(&user.tenant) {
-                return Err(mixed(&user.tenant));
-            }
+        let users = self.users.as_deref().unwrap_or_default();
+        check_names(users)?;
+        let users = users
+            .iter()
+            .map(|one| (format!("user {}", one.name), &one.tenant));
+        let listeners = self
+            .listeners
+            .iter()
+            .map(|one| (one.address.to_string(), &one.tenant));
+        let listens = self.listen.iter().map(|one| (one.place(), &one.tenant));
+        for (what, name) in listeners.chain(listens).chain(users) {
+            let tenant = self.tenants.iter().find(|tenant| tenant.name == *name);
+            ensure! { name.is_empty() || tenant.is_some(), "{what}: there is no tenant {name:?}" }
+            // By its prefix its keys are seen whole, by a door of its own they would be seen again, and written without it.
+            let shared = tenant.is_some_and(|tenant| !tenant.prefixes.is_empty());
+            ensure! { !shared, "tenant {name}: has a prefix, so that its keys belong to the default key space, and a user or listener of its own; make two tenants of it" }
         }
         Ok(())
     }
@@ -428,6 +430,9 @@ impl Settings {
 
 /// Whether each user has another name: a session looks for its own after each change.
 pub(crate) fn check_names(users: &[User]) -> Result<(), String> {
+    if users.iter().any(|user| user.name.is_empty()) {
+        return Err("[[user]]: give it a name".into());
+    }
     let mut names = HashSet::new();
     match users.iter().find(|user| !names.insert(&*user.name)) {
         Some(user) => Err(format!("user {}: there are two of that name", user.name)),
@@ -443,7 +448,7 @@ pub fn is_tenant_name(name: &str) -> bool {
         && name != "-"
 }
 
-/// Reads a number of bytes: digits, and `k`, `m` or `g` behind them; `none` is no limit.
+/// Reads a number: digits, and `k`, `m` or `g` behind them; `none` is no limit.
 ///
 /// # Errors
 ///
@@ -458,7 +463,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         Some(b'g' | b'G') => (&text[..text.len() - 1], 1u64 << 30),
         _ => (text, 1),
     };
-    let wrong = || format!("{text:?} is no number of bytes: write 1048576, 1024k, 1m, 1g or none");
+    let wrong = || format!("{text:?} is no number: write 1048576, 1024k, 1m, 1g or none");
     let number = crate::protocol::number::parse_u64(digits.as_bytes()).ok_or_else(wrong)?;
     number.checked_mul(unit).ok_or_else(wrong)
 }
@@ -487,6 +492,54 @@ pub fn check_limits(limits: &Limits) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Adds a section's table of the manual.
+    fn add<T: Section>(text: &mut String, title: &str) {
+        *text += &format!(
+            "{title}\n\n| key | command line | value | default | SIGHUP | |\n|---|---|---|---|---|---|\n"
+        );
+        let code = |text: &str| match text {
+            "" => String::new(),
+            text => format!("`{text}`"),
+        };
+        for setting in T::SETTINGS {
+            let signal = match (setting.key, setting.live) {
+                ("", _) => "",
+                (_, true) => "applies it",
+                (_, false) => "no",
+            };
+            *text += &format!(
+                "| {} | {} | {} | {} | {signal} | {} |\n",
+                code(setting.key),
+                code(setting.flag.0),
+                (setting.value)(&mut T::default()).kind(),
+                setting.default(),
+                setting.meaning
+            );
+        }
+        text.push('\n');
+    }
+
+    #[test]
+    fn the_manual_has_all_settings() {
+        let mut text = String::new();
+        add::<Settings>(
+            &mut text,
+            "At the top of the file, and on the command line:",
+        );
+        add::<Tls>(&mut text, "In `[tls]`:");
+        add::<Listen>(&mut text, "In each `[[listen]]`:");
+        add::<Tenant>(&mut text, "In each `[[tenant]]`:");
+        add::<User>(&mut text, "In each `[[user]]`:");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/stillcache.md");
+        let manual = std::fs::read_to_string(path).unwrap();
+        let (_, rest) = manual.split_once("<!-- settings -->\n\n").unwrap();
+        let (there, _) = rest.split_once("<!-- end of settings -->").unwrap();
+        assert!(
+            there == text,
+            "write between the marks in {path}:\n\n{text}"
+        );
+    }
 
     #[test]
     fn bytes() {
@@ -535,7 +588,7 @@ mod tests {
         wrong(|s| s.tenants[1].name = "a b".into(), "letters");
         wrong(|s| s.tenants[1].prefixes[0] = "a:".into(), "already");
         wrong(|s| s.tenants[1].prefixes[0].clear(), "empty prefix");
-        wrong(|s| s.tenants[0].limits.max = 1, "");
+        wrong(|s| s.tenants[0].max = 1, "");
         wrong(|s| s.listeners[0].tenant = "a".into(), "make two tenants");
         wrong(
             |s| {
@@ -573,10 +626,8 @@ mod tests {
         Tenant {
             name: name.into(),
             prefixes: prefixes.iter().map(|&prefix| prefix.into()).collect(),
-            limits: Limits {
-                min: 2,
-                ..Limits::default()
-            },
+            min: 2,
+            ..Tenant::default()
         }
     }
 }

@@ -101,7 +101,7 @@ impl Certificate {
     /// Reads the files.
     pub(crate) fn load(files: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
-        let versions: &[_] = match files.only_1_3 {
+        let versions: &[_] = match files.only_1_3() {
             true => &[&TLS13],
             false => &[&TLS12, &TLS13],
         };

@@ -2,7 +2,7 @@
 
 use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
-    config::flags::MAX_REST_US,
+    config::MAX_REST_US,
     net::tls::Certificate,
     privileges::misbehave,
     protocol::{

@@ -2,7 +2,7 @@
 
 use super::{Context, Session, operator};
 use crate::{
-    config::ClientCertificates,
+    config::{Address, ClientCertificates},
     protocol::{escape, number},
     shared::{Card, STATES, lock},
     space::{Count, Space},
@@ -376,17 +376,17 @@ fn settings(cx: &Context<'_>) -> Lines {
     let settings = &cx.shared.settings;
     let search = cx.shared.store.search();
     let yes = |flag: bool| if flag { "yes" } else { "no" };
-    let unix = settings
-        .listeners
-        .iter()
-        .find_map(|listener| match &listener.address {
-            crate::config::Address::Unix(path) => Some(path.display().to_string()),
-            crate::config::Address::Tcp(_) => None,
-        });
+    let (mut unix, mut port) = (None, 0);
+    for listener in settings.listeners.iter().rev() {
+        match &listener.address {
+            Address::Unix(path) => unix = Some(path.display().to_string()),
+            Address::Tcp(address) => port = address.port(),
+        }
+    }
     let mut lines = vec![
         line("maxbytes", cx.shared.store.limit()),
         line("maxconns", settings.max_connections),
-        line("tcpport", settings.port),
+        line("tcpport", port),
         line("udpport", 0),
         line("verbosity", cx.shared.log.level()),
         line("evictions", if settings.evict { "on" } else { "off" }),
@@ -421,7 +421,7 @@ fn settings(cx: &Context<'_>) -> Lines {
             ClientCertificates::Optional => 1,
             ClientCertificates::Required => 2,
         };
-        let version = if tls.only_1_3 { "tlsv1.3" } else { "tlsv1.2" };
+        let version = if tls.only_1_3() { "tlsv1.3" } else { "tlsv1.2" };
         let authority = tls.authority.as_ref();
         lines.extend([
             line("ssl_chain_cert", tls.chain.display()),
