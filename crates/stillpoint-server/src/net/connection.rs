@@ -1,4 +1,4 @@
-//! A connection: what of it waits between events.
+//! A connection: its state between events.
 
 use super::{
     buffers::{Due, Kept, Rank},
@@ -17,20 +17,20 @@ use rustix::{
 };
 use std::{io::IoSlice, sync::atomic::Ordering};
 
-/// How much of what a socket does not take is copied, so that nothing stays pinned.
+/// Most bytes that a socket has not taken and that are copied, so that nothing stays pinned.
 const COPY_LEFT: usize = 64 << 10;
-/// Bytes that a client must read or write in a second, beyond the time that it has anyway.
+/// Rate in bytes a second at which a long answer or value extends its deadline.
 const LEAST_RATE: usize = 256 << 10;
-/// How many pieces are sent by one call.
+/// Number of pieces that one call sends.
 const SLICES: usize = 64;
 
 /// A client's connection.
 pub(crate) struct Connection {
     pub(crate) fd: OwnedFd,
-    /// Its encrypted side, where it has one.
+    /// Its encrypted side, if it uses TLS.
     pub(crate) tls: Option<Box<tls::Stream>>,
     pub(crate) session: Session,
-    /// Input that is no whole request yet, or comes after one that is not finished.
+    /// Input that has not been consumed: a part of a request, or what follows an unfinished one.
     pub(crate) input: Vec<u8>,
     /// Output that the socket has not taken.
     pub(crate) pending: Output,
@@ -38,20 +38,20 @@ pub(crate) struct Connection {
     pub(crate) resume: bool,
     /// The second of the thread's clock at which it is dropped, or 0.
     pub(crate) deadline: u32,
-    /// The second in which something arrived.
+    /// The second in which something arrived last.
     pub(crate) active: u32,
     /// Whether the thread waits until the socket takes more, instead of until it has more.
     pub(crate) waits_to_send: bool,
     /// Whether the socket may have something to read that the thread is not told of again.
     pub(crate) may_read: bool,
-    /// Whether there may be something in what the socket has that a read ends before: that the client
-    /// sends no more, or a byte out of band.
+    /// Whether the socket may have something at which a read stops: the end of what the client sends,
+    /// or a byte out of band.
     pub(crate) is_marked: bool,
     /// [`Session::requests`] when the deadline and `since` were last cleared.
     requests: u32,
     /// Whether the deadline is that of its handshake and login.
     enters: bool,
-    /// The part of its buffers in the totals.
+    /// Its part of the totals.
     charged: Charged,
     /// Number of the charge since which its client has made it keep buffers.
     since: Option<u64>,
@@ -110,22 +110,22 @@ impl Charged {
     }
 }
 
-/// Reads what has arrived, without waiting. (Of a socket that costs less than `read`.)
+/// Reads what has arrived, without waiting. (For a socket, `recv` costs less than `read`.)
 pub(crate) fn receive(fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     rustix::net::recv(fd, buffer, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
 }
 
-/// Sends some of that, without waiting.
+/// Sends as much of `slices` as the socket takes, without waiting.
 pub(crate) fn send_slices(fd: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    // The system has less to do for one piece, which most answers are.
+    // `send` costs the system less than `sendmsg`, and most answers are one piece.
     if let [slice] = slices {
         return rustix::net::send(fd, slice, flags);
     }
     sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)
 }
 
-/// Sends `most` bytes of what `output` has. Ok if the socket has taken them, or as much as it could.
+/// Sends up to `most` bytes of `output`, as far as the socket takes them. Returns how many.
 fn send(fd: &OwnedFd, output: &mut Output, most: usize) -> Result<usize, Errno> {
     let mut sent = 0;
     while !output.is_empty() && sent < most {
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Reads what has arrived; 0: the client has gone.
+    /// Reads what has arrived. Returns 0 if the client has gone.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let read = match &mut self.tls {
             None => receive(&self.fd, buffer),
@@ -189,7 +189,8 @@ impl Connection {
         read
     }
 
-    /// As [`Connection::read`], to where the session wants it; `None`: that wants it in a buffer.
+    /// Reads what has arrived to the place of a large value. Returns the number of bytes, and whether
+    /// that was all; `None`, without reading, if the session wants the input in a buffer.
     pub(crate) fn read_direct(&mut self) -> Option<Result<(usize, bool), Errno>> {
         let mut room = 0;
         let read = self.session.direct(|direct| {
@@ -204,9 +205,8 @@ impl Connection {
         Some(read.map(|bytes| (bytes, bytes < room)))
     }
 
-    /// Sends what `output` has. Ok if the socket has taken all of it, or as much as it could or the
-    /// turn allows; in the latter cases `output` is not empty, or [`Connection::is_stuck`] returns
-    /// true.
+    /// Sends what `output` has, as far as the socket takes it and the turn allows. Returns the number of
+    /// bytes. If something is left, `output` is not empty or [`Connection::is_stuck`] returns true.
     pub(crate) fn send(&mut self, output: &mut Output) -> Result<usize, Errno> {
         let most = self.turn_left;
         let sent = match &mut self.tls {
@@ -220,7 +220,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Sends what was kept. Returns how much of it.
+    /// Sends what was kept. Returns the number of bytes.
     pub(crate) fn send_pending(&mut self) -> Result<usize, Errno> {
         let mut pending = std::mem::take(&mut self.pending);
         let sent = self.send(&mut pending);
@@ -228,25 +228,24 @@ impl Connection {
         sent
     }
 
-    /// Whether something that was encrypted has not been taken by the socket.
+    /// Returns whether there are encrypted bytes that the socket has not taken.
     pub(crate) fn is_stuck(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_sending())
     }
 
-    /// Whether something waits until the socket takes more.
+    /// Returns whether something waits until the socket takes more.
     pub(crate) fn is_sending(&self) -> bool {
         !self.pending.is_empty() || self.is_stuck()
     }
 
-    /// Whether there is something to read, of which the socket says nothing.
+    /// Returns whether there are decrypted bytes to read, for which no event comes.
     pub(crate) fn has_plaintext(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_plaintext())
     }
 
-    /// Whether the thread is told of what comes once less was read than there was room for. Not of a
-    /// record more that lies in the socket, nor of what is behind a mark. (Nor of what comes behind
-    /// descriptors that a client passes, which no client of this protocol does: that waits until it
-    /// sends more.)
+    /// Returns whether a read that did not fill its buffer has emptied the socket, so that an event
+    /// comes for whatever arrives next. With TLS the socket may have another record, and a read stops
+    /// at a mark. (It also stops at descriptors that a client passes. Clients of this protocol do not.)
     pub(crate) fn is_told_of(&self) -> bool {
         self.tls.is_none() && !self.is_marked
     }
@@ -263,8 +262,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts the buffers that it keeps in those of all connections. `number` is that of this charge
-    /// among all of the thread.
+    /// Counts its buffers in the totals of all connections. `number` is the number of this charge among
+    /// those of the thread.
     pub(crate) fn charge(&mut self, shared: &Shared, number: u64) {
         let tls = self.tls.as_ref().map_or(0, |tls| tls.footprint());
         let answers = self.pending.footprint();
@@ -300,7 +299,7 @@ impl Connection {
         std::mem::take(&mut self.charged).take_from(&shared.totals);
     }
 
-    /// Whether the client has sent a part of a request.
+    /// Returns whether the client has sent a part of a request.
     pub(crate) fn is_amid(&self) -> bool {
         !self.input.is_empty() || self.session.is_amid()
     }
@@ -335,7 +334,7 @@ impl Connection {
         } else if !self.is_sending() {
             self.session.expects()
         } else if self.session.watcher().is_some() && !self.pending.has_pins() {
-            // Lines that a watcher does not read in time are skipped.
+            // No deadline: a watcher that does not read in time loses lines.
             None
         } else {
             Some(self.pending.left())

@@ -49,7 +49,7 @@ const PAUSE: Timespec = Timespec {
 /// Number of connections of a listener after which other listeners, and signals, have their turn.
 const AT_ONCE: u32 = 64;
 
-/// The time between two lines of the log that say why nothing is accepted.
+/// Shortest time between two lines of the log that say why nothing is accepted.
 const COMPLAINT: Duration = Duration::from_secs(1);
 
 /// A socket that is listened on.
@@ -68,14 +68,14 @@ impl AsFd for Socket {
     }
 }
 
-/// A socket with who comes in by it.
+/// A socket with the rights of the clients that connect to it.
 #[derive(Debug)]
 pub(crate) struct Open {
     socket: Socket,
     setting: Listener,
     pub(crate) name: String,
     transport: &'static str,
-    /// Whether this process has made it, and so removes its file.
+    /// Whether this process has created it, and so removes its file.
     owned: bool,
 }
 
@@ -93,7 +93,7 @@ impl Open {
                 let socket = socket_with(family, SocketType::STREAM, flags, None)?;
                 sockopt::set_socket_reuseaddr(&socket, true)?;
                 if address.is_ipv6() {
-                    // It would take the port of `0.0.0.0` too.
+                    // Otherwise it would take the port of `0.0.0.0` too.
                     sockopt::set_ipv6_v6only(&socket, true)?;
                 }
                 rustix::net::bind(&socket, address)?;
@@ -102,7 +102,7 @@ impl Open {
             }
             Address::Unix(path) => {
                 remove_stale(path)?;
-                // The permissions that others have in between are none.
+                // Others have no permissions before these are set.
                 let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
                 let socket = UnixListener::bind(path);
                 rustix::process::umask(old);
@@ -126,7 +126,7 @@ impl Open {
                     .unwrap_or_default();
                 (Socket::Unix(socket), Address::Unix(path))
             }
-            // Its address is of another kind.
+            // It is a TCP socket.
             Err(_) => {
                 let socket = TcpListener::from(OwnedFd::from(socket));
                 let address = Address::Tcp(socket.local_addr()?);
@@ -163,7 +163,7 @@ impl Open {
         })
     }
 
-    /// Returns where it listens, and who comes in by it, for the log.
+    /// Returns its address and the rights of its clients, for the log.
     pub(crate) fn description(&self) -> String {
         let Listener {
             tls, admin, tenant, ..
@@ -182,7 +182,7 @@ impl Open {
         text
     }
 
-    /// The port of a TCP socket.
+    /// Returns the address of a TCP socket.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr().ok(),
@@ -195,7 +195,7 @@ impl Open {
             Socket::Tcp(socket) => {
                 let (stream, peer) = socket.accept()?;
                 stream.set_nonblocking(true)?;
-                // It fails only for a connection that has ended, which the first read tells.
+                // It fails only if the connection has ended, which the first read reports.
                 let _ = stream.set_nodelay(true);
                 let _ = sockopt::set_socket_keepalive(&stream, true);
                 Ok((stream.into(), format!("tcp:{peer}")))
@@ -208,7 +208,7 @@ impl Open {
         }
     }
 
-    /// Removes the file of a Unix socket that this process has made.
+    /// Removes the file of a Unix socket that this process has created.
     pub(crate) fn remove(&mut self) {
         if std::mem::take(&mut self.owned)
             && let Address::Unix(path) = &self.setting.address
@@ -219,7 +219,7 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Removes the file if the server could not start; one that ends has done so before.
+    /// Removes the file if the server could not start. A server that ends has done so before.
     fn drop(&mut self) {
         self.remove();
     }
@@ -258,7 +258,7 @@ pub(crate) struct Acceptor {
     workers: Vec<Arc<Inbox>>,
     next: usize,
     paused: Option<Instant>,
-    /// When the log last said why.
+    /// Time of the last line of the log that says why nothing is accepted.
     complained: Option<Instant>,
 }
 
@@ -295,7 +295,7 @@ impl Acceptor {
         Ok(acceptor)
     }
 
-    /// Also returns from its wait when a signal has arrived.
+    /// Makes [`Acceptor::run`] return when a signal arrives.
     pub(crate) fn watch(&self, signals: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::add(
             &self.epoll,
@@ -361,10 +361,11 @@ impl Acceptor {
         }
     }
 
-    /// Accepts some of the connections that wait; for those that are left the next wait returns at once.
+    /// Accepts up to [`AT_ONCE`] of the connections that wait. If some are left, the next wait returns at
+    /// once.
     fn accept(&mut self, index: usize) {
         for _ in 0..AT_ONCE {
-            // By an event of the same wait, without descriptors.
+            // An event before this one has found no descriptors.
             if self.paused.is_some() {
                 return;
             }
@@ -372,7 +373,7 @@ impl Acceptor {
             match open.accept() {
                 Ok((fd, peer)) => self.admit(index, fd, peer),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has gone before it was accepted.
+                // The client left before it was accepted.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -395,7 +396,7 @@ impl Acceptor {
             return;
         };
         let most = settings.max_connections;
-        // An admin's socket is for when everything else is full.
+        // Admins get in even if everything else is full.
         let is_admin = open.setting.admin;
         let has_to_log_in = !is_admin && settings.authenticates();
         let mut is_full = false;
@@ -405,7 +406,7 @@ impl Acceptor {
         });
         let replaces = is_full && has_to_log_in;
         let thread = match replaces {
-            // A client is ended for it: the one that has taken longest to log in.
+            // The thread ends the client that has taken longest to log in.
             true => oldest_unknown(&self.workers, self.next),
             false => Some(self.next),
         };
@@ -424,7 +425,7 @@ impl Acceptor {
         let Some((thread, place, known, own)) = places else {
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
             if !open.setting.tls {
-                // It is told if its socket takes that at once.
+                // The client is told, if its socket takes that at once.
                 let mut stream = TcpStream::from(fd);
                 let _ = stream.write(b"ERROR Too many open connections\r\n");
             }
@@ -520,8 +521,8 @@ impl Acceptor {
     }
 }
 
-/// Returns the thread of the client that has taken longest to log in, or if several may have it, the
-/// first of them from `next` on.
+/// Returns the thread whose client has taken longest to log in. On a tie, returns the first one from
+/// `next` on.
 fn oldest_unknown(workers: &[Arc<Inbox>], next: usize) -> Option<usize> {
     let has_unknown = |&thread: &usize| workers[thread].unknown.load(Ordering::Relaxed) > 0;
     let oldest = |&thread: &usize| workers[thread].oldest.load(Ordering::Relaxed);
@@ -529,7 +530,7 @@ fn oldest_unknown(workers: &[Arc<Inbox>], next: usize) -> Option<usize> {
     threads.filter(has_unknown).min_by_key(oldest)
 }
 
-/// Tells the service manager something, if there is one that listens.
+/// Sends `state` to the service manager, if there is one.
 pub(crate) fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -543,7 +544,7 @@ pub(crate) fn notify(state: &str) {
         socket.send_to_addr(state.as_bytes(), &address)?;
         Ok(())
     };
-    // A manager that does not listen times the service out, and says so.
+    // If that fails, the manager's own timeout reports it.
     let _ = send();
 }
 

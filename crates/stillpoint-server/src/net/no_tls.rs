@@ -1,5 +1,5 @@
-//! Instead of `tls.rs`, in a build without the feature `tls`: there is no certificate, so that there
-//! is no encrypted connection.
+//! The types of `tls.rs` for a build without the feature `tls`. They have no values: there is no
+//! certificate, and so no encrypted connection.
 
 use crate::{config::Tls, output::Output};
 use rustix::{fd::OwnedFd, io::Errno};

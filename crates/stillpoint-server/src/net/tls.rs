@@ -1,9 +1,12 @@
 //! TLS: a server's certificate, and the encrypted side of a connection.
 //!
-//! rustls does the protocol, over bytes. What it keeps for a connection has bounds: [`Tls::buffer`] of
-//! what the socket does not take, and of what has arrived as much as may come without anything that
-//! can be executed: [`SILENT`], in a handshake with a certificate [`HANDSHAKE`]. The time of a
-//! handshake is bounded by the connection's deadline.
+//! rustls implements the protocol, without sockets. What it keeps for a connection is bounded:
+//!
+//! * encrypted bytes that the socket has not taken, by [`Tls::buffer`];
+//! * input without a byte that can be executed, by [`SILENT`], or [`HANDSHAKE`] in a handshake with a
+//!   client's certificate.
+//!
+//! The connection's deadline bounds the time of a handshake.
 
 use super::connection::{receive, send_slices};
 use crate::{
@@ -29,18 +32,17 @@ use std::{
     sync::Arc,
 };
 
-/// After so many reads of the socket that gave nothing to be executed, other connections have their
-/// turn.
+/// Number of reads that gave nothing to execute, after which other connections have their turn.
 const READS: u32 = 16;
-/// So much may arrive with nothing in it: a record has 18 KiB at most, beside which there are some
-/// that change keys. rustls alone would put 64 KiB together, and take empty records without end.
+/// Most bytes that may arrive without data: a record has at most 18 KiB, and there are some that change
+/// keys. rustls alone would join records up to 64 KiB, and accept any number of empty ones.
 const SILENT: usize = 20 << 10;
 /// The same for a handshake in which a client shows its certificate.
 const HANDSHAKE: usize = 64 << 10;
 /// Bytes that a connection takes for its keys and states, beside its buffers.
 const KEYS: usize = 8 << 10;
 const SLICES: usize = 16;
-/// More is in no file with certificates or a key.
+/// Most bytes of a file with certificates or a key.
 const FILE_MAX: u64 = 1 << 20;
 
 /// A certificate with its key, and what clients have to show.
@@ -49,15 +51,15 @@ pub(crate) struct Certificate {
     config: Arc<ServerConfig>,
     /// Bytes that a client may send before its handshake is finished.
     handshake: usize,
-    /// How much of what is encrypted may be there that the socket has not taken.
+    /// Most encrypted bytes that the socket has not taken.
     unsent: usize,
 }
 
-/// Reads a file with certificates or a key; the latter `secret`.
+/// Reads a file with certificates, or with a key, which is `secret`.
 fn read(path: &Path, secret: bool) -> Result<Vec<u8>, String> {
     let mut file = File::open(path).map_err(|error| named(path, &error))?;
     let metadata = file.metadata().map_err(|error| named(path, &error))?;
-    // Of the file that is open, whatever has its name by now.
+    // Those of the open file, as another one may have its name by now.
     let mode = metadata.permissions().mode();
     if secret && mode & 0o007 != 0 {
         return Err(named(path, &"others may read or change it; chmod 0600"));
@@ -155,15 +157,15 @@ impl Certificate {
 /// The encrypted side of a connection.
 pub(crate) struct Stream {
     connection: ServerConnection,
-    /// How much has been decrypted and not been read.
+    /// Number of decrypted bytes that have not been read.
     plaintext: usize,
-    /// How much more may arrive before something is decrypted, or the handshake is finished.
+    /// Bytes that may still arrive before data is decrypted or the handshake finished.
     room: usize,
     /// Bytes that may still arrive until the handshake is finished; 0 after that.
     handshake: usize,
-    /// As of its certificate.
+    /// [`Certificate::unsent`].
     unsent: usize,
-    /// Why it was given up.
+    /// The error that ended it.
     failure: Option<rustls::Error>,
 }
 
@@ -195,7 +197,7 @@ fn errno(error: &io::Error) -> Errno {
 }
 
 impl Stream {
-    /// For a client that has just come. `None` without memory, or what else may be missing.
+    /// Creates the stream of a client that has just come. Returns `None` without memory or random bytes.
     pub(crate) fn new(certificate: &Certificate) -> Option<Self> {
         let mut connection = ServerConnection::new(Arc::clone(&certificate.config)).ok()?;
         connection.set_buffer_limit(Some(certificate.unsent));
@@ -209,9 +211,12 @@ impl Stream {
         })
     }
 
-    /// Reads what the client has said, decrypted; 0: it has gone. [`Errno::AGAIN`]: the socket has no
-    /// more. [`Errno::INTR`]: it may have, but others have their turn. [`Errno::PROTO`]: what came is
-    /// no TLS that is spoken here, and the client has been told so if its socket took that.
+    /// Reads and decrypts what the client has sent. Returns 0 if it has gone.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::AGAIN`] if the socket has no more; [`Errno::INTR`] if it may have, and others have their
+    /// turn; [`Errno::PROTO`] if the input is wrong. Then an alert has been sent, if the socket took it.
     pub(crate) fn read(&mut self, fd: &OwnedFd, buffer: &mut [u8]) -> Result<usize, Errno> {
         for _ in 0..READS {
             if self.plaintext > 0 {
@@ -223,7 +228,7 @@ impl Stream {
             let read = self.connection.read_tls(&mut Socket(fd));
             let arrived = read.map_err(|error| errno(&error))?;
             let state = self.connection.process_new_packets();
-            // The answers of TLS itself, mostly in a handshake.
+            // TLS's own messages, mostly in a handshake.
             let flushed = self.flush(fd);
             let state = state.map_err(|error| {
                 self.failure = Some(error);
@@ -268,7 +273,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Encrypts and sends `most` bytes of what `output` has, as far as the socket takes them and [`Tls::buffer`] allows.
+    /// Encrypts and sends up to `most` bytes of `output`, as far as the socket takes them and
+    /// [`Tls::buffer`] allows. Returns how many were encrypted.
     pub(crate) fn send(
         &mut self,
         fd: &OwnedFd,
@@ -293,27 +299,27 @@ impl Stream {
         }
     }
 
-    /// Whether there is something that the socket has not taken.
+    /// Returns whether there are encrypted bytes that the socket has not taken.
     pub(crate) fn is_sending(&self) -> bool {
         self.connection.wants_write()
     }
 
-    /// Whether there is something to read, of which the socket says nothing.
+    /// Returns whether there are decrypted bytes to read, for which no event comes.
     pub(crate) fn has_plaintext(&self) -> bool {
         self.plaintext > 0
     }
 
-    /// Whether the client has still to finish its handshake.
+    /// Returns whether the client has still to finish its handshake.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Why it was given up.
+    /// Returns the error that ended it.
     pub(crate) fn failure(&self) -> Option<impl std::fmt::Display> {
         self.failure.as_ref()
     }
 
-    /// Returns the most bytes that it takes of the process's memory.
+    /// Returns the most bytes of memory that it may take.
     pub(crate) fn footprint(&self) -> usize {
         let unsent = if self.is_sending() { self.unsent } else { 0 };
         self.idle_footprint() + self.plaintext + unsent
@@ -325,7 +331,7 @@ impl Stream {
         KEYS + self.handshake.max(SILENT).next_power_of_two()
     }
 
-    /// Says that nothing more comes, if the socket takes that.
+    /// Tells the client that nothing more comes, if the socket takes that.
     pub(crate) fn close(&mut self, fd: &OwnedFd) {
         self.connection.send_close_notify();
         let _ = self.flush(fd);
@@ -353,7 +359,7 @@ pub(crate) mod tests {
         pair_with(0)
     }
 
-    /// The same; the client shows so many certificates, if any.
+    /// The same for a client that shows `shown` certificates.
     fn pair_with(shown: usize) -> (Client, OwnedFd, Box<Stream>) {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -516,7 +522,8 @@ pub(crate) mod tests {
         assert!(connection.kept.due.is_some());
     }
 
-    /// A client finishes its handshake and announces a value at once: that has the time that it would have over a plain connection.
+    /// A client finishes its handshake and announces a value at once: the value has the same time as over
+    /// a plain connection.
     #[test]
     fn the_time_of_a_handshake_is_not_that_of_a_value() {
         let shared = fuzz::new_shared(|_| {});

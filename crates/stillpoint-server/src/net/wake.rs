@@ -14,9 +14,9 @@ impl Waker {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// Wakes the thread, or has its next wait return at once.
+    /// Wakes the thread, or makes its next wait return at once.
     pub(crate) fn wake(&self) {
-        // It fails only if 2^64 wake-ups wait already.
+        // It fails only if 2^64 wake-ups are pending.
         let _ = io::write(&self.0, &1u64.to_ne_bytes());
     }
 

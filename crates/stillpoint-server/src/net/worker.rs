@@ -1,5 +1,5 @@
-//! A thread that serves its connections: which of them has its turn, who comes and who goes. What a
-//! turn is, is in `serve`.
+//! A thread that serves connections: which of them has its turn, which are admitted and closed. A turn
+//! is in `serve`.
 
 mod serve;
 
@@ -38,21 +38,21 @@ use stillpoint_platform::clock::{self, Nanos};
 
 /// The token of the thread's own eventfd.
 const WAKE: u64 = u64::MAX;
-/// The most bytes of a read; the rest waits in the socket.
+/// Most bytes of a read; the rest waits in the socket.
 const BUFFER: usize = 16 << 10;
-/// The most bytes that are read and sent in a turn: more than the answers of a pipeline, or a long value.
+/// Most bytes that are read and sent in a turn: more than the answers of a pipeline, or a long value.
 const TURN: usize = 2 << 20;
-/// What the thread is told of while it waits for requests: once for all that has come, which it then
-/// reads to the end. To be told for as long as there is something costs a look at the socket in each
-/// wait.
+/// The events of a connection that waits for requests. They are edge-triggered: an event comes once,
+/// and the thread then reads until the socket is empty. Level-triggered, each wait would look at the
+/// socket.
 const ARRIVALS: EventFlags = EventFlags::IN
     .union(EventFlags::PRI)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// The events that say that there is something to read, if only the end.
+/// The events after which a read returns something, if only the end.
 const READABLE: EventFlags = EventFlags::IN.union(MARKED);
-/// Of that, what a read ends before though there is more: the end, or a byte out of band, which is
-/// never read.
+/// Those of them at which a read stops though there may be more: the end, or a byte out of band, which
+/// is never read.
 const MARKED: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR)
@@ -64,9 +64,9 @@ const OUTPUT_KEPT: usize = 256 << 10;
 pub(crate) struct Arrival {
     pub(crate) fd: OwnedFd,
     pub(crate) tls: Option<Box<tls::Stream>>,
-    /// Its number among all that have come, from 1.
+    /// Its number among all connections that were accepted, from 1.
     pub(crate) number: u64,
-    /// Its place among all.
+    /// Its place of `-c`.
     pub(crate) place: Place,
     pub(crate) access: Access,
     pub(crate) card: Arc<Card>,
@@ -76,11 +76,11 @@ pub(crate) struct Arrival {
 /// The part of a worker that other threads use.
 pub(crate) struct Inbox {
     arrivals: Mutex<Vec<Arrival>>,
-    /// Number of its clients that have not logged in, with those that have not arrived yet.
+    /// Number of its clients that have not logged in, including those in `arrivals`.
     pub(crate) unknown: Arc<AtomicUsize>,
-    /// [`Arrival::number`] of the first of those that have arrived; `u64::MAX` without one, and while a
-    /// connection waits that replaces it. Relaxed, needs no partner: a hint, which changes under the
-    /// lock of `arrivals`.
+    /// Smallest [`Arrival::number`] of its clients that have not logged in. `u64::MAX` if there is none,
+    /// and while a connection is in `arrivals` for which that client will end. Relaxed, needs no
+    /// partner: a hint, which changes under the lock of `arrivals`.
     pub(crate) oldest: AtomicU64,
     pub(crate) waker: Waker,
 }
@@ -100,9 +100,8 @@ impl Inbox {
         std::mem::take(&mut *lock(&self.arrivals))
     }
 
-    /// Hands a connection over. If it `replaces` the client that has taken longest to log in, that one
-    /// is as good as ended: until the thread tells which one is next, clients that come go to other
-    /// threads.
+    /// Hands a connection to the thread. If it `replaces` the client that has taken longest to log in,
+    /// later ones go to other threads until this one tells which client is next.
     pub(crate) fn push(&self, arrival: Arrival, replaces: bool) {
         let mut arrivals = lock(&self.arrivals);
         arrivals.push(arrival);
@@ -113,8 +112,8 @@ impl Inbox {
         self.waker.wake();
     }
 
-    /// Tells the thread that accepts which client takes longest to log in, unless connections have
-    /// arrived that may replace it.
+    /// Tells the thread that accepts which client has taken longest to log in, unless connections wait
+    /// that may replace it.
     fn note_oldest(&self, number: u64) {
         if self.oldest.load(Ordering::Relaxed) == number {
             return;
@@ -138,21 +137,21 @@ pub(crate) struct Worker {
     wake: Arc<dyn Fn() + Send + Sync>,
     /// Connections that go on without an event, each once.
     ready: Vec<usize>,
-    /// How often the thread has waited.
+    /// Number of times that the thread has waited for events.
     steps: u64,
     watching: Vec<usize>,
     /// Connections that have not logged in, by [`Arrival::number`].
     unknown: BTreeMap<u64, usize>,
-    /// How many have a deadline.
+    /// Number of connections that have a deadline.
     timed: usize,
     /// Buffers that the connections keep.
     buffers: Buffers,
     /// Number of charges of connections.
     charges: u64,
-    /// How many are in the middle of a request, and how many may be.
+    /// Number of connections in the middle of a request, and the most that may be.
     amid: usize,
     most_amid: usize,
-    /// On the coarse clock.
+    /// Time of the start by the coarse clock.
     started: Nanos,
     scanned: u32,
     /// [`TURN`].
@@ -177,7 +176,7 @@ impl Worker {
         )?;
         let woken = Arc::clone(&inbox);
         let settings = &shared.settings;
-        // One at least: a client alone is served.
+        // At least one, so that a client that is alone is served.
         let (most_answers, most_amid) = match settings.reserved_max / settings.threads {
             0 => (u32::MAX, usize::MAX),
             share => (
@@ -223,7 +222,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a connection can go on, and gives each that can its turn.
+    /// Waits until a connection can go on, and gives a turn to each that can.
     fn step(&mut self, events: &mut Vec<Event>) -> Result<(), Errno> {
         events.clear();
         let room = rustix::buffer::spare_capacity(events);
@@ -245,7 +244,7 @@ impl Worker {
         for event in events.iter() {
             self.event(*event, now);
         }
-        // Another thread may need room that clients of this one take.
+        // Connections of another thread may need room that those of this one take.
         self.make_buffer_room(None);
         let store_now = self.shared.store.now();
         self.shared
@@ -261,9 +260,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes over the directory that was changed. Sessions follow it at their next turns. Those that watch
-    /// follow it now: they have no turn until something happens where they are listed. If users have
-    /// changed, all follow now, and sessions of users who are gone end.
+    /// Takes over a directory that was changed. A session follows it at its next turn. A watcher follows
+    /// it now: it has no turn before an event of a tenant with which it is registered. If users have
+    /// changed, all sessions follow now, and those of removed users end.
     fn follow(&mut self) {
         let before = std::mem::replace(&mut self.directory, self.shared.directory());
         for index in &self.watching {
@@ -286,7 +285,7 @@ impl Worker {
         }
     }
 
-    /// By a clock that costs next to nothing to read: deadlines are seconds.
+    /// Returns the seconds since the start, by the coarse clock: cheap, and exact enough for deadlines.
     fn seconds(&self) -> u32 {
         let passed = clock::coarse().saturating_sub(self.started);
         u32::try_from(passed / 1_000_000_000).unwrap_or(u32::MAX)
@@ -340,8 +339,8 @@ impl Worker {
         }
     }
 
-    /// Returns by how many bytes the thread's connections keep too much: all connections together keep
-    /// more than they may, and these more than an equal part.
+    /// Returns the number of bytes that connections of this thread have to give up. It is 0 if the
+    /// connections of all threads keep within the limit, or those of this one within an equal part.
     fn excess(&self) -> usize {
         let settings = &self.shared.settings;
         let all = self.shared.totals.buffer_bytes.load(Ordering::Relaxed);
@@ -350,10 +349,11 @@ impl Worker {
         all.saturating_sub(settings.buffer_max).min(own)
     }
 
-    /// Ends connections while the thread's keep too much. If those of other threads do, wakes these.
+    /// Ends connections while there is an [excess](Self::excess). If other threads may have one, wakes
+    /// them.
     ///
-    /// `grown` is a connection that keeps more than before. If ending the others would not make enough
-    /// room, as where clients by TLS that do nothing have most of it, that one alone is ended.
+    /// `grown` is a connection that keeps more than before. If ending others would not make enough room,
+    /// as where idle TLS connections have most of it, only `grown` is ended.
     fn make_buffer_room(&mut self, grown: Option<usize>) {
         let most = self.shared.settings.buffer_max;
         let is_over = |shared: &Shared| shared.totals.buffer_bytes.load(Ordering::Relaxed) > most;
@@ -384,8 +384,8 @@ impl Worker {
         self.close(index, Close::Memory);
     }
 
-    /// Ends the client that has taken longest to log in if there are more than `-c`. Returns false if
-    /// all have logged in.
+    /// If there are more connections than `-c` allows, ends the client that has taken longest to log in.
+    /// Returns false if all have logged in.
     fn make_room(&mut self) -> bool {
         let (all, most) = (
             &self.shared.totals.connections,
@@ -461,7 +461,7 @@ impl Worker {
         }
         let grows = self.charge(&mut connection, index);
         let watches = connection.session.watcher().is_some();
-        // The slab gives the place that was left last.
+        // The slab returns the index that was freed last.
         let same = self.connections.insert(connection);
         debug_assert_eq!(same, index);
         if watches && !self.watching.contains(&index) {
@@ -486,8 +486,8 @@ impl Worker {
         connection.kept.bytes > before.bytes
     }
 
-    /// Counts a connection that is in the middle of a request. Fails if these are too many, should
-    /// each of them fill a buffer.
+    /// Counts a connection that is in the middle of a request. Fails if there are more of them than the
+    /// bound allows if each fills a buffer.
     fn count(&mut self, connection: &mut Connection) -> Fate {
         let is_amid = connection.is_amid();
         if is_amid == connection.is_counted {

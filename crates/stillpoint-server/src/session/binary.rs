@@ -11,7 +11,7 @@ use crate::{
     watch,
 };
 
-/// The longest extras.
+/// Length of the longest extras, in bytes.
 const MAX_EXTRAS: usize = 20;
 
 impl Session {
@@ -100,7 +100,7 @@ impl Session {
             Operation::Noop | Operation::Verbosity => respond(header, Status::Ok, 0, cx),
             Operation::Version => with_body(header, b"", crate::VERSION.as_bytes(), cx),
             Operation::Stat => self.binary_stat(request, cx),
-            // Who a client is, it says in the text protocol.
+            // A client logs in by the text protocol only.
             Operation::SaslMechanisms | Operation::SaslAuth | Operation::SaslStep => {
                 respond(header, Status::UnknownCommand, 0, cx);
                 self.skip(request.value as u64);
@@ -174,7 +174,7 @@ impl Session {
                 found => break found,
             }
         };
-        // After it was shown: a time that is over is for those that ask next.
+        // Set the expiry after building the answer: a time in the past affects later requests only.
         let refused = match (found, deadline) {
             (Some((false, _)), _) => Some(Status::OutOfMemory),
             (Some(_), Some(deadline)) => match space.tenant.touch(request.key, deadline) {

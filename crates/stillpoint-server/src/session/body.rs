@@ -1,4 +1,4 @@
-//! Values that arrive, and what is answered once they are stored.
+//! Values that arrive, and the answers once they are stored.
 
 use super::{Context, Session, State, text};
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// The least missing bytes of a value that are read past the buffer.
+/// Least number of missing bytes of a value that are read directly to its place.
 const DIRECT_MIN: usize = 4096;
 
-/// A value of which not all has arrived.
+/// A value that has not arrived whole.
 #[derive(Debug)]
 pub(super) struct Body {
     draft: Draft,
@@ -118,12 +118,12 @@ impl Body {
         &self.key
     }
 
-    /// Whether it can be answered: it has arrived, or was refused.
+    /// Returns whether it can be answered: it has arrived, or was refused.
     pub(super) fn is_over(&self) -> bool {
         self.missing() == 0 || self.refused.is_some()
     }
 
-    /// Returns the bytes that it takes of the process's own memory, without a few words.
+    /// Returns the bytes of memory that it takes and no tenant is charged for.
     pub(super) fn footprint(&self) -> usize {
         self.draft.footprint()
     }
@@ -146,7 +146,7 @@ impl Body {
         value + end
     }
 
-    /// As [`Session::direct`].
+    /// See [`Session::direct`].
     pub(super) fn direct<E>(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
@@ -161,7 +161,8 @@ impl Body {
 }
 
 impl Session {
-    /// Begins to store a value of `len` bytes, of which `behind` has some. Returns how much of that was consumed.
+    /// Starts to receive a value of `len` bytes, the first of which are in `behind`. Returns the number of
+    /// bytes of `behind` that were consumed.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn accept(
         &mut self,
@@ -227,7 +228,7 @@ impl Session {
             return;
         }
         let (mode, condition) = body.then.request();
-        // It is stored now, whenever it began to come.
+        // The time of the store counts, not that of the command.
         let deadline = cx.stored_deadline(&body.space, body.draft.exptime());
         body.draft.set_exptime(deadline);
         let result = body.draft.store(mode, condition);
@@ -250,7 +251,8 @@ impl Session {
         cx: &mut Context<'_>,
     ) {
         self.count_store(space, key, then, &result, cx);
-        // What could not be stored replaces nothing, but the old value is out of date. (Not if a condition fails: then it is another's.)
+        // The new value could not be stored, and the old one is out of date. (Not if a condition fails:
+        // then it is another client's.)
         if matches!(result, Err(Outcome::Refused(_)))
             && matches!(then.mode(), Mode::Set | Mode::Cas(_))
         {

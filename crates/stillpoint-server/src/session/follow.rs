@@ -5,8 +5,8 @@ use crate::{places::Place, shared::lock, space::Directory, store::Cursor};
 use std::sync::Arc;
 
 impl Session {
-    /// Looks up its tenant again after a change, before anything is sent or executed. A user who is gone or
-    /// has another password has to leave; a tenant that was deleted has no items.
+    /// Looks up its tenant again after a change, before anything is sent or executed. Ends the session of a
+    /// user who was removed or has another password. A deleted tenant has no items.
     pub(crate) fn follow(&mut self, directory: &Directory) {
         if self.version == directory.version {
             return;
@@ -21,8 +21,7 @@ impl Session {
             self.access.user = Some(Arc::clone(user));
             match directory.spaces.get(user.tenant.as_str()) {
                 Some(space) => self.access.home = Arc::clone(space),
-                // It could not log in either, and does not keep what it had before it was given
-                // that tenant.
+                // The user could not log in now, and does not keep the tenant that it had before.
                 None if *self.access.home.name != *user.tenant => {
                     self.close = Some(Close::Shutdown);
                     return;
@@ -47,8 +46,8 @@ impl Session {
                     *cursor = Cursor::default();
                 }
             }
-            // It would be stored where the client may not write any longer, or where the key is no
-            // longer looked for. (Of a tenant that was deleted, the store says so.)
+            // The value would go where the client may no longer write, or where its key is no longer
+            // looked for. (If the tenant was deleted, the store refuses it.)
             State::Body(body) if !Arc::ptr_eq(directory.route(home, body.key()), body.space()) => {
                 let there = directory.spaces.get(&body.space().name);
                 if there.is_some_and(|there| Arc::ptr_eq(there, body.space())) {

@@ -1,4 +1,4 @@
-//! Authentication: a `set` whose value is a name and a password.
+//! Authentication: a client sends a `set` whose value is its name and password.
 
 use super::{Close, Context, Session, State};
 use crate::{
@@ -9,11 +9,11 @@ use crate::{
 };
 use std::sync::{Arc, atomic::Ordering};
 
-/// The longest name and password together.
+/// Most bytes of a name and a password together.
 const MAX_LOGIN: u32 = MAX_SECRET as u32;
 
 impl Session {
-    /// Reads a line of a client that has not said who it is.
+    /// Executes a line of a client that has not logged in.
     pub(super) fn ask(&mut self, line: &[u8], cx: &mut Context<'_>) {
         let words = Words::of(line);
         if words.at(0) == b"quit" {
@@ -30,7 +30,7 @@ impl Session {
         }
     }
 
-    /// Looks at a name and a password, with the end of their line.
+    /// Checks a name and a password, with the end of their line.
     pub(super) fn login(&mut self, token: &[u8], cx: &mut Context<'_>) {
         let thread = &cx.shared.threads[cx.thread];
         let Some(token) = token.strip_suffix(b"\r\n") else {

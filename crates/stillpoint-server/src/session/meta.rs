@@ -106,7 +106,7 @@ impl Session {
                 return;
             }
         };
-        // After it was shown: a time that is over is for those that ask next.
+        // Set the expiry after building the answer: a time in the past affects later requests only.
         let refused = match (found, deadline) {
             (Some(Shown::NoRoom(_)), _) => Some(text::NO_MEMORY),
             (Some(Shown::Whole), Some(deadline)) => {
@@ -264,13 +264,13 @@ fn push_ttl(out: &mut Vec<u8>, ttl: Option<u32>) {
     }
 }
 
-/// What `mg` answers depends on, beside the item.
+/// The parts of a `mg` request on which the answer depends.
 struct About {
-    /// Whether this request has made the item.
+    /// Whether this request has created the item.
     created: bool,
-    /// An item that expires before is won.
+    /// The second before which an item that expires is won.
     recache: Option<u32>,
-    /// When it expires from now on.
+    /// The new second of its expiry.
     deadline: Option<u32>,
 }
 
@@ -278,11 +278,11 @@ struct About {
 #[derive(Debug, Clone, Copy)]
 enum Shown {
     Whole,
-    /// Nothing: the value of this length may not be pinned, and there is no room for a copy.
+    /// Nothing was shown: the value, of this length, may not be pinned, and there is no room for a copy.
     NoRoom(usize),
 }
 
-/// Appends what `mg` answers for an item, inside the section: [`Output::reserve`] has made room.
+/// Appends the answer of `mg` for an item, inside the section: [`Output::reserve`] has made room.
 fn show(
     request: &Request<'_>,
     item: &Item<'_>,

@@ -3,12 +3,12 @@
 //! | file | what it has |
 //! |---|---|
 //! | `mod` | the states of a connection, and which bytes are whose |
-//! | `body` | values that arrive, and what is answered once they are stored |
+//! | `body` | values that arrive, and the answers once they are stored |
 //! | `text` | the commands of a line, and retrieval |
 //! | `meta` | meta commands |
 //! | `binary` | the binary protocol |
 //! | `login` | authentication |
-//! | `follow` | what becomes of it when tenants or users change |
+//! | `follow` | changes of a session when tenants or users change |
 //! | `operator` | `watch`, dumps, tenants, limits |
 //! | `stats` | `stats` |
 
@@ -40,9 +40,9 @@ pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) directory: &'a Arc<Directory>,
     pub(crate) thread: usize,
-    /// The store's clock.
+    /// The second by the store's clock.
     pub(crate) now: u32,
-    /// How many requests may still be executed before other connections have their turn.
+    /// Number of requests that may still be executed before other connections have their turn.
     pub(crate) budget: u32,
     /// The work that may still be done before that.
     pub(crate) work: Work,
@@ -112,10 +112,10 @@ impl Context<'_> {
         counts.add(if is_hit { hit } else { miss }, 1);
     }
 
-    /// A client's expiration time by the store's clock.
+    /// Converts a client's expiration time to a second of the store's clock.
     #[inline]
     pub(crate) fn deadline(&self, exptime: i64) -> u32 {
-        // (The system's clock is read only for times that are about it.)
+        // The system's clock is read only for absolute times.
         let unix = if exptime > expiry::MAX_RELATIVE {
             self.shared.unix_now()
         } else {
@@ -144,9 +144,9 @@ pub(crate) struct Access {
     pub(crate) place: Place,
     /// Whether it may change tenants and limits.
     pub(crate) admin: bool,
-    /// Its place among those that are known: it has said who it is, or that is not asked.
+    /// Its place among the clients that have logged in, or need not.
     pub(crate) known: Option<Place>,
-    /// Who it is.
+    /// The user that has logged in.
     pub(crate) user: Option<Arc<User>>,
 }
 
@@ -162,12 +162,12 @@ impl Access {
 pub(crate) enum Close {
     /// The client has gone, or said `quit`.
     Normal,
-    /// Its input was no protocol.
+    /// Its input was not of a known protocol.
     Error,
     /// It was silent for too long.
     Idle,
-    /// It did not take what was sent, or not send what it had announced, or not log in, in time. For a
-    /// login, the time also ends when its place is needed.
+    /// In time, it did not take what was sent, not send what it had announced, or not log in. A client
+    /// that has not logged in also ends when its place is needed.
     Slow,
     /// There was no memory for it.
     Memory,
@@ -203,7 +203,7 @@ enum State {
     SkipLine,
     /// This number of bytes with a name and a password comes next.
     Login(usize),
-    /// Items are listed, from there on.
+    /// Items are listed from `cursor` on.
     Dump {
         spaces: Vec<Arc<Space>>,
         cursor: Cursor,
@@ -212,7 +212,7 @@ enum State {
     Watch(Watch),
 }
 
-/// A connection, as far as it is about bytes.
+/// A connection without its socket: bytes in, bytes out.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) access: Access,
@@ -225,15 +225,15 @@ pub(crate) struct Session {
     binding: Binding,
     /// The directory that `access` is of.
     version: u64,
-    /// How often it has failed to authenticate.
+    /// Number of failed logins.
     failures: u32,
     /// Number of requests that it has begun, modulo 2^32.
     requests: u32,
 }
 
-/// What a step of a session came to.
+/// The result of a step of a session.
 enum Step {
-    /// So many bytes were consumed.
+    /// This number of bytes was consumed.
     Consumed(usize),
     /// More bytes are needed.
     Partial,
@@ -260,7 +260,7 @@ impl Session {
         }
     }
 
-    /// Whether there is output to come without further input.
+    /// Returns whether more output comes without further input.
     pub(crate) fn has_more(&self) -> bool {
         match &self.state {
             State::Dump { .. } => true,
@@ -277,7 +277,7 @@ impl Session {
         }
     }
 
-    /// Whether the client is in the middle of something that it has to finish in time, and how long that is.
+    /// Returns the number of bytes that the client has to send in time, if it has announced some.
     pub(crate) fn expects(&self) -> Option<usize> {
         match &self.state {
             State::Body(body) => Some(body.missing()),
@@ -287,7 +287,7 @@ impl Session {
         }
     }
 
-    /// What it keeps of a value that arrives, in bytes, beside what is charged to the tenant.
+    /// Returns the bytes that it keeps of a value that arrives and that no tenant is charged for.
     pub(crate) fn footprint(&self) -> usize {
         match &self.state {
             State::Body(body) => body.footprint(),
@@ -317,7 +317,7 @@ impl Session {
         }
     }
 
-    /// Whether the client is in the middle of a request, beside what is kept of its bytes.
+    /// Returns whether the client is in the middle of a request, not counting input that was not consumed.
     pub(crate) fn is_amid(&self) -> bool {
         matches!(
             self.state,
@@ -325,7 +325,7 @@ impl Session {
         )
     }
 
-    /// What it is doing, for `stats conns`.
+    /// Returns its state, for `stats conns`.
     pub(crate) fn state(&self) -> u8 {
         match self.state {
             State::Body(_) | State::Skip(_) | State::Login(_) => 2,
@@ -333,7 +333,8 @@ impl Session {
         }
     }
 
-    /// Executes the requests in `input`, until it ends, the output is full, or the connection ends. Returns how much of it is consumed: the rest comes again.
+    /// Executes the requests in `input`, until it ends, the output is full, the turn is over, or the
+    /// connection ends. Returns the number of bytes consumed: the rest comes again.
     pub(crate) fn feed(&mut self, input: &[u8], cx: &mut Context<'_>) -> usize {
         self.follow(cx.directory);
         let mut at = 0;
@@ -408,7 +409,7 @@ impl Session {
             } else {
                 Binding::Ascii
             };
-            // Authentication is a matter of the text protocol.
+            // A client logs in by the text protocol only.
             if binary && self.access.known.is_none() {
                 self.close = Some(Close::Error);
                 return Step::Consumed(rest.len());
@@ -450,7 +451,7 @@ impl Session {
         }
     }
 
-    /// Tells those that watch that an item was asked for.
+    /// Tells watchers that an item was asked for.
     fn tell_get(&self, space: &Arc<Space>, key: &[u8], size: Option<usize>, cx: &Context<'_>) {
         cx.shared
             .watchers
@@ -464,8 +465,8 @@ impl Session {
     }
 }
 
-/// Makes room for an answer. False if the connection ends because there is none: what has not been
-/// sent then goes, as that is what takes the room.
+/// Makes room for an answer. If there is none, drops the answers that have not been sent, which take it,
+/// ends the connection, and returns false.
 #[inline]
 fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     match cx.out.reserve() {
@@ -482,16 +483,15 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
     false
 }
 
-/// Makes room for the copy of a value of `len` bytes that may not be pinned. Returns false if there is
-/// no memory, or the value is longer than all buffers may be. It does not count what others keep: a
-/// client that reads this answer keeps none of it, and otherwise clients that have kept theirs for longer
-/// are ended.
+/// Makes room for the copy of a value of `len` bytes that may not be pinned. Returns false without memory,
+/// or if the value is longer than the limit of all buffers. Buffers of other clients do not count: a client
+/// that reads the answer keeps none of it, and otherwise clients that have kept theirs longer are ended.
 #[cold]
 fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
     len <= cx.shared.settings.buffer_max && cx.out.reserve_copy(len)
 }
 
-/// What a word of a line of keys is for, when it has arrived.
+/// A word of a line of keys.
 type Word<'a> = Token<'a>;
 
 #[cfg(test)]

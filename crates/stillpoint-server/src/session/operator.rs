@@ -17,12 +17,12 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How many items a dump shows in one section, and the most that a line of it takes.
+/// Number of items that a dump shows in one section, and most bytes of a line.
 const DUMP_STEP: usize = 32;
 const DUMP_LINE: usize = 1024;
-/// After so many sections, or a full output, other connections have their turn.
+/// Number of sections after which other connections have their turn, unless the output is full before.
 const DUMP_STEPS: u32 = 32;
-/// memcached's least limit.
+/// Smallest limit that memcached accepts, in MiB.
 const LEAST_LIMIT_MIB: u64 = 8;
 
 impl Session {
@@ -115,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Has all be searched for expired items: what has no classes has one, the first.
+    /// Starts a search of all items for expired ones. There is one slab class, the first.
     fn crawl(&self, classes: &[u8], cx: &mut Context<'_>) {
         let line = if !self.access.admin {
             NOT_ADMIN
@@ -131,7 +131,7 @@ impl Session {
         cx.out.line(line);
     }
 
-    /// Changes how expired items are searched for. What is as it was anyway needs no right.
+    /// Changes the settings of the search for expired items. A request that changes nothing needs no right.
     fn set_search(&self, cx: &mut Context<'_>, change: impl FnOnce(&mut Search)) {
         let is_allowed = cx.shared.store.change_search(|search| {
             let mut wanted = *search;
@@ -196,7 +196,7 @@ impl Session {
         reply(cx, noreply, "OK");
     }
 
-    /// `refresh_certs`: has the files of TLS read again.
+    /// `refresh_certs`: reads the files of TLS again.
     pub(super) fn refresh_certificates(&self, cx: &mut Context<'_>) {
         let files = lock(&cx.shared.certificate)
             .as_ref()
@@ -354,7 +354,7 @@ fn delete(name: &str, cx: &mut Context<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the directory follow what the store has of that name.
+/// Updates the directory's tenant of that name from the store.
 fn follow(name: &str, cx: &mut Context<'_>) {
     let (store, threads) = (&cx.shared.store, cx.shared.settings.threads);
     cx.shared
@@ -363,7 +363,7 @@ fn follow(name: &str, cx: &mut Context<'_>) {
 
 fn list(cx: &mut Context<'_>) {
     for name in cx.shared.store.names() {
-        // One that was deleted since is left out.
+        // A tenant that was deleted meanwhile is left out.
         let Ok(tenant) = cx.shared.store.tenant(&name) else {
             continue;
         };

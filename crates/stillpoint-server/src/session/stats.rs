@@ -1,4 +1,4 @@
-//! `stats`: names and values, which text and binary protocol write in their own ways.
+//! `stats`: names and values, which the text and the binary protocol write in their formats.
 
 use super::{Context, Session, operator};
 use crate::{
@@ -49,7 +49,7 @@ pub(super) fn text(session: &mut Session, words: &[&[u8]], cx: &mut Context<'_>)
     }
 }
 
-/// The lines of a group; `None` if there is no such group.
+/// Returns the lines of a group; `None` if there is no such group.
 pub(super) fn collect(session: &Session, words: &[&[u8]], cx: &Context<'_>) -> Option<Lines> {
     let group = words.first().copied().unwrap_or(b"");
     let mut lines = match group {
@@ -77,7 +77,7 @@ fn line(name: &str, value: impl ToString) -> (String, String) {
     (name.into(), value.to_string())
 }
 
-/// The spaces that the client may ask about: all for an admin.
+/// Returns the spaces that the client may ask about: all for an admin.
 fn visible(session: &Session, cx: &Context<'_>) -> Vec<Arc<Space>> {
     if session.access.admin {
         cx.directory.spaces.values().cloned().collect()
@@ -86,7 +86,8 @@ fn visible(session: &Session, cx: &Context<'_>) -> Vec<Arc<Space>> {
     }
 }
 
-/// Whether nothing of what the server counts is about tenants that the client may not ask about.
+/// Returns whether the client may ask about all tenants, so that the counts of the server tell it
+/// nothing of others.
 fn sees_all(session: &Session, cx: &Context<'_>) -> bool {
     session.access.admin || visible(session, cx).len() == cx.directory.spaces.len()
 }
@@ -137,7 +138,8 @@ fn reset(session: &Session, cx: &Context<'_>) {
     }
 }
 
-/// `stats detail`: only an admin switches it, for it takes a lock in each request. What there is to show, or `None` if it cannot be done.
+/// `stats detail`. Returns the text to show; `None` if the client may not do that. Only an admin switches
+/// it, as it takes a lock in each request.
 fn detail(session: &Session, words: &[&[u8]], cx: &Context<'_>) -> Option<Vec<u8>> {
     let mut lines = Vec::new();
     for space in cx.directory.reach(&session.access.home) {
@@ -155,7 +157,7 @@ fn sum(spaces: &[Arc<Space>], count: Count) -> u64 {
     spaces.iter().map(|space| space.count(count)).sum()
 }
 
-/// The store's figures for those spaces together, since the last reset where that makes sense.
+/// Returns the sums of the store's figures over those spaces. Counters start at the last reset.
 fn figures(spaces: &[Arc<Space>]) -> TenantStatistics {
     let mut all = TenantStatistics::default();
     for space in spaces {
@@ -443,7 +445,7 @@ fn settings(cx: &Context<'_>) -> Lines {
     lines
 }
 
-/// There are no slab classes: what memcached says of each is here said of one.
+/// There are no slab classes: the figures that memcached has for each are those of one.
 fn items(session: &Session, cx: &Context<'_>) -> Lines {
     let figures = figures(&visible(session, cx));
     vec![
@@ -498,14 +500,14 @@ fn connections(session: &Session, cx: &Context<'_>) -> Lines {
     lines
 }
 
-/// A tenant's figures: those of the client's own tenant or, for an admin, of any.
+/// Returns the figures of the client's own tenant, or for an admin of any.
 fn tenant(session: &Session, name: Option<&[u8]>, cx: &Context<'_>) -> Option<Lines> {
     let space = match name {
         None => Arc::clone(&session.access.home),
         Some(name) => {
             let name = std::str::from_utf8(name).ok()?;
             let name = if name == "-" { "" } else { name };
-            // A client that may not know is told what one is told who asks for a tenant that is not there.
+            // A client that may not ask gets the same answer as for a tenant that does not exist.
             if !session.access.admin && name != &*session.access.home.name {
                 return None;
             }

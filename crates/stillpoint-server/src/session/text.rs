@@ -18,11 +18,11 @@ use std::sync::{Arc, atomic::Ordering};
 #[derive(Debug)]
 pub(super) struct Keys {
     cas: bool,
-    /// Whether the time has still to come.
+    /// Whether the line has still to give the time.
     needs_time: bool,
     exptime: Option<u32>,
     any: bool,
-    /// Where its answer begins, as long as nothing of it has been sent.
+    /// The start of its answer, as long as nothing of it has been sent.
     mark: Option<Mark>,
 }
 
@@ -38,7 +38,7 @@ impl Keys {
     }
 }
 
-/// The answer if there is no room for the whole answer.
+/// The answer to a retrieval for which there is no room.
 pub(super) const NO_MEMORY: &str = "SERVER_ERROR out of memory writing get response";
 
 /// The answer to a command that only an admin may use.
@@ -55,7 +55,8 @@ impl Session {
             ..*keys
         };
         let mut at = 0;
-        // What waited has been sent in between: of an answer that had begun there is nothing to take back, one that has not begins here.
+        // The output has been sent meanwhile: an answer that had begun cannot be taken back, and one that
+        // has not begins here.
         if cx.out.is_empty() {
             keys.mark = (!keys.any).then(|| cx.out.mark());
         }
@@ -93,7 +94,7 @@ impl Session {
         Step::Consumed(at)
     }
 
-    /// Answers a word of the line. False if the line is wrong, and its rest is skipped.
+    /// Answers a word of the line. Returns false if the line is wrong: its rest is skipped.
     #[inline]
     fn key(&mut self, word: &[u8], keys: &mut Keys, cx: &mut Context<'_>) -> bool {
         if keys.needs_time {
@@ -149,7 +150,7 @@ impl Session {
                 found => break found,
             }
         };
-        // After it was shown: a time that is over is for those that ask next.
+        // Set the expiry after building the answer: a time in the past affects later requests only.
         let refused = match (found, keys.exptime) {
             (Some((false, _)), _) => Some(NO_MEMORY),
             (Some(_), Some(exptime)) => refused(&space.tenant.touch(word, exptime)),
@@ -162,7 +163,7 @@ impl Session {
         cx.work.spend();
         cx.count_get(space, found.is_some(), keys.exptime.is_some());
         if let Some(line) = refused {
-            // At least the part of the answer that this item has begun.
+            // Take back at least what was written for this item.
             cx.out.truncate(mark);
             self.bad_keys(keys, line, cx);
             return false;
@@ -178,7 +179,7 @@ impl Session {
         self.state = State::SkipLine;
     }
 
-    /// Executes a line. Returns how much of `behind`, which follows it, it has consumed.
+    /// Executes a line. Returns how many bytes of `behind`, the input after it, were consumed.
     pub(super) fn line(&mut self, line: &[u8], behind: &[u8], cx: &mut Context<'_>) -> usize {
         if cx.shared.log.level() > 1 {
             let shown = String::from_utf8_lossy(&line[..line.len().min(300)]);
@@ -384,7 +385,7 @@ pub(super) fn reply(cx: &mut Context<'_>, noreply: bool, line: &str) {
     }
 }
 
-/// The line that answers a command which failed in the store.
+/// Returns the answer to a command that failed in the store.
 pub(super) fn failed(outcome: &Outcome) -> &'static str {
     use crate::store::Refused;
     match outcome {
@@ -399,7 +400,8 @@ pub(super) fn failed(outcome: &Outcome) -> &'static str {
     }
 }
 
-/// The line for an item that was shown, and could not be given its new time. One that has gone since needs none.
+/// Returns the answer for an item that was found and whose expiry could not be set; `None` if the item is
+/// gone by now.
 pub(super) fn refused(touched: &Result<(), Outcome>) -> Option<&'static str> {
     match touched {
         Err(outcome @ Outcome::Refused(_)) => Some(failed(outcome)),
@@ -407,7 +409,7 @@ pub(super) fn refused(touched: &Result<(), Outcome>) -> Option<&'static str> {
     }
 }
 
-/// Tells those that watch that an item was stored, or was not.
+/// Tells watchers whether an item was stored.
 pub(super) fn tell_store(
     id: i32,
     space: &Arc<Space>,

@@ -13,14 +13,14 @@ use stillpoint_platform::sync::{AtomicU32, Ordering};
 const TIME: u32 = (1 << 24) - 1;
 const HEAT_SHIFT: u32 = 24;
 const HEAT: u32 = 3 << HEAT_SHIFT;
-/// It has been found.
+/// A reader has found the item.
 pub const FETCHED: u32 = 1 << 26;
-/// A client has been told to make the value again.
+/// A client has been told to compute the value again.
 pub const WIN: u32 = 1 << 27;
 /// The value is marked as stale.
 pub const STALE: u32 = 1 << 28;
 
-/// Its heat, where that cannot rise.
+/// The highest heat.
 pub const HEAT_MAX: u32 = 3;
 
 /// The word.
@@ -29,7 +29,7 @@ pub const HEAT_MAX: u32 = 3;
 pub struct Access(AtomicU32);
 
 impl Access {
-    /// The bits of an item that is written in that second, with these marks and options.
+    /// Returns the bits of an item that is written in that second, with these marks and options.
     pub fn first_bits(now: u32, rest: u32) -> u32 {
         (now & TIME) | rest
     }
@@ -62,8 +62,8 @@ impl Access {
         self.0.fetch_or(WIN, Ordering::Relaxed) & WIN == 0
     }
 
-    /// Marks the value as stale, and takes the win mark back: the next reader wins it. Under the lock
-    /// of the bucket, and followed by [`CasWord::set`].
+    /// Marks the value as stale and removes the win mark, so that the next reader wins. The caller holds
+    /// the lock of the bucket, and calls [`CasWord::set`] afterwards.
     pub fn set_stale(&self) {
         let stale = |bits: u32| Some((bits & !WIN) | STALE);
         let _ = self
@@ -71,7 +71,7 @@ impl Access {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, stale);
     }
 
-    /// The second of the last access, as of `now`.
+    /// Returns the second of the last access, as of `now`.
     pub fn last_access(&self, now: u32) -> u32 {
         now - (now.wrapping_sub(self.bits()) & TIME).min(now)
     }
@@ -80,7 +80,7 @@ impl Access {
         (self.bits() & HEAT) >> HEAT_SHIFT
     }
 
-    /// Takes some heat away.
+    /// Lowers the heat.
     pub fn cool(&self) {
         let cooler = |bits: u32| (bits & HEAT != 0).then(|| bits - (1 << HEAT_SHIFT));
         let _ = self
@@ -88,8 +88,8 @@ impl Access {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, cooler);
     }
 
-    /// Notes an access. Writes only what changes: nothing for an item that is hot and was accessed
-    /// in this second.
+    /// Records an access. Writes nothing if nothing changes: if the item is hot and was accessed in this
+    /// second.
     #[inline]
     pub fn touch(&self, now: u32) {
         let bits = self.bits();

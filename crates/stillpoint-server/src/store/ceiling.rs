@@ -1,5 +1,5 @@
-//! A limit that may be falling: what was asked for, and what holds meanwhile. `fall.rs` says how the
-//! one becomes the other.
+//! A limit that may be falling: the limit that was asked for, and the one in force. `fall.rs` brings
+//! the latter to the former.
 
 use super::config::Config;
 use stillpoint_platform::sync::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ pub fn with_headroom(max: u64) -> u64 {
     max - max / HEADROOM
 }
 
-/// The most that a store or a tenant may have.
+/// The limit of a store or a tenant.
 #[derive(Debug)]
 pub struct Ceiling {
     asked: AtomicU64,
@@ -52,7 +52,7 @@ impl Ceiling {
         self.asked.store(bytes, Ordering::Release);
     }
 
-    /// What the usage has to come down to.
+    /// Returns the usage that has to be reached.
     pub fn goal(&self, config: &Config) -> u64 {
         match config.evicts_ahead() {
             true => with_headroom(self.asked()),

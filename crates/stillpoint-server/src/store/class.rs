@@ -10,11 +10,11 @@ pub const SEGMENT_HEADER: usize = 16;
 /// Pages, to which own segments are aligned.
 pub const PAGE: usize = 4096;
 
-/// An item that takes so much, or more, has a segment of its own: of that, the rest of its last page
-/// is a sixteenth on average, and a pin of it keeps nothing else.
+/// Least size in bytes of an item that is alone in a segment. The rest of its last page is then a
+/// sixteenth on average, and a pin keeps no other item.
 const OWN: usize = 32 << 10;
 
-/// A tenant's segments are the largest of which it has about so many.
+/// Number of segments that a tenant has about: their size is the largest that allows as many.
 const SEGMENTS: u64 = 128;
 
 const SIZES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
@@ -49,7 +49,7 @@ impl Class {
         size >= OWN
     }
 
-    /// For an item of `size` bytes of a tenant that uses `usage` bytes.
+    /// Returns the class for an item of `size` bytes of a tenant that uses `usage` bytes.
     pub fn choose(size: usize, usage: u64) -> Self {
         if Self::is_large(size) {
             return Self::OWN;
@@ -85,8 +85,8 @@ impl Class {
         }
     }
 
-    /// What segments of this class begin at multiples of: all addresses of items in it have the
-    /// same quotient, as the only item of an own segment begins in its first page.
+    /// Returns the alignment of segments of this class. An item's address, rounded down to it, is that of
+    /// its segment: a single item begins in the first page.
     #[inline]
     pub fn alignment(self) -> usize {
         match SIZES.get(usize::from(self.0)) {

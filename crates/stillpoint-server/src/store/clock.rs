@@ -6,7 +6,7 @@ use std::sync::{
 };
 use stillpoint_platform::clock;
 
-/// What the system's clock says when the process starts, so that no moment is 0, which is never.
+/// Seconds that the clock starts with, as 0 stands for "never".
 const FIRST: u32 = 2;
 
 /// The clock of a store.
@@ -15,7 +15,7 @@ pub enum Clock {
     /// The system's monotonic clock.
     #[default]
     System,
-    /// One that a test sets.
+    /// A clock that a test sets.
     Manual(ManualClock),
 }
 
@@ -30,7 +30,7 @@ impl Clock {
     }
 }
 
-/// A clock that moves when it is told to. Cloning it names the same clock.
+/// A clock that only [`ManualClock::advance`] moves. Clones are handles of the same clock.
 ///
 /// ```
 /// use stillpoint_server::store::ManualClock;
@@ -43,19 +43,19 @@ impl Clock {
 pub struct ManualClock(Arc<AtomicU32>);
 
 impl ManualClock {
-    /// A clock that stands at 2 seconds.
+    /// Creates a clock that shows 2 seconds.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(AtomicU32::new(FIRST)))
     }
 
-    /// What it shows, in seconds.
+    /// Returns the time that it shows, in seconds.
     #[must_use]
     pub fn now(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Moves it on. It stops at `u32::MAX`.
+    /// Advances it by `seconds`. It stops at `u32::MAX`.
     pub fn advance(&self, seconds: u32) {
         let on = |now: u32| Some(now.saturating_add(seconds));
         let _ = self

@@ -1,4 +1,4 @@
-//! What a store is told when it is made.
+//! Settings of a store, and limits of a tenant.
 
 use super::{clock::Clock, hook::OnEvict};
 
@@ -17,7 +17,7 @@ pub const ITEM_MAX: usize = 1 << 30;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What all segments and indexes together may take, in bytes: memcached's `-m`. 64 MiB by default.
+    /// Limit in bytes of all segments and indexes together: memcached's `-m`. 64 MiB by default.
     pub limit: u64,
     /// The longest value, in bytes: memcached's `-I`. 1 MiB by default, at most [`ITEM_MAX`].
     pub item_max: usize,
@@ -30,7 +30,7 @@ pub struct Config {
     pub pinned_max: Option<u64>,
     /// The clock that items expire by. With a manual one, the store has no background threads.
     pub clock: Clock,
-    /// What is told of each evicted item. None by default.
+    /// Called for each evicted item. None by default.
     pub on_evict: Option<OnEvict>,
 }
 
@@ -40,8 +40,8 @@ impl Config {
         matches!(self.clock, Clock::System)
     }
 
-    /// Whether room is made in the background. Without eviction there is nothing to take; with a
-    /// clock that a test sets, nothing happens but what the test does.
+    /// Returns whether items are evicted in the background to keep room. With a manual clock nothing
+    /// happens in the background.
     pub(super) fn evicts_ahead(&self) -> bool {
         self.evict && self.has_thread()
     }
@@ -63,13 +63,13 @@ impl Default for Config {
 /// Limits of a tenant, in bytes of segments and index, as of [`stillpoint_lru::Tenant`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// What is never taken from the tenant for others. 0 by default.
+    /// Usage up to which the tenant is never evicted for others. 0 by default.
     pub min: u64,
-    /// What is taken from the tenant only if nothing else is left. 0 by default.
+    /// Usage up to which the tenant is evicted for others only if nothing else is left. 0 by default.
     pub low: u64,
-    /// Past it, the tenant's items are evicted in the background. `u64::MAX` by default.
+    /// Usage past which the tenant's items are evicted in the background. `u64::MAX` by default.
     pub high: u64,
-    /// The most that the tenant may have. `u64::MAX` by default.
+    /// Largest usage that the tenant may have. `u64::MAX` by default.
     pub max: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The search for expired items: whether it is done, how much of it, and how often it was.
+//! The search for expired items: its settings, its state and its counts.
 
 use super::{
     evict,
@@ -14,7 +14,7 @@ use std::{
 };
 use stillpoint::read_lock;
 
-/// Bytes of segments that are searched in the pass of a second, for each tenant.
+/// Bytes of segments that a second's pass searches, for each tenant.
 const SEARCHED: u64 = 64 << 20;
 
 /// How expired items are searched for.
@@ -27,8 +27,8 @@ pub struct Search {
     pub on: bool,
     /// How long the background rests after each segment that it has searched. Zero by default.
     pub rest: Duration,
-    /// How many items of each tenant are looked at in a pass, at most, and the rest of a segment;
-    /// 0, the default: all.
+    /// Number of items of each tenant after which a pass ends, at the end of the segment. 0, the default:
+    /// no limit.
     pub most: u32,
 }
 
@@ -100,15 +100,15 @@ impl Crawler {
         })
     }
 
-    /// Has the tenants of the pass of a second begin behind the one that the last pass ended at: no
-    /// tenant that always has something keeps the search from the others.
+    /// Rotates the tenants, so that a pass begins behind the one where the last pass ended. Otherwise a
+    /// tenant that always has much to search would keep the search from the others.
     pub fn take_turns<T>(&self, tenants: &mut [T]) {
         if !tenants.is_empty() {
             tenants.rotate_left(self.first.load(Ordering::Relaxed) % tenants.len());
         }
     }
 
-    /// Notes at which of those tenants a pass has ended.
+    /// Records the tenant at which a pass has ended.
     pub fn end_at(&self, tenant: usize) {
         self.first.fetch_add(tenant + 1, Ordering::Relaxed);
     }
@@ -123,9 +123,8 @@ impl Crawler {
     }
 }
 
-/// A pass that was asked for, over all that had expired by `then`: so it comes to an end, however much
-/// expires meanwhile. Returns false if `rest` ended it: then it is to be called again, for what is
-/// left.
+/// Runs a pass that was asked for. It removes what had expired by `then`, and so ends however much
+/// expires meanwhile. Returns false if `rest` ended it: then call it again for the rest.
 pub fn search_all(store: &Arc<Inner>, then: u32, mut rest: impl FnMut(Duration) -> bool) -> bool {
     let crawler = &store.shared.crawler;
     let pass = crawler.begin(crawler.search(), u64::MAX);
@@ -145,8 +144,8 @@ pub struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// Removes the items of a tenant that have expired by `now`. `rest` is called after each segment,
-    /// also with no time; it returns false if the pass is to end, and then so does this.
+    /// Removes the items of a tenant that have expired by `now`. Calls `rest` after each segment, also if
+    /// the pause is zero. If that returns false, ends the pass and returns false.
     pub fn search(
         &self,
         state: &TenantState,

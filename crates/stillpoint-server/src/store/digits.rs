@@ -1,6 +1,6 @@
-//! Numbers in decimal digits, as `incr` and `decr` have them.
+//! Numbers in decimal digits, for `incr` and `decr`.
 
-/// The longest value that is taken for a number: the digits of 2^64, and spaces that were left.
+/// Length of the longest value that is read as a number: the digits of 2^64 and some padding.
 const LONGEST: usize = 32;
 
 /// A number as a value: its digits, and spaces up to the length of the value that it replaces, as

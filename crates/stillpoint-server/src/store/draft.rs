@@ -199,13 +199,13 @@ impl Draft {
         self.marks |= WIN;
     }
 
-    /// When the item expires.
+    /// Returns the second in which the item expires, 0 for never.
     #[must_use]
     pub fn exptime(&self) -> u32 {
         self.exptime
     }
 
-    /// Has the item expire then: a second of [`Store::now`](super::Store::now), 0 for never.
+    /// Sets the second of [`Store::now`](super::Store::now) in which the item expires, 0 for never.
     pub fn set_exptime(&mut self, exptime: u32) {
         self.exptime = exptime;
     }
@@ -260,7 +260,7 @@ impl Draft {
         )
     }
 
-    /// Stores the value where it is. `None`: its key space has been flushed.
+    /// Stores the value where it lies. Returns `None` if its key space has been flushed.
     fn store_large(
         &self,
         segment: &SegmentRef,
@@ -329,7 +329,7 @@ impl Draft {
     }
 }
 
-/// With all options, so that the value's place depends on the key alone.
+/// Returns the shape with all options, so that the value's place depends only on the key.
 fn shape(key: &[u8], value_len: usize, flags: u32, exptime: u32) -> Shape<'_> {
     Shape {
         key,

@@ -19,9 +19,9 @@ pub enum Refused {
         /// The longest that is stored.
         max: usize,
     },
-    /// A limit is reached, and nothing that it is about may be evicted.
+    /// A limit is reached, and nothing under it can be evicted.
     Limit {
-        /// The tenant whose limit that is; empty for the whole store.
+        /// The tenant that has the limit; empty for the whole store.
         tenant: Arc<str>,
         /// The limit, in bytes.
         limit: u64,

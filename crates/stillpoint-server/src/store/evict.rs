@@ -1,5 +1,5 @@
-//! Taking the items out of a segment: for eviction, which copies those that are worth it; for
-//! compaction, which copies all; for expiry.
+//! Takes the items out of a segment: for eviction, which copies those that were used; for compaction,
+//! which copies all; for expiry.
 //!
 //! An item is copied under the lock of its bucket, and the index's word is exchanged there if it
 //! still names the item: so nothing that commands change is lost, and readers see one copy or the
@@ -20,30 +20,30 @@ use super::{
 use std::sync::{Arc, MutexGuard, atomic::Ordering};
 use stillpoint::{Guard, read_lock};
 
-/// What is to become of the items.
+/// What happens to the items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The worthy ones are copied.
+    /// Those that were used enough are copied.
     Evict,
-    /// All are.
+    /// All are copied.
     Compact,
-    /// None is: nothing else is left to take.
+    /// None is copied: nothing else is left to evict.
     Clear,
 }
 
-/// After so many segments that have given next to nothing, more heat is asked for.
+/// Number of segments that freed next to nothing, after which an item needs more heat to be copied.
 const STUBBORN: usize = 2;
 
 pub fn is_pinned(segment: &Segment) -> bool {
     segment.pins.load(Ordering::Relaxed) > 0
 }
 
-/// Whether it is of a key space that was flushed, so that its items need not be taken out.
+/// Returns whether its key space was flushed, so that its items need not be taken out.
 pub fn is_flushed(segment: &Segment) -> bool {
     segment.space().is_none_or(|space| space.flushed.is_set())
 }
 
-/// Whether more than half of it is dead, or it is of a key space that has gone.
+/// Returns whether more than half of it is dead, or its key space was flushed.
 pub fn is_sparse(segment: &Segment) -> bool {
     is_flushed(segment)
         || (segment.class() != Class::OWN
@@ -51,8 +51,8 @@ pub fn is_sparse(segment: &Segment) -> bool {
             && !is_pinned(segment))
 }
 
-/// Whether it has one item, which is worth to be kept: that stays where it is, with less heat. How
-/// much that is.
+/// If it has a single item that was used enough to stay where it is, returns by how much its heat
+/// falls.
 pub fn stays_whole(segment: &SegmentRef) -> Option<u32> {
     if segment.class() != Class::OWN || !segment.is_sealed() {
         return None;
@@ -87,8 +87,8 @@ pub fn evacuate(lists: &Lists, segment: &SegmentRef, why: Why) -> bool {
     done
 }
 
-/// Frees a segment of a key space that was flushed, which is leaving. Its index has gone, or only
-/// readers that limbo waits for are in that.
+/// Frees a leaving segment of a key space that was flushed. Its index is freed, or has only readers for
+/// which limbo waits.
 pub fn free_flushed(lists: &Lists, segment: &SegmentRef) {
     // Before: misses are not looked up there any more.
     if let Some(space) = segment.space() {
@@ -122,7 +122,7 @@ enum Step {
 impl<'a> Evacuation<'a> {
     fn new(space: &'a Arc<Space>, segment: &'a SegmentRef, why: Why) -> Self {
         let stubborn = space.stubborn.load(Ordering::Relaxed) / STUBBORN;
-        // What is mostly dead is compacted rather.
+        // A segment that is mostly dead is compacted instead.
         let why = match why {
             Why::Evict if is_sparse(segment) => Why::Compact,
             _ => why,
@@ -156,7 +156,7 @@ impl<'a> Evacuation<'a> {
                     Step::NoRoom => break,
                 }
             }
-            // Memory for copies is taken outside of the section.
+            // Memory for copies is allocated outside of the section.
             drop(section);
             match self.space.keep_segment(self.segment) {
                 Some(open) => self.full.extend(self.keep.replace(open)),

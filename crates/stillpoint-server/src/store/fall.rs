@@ -1,9 +1,9 @@
-//! Limits that fall: what was asked for, what holds meanwhile, and what brings the one to the other.
+//! Limits that fall: the limit that was asked for, the one in force, and the eviction between them.
 //!
-//! A limit does not fall at once. What holds follows the usage down, so that a store finds room all
-//! the time, or makes it as at any limit. What goes is evicted in rounds, each of a part of what is
-//! above the limit; between them the indexes shrink with their items, and readers leave what they
-//! had. What an index gives back once readers have left counts as gone: no item goes for it.
+//! A limit does not fall at once. The one in force follows the usage down, so that stores find room
+//! meanwhile, or make it as at any limit. Items are evicted in rounds, each of a part of the excess.
+//! Between rounds the indexes shrink with their items, and readers leave what was freed. Memory that an
+//! index gives back once readers have left counts as freed, so that no item is evicted for it.
 
 use super::{
     ceiling::Ceiling,
@@ -17,24 +17,24 @@ use std::sync::Arc;
 /// quarters of all, this and what they give back for it is not more than what has to go.
 const ROUND_PART: u64 = 4;
 
-/// A round evicts so much, if that is above the limit.
+/// Least number of bytes that a round evicts, if as much is above the limit.
 const LEAST_ROUND: u64 = 64 << 10;
 
-/// Whose limit falls, and the tenants below it.
+/// The store or tenant whose limit falls, with the tenants below it.
 #[derive(Debug)]
 pub enum Limit<'a> {
     Store(&'a Arc<Shared>, &'a [Tenant]),
     Tenant(&'a Tenant),
 }
 
-/// What a round has come to.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
     Done,
     GoesOn,
-    /// Nothing can go but what readers have to leave first.
+    /// Nothing more can be evicted before readers leave.
     Waits,
-    /// Nothing can go.
+    /// Nothing more can be evicted.
     Stuck,
 }
 
@@ -77,13 +77,13 @@ impl Limit<'_> {
         }
     }
 
-    /// What is above it.
+    /// Returns the number of bytes above the limit.
     fn over(&self) -> u64 {
         let goal = self.ceiling().goal(&self.shared().config);
         self.memcg().usage().saturating_sub(goal)
     }
 
-    /// Evicts a part of what has to go.
+    /// Evicts a part of the excess.
     fn evict(&self) -> Round {
         if !self.ceiling().is_falling() {
             return Round::Done;
@@ -108,7 +108,7 @@ impl Limit<'_> {
         }
     }
 
-    /// Takes in what readers have left.
+    /// Frees what readers have left.
     fn settle(&self) {
         for tenant in self.tenants() {
             tenant.space().settle_table(true);
@@ -117,9 +117,9 @@ impl Limit<'_> {
     }
 }
 
-/// Evicts until the limits hold as they were asked for, or nothing more can go. Returns whether
-/// readers are what keeps it. With `pace`, the calling thread rests in between, and ends early if
-/// `is_over`.
+/// Evicts until the limits hold as they were asked for, or nothing more can be evicted. Returns whether
+/// readers prevent it. With `pace`, the calling thread rests in between, and ends early once `is_over`
+/// returns true.
 pub fn lower(
     shared: &Arc<Shared>,
     limits: &[Limit<'_>],

@@ -1,12 +1,12 @@
-//! Flushes: one that is due begins another key space, once; and how a key space that has gone is
-//! known.
+//! Flushes: a flush that is due starts a new key space, once. Readers see whether a key space was
+//! flushed.
 
 use stillpoint_platform::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, Ordering, lock};
 
 /// When a tenant's key space is to be flushed.
 #[derive(Debug)]
 pub struct Flush {
-    /// The second; 0: not.
+    /// The second of the flush; 0 if none is due.
     at: AtomicU32,
     /// Held while it is flushed, and while `at` is changed.
     flushing: Mutex<()>,
@@ -20,8 +20,7 @@ impl Flush {
         }
     }
 
-    /// Has it flushed in that second. One that was asked for before and is due now is not lost: that
-    /// is done first, by `begin`.
+    /// Schedules a flush in that second. If an earlier one is due now, it is done first, by `begin`.
     pub fn later(&self, at: u32, now: u32, begin: impl FnOnce()) {
         let flushing = lock(&self.flushing);
         if is_due(self.at.load(Ordering::Relaxed), now) {
@@ -31,12 +30,12 @@ impl Flush {
         self.at.store(at, Ordering::Release);
     }
 
-    /// Flushes it by `begin`, which begins another key space, instead of later.
+    /// Flushes it now by `begin`, which starts a new key space. A scheduled flush is dropped.
     pub fn at_once(&self, begin: impl FnOnce()) {
         self.run(begin, &lock(&self.flushing));
     }
 
-    /// Flushes it by `begin` if it is time to.
+    /// Flushes it by `begin` if a flush is due.
     #[inline]
     pub fn if_due(&self, now: u32, begin: impl FnOnce()) {
         // Acquire, pairs with `run` and `later`: after a flush the new key space is seen.
@@ -48,7 +47,7 @@ impl Flush {
 
     #[cold]
     fn due(&self, at: u32, begin: impl FnOnce()) {
-        // One thread does it; the others wait, so that none finds what was there before.
+        // One thread flushes; the others wait, so that none finds an item from before.
         let flushing = lock(&self.flushing);
         if self.at.load(Ordering::Relaxed) == at {
             self.run(begin, &flushing);
@@ -67,7 +66,7 @@ fn is_due(at: u32, now: u32) -> bool {
     at != 0 && at <= now
 }
 
-/// Whether a key space is a tenant's no longer: no reader that begins now comes to it.
+/// Whether a key space was replaced: no reader that begins now comes to it.
 #[derive(Debug)]
 pub struct Flushed(AtomicBool);
 
@@ -76,7 +75,7 @@ impl Flushed {
         Self(AtomicBool::new(false))
     }
 
-    /// Behind the exchange of the key spaces.
+    /// Marks it as replaced, after the key spaces were exchanged.
     pub fn set(&self) {
         // Release, pairs with `is_set`: the new key space was published before.
         self.0.store(true, Ordering::Release);

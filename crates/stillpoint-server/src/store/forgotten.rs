@@ -8,14 +8,13 @@ use std::sync::{
 };
 use stillpoint::{Rcu, read_lock};
 
-/// The prefixes of a tenant that were forgotten. As many as there ever were, which an operator's file
-/// names.
+/// The prefixes of a tenant that were ever forgotten: as many as an operator's files have named.
 #[derive(Debug, Default)]
 pub struct Forgotten {
-    /// The highest CAS value in `prefixes`. Items are older if theirs is not higher: each store takes
-    /// the next one.
+    /// Highest CAS value in `prefixes`. Each store takes the next CAS value, so an item with a higher one
+    /// was stored later.
     last: AtomicU64,
-    /// With the last CAS value that was given before each was forgotten.
+    /// Each prefix with the last CAS value that was given before it was forgotten.
     prefixes: Rcu<Prefixes<u64>>,
     /// Held while they are changed.
     changing: Mutex<()>,
@@ -28,8 +27,8 @@ impl Forgotten {
         let new: Prefixes<u64> = prefixes.map(|prefix| (prefix.into(), last)).collect();
         let all = {
             let section = read_lock();
-            // What one of the new ones covers goes: so the longest prefix of a key is the one that
-            // was forgotten last.
+            // Prefixes that a new one covers are removed, so that the longest prefix of a key is the
+            // one that was forgotten last.
             let before = self.prefixes.load(&section).iter();
             let rest = before.filter(|(prefix, _)| new.longest(prefix).is_none());
             let all = new.iter().chain(rest);

@@ -1,4 +1,4 @@
-//! Telling a program what is evicted.
+//! The callback for evicted items.
 
 use std::{fmt, sync::Arc};
 use stillpoint_platform::user_code;
@@ -7,7 +7,7 @@ use stillpoint_platform::user_code;
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Evicted<'a> {
-    /// Whose it was; empty for the default tenant.
+    /// Name of its tenant; empty for the default one.
     pub tenant: &'a str,
     /// Its key.
     pub key: &'a [u8],
@@ -15,20 +15,20 @@ pub struct Evicted<'a> {
     pub len: usize,
     /// Whether a reader had asked for it.
     pub fetched: bool,
-    /// The second in which it would have expired; 0: never.
+    /// The second in which it would have expired; 0 for never.
     pub exptime: u32,
     /// The second of its last use, or in which it was stored.
     pub last_access: u32,
 }
 
-/// What is called for each evicted item, on the thread that evicts, inside a read-side critical
-/// section of the global domain: it must be short, make no system call, and not use the store. A
-/// panic of it is contained.
+/// A callback for each evicted item. It runs on the thread that evicts, inside a read-side critical
+/// section of the global domain: it must be short, make no system call, and not use the store. A panic
+/// in it is caught.
 #[derive(Clone)]
 pub struct OnEvict(Arc<dyn Fn(&Evicted<'_>) + Send + Sync>);
 
 impl OnEvict {
-    /// From a closure.
+    /// Creates the callback from a closure.
     pub fn new(hook: impl Fn(&Evicted<'_>) + Send + Sync + 'static) -> Self {
         Self(Arc::new(hook))
     }

@@ -1,4 +1,4 @@
-//! What a reader sees: an item in its section, and a value that is pinned beyond it.
+//! An item as a reader sees it in a section, and a value that stays pinned after the section.
 
 use super::{
     access::{FETCHED, STALE, WIN},
@@ -14,7 +14,7 @@ use std::{
 };
 use stillpoint::Guard;
 
-/// An item, inside the section in which it was found. What it lends is where the item lies.
+/// An item, inside the section in which it was found. It lends its bytes without copying them.
 #[derive(Clone, Copy)]
 pub struct Item<'a> {
     found: Found,
@@ -49,27 +49,27 @@ impl<'a> Item<'a> {
         }
     }
 
-    /// Its key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &'a [u8] {
         self.found.item.key()
     }
 
-    /// Its value, where it lies.
+    /// Returns the value.
     #[inline]
     #[must_use]
     pub fn value(&self) -> &'a [u8] {
         self.found.item.value()
     }
 
-    /// The client's flags.
+    /// Returns the client's flags.
     #[inline]
     #[must_use]
     pub fn flags(&self) -> u32 {
         self.found.item.flags()
     }
 
-    /// Its CAS value. Takes the lock of a line of the index if the item is stale.
+    /// Returns the CAS value. If the item is stale, takes the lock of a line of the index.
     #[must_use]
     pub fn cas(&self) -> u64 {
         if !self.is_stale() {
@@ -80,51 +80,51 @@ impl<'a> Item<'a> {
         self.found.item.cas()
     }
 
-    /// What it takes in its segment, in bytes.
+    /// Returns the number of bytes that it takes in its segment.
     #[must_use]
     pub fn size(&self) -> usize {
         self.found.item.size()
     }
 
-    /// The second in which it expires; 0: never.
+    /// Returns the second in which it expires, 0 for never.
     #[must_use]
     pub fn exptime(&self) -> u32 {
         self.found.item.exptime()
     }
 
-    /// The seconds that are left from `now`; `None`: it does not expire.
+    /// Returns the seconds from `now` until it expires; `None` if it does not.
     #[must_use]
     pub fn ttl(&self, now: u32) -> Option<u32> {
         let exptime = self.exptime();
         (exptime != 0).then(|| exptime.saturating_sub(now))
     }
 
-    /// The second of the use before this one, or in which it was stored.
+    /// Returns the second of the use before this one, or in which it was stored.
     #[must_use]
     pub fn last_access(&self) -> u32 {
         self.last_access
     }
 
-    /// Whether it was found before this time.
+    /// Returns whether it was found before this time.
     #[must_use]
     pub fn was_fetched(&self) -> bool {
         self.marks & FETCHED != 0
     }
 
-    /// Whether it was marked as stale.
+    /// Returns whether it was marked as stale.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.marks & STALE != 0
     }
 
-    /// Whether a client has been told to make the value again.
+    /// Returns whether a client has been told to compute the value again.
     #[must_use]
     pub fn has_win(&self) -> bool {
         self.marks & WIN != 0
     }
 
-    /// Sets the win mark. Returns whether this call has done so: of all that try, one wins. Takes
-    /// the lock of a line of the index.
+    /// Sets the win mark. Returns whether this call has set it: of all that try, one wins. Takes the
+    /// lock of a line of the index.
     #[must_use]
     pub fn win(&self) -> bool {
         let bucket = self.space.index.lock(self.hash, self.section);
@@ -134,11 +134,12 @@ impl<'a> Item<'a> {
             .is_some_and(|(_, found)| found.item.cas() == self.cas && found.item.access().win())
     }
 
-    /// Keeps the value where it is after the section. `None`: the tenant's pins are at
-    /// [`Config::pinned_max`](super::Config::pinned_max), to which the whole segment counts, or all
-    /// tenants' pins at half of the store's limit; copy it.
+    /// Pins the value, so that it stays where it lies after the section. Returns `None` if the tenant's
+    /// pins have reached [`Config::pinned_max`](super::Config::pinned_max), or those of all tenants half
+    /// of the store's limit: then copy the value.
     ///
-    /// A segment with a pin is not evicted: what is pinned for long should be large.
+    /// A pin keeps the whole segment from eviction, and counts as much. So pin only large values for
+    /// long.
     #[must_use]
     pub fn pin(&self) -> Option<Pin> {
         let owner = &self.space.owner;
@@ -173,8 +174,8 @@ impl fmt::Debug for Item<'_> {
     }
 }
 
-/// A value that stays where it is, outside of sections too: made by [`Item::pin`]. It may outlive
-/// the item, its tenant and the store.
+/// A value that stays where it lies outside of sections, made by [`Item::pin`]. It may outlive the
+/// item, its tenant and the store.
 pub struct Pin {
     /// In `segment`, however long that is called.
     value: *const [u8],

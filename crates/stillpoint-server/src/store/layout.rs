@@ -7,7 +7,7 @@
 //! | 8 | CAS value (48 bits) | its low 32 bits |
 //! | 14 | flags, if they have 16 bits | never |
 //! | 16 | options: expiry (4), flags (4), CAS value (8) | the expiry, the low half of the CAS value |
-//! | | key, value, up to 3 bytes of nothing | never |
+//! | | key, value, up to 3 bytes of padding | never |
 //!
 //! So an item costs 16 bytes; with an expiry 20; 8 more if a client has chosen a CAS value of more
 //! than 48 bits, 4 more for flags of more than 16. What never changes is written before the item is
@@ -27,17 +27,17 @@ use std::{
 
 const FIXED: usize = 16;
 
-/// The least that an item takes.
+/// Bytes of the smallest item.
 pub const MIN_ITEM: usize = FIXED + 4;
 
-/// The value's length is where the segment's header has it.
+/// Marks that the segment's header has the value's length.
 const LONG: u32 = (1 << 24) - 1;
 
 const HAS_EXPIRY: u32 = 1 << 29;
 const HAS_FLAGS: u32 = 1 << 30;
 const HAS_CAS: u32 = 1 << 31;
 
-/// What an item's size depends on, and what is written into its header.
+/// The parts of an item: they decide its size, and are written into its header.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
     pub key: &'a [u8],
@@ -47,7 +47,7 @@ pub struct Shape<'a> {
     pub cas: u64,
     /// The marks of [`Access`].
     pub marks: u32,
-    /// With all options: so that what is written later finds room.
+    /// Whether it has all options, so that a later change finds room.
     pub all: bool,
 }
 
@@ -126,8 +126,7 @@ fn header_len(options: u32) -> usize {
     len
 }
 
-/// An item whose memory is known to be there: by a section in which it was found, or because it is
-/// the caller's.
+/// An item whose memory stays: it was found in the present section, or the caller owns it.
 #[derive(Debug, Clone, Copy)]
 pub struct RawItem(*mut u8);
 
@@ -155,7 +154,7 @@ impl RawItem {
         unsafe { AtomicU32::from_ptr(self.0.cast::<u32>().add(number)) }
     }
 
-    /// What changes of it.
+    /// Returns the word that changes.
     #[inline]
     pub fn access<'a>(self) -> &'a Access {
         // SAFETY: the promise of `at`; the word is accessed by this alone, once the item is written.

@@ -1,13 +1,13 @@
 //! The order in which segments are evicted: two `list_lru`s of sealed segments for each tenant, as
 //! the queues of S3-FIFO.
 //!
-//! What is written lies in fresh segments. When the oldest of them is evicted, the items that were
-//! asked for meanwhile are copied to a kept segment, the others go: so what is used once passes
-//! through a quarter of the memory. Of a kept segment those that were asked for are copied again,
-//! with less heat.
+//! New items lie in fresh segments. When the oldest of these is evicted, the items that were read
+//! meanwhile are copied to a kept segment, and the others are evicted: so items that are used once pass
+//! through a quarter of the memory. Of a kept segment, the items that were read are copied again, with
+//! less heat.
 //!
-//! A third one has the segments that are open. They give way when nothing else can: a tenant may
-//! have all its memory in them.
+//! A third list has the open segments. They are evicted if nothing else can be: a tenant may have all
+//! its memory in them.
 
 use super::{
     evict::{self, Why},
@@ -18,13 +18,13 @@ use super::{
 use std::sync::Arc;
 use stillpoint_lru::{Hierarchy, Isolate, ListLru, Node, Scope, Shrink, Tenant};
 
-/// Fresh segments give way while they are more than this part of all.
+/// Fresh segments are evicted first while they are more than this part of all.
 const FRESH_PART: usize = 4;
 
-/// Segments that are looked at for one that can go: pins keep some.
+/// Number of segments that are searched for one that can be evicted: pins keep some.
 const LOOK: usize = 16;
 
-/// Segments that are looked at for one that is mostly dead.
+/// Number of segments that are searched for one that is mostly dead.
 const LOOK_DEAD: usize = 32;
 
 /// The lists of a store.
@@ -66,7 +66,7 @@ impl Lists {
         self.open.add(tenant, Arc::clone(segment));
     }
 
-    /// It is open no more.
+    /// Notes that the segment is no longer open.
     pub fn remove_open(&self, segment: &SegmentRef) {
         drop(self.open.del(segment));
     }
@@ -92,7 +92,7 @@ impl Lists {
         self.both().map(|list| list.count_one(tenant, node))
     }
 
-    /// How many sealed segments a tenant has.
+    /// Returns the number of sealed segments of a tenant.
     pub fn count(&self, tenant: &Tenant) -> usize {
         let counts = |node| self.count_at(tenant, node).into_iter().sum::<usize>();
         Node::all().map(counts).sum()
@@ -133,12 +133,12 @@ impl Lists {
             || self.evict_open(tenant, node)
     }
 
-    /// Compacts one that is mostly dead, if there are such ones among the oldest. What is dead
-    /// should go before what is alive.
+    /// Compacts one of the oldest segments that is mostly dead, if there is one: dead items should go
+    /// before live ones.
     fn evict_dead(&self, order: [&ListLru<Segment>; 2], tenant: &Tenant, node: Node) -> bool {
         let mut done = false;
         for list in order {
-            // Without eviction nothing else can be done.
+            // Without eviction, only compaction makes room.
             let look = if self.evict { LOOK_DEAD } else { usize::MAX };
             list.walk_one(tenant, node, look, |segment| {
                 if evict::is_sparse(segment) && evict::evacuate(self, segment, Why::Compact) {
@@ -178,17 +178,17 @@ impl Lists {
                 return true;
             }
         }
-        // All that were looked at are worth to be kept: then one of those goes.
+        // All that were looked at were used enough to stay: one of them is evicted all the same.
         coolest.is_some_and(|(_, segment)| evict::evacuate(self, &segment, Why::Clear))
     }
 
-    /// Seals the segment that has been open for longest, and clears it; without eviction, one that
-    /// is mostly empty or dead, and compacts it. Where nothing else has given way.
+    /// Seals and evicts the segment that has been open for longest. Without eviction, seals and compacts
+    /// one that is mostly empty or dead. Called if nothing else could be evicted.
     fn evict_open(&self, tenant: &Tenant, node: Node) -> bool {
         let why = if self.evict { Why::Clear } else { Why::Compact };
         let mut done = false;
         self.open.walk_one(tenant, node, usize::MAX, |segment| {
-            // To compact what copies go to would only move them.
+            // Compacting the segment that copies go to would only move them.
             let suits = match self.evict {
                 true => !evict::is_pinned(segment),
                 false => evict::is_sparse(segment) && (!segment.kept || evict::is_flushed(segment)),
@@ -218,7 +218,7 @@ impl Shrink for Evictor {
         let evict = || {
             let done = !pace::is_over() && self.0.evict_one(scope.tenant, scope.node);
             if done && pace::note_gone() {
-                // So that no thread that serves does it.
+                // Otherwise a thread that serves would do it.
                 self.0.pool.release();
                 pace::rest();
             }

@@ -1,7 +1,7 @@
-//! What is done in the background, each second: flushes that are due, segments of key spaces that
-//! were flushed, items that have expired, segments that are mostly dead, indexes that have become
-//! large for their items, memory that was freed. And at once, what takes too long for the thread that
-//! asks: limits that fall, what flushes and deleted tenants leave.
+//! The background thread. Each second it handles flushes that are due, segments of flushed key spaces,
+//! expired items, segments that are mostly dead, indexes too large for their items, and freed memory. At
+//! once it handles what takes too long for the thread that asks: limits that fall, and the memory of
+//! flushes and deleted tenants.
 
 use super::{
     crawler,
@@ -19,19 +19,19 @@ use std::{
 use stillpoint::read_lock;
 use stillpoint_platform::thread::{self, Handle};
 
-/// How often.
+/// Time between two passes.
 const EACH: Duration = Duration::from_secs(1);
 
-/// When a limit is looked at again that readers have kept.
+/// Time after which a limit is tried again that readers have kept from falling.
 const SOON: Duration = Duration::from_millis(50);
 
-/// How long the search for expired items rests in a pass, at most: what is done beside it waits.
+/// Longest rest in a pass of the search for expired items: the other work waits for it.
 const RESTED: Duration = Duration::from_millis(500);
 
-/// What a tenant's dead bytes are of its usage, at least, before its sparse segments are compacted.
+/// Least part of a tenant's usage that is dead before its sparse segments are compacted.
 const DEAD_PART: u64 = 8;
 
-/// Bytes of segments that are compacted in a pass, for each tenant.
+/// Bytes of segments that a pass compacts, for each tenant.
 const COMPACTED: u64 = 16 << 20;
 
 /// What the background thread is to do, and does not wait for the next second with.
@@ -73,8 +73,8 @@ impl Signal {
         self.wake.notify_one();
     }
 
-    /// Rests, until `latest` at most. Returns false if there is something else to do then, or is asked
-    /// for, which does not wait for the end of it.
+    /// Rests, until `latest` at most. Ends early if something else is asked for. Returns false if there is
+    /// something else to do.
     fn rest(&self, time: Duration, latest: Instant) -> bool {
         let until = Instant::now().checked_add(time);
         let until = until.map_or(latest, |until| until.min(latest));
@@ -111,7 +111,7 @@ impl Signal {
         is_room
     }
 
-    /// Waits until something is asked, or until then. Takes it.
+    /// Waits until something is asked for, or until that time. Takes what was asked for.
     fn wait(&self, until: Instant) -> Asked {
         let mut asked = lock(&self.asked);
         loop {
@@ -135,7 +135,7 @@ impl Signal {
         }
     }
 
-    /// Has the thread end. What it has not done is dropped.
+    /// Makes the thread end. What it has not done is dropped.
     pub fn stop(&self) {
         let left = {
             let mut asked = lock(&self.asked);
@@ -183,7 +183,7 @@ impl Maintenance {
             return;
         }
         self.signal.stop();
-        // It may be the one that drops the last handle.
+        // The thread itself may drop the last handle.
         if self.signal.thread.get() != Some(&std_thread::current().id()) {
             self.thread.join();
         }
@@ -269,7 +269,7 @@ pub fn run_once(store: &Arc<Inner>, signal: Option<&Signal>) -> bool {
     waits
 }
 
-/// Goes on with limits that fall. Returns whether readers keep one from it.
+/// Continues with limits that fall. Returns whether readers keep one from falling.
 fn lower(store: &Arc<Inner>, pace: bool) -> bool {
     let shared = &store.shared;
     let tenants = store.all_tenants();
@@ -300,7 +300,7 @@ fn lower(store: &Arc<Inner>, pace: bool) -> bool {
     waits
 }
 
-/// Frees what a tenant had that was flushed or deleted; of the latter, nothing is left.
+/// Frees the memory of flushed key spaces of a tenant, and all memory of a deleted one.
 fn sweep_asked(state: &Arc<TenantState>) {
     match state.owner.deleted.load(Ordering::Relaxed) {
         true => remove(state),
@@ -333,7 +333,7 @@ pub fn sweep(state: &TenantState) {
     });
 }
 
-/// Frees what threads have sealed for tenants that were being deleted: it is the root's.
+/// Frees segments that threads sealed for tenants that were being deleted: these are the root's.
 fn sweep_deleted(shared: &Shared) {
     shared.lists.for_each(shared.hierarchy.root(), |segment| {
         if evict::is_flushed(segment) {
@@ -351,7 +351,7 @@ fn seal_idle(state: &TenantState) {
     }
 }
 
-/// Copies what is alive in sparse segments together.
+/// Compacts sparse segments.
 fn compact(state: &TenantState) {
     let usage = state.owner.memcg.usage();
     let space = Arc::clone(state.space.load(&read_lock()));

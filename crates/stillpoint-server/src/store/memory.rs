@@ -6,12 +6,12 @@
 //! kernel allows some 65,000 of them: with segments of 4 KiB that is 256 MiB. An arena is one
 //! mapping, hands areas out from pools, and gives freed ones back together.
 //!
-//! What is dropped here is used again at once as far as this file is concerned: the caller has
-//! waited for readers (`pool.rs`), or the arena does (its domain is the global one).
+//! This file waits for no reader: before it drops memory, the caller has waited (`pool.rs`), or the
+//! arena does, in the global domain.
 
 use std::ptr::NonNull;
 
-/// A piece of memory that reads zero at first, aligned as it was asked for.
+/// A piece of memory, zeroed at first and aligned as requested.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<u8>,
@@ -70,7 +70,7 @@ impl Memory {
 pub struct Source(imp::Source);
 
 impl Source {
-    /// For a store that has so many bytes; it may grow to some times that.
+    /// Creates the source of a store with that limit, which may grow to some times that.
     pub fn new(limit: u64) -> std::io::Result<Self> {
         imp::Source::new(limit).map(Self)
     }
@@ -100,7 +100,7 @@ impl Source {
         self.0.shrink();
     }
 
-    /// What that would give back without readers, about.
+    /// Returns about how many bytes that would give back without readers.
     pub fn reclaimable(&self) -> u64 {
         self.0.reclaimable()
     }
@@ -113,13 +113,12 @@ mod imp {
     pub use stillpoint_vmap::Area;
     use stillpoint_vmap::Arena;
 
-    /// The least address space, and the most: what it costs is reserved, not used.
+    /// Least and most address space in bytes. It is reserved, and costs no memory.
     const LEAST: u64 = 64 << 30;
     const LIMITED: u64 = 1 << 30;
     const MOST: u64 = 16 << 40;
 
-    /// What is dropped is kept until it is half of this part of the limit, or until
-    /// [`Source::shrink`].
+    /// Dropped memory is kept until it is half of this part of the limit, or until [`Source::shrink`].
     const LAZY_PART: u64 = 32;
     const LAZY: std::ops::RangeInclusive<u64> = 1 << 20..=32 << 20;
 

@@ -10,16 +10,16 @@ use std::{
 };
 use stillpoint_lru::Tenant;
 
-/// Bytes a second, unless that takes longer than [`MOST`].
+/// Rate of eviction in bytes a second. It is higher if the fall would take longer than [`MOST`].
 const RATE: u64 = 256 << 20;
 
-/// How long a fall takes, if the thread can keep up with it.
+/// Longest time of a fall, if the thread can keep up.
 const MOST: Duration = Duration::from_millis(400);
 
-/// A rest of less is not worth a timer.
+/// Shortest rest: a shorter one is not worth a timer.
 const LEAST_REST: Duration = Duration::from_micros(50);
 
-/// A rest of more is taken in parts.
+/// Longest rest: a longer one is taken in parts.
 const MOST_REST: Duration = Duration::from_millis(10);
 
 thread_local! {
@@ -53,9 +53,9 @@ impl Falling {
         }
     }
 
-    /// Has what holds follow the usage down.
+    /// Lowers the limit in force to the usage.
     pub fn follow(&self) {
-        // A thread that is late leaves other threads no room to fill.
+        // If the thread is late, other threads find no room to fill.
         let room = PACE.with_borrow(|pace| pace.as_ref().is_some_and(|pace| !pace.is_late()));
         match self {
             Self::Store(shared) => shared.follow_limit(room),
@@ -69,7 +69,7 @@ impl Falling {
 pub struct Paced(());
 
 impl Paced {
-    /// For so many bytes that are to go from `root`.
+    /// Starts the pace for `bytes` that `root` has to give up.
     pub fn begin(root: &Tenant, bytes: u64) -> Self {
         let pace = Pace {
             begun: Instant::now(),
@@ -102,23 +102,23 @@ pub fn evict_for(falling: Falling, evict: impl FnOnce()) -> u64 {
     evicted_by(evict)
 }
 
-/// How many segments the calling thread evicts in `evict`. That is what tells whether anything can go:
-/// the usage need not fall, if other threads store.
+/// Returns the number of segments that the calling thread evicts in `evict`. The usage does not tell
+/// whether any was: other threads store meanwhile.
 pub fn evicted_by(evict: impl FnOnce()) -> u64 {
     let before = GONE.get();
     evict();
     GONE.get() - before
 }
 
-/// A segment has gone. If it was for a limit that falls, that follows at once: what other threads
-/// store does not take its place. Returns whether it was.
+/// Notes that a segment was evicted. If the thread evicts for a limit that falls, lowers the one in
+/// force at once, so that other threads do not fill the room. Returns whether it does.
 pub fn note_gone() -> bool {
     GONE.set(GONE.get() + 1);
     let falling = FALLING.with_borrow(Clone::clone);
     falling.inspect(Falling::follow).is_some()
 }
 
-/// Whether the calling thread evicts for a limit that falls no longer: all has gone that had to, or it
+/// Returns whether the calling thread evicts for a limit that no longer falls: enough was evicted, or it
 /// was raised meanwhile.
 pub fn is_over() -> bool {
     FALLING.with_borrow(|falling| {
@@ -132,7 +132,7 @@ impl Pace {
         self.begun.elapsed() > self.time
     }
 
-    /// How long it is ahead of its time.
+    /// Returns how far the thread is ahead of its pace.
     fn ahead(&self) -> Duration {
         let done = self.usage.saturating_sub(self.root.usage());
         let part = done.min(self.bytes) as f64 / self.bytes as f64;

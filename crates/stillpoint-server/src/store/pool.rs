@@ -36,10 +36,10 @@ use stillpoint_platform::clock;
 const LIMBO_PART: u64 = 16;
 const LIMBO: std::ops::RangeInclusive<u64> = 2 << 20..=32 << 20;
 
-/// How long it waits: a reader that stays longer costs memory, not progress.
+/// Time that such a thread waits: a reader that stays longer costs memory, not progress.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// What has been freed is given back to the system when it is so much, while a limit falls.
+/// Number of freed bytes from which on they are given back to the system while a limit falls.
 const GIVEN_BACK: u64 = 2 << 20;
 
 /// Number of classes of segments, including that of single items.
@@ -51,7 +51,7 @@ const LENT_PART: u64 = 2;
 /// Spare memory is cut for a segment if it is longer by at most this part.
 const SMALLER_PART: usize = 16;
 
-/// What freed memory has in it, with debug assertions.
+/// The byte that fills freed memory, with debug assertions.
 const FREED: u8 = 0xdb;
 
 /// Limbo and spare memory of a store.
@@ -73,7 +73,7 @@ pub struct Pool {
     /// The address space that a test pretends to have, in bytes.
     #[cfg(test)]
     pub seeming_space: std::sync::OnceLock<u64>,
-    /// How often a thread has waited for readers.
+    /// Number of times that a thread has waited for readers.
     #[cfg(test)]
     pub waits: AtomicU64,
     /// Bytes of segments that were not spare.
@@ -106,7 +106,7 @@ impl Pool {
         })
     }
 
-    /// The address space that all memory comes from, in bytes.
+    /// Returns the size in bytes of the address space that all memory comes from.
     pub fn address_space(&self) -> u64 {
         #[cfg(test)]
         if let Some(&bytes) = self.seeming_space.get() {
@@ -222,7 +222,7 @@ impl Pool {
     /// Takes memory that no thread uses any more.
     pub fn recycle(&self, memory: Memory, class: Class) {
         if cfg!(debug_assertions) {
-            // A reader that is there all the same, as it must not be, finds nothing that was stored.
+            // Should a reader be there against the rules, it finds nothing that was stored.
             // SAFETY: inside the memory, which no other thread uses.
             unsafe { memory.base().write_bytes(FREED, memory.len()) };
         }
@@ -261,13 +261,13 @@ impl Pool {
         }
     }
 
-    /// Whether so much is in limbo that a thread which adds to it waits.
+    /// Returns whether a thread that adds to limbo has to wait.
     pub fn is_full(&self) -> bool {
         self.limbo_bytes.load(Ordering::Relaxed) > self.max_limbo
     }
 
-    /// Has a thread that is about to take memory wait for readers if too much is in limbo: what is
-    /// overwritten and deleted is retired in sections, where that is impossible.
+    /// Waits for readers if too much is in limbo. A thread calls this before it takes memory, because it
+    /// retires overwritten and deleted items in sections, where it cannot wait.
     pub fn wait_if_full(&self) {
         if self.is_full() {
             self.wait_for_readers();
@@ -286,8 +286,7 @@ impl Pool {
         }
     }
 
-    /// Waits some milliseconds until readers have left all that they could have come to so far, if
-    /// the caller may.
+    /// Waits some milliseconds for present readers to leave, if the caller may wait.
     pub fn wait_until_left(&self) {
         if can_wait() {
             self.wait_for(global().get_state());
@@ -338,7 +337,7 @@ impl Pool {
         self.drain();
     }
 
-    /// What is done each second: what was freed is given back to the system.
+    /// Gives freed memory back to the system. Called each second.
     pub fn tidy(&self) {
         self.release();
         self.drain();

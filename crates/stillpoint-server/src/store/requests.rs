@@ -1,9 +1,9 @@
-//! What a tenant is asked for, and what it says of itself.
+//! Arguments and results of the methods of a tenant and of a store.
 
 /// How [`Draft::store`](super::Draft::store) treats the item that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Replaces it.
+    /// Replaces the item, or stores a new one.
     Set,
     /// Stores only if there is none.
     Add,
@@ -15,7 +15,7 @@ pub enum Mode {
     Prepend,
 }
 
-/// On which CAS value a change depends. What is stored has one that was never used before.
+/// The CAS value on which a change depends. An item that is stored gets one that was never used before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Condition {
     /// The change is made only if the item has this CAS value.
@@ -28,11 +28,11 @@ pub struct Condition {
 /// What [`Tenant::arithmetic`](super::Tenant::arithmetic) does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// What is added (which wraps around at 2^64), or subtracted (which stops at 0).
+    /// The number that is added, modulo 2^64, or subtracted, down to 0.
     pub delta: u64,
     /// Whether it is subtracted.
     pub decrement: bool,
-    /// The number that is stored if there is no item, and when that expires.
+    /// The number that is stored if there is no item, and the second in which it expires.
     pub initial: Option<(u64, u32)>,
     /// When the item expires from now on; `None` leaves that as it is.
     pub exptime: Option<u32>,
@@ -84,25 +84,25 @@ pub struct Invalidate {
     pub condition: Condition,
 }
 
-/// How far [`Tenant::keys`](super::Tenant::keys) has come.
+/// The position of a walk by [`Tenant::keys`](super::Tenant::keys).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cursor {
     pub(super) at: u64,
 }
 
-/// A tenant's figures. Those of all threads together; exact at rest.
+/// A tenant's figures: sums over all threads, exact while no thread changes them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantStatistics {
-    /// Items that are there, expired ones that have not been removed yet included.
+    /// Items, including expired ones that have not been removed yet.
     pub items: u64,
-    /// What they take in segments, in bytes: headers, keys, values.
+    /// Bytes of these items in segments: headers, keys, values.
     pub item_bytes: u64,
-    /// What the tenant's segments and its index take, in bytes: what its limits are about.
+    /// Bytes of the tenant's segments and index, which its limits bound.
     pub segment_bytes: u64,
-    /// How many segments that is.
+    /// Number of these segments.
     pub segments: u64,
-    /// What of that its index takes, in bytes.
+    /// Bytes of its index.
     pub index_bytes: u64,
     /// Items that were ever stored.
     pub stored: u64,
@@ -126,12 +126,12 @@ pub struct TenantStatistics {
     pub copied: u64,
     /// Stores that were refused for a limit or without memory.
     pub refused: u64,
-    /// What pinned values come to, in bytes.
+    /// Bytes of pinned segments.
     pub pinned_bytes: u64,
 }
 
 impl TenantStatistics {
-    /// Adds another tenant's.
+    /// Adds the figures of another tenant.
     pub fn add(&mut self, other: &Self) {
         self.items += other.items;
         self.item_bytes += other.item_bytes;
@@ -157,16 +157,15 @@ impl TenantStatistics {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreStatistics {
-    /// What all segments and indexes may take, in bytes.
+    /// Limit in bytes of all segments and indexes.
     pub limit: u64,
-    /// What they take.
+    /// Bytes of all segments and indexes.
     pub segment_bytes: u64,
-    /// Memory of evicted and freed segments, and of key spaces that were flushed, that readers may
-    /// still be in, in bytes.
+    /// Bytes of evicted and freed segments, and of flushed key spaces, that readers may still use.
     pub limbo_bytes: u64,
-    /// Free memory that is kept for new segments, in bytes.
+    /// Bytes of free memory that is kept for new segments.
     pub spare_bytes: u64,
-    /// Tenants, the default one included.
+    /// Number of tenants, including the default one.
     pub tenants: u64,
     /// Sums over all tenants.
     pub all: TenantStatistics,

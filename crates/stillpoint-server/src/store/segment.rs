@@ -34,7 +34,7 @@ pub type SegmentRef = Arc<Entry<Segment>>;
 /// No item expires.
 const NEVER: u32 = u32::MAX;
 
-/// Memory of items of one tenant.
+/// Memory for items of one tenant.
 pub struct Segment {
     memory: Option<Memory>,
     class: Class,
@@ -50,7 +50,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// One that is open and empty.
+    /// Creates an open, empty segment.
     pub fn new(
         memory: Memory,
         class: Class,
@@ -76,7 +76,7 @@ impl Segment {
         segment
     }
 
-    /// The segment of an item.
+    /// Returns the segment of an item.
     ///
     /// # Safety
     ///
@@ -100,7 +100,7 @@ impl Segment {
         unsafe { *header }
     }
 
-    /// A reference of its own to the segment of an item.
+    /// Returns an owned reference to the segment of an item.
     ///
     /// # Safety
     ///
@@ -123,7 +123,7 @@ impl Segment {
         self.memory().base().as_ptr()
     }
 
-    /// What it takes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> usize {
         self.memory().len()
     }
@@ -153,14 +153,14 @@ impl Segment {
             .forget_written(|dead| space.stripe().note_dead(dead));
     }
 
-    /// Notes that an item expires then.
+    /// Records the second in which an item expires.
     pub fn note_expiry(&self, exptime: u32) {
         if exptime != 0 && exptime < self.expires.load(Ordering::Relaxed) {
             self.expires.fetch_min(exptime, Ordering::Relaxed);
         }
     }
 
-    /// Whether an item may have expired.
+    /// Returns whether an item may have expired.
     pub fn has_expired(&self, now: u32) -> bool {
         self.expires.load(Ordering::Relaxed) <= now
     }
@@ -171,22 +171,22 @@ impl Segment {
         self.expires.store(NEVER, Ordering::Relaxed);
     }
 
-    /// An item of it is dead. Returns true if it was the last one of a sealed segment, which is the
-    /// caller's to take away: it is leaving now.
+    /// Counts a dead item. Returns true if it was the last live one of a sealed segment: then that is
+    /// leaving, and the caller frees it.
     #[must_use]
     pub fn remove(&self, size: usize, space: &Space) -> bool {
         self.stage
             .remove(size, |dead| space.stripe().note_dead(dead))
     }
 
-    /// Nothing more is written into it. Returns true if it has no items, and is the caller's to
-    /// take away: it is leaving now.
+    /// Seals it: nothing more is written into it. Returns true if it has no live items: then it is
+    /// leaving, and the caller frees it.
     #[must_use]
     pub fn seal(&self, space: &Space) -> bool {
         self.stage.seal(|dead| space.stripe().note_dead(dead))
     }
 
-    /// Begins to take its items out, if it is sealed and no other thread does so.
+    /// Marks it as leaving, if it is sealed and no other thread has done so.
     #[must_use]
     pub fn leave(&self) -> bool {
         self.stage.leave(|dead| self.note_dead(dead))
@@ -206,29 +206,29 @@ impl Segment {
         }
     }
 
-    /// Whether an item may be published in it. Under the lock of the item's bucket.
+    /// Returns whether an item may be published in it. The caller holds the lock of the item's bucket.
     pub fn is_usable(&self) -> bool {
         self.stage.is_usable()
     }
 
-    /// The bytes of items that are not dead.
+    /// Returns the bytes of live items.
     pub fn live(&self) -> u64 {
         self.stage.live()
     }
 
-    /// What of it is in its key space's count of dead bytes.
+    /// Returns its part of its key space's dead bytes.
     #[cfg(test)]
     pub fn counted_dead(&self) -> i64 {
         self.stage.counted_dead()
     }
 
-    /// Whether it is on a list, or about to leave it.
+    /// Returns whether it is on a list, or about to leave it.
     pub fn is_sealed(&self) -> bool {
         self.stage.is_sealed()
     }
 
-    /// The item at that offset, dead or not, and the offset of the next one; `None` behind the last
-    /// one. The segment is sealed, and the caller has seen that. Begins at [`SEGMENT_HEADER`].
+    /// Returns the item at offset `at`, dead or live, and the offset of the next one; `None` behind the
+    /// last one. The first offset is [`SEGMENT_HEADER`]. The caller has seen that the segment is sealed.
     pub fn item_at(&self, at: usize) -> Option<(RawItem, usize)> {
         if at >= self.stage.end() {
             return None;
@@ -243,7 +243,7 @@ impl Segment {
         self.charge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the charge, for the segment that its items go to, or to change it.
+    /// Takes the charge out, to change it or for the segment that its items go to.
     pub fn take_charge(&self) -> Option<Charge> {
         self.charge().take()
     }

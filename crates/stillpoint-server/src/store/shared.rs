@@ -32,21 +32,22 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a charge that meets a limit finds nothing to evict before it is refused.
+/// Number of attempts of a charge to evict something at a limit before it is refused.
 const ATTEMPTS: u32 = 4;
 
-/// What a tenant's pins may come to: so much, and that part of its max and of the store's limit.
+/// Most bytes of a tenant's pins, and the part of its max and of the store's limit that bounds them.
 const PINNED_MAX: u64 = 64 << 20;
 const PINNED_PART: u64 = 8;
 
-/// The part of the limit that all pins may come to.
+/// The part of the limit that bounds the pins of all tenants.
 const PINNED_ALL: u64 = 2;
 
-/// What key spaces that were flushed may take, in bytes, until readers have left them: beside what
-/// is charged, and what is in limbo. Then a flush removes items one by one.
+/// Cap in bytes on flushed key spaces that readers may still use. It is neither charged to a tenant nor
+/// part of limbo. At the cap, a flush removes items one by one.
 pub const FLUSHED_MAX: u64 = if cfg!(miri) { 16 << 10 } else { 1 << 20 };
 
-/// What each tenant's may take all the same, so that it does not pay for the flushes of others.
+/// Bytes of flushed key spaces that each tenant may have beyond that cap, so that it does not pay for the
+/// flushes of others.
 const FLUSHED_OWN: u64 = 16 << 10;
 
 /// What all tenants of a store share.
@@ -61,7 +62,7 @@ pub struct Shared {
     pub ceiling: Ceiling,
     /// Held while the limit is changed.
     limiting: Mutex<()>,
-    /// What the background thread is to do before the second is over.
+    /// Work for the background thread that does not wait for the next second.
     pub signal: Arc<Signal>,
     pub crawler: Crawler,
     /// Bytes of segments that are pinned, of all tenants.
@@ -114,7 +115,7 @@ impl Shared {
         self.config.clock.now()
     }
 
-    /// Memory that readers may still be in, in bytes.
+    /// Returns the bytes of freed memory that readers may still use.
     pub fn unreclaimed(&self) -> u64 {
         self.pool.limbo_bytes() + self.flushed_bytes.load(Ordering::Relaxed)
     }
@@ -164,7 +165,7 @@ impl Drop for Shared {
     }
 }
 
-/// Counts of what has happened.
+/// Counts of events.
 #[derive(Debug, Default)]
 pub struct Events {
     /// In key spaces that were flushed.
@@ -338,7 +339,7 @@ impl Owner {
             .map_err(|error| self.refused(error, bytes))
     }
 
-    /// Says whose limit has refused a charge of `bytes`.
+    /// Returns the refusal of the limit that has refused a charge of `bytes`.
     pub fn refused(&self, error: ChargeError, bytes: usize) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
         let (own, total) = (&self.ceiling, &self.shared.ceiling);
@@ -352,7 +353,7 @@ impl Owner {
         self.over(is_own || self.memcg.usage() + bytes as u64 > own.holds())
     }
 
-    /// The refusal of the tenant's limit, or of the store's.
+    /// Returns the refusal of the tenant's limit, or of the store's.
     pub fn over(&self, is_own: bool) -> Refused {
         match is_own {
             true => Refused::Limit {
@@ -366,8 +367,8 @@ impl Owner {
         }
     }
 
-    /// Counts a value that was ended for another unfinished one. Returns the refusal of the lower of
-    /// the two limits, of which unfinished values have parts.
+    /// Counts a value that was ended for another unfinished one. Returns the refusal of the lower limit, of
+    /// the tenant or of the store.
     pub fn ended_unfinished(&self) -> Refused {
         self.events.refused.fetch_add(1, Ordering::Relaxed);
         self.over(self.ceiling.asked() < self.shared.limit())
@@ -395,8 +396,8 @@ impl Owner {
         }
     }
 
-    /// Evicts what is in the way. Waits for no reader, as what is evicted is uncharged at once: a
-    /// store that is refused does not keep its thread.
+    /// Evicts to make room. Waits for no reader, as evicted memory is uncharged at once: so a store that is
+    /// refused does not block its thread.
     fn charge_evicting<T>(
         &self,
         bytes: usize,
@@ -470,7 +471,7 @@ impl TenantState {
         })
     }
 
-    /// Has it flushed in that second; now, if an earlier one is due.
+    /// Schedules a flush in that second. If an earlier one is due, flushes now.
     pub fn flush_later(&self, at: u32, now: u32) {
         self.flushing(|begin| self.flush.later(at, now, begin));
     }
@@ -504,14 +505,14 @@ impl TenantState {
         drop(gone);
     }
 
-    /// Has the background thread free what was flushed. Returns whether it will.
+    /// Asks the background thread to free flushed memory. Returns whether it will.
     pub fn sweep_soon(self: &Arc<Self>) -> bool {
         let shared = &self.owner.shared;
         shared.config.has_thread() && shared.signal.sweep(self)
     }
 
-    /// Begins another key space, unless too much is unreclaimed of those that were flushed before:
-    /// then the items of the present one are removed. Returns that which was flushed before.
+    /// Starts a new key space. If flushed ones take too much memory already, removes the items of the
+    /// present one instead. Returns the key space that was flushed before.
     fn empty_space(&self, section: &Guard<'_>) -> Option<Arc<Space>> {
         let owner = &self.owner;
         if !owner.has_flushed_much() {
@@ -522,8 +523,8 @@ impl TenantState {
         None
     }
 
-    /// Begins another key space. What was in the old one is freed later: see `maintenance.rs`.
-    /// Returns that which was flushed before.
+    /// Starts a new key space. The memory of the old one is freed later: see `maintenance.rs`. Returns the
+    /// key space that was flushed before.
     fn begin_space(&self, _section: &Guard<'_>) -> Option<Arc<Space>> {
         let new = Space::new(Arc::clone(&self.owner));
         let old = self.space.swap(new);
@@ -572,7 +573,7 @@ impl TenantState {
         }
     }
 
-    /// Flushes if it is time to.
+    /// Flushes if a flush is due.
     #[inline]
     pub fn flush_if_due(&self, now: u32, section: &Guard<'_>) {
         self.flush.if_due(now, || drop(self.empty_space(section)));

@@ -1,5 +1,4 @@
-//! A key space: an index, and the segments that are open in it. A tenant has one at a time; to flush
-//! is to begin another.
+//! A key space: an index and open segments. A tenant has one at a time; a flush starts another.
 
 use super::{
     class::{Class, SEGMENT_HEADER},
@@ -30,10 +29,10 @@ use stillpoint::Guard;
 use stillpoint_lru::Charge;
 use stillpoint_platform::cpu;
 
-/// A tenant that uses more has a stripe for each processor.
+/// Usage in bytes above which a tenant has a stripe for each processor.
 const SPREAD: u64 = 1 << 20;
 
-/// Stripes, at most.
+/// Most stripes.
 const STRIPES: usize = 16;
 
 /// The key space.
@@ -77,7 +76,7 @@ pub struct Open {
     seen: usize,
 }
 
-/// An item that is written, and not in the index.
+/// An item that is written and not in the index yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Written {
     pub word: Word,
@@ -180,7 +179,7 @@ impl Stripe {
         count.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// An item is in the index, instead of `old` bytes or of none.
+    /// Counts an item that was put into the index, in place of one of `old` bytes if there was one.
     pub fn note_stored(&self, size: usize, old: Option<usize>) {
         self.stored.fetch_add(1, Ordering::Relaxed);
         match old {
@@ -196,13 +195,13 @@ impl Stripe {
         }
     }
 
-    /// Items are no longer in the index.
+    /// Counts items that were removed from the index.
     pub fn note_removed(&self, items: u64, bytes: u64) {
         Self::add(&self.items, -(items as i64));
         Self::add(&self.bytes, -(bytes as i64));
     }
 
-    /// Dead bytes have appeared, or their segment is leaving.
+    /// Adds dead bytes, or subtracts those of a segment that is leaving.
     pub fn note_dead(&self, bytes: i64) {
         Self::add(&self.dead, bytes);
     }
@@ -225,7 +224,7 @@ impl Space {
         })
     }
 
-    /// The calling thread's stripe.
+    /// Returns the calling thread's stripe.
     #[inline]
     pub fn stripe(&self) -> &Stripe {
         if let Some(rest) = self.rest.get() {
@@ -272,7 +271,7 @@ impl Space {
         }
     }
 
-    /// Writes an item to the stripe's open segment. `None`: that has no room; then
+    /// Writes an item to the stripe's open segment. Returns `None` if that has no room: then call
     /// [`refill`](Self::refill), outside of the section.
     #[inline]
     pub fn write(
@@ -365,14 +364,14 @@ impl Space {
         }
     }
 
-    /// What a segment needs that is to have what is alive in that one.
+    /// Returns the bytes that the live items of a segment need in another one.
     fn class_for_copies(&self, from: &Segment) -> Class {
         let room = SEGMENT_HEADER + from.live() as usize;
         from.class().limit(room, self.owner.memcg.usage())
     }
 
-    /// The next segment for copies, with a charge that another one gives up. It has room for all
-    /// that is alive in that, and is no larger than the tenant's use asks for.
+    /// Creates the next segment for copies, with the charge of the one that is emptied. It has room for all
+    /// live items of that, and is no larger than suits the tenant's usage.
     pub fn keep_segment(self: &Arc<Self>, from: &SegmentRef) -> Option<Open> {
         let pool = &self.owner.shared.pool;
         let class = self.class_for_copies(from);
@@ -387,7 +386,7 @@ impl Space {
         Some(Open::new(segment))
     }
 
-    /// Nothing more is written into a segment: it goes on its list.
+    /// Seals a segment, and puts it on its list.
     pub fn seal(&self, full: Open) {
         let segment = full.segment;
         let lists = &self.owner.shared.lists;
@@ -397,18 +396,18 @@ impl Space {
         }
     }
 
-    /// How many segments are open.
+    /// Returns the number of open segments.
     pub fn open_segments(&self) -> u64 {
         let open = |open: &Mutex<Option<Open>>| u64::from(lock(open).is_some());
         self.all_open().map(open).sum()
     }
 
-    /// Seals what is open and has items that have expired, so that they are found.
+    /// Seals open segments that have expired items, so that the search finds these.
     pub fn seal_expired(&self, now: u32) {
         drop(self.seal_open(|open| open.segment.has_expired(now)));
     }
 
-    /// Notes that items of open segments have expired.
+    /// Records that items of open segments have expired.
     pub fn note_expired(&self) {
         for open in self.all_open() {
             if let Some(open) = &*lock(open) {
@@ -424,9 +423,9 @@ impl Space {
             .is_empty()
     }
 
-    /// Seals what is open, was not written into since the last call, and takes more than its items
-    /// need: it has none, or they fit into a smaller one, as a tenant that uses so little is given now.
-    /// The latter are returned, to be compacted.
+    /// Seals open segments that were not written into since the last call and are too large: they have no
+    /// items, or these fit into a segment of the size that suits the tenant's usage. Returns the latter, to
+    /// be compacted.
     pub fn seal_idle(&self) -> Vec<SegmentRef> {
         let mut sealed = self.seal_open(|open| {
             let is_idle = open.seen == open.at;
@@ -453,7 +452,7 @@ impl Space {
         full.into_iter().map(seal).collect()
     }
 
-    /// What open segments have of the count of dead bytes.
+    /// Returns the part of open segments in the count of dead bytes.
     #[cfg(test)]
     pub fn counted_dead(&self) -> i64 {
         let dead = |open: &Open| open.segment.counted_dead();
@@ -468,7 +467,7 @@ impl Space {
         stripes.chain([&self.keep])
     }
 
-    /// The item of a word is dead: nothing refers to it from the index any more, or never did.
+    /// Counts the item of a word as dead: the index does not refer to it any more, or never did.
     ///
     /// # Safety
     ///

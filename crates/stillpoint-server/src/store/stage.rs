@@ -1,4 +1,4 @@
-//! Where a segment is in its life, and how much of it is alive. `segment.rs` has the stages.
+//! The stage of a segment in its life, and its live bytes. `segment.rs` describes the stages.
 //!
 //! `state` has the stage and the bytes of the items that are not dead, in one word: so of the
 //! thread that frees the last item and the thread that seals, exactly one sees a sealed segment
@@ -15,7 +15,7 @@ const SEALED: u64 = 1 << 62;
 const LEAVING: u64 = 1 << 63;
 const LIVE: u64 = SEALED - 1;
 
-/// The stage of a segment, and what its items are.
+/// The stage of a segment, with its live bytes.
 #[derive(Debug)]
 pub struct Stage {
     state: AtomicU64,
@@ -24,7 +24,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Open and empty.
+    /// Creates the stage of an open, empty segment.
     pub fn new() -> Self {
         Self {
             state: AtomicU64::new(0),
@@ -45,8 +45,8 @@ impl Stage {
         self.end.store(SEGMENT_HEADER as u32, Ordering::Relaxed);
     }
 
-    /// An item of it is dead. Returns true if it was the last one of a sealed segment, which is the
-    /// caller's to take away: it is leaving now.
+    /// Counts a dead item. Returns true if it was the last live one of a sealed segment: then that is
+    /// leaving, and the caller frees it.
     #[must_use]
     pub fn remove(&self, size: usize, note_dead: impl Fn(i64)) -> bool {
         // Release, pairs with `leave_empty`: the item's slot was emptied before, and so before the
@@ -59,8 +59,8 @@ impl Stage {
         before & !LIVE == SEALED && before & LIVE == size as u64 && self.leave_empty(note_dead)
     }
 
-    /// Nothing more is written into it. Returns true if it has no items, and is the caller's to
-    /// take away: it is leaving now.
+    /// Seals it: nothing more is written into it. Returns true if it has no live items: then it is
+    /// leaving, and the caller frees it.
     #[must_use]
     pub fn seal(&self, note_dead: impl Fn(i64)) -> bool {
         // Release, pairs with `leave`: what the header and the items are is seen by the thread that
@@ -87,7 +87,7 @@ impl Stage {
         left.is_ok()
     }
 
-    /// Begins to take its items out, if it is sealed and no other thread does so.
+    /// Marks it as leaving, if it is sealed and no other thread has done so.
     #[must_use]
     pub fn leave(&self, note_dead: impl Fn(i64)) -> bool {
         let claim = |state: u64| (state & !LIVE == SEALED).then_some(state | LEAVING);
@@ -116,7 +116,7 @@ impl Stage {
         self.state.load(Ordering::Relaxed) & LEAVING == 0
     }
 
-    /// The bytes of items that are not dead.
+    /// Returns the bytes of live items.
     pub fn live(&self) -> u64 {
         self.state.load(Ordering::Relaxed) & LIVE
     }

@@ -18,11 +18,11 @@ use std::{
 };
 use stillpoint_lru::{CreateError, Hierarchy, Registration};
 
-/// Items of tenants, in memory. Cloning it names the same store, which ends with its last handle:
-/// then its tenants evict nothing any more.
+/// Items of tenants, in memory. Clones are handles of the same store, which ends with the last one:
+/// after that its tenants evict nothing.
 ///
-/// A process that has one does not fork, but to run another program: in the child, locks may stay
-/// held for ever by threads that it does not have, and the background thread is missing.
+/// A process with a store may fork only to run another program: the child has no background thread, and
+/// its other threads may have held locks, which stay locked.
 ///
 /// ```
 /// use stillpoint_server::store::{Condition, Config, Mode, Store};
@@ -61,7 +61,7 @@ impl Drop for Inner {
         if let Some(maintenance) = self.maintenance.take() {
             maintenance.stop();
         }
-        // Before the pool is emptied: it evicts no more then.
+        // Before the pool is emptied, as nothing is evicted afterwards.
         drop(self.registered.take());
         // Unreclaimed segments are freed now, and not with the last handle of a tenant.
         self.shared.pool.close();
@@ -69,8 +69,8 @@ impl Drop for Inner {
 }
 
 impl Store {
-    /// A store, with the default tenant, whose name is empty. With the system's clock it has a
-    /// background thread, which looks after expiry, flushes and sparse segments each second.
+    /// Creates a store with the default tenant, whose name is empty. With the system's clock it has a
+    /// background thread, which handles expiry, flushes and sparse segments each second.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl Store {
         Ok(store)
     }
 
-    /// The tenant of that name; the default one's is empty.
+    /// Returns the tenant of that name; the default one's is empty.
     ///
     /// # Errors
     ///
@@ -175,25 +175,25 @@ impl Store {
         Ok(())
     }
 
-    /// The names of all tenants, in order; the first is the default one's.
+    /// Returns the names of all tenants, in order. The first is the default one's.
     #[must_use]
     pub fn names(&self) -> Vec<Arc<str>> {
         lock(&self.0.tenants).keys().cloned().collect()
     }
 
-    /// The store's clock, in seconds: what expiry is about.
+    /// Returns the second by the store's clock, by which items expire.
     #[must_use]
     pub fn now(&self) -> u32 {
         self.0.shared.now()
     }
 
-    /// What it was made with.
+    /// Returns its settings.
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.0.shared.config
     }
 
-    /// The tree of tenants that segments and indexes are charged to: for a
+    /// Returns the tree of tenants that segments and indexes are charged to, for a
     /// [`PressureWatch`](stillpoint_lru::PressureWatch), which shrinks the store when the system is
     /// short of memory. What that frees is given back to the system within a second.
     #[must_use]
@@ -201,18 +201,18 @@ impl Store {
         &self.0.shared.hierarchy
     }
 
-    /// What all segments and indexes may take, in bytes.
+    /// Returns the limit of all segments and indexes, in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.0.shared.limit()
     }
 
-    /// Changes the limit. What is above it is evicted by this call, and given back to the system
-    /// when it returns: it waits for readers, some milliseconds at most for each of its steps. Returns
-    /// the usage that is still above it: what is pinned, protected or being read or, without
-    /// eviction, all of it. Where that can go later, the background sees to it.
+    /// Changes the limit. Evicts what is above it, and gives the memory back to the system before it
+    /// returns. Waits for readers, at most some milliseconds for each step. Returns the bytes that are
+    /// still above the limit: those that are pinned, protected or being read, or without eviction all.
+    /// The background thread frees them later, if that becomes possible.
     ///
-    /// Meanwhile stores of other threads are not refused for it: what holds follows the usage down.
+    /// Meanwhile no store of another thread is refused for it: the limit in force follows the usage down.
     pub fn set_limit(&self, bytes: u64) -> u64 {
         let shared = &self.0.shared;
         let lowered = bytes < self.limit();
@@ -227,9 +227,9 @@ impl Store {
         shared.hierarchy.root().usage().saturating_sub(bytes)
     }
 
-    /// As [`Store::set_limit`], but leaves what has to go to the background thread, which takes some
-    /// tenths of a second for it and rests in between: for a thread that serves others. Without that
-    /// thread, this call does it.
+    /// Changes the limit as [`Store::set_limit`] does, but leaves the eviction to the background thread,
+    /// which takes some tenths of a second and rests in between. Use it on a thread that serves others.
+    /// Without a background thread, this call evicts.
     pub fn request_limit(&self, bytes: u64) {
         let lowered = bytes < self.limit();
         if !self.config().has_thread() {
@@ -246,8 +246,8 @@ impl Store {
         }
     }
 
-    /// Evicts until so many bytes less are used, minima spared, and gives them back to the system;
-    /// also what is kept spare. Returns how many bytes less are used.
+    /// Evicts until `bytes` fewer are used, but not below the minima of tenants. Gives the memory back to
+    /// the system, and spare memory as well. Returns by how many bytes the usage has fallen.
     pub fn shrink(&self, bytes: u64) -> u64 {
         let hierarchy = &self.0.shared.hierarchy;
         let usage = hierarchy.root().usage();
@@ -256,33 +256,33 @@ impl Store {
         given
     }
 
-    /// Does what the background thread does each second, on the calling thread: removes what has
-    /// expired, frees what was flushed, compacts what is sparse. For a store with a
-    /// [`ManualClock`](super::ManualClock), which has no such thread.
+    /// Does the work of the background thread of one second on the calling thread: removes expired items,
+    /// frees flushed memory, compacts sparse segments. For a store with a
+    /// [`ManualClock`](super::ManualClock), which has no background thread.
     pub fn maintain(&self) {
         maintenance::run_once(&self.0, None);
     }
 
-    /// How expired items are searched for.
+    /// Returns the settings of the search for expired items.
     #[must_use]
     pub fn search(&self) -> Search {
         self.0.shared.crawler.search()
     }
 
-    /// Changes how expired items are searched for, from the next pass on.
+    /// Replaces the settings of the search for expired items, from the next pass on.
     pub fn set_search(&self, search: Search) {
         self.change_search(|now| *now = search);
     }
 
-    /// As [`Store::set_search`], of what it is now: `change` is called under a lock, so nothing that
-    /// another thread changes is lost. It must not use the store.
+    /// Changes the settings of the search for expired items. `change` is called under a lock, so that no
+    /// change of another thread is lost. It must not use the store.
     pub fn change_search<R>(&self, change: impl FnOnce(&mut Search) -> R) -> R {
         self.0.shared.crawler.change(change)
     }
 
-    /// Has the background thread search all items for expired ones, also if it does not each
-    /// second. Returns false if that was asked for and is not done yet. Without that thread, this
-    /// call does it.
+    /// Asks the background thread to search all items for expired ones, even if it does not do so each
+    /// second. Returns false if an earlier request is not finished yet. Without a background thread, this
+    /// call searches.
     pub fn request_search(&self) -> bool {
         let shared = &self.0.shared;
         if !shared.crawler.ask() {
@@ -296,7 +296,7 @@ impl Store {
         true
     }
 
-    /// What was searched for expired items.
+    /// Returns the counts of the search for expired items.
     #[must_use]
     pub fn search_statistics(&self) -> SearchStatistics {
         self.0.shared.crawler.statistics()
@@ -334,7 +334,7 @@ impl Store {
             .store(most, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// The figures. Looks at all tenants.
+    /// Returns the figures. Visits all tenants.
     #[must_use]
     pub fn statistics(&self) -> StoreStatistics {
         let mut all = TenantStatistics::default();

@@ -1,5 +1,5 @@
-//! What a key space's index takes: charged to the tenant, as its segments are, before it grows; given
-//! back in the background after it has shrunk.
+//! The memory of a key space's index. The tenant is charged for it before the index grows, as for its
+//! segments; the background gives it back after the index has shrunk.
 
 use super::{index::JOINS, pace, shared::lock, space::Space, write::Found};
 use std::sync::{
@@ -9,16 +9,16 @@ use std::sync::{
 use stillpoint::read_lock;
 use stillpoint_lru::Charge;
 
-/// A charge is that part of all charges, so that few are held and little is charged in vain.
+/// Part of the whole charge that is charged at once, so that charges are few and little is unused.
 const STEP_PART: u64 = 16;
 
-/// Less is not charged at a time. (A page would be as much as a small tenant's items.)
+/// Least bytes of a charge. (A page would be as much as a small tenant's items.)
 const LEAST_STEP: u64 = 256;
 
-/// Nor is more, as it may evict as much.
+/// Most bytes of a charge, as it may evict as much.
 const MOST_STEP: u64 = 1 << 20;
 
-/// How many buckets are joined in a pass of the background.
+/// Number of buckets that are joined in a pass of the background.
 const JOINED: usize = 1 << 20;
 
 /// What is charged for an index. Locked while it grows, so that none gives back meanwhile what it
@@ -29,7 +29,7 @@ pub struct TableCharges {
     /// Their sum, as of the last change, for threads that must not wait for the lock. Relaxed, needs
     /// no partner: a figure.
     sum: AtomicU64,
-    /// No more can be charged, as far as is known: it is tried again after the next pass.
+    /// Whether the last charge failed. It is tried again after the next pass.
     is_refused: AtomicBool,
 }
 
@@ -38,7 +38,7 @@ fn sum(held: &[Charge]) -> u64 {
 }
 
 impl Space {
-    /// Charges what is missing for an index of so many bytes. May evict. Returns whether it could.
+    /// Charges what is missing for an index of `needed` bytes. May evict. Returns false if that fails.
     fn charge_table(&self, held: &mut Vec<Charge>, needed: u64) -> bool {
         let charged = sum(held);
         if needed <= charged {
@@ -112,7 +112,7 @@ impl Space {
         let ahead = sum(&held).saturating_sub(needed.next_multiple_of(LEAST_STEP));
         if tightly && let Some(last) = held.last_mut() {
             let less = (last.bytes() as u64).saturating_sub(ahead);
-            // To give back does not fail.
+            // Giving back does not fail.
             let _ = last.resize(less as usize);
         }
         self.note_charged(&held);
@@ -125,19 +125,19 @@ impl Space {
         self.table_charges.sum.store(sum(held), Ordering::Relaxed);
     }
 
-    /// What the index takes that is not charged yet.
+    /// Returns the bytes of the index that are not charged yet.
     pub fn table_uncharged(&self) -> u64 {
         let charged = self.table_charges.sum.load(Ordering::Relaxed);
         self.index.bytes().saturating_sub(charged)
     }
 
-    /// What is charged for the index and comes back once readers have left.
+    /// Returns the charged bytes of the index that are given back once readers have left.
     pub fn table_excess(&self) -> u64 {
         self.table_charged()
             .saturating_sub(self.index.bytes_released())
     }
 
-    /// What is charged for the index.
+    /// Returns the bytes that are charged for the index.
     pub fn table_charged(&self) -> u64 {
         sum(&lock(&self.table_charges.held))
     }

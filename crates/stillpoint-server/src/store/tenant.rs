@@ -26,7 +26,7 @@ use std::{
 };
 use stillpoint::read_lock;
 
-/// A key space of its own, with limits. Cloning it names the same tenant.
+/// A key space with limits. Clones are handles of the same tenant.
 ///
 /// Reading takes no lock, and copies nothing. Writing takes two locks, which threads seldom want at
 /// a time: that of a segment that few threads write into, and that of a line of the index. All
@@ -67,33 +67,33 @@ fn compare(condition: &Condition, cas: u64) -> Result<bool, Outcome> {
 }
 
 impl Tenant {
-    /// Its name; empty for the default tenant.
+    /// Returns its name, which is empty for the default tenant.
     #[must_use]
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&self.state.owner.name)
     }
 
-    /// Its part of the hierarchy, which has what is charged to it.
+    /// Returns its node of the hierarchy, to which its memory is charged.
     #[must_use]
     pub fn memory(&self) -> &stillpoint_lru::Tenant {
         &self.state.owner.memcg
     }
 
-    /// Whether it has been deleted: then it has no items, and stores are refused.
+    /// Returns whether it has been deleted: then it has no items, and stores are refused.
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.state.owner.deleted.load(Ordering::Relaxed)
     }
 
-    /// Its limits.
+    /// Returns its limits.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.state.owner.limits()
     }
 
-    /// Changes its limits. What is above the max is evicted by this call, which waits for readers,
-    /// some milliseconds at most for each of its steps. Returns the usage that is still above it:
-    /// what is pinned or being read or, without eviction, all of it.
+    /// Changes its limits. Evicts what is above the max. Waits for readers, at most some milliseconds for
+    /// each step. Returns the bytes that are still above the max: those that are pinned or being read, or
+    /// without eviction all.
     pub fn set_limits(&self, limits: Limits) -> u64 {
         let owner = &self.state.owner;
         owner.ask_limits(limits);
@@ -103,7 +103,7 @@ impl Tenant {
         owner.memcg.usage().saturating_sub(limits.max)
     }
 
-    /// As [`Tenant::set_limits`], but leaves what has to go to the background thread of the store, as
+    /// Changes its limits, but leaves the eviction to the background thread of the store, as
     /// [`Store::request_limit`](super::Store::request_limit).
     pub fn request_limits(&self, limits: Limits) {
         let shared = &self.state.owner.shared;
@@ -124,9 +124,9 @@ impl Tenant {
         Arc::clone(self.state.space.load(&read_lock()))
     }
 
-    /// Calls `f` with the item of that key, if there is one, inside a read-side critical section of
-    /// the global domain: keep it short, and without system calls. Of the store, it may call only
-    /// the item's methods.
+    /// Calls `f` with the item of that key, if there is one, inside a read-side critical section of the
+    /// global domain. `f` should be short and make no system call. Of the store, it may call only the
+    /// item's methods.
     ///
     /// The item counts as used. Takes no lock, and writes nothing but the item's access word, if
     /// that changes: once in a second for an item that is hot.
@@ -182,8 +182,8 @@ impl Tenant {
         self.get(key, f).ok_or(Outcome::NotFound)
     }
 
-    /// Has the item expire in that second of [`Store::now`](super::Store::now); 0: never. An item
-    /// that was stored without an expiry is written anew for it, with the same CAS value.
+    /// Sets the second of [`Store::now`](super::Store::now) in which the item expires, 0 for never. An
+    /// item that was stored without an expiry is copied for it, and keeps its CAS value.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Tenant {
         self.state.store(key, true, plan).map(|_| ())
     }
 
-    /// Deletes the item, if it has that CAS value or none is asked for.
+    /// Deletes the item. With `compare`, only if it has that CAS value.
     ///
     /// # Errors
     ///
@@ -257,7 +257,7 @@ impl Tenant {
     /// that has other items. Nothing is charged or evicted before bytes arrive. The item expires in
     /// `exptime`: a second of [`Store::now`](super::Store::now), 0 for never.
     ///
-    /// For a value that is at hand already, [`Tenant::set`] is faster.
+    /// For a value that is complete, [`Tenant::set`] is faster.
     ///
     /// # Errors
     ///
@@ -339,8 +339,8 @@ impl Tenant {
         self.state.store(key, depends, plan)
     }
 
-    /// Adds to a number in decimal digits, or subtracts from it. The new value is as long as the
-    /// old one at least, filled up with spaces.
+    /// Adds to a number in decimal digits, or subtracts from it. The new value is at least as long as the
+    /// old one: it is padded with spaces.
     ///
     /// # Errors
     ///
@@ -395,8 +395,8 @@ impl Tenant {
         })
     }
 
-    /// Marks the item as stale, where it lies, and may change when it expires. Returns its new CAS
-    /// value. An item without room for the expiry is written anew.
+    /// Marks the item as stale where it lies, and may change when it expires. Returns its new CAS value.
+    /// An item without room for the expiry is copied.
     ///
     /// # Errors
     ///
@@ -439,10 +439,11 @@ impl Tenant {
         })
     }
 
-    /// Removes all items that are there `delay` seconds from now; 0: at once. In constant time: their
-    /// memory is freed in the background. While a reader does not leave, some hundreds of flushes do
-    /// that, and some of each tenant; a further one removes the items one by one. A later call replaces
-    /// an earlier one that has not come true.
+    /// Removes all items that are there `delay` seconds from now, or at once if that is 0. A later call
+    /// replaces an earlier one that is not due yet.
+    ///
+    /// Takes constant time: the background frees the memory. While a reader stays, that holds for some
+    /// hundreds of flushes, and for some of each tenant; further ones remove the items one by one.
     pub fn flush_all(&self, delay: u32) {
         match delay {
             0 => {
@@ -484,7 +485,7 @@ impl Tenant {
             return;
         }
         owner.forgotten.add(prefixes, last);
-        // The search takes them for expired.
+        // The search removes them as expired.
         self.space().note_expired();
         let lists = &owner.shared.lists;
         lists.for_each(&owner.memcg, |segment| {
@@ -528,7 +529,7 @@ impl Tenant {
         }
     }
 
-    /// The figures.
+    /// Returns its figures.
     #[must_use]
     pub fn statistics(&self) -> TenantStatistics {
         #[cfg(all(test, feature = "metrics"))]

@@ -1,5 +1,5 @@
-//! What the index has for an item, in 64 bits: where it is, in what kind of segment, and a part of
-//! its hash.
+//! The index's word for an item, in 64 bits: its address, the class of its segment, and a part of its
+//! hash.
 //!
 //! ```text
 //!   63     48 47    45 44                        0
@@ -15,7 +15,7 @@ use super::class::Class;
 const ADDRESS_BITS: u32 = 45;
 const TAG_SHIFT: u32 = 48;
 
-/// Behind the last address that a word has room for; `memory.rs` gives none from there on.
+/// End of the addresses that a word has room for. `memory.rs` hands out none beyond.
 pub const ADDRESS_END: usize = 4 << ADDRESS_BITS;
 
 /// One item, as the index knows it.
@@ -23,10 +23,10 @@ pub const ADDRESS_END: usize = 4 << ADDRESS_BITS;
 pub struct Word(u64);
 
 impl Word {
-    /// No item.
+    /// Marks an empty slot.
     pub const NONE: u64 = 0;
 
-    /// For an item at `address` whose key has that hash.
+    /// Creates the word of an item at `address` whose key has that hash.
     #[inline]
     pub fn new(address: usize, class: Class, hash: u64) -> Self {
         debug_assert!(address.is_multiple_of(4) && address >> 2 < 1 << ADDRESS_BITS);
@@ -34,7 +34,7 @@ impl Word {
         Self(place | u64::from(class.number()) << ADDRESS_BITS | tag(hash) << TAG_SHIFT)
     }
 
-    /// What a slot of the index has: `None` if that is empty.
+    /// Returns the word of a slot of the index, `None` if the slot is empty.
     #[inline]
     pub fn from_bits(bits: u64) -> Option<Self> {
         (bits != Self::NONE).then_some(Self(bits))
@@ -61,7 +61,7 @@ impl Word {
         Class::from_number((self.0 >> ADDRESS_BITS) as u8 & 7)
     }
 
-    /// The first address of its segment.
+    /// Returns the first address of its segment.
     #[inline]
     pub fn segment_base(self) -> usize {
         self.address() & !(self.class().alignment() - 1)

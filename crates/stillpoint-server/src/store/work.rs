@@ -4,20 +4,20 @@
 
 use std::cell::Cell;
 
-/// What an item counts that is looked at in a walk.
+/// Work of looking at an item in a walk, in bytes.
 pub const LOOK: usize = 256;
 
 thread_local! {
     static DONE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Counts `bytes`.
+/// Adds `bytes` to the work of the calling thread.
 #[inline]
 pub fn add(bytes: usize) {
     DONE.set(DONE.get().wrapping_add(bytes as u64));
 }
 
-/// Returns what the calling thread has done since it began, in bytes.
+/// Returns the work of the calling thread since its start, in bytes.
 #[inline]
 pub fn done() -> u64 {
     DONE.get()

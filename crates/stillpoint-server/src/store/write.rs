@@ -1,10 +1,9 @@
-//! Changes of items: write a new item, lock the bucket, look whether the change may be made, put the
-//! word.
+//! Changes of items: write a new item, lock the bucket, check whether the change may be made, put the
+//! word into the index.
 //!
-//! Items never change but for their expiry, their heat, their marks, and the CAS value of one that
-//! becomes stale. A change that depends on
-//! the item that is there (`append`, `incr`, a comparison) is made for that item, and put only if
-//! its word is still in the index then; else it is made again. Of threads that change the same
+//! In an item, only the expiry, the heat, the marks, and the CAS value of a stale one ever change. A
+//! change that depends on the present item (`append`, `incr`, a comparison) is put only if the word of
+//! that item is still in the index; otherwise it is made again. Of several threads that change the same
 //! item, one always succeeds.
 
 use super::{
@@ -65,7 +64,7 @@ impl Seen {
 /// A value to be stored.
 #[derive(Debug)]
 pub enum Value<'a> {
-    /// One behind the other.
+    /// Two parts, joined.
     Parts([&'a [u8]; 2]),
     Number(Digits),
 }
@@ -75,8 +74,7 @@ pub enum Value<'a> {
 pub struct Plan<'a> {
     pub shape: Shape<'a>,
     pub value: Value<'a>,
-    /// Whether it is to be stored only if the item that is there is the one that the plan was made
-    /// for.
+    /// Whether it is stored only if the present item is the one for which the plan was made.
     pub depends: bool,
 }
 
@@ -93,9 +91,9 @@ impl Plan<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Stored,
-    /// Stored, in a line behind its bucket: the index may be too small.
+    /// It is stored in a line behind its bucket: the index may be too small.
     Crowded,
-    /// The item that is there is another one now, or the segment is leaving.
+    /// The item has been replaced meanwhile, or the segment is leaving.
     Again,
 }
 
@@ -197,8 +195,8 @@ impl Space {
         unsafe { self.bury(found.word, size) };
     }
 
-    /// Removes all items that are there when it begins, one by one, and of those that come meanwhile
-    /// some. Returns how many.
+    /// Removes all items that are there when it begins, one by one, and some that are stored meanwhile.
+    /// Returns their number.
     pub fn clear(&self, section: &Guard<'_>) -> u64 {
         let (mut cursor, mut removed, mut words) = (0, 0, Vec::new());
         // SAFETY: in the index in this section.
@@ -234,9 +232,9 @@ impl TenantState {
         &self.owner.shared
     }
 
-    /// Stores what `plan` makes of the item that is there. Returns the CAS value.
+    /// Stores what `plan` returns for the present item. Returns the CAS value.
     ///
-    /// `plan` may be called several times. `look`: whether it is interested in that item.
+    /// `plan` may be called several times. It sees the present item only if `look`.
     pub fn store<'p>(
         &self,
         key: &[u8],

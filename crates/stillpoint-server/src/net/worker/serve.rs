@@ -1,5 +1,4 @@
-//! A connection's turn: what was kept is sent, what has come is read and executed, what is answered is
-//! sent.
+//! A connection's turn: sends what was kept, reads and executes what has come, and sends the answers.
 
 use super::{super::connection::Connection, ARRIVALS, BUFFER, Fate, Worker};
 use crate::{
@@ -24,7 +23,7 @@ enum Fed {
     More,
     /// Other connections have their turn.
     Yield,
-    /// The socket does not take more, or not in this turn: then the next wait returns at once.
+    /// The socket takes no more, or the turn allows no more: then the next wait returns at once.
     Stuck,
 }
 
@@ -106,7 +105,7 @@ impl Worker {
             }
         }
         if connection.is_sending() {
-            // A handshake's answer, if nothing else.
+            // At least a handshake's answer.
             self.wait_for(connection, index, true)?;
         } else if connection.may_read || connection.has_plaintext() {
             self.go_on(connection, index);
@@ -127,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Reads what has arrived: into a long value directly, or behind what is in the buffer. Returns the
+    /// Reads what has arrived, directly into a long value or behind what the buffer has. Returns the
     /// number of bytes, and whether that was all.
     fn read(
         &mut self,
@@ -145,7 +144,7 @@ impl Worker {
             self.buffer.copy_within(*start..*end, 0);
             (*start, *end) = (0, *end - *start);
         }
-        // A request that fills the buffer and is none would have been refused.
+        // Input that fills the buffer without a whole request has been refused.
         debug_assert!(*end < BUFFER);
         let room = BUFFER - *end;
         let bytes = connection.read(&mut self.buffer[*end..])?;
@@ -202,14 +201,14 @@ impl Worker {
         }
         let left = *start < end || connection.session.has_more();
         Ok(match left {
-            // Also if what comes next has not been read yet.
+            // Also if the next request has not been read yet.
             _ if spent && (left || connection.may_read) => Fed::Yield,
             true if full || connection.session.has_more() => Fed::More,
             _ => Fed::All,
         })
     }
 
-    /// Makes the thread wait until the socket takes more if `sending`, or else until it has more.
+    /// Makes the thread wait until the socket takes more if `sending`, and otherwise for input.
     fn wait_for(&self, connection: &mut Connection, index: usize, sending: bool) -> Fate {
         if connection.waits_to_send == sending {
             return Ok(());
@@ -218,7 +217,7 @@ impl Worker {
         let flags = if sending {
             EventFlags::OUT
         } else {
-            // The next wait reports what has come meanwhile.
+            // The next wait reports what came in between.
             ARRIVALS
         };
         epoll::modify(
@@ -234,7 +233,7 @@ impl Worker {
         let Some(watcher) = connection.session.watcher() else {
             return Ok(());
         };
-        // Another connection may have left something.
+        // Another connection may have left bytes in it.
         self.out.clear();
         watcher.take(&mut self.out.bytes);
         if self.out.is_empty() {

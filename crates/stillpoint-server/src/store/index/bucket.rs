@@ -37,8 +37,7 @@ const LOCKED: u64 = 1;
 const NEXT: u64 = ((1 << 48) - 1) & !63;
 const DEPTH_SHIFT: u32 = 48;
 
-/// How often a thread looks at a lock before it lets another run: longer than any holder needs
-/// that is running.
+/// Number of times that a thread looks at a lock before it yields: longer than a running holder needs.
 const SPINS: u32 = if cfg!(stillpoint_loom) { 1 } else { 256 };
 
 /// A line.
@@ -58,7 +57,7 @@ const _: () = assert!(mem::size_of::<Bucket>() == 64);
 pub struct NoMemory;
 
 impl Bucket {
-    /// One of that depth, before other threads know it.
+    /// Creates an empty bucket of that depth.
     pub fn with_depth(depth: u32) -> Self {
         let bucket = Self::default();
         bucket.init(depth, false);
@@ -71,7 +70,7 @@ impl Bucket {
         self.head.store(head, Ordering::Relaxed);
     }
 
-    /// A line with empty slots; null without memory.
+    /// Allocates a line with empty slots. Returns null without memory.
     fn allocate() -> *mut Self {
         #[cfg(stillpoint_loom)]
         return Box::into_raw(Box::default());
@@ -113,7 +112,7 @@ impl Bucket {
         })
     }
 
-    /// Asks `probe` about each word of that tag, until it has an answer. In a section.
+    /// Calls `probe` with each word of that tag, until it returns an answer. The caller is in a section.
     #[inline]
     pub fn find<T>(&self, hash: u64, probe: &mut impl FnMut(Word) -> Option<T>) -> Option<T> {
         let tag = tag(hash);
@@ -135,7 +134,7 @@ impl Bucket {
         }
     }
 
-    /// Which hashes it has: those with that many low bits equal to its number's.
+    /// Returns the depth d: it has the hashes whose low d bits equal those of its number.
     #[inline]
     pub fn depth(&self) -> u32 {
         // Acquire, pairs with `set_depth`: the bucket that the items have gone to has them.
@@ -170,7 +169,7 @@ impl Bucket {
         }
     }
 
-    /// Takes over a bucket that was made locked.
+    /// Returns the guard of a bucket that was created locked.
     pub fn made_locked<'a>(&'a self, lines: &'a AtomicU64) -> Locked<'a> {
         Locked {
             bucket: self,
@@ -237,7 +236,7 @@ impl<'a> Locked<'a> {
         slot.store(Word::NONE, Ordering::Release);
     }
 
-    /// Adds a word. Returns whether it was the bucket's own line that had room.
+    /// Adds a word. Returns whether the bucket's own line had room for it.
     pub fn insert(&mut self, word: Word) -> Result<bool, NoMemory> {
         let mut last = self.bucket;
         let mut own = true;
@@ -261,7 +260,7 @@ impl<'a> Locked<'a> {
         Ok(false)
     }
 
-    /// Unlinks the last lines, as far as they are empty.
+    /// Unlinks the last lines that are empty.
     pub fn trim(&mut self) {
         let is_used = |line: &&Bucket| {
             let mut slots = line.slots.iter();

@@ -120,14 +120,14 @@ impl Index {
         unsafe { &*start.add((number - (1 << part)) as usize) }
     }
 
-    /// The bucket that a hash is in, or was in a moment ago.
+    /// Returns the bucket that a hash is in, or was in a moment ago.
     #[inline]
     fn first_bucket(&self, hash: u64) -> u64 {
         // Acquire, pairs with `split`: the bucket is there.
         number(hash, self.buckets.load(Ordering::Acquire))
     }
 
-    /// Asks `probe` about each word that may have this hash, until it has an answer.
+    /// Calls `probe` with each word that may have this hash, until it returns an answer.
     #[inline]
     pub fn find<T>(
         &self,
@@ -146,8 +146,7 @@ impl Index {
         }
     }
 
-    /// Locks the bucket of a hash. In a section, so that words that are found there may be looked
-    /// at.
+    /// Locks the bucket of a hash. The caller is in a section, so that it may read the items.
     pub fn lock<'a>(&'a self, hash: u64, _section: &'a Guard<'_>) -> Locked<'a> {
         self.lock_from(self.first_bucket(hash), hash)
     }
@@ -163,8 +162,8 @@ impl Index {
         }
     }
 
-    /// The words of one bucket with their hashes, from where `cursor` has come to, into `words`;
-    /// `cursor` is the next bucket's then. Returns false behind the last one.
+    /// Puts the words of the bucket at `cursor` with their hashes into `words`, and moves `cursor` to the
+    /// next bucket. Returns false behind the last one.
     ///
     /// The order is that of the reversed bits of hashes: in it a bucket's hashes are an interval,
     /// which a split cuts in two and a join puts together again. So a walk over a table that grows or

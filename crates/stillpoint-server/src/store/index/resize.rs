@@ -13,14 +13,14 @@ use super::{
 use std::{mem, ptr};
 use stillpoint_platform::sync::{AtomicU64, MutexGuard, Ordering};
 
-/// Items for each bucket, on average, before it grows: with seven slots a quarter of the buckets
-/// have a second line.
+/// Average number of items of a bucket above which the index grows: with seven slots, a quarter of the
+/// buckets then have a second line.
 pub(super) const LOAD: u64 = 6;
 
-/// It shrinks when there are fewer, until there are that many and one more.
+/// Average below which the index shrinks, until the average is one higher.
 const LEAST_LOAD: u64 = 4;
 
-/// How many buckets one call splits, at most.
+/// Most buckets that one call splits.
 const SPLITS: u64 = if cfg!(stillpoint_loom) { 1 } else { 4 };
 
 /// Buckets that are joined in one section.
@@ -28,22 +28,22 @@ pub const JOINS: usize = if cfg!(stillpoint_loom) { 1 } else { 64 };
 
 const LINE: u64 = mem::size_of::<Bucket>() as u64;
 
-/// From this part on, each has memory of its own; the ones before share a page.
+/// First part with memory of its own; those before share a page.
 const FIRST_OWN: u32 = (PAGE / mem::size_of::<Bucket>()).ilog2();
 
-/// What only the thread has that changes the number of buckets.
+/// State of the thread that changes the number of buckets.
 #[derive(Debug, Default)]
 pub struct Resize {
     /// The memory of parts, in order: of the first ones together, then of one each.
     pub(super) memory: Vec<Memory>,
     /// Whether the last change was a join.
     shrinks: bool,
-    /// When that was.
+    /// Grace period of the last change.
     last: Option<Cookie>,
 }
 
 impl Resize {
-    /// Whether no reader is left that was there at the last change.
+    /// Returns whether all readers of the time of the last change have left.
     fn is_settled(&self) -> bool {
         self.last.is_none_or(|cookie| global().poll(cookie))
     }
@@ -84,17 +84,17 @@ impl Index {
         (suits && wanted < buckets).then_some(wanted)
     }
 
-    /// What it takes, in bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes_with(self.used.load(Ordering::Relaxed))
     }
 
-    /// What it takes once readers have left what was joined, and its memory is given back.
+    /// Returns its size in bytes once readers have left joined buckets and their memory is given back.
     pub fn bytes_released(&self) -> u64 {
         self.bytes_with(self.buckets.load(Ordering::Relaxed))
     }
 
-    /// What it takes once it has grown by one call.
+    /// Returns its size in bytes after one more call of growth.
     pub fn bytes_grown(&self) -> u64 {
         let used = self.used.load(Ordering::Relaxed);
         let grown = self.buckets.load(Ordering::Relaxed) + SPLITS;
@@ -105,12 +105,12 @@ impl Index {
         pages_of(used) + self.bytes_of_lines()
     }
 
-    /// What the lines behind its buckets take.
+    /// Returns the bytes of the lines behind its buckets.
     pub fn bytes_of_lines(&self) -> u64 {
         self.lines.load(Ordering::Relaxed) * LINE
     }
 
-    /// Another thread that changes the number of buckets does it for all.
+    /// Takes the lock for a change of the number of buckets. Returns `None` if another thread has it.
     fn try_resize(&self) -> Option<MutexGuard<'_, Resize>> {
         self.resize.try_lock().ok()
     }
@@ -277,7 +277,7 @@ impl Index {
         }
     }
 
-    /// Makes the part that has the buckets from 2^part on.
+    /// Allocates the part that has the buckets from 2^part on.
     pub(super) fn make_part(&self, part: u32, memory: &mut Vec<Memory>) -> Result<(), NoMemory> {
         let slot = self.parts.get(part as usize).ok_or(NoMemory)?;
         if !slot.load(Ordering::Relaxed).is_null() {
@@ -313,7 +313,7 @@ impl Index {
     }
 }
 
-/// The word of a slot, if its hash has that bit: a split takes it to the new bucket.
+/// Returns the word of a slot if bit `level` of its hash is set: a split copies it to the new bucket.
 fn moves(slot: &AtomicU64, level: u32, hash_of: &impl Fn(Word) -> u64) -> Option<Word> {
     let word = Word::from_bits(slot.load(Ordering::Relaxed))?;
     (hash_of(word) >> level & 1 == 1).then_some(word)
