@@ -96,7 +96,7 @@ fn a_run_that_is_refused_keeps_the_old_figures() {
         "sim trace --json {} --plot /nowhere/at/all",
         path.display()
     ));
-    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(run.code, 2, "{}", run.err);
     assert_eq!(fs::read_to_string(&path).expect("it is there"), "old");
     let run = stillpoint(&format!("{TINY} --json {}", path.display()));
     assert_eq!(run.code, 0, "{}", run.err);

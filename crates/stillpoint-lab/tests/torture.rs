@@ -268,7 +268,7 @@ torture => <FLAVOUR>
 fn bad_usage_is_refused_and_explained() {
     assert_refused(REFUSED);
     let run = stillpoint("torture rcu --json /nowhere/at/all");
-    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(run.code, 2, "{}", run.err);
     assert!(
         run.err.contains("cannot write /nowhere/at/all"),
         "{}",

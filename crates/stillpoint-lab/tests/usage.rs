@@ -53,7 +53,7 @@ fn bad_usage_is_refused_and_explained() {
 fn a_file_that_cannot_be_written_is_told_before_the_run() {
     for option in ["--json", "--plot"] {
         let run = stillpoint(&format!("scale kfree {option} /nowhere/at/all"));
-        assert_eq!(run.code, 1, "{}", run.err);
+        assert_eq!(run.code, 2, "{}", run.err);
         assert_eq!(run.out, "");
         assert!(
             run.err.contains("cannot write /nowhere/at/all"),

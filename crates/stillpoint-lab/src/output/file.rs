@@ -1,17 +1,21 @@
-//! Files that a run fills at its end.
+//! Files that a run fills at its end. Where the figures go is decided before the run:
 //!
-//! A file keeps what it has until then, whatever becomes of the run: the text is kept in memory, written
-//! into another file beside it, and that is renamed. A symbolic link stays, and the file that it names is
-//! replaced. What cannot be replaced (a device, a pipe, what standard output leads to) is written to as
-//! it is.
+//! * A path to a regular file, over symbolic links, or to a free name in a folder: the text is kept in
+//!   memory, written into a new file beside the place, and that is renamed. Until then the place keeps what
+//!   it has, and if the rename fails, the new file stays and the message names it.
+//! * A path to anything else (a device, a pipe), or to a file that this process has open for writing
+//!   (standard output, a descriptor of the shell): written to at once, at its end.
+//! * A directory, a path that ends in no name, a link to nothing: refused as bad usage, as is what the
+//!   system does not let the program write.
 
-use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, DirEntry, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use rustix::fs::fstat;
+use clap::error::ErrorKind;
 
 /// A file for the end of a run. Nothing is in its place before [`commit`](Output::commit).
 pub struct Output {
@@ -28,10 +32,13 @@ enum Target {
 }
 
 impl Output {
-    /// Opens a file at `path`. Fails if that could not be written at the end: this must be known
-    /// before a run, not after it.
+    /// Opens a file at `path`. Fails with a usage error if that could not be written at the end: this
+    /// must be known before a run, not after it.
     pub fn create(path: &Path) -> Result<Self> {
-        let to = Target::open(path).with_context(|| format!("cannot write {}", path.display()))?;
+        let to = Target::open(path).map_err(|error| {
+            let message = format!("cannot write {}: {error}\n", path.display());
+            clap::Error::raw(ErrorKind::Io, message)
+        })?;
         let path = path.to_owned();
         Ok(Self { path, to })
     }
@@ -43,7 +50,10 @@ impl Output {
 
     /// Returns where [`commit_partial`](Output::commit_partial) puts what it has.
     pub fn partial_path(&self) -> PathBuf {
-        partial(&self.path)
+        match &self.to {
+            Target::Place(place, _) => partial(place),
+            Target::Open(_) => self.path.clone(),
+        }
     }
 
     /// Returns whether the end of the run replaces a file; otherwise what is written is out at
@@ -77,14 +87,10 @@ impl Output {
     }
 
     /// Puts what has been written beside its place, as the outcome of a run that was broken off,
-    /// and returns where: the path with `.partial` behind it.
+    /// and returns where: the path of the file with `.partial` behind it.
     pub fn commit_partial(&mut self) -> Result<PathBuf> {
         self.replace(partial)?;
-        Ok(if self.is_replaced() {
-            self.partial_path()
-        } else {
-            self.path.clone()
-        })
+        Ok(self.partial_path())
     }
 
     /// Puts what has been written into its place, and removes what
@@ -113,18 +119,23 @@ impl Output {
             file.write_all(text.as_bytes())?;
             permissions.map_or(Ok(()), |mode| file.as_file().set_permissions(mode))?;
             file.as_file().sync_all()?;
-            file.persist(&place)?;
-            io::Result::Ok(())
+            io::Result::Ok(file)
         };
-        fill().with_context(|| format!("cannot write {}", self.path.display()))
+        let cannot = || format!("cannot write {}", self.path.display());
+        let Err(failed) = fill().with_context(cannot)?.persist(&place) else {
+            return Ok(());
+        };
+        let (_, kept) = failed.file.keep().with_context(cannot)?;
+        let kept = format!("{}; what it was to hold is in {}", cannot(), kept.display());
+        Err(failed.error).context(kept)
     }
 }
 
 impl Target {
     fn open(path: &Path) -> io::Result<Self> {
         let place = match fs::metadata(path) {
-            // Appends, because standard output may be a file that has text already.
-            Ok(found) if !found.is_file() || is_output(&found) => {
+            // Appends, because the file may have text already.
+            Ok(found) if !found.is_file() || is_open(&found) => {
                 return OpenOptions::new().append(true).open(path).map(Self::Open);
             }
             // A file that may not be written to must not be replaced either.
@@ -132,7 +143,17 @@ impl Target {
                 .write(true)
                 .open(path)
                 .and(path.canonicalize())?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if path.is_symlink() {
+                    return Err(io::Error::other("it is a symbolic link to nothing"));
+                }
+                let bytes = path.as_os_str().as_bytes();
+                let mut names = path.file_name().into_iter();
+                if !names.any(|name| bytes.ends_with(name.as_bytes())) {
+                    return Err(io::Error::other("it names no file"));
+                }
+                path.to_owned()
+            }
             Err(error) => return Err(error),
         };
         tempfile::tempfile_in(directory(&place))?;
@@ -140,12 +161,18 @@ impl Target {
     }
 }
 
-/// Returns whether standard output or standard error leads to the file.
-fn is_output(file: &Metadata) -> bool {
-    let mut open = [fstat(io::stdout()), fstat(io::stderr())]
-        .into_iter()
-        .flatten();
-    open.any(|out| (out.st_dev, out.st_ino) == (file.dev(), file.ino()))
+/// Returns whether this process has the file open for writing.
+fn is_open(file: &Metadata) -> bool {
+    let leads_there = |descriptor: DirEntry| {
+        // The mode of the link itself says what the descriptor was opened for.
+        let writes = descriptor
+            .metadata()
+            .is_ok_and(|link| link.mode() & 0o200 != 0);
+        let found = fs::metadata(descriptor.path());
+        writes && found.is_ok_and(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
+    };
+    let descriptors = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    descriptors.flatten().any(leads_there)
 }
 
 fn directory(file: &Path) -> &Path {
@@ -163,6 +190,7 @@ fn partial(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
 
     use tempfile::TempDir;
@@ -248,16 +276,23 @@ mod tests {
     #[test]
     fn links_are_followed_and_stay() {
         let folder = Folder::new();
-        for (target, name) in [("figures", "one"), ("one", "two"), ("ring", "ring")] {
+        for (target, name) in [
+            ("figures", "one"),
+            ("one", "two"),
+            ("ring", "ring"),
+            ("absent", "dangling"),
+        ] {
             symlink(target, folder.at(name)).expect("the folder can be written");
         }
-        folder
-            .write("two", "new")
-            .commit()
-            .expect("the folder can be written");
+        let mut output = folder.write("two", "new");
+        let partial = output.commit_partial().expect("the folder can be written");
+        assert_eq!(partial, folder.at("figures.partial"));
+        output.commit_whole().expect("the folder can be written");
         assert_eq!(folder.text("figures"), "new");
         assert!(folder.at("one").is_symlink() && folder.at("two").is_symlink());
         assert!(Output::create(&folder.at("ring")).is_err());
+        assert!(Output::create(&folder.at("dangling")).is_err());
+        assert!(folder.at("dangling").is_symlink() && !folder.at("absent").exists());
     }
 
     #[test]
@@ -269,10 +304,49 @@ mod tests {
         let mut full = Output::create(Path::new("/dev/full")).expect("it can be opened");
         assert!(full.write("text").is_err());
         let folder = Folder::new();
-        for path in [folder.at("absent/figures"), folder.at(""), "..".into()] {
-            let error = Output::create(&path).err().expect("it cannot be written");
-            assert!(error.to_string().starts_with("cannot write "), "{error:#}");
+        for name in [
+            "absent/figures",
+            "absent/",
+            "absent/.",
+            "absent/..",
+            "figures/",
+            "",
+            "..",
+        ] {
+            let error = Output::create(&folder.at(name)).err();
+            let error = error.expect("it cannot be written");
+            assert!(error.is::<clap::Error>(), "{name}: {error:#}");
+            assert!(error.to_string().contains("cannot write "), "{error:#}");
         }
         assert_eq!(folder.names(), ["figures"]);
+    }
+
+    #[test]
+    fn a_file_that_is_open_already_is_appended_to_unless_it_is_only_read() {
+        let folder = Folder::new();
+        let link = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        let read = File::open(folder.at("figures")).expect("it is there");
+        assert!(folder.write("figures", "").is_replaced());
+        let open = OpenOptions::new().append(true).open(folder.at("figures"));
+        let open = open.expect("it is there");
+        for path in [folder.at("figures"), link(&open).into(), link(&read).into()] {
+            let mut output = Output::create(&path).expect("it can be opened");
+            assert!(!output.is_replaced(), "{}", path.display());
+            output.write(", and more").expect("there is space");
+            output.commit().expect("it is out");
+        }
+        let text = folder.text("figures");
+        assert!(text.starts_with("old") && text.matches(", and more").count() == 3);
+    }
+
+    #[test]
+    fn figures_whose_place_is_lost_are_kept_elsewhere() {
+        let folder = Folder::new();
+        let mut output = folder.write("lost", "new");
+        fs::create_dir(folder.at("lost")).expect("the folder can be written");
+        let error = output.commit().expect_err("a directory is there now");
+        let said = error.to_string();
+        let (_, kept) = said.split_once(" is in ").expect("it says where");
+        assert_eq!(fs::read_to_string(kept).expect("it is there"), "new");
     }
 }

@@ -470,7 +470,7 @@ fn an_output_that_cannot_be_written_is_told_before_anything_runs() {
     ] {
         // A whole report would take longer than any test may.
         let run = stillpoint(&format!("report {arguments}"));
-        assert_eq!(run.code, 1, "{}", run.err);
+        assert_eq!(run.code, 2, "{}", run.err);
         assert_has(&run.err, &["cannot write /nowhere/at/all"]);
     }
     assert_eq!(
