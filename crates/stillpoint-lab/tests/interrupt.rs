@@ -3,6 +3,7 @@
 
 mod processes;
 
+use std::env;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -204,6 +205,45 @@ fn an_interrupted_report_keeps_its_parts_beside_the_one_before() {
         .output()
         .expect("the program starts");
     assert_eq!(again.status.code(), Some(0), "{again:?}");
+}
+
+/// In place of cargo: waits for a child, as cargo does for rustc, and says which processes they are.
+const BUILDS_FOR_LONG: &str = r#"#!/bin/sh
+sleep 100 &
+echo $$ $! > "${0%/*}/processes"
+wait
+"#;
+
+#[test]
+fn an_interrupted_report_ends_a_build_and_does_not_wait_for_what_that_has_started() {
+    let folder = TempDir::new().expect("a folder for temporary files");
+    let at = |name: &str| folder.path().join(name);
+    // Written by a process that ends, so that no fork of this one has it open when it is started.
+    let write = "printf %s \"$1\" > \"$0\"; chmod +x \"$0\"";
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", write])
+        .arg(at("cargo"))
+        .arg(BUILDS_FOR_LONG);
+    assert!(shell.status().expect("there is sh").success());
+    let path = env::var("PATH").expect("there is one");
+    let mut report = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_stillpoint")])
+        .args(["--quiet", "report", "--parts", "epoch", "--output"])
+        .arg(at("r.html"))
+        .env("PATH", format!("{}:{path}", folder.path().display()))
+        .spawn()
+        .expect("the program starts");
+    let [cargo, rustc] = wait_for(|| {
+        let text = fs::read_to_string(at("processes")).ok()?;
+        let (cargo, rustc) = text.strip_suffix('\n')?.split_once(' ')?;
+        Some([cargo, rustc].map(|id| Path::new("/proc").join(id)))
+    });
+    let (_orphan, orphan) = (Orphan(&cargo), Orphan(&rustc));
+    signal("INT", Path::new(&format!("/proc/{}", report.id())));
+    assert_eq!(report.wait().expect("it ends").code(), Some(130));
+    assert!(is_alive(orphan.0), "nothing has ended it");
+    wait_for(|| (!is_alive(&cargo)).then_some(()));
 }
 
 #[test]

@@ -34,9 +34,8 @@ pub struct Request {
 
 /// The child's whole life: measures what `request` asks for, and prints the sample.
 pub fn answer(request: &str, measure: impl FnOnce(&Request) -> Result<Sample>) -> Result<ExitCode> {
-    // A child must not outlive its parent. Where memory runs out, the kernel should end the child,
-    // which is reported, and nothing else; a system that forbids saying so loses only that.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Where memory runs out, the kernel should end the child, which is reported, and nothing else; a
+    // system that forbids saying so loses only that.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 
     let request: Request = serde_json::from_str(request).context("no valid request")?;
@@ -52,6 +51,7 @@ pub fn measure(request: &Request, timeout: Duration) -> Result<Sample> {
     let request = serde_json::to_string(request)?;
     let mut command = Command::new(this_program()?);
     command.arg("measure").arg(request).stdout(Stdio::piped());
+    die_with_parent(&mut command);
     let begun = Instant::now();
     let is_late = || begun.elapsed() >= timeout;
     let Some(ended) = supervise(command, is_late)? else {
@@ -80,7 +80,7 @@ pub fn this_program() -> Result<PathBuf> {
 pub struct Ended {
     /// Its exit status.
     pub status: ExitStatus,
-    /// Its standard output, if that was piped.
+    /// Its standard output, if that was piped and the child was not given up.
     pub output: String,
     /// Its standard error, trimmed.
     pub said: String,
@@ -89,7 +89,8 @@ pub struct Ended {
 }
 
 /// Runs a child to its end, and kills it if `gives_up`, which is asked again and again, says so.
-/// Returns `None` if the run was interrupted: the child has been killed then.
+/// Returns `None` if the run was interrupted: the child has been killed then. Does not wait for the
+/// children of a killed child.
 pub fn supervise(
     mut command: Command,
     mut gives_up: impl FnMut() -> bool,
@@ -104,12 +105,14 @@ pub fn supervise(
         match said.recv_timeout(interrupt::LOOK) {
             Ok(said) => break said,
             Err(RecvTimeoutError::Disconnected) => break String::new(),
-            Err(RecvTimeoutError::Timeout) if is_interrupted || was_given_up => {}
             Err(RecvTimeoutError::Timeout) => {
                 is_interrupted = interrupt::received().is_some();
                 was_given_up = !is_interrupted && gives_up();
                 if is_interrupted || was_given_up {
                     child.kill().context("cannot kill a child")?;
+                    child.wait()?;
+                    // Its own children may live on, and hold the pipe open.
+                    break said.recv_timeout(interrupt::LOOK).unwrap_or_default();
                 }
             }
         }
@@ -118,6 +121,7 @@ pub fn supervise(
     if is_interrupted {
         return Ok(None);
     }
+    let output = output.filter(|_| !was_given_up);
     Ok(Some(Ended {
         status,
         output: output.map_or(String::new(), |output| output.recv().unwrap_or_default()),
@@ -160,5 +164,31 @@ pub fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("ended by signal {signal}"),
         None => format!("exited with {}", status.code().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Pid, kill_process};
+
+    use super::*;
+
+    /// Sleeps in a child's child, of which it says the process, and then says that it has ended.
+    const SLEEPS: &str = "(sleep 20 & echo $! > process; wait; echo > ended) & wait";
+
+    #[test]
+    fn a_child_that_is_given_up_is_not_waited_for_by_way_of_its_own_children() {
+        let folder = tempfile::tempdir().expect("a folder for temporary files");
+        let mut command = Command::new("sh");
+        command.args(["-c", SLEEPS]).stdout(Stdio::piped());
+        command.current_dir(folder.path());
+        let process = || {
+            let text = fs::read_to_string(folder.path().join("process")).unwrap_or_default();
+            Pid::from_raw(text.strip_suffix('\n')?.parse().ok()?)
+        };
+        let ended = supervise(command, || process().is_some()).expect("it starts");
+        let has_slept = folder.path().join("ended").exists();
+        let _ = kill_process(process().expect("it was there"), Signal::KILL);
+        assert!(ended.expect("no interrupt").was_given_up && !has_slept);
     }
 }

@@ -46,13 +46,16 @@ impl Program {
 
     fn build(self) -> Result<()> {
         let manifest = root().join("drop-in/bench").join(self.manifest);
-        let status = Command::new("cargo")
+        let mut command = Command::new("cargo");
+        command
             .args(["build", "--release", "--locked", "--quiet"])
             .args(["--features", self.features])
             .arg("--manifest-path")
             .arg(manifest.join("Cargo.toml"))
             .arg("--target-dir")
-            .arg(self.target())
+            .arg(self.target());
+        die_with_parent(&mut command);
+        let status = command
             .status()
             .context("cannot start cargo, which builds what is measured")?;
         if !status.success() {
