@@ -83,8 +83,8 @@ impl Elements {
     pub fn check_end(&self, session: &Session) {
         let tally = &session.tally;
         let (made, dropped) = (tally.published.load(Ordering::Relaxed), self.ended());
-        if !tally.is_faulty() {
-            tally.compare(made, dropped, || {
+        if !tally.is_faulty() && made != dropped {
+            tally.fault(Fault::Lost, || {
                 format!("of {made} values {dropped} were dropped")
             });
         }
