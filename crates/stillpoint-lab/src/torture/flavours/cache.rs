@@ -63,15 +63,7 @@ pub fn run(session: &Arc<Session>) {
 
 /// Entries that are invalidated are dropped at once.
 pub fn busted(session: &Arc<Session>) {
-    // Without a listener, which would clone what was dropped.
-    let cache = Cache::builder().max_entries(MOST).build();
-    let test = Test {
-        cache,
-        elements: Elements::new(),
-        pins: false,
-        change: Test::drop_at_once,
-    };
-    torture(session, test);
+    torture(session, Test::that_drops_at_once());
 }
 
 fn torture(session: &Arc<Session>, test: Test) {
@@ -109,6 +101,16 @@ impl Test {
             elements,
             pins: true,
             change: Test::change,
+        }
+    }
+
+    /// Without a listener, which would clone what was dropped.
+    fn that_drops_at_once() -> Self {
+        Self {
+            cache: Cache::builder().max_entries(MOST).build(),
+            elements: Elements::new(),
+            pins: false,
+            change: Self::drop_at_once,
         }
     }
 
@@ -179,14 +181,38 @@ impl Test {
         }
     }
 
-    /// Replaces, and drops at once.
+    /// Replaces, and drops at once, in a section that has found the value: so each round is found out,
+    /// also if no reader gets a processor meanwhile.
     fn drop_at_once(&self, ctx: &mut ThreadCtx) {
         let key = ctx.random.u64(0..PINNED);
         self.put(ctx.session, &self.cache, key, None);
         ctx.spin(1000);
-        // SAFETY: values are two numbers and a life, which readers of this flavour do not look at;
-        // they compare the numbers.
-        unsafe { stillpoint_cache::lab::drop_at_once(&self.cache, &key) };
+        self.look_at(ctx, key, |_| {
+            // SAFETY: values are two numbers and a life, which readers of this flavour do not look at;
+            // they compare the numbers.
+            unsafe { stillpoint_cache::lab::drop_at_once(&self.cache, &key) };
+        });
+    }
+
+    /// Looks at an entry before and after `pause`, in one section.
+    fn look_at(&self, ctx: &mut ThreadCtx, key: u64, pause: impl FnOnce(&mut ThreadCtx)) {
+        let found = self.cache.get_ref(&key);
+        let before = found.as_ref().map(|value| (value.key, value.number));
+        pause(ctx);
+        let alive = before.is_none_or(|(_, number)| self.elements.is_alive(number));
+        drop(found);
+        ctx.count(0, 0);
+        let tally = &ctx.session.tally;
+        if self.pins && key < PINNED && before.is_none() {
+            tally.fault(Fault::Lost, || format!("key {key} was not found"));
+        }
+        if !alive {
+            tally.fault(Fault::TooShort, || {
+                format!("the value of key {key} was freed")
+            });
+        } else if before.is_some_and(|(found, _)| found != key) {
+            tally.fault(Fault::Content, || format!("key {key} had {before:?}"));
+        }
     }
 
     /// All values have been dropped in the end, once.
@@ -223,23 +249,7 @@ impl Subject for Test {
         let key = ctx
             .random
             .u64(if pinned { 0..PINNED } else { PINNED..KEYS });
-        let found = self.cache.get_ref(&key);
-        let before = found.as_ref().map(|value| (value.key, value.number));
-        ctx.delay();
-        let alive = before.is_none_or(|(_, number)| self.elements.is_alive(number));
-        drop(found);
-        ctx.count(0, 0);
-        let tally = &ctx.session.tally;
-        if self.pins && pinned && before.is_none() {
-            tally.fault(Fault::Lost, || format!("key {key} was not found"));
-        }
-        if !alive {
-            tally.fault(Fault::TooShort, || {
-                format!("the value of key {key} was freed")
-            });
-        } else if before.is_some_and(|(found, _)| found != key) {
-            tally.fault(Fault::Content, || format!("key {key} had {before:?}"));
-        }
+        self.look_at(ctx, key, |ctx| ctx.delay());
     }
 
     /// Makes changes, between which the limit holds.
@@ -270,5 +280,18 @@ fn check(session: &Session, key: u64, value: &Value) {
         session
             .tally
             .fault(Fault::Content, || format!("key {key} had that of {found}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::options::tests::plan_for;
+
+    #[test]
+    fn one_round_of_the_broken_writer_is_found_out_without_a_reader() {
+        let session = Session::new(plan_for("busted-cache"));
+        Test::that_drops_at_once().drop_at_once(&mut session.thread_ctx("writer", 0));
+        assert_eq!(session.tally.count_of(Fault::TooShort), 1);
     }
 }

@@ -46,11 +46,7 @@ pub fn busted(session: &Arc<Session>) {
 }
 
 fn torture(session: &Arc<Session>, change: fn(&Test, &mut ThreadCtx)) {
-    let test = Test {
-        cache: Cache::with_bytes(MOST),
-        kept: Mutex::default(),
-        change,
-    };
+    let test = Test::new(change);
     subject::torture(session, global(), &test);
     test.end(session);
 }
@@ -61,6 +57,14 @@ fn byte_at(number: u64, place: usize) -> u8 {
 }
 
 impl Test {
+    fn new(change: fn(&Self, &mut ThreadCtx)) -> Self {
+        Self {
+            cache: Cache::with_bytes(MOST),
+            kept: Mutex::default(),
+            change,
+        }
+    }
+
     fn put(&self, ctx: &mut ThreadCtx, key: u64) {
         let number = ctx.random.u64(0..u64::MAX);
         let mut value = [0; SIZES.end];
@@ -117,12 +121,25 @@ impl Test {
         check(session, old.0, &old.1);
     }
 
-    /// Fills, scatters, and moves.
+    /// Fills, scatters, and moves, in a section that has found what is moved: so each round is found out,
+    /// also if no reader gets a processor meanwhile.
     fn move_at_once(&self, ctx: &mut ThreadCtx) {
         (0..KEYS / 8).for_each(|key| self.put(ctx, key));
         self.scatter(3);
+        // Nothing is moved before the places between are free.
+        global().kvfree_barrier();
+        let found = (0..KEYS / 8).map(|key| (key, self.cache.get_ref(&key)));
+        let found: Vec<_> = found.collect();
+        // Slices, which stay where they are.
+        let slices = found
+            .iter()
+            .filter_map(|(key, value)| Some((*key, &***value.as_ref()?)));
+        let slices: Vec<(u64, &[u8])> = slices.collect();
         // SAFETY: this flavour does not clone; readers compare bytes.
         unsafe { move_and_overwrite(&self.cache) };
+        for (key, bytes) in slices {
+            check(ctx.session, key, bytes);
+        }
     }
 
     /// Something was moved, and all memory goes back.
@@ -211,5 +228,18 @@ fn check(session: &Session, key: u64, value: &[u8]) {
         session.tally.fault(Fault::Content, || {
             format!("key {key} had that of {found:?}, with {wrong:?} (place, byte)")
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::options::tests::plan_for;
+
+    #[test]
+    fn one_round_of_the_broken_writer_is_found_out_without_a_reader() {
+        let session = Session::new(plan_for("busted-cache-bytes"));
+        Test::new(Test::move_at_once).move_at_once(&mut session.thread_ctx("writer", 0));
+        assert!(session.tally.count_of(Fault::Content) > 0);
     }
 }
