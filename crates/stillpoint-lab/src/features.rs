@@ -10,7 +10,15 @@ const FEATURES: &[Feature] = &[
     (
         "peers",
         cfg!(feature = "peers"),
-        &["cache", "epoch", "map", "server", "--count", "async10000"],
+        &[
+            "cache",
+            "epoch",
+            "map",
+            "scaling",
+            "server",
+            "--count",
+            "async10000",
+        ],
     ),
     ("report", cfg!(feature = "report"), &["report"]),
     ("torture", cfg!(feature = "torture"), &["torture"]),

@@ -45,6 +45,8 @@ mod peers;
 mod report;
 mod run;
 mod scale;
+#[cfg(feature = "peers")]
+mod scaling;
 mod seeds;
 mod sim;
 mod subject;
@@ -81,6 +83,10 @@ enum Command {
 
     /// Measure how an operation scales, beside the peers that offer it
     Scale(scale::Options),
+
+    /// Measure six experiments with one thread, two, four and so on, and draw what more threads gain
+    #[cfg(feature = "peers")]
+    Scaling(scaling::Options),
 
     /// Simulate the kernel's grace periods in virtual time, beside what was measured on it
     #[command(subcommand)]
@@ -125,6 +131,8 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Seeds(options) => seeds::run(&options),
         Command::Scale(options) => scale::run(&options),
+        #[cfg(feature = "peers")]
+        Command::Scaling(options) => scaling::run(&options),
         Command::Sim(simulation) => sim::run(&simulation),
         #[cfg(feature = "torture")]
         Command::Torture(options) => torture::run(&options),

@@ -470,10 +470,16 @@ fn strokes<'s>(subjects: impl Iterator<Item = &'s str>) -> Vec<Stroke> {
         .collect()
 }
 
-/// Writes a picture into a file, whose place it takes.
-pub fn write(mut file: Output, svg: &str) -> Result<()> {
+/// Puts a picture into its place; that of a run that was broken off goes beside it, which is said on
+/// standard error.
+pub fn write(mut file: Output, svg: &str, is_partial: bool) -> Result<()> {
     file.write(svg)?;
-    file.commit()
+    if !is_partial {
+        return file.commit();
+    }
+    let partial = file.commit_partial()?;
+    eprintln!("stillpoint: the plot so far is {}", partial.display());
+    Ok(())
 }
 
 #[cfg(test)]

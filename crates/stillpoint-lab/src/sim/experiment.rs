@@ -287,7 +287,7 @@ pub fn run<S: Simulation>(options: &Options<S>) -> Result<ExitCode> {
             ],
             floor: None,
         };
-        plot::write(file, &plot::curves(&axes, &lines, true)?)?;
+        plot::write(file, &plot::curves(&axes, &lines, true)?, false)?;
     }
     if let Some(mut file) = trace {
         file.commit()?;

@@ -5,6 +5,7 @@ mod cache;
 mod kfree;
 #[path = "../program/mod.rs"]
 mod program;
+mod scaling;
 mod server;
 mod structures;
 mod sync;

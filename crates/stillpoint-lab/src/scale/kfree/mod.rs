@@ -206,12 +206,12 @@ pub fn run(options: &Options) -> Result<ExitCode> {
             floor: Some(plot::FLOOR_MIB),
         };
         let svg = plot::curves(&axes, &curves(&found.report.rows), true)?;
-        finish(file, &svg, partial)
+        plot::write(file, &svg, partial)
     });
     let points = tradeoff::points(&found.report.rows);
     let traded = tradeoff.map(|file| {
         let svg = plot::time_against_memory(&title, &points)?;
-        finish(file, &svg, partial)
+        plot::write(file, &svg, partial)
     });
     let verdict = tradeoff::verdict(&points);
     // If a plot cannot be written the figures are still printed.
@@ -241,17 +241,6 @@ fn with_shared_rmw(mut found: Comparison, selection: &Selection<Work>) -> Compar
         Err(error) => eprintln!("stillpoint: no {SHARED_RMW}: {error:#}"),
     }
     found
-}
-
-/// Puts a plot into its place.
-fn finish(mut plot: Output, svg: &str, is_partial: bool) -> Result<()> {
-    if !is_partial {
-        return plot::write(plot, svg);
-    }
-    plot.write(svg)?;
-    let partial = plot.commit_partial()?;
-    eprintln!("stillpoint: the plot so far is {}", partial.display());
-    Ok(())
 }
 
 /// The line that rcuscale prints, with the medians. Its MB are MiB, rounded down.
