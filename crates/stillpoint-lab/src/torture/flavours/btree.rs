@@ -6,33 +6,23 @@
 use std::sync::Arc;
 
 use stillpoint::Domain;
-use stillpoint_map::lab::{Ordered, OrderedInserted, Policy, Sound};
+use stillpoint_map::lab::{Ordered, OrderedInserted, Policy};
 
 use super::elements::{Elements, Life};
 use super::keyed::{self, Keyed, STAYING};
-use super::map::FreesAtOnce;
 use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
 /// Numbers, of a type that hints tell nothing of.
 type Key = (u64,);
 
-/// Nothing left out.
-pub fn run(session: &Arc<Session>) {
-    torture::<Sound>(session);
-}
-
-/// Entries do not wait for readers.
-pub fn busted(session: &Arc<Session>) {
-    torture::<FreesAtOnce>(session);
-}
-
 struct Test<P: Policy> {
     tree: Ordered<Key, Life, P>,
     elements: Arc<Elements>,
 }
 
-fn torture<P: Policy>(session: &Arc<Session>) {
+/// Tortures a map with the policy `P`.
+pub fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::starting_at(session.first_cookie());
     let test = Test::<P> {
         tree: Ordered::new(Some((&domain).into())),

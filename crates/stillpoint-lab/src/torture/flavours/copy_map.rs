@@ -8,29 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stillpoint::Domain;
-use stillpoint_map::lab::{Copies, Policy, Sound};
+use stillpoint_map::lab::{Copies, Policy};
 
 use super::keyed::{self, Keyed};
 use crate::torture::session::Session;
 use crate::torture::tally::{Fault, add};
 
 /// Slots are used again at once.
-enum WritesAtOnce {}
+pub enum WritesAtOnce {}
 
 // SAFETY: the entries of this flavour are two numbers, which are no addresses. What a reader copies
 // while they are written is compared, and nothing else.
 unsafe impl Policy for WritesAtOnce {
     const WAITS_FOR_READERS: bool = false;
-}
-
-/// Nothing left out.
-pub fn run(session: &Arc<Session>) {
-    torture::<Sound>(session);
-}
-
-/// Slots do not wait for readers.
-pub fn busted(session: &Arc<Session>) {
-    torture::<WritesAtOnce>(session);
 }
 
 /// How many bits of a value say whose it is.
@@ -50,7 +40,8 @@ struct Test<P> {
     next: AtomicU64,
 }
 
-fn torture<P: Policy>(session: &Arc<Session>) {
+/// Tortures a map with the policy `P`.
+pub fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::starting_at(session.first_cookie());
     let test = Test::<P> {
         map: Copies::new(&domain, hash_of),

@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use stillpoint::{
     CallbackHead, EmbedsHead,
-    lab::{Domain, Policy, Sound},
+    lab::{Domain, Policy},
 };
 
-use super::broken::EarlyPages;
 use super::pipe_test::PipeTest;
 use crate::torture::harness::ThreadSpec;
 use crate::torture::pipe::Pipe;
@@ -24,17 +23,8 @@ use crate::torture::writers::Shared;
 /// Elements of a lane: some tens of pages' worth.
 const ELEMENTS: usize = 16 << 10;
 
-/// Nothing left out.
-pub fn run(session: &Arc<Session>) {
-    torture::<Sound>(session);
-}
-
-/// A page freed one cookie early.
-pub fn busted(session: &Arc<Session>) {
-    torture::<EarlyPages>(session);
-}
-
-fn torture<P: Policy>(session: &Arc<Session>) {
+/// Tortures deferred frees with the policy `P`.
+pub fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let pipe = Arc::new(Pipe::new(session.plan.writers, ELEMENTS));
     let test = PipeTest {

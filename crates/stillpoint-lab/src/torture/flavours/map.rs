@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use stillpoint::Domain;
-use stillpoint_map::lab::{Inserted, Policy, Sound, Store, spread};
+use stillpoint_map::lab::{Inserted, Policy, Store, spread};
 
 use super::elements::{Elements, Life};
 use super::keyed::{self, Keyed};
@@ -24,22 +24,13 @@ unsafe impl Policy for FreesAtOnce {
     const WAITS_FOR_READERS: bool = false;
 }
 
-/// Nothing left out.
-pub fn run(session: &Arc<Session>) {
-    torture::<Sound>(session);
-}
-
-/// Entries do not wait for readers.
-pub fn busted(session: &Arc<Session>) {
-    torture::<FreesAtOnce>(session);
-}
-
 struct Test<P: Policy> {
     store: Store<u64, Life, P>,
     elements: Arc<Elements>,
 }
 
-fn torture<P: Policy>(session: &Arc<Session>) {
+/// Tortures a map with the policy `P`.
+pub fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::starting_at(session.first_cookie());
     let test = Test::<P> {
         store: Store::new(Some((&domain).into())),

@@ -18,8 +18,14 @@
 
 use std::sync::Arc;
 
+use stillpoint::lab::Sound;
+use stillpoint_map::lab::Sound as SoundMap;
+
 use super::session::Session;
 use super::tally::{FAULTS, Fault};
+use broken::{EarlyPages, NoWaiting, ShortCookies, SkipsOneHoldout};
+use copy_map::WritesAtOnce;
+use map::FreesAtOnce;
 
 mod broken;
 mod btree;
@@ -151,32 +157,32 @@ macro_rules! flavours {
 
 /// All flavours, the sound ones first.
 pub const FLAVOURS: &[Entry] = flavours! {
-    "rcu" USUAL thread::rcu => "readers by guards, grace periods by membarrier";
+    "rcu" USUAL thread::torture::<Sound> => "readers by guards, grace periods by membarrier";
     "rcu-fence" USUAL thread::rcu_fence => "the same with fences on both sides";
     "qsbr" USUAL qsbr::run => "readers by quiescent states, in a domain with fences";
-    "trace" USUAL trace::run => "readers that sleep, and hand their sections on to other threads";
+    "trace" USUAL trace::torture::<Sound> => "readers that sleep, and hand their sections on to other threads";
     "trace-async" USUAL trace_async::run => "readers that are tasks, await in sections, and are cancelled there";
-    "kvfree" USUAL kvfree::run => "deferred frees, of all kinds";
+    "kvfree" USUAL kvfree::torture::<Sound> => "deferred frees, of all kinds";
     "lru" USUAL lru::run => "LRU lists whose tenants come and go, counted without locks", without(OLD_DOMAIN);
     "vmap" USUAL vmap::run => "areas that are found, checked and copied while they are freed and purged";
-    "map" USUAL map::run => "a hash map whose table grows and shrinks, found, walked and written";
-    "copy-map" USUAL copy_map::run => "the same of a map of copies, whose slots are used again";
-    "btree" USUAL btree::run => "an ordered map whose nodes are divided and merged, found, walked and written";
+    "map" USUAL map::torture::<SoundMap> => "a hash map whose table grows and shrinks, found, walked and written";
+    "copy-map" USUAL copy_map::torture::<SoundMap> => "the same of a map of copies, whose slots are used again";
+    "btree" USUAL btree::torture::<SoundMap> => "an ordered map whose nodes are divided and merged, found, walked and written";
     "cache" USUAL cache::run => "a cache whose tenants, limits and pins change, while entries expire, are loaded, and used", without(OF_CACHES);
     "cache-bytes" USUAL cache_bytes::run => "byte values of a cache, moved while they are read, cloned, replaced and evicted", without(OF_CACHES);
     "wake" PAIR wake::run => "one reader and one waiter, which sleeps without bound, or looks whether a cookie of start_poll has come true", isolated();
-    "busted" FEW thread::busted => "grace periods do not wait for readers", broken(EARLY);
+    "busted" FEW thread::torture::<NoWaiting> => "grace periods do not wait for readers", broken(EARLY);
     "busted-membarrier" PAIR thread::busted_membarrier => "no heavy barrier before the scan", broken(EARLY), in_the_hardware();
-    "busted-cookie" FEW thread::busted_cookie => "a cookie names one grace period too few", broken(EARLY);
-    "busted-kvfree" FEW kvfree::busted => "a page of deferred frees has a cookie one too old", broken(EARLY);
+    "busted-cookie" FEW thread::torture::<ShortCookies> => "a cookie names one grace period too few", broken(EARLY);
+    "busted-kvfree" FEW kvfree::torture::<EarlyPages> => "a page of deferred frees has a cookie one too old", broken(EARLY);
     "busted-lru" FEW lru::busted => "lists are counted outside of sections", broken(&[Fault::Count]), without(&["--fakewriters", "--signals", "--gpwrap"]);
     "busted-vmap" FEW vmap::busted => "memory is purged without a grace period", broken(&[Fault::Content]);
-    "busted-map" FEW map::busted => "entries of a hash map are freed without a grace period", broken(&[Fault::TooShort]);
-    "busted-btree" FEW btree::busted => "entries of an ordered map are freed without a grace period", broken(&[Fault::TooShort]);
+    "busted-map" FEW map::torture::<FreesAtOnce> => "entries of a hash map are freed without a grace period", broken(&[Fault::TooShort]);
+    "busted-btree" FEW btree::torture::<FreesAtOnce> => "entries of an ordered map are freed without a grace period", broken(&[Fault::TooShort]);
     "busted-cache" FEW cache::busted => "entries that are invalidated are dropped without a grace period", broken(&[Fault::TooShort]), without(OF_CACHES);
     "busted-cache-bytes" FEW cache_bytes::busted => "byte values' old places are written over without a grace period", broken(&[Fault::Content]), without(OF_CACHES);
-    "busted-copy-map" FEW copy_map::busted => "slots of a map of copies are used again without a grace period", broken(&[Fault::Lost, Fault::Content]);
-    "busted-trace" FEW trace::busted => "a scan passes over one holdout", broken(EARLY);
+    "busted-copy-map" FEW copy_map::torture::<WritesAtOnce> => "slots of a map of copies are used again without a grace period", broken(&[Fault::Lost, Fault::Content]);
+    "busted-trace" FEW trace::torture::<SkipsOneHoldout> => "a scan passes over one holdout", broken(EARLY);
     "busted-barrier" FEW thread::busted_barrier => "a barrier does not wait for callbacks", broken(&[Fault::Barrier]);
     "busted-wake" PAIR wake::busted => "no second barrier before sleeping, without bound", broken(&[Fault::WriterStall]), isolated(), in_the_hardware();
     "busted-poll" PAIR wake::busted_poll => "cookies of start_poll come true only if they are polled", broken(&[Fault::WriterStall]), isolated();

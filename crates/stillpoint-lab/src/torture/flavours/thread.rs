@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stillpoint::lab::{Domain, Policy, Sound};
 
-use super::broken::{NoBarriers, NoHeavyBarrier, NoWaiting, ShortCookies};
+use super::broken::{NoBarriers, NoHeavyBarrier};
 use super::pipe_test::PipeTest;
 use crate::torture::disturb;
 use crate::torture::harness::{Harness, ThreadSpec};
@@ -12,12 +12,9 @@ use crate::torture::session::{Session, ThreadCtx};
 use crate::torture::store_buffer::StoreBufferStress;
 use crate::torture::writers::Method;
 
-/// Membarrier where there is one.
-pub fn rcu(session: &Arc<Session>) {
-    run(
-        session,
-        &Domain::<Sound>::starting_at(session.first_cookie()),
-    );
+/// Tortures a domain with the policy `P`, by membarrier where there is one.
+pub fn torture<P: Policy>(session: &Arc<Session>) {
+    run(session, &Domain::<P>::starting_at(session.first_cookie()));
 }
 
 /// Fences on both sides.
@@ -25,22 +22,6 @@ pub fn rcu_fence(session: &Arc<Session>) {
     run(
         session,
         &Domain::<Sound>::fencing_from(session.first_cookie()),
-    );
-}
-
-/// No waiting.
-pub fn busted(session: &Arc<Session>) {
-    run(
-        session,
-        &Domain::<NoWaiting>::starting_at(session.first_cookie()),
-    );
-}
-
-/// Cookies that are one short.
-pub fn busted_cookie(session: &Arc<Session>) {
-    run(
-        session,
-        &Domain::<ShortCookies>::starting_at(session.first_cookie()),
     );
 }
 

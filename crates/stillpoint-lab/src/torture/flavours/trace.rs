@@ -6,24 +6,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stillpoint::{
-    lab::{Domain, Policy, Sound},
+    lab::{Domain, Policy},
     tasks_trace::OwnedGuard,
 };
 
-use super::broken::SkipsOneHoldout;
 use super::pipe_test::PipeTest;
 use crate::torture::pipe::Visit;
 use crate::torture::session::{Session, ThreadCtx};
-
-/// Nothing left out.
-pub fn run(session: &Arc<Session>) {
-    torture::<Sound>(session);
-}
-
-/// A holdout dropped.
-pub fn busted(session: &Arc<Session>) {
-    torture::<SkipsOneHoldout>(session);
-}
 
 /// Open sections, for any thread to continue.
 type Exchange<'d> = Mutex<Vec<(OwnedGuard<'d>, Visit)>>;
@@ -31,7 +20,8 @@ type Exchange<'d> = Mutex<Vec<(OwnedGuard<'d>, Visit)>>;
 /// So many at most.
 const ROOM: usize = 64;
 
-fn torture<P: Policy>(session: &Arc<Session>) {
+/// Tortures a domain with the policy `P`.
+pub fn torture<P: Policy>(session: &Arc<Session>) {
     let domain = Domain::<P>::starting_at(session.first_cookie());
     let test = PipeTest::new(session, &domain);
     let exchange = Exchange::default();
