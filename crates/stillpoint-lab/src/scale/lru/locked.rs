@@ -33,29 +33,22 @@ fn profiled<G>(attempt: Option<G>, lock: impl FnOnce() -> G) -> G {
     })
 }
 
-impl<T: Send> Lock<T> for spin::mutex::SpinMutex<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
-    }
+macro_rules! locks {
+    ($($lock:ty),+) => {$(
+        impl<T: Send> Lock<T> for $lock {
+            fn new(value: T) -> Self {
+                Self::new(value)
+            }
 
-    #[inline]
-    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        let mut guard = profiled(self.try_lock(), || self.lock());
-        work(&mut guard)
-    }
+            #[inline]
+            fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+                let mut guard = profiled(self.try_lock(), || self.lock());
+                work(&mut guard)
+            }
+        }
+    )+};
 }
-
-impl<T: Send> Lock<T> for parking_lot::Mutex<T> {
-    fn new(value: T) -> Self {
-        Self::new(value)
-    }
-
-    #[inline]
-    fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        let mut guard = profiled(self.try_lock(), || self.lock());
-        work(&mut guard)
-    }
-}
+locks!(spin::mutex::SpinMutex<T>, parking_lot::Mutex<T>);
 
 /// What is on the lists.
 pub struct Item {

@@ -60,25 +60,31 @@ impl<W: Way> Updater for Global<W> {
     }
 }
 
-impl Callbacks for Rcu {
-    fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
-        stillpoint::call(callback);
-    }
-
-    fn barrier() {
-        stillpoint::barrier();
+impl Place for Rcu {
+    fn domain() -> &'static Domain {
+        stillpoint::global()
     }
 }
 
-impl Polled for Rcu {
+impl<T: Place + Updater> Callbacks for T {
+    fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
+        T::domain().call(callback);
+    }
+
+    fn barrier() {
+        T::domain().barrier();
+    }
+}
+
+impl<T: Place + Updater> Polled for T {
     type Cookie = Cookie;
 
     fn start_poll(&mut self) -> Cookie {
-        stillpoint::global().start_poll()
+        T::domain().start_poll()
     }
 
     fn poll(cookie: Cookie) -> bool {
-        stillpoint::global().poll(cookie)
+        T::domain().poll(cookie)
     }
 }
 
@@ -143,11 +149,6 @@ pub fn prepare_limit() -> Result<()> {
         .context("cannot register for membarrier")
 }
 
-/// The domain of the threads under QSBR, which has fences.
-fn domain() -> &'static Domain {
-    WithFences::domain()
-}
-
 /// A [`QsbrReader`] in a domain with fences.
 pub struct Qsbr(QsbrReader<'static>);
 
@@ -158,9 +159,15 @@ impl Qsbr {
     }
 }
 
+impl Place for Qsbr {
+    fn domain() -> &'static Domain {
+        WithFences::domain()
+    }
+}
+
 impl Participant for Qsbr {
     fn register_thread() -> Self {
-        Self(domain().qsbr_reader())
+        Self(Self::domain().qsbr_reader())
     }
 }
 
@@ -177,31 +184,9 @@ impl Reader for Qsbr {
 }
 
 impl Updater for Qsbr {
-    const GRACE_PERIODS: Option<fn() -> u64> = Some(|| domain().statistics().grace_periods);
+    const GRACE_PERIODS: Option<fn() -> u64> = Some(|| Self::domain().statistics().grace_periods);
 
     fn synchronize(&mut self) {
         self.0.synchronize();
-    }
-}
-
-impl Callbacks for Qsbr {
-    fn call(&mut self, callback: impl FnOnce() + Send + 'static) {
-        domain().call(callback);
-    }
-
-    fn barrier() {
-        domain().barrier();
-    }
-}
-
-impl Polled for Qsbr {
-    type Cookie = Cookie;
-
-    fn start_poll(&mut self) -> Cookie {
-        domain().start_poll()
-    }
-
-    fn poll(cookie: Cookie) -> bool {
-        domain().poll(cookie)
     }
 }

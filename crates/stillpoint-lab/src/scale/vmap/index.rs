@@ -275,19 +275,12 @@ impl Index for SectionAlone {
 }
 
 /// A lock around a tree.
-pub trait Locked: Sync {
-    /// The lock.
-    fn around(tree: Tree) -> Self;
-
+pub trait Locked: From<Tree> + Sync {
     /// Reads the tree under the lock.
     fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R;
 }
 
 impl Locked for RwLock<Tree> {
-    fn around(tree: Tree) -> Self {
-        Self::new(tree)
-    }
-
     #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R {
         read(&Self::read(self).unwrap_or_else(PoisonError::into_inner))
@@ -295,10 +288,6 @@ impl Locked for RwLock<Tree> {
 }
 
 impl Locked for spin::Mutex<Tree> {
-    fn around(tree: Tree) -> Self {
-        Self::new(tree)
-    }
-
     #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R {
         read(&self.lock())
@@ -306,10 +295,6 @@ impl Locked for spin::Mutex<Tree> {
 }
 
 impl Locked for parking_lot::Mutex<Tree> {
-    fn around(tree: Tree) -> Self {
-        Self::new(tree)
-    }
-
     #[inline(always)]
     fn read<R>(&self, read: impl FnOnce(&Tree) -> R) -> R {
         read(&self.lock())
@@ -331,7 +316,7 @@ pub struct Global<L>(L);
 
 impl<L: Locked> Index for Global<L> {
     fn new(_arena: &Arena, areas: &[Range<usize>]) -> Self {
-        Self(L::around(tree_of(areas.iter())))
+        Self(tree_of(areas.iter()).into())
     }
 
     #[inline(always)]
@@ -356,7 +341,7 @@ impl<L: Locked> Index for Nodes<L> {
             .clamp(1, 128);
         let is_in = |area: &&Range<usize>, node| area.start / ZONE % nodes == node;
         let of_node = |node| tree_of(areas.iter().filter(|area| is_in(area, node)));
-        Self((0..nodes).map(|node| L::around(of_node(node))).collect())
+        Self((0..nodes).map(|node| of_node(node).into()).collect())
     }
 
     #[inline(always)]
