@@ -6,7 +6,7 @@ use std::env;
 use std::fmt;
 use std::thread;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::load::{Load, Watch};
 
@@ -15,7 +15,7 @@ use crate::load::{Load, Watch};
 const COMMIT: &str = env!("STILLPOINT_LAB_COMMIT");
 
 /// The machine, as the JSON names it.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Machine {
     /// CPUs that this process may run on.
     pub cpus: usize,
@@ -24,17 +24,17 @@ pub struct Machine {
     /// True if Stillpoint's readers go without fences here; otherwise both sides fence.
     pub membarrier: bool,
     /// Stillpoint's version.
-    pub version: &'static str,
+    pub version: String,
     /// The commit that the program was built from, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub commit: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// True if the compiler optimised.
     pub optimised: bool,
     /// The variables that change what the library does, as far as they are set.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// What else it did meanwhile, where that is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
 
@@ -48,8 +48,8 @@ impl Machine {
                 .to_string_lossy()
                 .into_owned(),
             membarrier: stillpoint::membarrier_active(),
-            version: env!("CARGO_PKG_VERSION"),
-            commit: (!COMMIT.is_empty()).then_some(COMMIT),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: (!COMMIT.is_empty()).then(|| COMMIT.to_owned()),
             optimised: !cfg!(debug_assertions),
             environment: environment(),
             load: None,

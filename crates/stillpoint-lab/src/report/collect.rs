@@ -43,7 +43,7 @@ pub fn run(
             progress.suspend(|| eprintln!("stillpoint: failed: {}: {failure}", part.command));
         }
         stored.add(part, figures);
-        stored.machine.load = watch.so_far();
+        stored.machine.machine.load = watch.so_far();
         after_each(stored)?;
         progress.end(&what);
     }

@@ -1,11 +1,11 @@
 //! The machine and the date of a report's figures.
 
+use std::ops::Deref;
 use std::time::SystemTime;
 
 use procfs::{CpuInfo, Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
-use crate::load::Load;
 use crate::machine::Machine;
 
 /// Every package that this program was built with, a line each: name and version.
@@ -14,15 +14,9 @@ const PACKAGES: &str = include_str!(concat!(env!("OUT_DIR"), "/versions.txt"));
 /// The machine, and what ran on it.
 #[derive(Serialize, Deserialize)]
 pub struct Host {
-    /// CPUs that the program may run on.
-    pub cpus: usize,
-    /// The running kernel's release.
-    pub kernel: String,
-    /// True if Stillpoint's readers need no fences here.
-    pub membarrier: bool,
-    /// The machine's other work while the parts ran, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<Load>,
+    /// What every run's JSON says of it.
+    #[serde(flatten)]
+    pub machine: Machine,
     /// The CPUs' model name.
     #[serde(default)]
     pub cpu_model: Option<String>,
@@ -32,15 +26,8 @@ pub struct Host {
     /// Memory in MiB.
     #[serde(default)]
     pub memory_mib: Option<u64>,
-    /// Stillpoint's version.
-    pub version: String,
-    /// The commit that the program was built from, if known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
     /// The compiler's version.
     pub rustc: String,
-    /// True if the compiler optimised.
-    pub optimised: bool,
     /// When the report began, in UTC.
     pub date: String,
     /// The versions of packages, among them the peers'.
@@ -48,40 +35,30 @@ pub struct Host {
     pub packages: Vec<(String, String)>,
 }
 
+impl Deref for Host {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
 impl Host {
     /// Describes this machine, now.
     pub fn here() -> Self {
-        let Machine {
-            cpus,
-            kernel,
-            membarrier,
-            version,
-            commit,
-            optimised,
-            environment: _,
-            load: _,
-        } = Machine::here();
         let processor = CpuInfo::current().ok();
-        let flags = processor.as_ref().and_then(|cpu| cpu.flags(0));
+        let processor = processor.as_ref();
+        let flags = processor.and_then(|cpu| cpu.flags(0));
+        let model = processor.and_then(|cpu| cpu.model_name(0));
+        let packages = PACKAGES.lines().filter_map(|line| line.split_once(' '));
         Self {
-            cpus,
-            kernel,
-            membarrier,
-            load: None,
-            cpu_model: processor
-                .as_ref()
-                .and_then(|cpu| cpu.model_name(0))
-                .map(ToOwned::to_owned),
+            machine: Machine::here(),
+            cpu_model: model.map(ToOwned::to_owned),
             is_virtual: flags.map(|flags| flags.contains(&"hypervisor")),
             memory_mib: Meminfo::current().ok().map(|memory| memory.mem_total >> 20),
-            version: version.to_owned(),
-            commit: commit.map(ToOwned::to_owned),
             rustc: env!("STILLPOINT_LAB_RUSTC").to_owned(),
-            optimised,
             date: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-            packages: PACKAGES
-                .lines()
-                .filter_map(|line| line.split_once(' '))
+            packages: packages
                 .map(|(name, version)| (name.to_owned(), version.to_owned()))
                 .collect(),
         }
