@@ -119,19 +119,6 @@ struct Published {
     tap: Tap,
 }
 
-impl Published {
-    /// Returns the footprint before.
-    fn add(&self, change: usize, pages: usize, freed: usize) -> usize {
-        if pages != 0 {
-            self.pages.fetch_add(pages, Ordering::Relaxed);
-        }
-        if freed > 0 {
-            self.freed.fetch_add(freed, Ordering::Relaxed);
-        }
-        self.footprint.fetch_add(change, Ordering::Relaxed)
-    }
-}
-
 /// What the threads of a heap have published; and the sums of those that have no account: the
 /// service thread, threads that have exited.
 #[derive(Debug)]
@@ -230,8 +217,15 @@ impl Shared {
     }
 
     fn publish(&self, change: usize, pages: usize, freed: usize) -> Change {
-        let before = self.published.add(change, pages, freed);
-        if self.published.tap.is_open() {
+        let published = &self.published;
+        if pages != 0 {
+            published.pages.fetch_add(pages, Ordering::Relaxed);
+        }
+        if freed > 0 {
+            published.freed.fetch_add(freed, Ordering::Relaxed);
+        }
+        let before = published.footprint.fetch_add(change, Ordering::Relaxed);
+        if published.tap.is_open() {
             self.copy();
         }
         Change { before, by: change }

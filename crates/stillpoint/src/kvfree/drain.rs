@@ -150,7 +150,7 @@ impl Heap {
                 parking.push(buffer);
             }
         }
-        lock(&self.line.pending).add(adopted);
+        lock(&self.line.pending).arrived.append(adopted);
         self.park(engine, &parking);
         Scan {
             complete,

@@ -182,7 +182,7 @@ impl Heap {
         if let Some(youngest) = pages.back() {
             engine.begin(youngest.cookie());
         }
-        lock(&self.line.pending).add(pages);
+        lock(&self.line.pending).arrived.append(pages);
         drop(freeing);
         // Only now, so that statistics see each object in one place or the other.
         let mut buffers = lock(&self.buffers);

@@ -31,7 +31,7 @@ use std::ptr::{self, NonNull};
 pub(super) struct Pending {
     /// The pages that have arrived since the last pass. A thread that adds one kicks the service
     /// thread.
-    arrived: PageList,
+    pub(super) arrived: PageList,
     /// The pages in the order of their cookies. The service thread frees them, and threads that ask
     /// for it (`on_demand.rs`).
     pub(super) pages: PendingPages,
@@ -74,16 +74,6 @@ impl Pending {
             generation: 0,
             batch: None,
         }
-    }
-
-    /// Takes over `page`.
-    pub(super) fn add_one(&mut self, page: NonNull<Page>) {
-        self.arrived.push_back(page);
-    }
-
-    /// Takes over `pages`, in whatever order they are.
-    pub(super) fn add(&mut self, pages: PageList) {
-        self.arrived.append(pages);
     }
 
     /// Puts what has arrived in order with the rest.
@@ -376,14 +366,14 @@ mod tests {
     fn a_flush_waits_for_what_has_been_taken() {
         let mut pending = Pending::new();
         let take = |pending: &mut Pending, age| {
-            pending.add_one(sealed(age));
+            pending.arrived.push_back(sealed(age));
             pending.sort();
             let (page, generation) = pending.take_due(|_| true).expect("a page");
             release(page);
             generation
         };
         let before = take(&mut pending, 1);
-        pending.add_one(sealed(2));
+        pending.arrived.push_back(sealed(2));
         pending.sort();
         pending.flush = Some(Flush {
             ticket: 7,

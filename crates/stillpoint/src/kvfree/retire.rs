@@ -265,7 +265,7 @@ impl Heap {
             engine.begin(cookie);
             // Still under the queue's lock: a flush looks at the queues first and at the pending
             // pages last, and must not miss a page that is on its way from one to the other.
-            lock(&self.line.pending).add_one(full);
+            lock(&self.line.pending).arrived.push_back(full);
             drop(queue);
             engine.kick();
         }

@@ -198,14 +198,7 @@ impl<P: Policy> Engine<P> {
             self.publish_stalls();
             return now;
         }
-        match watch.verdict(since, now, self.stalls.timeout()) {
-            Verdict::Early(due) => due,
-            Verdict::Reported => Nanos::MAX,
-            Verdict::Due(lasted) => {
-                self.report(Stalled::GracePeriod(cookie), watch, lasted);
-                Nanos::MAX
-            }
-        }
+        self.report_if_due(Stalled::GracePeriod(cookie), watch, since, now)
     }
 
     /// Called now and then by threads that need the service thread. Returns when to check again at
@@ -216,14 +209,18 @@ impl<P: Policy> Engine<P> {
         if since == 0 {
             return now.saturating_add(self.stalls.timeout());
         }
+        self.report_if_due(Stalled::Service, watch, since, now)
+    }
+
+    /// Reports a stall that `watch` has timed `since`, if it is due. Returns when to check again at
+    /// the latest.
+    fn report_if_due(&self, stalled: Stalled, watch: &Watch, since: u64, now: Nanos) -> Nanos {
         match watch.verdict(since, now, self.stalls.timeout()) {
-            Verdict::Early(due) => due,
-            Verdict::Reported => Nanos::MAX,
-            Verdict::Due(lasted) => {
-                self.report(Stalled::Service, watch, lasted);
-                Nanos::MAX
-            }
+            Verdict::Early(due) => return due,
+            Verdict::Reported => {}
+            Verdict::Due(lasted) => self.report(stalled, watch, lasted),
         }
+        Nanos::MAX
     }
 
     /// Called when the service thread comes to its work, and after each callback and each page of
