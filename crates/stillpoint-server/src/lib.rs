@@ -28,6 +28,8 @@ mod output;
 #[cfg(not(stillpoint_loom))]
 mod places;
 #[cfg(not(stillpoint_loom))]
+mod pressure;
+#[cfg(not(stillpoint_loom))]
 mod privileges;
 #[cfg(not(stillpoint_loom))]
 mod process;

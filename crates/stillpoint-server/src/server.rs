@@ -11,6 +11,7 @@ use crate::{
         wake::Waker,
         worker::{Inbox, Worker},
     },
+    pressure,
     reload::Reloads,
     shared::Shared,
     space::Directory,
@@ -26,6 +27,7 @@ use std::{
     sync::{Arc, Weak},
     thread::{self, JoinHandle},
 };
+use stillpoint_lru::Pressure;
 
 pub use crate::process::main;
 
@@ -58,6 +60,8 @@ pub struct Server {
     workers: Vec<JoinHandle<()>>,
     #[cfg(feature = "metrics")]
     metrics: Option<Endpoint>,
+    /// Evicts until it is dropped.
+    pressure: Option<Arc<Pressure>>,
 }
 
 impl std::fmt::Debug for Server {
@@ -176,6 +180,9 @@ impl Server {
             shared.settings.users.clone(),
         );
         apply(&shared, &tenants, users).map_err(io::Error::other)?;
+        let pressure = shared.settings.memory_pressure.as_deref();
+        let pressure = pressure.map(|setting| pressure::watch(setting, shared.store.hierarchy()));
+        let pressure = pressure.transpose()?;
         let mut inboxes = Vec::new();
         let mut workers = Vec::new();
         for index in 0..shared.settings.threads {
@@ -196,7 +203,7 @@ impl Server {
         }
         #[cfg(feature = "metrics")]
         let metrics = shared.settings.metrics.map(|address| {
-            Endpoint::start(&shared, address).map_err(|error| {
+            Endpoint::start(&shared, address, pressure.as_ref()).map_err(|error| {
                 io::Error::new(error.kind(), format!("--metrics {address}: {error}"))
             })
         });
@@ -216,6 +223,7 @@ impl Server {
         Ok(Self {
             #[cfg(feature = "metrics")]
             metrics,
+            pressure,
             shared,
             acceptor,
             waker,
@@ -294,6 +302,7 @@ impl Server {
         self.shared.stop();
         #[cfg(feature = "metrics")]
         drop(self.metrics.take());
+        drop(self.pressure.take());
         self.acceptor.wake_workers();
         for worker in self.workers.drain(..) {
             // One that has panicked has said so.

@@ -72,6 +72,31 @@ fn the_search_for_expired_items_is_switched_by_admins() {
     assert!(!server.handle.store().search().on);
 }
 
+/// Detects a server that is told and evicts nothing.
+#[test]
+fn a_server_evicts_when_the_system_is_short_of_memory() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let path = common::socket_path("pressure");
+    mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let server = start(Settings {
+        memory_pressure: Some(path.to_str().unwrap().into()),
+        ..Settings::default()
+    });
+    let mut client = server.client();
+    for key in 0..16 {
+        let value = "x".repeat(1 << 19);
+        client.ask(
+            format!("set {key} 0 0 {}\r\n{value}\r\n", 1 << 19),
+            "STORED\r\n",
+        );
+    }
+    assert_eq!(client.stat("", "evictions"), "0");
+    std::fs::write(&path, "short").unwrap();
+    until(|| client.stat("", "evictions") != "0");
+    drop(server);
+    std::fs::remove_file(path).unwrap();
+}
+
 /// What scripts that read memcached's statistics look for, but for what is about slabs and the lists
 /// of their classes.
 const NAMES: &str =

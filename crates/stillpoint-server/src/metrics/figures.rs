@@ -17,6 +17,7 @@ use std::{
     fmt,
     sync::{Arc, Mutex, Weak, atomic::Ordering},
 };
+use stillpoint_lru::Pressure;
 use stillpoint_metrics::Exporter;
 
 /// The label of the tenant that has no name, as `stats tenant` calls it.
@@ -29,8 +30,12 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, pressure: Option<&Arc<Pressure>>) -> Self {
         let exporter = Exporter::new();
+        if let Some(pressure) = pressure {
+            // No other has the name.
+            let _ = exporter.add_pressure("memory", pressure);
+        }
         let mut registry = Registry::default();
         // First: it looks which tenants there are.
         registry.register_collector(Box::new(Figures {
@@ -154,13 +159,82 @@ const COUNTERS: usize = Count::ALL.len() + EVENTS.len();
 /// Counts of a tenant: its commands, then its events.
 type Counters = [u64; COUNTERS];
 
+/// The most tenants that have series; the others are one together.
+const MOST: usize = 100;
+/// The label of the others, which no tenant can have.
+const OTHERS: &str = "~others";
+
+/// Counters of each tenant.
+type OfTenant = (&'static str, &'static str, fn(&Counters) -> u64);
+const OF_TENANTS: [OfTenant; 6] = [
+    (
+        "stillcache_tenant_hits",
+        "Keys of get that were found",
+        |all| all[Count::GetHit as usize],
+    ),
+    (
+        "stillcache_tenant_misses",
+        "Keys of get that were not found",
+        |all| all[Count::GetMiss as usize],
+    ),
+    ("stillcache_tenant_sets", "Commands that store", |all| {
+        all[Count::Set as usize]
+    }),
+    (
+        "stillcache_tenant_refused_stores",
+        "Values that were not stored",
+        |all| all[Count::TooLarge as usize] + all[Count::NoMemory as usize],
+    ),
+    (
+        "stillcache_tenant_evicted_items",
+        "Items that were evicted",
+        |all| all[EVICTED],
+    ),
+    (
+        "stillcache_tenant_expired_items",
+        "Items that have expired and were removed",
+        |all| all[EXPIRED],
+    ),
+];
+/// The places of two events among the counters.
+const EVICTED: usize = Count::ALL.len() + 1;
+const EXPIRED: usize = Count::ALL.len() + 3;
+
+/// What a scrape says of a tenant.
+struct Sample {
+    label: String,
+    counters: Counters,
+    clients: usize,
+    /// The part of the memory that it may have which it has; of the others, of the whole memory.
+    fill: f64,
+}
+
+/// A tenant of the last scrape.
+struct Last {
+    /// Keeps the address from others.
+    _space: Weak<Space>,
+    counters: Counters,
+    /// Whether it has series: to its end, or never.
+    own: bool,
+}
+
 /// The tenants of the last scrape.
 #[derive(Default)]
 struct Seen {
     /// By the address of each, which is no other's while there is a handle of it.
-    tenants: HashMap<usize, (Weak<Space>, Counters)>,
+    tenants: HashMap<usize, Last>,
     /// Counts of tenants that are gone.
-    gone: [u64; COUNTERS],
+    gone: Counters,
+    /// Those of tenants without series.
+    gone_others: Counters,
+    /// Whether there was ever a tenant without series.
+    has_others: bool,
+}
+
+fn add(sum: &mut Counters, counters: &Counters) {
+    for (sum, value) in sum.iter_mut().zip(counters) {
+        *sum += value;
+    }
 }
 
 struct Figures {
@@ -177,13 +251,24 @@ impl fmt::Debug for Figures {
 }
 
 impl Figures {
-    /// The counters of all tenants, and what they have now.
-    fn sum(&self) -> (Counters, TenantStatistics) {
+    /// Returns the counters of all tenants, what they have now, and what is said of each.
+    fn sum(&self) -> (Counters, TenantStatistics, Vec<Sample>) {
         let directory = self.shared.directory();
+        let limit = self.shared.store.limit();
         let mut seen = lock(&self.seen);
-        let mut now = TenantStatistics::default();
-        let mut here = HashMap::new();
-        for space in directory.spaces.values() {
+        let mut before = std::mem::take(&mut seen.tenants);
+        let (mut now, mut samples) = (TenantStatistics::default(), Vec::new());
+        let spaces = directory.spaces.values();
+        let key = |space: &Arc<Space>| Arc::as_ptr(space).addr();
+        let mut own = before.values().filter(|last| last.own).count();
+        let mut others = Sample {
+            label: OTHERS.into(),
+            counters: seen.gone_others,
+            clients: 0,
+            fill: 0.0,
+        };
+        let mut all = seen.gone;
+        for space in spaces {
             let figures = space.tenant.statistics();
             let commands = Count::ALL.iter().map(|&count| space.absolute(count));
             let events = EVENTS.iter().map(|(.., read)| read(&figures));
@@ -192,37 +277,83 @@ impl Figures {
                 *counter = value;
             }
             now.add(&figures);
-            let key = Arc::as_ptr(space).addr();
-            if seen.tenants.remove(&key).is_none() {
-                let label = match &*space.name {
-                    "" => DEFAULT,
-                    name => name,
-                };
+            add(&mut all, &counters);
+            let label = match &*space.name {
+                "" => DEFAULT,
+                name => name,
+            };
+            let known = before.remove(&key(space)).map(|last| last.own);
+            if known.is_none() {
                 // The memory of a deleted one of that name may still be on its way back.
                 self.exporter.remove_tenant(label);
                 // One with the name that the sum of others has is in no series.
                 let _ = self.exporter.add_tenant(label, space.tenant.memory());
             }
-            here.insert(key, (Arc::downgrade(space), counters));
+            let is_own = known.unwrap_or(own < MOST);
+            let clients = space.clients.load(Ordering::Relaxed);
+            let fill = |limit: u64| figures.segment_bytes as f64 / limit.max(1) as f64;
+            if is_own {
+                own += usize::from(known.is_none());
+                samples.push(Sample {
+                    label: label.into(),
+                    counters,
+                    clients,
+                    fill: fill(space.tenant.limits().max.min(limit)),
+                });
+            } else {
+                seen.has_others = true;
+                add(&mut others.counters, &counters);
+                others.clients += clients;
+                others.fill += fill(limit);
+            }
+            let last = Last {
+                _space: Arc::downgrade(space),
+                counters,
+                own: is_own,
+            };
+            seen.tenants.insert(key(space), last);
         }
-        for (_, last) in std::mem::replace(&mut seen.tenants, here).into_values() {
-            for (sum, value) in seen.gone.iter_mut().zip(last) {
-                *sum += value;
+        for last in before.into_values() {
+            add(&mut seen.gone, &last.counters);
+            add(&mut all, &last.counters);
+            if !last.own {
+                add(&mut seen.gone_others, &last.counters);
+                add(&mut others.counters, &last.counters);
             }
         }
-        let mut all = seen.gone;
-        for (_, counters) in seen.tenants.values() {
-            for (sum, value) in all.iter_mut().zip(counters) {
-                *sum += value;
-            }
+        if seen.has_others {
+            samples.push(others);
         }
-        (all, now)
+        (all, now, samples)
     }
 }
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (counters, now) = self.sum();
+        let (counters, now, tenants) = self.sum();
+        for (name, help, read) in OF_TENANTS {
+            let help = format!("{help}.");
+            let mut family = encoder.encode_descriptor(name, &help, None, MetricType::Counter)?;
+            for tenant in &tenants {
+                let labels = [("tenant", tenant.label.as_str())];
+                ConstCounter::new(read(&tenant.counters)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Clients at home in the tenant.";
+        let name = "stillcache_tenant_connections";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for tenant in &tenants {
+            let labels = [("tenant", tenant.label.as_str())];
+            ConstGauge::new(tenant.clients as u64).encode(family.encode_family(&labels)?)?;
+        }
+        let help = "Part of the memory that the tenant may have which its segments and index take.";
+        let ratio = Unit::Other("ratio".into());
+        let name = "stillcache_tenant_fill";
+        let mut family = encoder.encode_descriptor(name, help, Some(&ratio), MetricType::Gauge)?;
+        for tenant in &tenants {
+            let labels = [("tenant", tenant.label.as_str())];
+            ConstGauge::new(tenant.fill).encode(family.encode_family(&labels)?)?;
+        }
         let of = |count: Count| counters[count as usize];
         for (name, help, label, counts) in [
             (
@@ -409,11 +540,54 @@ mod tests {
     fn a_scrape_looks_at_each_tenant_once() {
         let shared = shared_with(store_with_a_shop());
         shared.change(|directory| directory.follow(&shared.store, 1));
-        let page = Page::new(&shared);
+        let page = Page::new(&shared, None);
         let (mut text, before) = (String::new(), LOOKS.get());
         page.write(&mut text).unwrap();
         assert_eq!(LOOKS.get() - before, 2);
         assert!(text.contains("stillcache_tenants 2\n"), "{text}");
+    }
+
+    /// Detects a tenant too many, and a sum that falls when a tenant of it is deleted.
+    #[test]
+    fn tenants_with_series_are_bounded_and_the_others_do_not_fall() {
+        let store = Store::new(Config::default()).unwrap();
+        let shared = shared_with(store);
+        let figures = Figures {
+            shared: Arc::clone(&shared),
+            exporter: Exporter::new(),
+            seen: Mutex::default(),
+        };
+        for number in 0..MOST + 5 {
+            shared.store.create_tenant(&format!("t{number}")).unwrap();
+        }
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let (.., samples) = figures.sum();
+        assert_eq!(samples.len(), MOST + 1);
+        assert_eq!(samples[MOST].label, OTHERS);
+        let named = |name: &str| samples.iter().any(|sample| sample.label == name);
+        let directory = shared.directory();
+        let other = directory
+            .spaces
+            .values()
+            .find(|space| !named(&space.name) && !space.name.is_empty());
+        let other = other.unwrap();
+        other.counts(0).add(Count::Set, 7);
+        let sets = || {
+            let (all, _, samples) = figures.sum();
+            let of = |counters: &Counters| counters[Count::Set as usize];
+            (
+                of(&all),
+                of(&samples[samples.len() - 1].counters),
+                samples.len(),
+            )
+        };
+        assert_eq!(sets(), (7, 7, MOST + 1));
+        let name = other.name.to_string();
+        shared.change(|directory| {
+            directory.spaces.remove(&name);
+        });
+        assert_eq!(sets(), (7, 7, MOST + 1));
+        assert_eq!(sets(), (7, 7, MOST + 1));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! One request of HTTP/1, answered and closed.
 
-use crate::net::wake::Waker;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use std::{
     io::{self, Read, Write},
     net::{Shutdown, TcpStream},
@@ -12,11 +11,6 @@ use std::{
 const HEAD_MAX: usize = 8 << 10;
 /// The time in which a client has to send its request, and to read the answer.
 const TIME: Duration = Duration::from_secs(5);
-/// Between two tries to accept.
-pub(super) const PAUSE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 100_000_000,
-};
 
 /// The content type of OpenMetrics.
 const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,33 +24,92 @@ enum Request {
     Error(&'static str, &'static str),
 }
 
-/// Reads a request from `stream` and answers it, with what `page` returns if that is asked for. Fails
-/// if the client takes too long or goes, or the thread is woken.
-pub(super) fn answer(
-    stream: &TcpStream,
-    stop: &Waker,
-    page: impl FnOnce() -> Option<String>,
-) -> io::Result<()> {
-    stream.set_nonblocking(true)?;
-    let until = Instant::now() + TIME;
-    let mut head = [0; HEAD_MAX];
-    let mut have = 0;
-    let request = loop {
-        if have == head.len() {
-            break Request::Error("431 Request Header Fields Too Large", "");
+/// A client, and how far it has come.
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    /// When it has had its time.
+    pub(super) until: Instant,
+    /// What has come of its request.
+    head: Vec<u8>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Its request comes.
+    Reads,
+    /// The rest of the answer is sent.
+    Writes(Vec<u8>),
+    /// What comes behind the request is dropped: closing a socket with unread input would discard the
+    /// answer.
+    Drains(usize),
+}
+
+impl Client {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            until: Instant::now() + TIME,
+            head: Vec::new(),
+            stage: Stage::Reads,
+        })
+    }
+
+    /// Returns what it waits for.
+    pub(super) fn waits_for(&self) -> PollFlags {
+        match self.stage {
+            Stage::Writes(_) => PollFlags::OUT,
+            _ => PollFlags::IN,
         }
-        let read = retry(stream, stop, PollFlags::IN, until, || {
-            (&mut &*stream).read(&mut head[have..])
-        })?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+
+    /// Goes on as far as its socket allows; `page` returns what is asked for. Returns once it is done.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` or `Interrupted` if it has to wait; another error if it has gone.
+    pub(super) fn go_on(&mut self, page: impl Fn() -> Option<String>) -> io::Result<()> {
+        let mut buffer = [0; HEAD_MAX];
+        loop {
+            match &mut self.stage {
+                Stage::Reads => {
+                    let read = self.stream.read(&mut buffer)?;
+                    if read == 0 {
+                        return Ok(());
+                    }
+                    self.head.extend_from_slice(&buffer[..read]);
+                    let end = memchr::memmem::find(&self.head, b"\r\n\r\n");
+                    let request = match end {
+                        Some(_) => parse(&self.head),
+                        None if self.head.len() >= HEAD_MAX => TOO_LARGE,
+                        None => continue,
+                    };
+                    self.stage = Stage::Writes(answer(request, &page));
+                    self.head = Vec::new();
+                }
+                Stage::Writes(rest) => {
+                    let sent = self.stream.write(rest)?;
+                    rest.drain(..sent);
+                    if rest.is_empty() {
+                        self.stream.shutdown(Shutdown::Write)?;
+                        self.stage = Stage::Drains(16);
+                    }
+                }
+                Stage::Drains(reads) => {
+                    *reads -= 1;
+                    if self.stream.read(&mut buffer)? == 0 || *reads == 0 {
+                        return Ok(());
+                    }
+                }
+            }
         }
-        have += read;
-        let end = memchr::memmem::find(&head[..have], b"\r\n\r\n");
-        if end.is_some() {
-            break parse(&head[..have]);
-        }
-    };
+    }
+}
+
+const TOO_LARGE: Request = Request::Error("431 Request Header Fields Too Large", "");
+
+/// Returns the whole answer to a request.
+fn answer(request: Request, page: impl Fn() -> Option<String>) -> Vec<u8> {
     let (status, header, body, whole) = match request {
         Request::Page(whole) => match page() {
             Some(text) => ("200 OK", "", text, whole),
@@ -64,69 +117,13 @@ pub(super) fn answer(
         },
         Request::Error(status, header) => (status, header, format!("{status}\n"), true),
     };
-    let kind = if status.starts_with("200") {
-        TYPE
-    } else {
-        "text/plain; charset=utf-8"
+    let kind = match status.starts_with("200") {
+        true => TYPE,
+        false => "text/plain; charset=utf-8",
     };
-    let mut text = format!(
-        "HTTP/1.1 {status}\r\n{header}Content-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    if whole {
-        text.push_str(&body);
-    }
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        let sent = retry(stream, stop, PollFlags::OUT, until, || {
-            (&mut &*stream).write(rest)
-        })?;
-        rest = &rest[sent..];
-    }
-    // Closing a socket with unread input would discard the answer.
-    stream.shutdown(Shutdown::Write)?;
-    for _ in 0..16 {
-        let left = retry(stream, stop, PollFlags::IN, until, || {
-            (&mut &*stream).read(&mut head)
-        })?;
-        if left == 0 {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Does `once` as soon as the socket is ready for it, until that time.
-fn retry(
-    stream: &TcpStream,
-    stop: &Waker,
-    ready: PollFlags,
-    until: Instant,
-    mut once: impl FnMut() -> io::Result<usize>,
-) -> io::Result<usize> {
-    loop {
-        match once() {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let left = Timespec {
-            tv_sec: left.as_secs().cast_signed(),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        let mut events = [
-            PollFd::new(stream, ready),
-            PollFd::new(&stop.0, PollFlags::IN),
-        ];
-        let _ = poll(&mut events, Some(&left));
-        if !events[1].revents().is_empty() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-    }
+    let len = body.len();
+    let body = if whole { body } else { String::new() };
+    format!("HTTP/1.1 {status}\r\n{header}Content-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}").into_bytes()
 }
 
 /// The request in the first line.
