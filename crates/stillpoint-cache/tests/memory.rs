@@ -15,6 +15,9 @@ fn resident() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
+/// A value of a type that does not implement `Weigh`.
+struct Page(Vec<u8>);
+
 /// One test in its process: no other thread uses memory.
 #[test]
 fn a_cache_takes_as_much_memory_as_its_limit_says() {
@@ -23,41 +26,73 @@ fn a_cache_takes_as_much_memory_as_its_limit_says() {
     let disabled = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     assert_eq!(disabled, 0);
     // The service thread, and memory that allocators keep.
-    fill(&Cache::builder().max_bytes(1 << 20).build(), 100);
-    takes_its_limit(30);
-    takes_its_limit(1000);
+    fill(&Cache::builder().max_bytes(1 << 20).build(), |_| {
+        vec![1_u8; 100]
+    });
+    let strings = || Cache::builder().max_bytes(LIMIT).time_to_live(HOUR).build();
+    takes_its_limit("30 bytes", strings(), |_| vec![1_u8; 30]);
+    takes_its_limit("1000 bytes", strings(), |_| vec![1_u8; 1000]);
+    takes_its_limit("30 to 1000 bytes", strings(), |key| vec![1_u8; mixed(key)]);
+    let pages = Cache::builder()
+        .weigher(|key: &String, page: &Page| (key.capacity() + page.0.capacity()) as u64);
+    let pages = pages.max_bytes(LIMIT).time_to_live(HOUR).build();
+    takes_its_limit("30 to 1000 bytes by a weigher", pages, |key| {
+        Page(vec![1; mixed(key)])
+    });
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Returns a size from 30 to 1000 for a key.
+fn mixed(key: u64) -> usize {
+    30 + (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % 971
+}
+
+fn name(key: u64) -> String {
+    format!("customer:{key:08}:page")
 }
 
 /// Inserts until the cache is full. Returns the next key.
-fn fill(cache: &Cache<String, Vec<u8>>, bytes: usize) -> u64 {
+fn fill<V: Send + Sync + 'static>(cache: &Cache<String, V>, value: impl Fn(u64) -> V) -> u64 {
     let mut keys = 0..;
     let fills = |&key: &u64| key % 64 != 0 || cache.statistics().evicted == 0;
     keys.by_ref()
         .take_while(fills)
-        .for_each(|key| insert(cache, key, bytes));
+        .for_each(|key| cache.insert(name(key), value(key)));
     keys.start
 }
 
-fn insert(cache: &Cache<String, Vec<u8>>, key: u64, bytes: usize) {
-    cache.insert(format!("customer:{key:08}:page"), vec![1; bytes]);
-}
-
-fn takes_its_limit(bytes: usize) {
+fn takes_its_limit<V: Send + Sync + 'static>(
+    what: &str,
+    cache: Cache<String, V>,
+    value: impl Fn(u64) -> V,
+) {
     let before = resident();
-    let builder = Cache::builder().time_to_live(Duration::from_secs(3600));
-    let cache = builder.max_bytes(LIMIT).build();
-    let least = LIMIT - LIMIT / 20;
+    let full = fill(&cache, &value);
+    let of_entry = cache.weighted_bytes() as f64 / cache.entry_count() as f64;
     let ratio = || {
-        assert!(cache.weighted_bytes() >= least, "it is not full");
+        let all = cache.statistics();
+        let fit = LIMIT as f64 / of_entry;
+        assert!(
+            all.entries as f64 > 0.95 * fit,
+            "{what}: {} entries, and {fit} fit",
+            all.entries
+        );
         (resident() - before) as f64 / LIMIT as f64
     };
-    let full = fill(&cache, bytes);
     let at_rest = ratio();
-    (full..3 * full).for_each(|key| insert(&cache, key, bytes));
+    for key in full..3 * full {
+        cache.insert(name(key), value(key));
+        // Another size in its place, and gaps.
+        cache.insert(name(key - full / 4), value(key + 1));
+        if key % 8 == 0 {
+            cache.invalidate(&name(key - full / 2));
+        }
+    }
     let churned = ratio();
     assert!(
         (0.8..1.15).contains(&at_rest) && churned < 1.3,
-        "{at_rest:.3} at rest and {churned:.3} after churn with values of {bytes}"
+        "{what}: {at_rest:.3} at rest and {churned:.3} after churn"
     );
     // Kept until the process ends: memory that allocators would use again is not measured.
     std::mem::forget(cache);
