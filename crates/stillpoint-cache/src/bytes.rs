@@ -8,7 +8,7 @@
 
 use crate::{
     arena::{Arena, Bytes, NoMemory},
-    cache::Cache,
+    cache::{Cache, Section},
     memory::NONE,
     removal::InsertError,
     statistics::Event,
@@ -140,8 +140,9 @@ where
     ) -> Option<u64> {
         let mut batch = unused.take().unwrap_or_else(new_batch);
         let (mut next, mut moved, mut weight) = (Some(position), 0, 0);
-        let guard = self.inner().store.read_lock();
-        let mut entries = self.inner().store.with_guard(&guard).iter_from(next);
+        let section = Section::begin();
+        let store = section.entries(self.inner());
+        let mut entries = store.iter_from(next);
         'homes: for _ in 0..crate::iter::HOMES {
             for found in entries.next_home() {
                 let value: &dyn Any = &found.get().value.value;
@@ -173,7 +174,7 @@ where
             }
         }
         see(&batch[..moved]);
-        drop(guard);
+        drop(section);
         if moved == 0 {
             *unused = Some(batch);
         } else {

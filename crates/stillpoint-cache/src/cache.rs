@@ -28,7 +28,7 @@ use std::{
 use stillpoint::Guard;
 use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
-    internal::{Found, Store, mix, spread},
+    internal::{Found, PinnedStore, Sound, Store, mix, spread},
 };
 use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 
@@ -175,6 +175,30 @@ pub struct Inner<K, V, S> {
     pub memory: Memory,
 }
 
+/// The entries of a cache, in a section.
+pub type Pinned<K, V> = PinnedStore<K, Node<V>, Sound>;
+
+/// A section of the calling thread in the domain that all caches are in, the global one.
+pub struct Section {
+    _guard: Guard<'static>,
+}
+
+impl Section {
+    #[inline(always)]
+    pub fn begin() -> Self {
+        let _guard = stillpoint::read_lock();
+        Self { _guard }
+    }
+
+    /// Returns the entries of a cache in this section.
+    #[inline(always)]
+    pub fn entries<'g, K, V, S>(&'g self, cache: &'g Inner<K, V, S>) -> &'g Pinned<K, V> {
+        // SAFETY: `Inner::new` makes each store in the global domain, which this is a section of, and it
+        // lasts for `'g`.
+        unsafe { cache.store.pinned_unchecked() }
+    }
+}
+
 /// Whether look-ups find an entry that is in the map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
@@ -186,6 +210,7 @@ pub enum Presence {
 
 impl Presence {
     /// Returns the cause to report for an entry that a call takes out because of `cause`.
+    #[inline]
     pub fn cause(self, cause: Cause) -> Cause {
         match self {
             Self::Expired => Cause::Expired,
@@ -215,9 +240,10 @@ impl<K, V, S> Inner<K, V, S> {
         }
     }
 
-    /// Locks the queues. The caller is in a section of the store since before, and stays in it for
-    /// as long as it uses what it claims.
-    pub fn lock<'a>(&'a self, _section: &'a Guard<'_>) -> (MutexGuard<'a, State>, Locked) {
+    /// Locks the queues. The caller is in a section since before, and stays in it for as long as it uses
+    /// what it claims.
+    #[inline]
+    pub fn lock<'a>(&'a self, _section: &'a Pinned<K, V>) -> (MutexGuard<'a, State>, Locked) {
         let state = self.shared.lock();
         // SAFETY: the lock is held for as long as `state` is, with which callers use this. What is
         // in queues has not been retired; what callers have found, the section keeps.
@@ -329,71 +355,41 @@ where
         spread(self.inner.hasher.hash_one(key))
     }
 
-    /// Begins a section of the domain that all caches are in, the global one.
-    #[inline(always)]
-    fn read_lock(&self) -> Guard<'static> {
-        // Not the store's, which has to look which domain it is.
-        stillpoint::read_lock()
-    }
-
     #[inline(always)]
     pub(crate) fn find<'g, Q>(
-        &'g self,
+        &self,
         key: &Q,
-        guard: &'g Guard<'_>,
+        store: &'g Pinned<K, V>,
     ) -> Option<Found<'g, K, Node<V>>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = self.hash(key);
-        self.inner
-            .store
-            .with_guard(guard)
-            .find(hash, |other| key.equivalent(other))
+        store.find(hash, |other| key.equivalent(other))
     }
 
     /// As [`find`](Self::find), for what only reads the entry: a hit looks at nothing that it need
     /// not.
-    ///
-    /// # Safety
-    ///
-    /// The guard is one of [`read_lock`](Self::read_lock).
     #[inline(always)]
-    unsafe fn find_to_read<'g, Q>(
-        &'g self,
-        key: &Q,
-        _guard: &'g Guard<'static>,
-    ) -> Option<Found<'g, K, Node<V>>>
+    fn find_to_read<'g, Q>(&self, key: &Q, store: &'g Pinned<K, V>) -> Option<Found<'g, K, Node<V>>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let hash = mix(self.inner.hasher.hash_one(key));
-        // SAFETY: the store is of the global domain, of which the guard is, which lasts for `'g`.
-        let store = unsafe { self.inner.store.pinned_unchecked() };
         store.look_up(hash, |other| key.equivalent(other))
     }
 
     /// Finds the entry of a key unless it has expired. Counts the look-up, and notes the use in the entry.
-    ///
-    /// # Safety
-    ///
-    /// The guard is one of [`read_lock`](Self::read_lock).
     #[inline(always)]
-    unsafe fn look_up<'g, Q>(
-        &'g self,
-        key: &Q,
-        guard: &'g Guard<'static>,
-    ) -> Option<Found<'g, K, Node<V>>>
+    fn look_up<'g, Q>(&self, key: &Q, store: &'g Pinned<K, V>) -> Option<Found<'g, K, Node<V>>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        // SAFETY: the caller's promise.
-        let found = unsafe { self.find_to_read(key, guard) };
         let is_there = |found: &Found<'_, K, Node<V>>| {
             let meta = &found.get().value.meta;
             meta.mark_lasting() || self.inner.mark_expiring(meta)
         };
-        let Some(found) = found.filter(is_there) else {
+        let Some(found) = self.find_to_read(key, store).filter(is_there) else {
             self.handle.count_miss();
             return None;
         };
@@ -411,9 +407,8 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let guard = self.read_lock();
-        // SAFETY: the guard is that.
-        let found = unsafe { self.look_up(key, &guard) }?;
+        let section = Section::begin();
+        let found = self.look_up(key, section.entries(&self.inner))?;
         Some(found.get().value.value.clone())
     }
 
@@ -427,12 +422,11 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let guard = self.read_lock();
-        // SAFETY: the guard is that.
-        let id = Id::of(unsafe { self.look_up(key, &guard) }?);
+        let section = Section::begin();
+        let id = Id::of(self.look_up(key, section.entries(&self.inner))?);
         Some(Ref {
             id,
-            _guard: guard,
+            _section: section,
             entry: PhantomData,
         })
     }
@@ -443,9 +437,8 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
-        let guard = self.read_lock();
-        // SAFETY: the guard is that.
-        let found = unsafe { self.find_to_read(key, &guard) }?;
+        let section = Section::begin();
+        let found = self.find_to_read(key, section.entries(&self.inner))?;
         self.inner
             .is_found(found)
             .then(|| found.get().value.value.clone())
@@ -456,9 +449,9 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let guard = self.read_lock();
-        // SAFETY: the guard is that.
-        unsafe { self.find_to_read(key, &guard) }.is_some_and(|found| self.inner.is_found(found))
+        let section = Section::begin();
+        let found = self.find_to_read(key, section.entries(&self.inner));
+        found.is_some_and(|found| self.inner.is_found(found))
     }
 
     /// Returns how many entries the tenant and all below it have.
@@ -545,7 +538,7 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
 /// A reference to an entry, and the section that keeps it.
 pub struct Ref<'c, K, V> {
     id: Id,
-    _guard: Guard<'c>,
+    _section: Section,
     entry: PhantomData<&'c (K, V)>,
 }
 

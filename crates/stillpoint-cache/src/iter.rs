@@ -1,6 +1,6 @@
 //! Iteration: a few buckets at a time, so that no section stays open.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Section};
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
@@ -48,11 +48,12 @@ where
     }
 
     fn step(&self, position: &mut Option<u64>, visit: &mut impl FnMut(&K, &V)) {
-        let guard = self.inner().store.read_lock();
-        let mut entries = self.inner().store.with_guard(&guard).iter_from(*position);
+        let section = Section::begin();
+        let store = section.entries(self.inner());
+        let mut entries = store.iter_from(*position);
         for _ in 0..HOMES {
             for found in entries.next_home() {
-                if self.inner().is_found(found) && self.has(found, &guard) {
+                if self.inner().is_found(found) && self.has(found, store) {
                     let entry = found.get();
                     visit(&entry.key, &entry.value.value);
                 }

@@ -77,6 +77,7 @@ impl Rounded {
         Self((bytes >> shift) as u16 | (shift as u16) << Self::DIGITS)
     }
 
+    #[inline]
     pub fn get(self) -> usize {
         let digits = usize::from(self.0) & ((1 << Self::DIGITS) - 1);
         digits << (self.0 >> Self::DIGITS)
@@ -194,6 +195,7 @@ impl Guarded {
 /// Returns the fingerprint by which a policy knows a key: the half of its hash of which each bit differs from
 /// key to key. In the other one a bit is always 0 (`spread`), and half of a large table of ghosts would stay
 /// empty.
+#[inline]
 fn fingerprint(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
@@ -251,6 +253,7 @@ impl Meta {
     /// Notes which entry this one is about to replace in the map, before any other thread knows this one.
     /// So a walk finds out whose it is until its inserter has the lock: before that, the replaced one is not
     /// retired. Relaxed: the map publishes it.
+    #[inline]
     pub fn set_replaced(&self, old: Option<Id>) {
         Neighbours::set(&self.neighbours.prev, old);
     }

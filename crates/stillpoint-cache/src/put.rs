@@ -2,7 +2,7 @@
 //! claimed.
 
 use crate::{
-    cache::{Cache, Presence},
+    cache::{Cache, Pinned, Presence, Section},
     flight::Load,
     listener::Notes,
     node::{Id, LONGEST, Locked, Meta, NEVER, Node, Stage, TICK},
@@ -15,7 +15,6 @@ use std::{
     sync::atomic::Ordering,
     time::Duration,
 };
-use stillpoint::Guard;
 use stillpoint_map::internal::{Found, NewEntry};
 use stillpoint_platform::{clock::nanos, sync::MutexGuard};
 
@@ -31,7 +30,7 @@ struct Published<'g, K, V> {
 
 /// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
 /// unreclaimed.
-fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
+pub fn owned<K, V>(entry: Found<'_, K, Node<V>>) -> usize {
     entry.get().value.meta.owned()
 }
 
@@ -109,26 +108,26 @@ where
         let hash = self.hash(&key);
         // Told after the section: declared before it.
         let mut notes = inner.notes();
-        let guard = inner.store.read_lock();
+        let section = Section::begin();
+        let store = section.entries(inner);
         // Most inserts replace, and a look costs less than to find the place taken.
-        let store = inner.store.with_guard(&guard);
         let there = store.find(hash, |other| *other == key);
         let meta = Meta::new(weighed, hash, expires, latest, pinned);
         let new = store.new_entry(hash, key, Node { value, meta });
         if matches!(origin, Origin::Load(_)) {
             new.value.meta.hide();
         }
-        let published = match self.publish(new, there, origin, &guard) {
+        let published = match self.publish(new, there, origin, store) {
             Ok(published) => published,
             Err(_not_replacing) => {
                 // The destructors of what is not put in are user code: outside of the section.
-                drop(guard);
+                drop(section);
                 notes.tell();
                 return Ok(());
             }
         };
-        let mut linked = self.link(published, origin, expires, &guard, &mut notes);
-        drop(guard);
+        let mut linked = self.link(published, origin, expires, store, &mut notes);
+        drop(section);
         notes.tell();
         if let Ok(Some(ticket)) = linked {
             linked = self.link_in_batches(ticket, origin);
@@ -167,9 +166,8 @@ where
         mut new: NewEntry<K, Node<V>>,
         mut there: Option<Found<'g, K, Node<V>>>,
         origin: Origin<'_>,
-        guard: &'g Guard<'_>,
+        store: &'g Pinned<K, V>,
     ) -> Result<Published<'g, K, V>, NewEntry<K, Node<V>>> {
-        let store = self.inner().store.with_guard(guard);
         loop {
             let (old, refused) = if let Some(old) = there.take() {
                 (old, new)
@@ -212,7 +210,7 @@ where
         published: Published<'_, K, V>,
         origin: Origin<'_>,
         expires: u64,
-        guard: &Guard<'_>,
+        store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
         let Published { new, old } = published;
@@ -220,7 +218,7 @@ where
             // SAFETY: it was found in the section.
             unsafe { Id::of(old).fetch_neighbours() };
         }
-        let (mut state, mut locked) = self.inner().lock(guard);
+        let (mut state, mut locked) = self.inner().lock(store);
         let inherited = match old {
             Some((old, cause)) => {
                 let both = [Id::of(old), Id::of(new)];
@@ -230,13 +228,13 @@ where
         };
         if !inherited.is_linked {
             let (held, at) = ((state, locked), (inherited, expires));
-            return self.link_in_room(published, origin, held, at, guard, notes);
+            return self.link_in_room(published, origin, held, at, store, notes);
         }
         let (due, visit) = self.outlook(&state, expires);
         drop(state);
         self.retire_replaced(old, visit);
         self.note_replaced(old, inherited, notes);
-        self.expire_if_due(due, guard, notes);
+        self.expire_if_due(due, store, notes);
         Ok(None)
     }
 
@@ -249,7 +247,7 @@ where
         origin: Origin<'_>,
         (mut state, mut locked): (MutexGuard<'_, State>, Locked),
         (inherited, expires): (Inheritance, u64),
-        guard: &Guard<'_>,
+        store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
         let entrant = Entrant {
@@ -272,14 +270,14 @@ where
         self.retire_replaced(old, visit);
         if gone.is_some() {
             // Before user code runs: what is refused is not to be found.
-            self.remove_from_map(new, guard);
+            store.remove_owning(new, owned(new));
         }
-        self.take_out(&mut claimed, Cause::Evicted, guard, notes);
+        self.take_out(&mut claimed, Cause::Evicted, store, notes);
         self.note_replaced(old, inherited, notes);
         if let Some(cause) = gone {
             notes.add(new, cause);
         }
-        self.expire_if_due(due, guard, notes);
+        self.expire_if_due(due, store, notes);
         admitted
     }
 
@@ -304,8 +302,9 @@ where
         origin: Origin<'_>,
     ) -> Result<Option<Ticket>, InsertError> {
         let mut notes = self.inner().notes();
-        let guard = self.inner().store.read_lock();
-        let (mut state, mut locked) = self.inner().lock(&guard);
+        let section = Section::begin();
+        let store = section.entries(self.inner());
+        let (mut state, mut locked) = self.inner().lock(store);
         let Some((id, entrant, reserved)) = state.resume(ticket) else {
             return Ok(None);
         };
@@ -315,17 +314,17 @@ where
         let (due, visit) = self.outlook(&state, entrant.expires);
         drop(state);
         self.inner().ask_for_visit(visit);
-        if gone.is_some() {
-            // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not
-            // retired before this section began.
-            self.remove_from_map(unsafe { id.found() }, &guard);
+        // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not retired
+        // before this section began.
+        let gone = gone.map(|cause| (unsafe { id.found() }, cause));
+        if let Some((entry, _)) = gone {
+            store.remove_owning(entry, owned(entry));
         }
-        self.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
-        if let Some(cause) = gone {
-            // SAFETY: as above.
-            notes.add(unsafe { id.found() }, cause);
+        self.take_out(&mut claimed, Cause::Evicted, store, &mut notes);
+        if let Some((entry, cause)) = gone {
+            notes.add(entry, cause);
         }
-        self.expire_if_due(due, &guard, &mut notes);
+        self.expire_if_due(due, store, &mut notes);
         admitted
     }
 
@@ -363,31 +362,25 @@ where
 
     /// Takes out what has expired if the wheel has work at `due`, and that is over.
     #[inline]
-    fn expire_if_due(&self, due: Option<u64>, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
+    fn expire_if_due(&self, due: Option<u64>, store: &Pinned<K, V>, notes: &mut Notes<'_, K, V>) {
         let Some(due) = due else { return };
         // In whole ticks: at each time anew, all timers would move through the lowest levels of the wheel.
         let now = self.inner().clock.now() >> TICK << TICK;
         if due <= now {
-            self.expire(now, guard, notes);
+            self.expire(now, store, notes);
         }
     }
 
     /// Takes out what has expired by `now`: a batch.
     #[inline(never)]
-    fn expire(&self, now: u64, guard: &Guard<'_>, notes: &mut Notes<'_, K, V>) {
+    fn expire(&self, now: u64, store: &Pinned<K, V>, notes: &mut Notes<'_, K, V>) {
         let mut claimed = Claimed::default();
-        let (mut state, mut locked) = self.inner().lock(guard);
+        let (mut state, mut locked) = self.inner().lock(store);
         state.expire(&mut locked, now, &mut claimed);
         let visit = self.inner().next_visit(&state, NEVER);
         drop(state);
-        self.take_out(&mut claimed, Cause::Expired, guard, notes);
+        self.take_out(&mut claimed, Cause::Expired, store, notes);
         self.inner().ask_for_visit(visit);
-    }
-
-    /// Takes an entry out of the map that has been claimed. Returns false if it was not there.
-    pub(crate) fn remove_from_map(&self, entry: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        let store = self.inner().store.with_guard(guard);
-        store.remove_owning(entry, owned(entry))
     }
 
     /// Takes entries out of the map that this thread has claimed.
@@ -395,12 +388,13 @@ where
         &self,
         claimed: &mut Claimed,
         cause: Cause,
-        guard: &Guard<'_>,
+        store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) {
         for id in claimed.iter() {
             // SAFETY: claimed in the section; of this cache.
-            self.remove_from_map(unsafe { id.found() }, guard);
+            let entry = unsafe { id.found() };
+            store.remove_owning(entry, owned(entry));
         }
         // Clones run user code: all are out of the map by then.
         if notes.are_wanted() {
@@ -416,9 +410,9 @@ where
     pub(crate) fn claim(
         &self,
         entry: Found<'_, K, Node<V>>,
-        guard: &Guard<'_>,
+        store: &Pinned<K, V>,
     ) -> (Presence, bool) {
-        let (mut state, mut locked) = self.inner().lock(guard);
+        let (mut state, mut locked) = self.inner().lock(store);
         // Under the lock: until then what a load brings may appear.
         let presence = self.inner().presence(&entry.get().value.meta);
         let cause = presence.cause(Cause::Removed);

@@ -1,9 +1,10 @@
 //! What takes entries out, and what keeps them from being taken.
 
 use crate::{
-    cache::{Cache, Presence},
+    cache::{Cache, Pinned, Presence, Section},
     listener::Notes,
     node::{Id, Locked, NEVER, Node},
+    put::owned,
     removal::Cause,
     state::{Claimed, State},
     tenant::Handle,
@@ -12,7 +13,6 @@ use std::{
     hash::{BuildHasher, Hash},
     sync::Arc,
 };
-use stillpoint::Guard;
 use stillpoint_map::{Equivalent, internal::Found};
 
 impl<K, V, S> Cache<K, V, S>
@@ -47,10 +47,11 @@ where
         // First: either the load finds that it is outdated, or its entry is found here.
         self.outdate_load(key);
         let mut notes = self.inner().notes();
-        let guard = self.inner().store.read_lock();
+        let section = Section::begin();
+        let store = section.entries(self.inner());
         loop {
-            let found = self.find(key, &guard)?;
-            if let Some(presence) = self.take(found, &guard, &mut notes) {
+            let found = self.find(key, store)?;
+            if let Some(presence) = self.take(found, store, &mut notes) {
                 return (presence == Presence::Found).then(|| of(&found.get().value.value));
             }
         }
@@ -94,18 +95,19 @@ where
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let guard = self.inner().store.read_lock();
-        let Some(found) = self.find(key, &guard) else {
+        let section = Section::begin();
+        let store = section.entries(self.inner());
+        let Some(found) = self.find(key, store) else {
             return false;
         };
-        let (mut state, mut locked) = self.inner().lock(&guard);
+        let (mut state, mut locked) = self.inner().lock(store);
         let id = Id::of(found);
         let done = self.inner().is_found(found) && state.pin(&mut locked, id, pinned);
         let number = locked.of(id).tenant;
         let visit = self.inner().next_visit(&state, NEVER);
         let is_above_max = done && !pinned && state.is_above_max(number);
         drop(state);
-        drop(guard);
+        drop(section);
         self.inner().ask_for_visit(visit);
         if is_above_max {
             // The number may be another tenant's by now: its limit holds, too.
@@ -122,11 +124,11 @@ where
     fn take(
         &self,
         found: Found<'_, K, Node<V>>,
-        guard: &Guard<'_>,
+        store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Option<Presence> {
-        let (presence, claimed) = self.claim(found, guard);
-        let removed = self.remove_from_map(found, guard);
+        let (presence, claimed) = self.claim(found, store);
+        let removed = store.remove_owning(found, owned(found));
         if claimed {
             notes.add(found, presence.cause(Cause::Removed));
         }
@@ -227,14 +229,15 @@ where
         let mut again = true;
         for _ in 0..most {
             let mut notes = self.inner().notes();
-            let guard = self.inner().store.read_lock();
+            let section = Section::begin();
+            let store = section.entries(self.inner());
             let mut claimed = Claimed::default();
-            let (mut state, mut locked) = self.inner().lock(&guard);
+            let (mut state, mut locked) = self.inner().lock(store);
             again = claim(&mut state, &mut locked, &mut claimed);
             let visit = self.inner().next_visit(&state, NEVER);
             drop(state);
             self.inner().ask_for_visit(visit);
-            self.take_out(&mut claimed, cause, &guard, &mut notes);
+            self.take_out(&mut claimed, cause, store, &mut notes);
             if !again {
                 break;
             }
@@ -252,16 +255,17 @@ where
         let (mut position, mut removed) = (Some(0), 0);
         while position.is_some() {
             let mut notes = self.inner().notes();
-            let guard = self.inner().store.read_lock();
-            let mut entries = self.inner().store.with_guard(&guard).iter_from(position);
+            let section = Section::begin();
+            let store = section.entries(self.inner());
+            let mut entries = store.iter_from(position);
             for _ in 0..crate::iter::HOMES {
                 for found in entries.next_home() {
                     let entry = found.get();
                     // A hidden one has not been inserted yet, or is removed already.
                     if self.inner().presence(&entry.value.meta) != Presence::Hidden
-                        && self.has_itself(found, &guard)
+                        && self.has_itself(found, store)
                         && condition(&entry.key, &entry.value.value)
-                        && self.take(found, &guard, &mut notes).is_some()
+                        && self.take(found, store, &mut notes).is_some()
                     {
                         removed += 1;
                     }
@@ -273,24 +277,24 @@ where
     }
 
     /// Returns whether the tenant or one below it has the entry; where it has been deleted, the one above.
-    pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        self.has_below(found, guard, |handle| Some(handle.number()))
+    pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, store: &Pinned<K, V>) -> bool {
+        self.has_below(found, store, |handle| Some(handle.number()))
     }
 
     /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
-    fn has_itself(&self, found: Found<'_, K, Node<V>>, guard: &Guard<'_>) -> bool {
-        self.has_below(found, guard, Handle::own_number)
+    fn has_itself(&self, found: Found<'_, K, Node<V>>, store: &Pinned<K, V>) -> bool {
+        self.has_below(found, store, Handle::own_number)
     }
 
     fn has_below(
         &self,
         found: Found<'_, K, Node<V>>,
-        guard: &Guard<'_>,
+        store: &Pinned<K, V>,
         number: impl FnOnce(&Arc<Handle>) -> Option<u32>,
     ) -> bool {
         let whole = self.handle().parent.is_none();
         whole || {
-            let (state, mut locked) = self.inner().lock(guard);
+            let (state, mut locked) = self.inner().lock(store);
             let of = state.owner(&mut locked, Id::of(found));
             of.zip(number(self.handle())).is_some_and(|(of, above)| {
                 // A claimed one's may have ended.
@@ -324,10 +328,11 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    let guard = cache.inner().store.read_lock();
-    if let Some(found) = cache.find(key, &guard) {
-        cache.claim(found, &guard);
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
+    if let Some(found) = cache.find(key, store) {
+        cache.claim(found, store);
         // SAFETY: the caller's promise.
-        unsafe { cache.inner().store.with_guard(&guard).drop_at_once(found) };
+        unsafe { store.drop_at_once(found) };
     }
 }

@@ -12,6 +12,7 @@ use stillpoint::{
 pub struct Home(pub Option<Kept>);
 
 impl Home {
+    #[inline]
     pub fn domain(&self) -> &Domain {
         match &self.0 {
             Some(domain) => domain,

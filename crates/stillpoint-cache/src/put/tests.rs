@@ -13,7 +13,7 @@ fn new_entry(
     key: u64,
     weight: u64,
     expires: u64,
-    guard: &Guard<'_>,
+    store: &Pinned<u64, u64>,
 ) -> NewEntry<u64, Node<u64>> {
     let meta = Meta::new(
         Weight::of(weight),
@@ -26,7 +26,6 @@ fn new_entry(
         value: weight,
         meta,
     };
-    let store = cache.inner().store.with_guard(guard);
     store.new_entry(cache.hash(&key), key, node)
 }
 
@@ -35,10 +34,10 @@ fn publish<'g>(
     cache: &'g Cache<u64, u64>,
     key: u64,
     weight: u64,
-    guard: &'g Guard<'_>,
+    store: &'g Pinned<u64, u64>,
 ) -> Published<'g, u64, u64> {
-    let new = new_entry(cache, key, weight, NEVER, guard);
-    let Ok(published) = cache.publish(new, None, Origin::Insert, guard) else {
+    let new = new_entry(cache, key, weight, NEVER, store);
+    let Ok(published) = cache.publish(new, None, Origin::Insert, store) else {
         panic!("it replaces any");
     };
     published
@@ -50,11 +49,11 @@ fn publish_loaded<'g>(
     key: u64,
     load: &Load,
     expires: u64,
-    guard: &'g Guard<'_>,
+    store: &'g Pinned<u64, u64>,
 ) -> Published<'g, u64, u64> {
-    let new = new_entry(cache, key, 1, expires, guard);
+    let new = new_entry(cache, key, 1, expires, store);
     new.value.meta.hide();
-    let Ok(published) = cache.publish(new, None, Origin::Load(load), guard) else {
+    let Ok(published) = cache.publish(new, None, Origin::Load(load), store) else {
         panic!("nothing is in its place");
     };
     published
@@ -66,10 +65,10 @@ fn link(
     published: Published<'_, u64, u64>,
     origin: Origin<'_>,
     expires: u64,
-    guard: &Guard<'_>,
+    store: &Pinned<u64, u64>,
 ) -> Option<Ticket> {
     let mut notes = view.inner().notes();
-    let linked = view.link(published, origin, expires, guard, &mut notes);
+    let linked = view.link(published, origin, expires, store, &mut notes);
     linked.expect("it fits")
 }
 
@@ -77,11 +76,12 @@ fn link(
 fn an_entry_that_is_removed_before_it_is_linked_evicts_nothing() {
     let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
     (0..3).for_each(|key| cache.insert(key, key));
-    let guard = cache.inner().store.read_lock();
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
     let weight = 2;
-    let published = publish(&cache, 9, weight, &guard);
+    let published = publish(&cache, 9, weight, store);
     assert!(cache.invalidate(&9));
-    assert!(link(&cache, published, Origin::Insert, NEVER, &guard).is_none());
+    assert!(link(&cache, published, Origin::Insert, NEVER, store).is_none());
     assert_eq!((cache.entry_count(), cache.weighted_bytes()), (3, 3));
 }
 
@@ -92,13 +92,14 @@ fn an_entry_is_replaced_whose_tenant_is_deleted_meanwhile() {
         let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
         let tenant = cache.tenant("tenant");
         tenant.insert(9, 1);
-        let guard = cache.inner().store.read_lock();
-        let published = publish(&cache, 9, 1, &guard);
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
+        let published = publish(&cache, 9, 1, store);
         if is_evicted {
             assert_eq!(tenant.evict_some(1), 1);
         }
         assert!(tenant.delete());
-        assert!(link(&cache, published, Origin::Insert, NEVER, &guard).is_none());
+        assert!(link(&cache, published, Origin::Insert, NEVER, store).is_none());
         assert_eq!((cache.get(&9), cache.entry_count()), (Some(1), 1));
         let all = cache.statistics();
         let gone = (all.evicted, all.removed, all.replaced);
@@ -113,11 +114,12 @@ fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {
         for expires in [NEVER, NEVER - 1] {
             let cache: Cache<u64, u64> = Cache::with_entries(3);
             let load = Load::of(Arc::clone(cache.handle()));
-            let guard = cache.inner().store.read_lock();
-            let published = publish_loaded(&cache, 9, &load, expires, &guard);
+            let section = Section::begin();
+            let store = section.entries(cache.inner());
+            let published = publish_loaded(&cache, 9, &load, expires, store);
             assert_eq!((cache.get(&9), cache.iter().count()), (None, 0));
             load.is_outdated.store(is_outdated, Ordering::Relaxed);
-            assert!(link(&cache, published, Origin::Load(&load), expires, &guard).is_none());
+            assert!(link(&cache, published, Origin::Load(&load), expires, store).is_none());
             let expected = (!is_outdated).then_some(1);
             assert_eq!((cache.get(&9), cache.peek(&9)), (expected, expected));
             let all = cache.statistics();
@@ -132,12 +134,13 @@ fn what_was_loaded_is_not_found_before_it_is_linked_or_if_it_is_outdated() {
 fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
     let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
     cache.insert(9, 9);
-    let guard = cache.inner().store.read_lock();
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
     let mut claimed = Claimed::default();
-    let (mut state, mut locked) = cache.inner().lock(&guard);
+    let (mut state, mut locked) = cache.inner().lock(store);
     assert!(state.give_back(&mut locked, ROOT, &mut claimed));
     drop(state);
-    let found = cache.find(&9, &guard).expect("it is in the map");
+    let found = cache.find(&9, store).expect("it is in the map");
     cache.invalidate_all();
     assert_eq!((cache.get(&9), cache.peek(&9)), (None, None));
     assert_eq!(cache.iter().count(), 0);
@@ -145,8 +148,8 @@ fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
     found.get().value.meta.note_use(0);
     assert_eq!(cache.get(&9), None);
     let mut notes = cache.inner().notes();
-    cache.take_out(&mut claimed, Cause::Evicted, &guard, &mut notes);
-    assert!(cache.find(&9, &guard).is_none());
+    cache.take_out(&mut claimed, Cause::Evicted, store, &mut notes);
+    assert!(cache.find(&9, store).is_none());
 }
 
 /// The removal waits for the lock while the load links it: others may have found it by then.
@@ -154,10 +157,11 @@ fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
 fn what_has_appeared_before_it_is_removed_is_returned() {
     let cache: Cache<u64, u64> = Cache::with_entries(3);
     let load = Load::of(Arc::clone(cache.handle()));
-    let guard = cache.inner().store.read_lock();
-    let published = publish_loaded(&cache, 9, &load, NEVER, &guard);
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
+    let published = publish_loaded(&cache, 9, &load, NEVER, store);
     std::thread::scope(|scope| {
-        let (mut state, mut locked) = cache.inner().lock(&guard);
+        let (mut state, mut locked) = cache.inner().lock(store);
         let remove = || scope.spawn(|| cache.remove(&9));
         let removal = cache.inner().shared.until_asked(remove);
         let entrant = Entrant {
@@ -186,14 +190,15 @@ fn an_entry_that_a_load_has_not_linked_yet_has_not_expired() {
     });
     let cache = cache.build();
     let load = Load::of(Arc::clone(cache.handle()));
-    let guard = cache.inner().store.read_lock();
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
     let [replaced, invalidated, removed] =
-        [7, 8, 9].map(|key| publish_loaded(&cache, key, &load, NEVER, &guard));
+        [7, 8, 9].map(|key| publish_loaded(&cache, key, &load, NEVER, store));
     assert_eq!(cache.invalidate_entries_if(|_, _| true), 0);
     cache.insert(7, 10);
     assert!(!cache.invalidate(&8) && cache.remove(&9).is_none());
     for published in [replaced, invalidated, removed] {
-        assert!(link(&cache, published, Origin::Load(&load), NEVER, &guard).is_none());
+        assert!(link(&cache, published, Origin::Load(&load), NEVER, store).is_none());
     }
     let all = cache.statistics();
     assert_eq!((all.replaced, all.expired, all.removed), (1, 0, 2));
@@ -215,7 +220,8 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
         for outdated_at in [None, Some(0), Some(1)] {
             let cache: Cache<u64, u64> = Cache::with_entries(3);
             let loads = [(); 2].map(|()| Load::of(Arc::clone(cache.handle())));
-            let guard = cache.inner().store.read_lock();
+            let section = Section::begin();
+            let store = section.entries(cache.inner());
             let (mut published, mut last) = ([None, None], 1);
             for &step in &order {
                 match step {
@@ -227,10 +233,10 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
                                 .fetch_or(is_outdated, Ordering::Relaxed);
                         };
                         outdate(0);
-                        let new = new_entry(&cache, 9, 1 + number as u64, NEVER, &guard);
+                        let new = new_entry(&cache, 9, 1 + number as u64, NEVER, store);
                         new.value.meta.hide();
                         let origin = Origin::Load(&loads[number]);
-                        if let Ok(new) = cache.publish(new, None, origin, &guard) {
+                        if let Ok(new) = cache.publish(new, None, origin, store) {
                             (published[number], last) = (Some(new), number);
                         }
                         outdate(1);
@@ -240,7 +246,7 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
                             continue;
                         };
                         let origin = Origin::Load(&loads[number]);
-                        assert!(link(&cache, new, origin, NEVER, &guard).is_none());
+                        assert!(link(&cache, new, origin, NEVER, store).is_none());
                     }
                     Step::Invalidate => unreachable!("not asked for"),
                 }
@@ -249,7 +255,7 @@ fn of_two_loads_of_one_key_none_stays_hidden() {
             let is_kept = last == 1 || outdated_at.is_none();
             assert!(is_kept || outdated_at == Some(1), "{said}");
             assert_eq!(cache.get(&9), is_kept.then_some(1 + last as u64), "{said}");
-            assert_eq!(cache.find(&9, &guard).is_some(), is_kept, "{said}");
+            assert_eq!(cache.find(&9, store).is_some(), is_kept, "{said}");
             let all = cache.statistics();
             assert_eq!(all.entries, u64::from(is_kept), "{said}");
             assert_eq!(
@@ -273,9 +279,10 @@ fn weighed() -> Cache<u64, u64> {
 
 /// Makes the first batch of room for an entry of a view that needs more.
 fn begin(view: &Cache<u64, u64>, key: u64, weight: u64) -> Ticket {
-    let guard = view.inner().store.read_lock();
-    let published = publish(view, key, weight, &guard);
-    let ticket = link(view, published, Origin::Insert, NEVER, &guard);
+    let section = Section::begin();
+    let store = section.entries(view.inner());
+    let published = publish(view, key, weight, store);
+    let ticket = link(view, published, Origin::Insert, NEVER, store);
     ticket.expect("more than a batch is needed")
 }
 
@@ -292,26 +299,27 @@ fn walks_of_a_tenant_meet_an_entry_that_is_being_replaced() {
     let tenant = cache.tenant("tenant");
     (5000..5003).for_each(|key| tenant.insert(key, 1));
     assert!(tenant.pin(&5000));
-    let guard = cache.inner().store.read_lock();
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
     let there = || {
         let mut all: Vec<_> = tenant.iter().collect();
         all.sort_unstable();
         all
     };
     // One after the other, before the first one has the lock.
-    let first = publish(&cache, 5001, 2, &guard);
+    let first = publish(&cache, 5001, 2, store);
     assert_eq!(there(), [(5000, 1), (5001, 2), (5002, 1)]);
-    let second = publish(&tenant, 5001, 3, &guard);
+    let second = publish(&tenant, 5001, 3, store);
     assert_eq!(there(), [(5000, 1), (5001, 3), (5002, 1)]);
-    let seen = cache.find(&5001, &guard).expect("it is there");
+    let seen = cache.find(&5001, store).expect("it is there");
     assert_eq!(tenant.invalidate_entries_if(|key, _| *key == 5001), 1);
-    assert!(!cache.contains_key(&5001) && tenant.has(seen, &guard));
+    assert!(!cache.contains_key(&5001) && tenant.has(seen, store));
     for published in [first, second] {
-        assert!(link(&cache, published, Origin::Insert, NEVER, &guard).is_none());
+        assert!(link(&cache, published, Origin::Insert, NEVER, store).is_none());
     }
     // While it waits for room.
-    let large = publish(&cache, 5002, 500, &guard);
-    assert!(link(&cache, large, Origin::Insert, NEVER, &guard).is_some());
+    let large = publish(&cache, 5002, 500, store);
+    assert!(link(&cache, large, Origin::Insert, NEVER, store).is_some());
     assert_eq!(there(), [(5000, 1), (5002, 500)]);
     assert_eq!(tenant.invalidate_entries_if(|_, _| true), 2);
     assert_eq!(there(), []);
@@ -422,19 +430,20 @@ fn what_has_gone_since_it_was_seen_is_not_replaced() {
     for comes_again in [false, true] {
         let cache: Cache<u64, u64> = Cache::builder().max_entries(3).build();
         cache.insert(9, 0);
-        let guard = cache.inner().store.read_lock();
-        let seen = cache.find(&9, &guard);
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
+        let seen = cache.find(&9, store);
         assert!(seen.is_some() && cache.invalidate(&9));
         if comes_again {
             cache.insert(9, 1);
         }
-        let new = new_entry(&cache, 9, 2, NEVER, &guard);
-        let Ok(published) = cache.publish(new, seen, Origin::Insert, &guard) else {
+        let new = new_entry(&cache, 9, 2, NEVER, store);
+        let Ok(published) = cache.publish(new, seen, Origin::Insert, store) else {
             panic!("it replaces any");
         };
         let replaced = published.old.map(|(old, _)| old.get().value.value);
         assert_eq!(replaced, comes_again.then_some(1));
-        assert!(link(&cache, published, Origin::Insert, NEVER, &guard).is_none());
+        assert!(link(&cache, published, Origin::Insert, NEVER, store).is_none());
         assert_eq!((cache.get(&9), cache.entry_count()), (Some(2), 1));
     }
 }
@@ -502,19 +511,20 @@ fn accounts_are_exact_after(order: &[Step], weights: [u64; 3], is_there: bool) {
     if is_there {
         views[2].insert(9, 2);
     }
-    let guard = cache.inner().store.read_lock();
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
     let mut published = [None, None, None];
     let mut last = is_there.then_some(2);
     for &step in order {
         match step {
             Step::Publish(number) => {
                 let weight = weights[number];
-                let new = publish(&views[number], 9, weight, &guard);
+                let new = publish(&views[number], 9, weight, store);
                 (published[number], last) = (Some(new), Some(weight));
             }
             Step::Link(number) => {
                 let new = published[number].take().expect("it was published");
-                assert!(link(&views[number], new, Origin::Insert, NEVER, &guard).is_none());
+                assert!(link(&views[number], new, Origin::Insert, NEVER, store).is_none());
             }
             Step::Invalidate => {
                 cache.invalidate(&9);
@@ -525,8 +535,8 @@ fn accounts_are_exact_after(order: &[Step], weights: [u64; 3], is_there: bool) {
     let said = format!("{order:?} with {weights:?}, {is_there}");
     assert_eq!(cache.get(&9), last, "{said}");
     let mut owner = None;
-    if let Some(found) = cache.find(&9, &guard) {
-        let (_state, mut locked) = cache.inner().lock(&guard);
+    if let Some(found) = cache.find(&9, store) {
+        let (_state, mut locked) = cache.inner().lock(store);
         let guarded = locked.of(Id::of(found));
         assert_eq!(guarded.stage, Stage::Linked, "{said}");
         owner = Some(guarded.tenant);

@@ -183,6 +183,7 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
+    use crate::cache::Section;
     use crate::{
         Cache,
         state::{BATCH, ROOT},
@@ -190,15 +191,16 @@ mod tests {
 
     /// Makes a batch of an invalidation of the whole cache, up to a round.
     fn invalidate_some(cache: &Cache<u64, u64>, until: u64) -> bool {
-        let guard = cache.inner().store.read_lock();
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
         let mut claimed = Claimed::default();
-        let (mut state, mut locked) = cache.inner().lock(&guard);
+        let (mut state, mut locked) = cache.inner().lock(store);
         let more = state.invalidate(&mut locked, ROOT, until, &mut claimed);
         drop(state);
         cache.take_out(
             &mut claimed,
             Cause::Removed,
-            &guard,
+            store,
             &mut cache.inner().notes(),
         );
         more

@@ -32,13 +32,13 @@ impl Default for Limits {
 }
 
 /// Sums over the children of a tenant: of what they are promised, or of what they use of that.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Claims {
     // Sums of limits that are set may be larger than the largest limit.
     min: u128,
     low: u128,
     /// Bytes that no insert takes from them: what they use of their min, or what is pinned if that is more.
-    kept: u128,
+    kept: u64,
 }
 
 impl Claims {
@@ -59,7 +59,7 @@ impl Claims {
         Self {
             min: min.into(),
             low: limits.low.min(*usage).into(),
-            kept: min.max(tenant.pinned_bytes).into(),
+            kept: min.max(tenant.pinned_bytes),
         }
     }
 
@@ -228,10 +228,9 @@ impl State {
         while let Some(number) = level {
             let tenant = self.tenant_mut(number);
             let (old, limits, parent) = (tenant.usage, tenant.limits, tenant.place.parent);
-            let (pinned, claims) = (tenant.pinned_bytes, Claims::used(tenant));
+            let claims = parent.map(|parent| (parent, Claims::used(tenant)));
             change(tenant);
-            let (new, new_claims) = (tenant.usage, Claims::used(tenant));
-            let is_claimed = (limits.min, limits.low) != (0, 0) || tenant.pinned_bytes != pinned;
+            let new = tenant.usage;
             if new <= limits.high {
                 tenant.stuck_at = 0;
             } else if new < old {
@@ -239,11 +238,11 @@ impl State {
             } else if tenant.is_above_high() {
                 self.queue_high(number);
             }
-            if let Some(parent) = parent {
+            if let Some((parent, claims)) = claims {
                 self.sort_in(number);
-                if is_claimed {
-                    let above = &mut self.tenant_mut(parent).claims_used;
-                    above.change(claims, new_claims);
+                let new = Claims::used(self.tenant(number));
+                if new != claims {
+                    self.tenant_mut(parent).claims_used.change(claims, new);
                 }
             }
             level = parent;
@@ -413,8 +412,7 @@ impl State {
     fn kept_beside(&self, number: u32, child: Option<u32>) -> u64 {
         let tenant = self.tenant(number);
         let own = child.map_or(0, |child| Claims::used(self.tenant(child)).kept);
-        let kept = tenant.claims_used.kept - own + u128::from(tenant.pinned.weight());
-        u64::try_from(kept).unwrap_or(u64::MAX)
+        tenant.claims_used.kept - own + tenant.pinned.weight()
     }
 
     /// Returns the bytes that pins and minima keep from an insert that makes room below `above`. Looks at the

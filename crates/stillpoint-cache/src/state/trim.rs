@@ -65,6 +65,7 @@ impl State {
     }
 
     /// Returns whether there is work for the service thread now.
+    #[inline]
     pub fn has_work(&self) -> bool {
         self.has_high() || !self.oversized.is_empty()
     }

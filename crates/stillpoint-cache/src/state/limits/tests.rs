@@ -2,7 +2,7 @@
 //! `memory_recursiveprot`).
 
 use super::*;
-use crate::{Cache, node::Locked, state::Claimed, tenant::Handle};
+use crate::{Cache, cache::Section, node::Locked, state::Claimed, tenant::Handle};
 use proptest::prelude::*;
 
 /// Returns the protection of a group as the kernel computes it.
@@ -295,8 +295,9 @@ proptest! {
         }
         let numbers: Vec<u32> = tenants.iter().map(|tenant| tenant.handle().number()).collect();
         let above = *above.get(&numbers);
-        let guard = cache.inner().store.read_lock();
-        let (mut state, mut locked) = cache.inner().lock(&guard);
+        let section = Section::begin();
+        let store = section.entries(cache.inner());
+        let (mut state, mut locked) = cache.inner().lock(store);
         state.set_limits(ROOT, |limits| limits.max = max);
         let within: Vec<u32> = state.below(above).collect();
         let inserter = (weight > 0).then(|| Inserter { number: *number.get(&within), weight });
@@ -307,7 +308,7 @@ proptest! {
         for key in uses.iter().flat_map(|key| [key; 2]) {
             let _ = cache.get(&(key.index(entries.len()) as u64));
         }
-        let (mut state, _) = cache.inner().lock(&guard);
+        let (mut state, _) = cache.inner().lock(store);
         let own = inserter.map_or(above, |inserter| inserter.number);
         let levels: Vec<u32> = state.path(own).take_while(|&level| level != above).collect();
         let below = [Protect::MinAndLow, Protect::Min].map(|protect| (above, protect));
@@ -498,11 +499,12 @@ fn inserts_of_others_leave_a_protected_tenant_as_it_is() {
     // All but what the tenant keeps goes for it.
     assert!(busy.try_insert(1000, 21).is_err());
     assert_eq!(cache.weighted_bytes(), 40);
-    let guard = cache.inner().store.read_lock();
+    let section = Section::begin();
+    let store = section.entries(cache.inner());
     let found: Vec<Id> = (0..20)
-        .map(|key| Id::of(cache.find(&key, &guard).expect("it is protected")))
+        .map(|key| Id::of(cache.find(&key, store).expect("it is protected")))
         .collect();
-    let (state, locked) = cache.inner().lock(&guard);
+    let (state, locked) = cache.inner().lock(store);
     assert!(found.iter().all(|&id| locked.frequency(id) == 3));
     let tenant = state.tenant(safe.handle().number());
     assert_eq!((tenant.worth.earned, tenant.next_weight), (0.0, 2));
