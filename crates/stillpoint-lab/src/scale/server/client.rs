@@ -201,6 +201,16 @@ impl Connection {
         }
     }
 
+    /// Appends a command that asks for a value.
+    pub fn get(&mut self, key: &[u8]) {
+        self.dialect.get(&mut self.output, [key].into_iter());
+    }
+
+    /// Appends a command that stores a value.
+    pub fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.dialect.set(&mut self.output, key, value);
+    }
+
     /// Has neither sending nor receiving wait.
     pub fn do_not_block(&self) -> Result<()> {
         Ok(self.stream.set_nonblocking(true)?)

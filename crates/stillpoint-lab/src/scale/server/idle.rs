@@ -26,9 +26,7 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
     let ask = || {
         let mut connection = server.connect()?;
         let key = keys::key(0);
-        connection
-            .dialect
-            .get(&mut connection.output, [&key[..]].into_iter());
+        connection.get(&key);
         connection.ask(1)?;
         anyhow::Ok(connection)
     };

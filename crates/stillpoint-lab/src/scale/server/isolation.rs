@@ -56,7 +56,7 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
     for first in (0..flood).step_by(FLOODED) {
         for number in first..first + FLOODED as u64 {
             let key = keys::key(NEIGHBOUR + number);
-            neighbour.dialect.set(&mut neighbour.output, &key, &value);
+            neighbour.set(&key, &value);
         }
         neighbour.ask(FLOODED)?;
         found += read(&mut tenant, &mut next, items)?;
@@ -73,9 +73,7 @@ fn read(tenant: &mut Connection, next: &mut u64, items: u64) -> Result<usize> {
     for _ in 0..EACH {
         let key = keys::key(*next);
         *next = (*next + 1) % items;
-        tenant
-            .dialect
-            .get(&mut tenant.output, [&key[..]].into_iter());
+        tenant.get(&key);
     }
     Ok(tenant.ask(EACH)?.values)
 }

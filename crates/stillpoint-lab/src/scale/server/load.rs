@@ -88,8 +88,7 @@ impl Requests {
         if every != 0 && self.random.u64(..every) == 0 {
             let number = self.random.u64(..self.items);
             let length = self.random.usize(1..=LONGEST);
-            to.dialect
-                .set(&mut to.output, &keys::key(number), &self.value[..length]);
+            to.set(&keys::key(number), &self.value[..length]);
             return 0;
         }
         let mut all = [[0; keys::LEN]; MANY];
@@ -115,9 +114,7 @@ pub fn fill(
     let (mut waiting, mut bytes) = (0, 0);
     for number in numbers {
         let length = keys::length(number, least, most);
-        connection
-            .dialect
-            .set(&mut connection.output, &keys::key(number), &value[..length]);
+        connection.set(&keys::key(number), &value[..length]);
         bytes += length as u64;
         waiting += 1;
         if waiting == MANY || connection.output.len() > 64 << 10 {

@@ -51,9 +51,7 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
         }
         for &block in &batch {
             let key = keys::key(block);
-            client
-                .dialect
-                .get(&mut client.output, [&key[..]].into_iter());
+            client.get(&key);
         }
         client.send()?;
         let mut missed = Vec::new();
@@ -67,9 +65,7 @@ pub fn measure(work: &Work, kind: Kind, plan: Plan) -> Result<Sample> {
         asked += batch.len();
         for &block in &missed {
             let length = keys::length(block, SHORTEST, LONGEST);
-            client
-                .dialect
-                .set(&mut client.output, &keys::key(block), &value[..length]);
+            client.set(&keys::key(block), &value[..length]);
         }
         client.ask(missed.len())?;
     }

@@ -48,15 +48,9 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
     let mut push = |connection: &mut Connection| {
         let number = random.u64(..items);
         let key = keys::key(number);
-        let Connection {
-            dialect, output, ..
-        } = connection;
         match random.u8(..10) {
-            0 => {
-                let length = keys::length(number, SHORTEST, LONGEST);
-                dialect.set(output, &key, &value[..length]);
-            }
-            _ => dialect.get(output, [&key[..]].into_iter()),
+            0 => connection.set(&key, &value[..keys::length(number, SHORTEST, LONGEST)]),
+            _ => connection.get(&key),
         }
     };
     let time = TIME / work.divide.min(10);

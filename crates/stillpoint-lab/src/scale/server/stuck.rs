@@ -39,9 +39,7 @@ pub fn measure(work: &Work, kind: Kind) -> Result<Sample> {
         client.do_not_block()?;
         for number in 0..requests {
             let key = keys::key(number as u64 % ITEMS);
-            client
-                .dialect
-                .get(&mut client.output, [&key[..]].into_iter());
+            client.get(&key);
         }
     }
     let (begun, mut most, mut dropped) = (Instant::now(), 0, None);
