@@ -208,40 +208,43 @@ impl Knowing {
 
 /// Measures what a cache could find that knew all.
 pub fn limit(work: &Work, is_shared: bool) -> Result<Sample> {
-    let requests = work.divided(REQUESTS);
-    let (mut from, mut knowing) = (Requests::new(), Knowing::new(is_shared));
-    let mut counted = Counted::default();
-    for number in 0..requests {
-        let (tenant, asked, _) = from.next();
-        if let Request::Known(rank) = asked {
-            let is_hit = knowing.request(tenant, rank);
-            if number >= requests / 3 {
-                counted.note(is_hit);
-            }
-        }
-    }
-    Ok(Sample::of([("hit_ratio", counted.ratio())]))
+    let mut knowing = Knowing::new(is_shared);
+    Ok(hit_ratio(work, |_, tenant, asked, _| match asked {
+        Request::New(_) => None,
+        Request::Known(rank) => Some(knowing.request(tenant, rank)),
+    }))
 }
 
 /// Measures the hit ratio of all tenants together, each with its handle.
 pub fn measure(work: &Work, mut tenants: Vec<impl CacheHandle>) -> Result<Sample> {
+    Ok(hit_ratio(work, |from, tenant, asked, weight| match asked {
+        Request::New(key) => {
+            tenants[tenant].insert(key, weight);
+            None
+        }
+        Request::Known(rank) => {
+            let key = from.key(tenant, rank);
+            Some(request(&mut tenants[tenant], key, weight))
+        }
+    }))
+}
+
+/// Makes all requests by `ask`, which says of those for known keys whether they hit.
+fn hit_ratio(
+    work: &Work,
+    mut ask: impl FnMut(&Requests, usize, Request, u64) -> Option<bool>,
+) -> Sample {
     let requests = work.divided(REQUESTS);
-    let mut from = Requests::new();
-    let mut counted = Counted::default();
+    let (mut from, mut counted) = (Requests::new(), Counted::default());
     for number in 0..requests {
         let (tenant, asked, weight) = from.next();
-        match asked {
-            Request::New(key) => tenants[tenant].insert(key, weight),
-            Request::Known(rank) => {
-                let key = from.key(tenant, rank);
-                let is_hit = request(&mut tenants[tenant], key, weight);
-                if number >= requests / 3 {
-                    counted.note(is_hit);
-                }
-            }
+        if let Some(is_hit) = ask(&from, tenant, asked, weight)
+            && number >= requests / 3
+        {
+            counted.note(is_hit);
         }
     }
-    Ok(Sample::of([("hit_ratio", counted.ratio())]))
+    Sample::of([("hit_ratio", counted.ratio())])
 }
 
 #[cfg(test)]
