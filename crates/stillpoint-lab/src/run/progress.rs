@@ -1,8 +1,7 @@
 //! How far a run has come, on standard error: a bar on a terminal, elsewhere a line for each part
 //! that is done.
 
-use std::cell::RefCell;
-use std::fmt;
+use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -24,43 +23,11 @@ pub fn bar_shown(bar: ProgressBar) -> ProgressBar {
     bar
 }
 
-/// The lines, which stand for a bar where standard error is no terminal.
-pub struct Lines {
-    shown: bool,
-    all: usize,
-    done: usize,
-    since: Instant,
-}
-
-impl Lines {
-    /// For so many parts.
-    pub fn new(all: usize) -> Self {
-        Self {
-            shown: !SILENT.load(Ordering::Relaxed) && !io::stderr().is_terminal(),
-            all,
-            done: 0,
-            since: Instant::now(),
-        }
-    }
-
-    /// Tells that another part is done, and what it took.
-    pub fn end(&mut self, what: impl fmt::Display) {
-        self.done += 1;
-        if self.shown {
-            let took = self.since.elapsed().as_secs_f64();
-            eprintln!(
-                "stillpoint: {} of {}: {what}: {took:.1} s",
-                self.done, self.all
-            );
-        }
-        self.since = Instant::now();
-    }
-}
-
-/// A bar that counts parts, or their lines.
+/// A bar that counts parts; where standard error is no terminal, a line for each.
 pub struct Progress {
     bar: ProgressBar,
-    lines: RefCell<Lines>,
+    lines: bool,
+    since: Cell<Instant>,
 }
 
 impl Progress {
@@ -70,7 +37,8 @@ impl Progress {
             .expect("the template is a constant and well formed");
         Self {
             bar: bar_shown(ProgressBar::new(parts as u64).with_style(style)),
-            lines: Lines::new(parts).into(),
+            lines: !SILENT.load(Ordering::Relaxed) && !io::stderr().is_terminal(),
+            since: Instant::now().into(),
         }
     }
 
@@ -79,10 +47,15 @@ impl Progress {
         self.bar.set_message(what.to_owned());
     }
 
-    /// Tells that it is done.
+    /// Tells that it is done, and what it took.
     pub fn end(&self, what: &str) {
         self.bar.inc(1);
-        self.lines.borrow_mut().end(what);
+        let since = self.since.replace(Instant::now());
+        if self.lines {
+            let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+            let took = since.elapsed().as_secs_f64();
+            eprintln!("stillpoint: {done} of {all}: {what}: {took:.1} s");
+        }
     }
 
     /// Draws the time that has passed.
