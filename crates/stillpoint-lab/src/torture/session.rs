@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use stillpoint::Cookie;
 
 use super::disturb::Disturbance;
@@ -129,11 +129,6 @@ impl Session {
     /// Threads of the flavour that have not ended.
     pub fn live(&self) -> usize {
         self.live.load(Ordering::Acquire)
-    }
-
-    /// Registered threads, locked.
-    pub fn threads(&self) -> MutexGuard<'_, Vec<Registered>> {
-        self.threads.lock()
     }
 
     /// Counts the calling thread as live until the returned value is dropped.

@@ -60,7 +60,7 @@ pub fn register(session: &Session, handlers: bool) -> Registered {
         tid: rustix::thread::gettid(),
         handle: handlers.then_some(handle),
     };
-    session.threads().push(registered);
+    session.threads.lock().push(registered);
     registered
 }
 
@@ -74,5 +74,5 @@ pub fn deregister(session: &Session, registered: Registered) {
         libc::sigaddset(&raw mut set, libc::SIGUSR1);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut());
     }
-    session.threads().retain(|other| *other != registered);
+    session.threads.lock().retain(|other| *other != registered);
 }

@@ -56,13 +56,19 @@ pub fn shuffle<P: Policy>(session: &Arc<Session>, _ground: &Harness<P>, round: u
         |thread: &Registered, cpus: &[usize]| _ = affinity::move_to(Some(thread.tid), cpus);
     // This thread stays where it may go anywhere: it has to know where that is.
     let me = rustix::thread::gettid();
-    for thread in session.threads().iter().filter(|thread| thread.tid != me) {
+    for thread in session
+        .threads
+        .lock()
+        .iter()
+        .filter(|thread| thread.tid != me)
+    {
         move_to(thread, &[allowed[random.usize(0..allowed.len())]]);
     }
     thread::sleep(Duration::from_millis(20));
     if !session.is_active(Disturbance::Shuffle) || session.is_over() {
         session
-            .threads()
+            .threads
+            .lock()
             .iter()
             .for_each(|thread| move_to(thread, &allowed));
     }

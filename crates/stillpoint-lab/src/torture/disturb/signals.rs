@@ -16,7 +16,7 @@ pub fn send<P: Policy>(session: &Arc<Session>, harness: &Harness<P>, _round: u64
         harness.visit_in_handler.is_some(),
         "a flavour without a handler is deaf to --signals"
     );
-    let threads = session.threads();
+    let threads = session.threads.lock();
     for handle in threads.iter().filter_map(|thread| thread.handle) {
         // SAFETY: under the lock, so the thread has not deregistered, and not ended.
         unsafe { libc::pthread_kill(handle, libc::SIGUSR1) };
