@@ -18,14 +18,13 @@ use stillpoint_platform::{
 };
 
 /// In `state`: no new calls. Calls under way are counted twice over.
-pub(crate) const GONE: usize = 1;
+const GONE: usize = 1;
 const CALL: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Calls {
-    /// Visible for `fork.rs`, as `left`.
-    pub(crate) state: AtomicUsize,
-    pub(crate) left: EventCount,
+    state: AtomicUsize,
+    left: EventCount,
 }
 
 impl Calls {
@@ -77,7 +76,14 @@ impl Calls {
         }
     }
 
-    pub(crate) fn own(inside: bool) -> usize {
+    /// In the child of a fork: forgets the calls of lost threads, all but the caller's own.
+    pub(crate) fn reset_in_child(&self, inside: bool) {
+        let state = self.state.load(Ordering::Relaxed) & GONE | Self::own(inside);
+        self.state.store(state, Ordering::Relaxed);
+        self.left.reset_in_child();
+    }
+
+    fn own(inside: bool) -> usize {
         if inside { CALL } else { 0 }
     }
 }

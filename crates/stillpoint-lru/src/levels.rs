@@ -27,10 +27,13 @@ use stillpoint_platform::{
     sync::{AtomicU64, Ordering},
 };
 
-/// No subtree uses more, whatever its limit says: twice this fits the count of what keeps a tenant
-/// (`counter.rs`). Above it in `usage` do all charges fit that have been decided at one level and
-/// are about to be refused by another for this.
+/// Largest usage of a subtree, whatever its limit: twice this still fits the count of what keeps a
+/// tenant (`counter.rs`). The room above it in `usage` is for charges that one level has decided
+/// and another is about to refuse because of this bound.
 pub(crate) const MAX_USAGE: u64 = 1 << 62;
+
+/// Largest charge in bytes.
+pub(crate) const MAX_CHARGE: u64 = 1 << 48;
 
 /// A subtree's usage and limit.
 #[derive(Debug)]

@@ -67,8 +67,8 @@ use walk::walk_list;
 /// ```
 pub struct ListLru<T: Send + Sync + 'static> {
     lists: Arc<Lists>,
-    /// Whose tenants have lists here; `None`: all is on the root's.
-    root: Option<Tenant>,
+    /// The hierarchy whose tenants have lists here; `None` if all items are on the root's.
+    hierarchy: Option<Hierarchy>,
     /// Invariant in T, as items are put in through `&self`.
     items: PhantomData<fn(T) -> T>,
 }
@@ -92,11 +92,14 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     #[must_use]
     pub fn try_new(hierarchy: Option<&Hierarchy>) -> Option<Self> {
         let lists = hierarchy
-            .map_or_else(|| Lists::new(0, 1), Hierarchy::add_lists)
+            .map_or_else(
+                || Lists::new(0, 1),
+                |hierarchy| hierarchy.tree().add_lists(),
+            )
             .ok()?;
         Some(Self {
             lists,
-            root: hierarchy.map(|hierarchy| hierarchy.root().clone()),
+            hierarchy: hierarchy.cloned(),
             items: PhantomData,
         })
     }
@@ -140,12 +143,12 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     /// If the tenant is one of another hierarchy.
     #[track_caller]
     pub fn add<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, item: Arc<Entry<T>>) -> bool {
-        let tenant = match (tenant.into(), &self.root) {
+        let tenant = match (tenant.into(), &self.hierarchy) {
             (Some(tenant), Some(_)) => {
                 self.check(tenant);
                 Some(tenant)
             }
-            (None, Some(root)) => Some(root),
+            (None, Some(hierarchy)) => Some(hierarchy.root()),
             (_, None) => None,
         };
         let number = tenant.map_or(0, Tenant::number);
@@ -336,14 +339,14 @@ impl<T: Send + Sync + 'static> Default for ListLru<T> {
 
 impl<T: Send + Sync + 'static> Drop for ListLru<T> {
     fn drop(&mut self) {
-        let root = self.root.as_ref();
-        if self.lists.is_lost() || root.is_some_and(|root| root.memcg().tree.has_lost_lock()) {
+        let tree = self.hierarchy.as_ref().map(Hierarchy::tree);
+        if self.lists.is_lost() || tree.is_some_and(|tree| tree.has_lost_lock()) {
             // Items name the lists that they are on.
             mem::forget(Arc::clone(&self.lists));
             return;
         }
-        if let Some(root) = &self.root {
-            Hierarchy::remove_lists(root, &self.lists);
+        if let Some(tree) = tree {
+            tree.remove_lists(&self.lists);
         }
         // SAFETY: all links on these lists were added as entries of this type; the list has given
         // its reference up.

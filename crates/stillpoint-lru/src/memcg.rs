@@ -1,38 +1,36 @@
-//! A tenant's state, and beside it (in the files below) all that refers to it: the kernel's memory
-//! control group, `struct mem_cgroup`.
+//! A tenant's state, and in the files below all that refers to tenants: the kernel's memory control
+//! group, `struct mem_cgroup`.
 //!
-//! [`Memcg`] is what all handles of one tenant share, and [`Tree`] what all tenants of one
-//! hierarchy share. Both refer to the lists, the shrinkers, the stock and the background reclaimer,
-//! which refer to tenants; so those are children of this module, and import one another only
-//! downwards:
+//! Each file imports only files that are above it in this table. [`Memcg`] is what all handles of
+//! one tenant share, and [`Tree`](tree::Tree) what all tenants of one hierarchy share. A tenant
+//! reaches its tree only as a [`Controller`], which is all that it, its charges and the background
+//! reclaimer know of it.
 //!
 //! | file | subject | imports |
 //! |---|---|---|
-//! | `memcg.rs` | a tenant's state: its place in the tree, limits, events | |
-//! | `handle.rs` | [`Tenant`], a handle of it | |
-//! | `counter.rs` | usage, and what keeps a tenant in memory | |
+//! | `error.rs`, `node.rs` | errors; NUMA nodes | |
 //! | `resched.rs` | when a thread that reclaims yields | |
-//! | `node.rs`, `error.rs` | NUMA nodes; errors | |
-//! | `lists.rs` | one LRU list for each (tenant, node) | |
+//! | `scan_plan.rs` | how many objects a shrinker is asked to scan | |
+//! | `counter.rs` | usage, and what keeps a tenant in memory | |
 //! | `stock.rs` | charged bytes that each processor keeps | `counter`, `resched` |
-//! | `scan_plan.rs`, `shrinker.rs` | the trait, and one call of a shrinker | `handle`, `resched` |
-//! | `reclaim.rs` | a reclaim pass over a subtree | `shrinker`, `handle`, `resched` |
-//! | `background.rs` | the thread that reclaims down to the high limits | `reclaim` |
-//! | `tree.rs` | tenants by number, lists, shrinkers, stock, background | all of the above |
-//! | `offline.rs` | the end of a tenant: what it leaves goes to its parent | `tree`, `lists`, `counter` |
-//! | `charge.rs`, `tenant.rs`, `hierarchy.rs`, `pressure.rs` | what a program calls | all of the above |
-//! | `fork.rs` | what a child of a fork resets | all of the above |
+//! | `memcg.rs` | a tenant: its place in the tree, limits, events | `counter`, `stock`, `resched` |
+//! | `lists.rs` | one LRU list for each (tenant, node) | `memcg` |
+//! | `background.rs` | the thread that reclaims down to the high limits | `memcg` |
+//! | `charge.rs` | [`Charge`] | `memcg`, `stock` |
+//! | `tenant.rs` | [`Tenant`], a handle of a tenant | `memcg`, `charge` |
+//! | `shrinker.rs` | [`Shrink`], and one call of a shrinker | `tenant`, `lists`, `scan_plan` |
+//! | `tree.rs` | tenants by number, their beginning and end, lists, shrinkers | `tenant`, `lists`, `shrinker`, `background` |
+//! | `reclaim.rs` | a reclaim pass over a subtree | `tree`, `shrinker` |
+//! | `hierarchy.rs`, `registration.rs` | [`Hierarchy`], [`Registration`] | `tree`, `reclaim` |
+//! | `pressure.rs` | passes when the system reports memory pressure | `hierarchy` |
 
 mod background;
 mod charge;
 mod counter;
 mod error;
-mod fork;
-mod handle;
 mod hierarchy;
 pub(crate) mod lists;
 mod node;
-mod offline;
 mod reclaim;
 mod registration;
 mod resched;
@@ -47,24 +45,28 @@ pub(crate) mod pressure;
 pub use {
     charge::Charge,
     error::{ChargeError, CreateError, DeleteError, TooManyShrinkers},
-    handle::Tenant,
     hierarchy::Hierarchy,
     node::Node,
     registration::Registration,
     shrinker::{Scope, Shrink},
+    tenant::Tenant,
 };
 
-use crate::shrinker_map::ShrinkerMap;
-use counter::Counter;
+use crate::{
+    levels::{HasLevel, Level},
+    shrinker_map::ShrinkerMap,
+};
+use counter::{Account, Counter};
+use resched::Resched;
 use std::{
-    fmt, iter,
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 use stillpoint_platform::numa;
-use tree::Tree;
+use stock::Stocks;
 
 /// Flags in `state`: deleted, and lists reparented. Children are counted in units of [`CHILD`].
 const DELETED: usize = 1;
@@ -81,8 +83,27 @@ pub(crate) enum Event {
     Reclaimed,
 }
 
-/// How many kinds of [`Event`] there are.
+/// Number of kinds of [`Event`].
 const EVENTS: usize = Event::Reclaimed as usize + 1;
+
+/// What a tenant asks of its hierarchy: `hierarchy.rs` implements it, above all that a tenant, its
+/// charges and the background reclaimer know.
+pub(crate) trait Controller: Send + Sync {
+    /// Creates a tenant below `parent`, for which the caller makes the handle.
+    fn create(self: Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError>;
+
+    /// Gives what a tenant has, which has been marked as deleted, to its parent.
+    fn offline(&self, tenant: &Arc<Memcg>);
+
+    /// Ends a tenant whose last handle is gone.
+    fn release(&self, tenant: &Arc<Memcg>);
+
+    /// Reclaims from `target` and its descendants until its usage is at most `goal`.
+    fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched);
+
+    /// Has a tenant that is above its high limit reclaimed from in the background.
+    fn wake_background(&self, tenant: &Memcg);
+}
 
 #[derive(Debug)]
 struct Limits {
@@ -101,17 +122,24 @@ pub(crate) struct Memcg {
     limits: Limits,
     events: [AtomicU64; EVENTS],
     shrinker_map: ShrinkerMap,
-    /// Where the next reclaim of this subtree begins, so that it is not always the same one that is
-    /// first.
-    pub(crate) turn: AtomicUsize,
+    /// Where the next reclaim of this subtree begins, so that it is not always the same member that
+    /// comes first.
+    turn: AtomicUsize,
     /// Set while the tenant is in the background reclaimer's queue.
-    pub(crate) queued: AtomicBool,
-    pub(crate) tree: Arc<Tree>,
+    queued: AtomicBool,
+    stocks: Arc<Stocks<Memcg>>,
+    controller: Arc<dyn Controller>,
     parent: Option<Arc<Memcg>>,
 }
 
 impl Memcg {
-    pub(super) fn new(number: u32, tree: Arc<Tree>, parent: Option<Arc<Memcg>>) -> Arc<Self> {
+    /// Creates a tenant that has one handle, which the caller makes.
+    fn new(
+        number: u32,
+        controller: Arc<dyn Controller>,
+        stocks: Arc<Stocks<Memcg>>,
+        parent: Option<Arc<Memcg>>,
+    ) -> Arc<Self> {
         let memcg = Arc::new(Self {
             number,
             handles: AtomicUsize::new(1),
@@ -126,15 +154,16 @@ impl Memcg {
             shrinker_map: ShrinkerMap::new(numa::count()),
             turn: AtomicUsize::new(0),
             queued: AtomicBool::new(false),
-            tree,
+            stocks,
+            controller,
             parent,
         });
-        memcg.counter.keep(Arc::clone(&memcg));
+        Account::keep(&memcg);
         memcg
     }
 
     /// Counts an event, `times` times.
-    pub(crate) fn count(&self, event: Event, times: u64) {
+    fn count(&self, event: Event, times: u64) {
         self.events[event as usize].fetch_add(times, Ordering::Relaxed);
     }
 
@@ -147,19 +176,23 @@ impl Memcg {
         self.number
     }
 
-    #[inline]
-    pub(crate) fn is_deleted(&self) -> bool {
-        // Acquire, pairs with `delete` and `release`: a thread that turns to the parent sees what
-        // was done before the deletion.
-        self.state.load(Ordering::Acquire) & DELETED != 0
+    /// Returns the address that all tenants of a hierarchy share, and no other one's while a tenant
+    /// of it lives.
+    fn hierarchy(&self) -> usize {
+        Arc::as_ptr(&self.stocks).addr()
     }
 
-    pub(crate) fn has_children(&self) -> bool {
+    #[inline]
+    pub(crate) fn stocks(&self) -> &Stocks<Memcg> {
+        &self.stocks
+    }
+
+    fn has_children(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= CHILD
     }
 
-    /// This one, or, if it has been deleted, its nearest ancestor that has not. The root is never
-    /// deleted.
+    /// Returns this tenant or, if it has been deleted, its nearest ancestor that has not. The root is
+    /// never deleted.
     #[inline]
     pub(crate) fn live(self: &Arc<Self>) -> &Arc<Self> {
         let mut at = self;
@@ -172,50 +205,92 @@ impl Memcg {
         at
     }
 
-    #[inline]
-    pub(crate) fn and_ancestors(&self) -> impl Iterator<Item = &Self> + Clone {
-        iter::successors(Some(self), |tenant| tenant.parent.as_deref())
-    }
-
-    pub(crate) fn parent(&self) -> Option<&Memcg> {
-        self.parent.as_deref()
-    }
-
-    /// Returns whether this is `other` or below it.
-    pub(crate) fn is_within(&self, other: &Memcg) -> bool {
-        self.and_ancestors()
-            .any(|tenant| std::ptr::eq(tenant, other))
-    }
-
-    #[inline]
-    pub(crate) fn counter(&self) -> &Counter {
-        &self.counter
-    }
-
     pub(crate) fn shrinker_map(&self) -> &ShrinkerMap {
         &self.shrinker_map
     }
 
-    pub(crate) fn max(&self) -> u64 {
+    /// Bytes charged to the tenant and its descendants, those in stock included.
+    fn usage(&self) -> u64 {
+        self.counter.usage()
+    }
+
+    fn max(&self) -> u64 {
         self.counter.level().max()
     }
 
-    pub(crate) fn high(&self) -> u64 {
-        self.limits.high.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn low(&self) -> u64 {
+    fn low(&self) -> u64 {
         self.limits.low.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn min(&self) -> u64 {
+    fn min(&self) -> u64 {
         self.limits.min.load(Ordering::Relaxed)
+    }
+
+    /// Has the tenant reclaimed from in the background if it is above its high limit.
+    #[inline]
+    fn wake_if_high(&self) {
+        if self.usage() > self.high() {
+            self.controller.wake_background(self);
+        }
+    }
+
+    /// Takes another handle, unless the last one has been dropped.
+    fn get(&self) -> bool {
+        let up = |handles: usize| (handles > 0).then_some(handles + 1);
+        self.handles
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, up)
+            .is_ok()
+    }
+
+    /// Drops a handle. A tenant that ends drops its parent's handle, and so on, in a loop, as a tree
+    /// may be deeper than any stack. `self` keeps them all.
+    fn put(self: &Arc<Self>) {
+        let mut at = Some(self);
+        // Release and acquire, pairs with `put` of other threads: what was done through other
+        // handles is done before the end.
+        while let Some(tenant) =
+            at.filter(|tenant| tenant.handles.fetch_sub(1, Ordering::AcqRel) == 1)
+        {
+            tenant.controller.release(tenant);
+            at = tenant.parent.as_ref();
+        }
+    }
+}
+
+impl HasLevel for Memcg {
+    #[inline]
+    fn level(&self) -> &Level {
+        self.counter.level()
+    }
+
+    #[inline]
+    fn high(&self) -> u64 {
+        self.limits.high.load(Ordering::Relaxed)
+    }
+}
+
+impl Account for Memcg {
+    #[inline]
+    fn counter(&self) -> &Counter {
+        &self.counter
+    }
+
+    #[inline]
+    fn parent(&self) -> Option<&Self> {
+        self.parent.as_deref()
+    }
+
+    #[inline]
+    fn is_deleted(&self) -> bool {
+        // Acquire, pairs with `delete` and `release`: a thread that turns to the parent sees what
+        // was done before the deletion.
+        self.state.load(Ordering::Acquire) & DELETED != 0
     }
 }
 
 impl Drop for Memcg {
-    /// Tenants above that go with this one do so one after the other, and not each inside the one
-    /// before: a tree may be deeper than any stack.
+    /// Drops ancestors that go with this tenant one after the other, not each inside the one before:
+    /// a tree may be deeper than any stack.
     fn drop(&mut self) {
         let mut above = self.parent.take();
         while let Some(mut memcg) = above.and_then(Arc::into_inner) {
@@ -225,7 +300,7 @@ impl Drop for Memcg {
 }
 
 impl fmt::Debug for Memcg {
-    /// Without the ancestors, of which there may be any number.
+    /// Leaves out the ancestors, of which there may be any number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Memcg")
             .field("number", &self.number)

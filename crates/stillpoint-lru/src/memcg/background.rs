@@ -1,5 +1,5 @@
 //! The background reclaimer of a hierarchy: a thread that brings tenants back below their high
-//! limit.
+//! limits.
 //!
 //! It starts when the first tenant passes its limit, and ends with the hierarchy. A tenant is in
 //! its queue at most once. It is queued after its usage has passed the limit, and the thread clears
@@ -8,9 +8,10 @@
 //! and around each pass, so none ends the thread.
 
 use super::{
-    Event, Memcg, reclaim as passes,
+    Event, Memcg,
     resched::{Resched, is_reclaiming},
 };
+use crate::levels::HasLevel;
 use std::{fmt, sync::Arc};
 use stillpoint_platform::{
     event::EventCount,
@@ -18,29 +19,31 @@ use stillpoint_platform::{
     thread, user_code,
 };
 
-/// The part of its high limit that a tenant is brought below it, so that one whose charges go on does
+/// A tenant is brought below its high limit by one part in this, so that one whose charges go on does
 /// not wake the thread for each.
 const SLACK: u64 = 256;
 
 fn reclaim(tenant: &Memcg, resched: &mut Resched) {
     let high = tenant.high();
-    if tenant.counter().usage() > high {
-        passes::reclaim(tenant, high - high / SLACK, resched);
+    if tenant.usage() > high {
+        tenant
+            .controller
+            .reclaim(tenant, high - high / SLACK, resched);
     }
 }
 
 #[derive(Debug, PartialEq)]
-pub(super) enum State {
+enum State {
     NotStarted,
     Running,
     Stopped,
 }
 
 pub(crate) struct Background {
-    pub(super) state: Mutex<State>,
-    pub(super) queue: Mutex<Vec<Arc<Memcg>>>,
-    pub(super) wake: EventCount,
-    pub(super) stop: AtomicBool,
+    state: Mutex<State>,
+    queue: Mutex<Vec<Arc<Memcg>>>,
+    wake: EventCount,
+    stop: AtomicBool,
 }
 
 impl fmt::Debug for Background {
@@ -61,27 +64,23 @@ impl Background {
         })
     }
 
-    /// Queues the tenant for reclaim if it is above its high limit.
-    #[inline]
-    pub(crate) fn wake_if_high(self: &Arc<Self>, tenant: &Memcg) {
-        if tenant.counter().usage() > tenant.high() {
-            self.tell(tenant);
-        }
-    }
-
-    #[cold]
-    fn tell(self: &Arc<Self>, tenant: &Memcg) {
+    /// Queues a tenant, which is above its high limit, for reclaim. `keep` returns a reference to
+    /// it, or `None` if it has no handles.
+    pub(crate) fn tell(
+        self: &Arc<Self>,
+        tenant: &Memcg,
+        keep: impl FnOnce() -> Option<Arc<Memcg>>,
+    ) {
         tenant.count(Event::High, 1);
-        // It must not reclaim for itself, and its own work brings the usage down. Release, pairs
-        // with `run`: the usage that we have seen is seen by the reclaim that takes the tenant off
-        // the queue.
+        // A thread that reclaims must not wait for itself, and its work brings the usage down.
+        // Release, pairs with `run`: the usage that we have seen is seen by the reclaim that takes
+        // the tenant off the queue.
         if is_reclaiming() || tenant.queued.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Some(handle) = tenant.tree.handle_of(tenant) else {
+        let Some(kept) = keep() else {
             return;
         };
-        let kept = Arc::clone(handle.memcg());
         if self.ensure_started() {
             lock(&self.queue).push(kept);
             self.wake.signal();
@@ -127,7 +126,7 @@ impl Background {
                     // Acquire, pairs with `tell`: it reads the teller's `true`, and so sees the
                     // usage that the teller has seen.
                     tenant.queued.swap(false, Ordering::AcqRel);
-                    tenant.tree.stocks().drain(None);
+                    tenant.stocks.drain(None);
                     reclaim(&tenant, &mut Resched::background());
                 });
             } else if self.stop.load(Ordering::Acquire) {
@@ -138,5 +137,25 @@ impl Background {
                 waiter.sleep(None);
             }
         }
+    }
+
+    /// In the child of a fork: the thread is gone, and starts again on demand.
+    ///
+    /// # Safety
+    ///
+    /// See [`ForkReset::reset_in_child`](stillpoint_platform::fork::ForkReset::reset_in_child).
+    pub(crate) unsafe fn reset_in_child(&self) {
+        let state = if self.stop.load(Ordering::Relaxed) {
+            State::Stopped
+        } else {
+            State::NotStarted
+        };
+        // SAFETY: the caller's promise; no user code runs under these locks. What was queued is
+        // leaked.
+        unsafe {
+            self.state.reinit(state);
+            self.queue.reinit(Vec::new());
+        }
+        self.wake.reset_in_child();
     }
 }

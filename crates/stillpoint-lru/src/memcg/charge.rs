@@ -2,14 +2,20 @@
 
 use super::{
     Event, Memcg,
-    counter::MAX_CHARGE,
+    counter::Account,
     error::ChargeError,
-    reclaim,
     resched::{Resched, is_reclaiming},
     stock::Stocks,
 };
-use crate::levels::Refused;
-use std::{fmt, mem, ptr, sync::Arc, thread, time::Duration};
+use crate::levels::{MAX_CHARGE, Refused};
+use std::{
+    fmt,
+    mem::{self, ManuallyDrop},
+    ptr,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 use stillpoint::{
     global,
     internal::{can_wait, wait_until},
@@ -32,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// it costs some ten nanoseconds. It may outlive every handle of its tenant.
 #[must_use = "the bytes are given back as soon as the charge is dropped"]
 pub struct Charge {
-    /// Alive while `bytes` is not 0: see `counter.rs`.
+    /// The pointer of its `Arc`, alive while `bytes` is not 0: see `counter.rs`.
     tenant: *const Memcg,
     bytes: u64,
 }
@@ -49,14 +55,17 @@ impl Charge {
     }
 
     #[inline]
-    fn take(tenant: &Memcg, bytes: u64) -> Result<Self, ChargeError> {
-        if bytes > 0 && !tenant.tree.stocks().take(tenant, bytes) {
+    fn take(tenant: &Arc<Memcg>, bytes: u64) -> Result<Self, ChargeError> {
+        if bytes > 0 && !tenant.stocks.take(tenant, bytes) {
             charge(tenant, bytes)?;
         }
-        Ok(Self { tenant, bytes })
+        Ok(Self {
+            tenant: Arc::as_ptr(tenant),
+            bytes,
+        })
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         // It came from a usize.
@@ -76,9 +85,9 @@ impl Charge {
             return Err(ChargeError::NoTenant);
         }
         if bytes > self.bytes {
-            // SAFETY: there are bytes, so the tenant is alive.
-            let tenant = unsafe { &*self.tenant };
-            mem::forget(Self::take(tenant, bytes - self.bytes)?);
+            // SAFETY: there are bytes, so the tenant is alive. This borrows their reference.
+            let tenant = ManuallyDrop::new(unsafe { Arc::from_raw(self.tenant) });
+            mem::forget(Self::take(&tenant, bytes - self.bytes)?);
             self.bytes = bytes;
         } else {
             let less = self.bytes - bytes;
@@ -98,7 +107,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // SAFETY: there are bytes, so the tenant is alive.
-            let stocks = unsafe { ptr::from_ref((*self.tenant).tree.stocks()) };
+            let stocks = unsafe { ptr::from_ref((*self.tenant).stocks()) };
             // SAFETY: the bytes are this charge's, and it ends.
             unsafe { Stocks::give(stocks, self.tenant, self.bytes) };
         }
@@ -116,27 +125,21 @@ impl fmt::Debug for Charge {
 /// Charges what the stock does not have, and reclaims if a limit is reached.
 #[cold]
 #[inline(never)]
-fn charge(tenant: &Memcg, bytes: u64) -> Result<(), ChargeError> {
+fn charge(tenant: &Arc<Memcg>, bytes: u64) -> Result<(), ChargeError> {
     if bytes > MAX_CHARGE {
         return Err(ChargeError::TooLarge);
     }
-    let is_high = tenant
-        .tree
-        .stocks()
-        .charge(tenant, bytes)
-        .or_else(|refused| {
-            let level = refused.at;
-            level.count(Event::Max, 1);
-            make_room(tenant, bytes, &refused).inspect_err(|error| {
-                if let ChargeError::OverLimit { .. } = error {
-                    level.count(Event::Failed, 1);
-                }
-            })
-        })?;
+    let is_high = tenant.stocks.charge(tenant, bytes).or_else(|refused| {
+        let level = refused.at;
+        level.count(Event::Max, 1);
+        make_room(tenant, bytes, &refused).inspect_err(|error| {
+            if let ChargeError::OverLimit { .. } = error {
+                level.count(Event::Failed, 1);
+            }
+        })
+    })?;
     if is_high {
-        tenant
-            .and_ancestors()
-            .for_each(|level| level.tree.background().wake_if_high(level));
+        tenant.and_ancestors().for_each(Memcg::wake_if_high);
     }
     Ok(())
 }
@@ -149,7 +152,7 @@ fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<b
     if bytes > first.max {
         return Err(over(first, bytes));
     }
-    let stocks = tenant.tree.stocks();
+    let stocks = tenant.stocks();
     let deadline = clock::now() + clock::nanos(PATIENCE);
     for _ in 0..ATTEMPTS {
         let refused = match stocks.charge_exact(tenant, bytes) {
@@ -166,13 +169,15 @@ fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<b
         if !can_wait() {
             return Err(ChargeError::InSection);
         }
-        let before = level.counter().usage();
-        reclaim::reclaim(level, goal, &mut Resched::direct());
+        let before = level.usage();
+        level
+            .controller
+            .reclaim(level, goal, &mut Resched::direct());
         stocks.drain(None);
-        if level.counter().usage() > goal {
-            wait_for_frees(deadline, || level.counter().usage() <= goal);
+        if level.usage() > goal {
+            wait_for_frees(deadline, || level.usage() <= goal);
         }
-        if level.counter().usage() >= before {
+        if level.usage() >= before {
             break;
         }
     }

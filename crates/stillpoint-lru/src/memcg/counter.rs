@@ -1,31 +1,29 @@
 //! A tenant's usage, and the reference count that keeps the tenant alive while it is charged.
 //!
-//! Two counts a tenant. The usage is hierarchical: a charge is added to every ancestor's
-//! (`levels.rs`). `own` says what keeps the tenant itself: the bytes charged to it directly, those
-//! in stock included, and its handles, which count as one. When it gets to 0 nothing refers to the
-//! tenant by a charge any more, and the reference that stands for all of them is given back. So a
-//! charge is a plain pointer and a length, and costs no reference count of its own.
+//! Each tenant has two counts. The usage is hierarchical: a charge is added to every ancestor's
+//! (`levels.rs`). `own` says what keeps the tenant itself alive: the bytes charged to it directly,
+//! those in stock included, and its handles, which together count as one. When it gets to 0, no
+//! charge refers to the tenant any more, and the one reference that stood for all of them is
+//! dropped. So a charge is a plain pointer and a length, without a reference count.
+//!
+//! What has a counter is an [`Account`]. Nothing here knows what else a tenant is.
 
-use super::Memcg;
 use crate::levels::{self, HasLevel, Level, Refused};
 use crossbeam_utils::CachePadded;
 use std::{
-    ptr,
+    iter, mem, ptr,
     sync::{
         Arc,
-        atomic::{AtomicPtr, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 use stillpoint_platform::fork_mutex::ForkMutex;
 
-/// A charge of more is refused.
-pub(crate) const MAX_CHARGE: u64 = 1 << 48;
-
-/// In `own`: the handles. Bytes are counted twice over.
+/// The part of `own` that stands for the handles. Bytes are counted twice over.
 const HANDLES: u64 = 1;
 
-/// See the head of this file. Written at every charge that the stock cannot meet, so in a cache
-/// line of its own.
+/// See the head of this file. Every charge that the stock cannot meet writes it, so it has a cache
+/// line to itself.
 #[derive(Debug)]
 pub(crate) struct Counter(CachePadded<Counts>);
 
@@ -33,69 +31,69 @@ pub(crate) struct Counter(CachePadded<Counts>);
 struct Counts {
     level: Level,
     own: AtomicU64,
-    /// The reference that stands for what `own` counts, as `Arc::into_raw` gave it.
-    whole: AtomicPtr<Memcg>,
 }
 
 impl Counter {
-    /// Nothing charged; there is a handle.
+    /// Creates the counter of a tenant that has a handle and no charges.
     pub(crate) fn new() -> Self {
         Self(CachePadded::new(Counts {
             level: Level::new(),
             own: AtomicU64::new(HANDLES),
-            whole: AtomicPtr::new(ptr::null_mut()),
         }))
     }
 
-    /// Hands the reference to `tenant`, whose counter this is and which is not shared yet, to
-    /// `own`.
-    pub(crate) fn keep(&self, tenant: Arc<Memcg>) {
-        self.0
-            .whole
-            .store(Arc::into_raw(tenant).cast_mut(), Ordering::Relaxed);
-    }
-
-    /// What the subtree uses, what is in stock for it included.
+    /// Returns the bytes that the subtree uses, those in stock included.
     pub(crate) fn usage(&self) -> u64 {
         self.0.level.usage()
     }
 
+    #[inline]
     pub(crate) fn level(&self) -> &Level {
         &self.0.level
     }
 }
 
-impl HasLevel for Memcg {
-    #[inline]
-    fn level(&self) -> &Level {
-        self.counter().level()
-    }
+/// A tenant, as charges see it. Charges refer to it by the pointer of its [`Arc`].
+pub(crate) trait Account: HasLevel + Sized {
+    fn counter(&self) -> &Counter;
+
+    fn parent(&self) -> Option<&Self>;
+
+    /// Returns whether later charges go to an ancestor, so that nothing may go into stock.
+    fn is_deleted(&self) -> bool;
 
     #[inline]
-    fn high(&self) -> u64 {
-        Self::high(self)
+    fn and_ancestors(&self) -> impl Iterator<Item = &Self> + Clone {
+        iter::successors(Some(self), |account| account.parent())
+    }
+
+    /// Returns whether this is `other` or below it.
+    fn is_within(&self, other: &Self) -> bool {
+        self.and_ancestors().any(|account| ptr::eq(account, other))
+    }
+
+    /// Leaves a reference to `account`, which is new, to its charges and handles.
+    fn keep(account: &Arc<Self>) {
+        mem::forget(Arc::clone(account));
     }
 }
 
-/// Charges `tenant` and its ancestors, all or none: [`levels::charge`]. Whether one of them is past
-/// its high limit now.
+/// Charges `account` and its ancestors, all or none: [`levels::charge`]. Returns whether one of
+/// them is past its high limit now.
 ///
 /// # Errors
 ///
-/// The tenant whose limit is in the way.
+/// The account whose limit is in the way.
 #[inline]
-pub(crate) fn charge<'a>(
-    tenant: &'a Memcg,
+pub(crate) fn charge<'a, T: Account>(
+    account: &'a T,
     bytes: u64,
     at_stock: bool,
     exact: &ForkMutex<()>,
-) -> Result<bool, Refused<'a, Memcg>> {
-    let is_high = levels::charge(tenant.and_ancestors(), bytes, at_stock, exact)?;
-    tenant
-        .counter()
-        .0
-        .own
-        .fetch_add(2 * bytes, Ordering::Relaxed);
+) -> Result<bool, Refused<'a, T>> {
+    let is_high = levels::charge(account.and_ancestors(), bytes, at_stock, exact)?;
+    let own = &account.counter().0.own;
+    own.fetch_add(2 * bytes, Ordering::Relaxed);
     Ok(is_high)
 }
 
@@ -103,60 +101,59 @@ pub(crate) fn charge<'a>(
 ///
 /// # Safety
 ///
-/// `tenant` is alive, and `bytes` were [charged](charge) to it, which no other call gives back. It
-/// may be freed by this.
-pub(crate) unsafe fn uncharge(tenant: *const Memcg, bytes: u64) {
+/// `account` came from [`Arc::as_ptr`] and is alive, and `bytes` were [charged](charge) to it,
+/// which no other call gives back. The call may free it.
+pub(crate) unsafe fn uncharge<T: Account>(account: *const T, bytes: u64) {
     // SAFETY: the caller's promise.
     unsafe {
-        subtract(tenant, bytes);
-        release(tenant, bytes);
+        subtract(account, bytes);
+        release(account, bytes);
     }
 }
 
-/// The first half of [`uncharge`]: subtracts the usage. The bytes still keep the tenant alive.
+/// The first half of [`uncharge`]: subtracts the usage. The bytes still keep the account alive.
 ///
 /// # Safety
 ///
 /// See [`uncharge`]; it is called once for the same bytes.
-pub(crate) unsafe fn subtract(tenant: *const Memcg, bytes: u64) {
+pub(crate) unsafe fn subtract<T: Account>(account: *const T, bytes: u64) {
     // SAFETY: the caller's promise.
-    let tenant = unsafe { &*tenant };
-    for level in tenant.and_ancestors() {
-        level.level().subtract(bytes);
+    for account in unsafe { &*account }.and_ancestors() {
+        account.level().subtract(bytes);
     }
 }
 
-/// The second half of [`uncharge`]: drops the bytes' hold on the tenant.
+/// The second half of [`uncharge`]: drops the bytes' hold on the account.
 ///
 /// # Safety
 ///
 /// See [`uncharge`]; it is called once for the same bytes, after [`subtract`].
-pub(crate) unsafe fn release(tenant: *const Memcg, bytes: u64) {
+pub(crate) unsafe fn release<T: Account>(account: *const T, bytes: u64) {
     // SAFETY: the caller's promise.
-    unsafe { put(tenant, 2 * bytes) };
+    unsafe { put(account, 2 * bytes) };
 }
 
-/// The last handle is gone.
+/// Drops the handles' hold on the account: the last one is gone.
 ///
 /// # Safety
 ///
-/// Once for each tenant, which is alive and may be gone afterwards.
-pub(crate) unsafe fn put_handles(tenant: *const Memcg) {
+/// See [`uncharge`]; called once for each account.
+pub(crate) unsafe fn put_handles<T: Account>(account: *const T) {
     // SAFETY: the caller's promise.
-    unsafe { put(tenant, HANDLES) };
+    unsafe { put(account, HANDLES) };
 }
 
 /// # Safety
 ///
-/// `amount` is part of what `own` counts, and no other call gives it back.
-unsafe fn put(tenant: *const Memcg, amount: u64) {
-    // SAFETY: `own` is not 0, so the reference below is still held.
-    let counts = &unsafe { &*tenant }.counter().0;
-    let whole = counts.whole.load(Ordering::Relaxed);
+/// See [`uncharge`]. `amount` is part of what `own` counts, and no other call gives it back.
+unsafe fn put<T: Account>(account: *const T, amount: u64) {
+    // SAFETY: `own` is not 0, so the reference of `keep` is still held.
+    let own = &unsafe { &*account }.counter().0.own;
     // Release and acquire, pairs with `put` of other threads: whatever was done for other charges
     // and handles is done before the end.
-    if counts.own.fetch_sub(amount, Ordering::AcqRel) == amount {
-        // SAFETY: left to what `own` counts, by `keep`, and that was the last of it.
-        drop(unsafe { Arc::from_raw(whole) });
+    if own.fetch_sub(amount, Ordering::AcqRel) == amount {
+        // SAFETY: the pointer is the `Arc`'s. `keep` left this reference to what `own` counts, and
+        // that was the last of it.
+        drop(unsafe { Arc::from_raw(account) });
     }
 }

@@ -1,7 +1,6 @@
 //! Errors of creating, deleting and charging tenants, and of registering shrinkers.
 
-use super::counter::MAX_CHARGE;
-use crate::shrinker_map::MAX_SHRINKERS;
+use crate::{levels::MAX_CHARGE, shrinker_map::MAX_SHRINKERS};
 use std::{error::Error, fmt};
 
 /// Why a tenant was not created.

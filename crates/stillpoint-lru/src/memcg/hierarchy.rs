@@ -1,7 +1,7 @@
-//! [`Hierarchy`]: a handle of a tree of tenants, by its root.
+//! [`Hierarchy`]: a handle of a tree of tenants, and what a tenant asks of its tree.
 
-use super::{Tenant, lists::Lists, reclaim, resched::Resched, tree::Tree};
-use crate::{slots::OutOfMemory, statistics::Reclaimed};
+use super::{Controller, Memcg, Tenant, error::CreateError, reclaim, resched::Resched, tree::Tree};
+use crate::statistics::Reclaimed;
 use std::{fmt, sync::Arc};
 
 /// How hard [`Hierarchy::reclaim`] tries at last where nothing is charged, so that there is no
@@ -27,9 +27,10 @@ const LAST_SWEEP_PRIORITY: u32 = 2;
 /// assert_eq!(lru.walk(usize::MAX, |_page| Isolate::Removed), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Hierarchy {
     root: Tenant,
+    tree: Arc<Tree>,
 }
 
 impl Hierarchy {
@@ -46,9 +47,9 @@ impl Hierarchy {
     /// Like [`Hierarchy::new`]; `None` without memory for its arrays.
     #[must_use]
     pub fn try_new() -> Option<Self> {
-        Some(Self {
-            root: Tenant::root(Tree::new()?).ok()?,
-        })
+        let tree = Tree::new()?;
+        let root = Tenant::new(tree.new_tenant(tree.take_number().ok()?, None));
+        Some(Self { root, tree })
     }
 
     /// The tenant that all others are below.
@@ -57,8 +58,8 @@ impl Hierarchy {
         &self.root
     }
 
-    pub(super) fn tree(&self) -> &Arc<Tree> {
-        &self.root.memcg().tree
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
     }
 
     /// Frees memory: a quarter of what is charged, or, if nothing is, about 71 % of what each
@@ -69,22 +70,22 @@ impl Hierarchy {
     /// Runs on the calling thread, with a break after every 500 us; does not wait for grace
     /// periods. Inside a shrinker it does nothing.
     pub fn reclaim(&self) -> Reclaimed {
-        let usage = self.root.memcg().counter().usage();
+        let usage = self.root.memcg().usage();
         self.reclaim_to(usage - usage / 4)
     }
 
     /// Like [`Hierarchy::reclaim`], until no more than `target` bytes are charged.
     pub fn reclaim_to(&self, target: u64) -> Reclaimed {
         let root = self.root.memcg();
-        let usage = || root.counter().usage();
+        let usage = || root.usage();
         let before = usage();
         let mut resched = Resched::background();
         let objects = if before == 0 {
-            reclaim::sweep(root, LAST_SWEEP_PRIORITY, &mut resched)
+            reclaim::sweep(&self.tree, root, LAST_SWEEP_PRIORITY, &mut resched)
         } else {
-            self.tree().stocks().drain(None);
-            let objects = reclaim::reclaim(root, target, &mut resched);
-            self.tree().stocks().drain(None);
+            self.tree.stocks().drain(None);
+            let objects = reclaim::reclaim(&self.tree, root, target, &mut resched);
+            self.tree.stocks().drain(None);
             objects
         };
         Reclaimed {
@@ -97,18 +98,19 @@ impl Hierarchy {
     #[must_use]
     pub fn tenants(&self) -> usize {
         let mut tenants = 0;
-        self.tree().for_each_tenant(|_| tenants += 1);
+        self.tree.for_each_tenant(|_| tenants += 1);
         tenants
     }
+}
 
-    pub(crate) fn add_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
-        self.tree().add_lists()
-    }
-
-    pub(crate) fn remove_lists(root: &Tenant, lists: &Arc<Lists>) {
-        root.memcg().tree.remove_lists(lists);
+impl PartialEq for Hierarchy {
+    /// Returns true if both are handles of the same tree.
+    fn eq(&self, other: &Self) -> bool {
+        self.root == other.root
     }
 }
+
+impl Eq for Hierarchy {}
 
 impl Default for Hierarchy {
     fn default() -> Self {
@@ -122,5 +124,28 @@ impl fmt::Debug for Hierarchy {
             .field("tenants", &self.tenants())
             .field("root", &self.root.statistics())
             .finish()
+    }
+}
+
+impl Controller for Tree {
+    fn create(self: Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError> {
+        Tree::create(&self, parent)
+    }
+
+    fn offline(&self, tenant: &Arc<Memcg>) {
+        self.offline(tenant);
+    }
+
+    fn release(&self, tenant: &Arc<Memcg>) {
+        self.release(tenant);
+    }
+
+    fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched) {
+        reclaim::reclaim(self, target, goal, resched);
+    }
+
+    fn wake_background(&self, tenant: &Memcg) {
+        self.background()
+            .tell(tenant, || Some(Arc::clone(self.handle_of(tenant)?.memcg())));
     }
 }

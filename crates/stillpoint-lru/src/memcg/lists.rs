@@ -14,7 +14,7 @@
 //! looked at; `reparent` takes `change` after the mark was set. So no list comes after the last
 //! look.
 
-use super::Memcg;
+use super::{Memcg, counter::Account};
 use crate::{
     link::{Link, List, Refused},
     shrinker_map::Index,
@@ -67,9 +67,9 @@ pub(crate) struct Lists {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
     slots: Slots<One>,
-    /// Which hierarchy's tenants have lists here; 0 for a lru without tenants.
-    hierarchy: u64,
-    /// What the lists' `lru_id` is: unlike any other lru's.
+    /// Address of the hierarchy whose tenants have lists here; 0 for a lru without tenants.
+    hierarchy: usize,
+    /// The lists' `lru_id`, which no other lru has.
     lru_id: u64,
     nodes: usize,
     /// The number of the shrinker that is notified of items, plus 1; 0 for none. Changed under
@@ -82,9 +82,9 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// Lists for the tenants of hierarchy number `hierarchy` (0: for none), with room for
+    /// Creates lists for the tenants of the hierarchy at `hierarchy` (0: for none), with room for
     /// `tenants`.
-    pub(crate) fn new(hierarchy: u64, tenants: usize) -> Result<Arc<Self>, OutOfMemory> {
+    pub(crate) fn new(hierarchy: usize, tenants: usize) -> Result<Arc<Self>, OutOfMemory> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let nodes = numa::count();
         let slots = Slots::new();
@@ -106,7 +106,7 @@ impl Lists {
         Ok(lists)
     }
 
-    pub(crate) fn hierarchy(&self) -> u64 {
+    pub(crate) fn hierarchy(&self) -> usize {
         self.hierarchy
     }
 

@@ -15,10 +15,12 @@
 
 use super::{
     Event, Memcg, Tenant,
+    counter::Account,
     node::Node,
     resched::{Reclaiming, Resched},
     scan_plan::Unprotected,
     shrinker::Scope,
+    tree::Tree,
 };
 use std::{collections::HashMap, sync::atomic::Ordering};
 use stillpoint_platform::memory;
@@ -32,19 +34,20 @@ const MEMBER_BYTES: usize = 256;
 /// So many tenants at a time where there is no memory for that.
 const CHUNK: usize = 64;
 
-/// Reclaims from `target` and all below it until its usage is at most `goal`, or nothing more can
-/// be had. How many objects were freed.
-pub(crate) fn reclaim(target: &Memcg, goal: u64, resched: &mut Resched) -> u64 {
-    pass(target, 0, resched, &|| target.counter().usage() <= goal)
+/// Reclaims from `target` and its descendants until its usage is at most `goal`, or nothing more can
+/// be had. Returns the number of objects that were freed.
+pub(crate) fn reclaim(tree: &Tree, target: &Memcg, goal: u64, resched: &mut Resched) -> u64 {
+    pass(tree, target, 0, resched, &|| target.usage() <= goal)
 }
 
 /// Asks all below `target` for some `1 / 2^last_priority` part of what they have, half of it at
 /// priority 2, whatever the usage.
-pub(crate) fn sweep(target: &Memcg, last_priority: u32, resched: &mut Resched) -> u64 {
-    pass(target, last_priority, resched, &|| false)
+pub(crate) fn sweep(tree: &Tree, target: &Memcg, last_priority: u32, resched: &mut Resched) -> u64 {
+    pass(tree, target, last_priority, resched, &|| false)
 }
 
 fn pass(
+    tree: &Tree,
     target: &Memcg,
     last_priority: u32,
     resched: &mut Resched,
@@ -56,15 +59,15 @@ fn pass(
     if enough() {
         return 0;
     }
-    let freed = match subtree(target) {
-        Some(members) => Pass {
-            target,
-            members: &members,
-            last_priority,
-            enough,
-        }
-        .run(resched),
-        None => reclaim_in_chunks(target, last_priority, resched, enough),
+    let pass = Pass {
+        tree,
+        target,
+        last_priority,
+        enough,
+    };
+    let freed = match subtree(tree, target) {
+        Some(members) => pass.run(&members, resched),
+        None => pass.run_in_chunks(resched),
     };
     for level in target.and_ancestors() {
         level.count(Event::Reclaimed, freed);
@@ -72,57 +75,45 @@ fn pass(
     freed
 }
 
-/// A pass where there is no memory for the list of all members: over some of them after the others.
-/// Each has all the protection that was asked for it, as what is due to it of its parent's takes
-/// the others to know.
-fn reclaim_in_chunks(
-    target: &Memcg,
-    last_priority: u32,
-    resched: &mut Resched,
-    enough: &dyn Fn() -> bool,
-) -> u64 {
-    let mut freed = 0;
-    for first in (0..target.tree.tenant_numbers()).step_by(CHUNK) {
-        if enough() {
-            break;
-        }
-        let mut members = Vec::new();
-        target
-            .tree
-            .for_tenant_handles(first..first + CHUNK, |tenant| {
-                if !tenant.is_deleted() && tenant.memcg().is_within(target) {
-                    let (min, low) = (tenant.memcg().min(), tenant.memcg().low());
-                    members.push(Member { tenant, min, low });
-                }
-            });
-        if !members.is_empty() {
-            freed += Pass {
-                target,
-                members: &members,
-                last_priority,
-                enough,
-            }
-            .run(resched);
-        }
-    }
-    freed
-}
-
 struct Pass<'a> {
+    tree: &'a Tree,
     target: &'a Memcg,
-    members: &'a [Member],
     last_priority: u32,
     enough: &'a dyn Fn() -> bool,
 }
 
 impl Pass<'_> {
-    fn run(&self, resched: &mut Resched) -> u64 {
-        let shrinkers = self.target.tree.shrinkers();
+    /// Runs the pass where there is no memory for the list of all members: over some of them after
+    /// the others. Each has all the protection that was asked for it, as its share of its parent's
+    /// depends on the others.
+    fn run_in_chunks(&self, resched: &mut Resched) -> u64 {
+        let mut freed = 0;
+        for first in (0..self.tree.tenant_numbers()).step_by(CHUNK) {
+            if (self.enough)() {
+                break;
+            }
+            let mut members = Vec::new();
+            self.tree
+                .for_tenant_handles(first..first + CHUNK, |tenant| {
+                    if is_member(&tenant, self.target) {
+                        let (min, low) = (tenant.memcg().min(), tenant.memcg().low());
+                        members.push(Member { tenant, min, low });
+                    }
+                });
+            if !members.is_empty() {
+                freed += self.run(&members, resched);
+            }
+        }
+        freed
+    }
+
+    fn run(&self, members: &[Member], resched: &mut Resched) -> u64 {
+        let shrinkers = self.tree.shrinkers();
         let whole = self.target.parent().is_none();
         let mut freed = 0;
         for protect_low in [true, false] {
             for priority in (self.last_priority..=DEF_PRIORITY).rev() {
-                for member in self.round_robin() {
+                for member in self.round_robin(members) {
                     let memcg = member.tenant.memcg();
                     if !protect_low
                         && priority == DEF_PRIORITY
@@ -147,7 +138,14 @@ impl Pass<'_> {
                                 } else {
                                     member.overage(protect_low)
                                 };
-                                freed += shrinker.shrink(&scope, priority, part, resched, &enough);
+                                freed += shrinker.shrink(
+                                    &scope,
+                                    priority,
+                                    part,
+                                    resched,
+                                    &enough,
+                                    self.tree.lists(),
+                                );
                             }
                         }
                     }
@@ -158,21 +156,18 @@ impl Pass<'_> {
                 }
             }
             // Looked at now, because many get down to it in the last round alone.
-            if !self
-                .members
-                .iter()
-                .any(|member| matches!(member.protection(), Protection::Low))
-            {
+            let is_low = |member: &Member| matches!(member.protection(), Protection::Low);
+            if !members.iter().any(is_low) {
                 break;
             }
         }
         freed
     }
 
-    /// The members, from another one each time.
-    fn round_robin(&self) -> impl Iterator<Item = &Member> {
-        let first = self.target.turn.fetch_add(1, Ordering::Relaxed) % self.members.len().max(1);
-        self.members[first..].iter().chain(&self.members[..first])
+    /// Returns the members, beginning with a different one each time.
+    fn round_robin<'m>(&self, members: &'m [Member]) -> impl Iterator<Item = &'m Member> + use<'m> {
+        let first = self.target.turn.fetch_add(1, Ordering::Relaxed) % members.len().max(1);
+        members[first..].iter().chain(&members[..first])
     }
 }
 
@@ -205,7 +200,7 @@ impl Member {
         } else {
             self.min
         };
-        match self.tenant.memcg().counter().usage() {
+        match self.tenant.memcg().usage() {
             0 => Unprotected::WHOLE,
             usage => Unprotected {
                 protected,
@@ -215,7 +210,7 @@ impl Member {
     }
 
     fn protection(&self) -> Protection {
-        let usage = self.tenant.memcg().counter().usage();
+        let usage = self.tenant.memcg().usage();
         match usage {
             // Nothing is charged: then nothing is protected either, as a limit of 0 protects
             // nothing.
@@ -227,25 +222,29 @@ impl Member {
     }
 }
 
-/// The tenants from `target` downwards that have not been deleted, parents first, with the
-/// protection that they have in a pass over it.
+/// Returns whether a pass over `target` asks `tenant`.
+fn is_member(tenant: &Tenant, target: &Memcg) -> bool {
+    !tenant.is_deleted() && tenant.memcg().is_within(target)
+}
+
+/// Returns the members of a pass over `target`, parents first.
 ///
 /// `None` if there is no memory for the lists that this takes: a pass is made when memory is short,
 /// and must not wait for any.
-fn subtree(target: &Memcg) -> Option<Vec<Member>> {
-    if target.has_children() && !memory::is_there_for(target.tree.tenant_numbers() * MEMBER_BYTES) {
-        return None;
-    }
+fn subtree(tree: &Tree, target: &Memcg) -> Option<Vec<Member>> {
     let mut tenants = Vec::new();
     if target.has_children() {
-        target.tree.for_each_tenant_handle(|tenant| {
-            if !tenant.is_deleted() && tenant.memcg().is_within(target) {
+        if !memory::is_there_for(tree.tenant_numbers() * MEMBER_BYTES) {
+            return None;
+        }
+        tree.for_each_tenant_handle(|tenant| {
+            if is_member(&tenant, target) {
                 tenants.push(tenant);
             }
         });
         tenants.sort_by_cached_key(|tenant| tenant.memcg().and_ancestors().count());
     } else {
-        tenants.extend(target.tree.handle_of(target));
+        tenants.extend(tree.handle_of(target));
     }
     let min = effective_protection(&tenants, target, Memcg::min);
     let low = effective_protection(&tenants, target, Memcg::low);
@@ -259,7 +258,7 @@ fn subtree(target: &Memcg) -> Option<Vec<Member>> {
 
 /// What each of `tenants` (parents first) has of one kind of protection in a pass over `target`.
 fn effective_protection(tenants: &[Tenant], target: &Memcg, limit: fn(&Memcg) -> u64) -> Vec<u64> {
-    let claim = |tenant: &Tenant| limit(tenant.memcg()).min(tenant.memcg().counter().usage());
+    let claim = |tenant: &Tenant| limit(tenant.memcg()).min(tenant.memcg().usage());
     let parent = |tenant: &Tenant| tenant.memcg().parent().map(Memcg::number);
     let mut claimed: HashMap<_, u64> = HashMap::new();
     for tenant in tenants {

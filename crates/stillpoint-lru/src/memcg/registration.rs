@@ -9,7 +9,7 @@ use super::{
     tree::Tree,
 };
 use crate::shrinker_map::Index;
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 impl Hierarchy {
     /// Registers a shrinker: from now on it is asked when memory is short. The kernel's
@@ -50,9 +50,8 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// The hierarchy's id.
-    pub(crate) fn hierarchy(&self) -> u64 {
-        self.tree.id()
+    pub(crate) fn hierarchy(&self) -> usize {
+        self.tree.address()
     }
 
     pub(crate) fn number(&self) -> usize {
@@ -62,14 +61,13 @@ impl Registration {
     /// From now on the shrinker is asked only where the tenants' shrinker maps say that there may
     /// be something.
     pub(crate) fn use_map(&self) {
-        // Release, pairs with `shrink`: the lists set bits before clear ones count.
-        self.registered.uses_map.store(true, Ordering::Release);
+        self.registered.use_map();
     }
 
     /// How often the shrinker has panicked.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.registered.panics.load(Ordering::Relaxed)
+        self.registered.panics()
     }
 }
 
@@ -77,10 +75,10 @@ impl Drop for Registration {
     fn drop(&mut self) {
         if self.tree.has_lost_lock() {
             // It stays registered, and is asked no more.
-            return self.registered.calls.end(self.registered.is_calling());
+            return self.registered.end_calls();
         }
         self.tree.remove_shrinker(&self.registered);
-        self.registered.calls.end(self.registered.is_calling());
+        self.registered.end_calls();
         self.tree
             .all_lists()
             .iter()

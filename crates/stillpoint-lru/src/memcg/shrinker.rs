@@ -2,6 +2,7 @@
 
 use super::{
     Tenant,
+    lists::Lists,
     node::Node,
     resched::Resched,
     scan_plan::{MAX_OBJECTS, ScanPlan, Unprotected},
@@ -17,6 +18,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
+use stillpoint::Rcu;
 use stillpoint_platform::user_code;
 
 /// What a shrinker is asked about.
@@ -84,10 +86,10 @@ pub(crate) struct Registered {
     shrinker: ManuallyDrop<Arc<dyn Shrink>>,
     pub(crate) per_tenant: bool,
     pub(crate) number: usize,
-    pub(super) calls: Calls,
+    calls: Calls,
     /// True if the shrinker maps say where it may find something.
-    pub(crate) uses_map: AtomicBool,
-    pub(super) panics: AtomicU64,
+    uses_map: AtomicBool,
+    panics: AtomicU64,
 }
 
 impl fmt::Debug for Registered {
@@ -125,14 +127,13 @@ impl Drop for Registered {
 impl Registered {
     /// For a shrinker that has been asked whether its memory is `per_tenant`.
     pub(crate) fn new(shrinker: Arc<dyn Shrink>, per_tenant: bool, number: usize) -> Self {
-        let (uses_map, panics) = (AtomicBool::new(false), AtomicU64::new(0));
         Self {
             shrinker: ManuallyDrop::new(shrinker),
             per_tenant,
             number,
             calls: Calls::new(),
-            uses_map,
-            panics,
+            uses_map: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
         }
     }
 
@@ -145,8 +146,29 @@ impl Registered {
     }
 
     /// Returns whether the calling thread is inside a call.
-    pub(super) fn is_calling(&self) -> bool {
+    fn is_calling(&self) -> bool {
         ptr::eq(CALLING.get(), self)
+    }
+
+    /// Ends the registration: no call begins afterwards, and none is under way except the calling
+    /// thread's, if it is inside one.
+    pub(crate) fn end_calls(&self) {
+        self.calls.end(self.is_calling());
+    }
+
+    /// From now on, asks the shrinker only where the shrinker maps say that there may be something.
+    pub(crate) fn use_map(&self) {
+        // Release, pairs with `shrink`: the lists set bits before clear ones count.
+        self.uses_map.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// In the child of a fork: forgets the calls of lost threads.
+    pub(crate) fn reset_in_child(&self) {
+        self.calls.reset_in_child(self.is_calling());
     }
 
     /// What `work` returns; `None` if it panics.
@@ -166,7 +188,13 @@ impl Registered {
     }
 
     /// How many objects the shrinker has, and clears its bit if there are none.
-    fn freeable(&self, scope: &Scope<'_>, index: Index, uses_map: bool) -> Option<u64> {
+    fn freeable(
+        &self,
+        scope: &Scope<'_>,
+        index: Index,
+        uses_map: bool,
+        lists: &Rcu<Vec<Arc<Lists>>>,
+    ) -> Option<u64> {
         let shrinker_map = scope.tenant.memcg().shrinker_map();
         let count = || self.call(|| self.shrinker.count(scope) as u64);
         let mut freeable = count()?;
@@ -178,13 +206,10 @@ impl Registered {
                 return None;
             }
             // It may have said 0, or panicked, for another reason than that there is nothing.
-            let lists = scope.tenant.memcg().tree.lists();
-            let has_some = || {
-                lists
-                    .iter()
-                    .any(|lists| lists.has_for(self.number, scope.tenant.number(), scope.node.0))
+            let has_some = |lists: &Arc<Lists>| {
+                lists.has_for(self.number, scope.tenant.number(), scope.node.0)
             };
-            if again != Some(0) || has_some() {
+            if again != Some(0) || lists.load_cloned().iter().any(has_some) {
                 shrinker_map.set_bit(index);
             }
             freeable = again?;
@@ -201,17 +226,18 @@ impl Registered {
         part: Unprotected,
         resched: &mut Resched,
         enough: &dyn Fn() -> bool,
+        lists: &Rcu<Vec<Arc<Lists>>>,
     ) -> u64 {
         let shrinker_map = scope.tenant.memcg().shrinker_map();
         let index = Index::of(scope.node.0, self.number);
-        // Acquire, pairs with `covers`: where a clear bit counts, the lists have been told to set
+        // Acquire, pairs with `use_map`: where a clear bit counts, the lists have been told to set
         // it.
         let uses_map = self.uses_map.load(Ordering::Acquire);
         if uses_map && !shrinker_map.is_set(index) {
             return 0;
         }
         let Some(_call) = self.enter() else { return 0 };
-        let Some(freeable @ 1..) = self.freeable(scope, index, uses_map) else {
+        let Some(freeable @ 1..) = self.freeable(scope, index, uses_map, lists) else {
             return 0;
         };
         let Some((batch, seeks)) =

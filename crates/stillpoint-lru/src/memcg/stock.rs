@@ -3,12 +3,12 @@
 //!
 //! Without it every charge would write a counter of every ancestor, which all processors share. A
 //! processor's stock has room for a few tenants, behind a flag: a thread may be moved to another
-//! processor at any instruction, so the per-CPU stock is merely likely to be its own. A charge that
-//! fits never waits for the flag: where it is taken, or waited for, the charge does without the
-//! stock.
+//! processor at any instruction, so the stock that it uses is merely likely to be its processor's. A
+//! charge that fits never waits for the flag: if the flag is taken, or waited for, the charge does
+//! without the stock.
 //!
-//! Bytes in stock count as charged to their tenant (`counter.rs`), so they hold it in memory; a
-//! tenant that has none there is not looked at, only compared with.
+//! Bytes in stock count as charged to their tenant (`counter.rs`), so they keep it in memory. The
+//! pointer of an entry without bytes may dangle; it is only compared.
 //!
 //! A tenant that goes is marked as deleted first, and then its bytes are taken off all per-CPU
 //! stocks. A charge that puts bytes in a per-CPU stock looks at the mark under the flag: either it
@@ -22,69 +22,244 @@
 //! its flag, so there are none then. A limit is changed in the same way, because charges are made
 //! at a per-CPU stock, too.
 
-pub(super) mod per_cpu;
-
-use super::{Memcg, counter, resched::is_reclaiming};
-use crate::levels::{HasLevel, Refused};
+use super::{
+    counter::{self, Account},
+    resched::is_reclaiming,
+};
+use crate::levels::Refused;
 use crossbeam_utils::CachePadded;
-use per_cpu::{CachedCharge, EMPTY, ENTRIES, PerCpuStock, StockGuard, Surplus};
 use std::{
     cell::UnsafeCell,
     mem::{self, ManuallyDrop},
     ptr,
-    sync::atomic::{AtomicBool, AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 use stillpoint_platform::{cpu, fork_mutex::ForkMutex, memory};
 
-/// What is charged at a time, in bytes, where a limit allows.
-pub(crate) const BATCH: u64 = 16 << 10;
+/// Bytes that are charged at a time, where a limit allows.
+const BATCH: u64 = 16 << 10;
 
-/// What a tenant may have in stock on a processor.
+/// Bytes that a tenant may have in stock on a processor.
 const MAX: u64 = 2 * BATCH;
 
-/// The per-CPU stocks of a hierarchy.
+/// Tenants in a per-CPU stock.
+const ENTRIES: usize = 4;
+
+/// Number of times that a waiter for a per-CPU stock yields before it sleeps, and for how long it
+/// sleeps.
+const YIELDS: u32 = 64;
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Bytes of an account `T` that are in stock, or were.
 #[derive(Debug)]
-pub(crate) struct Stocks {
-    pub(super) per_cpu: Box<[CachePadded<PerCpuStock>]>,
-    /// Taken by a thread that takes all per-CPU stocks, before the first.
-    pub(super) all: ForkMutex<()>,
-    /// For charges that per-CPU stocks do not do for: see `levels.rs`. Taken after per-CPU stocks.
-    pub(super) exact: ForkMutex<()>,
+struct CachedCharge<T> {
+    /// Alive while `bytes` is not 0.
+    account: *const T,
+    bytes: u64,
 }
 
-impl Stocks {
-    /// `None` if there is no memory.
-    pub(crate) fn new() -> Option<Self> {
-        let stock = || {
-            CachePadded::new(PerCpuStock {
-                taken: AtomicBool::new(false),
-                waiting: AtomicUsize::new(0),
-                entries: UnsafeCell::new([EMPTY; ENTRIES]),
-            })
+impl<T> CachedCharge<T> {
+    const EMPTY: Self = Self {
+        account: ptr::null(),
+        bytes: 0,
+    };
+}
+
+#[derive(Debug)]
+struct PerCpuStock<T> {
+    taken: AtomicBool,
+    /// Number of threads that wait for the flag: meanwhile charges, which can do without, do not
+    /// take it.
+    waiting: AtomicUsize,
+    /// Belong to the thread that has taken the flag.
+    entries: UnsafeCell<[CachedCharge<T>; ENTRIES]>,
+}
+
+// SAFETY: the entries are used under the flag; accounts are Send and Sync.
+unsafe impl<T: Send + Sync> Send for PerCpuStock<T> {}
+// SAFETY: as for Send.
+unsafe impl<T: Send + Sync> Sync for PerCpuStock<T> {}
+
+impl<T> PerCpuStock<T> {
+    fn new() -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            entries: UnsafeCell::new([CachedCharge::EMPTY; ENTRIES]),
+        }
+    }
+
+    /// Tries once, for a caller that can do without: waiters come first.
+    #[inline]
+    fn try_take(&self) -> Option<StockGuard<T>> {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            None
+        } else {
+            self.try_take_now()
+        }
+    }
+
+    #[inline]
+    fn try_take_now(&self) -> Option<StockGuard<T>> {
+        // Acquire, pairs with `drop`: the entries are as the last taker left them.
+        (!self.taken.swap(true, Ordering::Acquire)).then(|| StockGuard(self))
+    }
+
+    /// Takes the flag, for a caller that cannot do without.
+    fn take(&self) -> StockGuard<T> {
+        self.try_take_now().unwrap_or_else(|| self.wait())
+    }
+
+    /// Waits for the holder of the flag, and not for the charges that come after. It is held for
+    /// some tens of instructions, or until the lock of `levels.rs` is free, unless its thread has
+    /// lost its processor. The waiter may have to make way for that thread: where priorities are
+    /// strict (SCHED_FIFO), the other one runs if this one sleeps, and not if it yields.
+    #[cold]
+    fn wait(&self) -> StockGuard<T> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut yields = 0;
+        let taken = loop {
+            if let Some(taken) = self.try_take_now() {
+                break taken;
+            }
+            if yields < YIELDS {
+                yields += 1;
+                thread::yield_now();
+            } else {
+                thread::sleep(PAUSE);
+            }
         };
-        let per_cpu = memory::try_several(cpu::count(), stock)?;
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        taken
+    }
+}
+
+/// The flag, taken. Not a reference: once the flag is free, another thread may take off what lies
+/// there, and the last of it may be all that keeps the stocks. Until then they stay: a caller that
+/// takes the flag has something that keeps them.
+struct StockGuard<T>(*const PerCpuStock<T>);
+
+impl<T> StockGuard<T> {
+    #[inline]
+    fn entries(&mut self) -> &mut [CachedCharge<T>; ENTRIES] {
+        // SAFETY: the flag is ours.
+        unsafe { &mut *(*self.0).entries.get() }
+    }
+
+    #[inline]
+    fn of(&mut self, account: *const T) -> Option<&mut CachedCharge<T>> {
+        let mut entries = self.entries().iter_mut();
+        entries.find(|entry| ptr::eq(entry.account, account))
+    }
+}
+
+impl<T: Account> StockGuard<T> {
+    /// Adds to what is in stock for `account`. Returns what is too much.
+    ///
+    /// # Safety
+    ///
+    /// See [`Stocks::give`].
+    #[inline]
+    unsafe fn put(&mut self, account: *const T, bytes: u64) -> Surplus<T> {
+        if let Some(entry) = self.of(account) {
+            // The pointer is replaced, too: an entry without bytes may be of a freed tenant whose
+            // memory this one now has.
+            *entry = CachedCharge {
+                account,
+                bytes: entry.bytes + bytes,
+            };
+            if entry.bytes <= MAX {
+                return Surplus(CachedCharge::EMPTY);
+            }
+            let bytes = entry.bytes - BATCH;
+            entry.bytes = BATCH;
+            return Surplus::of(CachedCharge { account, bytes });
+        }
+        // The first entry is the newest; the last one makes room.
+        let entries = self.entries();
+        entries.rotate_right(1);
+        Surplus::of(mem::replace(
+            &mut entries[0],
+            CachedCharge { account, bytes },
+        ))
+    }
+}
+
+impl<T> Drop for StockGuard<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the per-CPU stock stays until the flag is free. Release, pairs with `try_take`:
+        // what we did with the entries happens before the next taker's.
+        unsafe { (*self.0).taken.store(false, Ordering::Release) };
+    }
+}
+
+/// Bytes that did not fit in a per-CPU stock. They are no longer counted as usage: a thread that
+/// has emptied all per-CPU stocks must not meet them. They still keep their tenant, which is let go
+/// with nothing held, as it may end.
+#[must_use]
+struct Surplus<T>(CachedCharge<T>);
+
+impl<T: Account> Surplus<T> {
+    /// Subtracts an entry that was taken off a per-CPU stock whose flag is held.
+    #[inline]
+    fn of(entry: CachedCharge<T>) -> Self {
+        if entry.bytes > 0 {
+            // SAFETY: charged, and taken off the per-CPU stock by us alone, so the tenant is alive.
+            unsafe { counter::subtract(entry.account, entry.bytes) };
+        }
+        Self(entry)
+    }
+
+    #[inline]
+    fn release(self) {
+        if self.0.bytes > 0 {
+            // SAFETY: as in `of`, which has done the first half.
+            unsafe { counter::release(self.0.account, self.0.bytes) };
+        }
+    }
+}
+
+/// The per-CPU stocks of a hierarchy, whose tenants are `T`s.
+#[derive(Debug)]
+pub(crate) struct Stocks<T> {
+    per_cpu: Box<[CachePadded<PerCpuStock<T>>]>,
+    /// Taken before the first per-CPU stock by a thread that takes all of them.
+    all: ForkMutex<()>,
+    /// The lock of `levels.rs`. Taken after per-CPU stocks.
+    exact: ForkMutex<()>,
+}
+
+impl<T: Account> Stocks<T> {
+    /// Returns `None` if there is no memory.
+    pub(crate) fn new() -> Option<Self> {
         Some(Self {
-            per_cpu,
+            per_cpu: memory::try_several(cpu::count(), || CachePadded::new(PerCpuStock::new()))?,
             all: ForkMutex::new(()),
             exact: ForkMutex::new(()),
         })
     }
 
     #[inline]
-    fn this_cpu(&self) -> Option<StockGuard> {
+    fn this_cpu(&self) -> Option<StockGuard<T>> {
         self.per_cpu[cpu::current() % self.per_cpu.len()].try_take()
     }
 
-    /// Takes `bytes` from stock, if there are so many for `tenant`.
+    /// Takes `bytes` from stock. Returns false if there are not that many for `account`.
     #[inline]
-    pub(crate) fn take(&self, tenant: &Memcg, bytes: u64) -> bool {
+    pub(crate) fn take(&self, account: &T, bytes: u64) -> bool {
         if bytes > MAX {
             return false;
         }
         let Some(mut stock) = self.this_cpu() else {
             return false;
         };
-        match stock.of(tenant) {
+        match stock.of(account) {
             Some(entry) if entry.bytes >= bytes => {
                 entry.bytes -= bytes;
                 true
@@ -93,8 +268,8 @@ impl Stocks {
         }
     }
 
-    /// Charges the counters, with a batch for the stock where limits allow. Whether a tenant is
-    /// past its high limit now.
+    /// Charges the counters, with a batch for the stock where limits allow. Returns whether a
+    /// tenant is past its high limit now.
     ///
     /// # Errors
     ///
@@ -102,64 +277,64 @@ impl Stocks {
     /// [`Stocks::charge_exact`] does it.
     pub(crate) fn charge<'a>(
         &self,
-        tenant: &'a Memcg,
+        account: &'a Arc<T>,
         bytes: u64,
-    ) -> Result<bool, Refused<'a, Memcg>> {
+    ) -> Result<bool, Refused<'a, T>> {
         let Some(mut stock) = self.this_cpu() else {
-            return counter::charge(tenant, bytes, false, &self.exact);
+            return counter::charge(&**account, bytes, false, &self.exact);
         };
         // With the stock taken: a thread that has emptied it must not find, in the counters, what
         // is about to be put there.
         if bytes < BATCH
-            && !tenant.is_deleted()
-            && let Ok(is_high) = counter::charge(tenant, BATCH, true, &self.exact)
+            && !account.is_deleted()
+            && let Ok(is_high) = counter::charge(&**account, BATCH, true, &self.exact)
         {
-            // SAFETY: charged just now; the caller's handle keeps the tenant, and so this.
-            let surplus = unsafe { stock.put(tenant, BATCH - bytes) };
+            // SAFETY: charged just now; the caller's reference keeps the tenant, and so this.
+            let surplus = unsafe { stock.put(Arc::as_ptr(account), BATCH - bytes) };
             drop(stock);
             surplus.release();
             return Ok(is_high);
         }
-        counter::charge(tenant, bytes, true, &self.exact)
+        counter::charge(&**account, bytes, true, &self.exact)
     }
 
-    /// Charges the counters, with nothing in stock. Whether a tenant is past its high limit now.
+    /// Charges the counters, with nothing in stock. Returns whether a tenant is past its high limit
+    /// now.
     ///
     /// # Errors
     ///
-    /// The tenant whose limit is in the way, with what it used, stock not included, at that
-    /// instant.
+    /// The tenant whose limit is in the way, with its usage at that instant, stock not included.
     pub(crate) fn charge_exact<'a>(
         &self,
-        tenant: &'a Memcg,
+        account: &'a T,
         bytes: u64,
-    ) -> Result<bool, Refused<'a, Memcg>> {
-        self.with_stocks_empty(|| counter::charge(tenant, bytes, true, &self.exact))
+    ) -> Result<bool, Refused<'a, T>> {
+        self.with_stocks_empty(|| counter::charge(account, bytes, true, &self.exact))
     }
 
     /// Changes a limit, while no charge is under way.
-    pub(crate) fn set_max(&self, tenant: &Memcg, bytes: u64) {
+    pub(crate) fn set_max(&self, account: &T, bytes: u64) {
         self.with_stocks_empty(|| {
             let _exact = self.exact.lock();
-            tenant.level().set_max(bytes);
+            account.level().set_max(bytes);
         });
     }
 
     /// Gives back what is in stock, and keeps all per-CPU stocks empty and taken while `work` runs:
-    /// others charge without, under `exact`.
+    /// other threads charge without them, under `exact`.
     fn with_stocks_empty<R>(&self, work: impl FnOnce() -> R) -> R {
         let _all = self.all.lock();
         for stock in &self.per_cpu {
             let mut taken = ManuallyDrop::new(stock.take());
             for entry in taken.entries().iter().filter(|entry| entry.bytes > 0) {
                 // SAFETY: charged, and under the flag ours alone. The second half follows below.
-                unsafe { counter::subtract(entry.tenant, entry.bytes) };
+                unsafe { counter::subtract(entry.account, entry.bytes) };
             }
         }
         let result = work();
         for stock in &self.per_cpu {
             let mut taken = StockGuard(&raw const **stock);
-            let drained = mem::replace(taken.entries(), [EMPTY; ENTRIES]);
+            let drained = mem::replace(taken.entries(), [CachedCharge::EMPTY; ENTRIES]);
             drop(taken);
             drained
                 .into_iter()
@@ -168,63 +343,84 @@ impl Stocks {
         result
     }
 
-    /// Puts bytes that are charged to `tenant` into stock. What is too much is given back.
+    /// Puts bytes that are charged to `account` into stock. Gives back what is too much.
     ///
     /// # Safety
     ///
-    /// `this` is the stock of `tenant`'s hierarchy. So many bytes have been charged to `tenant`,
-    /// and no other call gives them back: they keep it and its hierarchy. Both may be gone
-    /// afterwards, so neither is passed as a reference.
+    /// `this` are the stocks of `account`'s hierarchy. `account` came from [`Arc::as_ptr`]. `bytes`
+    /// have been charged to it, and no other call gives them back: they keep it and its hierarchy.
+    /// Both may be gone afterwards, so neither is passed as a reference.
     #[inline]
-    pub(crate) unsafe fn give(this: *const Self, tenant: *const Memcg, bytes: u64) {
+    pub(crate) unsafe fn give(this: *const Self, account: *const T, bytes: u64) {
         // A thread that reclaims looks at the usage for what it has reclaimed.
         if bytes <= BATCH && !is_reclaiming() {
             // SAFETY: the bytes are still ours, and keep it.
             if let Some(mut stock) = unsafe { (*this).this_cpu() } {
                 // SAFETY: as above.
-                if unsafe { !(*tenant).is_deleted() } {
+                if unsafe { !(*account).is_deleted() } {
                     // SAFETY: the caller's promise.
-                    let surplus = unsafe { stock.put(tenant, bytes) };
+                    let surplus = unsafe { stock.put(account, bytes) };
                     drop(stock);
                     return surplus.release();
                 }
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { counter::uncharge(tenant, bytes) };
+        unsafe { counter::uncharge(account, bytes) };
     }
 
-    /// Gives back what is in stock: all of it, or `only` a tenant's.
-    pub(crate) fn drain(&self, only: Option<&Memcg>) {
+    /// Gives back what is in stock: all of it, or `only` one tenant's.
+    pub(crate) fn drain(&self, only: Option<&T>) {
         for stock in &self.per_cpu {
             let mut taken = stock.take();
-            let is_due =
-                |entry: &CachedCharge| only.is_none_or(|tenant| ptr::eq(entry.tenant, tenant));
             let drained = taken.entries().each_mut().map(|entry| {
-                let due = if is_due(entry) {
-                    mem::replace(entry, EMPTY)
+                let is_due = only.is_none_or(|account| ptr::eq(entry.account, account));
+                Surplus::of(if is_due {
+                    mem::replace(entry, CachedCharge::EMPTY)
                 } else {
-                    EMPTY
-                };
-                Surplus::of(due)
+                    CachedCharge::EMPTY
+                })
             });
             drop(taken);
             drained.into_iter().for_each(Surplus::release);
         }
     }
 
-    /// How many bytes are in stock for `tenant` and what is below it.
-    pub(crate) fn of_subtree(&self, tenant: &Memcg) -> u64 {
-        let stock = |stock: &CachePadded<PerCpuStock>| -> u64 {
+    /// Returns the bytes in stock for `account` and its descendants.
+    pub(crate) fn of_subtree(&self, account: &T) -> u64 {
+        let stock = |stock: &CachePadded<PerCpuStock<T>>| -> u64 {
             let mut taken = stock.take();
             let entries = taken.entries().iter().filter(|entry| entry.bytes > 0);
             // SAFETY: bytes in stock keep their tenant alive, and stay while the flag is ours.
             entries
-                .filter(|entry| unsafe { &*entry.tenant }.is_within(tenant))
+                .filter(|entry| unsafe { &*entry.account }.is_within(account))
                 .map(|entry| entry.bytes)
                 .sum()
         };
         self.per_cpu.iter().map(stock).sum()
+    }
+
+    /// In the child of a fork: empties per-CPU stocks that a lost thread was using. Their bytes
+    /// stay charged, or keep their tenant alive.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the only one, and does not hold these: no user code runs at a per-CPU
+    /// stock or under these locks.
+    pub(crate) unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.all.reset_in_child();
+            self.exact.reset_in_child();
+        }
+        for stock in &self.per_cpu {
+            stock.waiting.store(0, Ordering::Relaxed);
+            if stock.taken.load(Ordering::Relaxed) {
+                // SAFETY: the caller's promise.
+                unsafe { *stock.entries.get() = [CachedCharge::EMPTY; ENTRIES] };
+                stock.taken.store(false, Ordering::Relaxed);
+            }
+        }
     }
 }
 
@@ -232,7 +428,6 @@ impl Stocks {
 mod tests {
     use super::*;
     use crate::Hierarchy;
-    use std::{sync::atomic::Ordering, thread};
 
     /// To be seen by Miri with `-Zmiri-address-reuse-rate=1`: the pointer of an entry of no bytes
     /// is one to memory that was freed.
@@ -260,7 +455,7 @@ mod tests {
     #[test]
     fn waiter_for_a_stock_comes_first() {
         let hierarchy = Hierarchy::new();
-        let stock = &*hierarchy.root().memcg().tree.stocks().per_cpu[0];
+        let stock = &*hierarchy.root().memcg().stocks().per_cpu[0];
         let taken = stock.try_take().expect("no other thread has it");
         let enough = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -285,7 +480,7 @@ mod tests {
     fn charges_bypass_emptied_stocks() {
         let hierarchy = Hierarchy::new();
         let tenant = hierarchy.root().create().unwrap();
-        let (memcg, stocks) = (tenant.memcg(), tenant.memcg().tree.stocks());
+        let (memcg, stocks) = (tenant.memcg(), tenant.memcg().stocks());
         let (first, second) = (tenant.charge(1_000).unwrap(), tenant.charge(2_000).unwrap());
         assert!(memcg.counter().usage() > 3_000, "there is none in stock");
         let third = stocks.with_stocks_empty(|| {
@@ -319,5 +514,17 @@ mod tests {
         let all_the_rest = other.charge(BATCH as usize - 1).unwrap();
         assert!(other.charge(1).is_err());
         drop((charge, all_the_rest));
+    }
+
+    #[test]
+    fn child_of_fork_has_free_stocks() {
+        let hierarchy = Hierarchy::new();
+        let stocks = hierarchy.root().memcg().stocks();
+        let stock = &stocks.per_cpu[0];
+        mem::forget(stock.try_take().expect("no other thread has it"));
+        stock.waiting.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: no other thread has the hierarchy, and this one is not in there.
+        unsafe { stocks.reset_in_child() };
+        assert!(stock.try_take().is_some());
     }
 }

@@ -1,44 +1,101 @@
-//! What a program does with a tenant: create and delete, charge and reclaim, set limits, read
-//! statistics. Charging is in `charge.rs`.
+//! [`Tenant`]: a counted handle of a [`Memcg`], and what a program does with it.
 
 use super::{
-    CHILD, DELETED, Event, Memcg, Tenant,
+    DELETED, Event, Memcg,
     charge::Charge,
+    counter::Account,
     error::{ChargeError, CreateError, DeleteError},
-    reclaim,
     resched::Resched,
 };
-use crate::statistics::TenantStatistics;
-use std::sync::{Arc, atomic::Ordering};
+use crate::{levels::HasLevel, statistics::TenantStatistics};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
+
+/// A node of a tree whose memory use is accounted for and may be limited. The kernel's memory
+/// control group.
+///
+/// A handle: cloning it names the same tenant. The tenant is deleted by [`Tenant::delete`] or with
+/// its last handle; a child keeps its parent. What a deleted tenant had on LRU lists goes to its
+/// nearest ancestor; what is still charged to it stays charged, to it and so to its ancestors,
+/// until it is given back.
+///
+/// | limit | what it does |
+/// |---|---|
+/// | [min](Tenant::set_min) | while the tenant uses no more, it is never reclaimed from |
+/// | [low](Tenant::set_low) | the same, unless there is nothing else to reclaim from |
+/// | [high](Tenant::set_high) | past it, a background thread reclaims from the tenant |
+/// | [max](Tenant::set_max) | a charge that would pass it reclaims first, and fails if that does not help |
+///
+/// Limits are bytes, may be changed at any time, and count for a tenant together with all that are
+/// below it. A child's protection (min, low) is worth what its parent's is: where children claim
+/// more together than the parent has, they get shares of it. One that is directly below the tenant
+/// that is reclaimed from has its own in full.
+///
+/// ```
+/// use stillpoint_lru::Hierarchy;
+/// let hierarchy = Hierarchy::new();
+/// let alice = hierarchy.root().create()?;
+/// alice.set_max(1 << 20);
+/// let session = alice.create()?;
+/// let charge = session.charge(600_000)?;
+/// assert_eq!((session.usage(), alice.usage()), (600_000, 600_000));
+/// assert!(session.charge(600_000).is_err(), "there is nothing that could be reclaimed");
+/// drop(charge);
+/// assert_eq!(alice.usage(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Tenant {
+    memcg: Arc<Memcg>,
+    /// What counting needs, so that it need not touch the cache lines that charges write: the
+    /// tenant's number, and its hierarchy's address.
+    number: u32,
+    hierarchy: usize,
+}
 
 impl Tenant {
-    /// A new tenant below this one, without limits of its own.
+    /// For a handle that has been counted.
+    pub(super) fn new(memcg: Arc<Memcg>) -> Self {
+        Self {
+            number: memcg.number,
+            hierarchy: memcg.hierarchy(),
+            memcg,
+        }
+    }
+
+    /// Makes another handle of the tenant, unless the last one has been dropped.
+    pub(super) fn of(memcg: &Arc<Memcg>) -> Option<Self> {
+        memcg.get().then(|| Self::new(Arc::clone(memcg)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    #[inline(always)]
+    pub(crate) fn hierarchy(&self) -> usize {
+        self.hierarchy
+    }
+
+    #[inline(always)]
+    pub(crate) fn memcg(&self) -> &Arc<Memcg> {
+        &self.memcg
+    }
+
+    /// Creates a tenant below this one, without limits.
     ///
     /// Takes locks; may grow the arrays of the hierarchy's lists. The kernel's `mkdir` in the
     /// control-group file system.
     ///
     /// # Errors
     ///
-    /// If this one has been deleted; if there is no memory for larger arrays, in which case nothing
-    /// has changed but that some of the arrays may have become larger already.
+    /// If this tenant has been deleted; if there is no memory for larger arrays, some of which may
+    /// have grown all the same.
     pub fn create(&self) -> Result<Tenant, CreateError> {
-        let parent = &self.memcg;
-        let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
-        // Needs no partner: which of this and `delete` comes first, the word alone decides.
-        parent
-            .state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
-            .map_err(|_| CreateError::ParentDeleted)?;
-        let number = parent.tree.take_number().inspect_err(|_| {
-            // Needs no partner: there is no child, and the word alone tells `delete` so.
-            parent.state.fetch_sub(CHILD, Ordering::AcqRel);
-        })?;
-        // The child's: given back with its last handle.
-        parent.handles.fetch_add(1, Ordering::Relaxed);
-        let (tree, above) = (Arc::clone(&parent.tree), Some(Arc::clone(parent)));
-        let memcg = Memcg::new(number, tree, above);
-        memcg.tree.publish(&memcg);
-        Ok(Self::new(memcg))
+        let controller = Arc::clone(&self.memcg.controller);
+        controller.create(&self.memcg).map(Self::new)
     }
 
     /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges and
@@ -64,7 +121,7 @@ impl Tenant {
             .state
             .compare_exchange(0, DELETED, Ordering::AcqRel, Ordering::Acquire)
         {
-            Ok(_) => self.memcg.offline(),
+            Ok(_) => self.memcg.controller.offline(&self.memcg),
             Err(state) if state & DELETED != 0 => {}
             Err(_) => return Err(DeleteError::HasChildren),
         }
@@ -80,7 +137,7 @@ impl Tenant {
     /// The tenant above; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Tenant> {
-        self.memcg.parent.as_ref()?.handle()
+        Self::of(self.memcg.parent.as_ref()?)
     }
 
     /// Charges `bytes` to this tenant and its ancestors, until the charge is dropped: keep it
@@ -108,10 +165,8 @@ impl Tenant {
     /// at rest.
     #[must_use]
     pub fn usage(&self) -> u64 {
-        self.memcg
-            .counter
-            .usage()
-            .saturating_sub(self.memcg.tree.stocks().of_subtree(&self.memcg))
+        let in_stock = self.memcg.stocks.of_subtree(&self.memcg);
+        self.memcg.usage().saturating_sub(in_stock)
     }
 
     /// Tries to reclaim `bytes` from this tenant and below it, whatever it uses. Returns how many
@@ -120,13 +175,9 @@ impl Tenant {
     /// Calls shrinkers on this thread; does not wait. Inside a shrinker it does nothing. The
     /// kernel's `memory.reclaim`.
     pub fn reclaim(&self, bytes: u64) -> u64 {
-        let before = self.memcg.counter.usage();
-        reclaim::reclaim(
-            &self.memcg,
-            before.saturating_sub(bytes),
-            &mut Resched::direct(),
-        );
-        before.saturating_sub(self.memcg.counter.usage())
+        let before = self.memcg.usage();
+        self.reclaim_to(before.saturating_sub(bytes));
+        before.saturating_sub(self.memcg.usage())
     }
 
     /// Sets the min limit: while the tenant uses no more than this, it is never reclaimed from. 0
@@ -147,7 +198,7 @@ impl Tenant {
     /// Below the present usage, it does so at once.
     pub fn set_high(&self, bytes: u64) {
         self.memcg.limits.high.store(bytes, Ordering::Relaxed);
-        self.memcg.tree.background().wake_if_high(&self.memcg);
+        self.memcg.wake_if_high();
     }
 
     /// Sets the max limit: a charge that would pass it reclaims, and fails if that is not enough.
@@ -160,11 +211,17 @@ impl Tenant {
     /// returns the usage that is still above the limit: 0 if all is well. Until enough is
     /// uncharged, charges fail.
     pub fn set_max(&self, bytes: u64) -> u64 {
-        self.memcg.tree.stocks().set_max(&self.memcg, bytes);
-        if self.memcg.counter.usage() > bytes {
-            reclaim::reclaim(&self.memcg, bytes, &mut Resched::direct());
+        self.memcg.stocks.set_max(&self.memcg, bytes);
+        if self.memcg.usage() > bytes {
+            self.reclaim_to(bytes);
         }
-        self.memcg.counter.usage().saturating_sub(bytes)
+        self.memcg.usage().saturating_sub(bytes)
+    }
+
+    fn reclaim_to(&self, goal: u64) {
+        self.memcg
+            .controller
+            .reclaim(&self.memcg, goal, &mut Resched::direct());
     }
 
     /// The tenant's usage, limits and event counts.
@@ -184,5 +241,36 @@ impl Tenant {
             failed_charges: of(Event::Failed),
             objects_reclaimed: of(Event::Reclaimed),
         }
+    }
+}
+
+impl Clone for Tenant {
+    fn clone(&self) -> Self {
+        self.memcg.handles.fetch_add(1, Ordering::Relaxed);
+        Self::new(Arc::clone(&self.memcg))
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        self.memcg.put();
+    }
+}
+
+impl PartialEq for Tenant {
+    /// Returns true if both are handles of the same tenant.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.memcg, &other.memcg)
+    }
+}
+
+impl Eq for Tenant {}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenant")
+            .field("number", &self.memcg.number)
+            .field("statistics", &self.statistics())
+            .finish_non_exhaustive()
     }
 }

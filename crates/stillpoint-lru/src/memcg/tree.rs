@@ -15,10 +15,11 @@
 //! are gone.
 
 use super::{
-    Memcg, Tenant,
+    CHILD, DELETED, Memcg, REPARENTED, Tenant,
     background::Background,
+    counter,
     error::{CreateError, TooManyShrinkers},
-    lists::Lists,
+    lists::{Lists, keep_for_readers},
     shrinker::{Registered, Shrink},
     stock::Stocks,
 };
@@ -28,15 +29,20 @@ use crate::{
 };
 use std::{
     ops::Range,
+    ptr,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
 };
 use stillpoint::{Rcu, global, internal::retire_shared, read_lock};
-use stillpoint_platform::{fork::AtForkHandle, fork_mutex::ForkMutex, sync::MutexGuard};
+use stillpoint_platform::{
+    fork::{AtForkHandle, ForkReset},
+    fork_mutex::ForkMutex,
+    sync::MutexGuard,
+};
 
-/// Tenants that there is room for at first.
+/// Number of tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;
 
 /// What a hierarchy's tenants share.
@@ -44,19 +50,18 @@ const FIRST_ROOM: usize = 16;
 pub(crate) struct Tree {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
     place: AtForkHandle,
-    id: u64,
-    pub(super) tenants: Slots<Memcg>,
-    /// How many tenants all arrays have room for. Changed under `numbers`.
+    tenants: Slots<Memcg>,
+    /// Number of tenants that all arrays have room for. Changed under `numbers`.
     room: AtomicUsize,
     lists: Rcu<Vec<Arc<Lists>>>,
     shrinkers: Rcu<Vec<Arc<Registered>>>,
-    pub(super) numbers: ForkMutex<Numbers>,
-    pub(super) stocks: Stocks,
-    pub(super) background: Arc<Background>,
+    numbers: ForkMutex<Numbers>,
+    stocks: Arc<Stocks<Memcg>>,
+    background: Arc<Background>,
 }
 
 #[derive(Debug)]
-pub(super) struct Numbers {
+struct Numbers {
     /// Tenants' numbers below `next` that are free.
     free: Vec<u32>,
     next: u32,
@@ -64,17 +69,10 @@ pub(super) struct Numbers {
     shrinkers: [u64; MAX_SHRINKERS / 64],
 }
 
-/// Sets a bit of a bit map.
-fn set(bits: &mut [u64], bit: usize) {
-    bits[bit / 64] |= 1 << (bit % 64);
-}
-
 impl Tree {
     pub(crate) fn new() -> Option<Arc<Self>> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let tree = Arc::new(Self {
             place: AtForkHandle::reserve(),
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
             tenants: Slots::new(),
             room: AtomicUsize::new(0),
             lists: Rcu::new(Vec::new()),
@@ -84,7 +82,7 @@ impl Tree {
                 next: 0,
                 shrinkers: [0; MAX_SHRINKERS / 64],
             }),
-            stocks: Stocks::new()?,
+            stocks: Arc::new(Stocks::new()?),
             background: Background::new(),
         });
         // SAFETY: complete, and in its place for as long as it lives; `place` is the first of its
@@ -93,8 +91,9 @@ impl Tree {
         Some(tree)
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    /// Returns the address that the hierarchy's tenants have ([`Tenant::hierarchy`]).
+    pub(crate) fn address(&self) -> usize {
+        Arc::as_ptr(&self.stocks).addr()
     }
 
     /// Returns whether a fork has removed a thread that held a lock of the hierarchy: drops then leak
@@ -106,7 +105,7 @@ impl Tree {
                 .read(|lists| lists.iter().any(|lists| lists.is_lost()))
     }
 
-    pub(crate) fn stocks(&self) -> &Stocks {
+    pub(crate) fn stocks(&self) -> &Stocks<Memcg> {
         &self.stocks
     }
 
@@ -114,51 +113,22 @@ impl Tree {
         &self.background
     }
 
-    /// The lists that there are at this moment.
-    pub(crate) fn lists(&self) -> Vec<Arc<Lists>> {
-        self.lists.load_cloned()
+    pub(crate) fn lists(&self) -> &Rcu<Vec<Arc<Lists>>> {
+        &self.lists
     }
 
-    /// The shrinkers that there are at this moment.
+    /// Returns the shrinkers that there are at this moment.
     pub(crate) fn shrinkers(&self) -> Vec<Arc<Registered>> {
         self.shrinkers.load_cloned()
     }
 
-    /// All lists except those made after this call, whose makers see what the caller did before it:
-    /// read under the lock that publishes them.
+    /// Returns all lists except those made after this call, whose makers see what the caller did
+    /// before it: reads under the lock that publishes them.
     pub(crate) fn all_lists(&self) -> Vec<Arc<Lists>> {
-        self.lists_at_rest(&self.numbers.lock()).to_vec()
+        at_rest(&self.lists, &self.numbers.lock()).clone()
     }
 
-    /// The lists, without a section: the end of a section may wait and run destructors, which must
-    /// not happen under the lock.
-    fn lists_at_rest<'a>(&'a self, _numbers: &'a MutexGuard<'_, Numbers>) -> &'a [Arc<Lists>] {
-        // SAFETY: replaced under the lock.
-        unsafe { self.lists.peek() }
-    }
-
-    /// The same of shrinkers.
-    fn shrinkers_at_rest<'a>(
-        &'a self,
-        _numbers: &'a MutexGuard<'_, Numbers>,
-    ) -> &'a [Arc<Registered>] {
-        // SAFETY: as above.
-        unsafe { self.shrinkers.peek() }
-    }
-
-    /// # Safety
-    ///
-    /// The calling thread is the only one. It need not be able to read: the domain may not have
-    /// been put in order yet.
-    pub(super) unsafe fn each_shrinker(&self, each: impl FnMut(&Registered)) {
-        // SAFETY: the caller's promise.
-        unsafe { self.shrinkers.peek() }
-            .iter()
-            .map(|shrinker| &**shrinker)
-            .for_each(each);
-    }
-
-    /// A number for a new tenant, for which all arrays have room.
+    /// Returns a number for a new tenant, for which all arrays have room.
     pub(crate) fn take_number(&self) -> Result<u32, CreateError> {
         // Dropped after the lock.
         let mut replaced = Vec::new();
@@ -179,8 +149,8 @@ impl Tree {
         Ok(number)
     }
 
-    /// The arrays that larger ones replace go into `replaced`, to be dropped with no lock held:
-    /// readers may need it.
+    /// Grows all arrays to `tenants` at least. The arrays that larger ones replace go into
+    /// `replaced`, to be dropped with no lock held: readers may need it.
     fn make_room(
         &self,
         numbers: &MutexGuard<'_, Numbers>,
@@ -192,7 +162,7 @@ impl Tree {
             return Ok(());
         }
         let larger = tenants.max(2 * room).max(FIRST_ROOM);
-        let all = self.lists_at_rest(numbers);
+        let all = at_rest(&self.lists, numbers);
         replaced
             .try_reserve_exact(all.len() + 1)
             .map_err(|_| OutOfMemory)?;
@@ -204,15 +174,79 @@ impl Tree {
         Ok(())
     }
 
-    /// Publishes a new tenant under its number.
-    pub(crate) fn publish(&self, tenant: &Arc<Memcg>) {
+    /// Creates the tenant of `number`, for which the caller makes the handle, and publishes it.
+    pub(super) fn new_tenant(
+        self: &Arc<Self>,
+        number: u32,
+        parent: Option<Arc<Memcg>>,
+    ) -> Arc<Memcg> {
+        let stocks = Arc::clone(&self.stocks);
+        let memcg = Memcg::new(number, Arc::<Self>::clone(self), stocks, parent);
         let _numbers = self.numbers.lock();
-        self.tenants
-            .put(tenant.number() as usize, Arc::clone(tenant));
+        self.tenants.put(number as usize, Arc::clone(&memcg));
+        memcg
     }
 
-    /// There is no handle of tenant `number` any more, and there are no lists under that number.
-    pub(crate) fn release_number(&self, number: u32) {
+    /// See [`Controller::create`](super::Controller::create).
+    pub(super) fn create(self: &Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError> {
+        let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
+        // Needs no partner: which of this and `delete` comes first, the word alone decides.
+        parent
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
+            .map_err(|_| CreateError::ParentDeleted)?;
+        let number = self.take_number().inspect_err(|_| {
+            // Needs no partner: there is no child, and the word alone tells `delete` that.
+            parent.state.fetch_sub(CHILD, Ordering::AcqRel);
+        })?;
+        // The child's: given back with its last handle.
+        parent.handles.fetch_add(1, Ordering::Relaxed);
+        Ok(self.new_tenant(number, Some(Arc::clone(parent))))
+    }
+
+    /// Takes a tenant offline that the caller has marked as deleted: what it has goes to its nearest
+    /// ancestor that has not been deleted. The kernel's `mem_cgroup_css_offline()`.
+    pub(super) fn offline(&self, tenant: &Arc<Memcg>) {
+        let mut dead = Vec::new();
+        for lists in self.all_lists() {
+            lists.reparent(tenant, &mut dead);
+        }
+        keep_for_readers(dead);
+        self.stocks.drain(Some(tenant));
+        let parent = tenant.parent.as_ref().expect("the root is not deleted");
+        tenant
+            .shrinker_map
+            .reparent_deferred(&parent.live().shrinker_map);
+        // Release, pairs with `release`: what it had is the parent's for a thread that sees the
+        // mark.
+        tenant.state.fetch_or(REPARENTED, Ordering::AcqRel);
+        // Release, pairs with `delete`: the parent has what we leave before it can be deleted
+        // itself.
+        parent.state.fetch_sub(CHILD, Ordering::AcqRel);
+    }
+
+    /// Ends a tenant whose last handle is gone.
+    pub(super) fn release(&self, tenant: &Arc<Memcg>) {
+        if self.has_lost_lock() {
+            return;
+        }
+        // In the child of a fork, the deleting thread may have been lost before it gave the lists
+        // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
+        // `is_deleted`.
+        let state = tenant.state.fetch_or(DELETED, Ordering::AcqRel);
+        if tenant.parent.is_none() {
+            // Nothing goes into stock any more.
+            self.stocks.drain(Some(tenant));
+        } else if state & REPARENTED == 0 {
+            self.offline(tenant);
+        }
+        self.release_number(tenant.number);
+        // SAFETY: once, by the last handle; `tenant` keeps it until this function returns.
+        unsafe { counter::put_handles(Arc::as_ptr(tenant)) };
+    }
+
+    /// Takes the number back of a tenant that has no handle, and no lists under that number.
+    fn release_number(&self, number: u32) {
         let taken = {
             let mut numbers = self.numbers.lock();
             let taken = self.tenants.take(number as usize);
@@ -241,50 +275,38 @@ impl Tree {
         self.for_tenant_handles(0..usize::MAX, each);
     }
 
-    /// Numbers that tenants have, or have had: from 0 to this.
+    /// Returns the bound of the numbers that tenants have, or have had.
     pub(crate) fn tenant_numbers(&self) -> usize {
         self.tenants.len()
     }
 
-    /// The same for tenants with these numbers.
+    /// Like [`Tree::for_each_tenant_handle`], for the tenants with these numbers.
     pub(crate) fn for_tenant_handles(&self, numbers: Range<usize>, mut each: impl FnMut(Tenant)) {
         for index in numbers.start..numbers.end.min(self.tenants.len()) {
             let tenant = self.tenants.get(index, &read_lock());
-            if let Some(handle) = tenant.as_ref().and_then(Memcg::handle) {
+            if let Some(handle) = tenant.as_ref().and_then(Tenant::of) {
                 each(handle);
             }
         }
     }
 
-    /// A handle of `tenant`, unless the last one has been dropped.
+    /// Makes a handle of `tenant`, unless the last one has been dropped.
     pub(crate) fn handle_of(&self, tenant: &Memcg) -> Option<Tenant> {
         let found = self.tenants.get(tenant.number() as usize, &read_lock())?;
-        if std::ptr::eq(&*found, tenant) {
-            found.handle()
-        } else {
-            None
-        }
+        Tenant::of(Some(&found).filter(|found| ptr::eq(&***found, tenant))?)
     }
 
-    pub(super) fn add_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
+    pub(crate) fn add_lists(&self) -> Result<Arc<Lists>, OutOfMemory> {
         let numbers = self.numbers.lock();
-        let lists = Lists::new(self.id, self.room.load(Ordering::Relaxed))?;
-        let mut all = self.lists_at_rest(&numbers).to_vec();
-        all.push(Arc::clone(&lists));
-        let old = self.lists.swap(all);
-        // Dropping it may wait for readers, which must not wait for us.
-        drop(numbers);
-        drop(old);
+        let lists = Lists::new(self.address(), self.room.load(Ordering::Relaxed))?;
+        replace(&self.lists, numbers, |all| all.push(Arc::clone(&lists)));
         Ok(lists)
     }
 
-    pub(super) fn remove_lists(&self, lists: &Arc<Lists>) {
-        let numbers = self.numbers.lock();
-        let mut all = self.lists_at_rest(&numbers).to_vec();
-        all.retain(|other| !Arc::ptr_eq(other, lists));
-        let old = self.lists.swap(all);
-        drop(numbers);
-        drop(old);
+    pub(crate) fn remove_lists(&self, lists: &Arc<Lists>) {
+        replace(&self.lists, self.numbers.lock(), |all| {
+            all.retain(|other| !Arc::ptr_eq(other, lists));
+        });
     }
 
     pub(super) fn add_shrinker(
@@ -297,24 +319,19 @@ impl Tree {
         let free = (0..MAX_SHRINKERS)
             .find(|number| numbers.shrinkers[number / 64] & 1 << (number % 64) == 0);
         let number = free.ok_or(TooManyShrinkers)?;
-        set(&mut numbers.shrinkers, number);
+        numbers.shrinkers[number / 64] |= 1 << (number % 64);
         let registered = Arc::new(Registered::new(shrinker, per_tenant, number));
-        let mut all = self.shrinkers_at_rest(&numbers).to_vec();
-        all.push(Arc::clone(&registered));
-        let old = self.shrinkers.swap(all);
-        drop(numbers);
-        drop(old);
+        replace(&self.shrinkers, numbers, |all| {
+            all.push(Arc::clone(&registered));
+        });
         Ok(registered)
     }
 
-    /// No pass that begins from now on finds the shrinker.
+    /// Takes the shrinker out: no pass that begins from now on finds it.
     pub(crate) fn remove_shrinker(&self, registered: &Arc<Registered>) {
-        let numbers = self.numbers.lock();
-        let mut all = self.shrinkers_at_rest(&numbers).to_vec();
-        all.retain(|other| !Arc::ptr_eq(other, registered));
-        let old = self.shrinkers.swap(all);
-        drop(numbers);
-        drop(old);
+        replace(&self.shrinkers, self.numbers.lock(), |all| {
+            all.retain(|other| !Arc::ptr_eq(other, registered));
+        });
     }
 
     pub(crate) fn release_shrinker(&self, number: usize) {
@@ -322,8 +339,86 @@ impl Tree {
     }
 }
 
+/// Returns what `cell` holds, without a section: the end of a section may wait and run destructors,
+/// which must not happen under the lock.
+fn at_rest<'a, T>(
+    cell: &'a Rcu<Vec<Arc<T>>>,
+    _numbers: &'a MutexGuard<'_, Numbers>,
+) -> &'a Vec<Arc<T>>
+where
+    Vec<Arc<T>>: Send + Sync + 'static,
+{
+    // SAFETY: the cells of a tree are replaced under the lock.
+    unsafe { cell.peek() }
+}
+
+/// Changes what `cell` holds, and releases the lock before the old vector is dropped: that may wait
+/// for readers, which must not wait for the lock.
+fn replace<T>(
+    cell: &Rcu<Vec<Arc<T>>>,
+    numbers: MutexGuard<'_, Numbers>,
+    change: impl FnOnce(&mut Vec<Arc<T>>),
+) where
+    Vec<Arc<T>>: Send + Sync + 'static,
+{
+    let mut all = at_rest(cell, &numbers).clone();
+    change(&mut all);
+    let old = cell.swap(all);
+    drop(numbers);
+    drop(old);
+}
+
+/// What threads wait for without a lock is reset here: per-CPU stocks, calls of shrinkers, and the
+/// background reclaimer. Locks that another thread held are lost: an operation that needs one ends
+/// the process, and drops leak ([`Tree::has_lost_lock`]).
+impl ForkReset for Tree {
+    unsafe fn reset_in_child(&self) {
+        // SAFETY: the caller's promise; no user code runs under the locks. This thread is the only
+        // one, so the cell does not change; the domain may not be in order yet, so it cannot be
+        // read in a section.
+        unsafe {
+            self.numbers.reset_in_child();
+            self.stocks.reset_in_child();
+            self.background.reset_in_child();
+            let shrinkers = self.shrinkers.peek().iter();
+            shrinkers.for_each(|shrinker| shrinker.reset_in_child());
+        }
+        // SAFETY: the only thread.
+        for index in 0..unsafe { self.tenants.peek_len() } {
+            // SAFETY: the only thread.
+            if let Some(tenant) = unsafe { self.tenants.peek(index) } {
+                tenant.queued.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 impl Drop for Tree {
     fn drop(&mut self) {
         self.background.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Hierarchy, ListLru, Node};
+
+    /// This is the state in the child of a fork whose deleting thread was lost between the mark and
+    /// the rest.
+    #[test]
+    fn last_handle_completes_an_interrupted_delete() {
+        let hierarchy = Hierarchy::new();
+        let lru = ListLru::for_tenants(&hierarchy);
+        let tenant = hierarchy.root().create().unwrap();
+        assert!(lru.add(&tenant, Arc::new(Entry::new(1))));
+        tenant.memcg().state.fetch_or(DELETED, Ordering::AcqRel);
+        assert!(lru.add(&tenant, Arc::new(Entry::new(2))));
+        drop(tenant);
+        let items: usize = Node::all()
+            .map(|node| lru.count_one(hierarchy.root(), node))
+            .sum();
+        assert_eq!((items, lru.count()), (2, 2));
+        assert!(!hierarchy.root().memcg().has_children());
     }
 }
