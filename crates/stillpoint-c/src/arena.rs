@@ -209,7 +209,7 @@ pub unsafe extern "C" fn stillpoint_arena_free_area_rcu(
         let start = area.cast::<u8>();
         let found = arena
             .find(start.addr(), &arena.read_lock())
-            .map(|around| around.whole().as_ptr().addr());
+            .map(|around| around.as_ptr().addr());
         if found != Some(start.addr()) {
             let errno = if found.is_some() {
                 libc::EINVAL
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn stillpoint_arena_find(
             // SAFETY: the caller's promise.
             unsafe { size.write(found.len()) };
         }
-        found.whole().as_ptr().cast()
+        found.as_ptr().cast()
     })
 }
 

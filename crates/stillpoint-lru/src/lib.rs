@@ -33,9 +33,8 @@
 #![cfg_attr(stillpoint_loom, allow(dead_code))]
 // Model-checked, and without tenants: `link` (which list an item is on), `shrinker_map` (which
 // shrinkers have something), `levels` (usage and limits), `slots` (an array that grows under its
-// readers) and `calls` (calls of a shrinker). On them `memcg`, which has all that refers to
-// tenants, and on that `lru`, the lists as a program sees them. Imports lead from the later ones to
-// the earlier ones.
+// readers) and `calls` (calls of a shrinker). On them stands `memcg`, which has all that refers to
+// tenants, and on that `lru`, the lists as a program sees them. Each imports only earlier ones.
 
 mod calls;
 mod levels;
@@ -61,8 +60,8 @@ pub use {
     },
 };
 
-/// What the lab needs beyond the interface, to torture arrays and to measure locks. It does so in the
-/// code that a program gets, so this is behind no feature. No part of the stable interface.
+/// What the lab needs beyond the interface, to torture arrays and to measure locks. It tests the code
+/// that a program gets, so this is behind no feature. Not part of the stable interface.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod lab {

@@ -3,21 +3,25 @@
 //! | file | subject | imports |
 //! |---|---|---|
 //! | `error.rs` | [`Error`] | |
-//! | `lazy.rs` | freed ranges that wait for a drain | |
-//! | `state.rs` | what all handles and areas of an arena share | `lazy` |
-//! | `free.rs`, `drain.rs`, `alloc.rs` | taking back, giving memory back, handing out | `state`, `lazy` |
+//! | `lazy_queue.rs` | freed ranges that wait for a drain | |
+//! | `state.rs` | what all handles and areas of an arena share | `lazy_queue` |
+//! | `free.rs`, `drain.rs`, `alloc.rs` | how ranges come back, lose their memory, are handed out | `state`, `lazy_queue` |
 //! | `area.rs` | [`Area`] | `state` |
-//! | `builder.rs`, `reclaim.rs`, `check.rs`, `read.rs`, `statistics.rs`, `info.rs` | what a program calls beside what is here | all of the above |
+//! | `builder.rs` | [`Builder`] | `state` |
+//! | `check.rs` | finding areas, checking ranges, copying | `state` |
+//! | `read.rs` | reading over areas and holes alike | `check` |
+//! | `reclaim.rs` | draining and shrinking on request | `drain` |
+//! | `statistics.rs`, `diagnostics.rs` | numbers; what an address is, and a list of all areas | `check` |
 
 mod alloc;
 mod area;
 mod builder;
 mod check;
+mod diagnostics;
 mod drain;
 mod error;
 mod free;
-mod info;
-mod lazy;
+mod lazy_queue;
 mod read;
 mod reclaim;
 mod state;
@@ -26,9 +30,9 @@ mod statistics;
 pub use {
     area::Area,
     builder::Builder,
-    check::{Checked, Found},
+    check::Checked,
+    diagnostics::{Description, Dump, DumpedArea},
     error::Error,
-    info::{Description, Dump, DumpedArea},
     read::Reader,
     reclaim::drain_without_grace_period,
     statistics::ArenaStatistics,
@@ -39,6 +43,7 @@ use crate::{
     space::Range,
     span::{PAGE, PAGE_BITS},
 };
+use error::NO_MEMORY;
 use state::ArenaState;
 use std::{
     fmt,
@@ -61,7 +66,7 @@ use stillpoint_platform::sync::{Arc, Ordering};
 /// let arena = Arena::new()?;
 /// let area = arena.alloc(64 << 10, 1)?;
 /// let guard = arena.read_lock();
-/// // Any address inside will do. What is checked stays until the guard is dropped, also if the area is freed meanwhile.
+/// // Any address inside will do. What is checked stays until the guard is dropped, even if the area is freed.
 /// let checked = arena.check(area.addr() + 1000, 5, &guard)?;
 /// drop(area);
 /// checked.copy_from(b"bytes");
@@ -74,12 +79,12 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// An area of `size` bytes from a multiple of `align`, which reads zero. The kernel's
+    /// Allocates an area of `size` bytes at a multiple of `align`, which reads zero. The kernel's
     /// `vmalloc()`.
     ///
-    /// It gets whole pages, behind which there is a guard page (see [`Builder::guards`]). Some
-    /// hundred nanoseconds where the pool of that size has a range, some microseconds where it has
-    /// to be filled, which takes a system call for some tens of areas; above 1 MiB there are no
+    /// The area has whole pages, and a guard page behind it (see [`Builder::guards`]). Takes some
+    /// hundred nanoseconds if the pool of that size has a range, and some microseconds if the pool
+    /// has to be filled, which takes a system call for some tens of areas; above 1 MiB there are no
     /// pools. If the address space is exhausted, the caller drains; outside sections of the arena's
     /// domain it also waits for readers, for at most a second. Not async-signal-safe.
     ///
@@ -135,13 +140,10 @@ impl Arena {
         } else {
             Home::NONE
         };
-        // Held across the claim, so that the place reserved for the record is still there then.
+        // Held across the claim, so that the room for the record is still there then.
         let mut node = shard.node.lock();
         if !node.has_room() && !state.belongs_to_parent() {
-            return Err(Error::System {
-                call: "malloc",
-                errno: libc::ENOMEM,
-            });
+            return Err(NO_MEMORY.into());
         }
         state.map.claim(first).ok_or(Error::NotLive { addr })?;
         state.free_in(index, node, Range::new(first, pages), home);
@@ -151,27 +153,27 @@ impl Arena {
         Ok(())
     }
 
-    /// The domain whose sections keep areas in place.
+    /// Returns the domain whose sections keep areas in place.
     #[must_use]
     pub fn domain(&self) -> &Domain {
         &self.state.domain
     }
 
-    /// Begins a read-side critical section of the arena's domain. As [`Domain::read_lock`].
+    /// Begins a read-side critical section of the arena's domain: see [`Domain::read_lock`].
     #[inline]
     pub fn read_lock(&self) -> Guard<'_> {
         self.state.domain.read_lock()
     }
 
-    /// The addresses that areas can have.
+    /// Returns the addresses that areas can have.
     #[must_use]
     pub fn addresses(&self) -> std::ops::Range<usize> {
         let base = self.state.base();
         base..base + ((self.state.pages as usize) << PAGE_BITS)
     }
 
-    /// The file behind the arena, if it was built with [`Builder::memory_file`]: a process that
-    /// maps it finds an area at its [`Area::offset`].
+    /// Returns the file behind the arena, if it was built with [`Builder::memory_file`]: a process
+    /// that maps it finds an area at its [`Area::offset`].
     ///
     /// The file's length is the arena's capacity and is sealed against changes, so accesses to a
     /// mapping of it cannot fault.

@@ -1,23 +1,23 @@
-//! Copying bytes that other threads, and other processes, may be writing.
+//! Copies bytes that other threads, and other processes, may be writing.
 //!
 //! No reference to such bytes is ever made, and the language's own copies may not race. Here each
 //! byte is moved by one instruction that the compiler knows nothing of (x86-64), or as a relaxed
-//! atomic. What comes out of a race is some mixture of bytes that were there, never anything
-//! undefined. Nothing is ordered by a copy.
+//! atomic. A race yields some mixture of bytes that were there, never undefined behavior. A copy
+//! orders nothing.
 
-/// Copies `len` bytes that others may be writing, or reading, meanwhile: what arrives is some
-/// mixture of bytes that were there.
+/// Copies `len` bytes that other threads may be writing or reading: what arrives is some mixture of
+/// bytes that were there.
 ///
-/// The copy behind [`Checked::copy_to`](super::Checked::copy_to) and the others, for memory that
-/// they do not reach: a mapping of an [`Arena::file`](super::Arena::file) in another process, say.
-/// It is about as fast as `memcpy`. Async-signal-safe; orders nothing.
+/// The copy behind [`Checked::copy_to`](super::Checked::copy_to), for memory outside of areas: a
+/// mapping of an [`Arena::file`](super::Arena::file) in another process, say. It is about as fast as
+/// `memcpy`. Async-signal-safe; orders nothing.
 ///
 /// # Safety
 ///
-/// `from` may be read and `to` written, `len` bytes each; no references to them are in use, unless
-/// no thread writes what they refer to; concurrent accesses are by this function, or by other
-/// processes. The two ranges do not overlap. `from` was not derived from a shared reference,
-/// through which no write is allowed.
+/// `len` bytes may be read at `from` and written at `to`. If any thread writes them, no reference to
+/// them is in use. Concurrent accesses are by this function, or by other processes. The two ranges
+/// do not overlap. `from` was not derived from a shared reference, through which no write is
+/// allowed.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's promise.
@@ -85,14 +85,14 @@ mod arch {
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
     };
 
-    /// From this length on, it is worth while to begin at a cache line.
+    /// Length in bytes from which on it pays to begin at a cache line.
     const ALIGNED: usize = 1024;
 
-    /// Without wide registers, from this length on, the processor's own string move is the fastest.
+    /// Length in bytes from which on the processor's string move is fastest, without wide registers.
     const STRING: usize = 1024;
 
-    /// The bytes of the widest registers that are worth using; 0 before the first copy that could
-    /// use them.
+    /// Bytes of the widest registers that are worth using; 0 before the first copy that could use
+    /// them.
     static WIDEST: AtomicUsize = AtomicUsize::new(0);
 
     #[cold]
@@ -115,7 +115,7 @@ mod arch {
         }
     }
 
-    /// Moves the bytes of one register.
+    /// Expands to a function that moves the bytes of one register.
     macro_rules! move_as {
         ($class:ident, $type:ty, $modifier:literal, $load:literal, $store:literal) => {
             |to: *mut u8, from: *const u8| {
@@ -170,7 +170,8 @@ mod arch {
         }
     }
 
-    /// A copy of four registers at a time; the last ones once more, wherever they begin.
+    /// Defines a copy by four registers at a time. The last four end with the range, so they may
+    /// copy some bytes twice.
     macro_rules! copy_by {
         ($name:ident, $bytes:literal, $step:literal, $a:literal, $b:literal, $c:literal, $d:literal, $end:literal) => {
             /// # Safety
@@ -229,10 +230,10 @@ mod arch {
     }
 
     copy_by!(by_32, 32, 128, "ymm0", "ymm1", "ymm2", "ymm3", "vzeroupper");
-    // Registers that have no lower half that other code uses, so nothing has to be cleaned.
+    // No other code uses the lower halves of these registers, so nothing has to be cleaned.
     copy_by!(by_64, 64, 256, "zmm16", "zmm17", "zmm18", "zmm19", "");
 
-    /// Each way that this processor has, and the least bytes that it copies.
+    /// Returns each copy that this processor can run, and the smallest length it takes.
     #[cfg(test)]
     pub(crate) fn ways() -> Vec<(usize, super::tests::Way)> {
         WIDEST.store(widest(), Relaxed);
@@ -248,7 +249,7 @@ mod arch {
             .collect()
     }
 
-    /// 16 bytes at a time; the last ones once more, wherever they begin.
+    /// Copies 16 bytes at a time. The last 16 end with the range, so they may copy some bytes twice.
     ///
     /// # Safety
     ///
@@ -305,8 +306,8 @@ mod arch {
 mod arch {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// Byte by byte: atomic accesses of different sizes that overlap and race are undefined, and a
-    /// concurrent copy may have another alignment.
+    /// Copies byte by byte: atomic accesses of different sizes that overlap and race are undefined,
+    /// and a concurrent copy may have another alignment.
     ///
     /// # Safety
     ///

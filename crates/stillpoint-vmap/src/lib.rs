@@ -52,13 +52,12 @@ mod space;
 mod span;
 #[cfg(not(stillpoint_loom))]
 pub use arena::{
-    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Found,
-    Reader,
+    Area, Arena, ArenaStatistics, Builder, Checked, Description, Dump, DumpedArea, Error, Reader,
 };
 
-/// What the lab needs beyond the interface: a purge that does not wait for readers, which torture has
-/// to catch in the code that a program gets, and the copy of checked reads for what it measures beside
-/// them. No part of the stable interface.
+/// What the lab needs beyond the interface: a purge that does not wait for readers, which torture must
+/// catch in the code that a program gets, and the copy of checked reads for its measurements. Not part
+/// of the stable interface.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod lab {

@@ -41,7 +41,7 @@ use stillpoint_platform::{
     sync::{AtomicU32, AtomicU64, Ordering},
 };
 
-/// Pages of a slot. Fewer in the model, which looks at every word.
+/// Number of pages of a slot. Smaller in the model, which looks at every word.
 pub(crate) const SLOT_PAGES: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = if cfg!(stillpoint_loom) { 1 } else { 9 };
 
@@ -53,7 +53,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// A map of `pages` pages, a multiple of [`SLOT_PAGES`].
+    /// Creates a map of `pages` pages, a multiple of [`SLOT_PAGES`].
     pub(crate) fn new(pages: u32) -> Result<Self, NoTable> {
         let slots = (pages >> SLOT_BITS) as usize;
         Ok(Self {
@@ -63,7 +63,7 @@ impl Map {
         })
     }
 
-    /// The area whose pages the byte at `offset` lies in; `None` also past the map's end.
+    /// Returns the area whose pages the byte at `offset` lies in; `None` also past the map's end.
     /// Async-signal-safe.
     #[inline(always)]
     pub(crate) fn find(&self, offset: usize) -> Option<Extent> {
@@ -74,8 +74,8 @@ impl Map {
         }
     }
 
-    /// The area that the byte at `offset` is part of: as [`Map::find`], but not behind the area's
-    /// size. Async-signal-safe.
+    /// Returns the area that the byte at `offset` is part of: like [`Map::find`], but `None` behind
+    /// the area's size. Async-signal-safe.
     #[inline(always)]
     pub(crate) fn find_byte(&self, offset: usize) -> Option<Extent> {
         let page = offset >> PAGE_BITS;
@@ -86,15 +86,15 @@ impl Map {
         }
     }
 
-    /// How many bytes of its area lie from `offset` on; 0 if the byte lies in none. Where an area
-    /// covers a whole slot of 2 MiB it may be 0 all the same, and [`Map::find_byte`] has the
-    /// answer. Async-signal-safe.
+    /// Returns how many bytes of its area lie from `offset` on; 0 if the byte lies in none. If an
+    /// area covers a whole slot of 2 MiB, this may also be 0, and [`Map::find_byte`] has the answer.
+    /// Async-signal-safe.
     #[inline(always)]
     pub(crate) fn left(&self, offset: usize) -> usize {
         Span::left(self.word(offset >> PAGE_BITS)).saturating_sub(offset % PAGE)
     }
 
-    /// The page's word; past the map's end that of no area.
+    /// Returns the page's word; past the map's end [`Span::NONE`].
     #[inline(always)]
     fn word(&self, page: usize) -> u64 {
         // Acquire, pairs with `set` (of `publish`): a thread that finds the area finds its memory
@@ -121,7 +121,7 @@ impl Map {
         Some(span.extent(slot << (SLOT_BITS + PAGE_BITS)))
     }
 
-    /// The first area that does not end before `offset`, among those that lie below page `end`.
+    /// Returns the first area below page `end` that does not end before `offset`.
     pub(crate) fn find_or_next(&self, offset: usize, end: u32) -> Option<Extent> {
         let end = end as usize;
         let mut page = offset >> PAGE_BITS;
@@ -173,8 +173,8 @@ impl Map {
         });
     }
 
-    /// Takes the area that starts at this very page out of the map, if there is one: of several
-    /// that try, one succeeds.
+    /// Takes the area out of the map that starts at page `start`, if there is one. Of several
+    /// threads that try, one succeeds.
     pub(crate) fn claim(&self, start: u32) -> Option<Extent> {
         let at = (start as usize) << PAGE_BITS;
         let extent = self.find(at).filter(|extent| extent.start == at)?;
@@ -199,8 +199,8 @@ impl Map {
         Some(extent)
     }
 
-    /// Writes the words of an area; calls `before` with each slot and the number of words that will
-    /// be set there.
+    /// Writes the words of an area. Before that, calls `before` with each slot's count and the number
+    /// of words that will be set there.
     fn set(
         &self,
         start: u32,
@@ -229,7 +229,7 @@ impl Map {
         write(whole.end << SLOT_BITS, end);
     }
 
-    /// Calls `each` with every slot that an area has words in, and how many.
+    /// Calls `each` with every slot that an area has words in, and with their number.
     fn each_slot(&self, start: u32, pages: u32, mut each: impl FnMut(usize, u32)) {
         let (whole, end) = (whole_slots(start, pages), start + pages);
         let mut page = start;
@@ -249,7 +249,7 @@ impl Map {
     }
 }
 
-/// The slots that lie in an area from end to end.
+/// Returns the slots that an area covers from end to end.
 fn whole_slots(start: u32, pages: u32) -> std::ops::Range<u32> {
     let (first, past) = (start.div_ceil(SLOT_PAGES), (start + pages) >> SLOT_BITS);
     first..past.max(first)

@@ -1,17 +1,17 @@
-//! What threads on some CPUs share: pools of ranges that are ready for use, and the ranges that
-//! they have freed.
+//! Nodes: what threads on some CPUs share, which is pools of ranges that are ready for use, and the
+//! ranges that these threads have freed.
 //!
 //! A pool holds ranges of one exact size, up to 256 pages, the one freed last on top (the kernel's
 //! size-class pools). A range in a pool reads zero, and keeps its guard page from one area to the
-//! next. Each range belongs to a node, and returns to its pool after a drain, whichever thread
-//! frees it where.
+//! next. Each range belongs to a node, and returns to that node's pool after a drain, whichever
+//! thread frees it.
 
 use super::space::Range;
 
-/// The sizes of which there are pools, in pages: 1 to this.
+/// Largest size in pages of which there is a pool; there is one of each size below.
 pub(crate) const CLASSES: u32 = 256;
 
-/// Ranges at the top of a pool that are looked at for a wanted alignment.
+/// Number of ranges at the top of a pool that are searched for one with the wanted alignment.
 const ALIGNED_LOOKS: usize = 8;
 
 /// The number of a node, or none.
@@ -19,7 +19,7 @@ const ALIGNED_LOOKS: usize = 8;
 pub(crate) struct Home(u16);
 
 impl Home {
-    /// Of ranges that go to the free space.
+    /// The home of ranges that go to the free space.
     pub(crate) const NONE: Self = Self(u16::MAX);
 
     pub(crate) fn of(index: usize) -> Self {
@@ -41,16 +41,16 @@ pub(crate) struct Freed {
 #[derive(Debug)]
 struct Pool {
     starts: Vec<u32>,
-    /// The fewest that there were since the last decay: so many were not needed.
+    /// Smallest number of ranges since the last decay: that many were not needed.
     spare: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Node {
     pools: [Pool; CLASSES as usize],
-    /// What was freed on this node's CPUs and is to be drained.
+    /// Ranges that were freed on this node's CPUs and wait for a drain.
     freed: Vec<Freed>,
-    /// Pages in the pools, guard pages left out.
+    /// Number of pages in the pools, guard pages not included.
     pooled: u64,
 }
 
@@ -73,7 +73,7 @@ impl Node {
         self.pooled
     }
 
-    /// A range of exactly `pages` from a multiple of `align`.
+    /// Takes a range of exactly `pages` from a multiple of `align`.
     pub(crate) fn take(&mut self, pages: u32, align: u32) -> Option<u32> {
         let pool = &mut self.pools[pages as usize - 1];
         let start = if align == 1 {
@@ -91,7 +91,7 @@ impl Node {
         Some(start)
     }
 
-    /// Returns whether there was memory for it.
+    /// Puts a range into its pool. Returns false if there is no memory for that.
     pub(crate) fn give(&mut self, range: Range) -> bool {
         let starts = &mut self.pools[range.pages as usize - 1].starts;
         let room = starts.try_reserve(1).is_ok();
@@ -102,7 +102,7 @@ impl Node {
         room
     }
 
-    /// What was freed and is to be drained.
+    /// Returns the ranges that were freed and wait for a drain.
     pub(crate) fn freed(&self) -> &[Freed] {
         &self.freed
     }
@@ -112,7 +112,7 @@ impl Node {
         self.freed.push(freed);
     }
 
-    /// Moves what was freed to the end of `all`, unless there is no memory for that; says so then.
+    /// Moves the freed ranges to the end of `all`. Returns false if there is no memory for that.
     pub(crate) fn take_freed(&mut self, all: &mut Vec<Freed>) -> bool {
         let room = all.try_reserve(self.freed.len()).is_ok();
         if room {
@@ -127,9 +127,9 @@ impl Node {
         self.freed.len() < self.freed.capacity() || self.freed.try_reserve(1).is_ok()
     }
 
-    /// Takes out a quarter of the ranges that were not needed since the last decay, or all ranges;
-    /// the oldest first. Each includes its `guard` guard pages. Ranges that cannot be recorded
-    /// stay.
+    /// Takes out a quarter of the ranges that were not needed since the last decay, or `all` ranges,
+    /// the oldest first. Each includes its `guard` guard pages. Ranges for which there is no memory
+    /// in `out` stay.
     pub(crate) fn decay(&mut self, all: bool, guard: u32, out: &mut Vec<Range>) {
         for (pages, pool) in (1..).zip(&mut self.pools) {
             let count = if all {

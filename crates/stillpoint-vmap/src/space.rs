@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A stretch of pages.
+/// A range of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Range {
     pub(crate) start: u32,
@@ -24,21 +24,7 @@ impl Range {
     }
 }
 
-/// Sorted ranges, with those that touch or overlap made one.
-pub(crate) fn merged(ranges: impl IntoIterator<Item = Range>) -> Vec<Range> {
-    let mut merged: Vec<Range> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if last.end() >= range.start => {
-                last.pages = last.end().max(range.end()) - last.start
-            }
-            _ => merged.push(range),
-        }
-    }
-    merged
-}
-
-/// Like [`merged`], in place.
+/// Makes one range of sorted ranges that touch or overlap.
 pub(crate) fn merge(sorted: &mut Vec<Range>) {
     sorted.dedup_by(|next, last| {
         let touches = last.end() >= next.start;
@@ -49,8 +35,8 @@ pub(crate) fn merge(sorted: &mut Vec<Range>) {
     });
 }
 
-/// Candidates of too small a surplus for a wanted alignment that are looked at before one is taken
-/// that must do.
+/// Number of ranges that are looked at, from the smallest that holds the pages, before a range is
+/// taken that has room for any alignment.
 const ALIGNED_LOOKS: usize = 16;
 
 #[derive(Debug)]
@@ -64,7 +50,8 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// `end` pages, accessible up to `frontier`, of which none is free. Allocates nothing.
+    /// Creates a space of `end` pages, accessible up to `frontier`, of which none is free.
+    /// Allocates nothing.
     pub(crate) const fn new(frontier: u32, end: u32) -> Self {
         Self {
             by_start: BTreeMap::new(),
@@ -83,8 +70,8 @@ impl Space {
         self.frontier
     }
 
-    /// The smallest range that holds `pages` from a multiple of `align`, the lowest of them; the
-    /// rest of it stays free.
+    /// Takes `pages` from a multiple of `align`, out of the smallest range that holds them, the
+    /// lowest of several. The rest of it stays free.
     pub(crate) fn take(&mut self, pages: u32, align: u32) -> Option<u32> {
         let fit = |&(size, start): &(u32, u32)| {
             let aligned = start.checked_next_multiple_of(align)?;
@@ -102,8 +89,8 @@ impl Space {
                 .next()
                 .and_then(fit)
         };
-        // One that fits by luck may stand behind any number that do not: the last one, which ends
-        // at the frontier, has to be found.
+        // A range that happens to fit may stand behind any number that do not. The last one, which
+        // ends at the frontier, has to be found.
         let any = || {
             self.by_size
                 .range((pages, 0)..)
@@ -117,8 +104,8 @@ impl Space {
         Some(at)
     }
 
-    /// How far the frontier has to go for [`Space::take`] to succeed, at least; `None` if the arena
-    /// ends before.
+    /// Returns the nearest frontier at which [`Space::take`] succeeds; `None` if the arena ends
+    /// before.
     pub(crate) fn needed_frontier(&self, pages: u32, align: u32) -> Option<u32> {
         let last = self
             .by_start
@@ -139,7 +126,7 @@ impl Space {
         self.give(passed);
     }
 
-    /// Takes a range back, and joins it to its neighbours.
+    /// Frees a range, and joins it to its neighbours.
     pub(crate) fn give(&mut self, range: Range) {
         if range.pages == 0 {
             return;
@@ -186,15 +173,9 @@ mod tests {
 
     #[test]
     fn merge_adjacent_ranges() {
-        let ranges = [
-            Range::new(1, 2),
-            Range::new(3, 1),
-            Range::new(5, 1),
-            Range::new(5, 3),
-            Range::new(6, 1),
-        ];
-        assert_eq!(merged(ranges), [Range::new(1, 3), Range::new(5, 3)]);
-        let mut ranges = ranges.to_vec();
+        let mut ranges = [(1, 2), (3, 1), (5, 1), (5, 3), (6, 1)]
+            .map(|(start, pages)| Range::new(start, pages))
+            .to_vec();
         merge(&mut ranges);
         assert_eq!(ranges, [Range::new(1, 3), Range::new(5, 3)]);
     }

@@ -1,16 +1,16 @@
-//! What the map says of a page, in one word: which area it belongs to.
+//! The map's word for a page: which area the page belongs to.
 //!
 //! ```text
 //!   63          38 37                           0
 //!   | back (26)   | left (38)                   |
 //! ```
 //!
-//! `back` is how many of the area's pages lie before this one, `left` how many bytes of the area
-//! lie from this page's first byte on. Those that were not asked for are no part of the area, so in
-//! its last page `left` may be less than a page. It is never 0, so a word of 0 says that there is
-//! no area. A check compares with `left` alone; a look-up computes both ends of the area.
+//! `back` is the number of the area's pages before this one, `left` the number of the area's bytes
+//! from this page's first byte on. Bytes beyond the size that was asked for are not part of the
+//! area, so in its last page `left` may be less than a page. It is never 0, so a word of 0 says that
+//! there is no area. A check compares only with `left`; a look-up computes both ends of the area.
 
-/// Bytes of a page. The map counts in these, and a system with others is refused.
+/// Bytes of a page. The map counts in pages, and an arena on a system with another size is refused.
 pub(crate) const PAGE: usize = 1 << PAGE_BITS;
 pub(crate) const PAGE_BITS: u32 = 12;
 
@@ -28,7 +28,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Its pages: the first, and how many.
+    /// Returns its first page, and the number of its pages.
     pub(crate) fn pages(self) -> (u32, u32) {
         (
             (self.start >> PAGE_BITS) as u32,
@@ -48,7 +48,7 @@ pub(crate) struct Span(u64);
 impl Span {
     pub(crate) const NONE: u64 = 0;
 
-    /// The entry of the area's page number `back`.
+    /// Creates the entry of page number `back` of an area.
     pub(crate) const fn new(pages: u32, back: u32, slack: u32) -> Self {
         debug_assert!(0 < pages && pages <= MAX_PAGES && back < pages && slack < PAGE as u32);
         let left = ((pages - back) as u64) << PAGE_BITS;
@@ -60,7 +60,7 @@ impl Span {
         self.0
     }
 
-    /// The entry that `bits` are, unless they say that there is none.
+    /// Returns the entry with these bits, unless they say that there is no area.
     #[inline(always)]
     pub(crate) const fn from_bits(bits: u64) -> Option<Self> {
         if bits == Self::NONE {
@@ -70,14 +70,14 @@ impl Span {
         }
     }
 
-    /// How many bytes of an area lie from the page's first byte on; 0 for bits that say that there
-    /// is none.
+    /// Returns the number of an area's bytes from the page's first byte on; 0 if the bits say that
+    /// there is no area.
     #[inline(always)]
     pub(crate) const fn left(bits: u64) -> usize {
         (bits << PAGES_BITS >> PAGES_BITS) as usize
     }
 
-    /// The area, seen from the page that begins `at` bytes from the arena's start.
+    /// Returns the area, for the entry of the page that begins `at` bytes from the arena's start.
     #[inline(always)]
     pub(crate) const fn extent(self, at: usize) -> Extent {
         let before = (self.0 >> LEFT_BITS << PAGE_BITS) as usize;

@@ -13,13 +13,13 @@ use crate::{
 };
 use stillpoint_platform::{clock, mmap::Advice, sync::Ordering};
 
-/// About how many pages a pool is filled up with at a time.
+/// Number of pages, about, that a pool is filled up with at a time.
 const BATCH_PAGES: u32 = 128;
 
-/// At most how many ranges that may be.
+/// Largest number of ranges that a pool is filled up with at a time.
 const BATCH: u32 = 32;
 
-/// How often an allocation drains; other threads may take what it drained first.
+/// Number of times that an allocation drains: other threads may be faster to take what it drained.
 const ATTEMPTS: usize = 3;
 
 impl ArenaState {
@@ -74,7 +74,10 @@ impl ArenaState {
             self.drain_for_alloc(*deadline.get_or_insert_with(|| clock::now() + ALLOC_PATIENCE));
             taken = self.take_from_space(pages, align, index);
         }
-        let (start, home) = taken.map_err(|error| self.with_request(error, size))?;
+        if let Err(Error::AddressSpace { size: asked, .. }) = &mut taken {
+            *asked = size;
+        }
+        let (start, home) = taken?;
         let _node = shard.node.lock();
         add(&shard.areas, 1);
         add(&shard.pages, u64::from(pages));
@@ -92,18 +95,7 @@ impl ArenaState {
         Ok((range.start, home))
     }
 
-    fn with_request(&self, error: Error, size: usize) -> Error {
-        match error {
-            Error::AddressSpace { capacity, .. } => Error::AddressSpace {
-                size,
-                capacity,
-                waiting: (self.drain.waiting() as usize) << PAGE_BITS,
-            },
-            other => other,
-        }
-    }
-
-    /// Cuts a range out of the free space, and some more for the pool; each gets its guard.
+    /// Cuts a range out of the free space, and some more for the pool. Each gets its guard.
     fn take_from_space(&self, pages: u32, align: u32, index: usize) -> Result<(u32, Home), Error> {
         let pooled = pages <= CLASSES;
         let whole = pages + self.settings.guard;
@@ -112,15 +104,10 @@ impl ArenaState {
         } else {
             1
         };
-        let (start, many) = self
-            .take_range(whole * many, align)
-            .map(|start| (start, many))
-            .or_else(|error| match error {
-                Error::AddressSpace { .. } if many > 1 => {
-                    self.take_range(whole, align).map(|start| (start, 1))
-                }
-                other => Err(other),
-            })?;
+        let (start, many) = match self.take_range(whole * many, align) {
+            Err(Error::AddressSpace { .. }) if many > 1 => (self.take_range(whole, align)?, 1),
+            taken => (taken?, many),
+        };
         let ranges = (0..many).map(|number| Range::new(start + number * whole, whole));
         if self.settings.guard > 0 {
             let guards = ranges.clone().map(|range| Range::new(range.end() - 1, 1));
@@ -153,11 +140,10 @@ impl ArenaState {
         }
         let frontier = space.frontier();
         let Some(needed) = space.needed_frontier(pages, align) else {
-            let capacity = (self.pages as usize) << PAGE_BITS;
             return Err(Error::AddressSpace {
                 size: (pages as usize) << PAGE_BITS,
-                capacity,
-                waiting: 0,
+                capacity: (self.pages as usize) << PAGE_BITS,
+                waiting: (self.drain.waiting() as usize) << PAGE_BITS,
             });
         };
         let chunk = (frontier / 8)

@@ -56,13 +56,13 @@ impl Area {
         }
     }
 
-    /// Its first address.
+    /// Returns its first address.
     #[must_use]
     pub fn addr(&self) -> usize {
         self.as_ptr().addr()
     }
 
-    /// Its first byte. Valid for [`Area::len`] bytes until the area is dropped. For a reader that
+    /// Returns a pointer to its first byte, valid for [`Area::len`] bytes until the area is dropped. For a reader that
     /// has checked the area it stays valid until that section ends or the last handle of the arena
     /// is dropped.
     ///
@@ -74,28 +74,28 @@ impl Area {
         self.state.at(self.extent().start).as_ptr()
     }
 
-    /// Its length in bytes, as it was asked for.
+    /// Returns its length in bytes, as it was asked for.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no area is empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where it begins in the arena; for an arena over a memory file
-    /// ([`Arena::file`](super::Arena::file)) also in that file, where another process finds it.
+    /// Returns where it begins in the arena and, if the arena stands over a memory file
+    /// ([`Arena::file`](super::Arena::file)), in that file, where another process finds it.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.extent().start as u64
     }
 
-    /// Copies from the area, from its byte number `from` on.
+    /// Copies from the area, beginning at its byte number `from`.
     ///
     /// Async-signal-safe. Bytes that are written concurrently arrive in some mixture of old and
     /// new.
     ///
     /// # Errors
     ///
-    /// [`Error::CrossesEnd`] or [`Error::Overflow`] if the area has not that many bytes.
+    /// [`Error::CrossesEnd`] or [`Error::Overflow`] if the area does not have that many bytes.
     pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
         let at = self.part(from, to.len())?;
         // SAFETY: inside the area, which is accessible while `self` lives; `to` is the caller's
@@ -104,7 +104,7 @@ impl Area {
         Ok(())
     }
 
-    /// Copies into the area, from its byte number `to` on.
+    /// Copies into the area, beginning at its byte number `to`.
     ///
     /// Async-signal-safe. Others may see the bytes arrive in any order.
     ///
@@ -121,22 +121,15 @@ impl Area {
 
     fn part(&self, at: usize, len: usize) -> Result<*mut u8, Error> {
         let addr = self.addr().wrapping_add(at);
-        let after = self
-            .addr()
-            .checked_add(at)
-            .and_then(|addr| addr.checked_add(len));
-        let end = at
-            .checked_add(len)
-            .filter(|_| after.is_some())
-            .ok_or(Error::Overflow { addr, len })?;
-        if end > self.len {
-            return Err(Error::CrossesEnd {
+        match at.checked_add(len) {
+            Some(end) if end <= self.len => Ok(self.as_ptr().wrapping_add(at)),
+            Some(end) if self.addr().checked_add(end).is_some() => Err(Error::CrossesEnd {
                 addr,
                 len,
                 end: self.addr() + self.len,
-            });
+            }),
+            _ => Err(Error::Overflow { addr, len }),
         }
-        Ok(self.as_ptr().wrapping_add(at))
     }
 
     /// Frees the area after a grace period of the arena's domain; until then it is found as before.

@@ -2,13 +2,13 @@
 
 use super::{
     Arena,
-    error::Error,
-    lazy::LazyQueue,
+    error::{Error, NO_MEMORY},
+    lazy_queue::LazyQueue,
     state::{ArenaState, CHUNK, Settings, Shard},
 };
 use crate::{
     map::{Map, SLOT_PAGES},
-    space::{Range, Space},
+    space::Space,
     span::{PAGE, PAGE_BITS},
 };
 use crossbeam_utils::CachePadded;
@@ -26,10 +26,10 @@ use stillpoint_platform::{
     sync::{Arc, AtomicBool, AtomicU32},
 };
 
-/// Number of nodes, at most: the kernel's bound.
+/// Largest number of nodes: the kernel's bound.
 const MAX_NODES: usize = 128;
 
-/// The limit is 2^30 pages, so that no sum of page numbers overflows.
+/// Largest capacity in bytes, which is 2^30 pages: no sum of page numbers overflows.
 const MAX_BYTES: usize = 1 << 42;
 
 /// Builds an [`Arena`].
@@ -65,26 +65,11 @@ impl Arena {
 
     /// Makes a builder with the default settings.
     pub fn builder() -> Builder {
-        Builder::new()
+        Builder::default()
     }
 }
 
 impl Builder {
-    pub(crate) fn new() -> Self {
-        // The kernel's lazy_max_pages().
-        let lazy = (usize::BITS - cpu::count().leading_zeros()) as usize * (32 << 20);
-        Self {
-            capacity: 64 << 30,
-            lazy_limit: lazy,
-            guards: true,
-            poison: false,
-            huge: false,
-            callers: false,
-            file: false,
-            domain: None,
-        }
-    }
-
     /// Sets the size of the address space in bytes, rounded up to a multiple of 2 MiB. 64 GiB by
     /// default; 4 TiB at most.
     ///
@@ -168,11 +153,10 @@ impl Builder {
         let backing = file
             .as_ref()
             .map_or(Backing::Anonymous, |file| Backing::File(file.as_fd()));
-        // Aligned like that, page numbers are aligned as the addresses are, whatever alignment an
-        // area can have.
+        // With this alignment, page numbers are aligned as the addresses are, whatever alignment an
+        // area asks for.
         let memory = Mapping::reserve(capacity, capacity.next_power_of_two(), backing)?;
-        // This is done from the start: the accessible part is then one mapping, which grows without
-        // a second one.
+        // The accessible part is one mapping from the start, which grows without a second one.
         memory.allow(0, (CHUNK as usize) << PAGE_BITS)?;
         let mut space = Space::new(0, pages);
         space.advance(CHUNK);
@@ -180,10 +164,7 @@ impl Builder {
         let domain = self.domain.unwrap_or_else(|| Kept::from(&Domain::new()));
         let nodes = cpu::count().clamp(1, MAX_NODES);
         let shards =
-            memory::try_several(nodes, || CachePadded::new(Shard::new())).ok_or(Error::System {
-                call: "malloc",
-                errno: libc::ENOMEM,
-            })?;
+            memory::try_several(nodes, || CachePadded::new(Shard::new())).ok_or(NO_MEMORY)?;
         let state = Arc::new(ArenaState {
             place: AtForkHandle::reserve(),
             domain_id: internal::domain_id(&domain),
@@ -218,17 +199,12 @@ impl Builder {
         if self.capacity == 0 {
             return Err(Error::ZeroSize);
         }
-        let most = MAX_BYTES;
-        if self.capacity > most {
-            return Err(Error::TooLarge {
-                size: self.capacity,
-                most,
-            });
+        if self.capacity > MAX_BYTES {
+            let (size, most) = (self.capacity, MAX_BYTES);
+            return Err(Error::TooLarge { size, most });
         }
-        Ok(self
-            .capacity
-            .div_ceil(PAGE)
-            .next_multiple_of(SLOT_PAGES as usize) as u32)
+        let pages = self.capacity.div_ceil(PAGE);
+        Ok(pages.next_multiple_of(SLOT_PAGES as usize) as u32)
     }
 
     /// Finds out what the kernel offers for this kind of memory, by trying it on the first page.
@@ -254,16 +230,9 @@ impl Builder {
             guards?;
         }
         if self.huge {
-            let all = Range::new(0, self.pages()?);
-            // This is advice, which a kernel without huge pages ignores. SAFETY: it changes no
-            // bytes.
-            let _ = unsafe {
-                advise(
-                    &[memory.pages(0, (all.pages as usize) << PAGE_BITS)],
-                    Advice::HugePages,
-                    false,
-                )
-            };
+            let all = memory.pages(0, (self.pages()? as usize) << PAGE_BITS);
+            // A kernel without huge pages ignores this advice. SAFETY: it changes no bytes.
+            let _ = unsafe { advise(&[all], Advice::HugePages, false) };
         }
         Ok(Settings {
             guard: u32::from(self.guards && guards.is_ok()),
@@ -278,6 +247,17 @@ impl Builder {
 
 impl Default for Builder {
     fn default() -> Self {
-        Self::new()
+        let cpu_bits = (usize::BITS - cpu::count().leading_zeros()) as usize;
+        Self {
+            capacity: 64 << 30,
+            // The kernel's lazy_max_pages().
+            lazy_limit: cpu_bits * (32 << 20),
+            guards: true,
+            poison: false,
+            huge: false,
+            callers: false,
+            file: false,
+            domain: None,
+        }
     }
 }

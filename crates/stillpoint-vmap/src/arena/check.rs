@@ -1,4 +1,13 @@
-//! Looking areas up, checking ranges, copying what has been checked.
+//! Checks that an address, or a range of them, lies in one live area, and copies what was checked.
+//!
+//! [`Arena::find`] takes any address and returns the area around it; [`Arena::check`] also compares
+//! a length with the area's end. Both need a section of the arena's domain, because that is what
+//! keeps a freed area's memory: a section of another domain, or an offline reader, panics. Neither
+//! knows whose area it is, or whether its bytes make sense: any live area will do. The answer is a
+//! [`Checked`] range, which borrows the section, so its memory stays until the section ends. Copies
+//! check nothing again but their lengths. The decision is one word of the page map (`map.rs`): a
+//! mask, a subtraction and a comparison; `check_slow` is for areas of 2 MiB and more, and for
+//! errors.
 
 use super::{Arena, error::Error};
 use crate::{
@@ -7,37 +16,7 @@ use crate::{
 };
 use std::{fmt, marker::PhantomData, ops::Range, ptr::NonNull};
 use stillpoint::Section;
-
-/// A live area that was found, valid until the end of the section in which it was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found<'g>(Checked<'g>);
-
-impl<'g> Found<'g> {
-    /// Its first address.
-    #[must_use]
-    pub fn addr(&self) -> usize {
-        self.0.addr()
-    }
-
-    /// Its length in bytes, as it was asked for.
-    #[must_use]
-    #[expect(clippy::len_without_is_empty, reason = "no area is empty")]
-    pub fn len(&self) -> usize {
-        self.0.len
-    }
-
-    /// Its addresses.
-    #[must_use]
-    pub fn addresses(&self) -> Range<usize> {
-        self.addr()..self.addr() + self.len()
-    }
-
-    /// All of it, as a checked range.
-    #[must_use]
-    pub fn whole(&self) -> Checked<'g> {
-        self.0
-    }
-}
+use stillpoint_platform::sync::Ordering;
 
 /// A range that lies inside one live area, and stays there as long as the section lasts in which it
 /// was checked.
@@ -52,18 +31,18 @@ pub struct Checked<'g> {
 }
 
 impl<'g> Checked<'g> {
-    /// The bytes `range` of it, counted from its first; `None` for none, and for more than there
-    /// are.
+    /// Returns the bytes `range` of it, counted from its first; `None` if the range is empty or goes
+    /// past the end.
     ///
-    /// Two comparisons: code that works on one area in one section finds it once, and checks each
-    /// copy by this. The area's memory stays until the section ends, even if another thread frees
-    /// the area; [`Arena::check`] would then refuse the same range. Async-signal-safe.
+    /// Takes two comparisons: code that works on one area in one section finds it once, and checks
+    /// each copy with this. The area's memory stays until the section ends, even if another thread
+    /// frees the area; [`Arena::check`] would then refuse the same range. Async-signal-safe.
     ///
     /// ```
     /// # let arena = stillpoint_vmap::Arena::new()?;
     /// let ring = arena.alloc(8192, 1)?;
     /// let guard = arena.read_lock();
-    /// let whole = arena.find(ring.addr(), &guard).expect("it lives").whole();
+    /// let whole = arena.find(ring.addr(), &guard).expect("it lives");
     /// let message = whole.get(100..105).expect("it lies inside");
     /// message.copy_from(b"bytes");
     /// assert_eq!(message.addr(), ring.addr() + 100);
@@ -85,20 +64,27 @@ impl<'g> Checked<'g> {
         }
     }
 
-    /// Its first address.
+    /// Returns its first address.
     #[must_use]
     pub fn addr(&self) -> usize {
         self.at.addr().get()
     }
 
-    /// Its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle
+    /// Returns its addresses.
+    #[must_use]
+    pub fn addresses(&self) -> Range<usize> {
+        self.addr()..self.addr() + self.len
+    }
+
+    /// Returns a pointer to its first byte, good for [`Checked::len`] bytes until the section ends, or the last handle
     /// of the arena is gone. See [`Area::as_ptr`](super::Area::as_ptr).
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.at.as_ptr()
     }
 
-    /// Its length in bytes, 1 at least.
+    /// Returns its length in bytes, 1 at least. If [`Arena::find`] returned it, this is the length
+    /// that the area was allocated with.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "no checked range is empty")]
     pub fn len(&self) -> usize {
@@ -131,8 +117,8 @@ impl<'g> Checked<'g> {
         unsafe { copy_in(self.as_ptr(), from) }
     }
 
-    /// Copies the bytes of `from` to its own, which may be some of the same: as if by way of a
-    /// buffer. Async-signal-safe.
+    /// Copies the bytes of `from` to its own. The two may overlap: the copy is made as if by way of
+    /// a buffer. Async-signal-safe.
     ///
     /// # Panics
     ///
@@ -169,7 +155,7 @@ impl fmt::Debug for Checked<'_> {
 }
 
 impl Arena {
-    /// The caller has found the range in a live area, in a section that `'g` borrows.
+    /// Returns a range that the caller has found in a live area, in a section that `'g` borrows.
     #[inline(always)]
     fn checked<'g>(&'g self, offset: usize, len: usize) -> Checked<'g> {
         Checked {
@@ -179,15 +165,16 @@ impl Arena {
         }
     }
 
-    fn found<'g>(&'g self, extent: Extent) -> Found<'g> {
-        Found(self.checked(extent.start, extent.len))
+    fn whole<'g>(&'g self, extent: Extent) -> Checked<'g> {
+        self.checked(extent.start, extent.len)
     }
 
-    /// The live area that `addr` lies in. The kernel's `find_vmap_area()`, without its lock.
+    /// Returns all of the live area that `addr` lies in. The kernel's `find_vmap_area()`, without its
+    /// lock.
     ///
-    /// One load of the page map, or two for an area of 2 MiB and more. Never blocks;
-    /// async-signal-safe. What an area has beyond the size that was asked for, up to the end of its
-    /// last page, is not part of it.
+    /// Takes one load of the page map, or two for an area of 2 MiB and more. Never blocks;
+    /// async-signal-safe. The bytes of an area's last page behind the size that was asked for are
+    /// not part of it.
     ///
     /// # Panics
     ///
@@ -205,43 +192,44 @@ impl Arena {
     /// ```
     #[inline]
     #[track_caller]
-    pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
+    pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Checked<'g>> {
         self.assert_section(section);
         let offset = addr.wrapping_sub(self.state.base());
-        Some(self.found(self.state.map.find_byte(offset)?))
+        Some(self.whole(self.state.map.find_byte(offset)?))
     }
 
-    /// The live area that `addr` lies in, or else the next one above. The kernel's
+    /// Returns the live area that `addr` lies in, or else the next one above. The kernel's
     /// `find_vmap_area_exceed_addr_lock()`.
     ///
-    /// Passes over 2 MiB without areas in one load; else as [`Arena::find`].
+    /// Passes over 2 MiB without areas in one load; otherwise like [`Arena::find`].
     ///
     /// # Panics
     ///
     /// See [`Arena::find`].
     #[track_caller]
-    pub fn find_or_next<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Found<'g>> {
+    pub fn find_or_next<'g>(
+        &'g self,
+        addr: usize,
+        section: &'g impl Section,
+    ) -> Option<Checked<'g>> {
         self.assert_section(section);
         let mut offset = addr.saturating_sub(self.state.base());
         loop {
             // Acquire, pairs with `take_range`: what lies below has been made accessible.
-            let end = self
-                .state
-                .frontier
-                .load(std::sync::atomic::Ordering::Acquire);
+            let end = self.state.frontier.load(Ordering::Acquire);
             let extent = self.state.map.find_or_next(offset, end)?;
             if extent.end() > offset {
-                return Some(self.found(extent));
+                return Some(self.whole(extent));
             }
             // Behind the area's size, in its last page.
             offset = extent.end().next_multiple_of(1 << PAGE_BITS);
         }
     }
 
-    /// The live areas from `addr` on, by address.
+    /// Returns the live areas from `addr` on, by address.
     ///
-    /// Each step is a [`Arena::find_or_next`]: an area that lives all the while is met once; one
-    /// that is made or freed meanwhile, perhaps.
+    /// Each step is a [`Arena::find_or_next`]: an area that lives throughout is met once; one that
+    /// is made or freed meanwhile, perhaps.
     ///
     /// # Panics
     ///
@@ -251,7 +239,7 @@ impl Arena {
         &'g self,
         addr: usize,
         section: &'g impl Section,
-    ) -> impl Iterator<Item = Found<'g>> {
+    ) -> impl Iterator<Item = Checked<'g>> {
         // Here, where the caller's line is known.
         self.assert_section(section);
         let mut at = Some(addr);
@@ -262,21 +250,21 @@ impl Arena {
         })
     }
 
-    /// The live areas, by address. As [`Arena::areas_from`].
+    /// Returns the live areas, by address: see [`Arena::areas_from`].
     ///
     /// # Panics
     ///
     /// See [`Arena::find`].
     #[track_caller]
-    pub fn areas<'g>(&'g self, section: &'g impl Section) -> impl Iterator<Item = Found<'g>> {
+    pub fn areas<'g>(&'g self, section: &'g impl Section) -> impl Iterator<Item = Checked<'g>> {
         self.areas_from(0, section)
     }
 
-    /// Makes sure that `len` bytes from `addr` lie inside one live area, which then stays for as
-    /// long as the section. The kernel's `check_object_size()`, which drops its lock before the
-    /// copy, while here the section covers the copy.
+    /// Checks that `len` bytes from `addr` lie inside one live area, whose memory then stays until
+    /// the section ends. The kernel's `check_object_size()`, which drops its lock before the copy,
+    /// while here the section covers the copy.
     ///
-    /// A find and two comparisons. Never blocks; async-signal-safe.
+    /// Takes a find and two comparisons. Never blocks; async-signal-safe.
     ///
     /// # Errors
     ///
@@ -298,7 +286,7 @@ impl Arena {
         self.check_in(addr, len, section)
     }
 
-    /// [`Arena::check`] in a section that is known to be of the arena's domain.
+    /// Checks in a section that is known to be of the arena's domain.
     #[inline(always)]
     fn check_in<'g>(
         &'g self,
@@ -314,7 +302,7 @@ impl Arena {
         self.check_slow(addr, len)
     }
 
-    /// The slow path of [`Arena::check`]: areas of 2 MiB and more, and what is wrong.
+    /// The slow path of [`Arena::check`]: areas of 2 MiB and more, and errors.
     #[inline(never)]
     fn check_slow(&self, addr: usize, len: usize) -> Result<Checked<'_>, Error> {
         let offset = addr.wrapping_sub(self.state.base());
@@ -336,7 +324,7 @@ impl Arena {
             return Error::Overflow { addr, len };
         }
         match self.state.map.find(addr.wrapping_sub(base)) {
-            // Not one that has been made there since the check.
+            // Not if an area has been made there since the check.
             Some(extent) if addr < base + extent.end() && addr + len > base + extent.end() => {
                 Error::CrossesEnd {
                     addr,
@@ -348,15 +336,15 @@ impl Arena {
         }
     }
 
-    /// Copies bytes from `from`, an address in a live area, to `to`, in a section of its own. The
+    /// Copies bytes from `from`, an address in a live area, to `to`, in a separate section. The
     /// kernel's `copy_to_user()` with a hardened usercopy.
     ///
-    /// [`Arena::check`] and [`Checked::copy_to`]. Async-signal-safe in threads that have read in
-    /// the domain before.
+    /// Calls [`Arena::check`] and [`Checked::copy_to`]. Async-signal-safe in threads that have read
+    /// in the domain before. If `to` is empty, `from` may be any address.
     ///
     /// # Errors
     ///
-    /// See [`Arena::check`]; nothing has been copied then. No bytes are copied from anywhere.
+    /// See [`Arena::check`]; nothing has been copied then.
     #[inline]
     pub fn copy_to(&self, from: usize, to: &mut [u8]) -> Result<(), Error> {
         if to.is_empty() {
@@ -367,7 +355,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Copies `from` to `to`, an address in a live area, in a section of its own. The kernel's
+    /// Copies `from` to `to`, an address in a live area, in a separate section. The kernel's
     /// `copy_from_user()` with a hardened usercopy.
     ///
     /// # Errors

@@ -1,14 +1,11 @@
-//! Diagnostics: what an address is, and a dump of all areas.
+//! What an address is, and a list of all areas.
 
-use super::{Arena, check::Found};
+use super::{Arena, check::Checked};
 use crate::{
     node::Freed,
     span::{PAGE, PAGE_BITS},
 };
-use std::{
-    fmt::{self, Write},
-    panic::Location,
-};
+use std::{fmt, panic::Location};
 use stillpoint_platform::sync::Ordering;
 
 /// What an address is.
@@ -96,9 +93,8 @@ pub struct DumpedArea {
     pub caller: Option<&'static Location<'static>>,
 }
 
-/// The live areas and the freed ones that have not been given back, by address: the kernel's
-/// `/proc/vmallocinfo`. As text by its `Display`, as JSON by
-/// [`Dump::to_json`].
+/// The live areas and the freed ones that have not been given back, by address. Its `Display` is a
+/// line for each, as in the kernel's `/proc/vmallocinfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dump {
     /// A line each.
@@ -123,55 +119,11 @@ impl fmt::Display for Dump {
     }
 }
 
-impl Dump {
-    /// An array of objects: `addr`, `len`, `state` (`live` or `unpurged`), and where it is known
-    /// `caller`.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        let mut json = String::from("[");
-        for area in &self.areas {
-            let comma = if json.len() > 1 { "," } else { "" };
-            let state = if area.live { "live" } else { "unpurged" };
-            // Writing to a string does not fail.
-            let _ = write!(
-                json,
-                "{comma}{{\"addr\":{},\"len\":{},\"state\":\"{state}\"",
-                area.addr, area.len
-            );
-            if let Some(caller) = area.caller {
-                let _ = write!(
-                    json,
-                    ",\"caller\":\"{}:{}\"",
-                    escaped(caller.file()),
-                    caller.line()
-                );
-            }
-            json.push('}');
-        }
-        json.push(']');
-        json
-    }
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for letter in text.chars() {
-        match letter {
-            '"' | '\\' => escaped.extend(['\\', letter]),
-            control if control.is_control() => {
-                let _ = write!(escaped, "\\u{:04x}", control as u32);
-            }
-            other => escaped.push(other),
-        }
-    }
-    escaped
-}
-
 impl Arena {
-    /// What an address is. The kernel's `vmalloc_dump_obj()`.
+    /// Says what an address is. The kernel's `vmalloc_dump_obj()`.
     ///
-    /// For messages: takes a lock a node and looks at all that has been freed. The answer may be
-    /// out of date when it comes.
+    /// For messages: takes one lock per node and looks at all that has been freed. The answer may
+    /// be out of date when it comes.
     #[must_use]
     pub fn describe(&self, addr: usize) -> Description {
         let state = &*self.state;
@@ -217,12 +169,12 @@ impl Arena {
         }
     }
 
-    /// A list of what there is. Looks at the whole map, in one section, and takes a lock a node.
+    /// Lists all areas. Looks at the whole map, in one section, and takes one lock per node.
     #[must_use]
     pub fn dump(&self) -> Dump {
         let guard = self.read_lock();
         let base = self.state.base();
-        let live = |found: Found<'_>| DumpedArea {
+        let live = |found: Checked<'_>| DumpedArea {
             addr: found.addr(),
             len: found.len(),
             live: true,
@@ -235,7 +187,7 @@ impl Arena {
         Dump { areas }
     }
 
-    /// What has been freed and not purged.
+    /// Returns the ranges that have been freed and not purged.
     fn freed(&self) -> Vec<Freed> {
         // In this order, so that nothing is missed between the nodes and the queue.
         let queue = self.state.drain.queue.lock();

@@ -11,13 +11,13 @@
 //! waits for a grace period under it, and an ordinary free does not wait for the lock.
 
 use super::{
-    error::Error,
-    lazy::{Batch, Queue},
+    error::{Error, NO_MEMORY},
+    lazy_queue::{Batch, Queue},
     state::ArenaState,
 };
 use crate::{
     node::{CLASSES, Freed, Home, Node},
-    space::{Range, merge, merged},
+    space::{Range, merge},
 };
 use stillpoint::{
     Cookie, Domain,
@@ -30,38 +30,34 @@ use stillpoint_platform::{
     sync::{MutexGuard, Ordering},
 };
 
-/// How long a free outside sections waits for readers when too much is unreclaimed (back-pressure).
+/// How long a free outside sections waits for readers when too much is unreclaimed (back-pressure),
+/// in nanoseconds.
 const PATIENCE: u64 = 10_000_000;
 
-/// How long an allocation outside sections waits for readers when the address space is exhausted: a
-/// hundred times as long as a free does. Not for ever: a section of another domain that the caller
-/// is in, or an owned guard that it holds, may be what those readers wait for.
+/// How long an allocation outside sections waits for readers when the address space is exhausted, in
+/// nanoseconds: a hundred times as long as a free does. The wait has an end because those readers
+/// may wait for the caller, which may be in a section of another domain or hold an owned guard.
 pub(crate) const ALLOC_PATIENCE: u64 = 1_000_000_000;
 
-/// What the purge of a batch allocates for each of its ranges, at most.
+/// Bytes that the purge of a batch allocates for each of its ranges, at most.
 const PURGE_BYTES: usize = 64;
 
-const NO_MEMORY: Refused = Refused {
-    call: "malloc",
-    errno: libc::ENOMEM,
-};
-
 impl ArenaState {
-    /// A drain by a free: purges batches that are ready, unless another thread is draining.
+    /// Purges batches that are ready, for a free, unless another thread is draining.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_drain(&self) {
         let Some(mut queue) = self.drain.queue.try_lock() else {
             return;
         };
-        // What is left because memory ran out is left to another drain.
+        // If memory runs out, another drain does the rest.
         let _ = self.gather(&mut queue);
         let _ = self.purge_ready(&mut queue);
         let Some(oldest) = queue.front().map(|batch| batch.cookie) else {
             return;
         };
         drop(queue);
-        // Readers hold it up (or the system refused: then there is nothing to wait for).
+        // Readers hold the oldest batch up (or the system refused: then the wait ends at once).
         if self.drain.waiting() > self.settings.lazy_pages
             && !is_reading(&self.domain)
             && wait_until(&self.domain, oldest, clock::now() + PATIENCE)
@@ -71,8 +67,8 @@ impl ArenaState {
         }
     }
 
-    /// Makes a batch of all that has been freed, as far as there is memory for it; an error if that
-    /// was not all. Its cookie is that of the newest.
+    /// Makes a batch of all that has been freed, as far as there is memory for it. Returns an error
+    /// if some of it is left. The cookie is that of the range freed last.
     pub(crate) fn gather(&self, queue: &mut Queue) -> Result<(), Refused> {
         queue.try_reserve(1).map_err(|_| NO_MEMORY)?;
         let mut ranges = Vec::new();
@@ -109,7 +105,7 @@ impl ArenaState {
         queue.push_back(batch);
     }
 
-    /// Purges the batches whose grace periods have ended, or end by one attempt.
+    /// Purges the batches whose grace periods have ended, or can be ended by one attempt.
     pub(crate) fn purge_ready(&self, queue: &mut Queue) -> Result<(), Refused> {
         self.purge_while(queue, |batch| self.domain.poll(batch.cookie))
     }
@@ -146,7 +142,7 @@ impl ArenaState {
             count.fetch_add(1, Ordering::Relaxed);
             result = result.and(outcome);
         }
-        // For the next drain; what is behind them has not waited for them.
+        // For the next drain; the batches behind them have not waited.
         refused
             .into_iter()
             .rev()
@@ -154,10 +150,11 @@ impl ArenaState {
         result
     }
 
-    /// Takes the memory out of a batch's ranges, and gives them back to be used again. What the
-    /// system refuses comes back, with the first reason.
+    /// Takes the memory out of a batch's ranges, and lets the ranges be used again. Returns the
+    /// ranges that the system refuses, and the first reason.
     fn purge(&self, batch: Batch) -> (Option<Batch>, Result<(), Refused>) {
-        let ranges = merged(batch.ranges.iter().map(|freed| freed.range));
+        let mut ranges: Vec<_> = batch.ranges.iter().map(|freed| freed.range).collect();
+        merge(&mut ranges);
         let mut refused: Vec<Range> = Vec::new();
         let mut result = Ok(());
         let mut rest = &ranges[..];
@@ -197,8 +194,8 @@ impl ArenaState {
         )
     }
 
-    /// Gives purged ranges to the pools that they come from, or else to the free space; and from
-    /// the pools what is not needed.
+    /// Returns purged ranges to the pools that they came from, or else to the free space, and moves
+    /// ranges that the pools do not need to the free space.
     fn return_ranges(&self, purged: &[Freed]) {
         let guard = self.settings.guard;
         let mut released = Vec::new();
@@ -242,11 +239,11 @@ impl ArenaState {
         pages
     }
 
-    /// For an allocation that finds the address space exhausted: reclaims everything. Outside
+    /// Reclaims everything, for an allocation that finds the address space exhausted. Outside
     /// sections it waits for a grace period, until `deadline`.
     pub(crate) fn drain_for_alloc(&self, deadline: Nanos) {
-        // In a section, and after the deadline, it is what can be had without waiting; what is
-        // refused shows in the statistics.
+        // In a section, or after the deadline, this reclaims what needs no wait. Refusals show in
+        // the statistics.
         let _ = self.drain_until(|domain, cookie| {
             wait_until(domain, cookie, deadline);
         });
@@ -259,7 +256,7 @@ impl ArenaState {
         self.drain_until(|domain, cookie| domain.cond_synchronize(cookie))
     }
 
-    /// Like `drain_all`, with another way of waiting for the grace period.
+    /// Drains, with `wait` as the way of waiting for the grace period.
     fn drain_until(&self, wait: impl FnOnce(&Domain, Cookie)) -> Result<(), Error> {
         let (gathered, cookie) = {
             let mut queue = self.drain.queue.lock();

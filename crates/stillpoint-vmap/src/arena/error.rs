@@ -3,47 +3,54 @@
 use std::{fmt, io};
 use stillpoint_platform::mmap::Refused;
 
-/// Why an arena refused a request. The message says what to do about it.
+/// There was no memory for the arena's lists.
+pub(crate) const NO_MEMORY: Refused = Refused {
+    call: "malloc",
+    errno: libc::ENOMEM,
+};
+
+/// The reason why an arena refused a request. The message says what to do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// An area, or a range to be checked, of no bytes.
     ZeroSize,
-    /// An alignment that is no power of two.
+    /// An alignment that is not a power of two.
     BadAlign {
-        /// What was asked for.
+        /// The alignment.
         align: usize,
     },
-    /// More than an area, or an arena, can have.
+    /// A size or an alignment beyond what an area, or an arena, can have.
     TooLarge {
         /// What was asked for, in bytes.
         size: usize,
-        /// The most that there can be.
+        /// The limit, in bytes.
         most: usize,
     },
     /// The arena's address space is used up, or in pieces that are too small.
     AddressSpace {
         /// What was asked for, in bytes.
         size: usize,
-        /// The arena's, in bytes.
+        /// The arena's capacity, in bytes.
         capacity: usize,
-        /// What had been freed and could not be used again, because of a section that has not ended
-        /// or a drain that failed, in bytes.
+        /// Bytes that had been freed and could not be used again, because of a section that has not
+        /// ended or a drain that failed.
         waiting: usize,
     },
-    /// The system refused.
+    /// A system call failed.
     System {
-        /// The call.
+        /// Its name.
         call: &'static str,
         /// Its error number.
         errno: i32,
     },
-    /// The system's pages are not of 4 KiB.
+    /// The system's pages are not 4 KiB.
     PageSize {
-        /// The size that they have.
+        /// Their size in bytes.
         size: usize,
     },
-    /// An arena over a memory file, in the child of a fork: its parent hands out the same memory.
+    /// An allocation in the child of a fork, from an arena over a memory file: its parent hands out
+    /// the same memory.
     Forked,
     /// A range that goes past the end of all addresses.
     Overflow {
@@ -66,7 +73,7 @@ pub enum Error {
         /// Where the area ends.
         end: usize,
     },
-    /// An address that is inside a live area, where its first one is wanted.
+    /// An address inside a live area, where the area's first address is needed.
     NotAStart {
         /// The address.
         addr: usize,

@@ -13,13 +13,13 @@ use stillpoint_platform::{
 };
 
 impl ArenaState {
-    /// Gives ranges, guard pages included, to the free space. If the guards cannot be removed they
-    /// wait for a later drain.
+    /// Returns ranges, guard pages included, to the free space. If the guards cannot be removed, the
+    /// ranges wait for a later drain.
     pub(crate) fn release(&self, ranges: Vec<Range>) {
-        let (done, _) = match self.settings.guard > 0 || self.settings.poison {
-            true => self.advise(ranges.iter().copied(), Advice::RemoveGuards),
-            false => (ranges.len(), Ok(())),
-        };
+        let mut done = ranges.len();
+        if self.settings.guard > 0 || self.settings.poison {
+            (done, _) = self.advise(ranges.iter().copied(), Advice::RemoveGuards);
+        }
         let mut space = self.space.lock();
         ranges[..done].iter().for_each(|&range| space.give(range));
         drop(space);
@@ -27,14 +27,9 @@ impl ArenaState {
             let (_, shard) = self.this_node();
             let mut node = shard.node.lock();
             for &range in &ranges[done..] {
+                let home = Home::NONE;
                 // A range that cannot be recorded is leaked.
-                let _ = self.add_lazy(
-                    &mut node,
-                    Freed {
-                        range,
-                        home: Home::NONE,
-                    },
-                );
+                let _ = self.add_lazy(&mut node, Freed { range, home });
             }
         }
     }
@@ -54,7 +49,7 @@ impl ArenaState {
         self.free_in(index, shard.node.lock(), range, home);
     }
 
-    /// Like the function above, on the given node.
+    /// Like [`ArenaState::free_unpublished`], on node `index`, which is locked.
     pub(crate) fn free_in(
         &self,
         index: usize,
@@ -79,10 +74,8 @@ impl ArenaState {
     }
 
     /// Leaves a range to a later drain. Returns whether the caller should drain once it has
-    /// released the node's lock.
-    ///
-    /// No thread waits for memory under that lock: `None` if there is none to remember the range
-    /// by.
+    /// released the node's lock; `None` if there is no memory to record the range. No thread waits
+    /// for memory under that lock.
     #[inline]
     pub(crate) fn add_lazy(&self, node: &mut Node, freed: Freed) -> Option<bool> {
         node.has_room().then_some(())?;
@@ -95,20 +88,17 @@ impl ArenaState {
         )
     }
 
-    /// For a range that has left the map but cannot be recorded: purges it after a grace period.
-    /// Where the caller may not wait, or the system refuses, the range is leaked.
+    /// Purges a range that has left the map but cannot be recorded, after a grace period. If the
+    /// caller may not wait, or the system refuses, the range is leaked.
     #[cold]
     #[inline(never)]
-    pub(crate) fn drain_now(&self, range: Range) {
+    fn drain_now(&self, range: Range) {
         if is_reading(&self.domain) || user_code::runs_for(self.domain_id) {
             return;
         }
         self.domain.synchronize();
-        if self
-            .advise([range].into_iter(), self.settings.purge)
-            .1
-            .is_ok()
-        {
+        let (_, purged) = self.advise([range].into_iter(), self.settings.purge);
+        if purged.is_ok() {
             self.release(vec![range]);
         }
     }

@@ -1,4 +1,5 @@
-//! What has been freed and not given back yet: the kernel's lazily purged areas.
+//! The queue of ranges that have been freed and still have their memory: the kernel's lazily purged
+//! areas.
 
 use crate::node::Freed;
 use crossbeam_utils::CachePadded;
@@ -30,10 +31,11 @@ pub(crate) type Queue = VecDeque<Batch>;
 #[derive(Debug)]
 pub(crate) struct LazyQueue {
     pub(crate) queue: ForkMutex<Queue>,
-    /// Pages that were freed and not gathered.
+    /// Pages that were freed and are not in the queue yet.
     pub(crate) unbatched: CachePadded<AtomicU64>,
     /// Pages in the queue; written under its lock.
     pub(crate) pending: AtomicU64,
+    /// Batches purged, their pages, and batches that the system refused in part.
     pub(crate) drains: AtomicU64,
     pub(crate) pages: AtomicU64,
     pub(crate) failures: AtomicU64,
@@ -51,7 +53,7 @@ impl LazyQueue {
         }
     }
 
-    /// Pages that are freed and still have their memory.
+    /// Returns the number of pages that are freed and still have their memory.
     pub(crate) fn waiting(&self) -> u64 {
         self.unbatched.load(Ordering::Relaxed) + self.pending.load(Ordering::Relaxed)
     }

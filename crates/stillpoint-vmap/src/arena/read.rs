@@ -1,19 +1,19 @@
-//! Reading over areas and holes alike.
+//! Reads over areas and holes alike.
 
 use super::Arena;
 use crate::copy::copy;
 use std::{fmt, io, ops::Range};
 
-/// What is copied in one section, at most, so that a long read does not hold a grace period up.
+/// Bytes that are copied in one section, at most, so that a long read does not delay a grace period.
 const PIECE: usize = 1 << 20;
 
 impl Arena {
-    /// Copies the bytes from `addr` on to `to`, with zeroes where there is no live area. The
-    /// kernel's `vread_iter()`. How many bytes came from areas.
+    /// Copies the bytes from `addr` on to `to`, with zeroes where there is no live area. Returns the
+    /// number of bytes that came from areas. The kernel's `vread_iter()`.
     ///
-    /// For debuggers and dumps. Works in sections of its own, one after the other: an area that is
-    /// freed meanwhile may be read in part. Any address will do; outside the arena there is nothing
-    /// but holes.
+    /// For debuggers and dumps. Reads in several sections, one after the other: an area that is
+    /// freed meanwhile may be read in part. `addr` may be any address; all outside the arena is a
+    /// hole.
     pub fn read(&self, addr: usize, to: &mut [u8]) -> usize {
         let mut from_areas = 0;
         let mut addr = addr;
@@ -46,7 +46,7 @@ impl Arena {
         from_areas
     }
 
-    /// A reader of all bytes in a range of addresses, holes as zeroes: [`Arena::read`] as an
+    /// Returns a reader of all bytes in a range of addresses, holes as zeroes: [`Arena::read`] as an
     /// [`io::Read`].
     ///
     /// ```

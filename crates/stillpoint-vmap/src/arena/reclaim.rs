@@ -1,4 +1,4 @@
-//! Giving memory back when the program asks for it.
+//! Gives memory back when the program asks for it.
 
 use super::{Arena, error::Error};
 use crate::span::PAGE_BITS;
@@ -14,8 +14,8 @@ impl Arena {
     /// # Errors
     ///
     /// [`Error::InSection`] inside a section of the domain, if anything waits; [`Error::System`] if
-    /// the system refuses, or has no memory for the lists that this takes: what is left waits for
-    /// the next drain, and none of it is used again before.
+    /// the system refuses, or has no memory for the lists that this takes. What is left waits for
+    /// the next drain, and none of it is reused before.
     pub fn drain(&self) -> Result<(), Error> {
         if self.state.belongs_to_parent() {
             return Ok(());
@@ -23,19 +23,19 @@ impl Arena {
         self.state.drain_all()
     }
 
-    /// What [`Arena::shrink`] could give back, in bytes: the count callback of a shrinker. Exact at
-    /// rest. Takes a lock a node.
+    /// Returns the bytes that [`Arena::shrink`] could give back: the count callback of a shrinker.
+    /// Exact at rest. Takes one lock per node.
     #[must_use]
     pub fn reclaimable(&self) -> u64 {
         let statistics = self.statistics();
         statistics.lazy_bytes + statistics.pooled_bytes
     }
 
-    /// Gives back what can be had without waiting: the memory of what was freed, unless readers
-    /// hold it up, and the pools' address space. The scan callback of a shrinker (the kernel's
-    /// `vmap-node`). How many bytes that were.
+    /// Gives back what needs no wait: freed memory that readers do not hold up, and the pools'
+    /// address space. Returns the number of bytes. The scan callback of a shrinker (the kernel's
+    /// `vmap-node`).
     ///
-    /// May be called inside sections. A membarrier at most, and system calls as of
+    /// May be called inside sections. Takes a membarrier at most, and the system calls of
     /// [`Arena::drain`]. Not async-signal-safe.
     ///
     /// ```
@@ -83,13 +83,13 @@ impl Arena {
     }
 }
 
-/// Like [`Arena::drain`], without waiting for readers: a fault that torture must detect.
+/// Drains without waiting for readers: a fault that torture must detect.
 ///
 /// # Safety
 ///
-/// Readers use what they find in the arena by checked copies alone, and take any bytes for what
-/// they are: the memory of an area that is found in a section may be purged, and be another area's,
-/// before the section ends.
+/// Readers access what they find in the arena by checked copies only, and accept any bytes: the
+/// memory of an area that is found in a section may be purged, and belong to another area, before
+/// the section ends.
 pub unsafe fn drain_without_grace_period(arena: &Arena) {
     if arena.state.belongs_to_parent() {
         return;

@@ -1,6 +1,6 @@
 //! The state that all handles and areas of an arena share.
 
-use super::lazy::LazyQueue;
+use super::lazy_queue::LazyQueue;
 use crate::{
     map::{Map, SLOT_PAGES},
     node::Node,
@@ -18,11 +18,10 @@ use stillpoint_platform::{
     sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Ranges on which advice is given at a time.
+/// Number of ranges on which advice is given at a time.
 const ADVISED: usize = 500;
 
-/// The least that is made accessible at a time, in pages; and the most, unless more is needed at
-/// once.
+/// Pages that are made accessible at a time: the least, and the most unless an area is larger.
 pub(crate) const CHUNK: u32 = SLOT_PAGES;
 pub(crate) const LARGEST_CHUNK: u32 = 32 * CHUNK;
 
@@ -37,17 +36,17 @@ pub(crate) struct Settings {
     pub(crate) huge: bool,
     /// True if the kernel takes many ranges in one call.
     pub(crate) vectored: bool,
-    /// What takes the memory out of pages.
+    /// The advice that takes the memory out of pages.
     pub(crate) purge: Advice,
     /// Pages that may wait for a drain.
     pub(crate) lazy_pages: u64,
 }
 
-/// The nodes' part of the state.
+/// The part of the state that threads on some CPUs share.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) node: ForkMutex<Node>,
-    /// What has been handed out and taken back here; written under the lock.
+    /// Areas and pages that have been handed out and freed here; written under the lock.
     pub(crate) areas: AtomicU64,
     pub(crate) areas_freed: AtomicU64,
     pub(crate) pages: AtomicU64,
@@ -98,7 +97,7 @@ pub(crate) struct ArenaState {
 }
 
 impl ArenaState {
-    /// The byte `offset` of the arena.
+    /// Returns a pointer to the byte `offset` of the arena.
     #[inline(always)]
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         // SAFETY: the callers' offsets are of pages that the map or an area knows, all inside the

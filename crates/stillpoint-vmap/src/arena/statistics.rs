@@ -1,4 +1,4 @@
-//! An arena in numbers.
+//! Counts and sizes of an arena.
 
 use super::{Arena, state::Shard};
 use crate::span::PAGE_BITS;
@@ -40,8 +40,8 @@ pub struct ArenaStatistics {
 }
 
 impl Arena {
-    /// What the arena has and has done. Takes one lock per node. Exact at rest, else a racy
-    /// snapshot.
+    /// Returns counts and sizes of the arena. Takes one lock per node. Exact at rest; otherwise a
+    /// racy snapshot.
     #[must_use]
     pub fn statistics(&self) -> ArenaStatistics {
         let state = &*self.state;

@@ -628,7 +628,7 @@ fn checked_range_bounds_writes() {
     let arena = arena();
     let area = arena.alloc(PAGE, 1).unwrap();
     let guard = arena.read_lock();
-    let whole = arena.find(area.addr() + 77, &guard).unwrap().whole();
+    let whole = arena.find(area.addr() + 77, &guard).unwrap();
     assert_eq!((whole.addr(), whole.len()), (area.addr(), PAGE));
     whole.copy_from(&[7; PAGE]);
     let middle = arena.check(area.addr() + 10, 3, &guard).unwrap();
@@ -661,7 +661,7 @@ fn parts_of_a_checked_range() {
     let arena = arena();
     let area = arena.alloc(PAGE + 100, 1).unwrap();
     let guard = arena.read_lock();
-    let whole = arena.find(area.addr() + 77, &guard).unwrap().whole();
+    let whole = arena.find(area.addr() + 77, &guard).unwrap();
     let len = whole.len();
     for (range, inside) in [
         (0..len, true),
@@ -818,15 +818,8 @@ fn describe_and_dump() {
     assert_eq!(states, expected);
     let text = dump.to_string();
     assert!(
-        text.contains("5000 pages=2 ") && text.contains(" unpurged"),
+        text.contains("5000 pages=2 ") && text.contains(" unpurged") && text.contains("main.rs:"),
         "{text}"
-    );
-    let json = dump.to_json();
-    assert!(
-        json.starts_with("[{\"addr\":")
-            && json.contains("\"state\":\"unpurged\"}")
-            && json.contains("main.rs:"),
-        "{json}"
     );
     arena.drain().unwrap();
     assert_eq!(arena.describe(freed_at), Description::Free);

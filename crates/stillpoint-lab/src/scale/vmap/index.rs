@@ -200,7 +200,7 @@ impl Index for FoundOnce {
     fn serve(&self, arena: &Arena, turn: Turn<'_>) -> bool {
         let guard = stillpoint::read_lock();
         turn.each_in(
-            |ring| arena.find(ring, &guard).map(|found| found.whole()),
+            |ring| arena.find(ring, &guard),
             |area, bytes, from| {
                 area.get(bytes)
                     .map(|checked| checked.copy_from(from))

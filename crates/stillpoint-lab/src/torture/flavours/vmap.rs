@@ -14,7 +14,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use stillpoint::Domain;
-use stillpoint_vmap::{Area, Arena, Builder, Found, lab};
+use stillpoint_vmap::{Area, Arena, Builder, Checked, lab};
 
 use super::subject::{self, Subject};
 use crate::torture::session::{Session, ThreadCtx};
@@ -241,7 +241,7 @@ struct Mismatch {
 }
 
 /// Looks at an area; its number, which must be `before` if that is known.
-fn compare(found: &Found, before: Option<u64>) -> Result<u64, Mismatch> {
+fn compare(found: &Checked<'_>, before: Option<u64>) -> Result<u64, Mismatch> {
     let (addr, len) = (found.addr(), found.len());
     let mut number = before;
     for at in parts(len) {
@@ -251,7 +251,7 @@ fn compare(found: &Found, before: Option<u64>) -> Result<u64, Mismatch> {
         unsafe {
             lab::copy(
                 bytes.as_mut_ptr(),
-                found.whole().as_ptr().wrapping_add(at),
+                found.as_ptr().wrapping_add(at),
                 bytes.len(),
             )
         };
