@@ -1,4 +1,4 @@
-//! A registration's calls: how many are under way, and the end that waits for them.
+//! Counts a registration's calls that are under way, so that its end can wait for them.
 //!
 //! ```text
 //!   enter   CALL += 1; GONE? then leave at once     end (once)   GONE is set
@@ -17,7 +17,7 @@ use stillpoint_platform::{
     sync::{AtomicUsize, Ordering},
 };
 
-/// In `state`: no new calls. Calls under way are counted twice over.
+/// The flag in `state` that refuses new calls. Calls under way are counted in units of [`CALL`].
 const GONE: usize = 1;
 const CALL: usize = 2;
 
@@ -35,7 +35,7 @@ impl Calls {
         }
     }
 
-    /// Begins a call, unless the end has begun. To be followed by [`leave`](Calls::leave).
+    /// Begins a call, unless the end has begun. The caller ends it with [`leave`](Calls::leave).
     #[must_use]
     pub(crate) fn enter(&self) -> bool {
         let goes_on = self.state.fetch_add(CALL, Ordering::Relaxed) & GONE == 0;
@@ -54,8 +54,8 @@ impl Calls {
         }
     }
 
-    /// Returns true once the end has begun: a call that sees this stops scanning. Always seen after
-    /// an end on the calling thread.
+    /// Returns true once the end has begun: a call that sees this stops scanning. After an end on the
+    /// calling thread it is always seen.
     pub(crate) fn is_ending(&self) -> bool {
         self.state.load(Ordering::Relaxed) & GONE != 0
     }

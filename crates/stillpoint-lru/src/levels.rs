@@ -4,22 +4,21 @@
 //! What is refused is never counted, not even for a moment: no other charge is refused because of
 //! it, and no peak shows it. So a charge is first decided and then counted.
 //!
-//! * Where one level has a limit (or none), that level decides, by a compare-and-exchange; the
-//!   others are added to afterwards. Where none has, the root decides, against [`MAX_USAGE`].
-//! * Where several have, the charge takes the lock of the hierarchy. It is compared with the limits
+//! * If one level has a limit, that level decides, by a compare-and-exchange; the charge is added to
+//!   the others afterwards. If none has, the root decides, against [`MAX_USAGE`].
+//! * If several have, the charge takes the lock of the hierarchy. It is compared with the limits
 //!   below the topmost one, and then the topmost decides as above. A level below the topmost limit
-//!   is below it for every charge that counts there, so all of those have the lock, and what was
-//!   compared with can only have become less.
+//!   is below it for every charge that counts there, so all of those take the lock, and a usage that
+//!   was compared can only have fallen.
 //!
 //! Uncharging takes no lock: each level has the bytes back as soon as they are subtracted there.
 //!
 //! # Limits that change
 //!
-//! A limit changes only while no charge is under way, or a charge might count one level as decisive
-//! and another charge another one. A charge is made at a per-CPU stock (`stock.rs`) or under the
-//! lock; a limit is changed with all per-CPU stocks and the lock held. So all accesses are relaxed:
-//! per-CPU stocks and lock order those of limits, and of a counter each operation sees what came
-//! before it in its own order.
+//! A limit changes only while no charge is under way; otherwise two charges might take different
+//! levels as decisive. A charge is made at a per-CPU stock (`stock.rs`) or under the lock; a limit is
+//! changed with all per-CPU stocks and the lock held. So all accesses are relaxed: the per-CPU stocks
+//! and the lock order accesses of limits, and each counter has its own modification order.
 
 use std::ptr;
 use stillpoint_platform::{
@@ -43,16 +42,16 @@ pub(crate) struct Level {
     max: AtomicU64,
 }
 
-/// What has a level: a tenant.
+/// A tenant, as far as its level and its high limit are concerned.
 pub(crate) trait HasLevel {
     fn level(&self) -> &Level;
 
-    /// A charge that takes the usage past this is told: see [`charge`].
+    /// Returns the high limit: [`charge`] reports that the usage is past it.
     fn high(&self) -> u64;
 }
 
-/// Why nothing was charged: `usage` at this level, at one instant, and the bytes are more than
-/// `max`.
+/// The reason why nothing was charged: at one instant, the level's `usage` and the bytes together
+/// were more than `max`.
 #[derive(Debug)]
 pub(crate) struct Refused<'a, T> {
     pub(crate) at: &'a T,
@@ -61,7 +60,7 @@ pub(crate) struct Refused<'a, T> {
 }
 
 impl<'a, T: HasLevel> Refused<'a, T> {
-    /// While limits do not change.
+    /// Called while limits do not change.
     #[cold]
     fn at(at: &'a T, usage: u64) -> Self {
         Self {
@@ -73,7 +72,7 @@ impl<'a, T: HasLevel> Refused<'a, T> {
 }
 
 impl Level {
-    /// Nothing used, no limit.
+    /// Creates a level with no usage and no limit.
     pub(crate) fn new() -> Self {
         Self {
             usage: AtomicU64::new(0),
@@ -86,7 +85,7 @@ impl Level {
         self.usage.load(Ordering::Relaxed)
     }
 
-    /// The most that `usage` has been.
+    /// Returns the largest usage so far.
     pub(crate) fn peak(&self) -> u64 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -95,7 +94,7 @@ impl Level {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// While no charge is under way: see the head of this file.
+    /// Sets the limit. Called while no charge is under way: see the head of this file.
     pub(crate) fn set_max(&self, bytes: u64) {
         self.max.store(bytes, Ordering::Relaxed);
     }
@@ -104,12 +103,12 @@ impl Level {
         self.max() < MAX_USAGE
     }
 
-    /// How many bytes fit, in all.
+    /// Returns the largest usage that is allowed.
     fn most(&self) -> u64 {
         self.max().min(MAX_USAGE)
     }
 
-    /// The usage with `bytes` more, or else the usage that they do not fit beside.
+    /// Returns `usage + bytes`, or `Err(usage)` if that is too much.
     fn fits(&self, usage: u64, bytes: u64) -> Result<u64, u64> {
         let sum = usage.saturating_add(bytes);
         if sum <= self.most() {
@@ -119,7 +118,7 @@ impl Level {
         }
     }
 
-    /// Adds `bytes` if they fit, and says what the usage is then; else, as [`Level::fits`].
+    /// Adds `bytes` if they fit, and returns the new usage; otherwise returns `Err(usage)`.
     #[inline(always)]
     fn decide(&self, bytes: u64) -> Result<u64, u64> {
         let mut usage = self.usage();
@@ -139,17 +138,17 @@ impl Level {
         }
     }
 
-    /// Adds `bytes` that have been decided, and says what the usage is then.
+    /// Adds `bytes` that have been decided, and returns the new usage.
     ///
     /// # Errors
     ///
-    /// It is more than [`MAX_USAGE`], which no machine has; without `bytes` it is this. The caller
-    /// subtracts them, and here alone what is refused has been counted. No peak shows it.
+    /// The usage before, if the new one is more than [`MAX_USAGE`], which no machine has. The caller
+    /// subtracts the bytes: only here has a refused charge been counted. No peak shows it.
     #[inline(always)]
     pub(crate) fn add(&self, bytes: u64) -> Result<u64, u64> {
         let usage = self.usage.fetch_add(bytes, Ordering::Relaxed);
         let sum = usage + bytes;
-        // So the peak is never above it, and one look tells both.
+        // The peak is never above MAX_USAGE, so one comparison decides both.
         if sum > self.peak() {
             if sum > MAX_USAGE {
                 return Err(usage);
@@ -172,8 +171,8 @@ impl Level {
     }
 }
 
-/// Charges all of `levels`, of which the root is the last one, or none. `at_stock`: whether the
-/// caller keeps limits from changing; else the lock does. Returns whether a level is past its high
+/// Charges all of `levels`, of which the root is the last, or none. If not `at_stock`, the caller
+/// does not keep limits from changing, and the lock does. Returns whether a level is past its high
 /// limit now.
 ///
 /// # Errors
@@ -193,7 +192,7 @@ pub(crate) fn charge<'a, T: HasLevel>(
     }
 }
 
-/// The level that decides at last (`decisive`), and how many have limits.
+/// Returns the level that decides, and the number of levels that have limits.
 #[inline(always)]
 fn topmost<'a, T: HasLevel>(levels: impl Iterator<Item = &'a T>) -> (&'a T, usize) {
     let mut decisive = None;
@@ -208,8 +207,8 @@ fn topmost<'a, T: HasLevel>(levels: impl Iterator<Item = &'a T>) -> (&'a T, usiz
     (decisive.expect("there is a root"), limits)
 }
 
-/// [`charge`] under the lock, with the level that decides at last, if it is known. That one need
-/// not be compared with before.
+/// Charges under the lock. `decisive` is the level that decides, if it is known: it is not compared
+/// with before.
 #[inline(never)]
 fn charge_locked<'a, T: HasLevel>(
     levels: impl Iterator<Item = &'a T> + Clone,
@@ -229,7 +228,8 @@ fn charge_locked<'a, T: HasLevel>(
     decide_and_count(levels, decisive, bytes)
 }
 
-/// The others have no limits, or have been compared with.
+/// Charges all levels, of which `decisive` decides: the others have no limits, or have been compared
+/// with.
 #[inline(always)]
 fn decide_and_count<'a, T: HasLevel>(
     levels: impl Iterator<Item = &'a T> + Clone,

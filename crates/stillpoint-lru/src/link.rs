@@ -1,9 +1,9 @@
 //! A list and the links in it: the only file that follows their pointers.
 //!
-//! A [`List`] is a ring of [`Link`]s through a head of its own, oldest first, behind one lock; a
-//! link names the list it is on. The list knows nothing of tenants, nodes or what the links are
-//! part of; the caller of `append` keeps the link where it is for as long as it is there (`lru.rs`:
-//! the list holds a strong reference to what the link is part of).
+//! A [`List`] is a ring of [`Link`]s and a head, oldest first, behind one lock; a link names the
+//! list that it is on. The list knows nothing of tenants, nodes or what the links are part of. The
+//! caller of `append` keeps the link in its place while it is on the list (`lru.rs`: the list holds a
+//! strong reference to what the link is part of).
 //!
 //! # A link names its list
 //!
@@ -17,14 +17,14 @@
 //!   read `owner`; lock that list; is it still the owner? else again
 //! ```
 //!
-//! * To read it (acquire) pairs with the release store that names a list: the list is complete.
-//!   That the list has not been freed is RCU's doing: it is read inside a section, and a list is
-//!   freed a grace period after its last link has left.
+//! * The load of `owner` (acquire) pairs with the release store that names a list: the list is
+//!   complete. RCU keeps it from being freed: `owner` is read inside a section, and a list is freed a
+//!   grace period after its last link has left.
 //! * The second look may be relaxed: a link becomes a list's, and ceases to be, under that list's
 //!   lock alone.
 //! * The exchange of null for `claimed` in `append` (acquire) pairs with the release store of null
 //!   in `remove`: `append` finds the pointers as `remove` left them on another list, and overwrites
-//!   them later. Of several that append a link only one wins.
+//!   them later. Of several threads that append a link only one wins.
 //!
 //! A list that has been emptied for good is **dead**: its length says so, and a thread that finds
 //! that under its lock looks for another list.
@@ -43,18 +43,18 @@ use stillpoint_platform::{
 /// The length of a list that is dead.
 const DEAD: usize = usize::MAX;
 
-/// A thread is moving the link.
+/// The owner of a link that a thread is moving.
 fn claimed() -> *mut List {
     ptr::without_provenance_mut(1)
 }
 
-/// A thread that holds the lock of `list` is moving the link, which has been on it. Addresses of
-/// lists are even.
+/// The owner of a link that has been on `list`, while a thread that holds the list's lock moves it.
+/// Addresses of lists are even.
 fn moving(list: *const List) -> *mut List {
     list.cast_mut().map_addr(|addr| addr | 1)
 }
 
-/// The link is a walker's bookmark.
+/// The owner of a walker's bookmark.
 fn marker() -> *mut List {
     ptr::without_provenance_mut(2)
 }
@@ -64,9 +64,9 @@ fn marker() -> *mut List {
 #[repr(C)]
 pub(crate) struct Link {
     owner: AtomicPtr<List>,
-    /// Written under the owner's lock. The next newer one.
+    /// The next newer link. Written under the owner's lock.
     next: AtomicPtr<Link>,
-    /// Written under the owner's lock. The next older one.
+    /// The next older link. Written under the owner's lock.
     prev: AtomicPtr<Link>,
 }
 
@@ -83,12 +83,11 @@ impl Link {
         }
     }
 
-    /// The list that the link is on, at this moment.
-    ///
-    /// Inside a section that began before the call, it may be followed.
+    /// Returns the list that the link is on at this moment. The pointer may be followed inside a
+    /// section that began before the call.
     pub(crate) fn owner(&self) -> Option<*const List> {
         // Acquire, pairs with `append`, `rotate`, `move_to` and `unlink`: the list that they name
-        // is complete. Nothing is left of what is no list.
+        // is complete. The mask makes null of what is not a list.
         let list = self
             .owner
             .load(Ordering::Acquire)
@@ -110,10 +109,10 @@ impl Link {
     }
 }
 
-/// Why a link was not put on a list.
+/// The reason why a link was not put on a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It is on a list already.
+    /// The link is on a list already.
     Linked,
     /// The list is dead: look for another.
     Dead,
@@ -121,8 +120,8 @@ pub(crate) enum Refused {
 
 /// A list.
 ///
-/// Two cache lines. Counting reads the one with the published count, to which writers only store.
-/// So counting costs writers that one store, and never touches the lock.
+/// It has two cache lines. Counting reads the line of the published count, to which writers only
+/// store. So counting costs writers that one store, and never touches the lock.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct List {
@@ -131,15 +130,15 @@ pub(crate) struct List {
     changing: Changing,
 }
 
-/// Used by writers only.
+/// The part of a list that only writers use.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Changing {
     lock: ForkMutex<()>,
-    /// How many links there are, or [`DEAD`]. Under the lock.
+    /// Number of links, or [`DEAD`]. Changed under the lock.
     len: AtomicUsize,
     head: Link,
-    /// The [`ListLru`](super::ListLru) that it belongs to; removal checks it.
+    /// Number of the [`ListLru`](super::ListLru) that it belongs to; removal checks it.
     lru_id: u64,
 }
 
@@ -151,7 +150,7 @@ pub(crate) struct Locked<'a> {
 }
 
 impl List {
-    /// A list that is yet to be [initialised](List::init) where it stays.
+    /// Creates a list, which is [initialised](List::init) once it is where it stays.
     pub(crate) fn new(lru_id: u64) -> Self {
         let changing = Changing {
             lock: ForkMutex::new(()),
@@ -167,15 +166,10 @@ impl List {
 
     /// Makes it an empty list. Called once, before the list is shared; it must not move afterwards.
     pub(crate) fn init(&self) {
-        let head = self.head();
-        self.changing
-            .head
-            .next
-            .store(head.cast_mut(), Ordering::Relaxed);
-        self.changing
-            .head
-            .prev
-            .store(head.cast_mut(), Ordering::Relaxed);
+        let head = &self.changing.head;
+        for pointer in [&head.next, &head.prev] {
+            pointer.store(self.head().cast_mut(), Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn lru_id(&self) -> u64 {
@@ -188,7 +182,7 @@ impl List {
         self.changing.len.load(Ordering::Relaxed) == DEAD
     }
 
-    /// How many links are on it: exact at rest. A dead list has none. Takes no lock.
+    /// Returns the number of links on it: exact at rest. A dead list has none. Takes no lock.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
@@ -224,8 +218,8 @@ impl List {
 }
 
 impl<'a> Locked<'a> {
-    pub(crate) fn is_dead(&self) -> bool {
-        self.list.changing.len.load(Ordering::Relaxed) == DEAD
+    fn is_dead(&self) -> bool {
+        self.list.looks_dead()
     }
 
     /// Marks the list, which is empty, as dead: nothing is ever added to it again.
@@ -237,15 +231,11 @@ impl<'a> Locked<'a> {
 
     fn add_to_count(&self, change: isize) -> usize {
         // Under the lock: no read-modify-write is needed.
-        let len = self
-            .list
-            .changing
-            .len
-            .load(Ordering::Relaxed)
-            .wrapping_add_signed(change);
-        self.list.changing.len.store(len, Ordering::Relaxed);
-        self.list.count.store(len, Ordering::Relaxed);
-        len
+        let len = &self.list.changing.len;
+        let sum = len.load(Ordering::Relaxed).wrapping_add_signed(change);
+        len.store(sum, Ordering::Relaxed);
+        self.list.count.store(sum, Ordering::Relaxed);
+        sum
     }
 
     /// Returns whether the link is on this list. Under its lock this does not change.
@@ -253,7 +243,7 @@ impl<'a> Locked<'a> {
         link.is_on(self.list)
     }
 
-    /// Puts a link on the list, as the newest. Says whether it is the only one.
+    /// Puts a link on the list, as the newest. Returns whether it is the only one.
     ///
     /// # Safety
     ///
@@ -264,8 +254,8 @@ impl<'a> Locked<'a> {
         }
         // SAFETY: alive, by the caller's promise.
         let owner = &unsafe { &*link }.owner;
-        // Acquire, pairs with `remove`: the pointers are as the last list left them. Of several one
-        // wins.
+        // Acquire, pairs with `remove`: the pointers are as the last list left them. Of several
+        // threads one wins.
         if owner
             .compare_exchange(
                 ptr::null_mut(),
@@ -284,9 +274,8 @@ impl<'a> Locked<'a> {
         Ok(self.add_to_count(1) == 1)
     }
 
-    /// Takes a link off the list.
-    ///
-    /// Returns the pointer that it was put on with. The list does not use it any more.
+    /// Takes a link off the list. Returns the pointer that it was put on with, which the list does
+    /// not use any more.
     pub(crate) fn remove(&self, link: &Link) -> *const Link {
         assert!(
             self.has(link),
@@ -313,8 +302,8 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Moves up to `limit` links, oldest first, to `other`, whose lock is held too. Bookmarks stay.
-    /// Returns whether there are any left.
+    /// Moves up to `limit` links, oldest first, to `other`, whose lock is also held. Bookmarks stay.
+    /// Returns whether any links are left.
     pub(crate) fn move_to(&self, other: &Locked<'_>, limit: usize) -> bool {
         assert!(
             !ptr::eq(self.list, other.list) && !other.is_dead(),
@@ -342,12 +331,12 @@ impl<'a> Locked<'a> {
         at.is_some()
     }
 
-    /// The oldest link that is no bookmark.
+    /// Returns the oldest link that is not a bookmark.
     pub(crate) fn first(&self) -> Option<*const Link> {
         self.after(&self.list.changing.head)
     }
 
-    /// The next newer link that is no bookmark.
+    /// Returns the next newer link that is not a bookmark.
     pub(crate) fn after(&self, link: &Link) -> Option<*const Link> {
         let mut at = link.next();
         while at != self.list.head() {
@@ -376,8 +365,7 @@ impl<'a> Locked<'a> {
         place_ref.prev.store(link.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Leaves `link`, which is on this list, on none, and its owner `mark`. Returns the pointer
-    /// that the list had.
+    /// Takes `link` off this list and makes `mark` its owner. Returns the pointer that the list had.
     fn unlink(&self, link: &Link, mark: *mut List) -> *const Link {
         // Release, pairs with `owner`: a thread that follows the mark finds the list complete.
         link.owner.store(mark, Ordering::Release);
@@ -398,7 +386,7 @@ impl<'a> Locked<'a> {
 pub(crate) struct Bookmark(*const Link);
 
 impl Bookmark {
-    /// Before the oldest link. To be [removed](Bookmark::remove).
+    /// Creates a bookmark before the oldest link. The caller [removes](Bookmark::remove) it.
     pub(crate) fn at_start(list: &Locked<'_>) -> Self {
         let link = Box::into_raw(Box::new(Link::of(marker()))).cast_const();
         // SAFETY: new, and ours alone; the place is on the list.
@@ -411,7 +399,7 @@ impl Bookmark {
         unsafe { &*self.0 }
     }
 
-    /// The first link behind it.
+    /// Returns the first link behind it.
     pub(crate) fn next(&self, list: &Locked<'_>) -> Option<*const Link> {
         list.after(self.link())
     }
@@ -433,43 +421,38 @@ impl Bookmark {
 
     pub(crate) fn remove(self, list: &Locked<'_>) {
         let stored = list.unlink(self.link(), marker());
-        // SAFETY: it came out of a box, is off the list, and this was the last of it.
+        // SAFETY: it came out of a box and is off the list, and `self` ends here.
         drop(unsafe { Box::from_raw(stored.cast_mut()) });
     }
 }
 
-/// What is called around each wait for a list's lock: see [`watch_waits`].
-struct Watch {
-    waiting: fn(),
-    waited: fn(),
-}
-
-static WATCH: OnceLock<Watch> = OnceLock::new();
+/// The functions of [`watch_waits`].
+static WATCH: OnceLock<(fn(), fn())> = OnceLock::new();
 
 /// Calls `waiting` when a thread finds a list's lock held by another thread, and `waited` when it has
 /// got that lock, from now on. Only the first call has an effect. Taking a free lock costs nothing.
 /// `waited` runs with the lock held: neither may use lists, or fork.
 #[cfg_attr(stillpoint_loom, allow(dead_code, reason = "the lab's"))]
 pub fn watch_waits(waiting: fn(), waited: fn()) {
-    let _ = WATCH.set(Watch { waiting, waited });
+    let _ = WATCH.set((waiting, waited));
 }
 
 #[cold]
 fn waiting() {
-    if let Some(watch) = WATCH.get() {
-        (watch.waiting)();
+    if let Some((waiting, _)) = WATCH.get() {
+        waiting();
     }
 }
 
 #[cold]
 fn waited() {
-    if let Some(watch) = WATCH.get() {
-        (watch.waited)();
+    if let Some((_, waited)) = WATCH.get() {
+        waited();
     }
 }
 
 #[cfg(all(test, not(stillpoint_loom)))]
 thread_local! {
-    /// What the calling thread does when it is about to take a list's lock; once.
+    /// What the calling thread does, once, when it is about to take a list's lock.
     pub(crate) static BEFORE_THE_LOCK: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }

@@ -240,7 +240,7 @@ fn find_while_growing<P: Policy>() {
         let reader = thread::spawn(move || {
             let section = theirs.grace_periods.enter(1);
             // SAFETY: in a section, which the writer waits for.
-            let found = |index| unsafe { theirs.slots.find_in_section(index) }.map(Watched::read);
+            let found = |index| unsafe { theirs.slots.find_after(index, || ()) }.map(Watched::read);
             match found(1) {
                 Some(new) => assert_eq!(new, 8),
                 // Perhaps in the old array.

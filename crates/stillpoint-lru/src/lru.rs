@@ -1,5 +1,4 @@
-//! `ListLru`: what a user sees of the lists, and the only file that knows what the links are part
-//! of.
+//! [`ListLru`]: the lists as a program sees them. Only this file knows what the links are part of.
 //!
 //! The safe interface rests on three things. An item is an [`Entry`], whose link only this module
 //! can touch. It is put on a list inside an `Arc`, of which the list keeps one reference, so it
@@ -7,23 +6,21 @@
 //! list at a time, because only one caller wins the exchange that claims it (`link.rs`). So there
 //! is no adapter to get wrong, and the user has no safety contract to keep.
 //!
-//! `intrusive-collections` has lists of the same kind. To take an item off one of its lists by the
-//! item alone is unsafe there, because an item does not say which list it is on, which here is the
-//! usual case; and its lists have no bookmarks for walkers that release the lock. So `link.rs` is our
-//! own.
+//! `link.rs` does not use `intrusive-collections`: there an item does not say which list it is on, so
+//! taking it off its list by the item alone, the usual case here, is unsafe; and its lists have no
+//! bookmarks for walkers that release the lock.
 
-mod covers;
 mod entry;
-mod growing;
+mod growing_array;
 mod walk;
 
-pub use growing::GrowingArray;
+pub use growing_array::GrowingArray;
 pub use {entry::Entry, walk::Isolate};
 
 use crate::{
     link::{Link, List},
     memcg::{
-        Hierarchy, Node, Tenant,
+        Hierarchy, Node, Registration, Tenant,
         lists::{Lists, One},
     },
 };
@@ -34,7 +31,7 @@ use std::{
     mem,
     sync::Arc,
 };
-use stillpoint::{Guard, Section, global, internal::is_global, read_lock};
+use stillpoint::{Section, global, internal::is_global, read_lock};
 use walk::walk_list;
 
 /// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
@@ -69,26 +66,26 @@ pub struct ListLru<T: Send + Sync + 'static> {
     lists: Arc<Lists>,
     /// The hierarchy whose tenants have lists here; `None` if all items are on the root's.
     hierarchy: Option<Hierarchy>,
-    /// Invariant in T, as items are put in through `&self`.
+    /// Makes it invariant in T, as items are put in through `&self`.
     items: PhantomData<fn(T) -> T>,
 }
 
 impl<T: Send + Sync + 'static> ListLru<T> {
-    /// An lru without tenants: all items are on the same lists (one a node), whatever tenant they
-    /// are added for.
+    /// Creates an lru without tenants: all items are on the same lists (one per node), whatever tenant
+    /// they are added for.
     #[must_use]
     pub fn new() -> Self {
         Self::try_new(None).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
     }
 
-    /// An lru with lists for each of the hierarchy's tenants.
+    /// Creates an lru with lists for each of the hierarchy's tenants.
     #[must_use]
     pub fn for_tenants(hierarchy: &Hierarchy) -> Self {
         Self::try_new(Some(hierarchy)).unwrap_or_else(|| handle_alloc_error(Layout::new::<usize>()))
     }
 
-    /// [`ListLru::new`], or with a hierarchy [`ListLru::for_tenants`], if there is memory for the
-    /// arrays, of a word a tenant and node.
+    /// Like [`ListLru::new`] or, with a hierarchy, [`ListLru::for_tenants`]; returns `None` if there
+    /// is no memory for the arrays, of one word per tenant and node.
     #[must_use]
     pub fn try_new(hierarchy: Option<&Hierarchy>) -> Option<Self> {
         let lists = hierarchy
@@ -104,11 +101,7 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         })
     }
 
-    pub(crate) fn lists(&self) -> &Arc<Lists> {
-        &self.lists
-    }
-
-    /// Where the tenant's list is.
+    /// Returns the index of the tenant's list.
     #[inline(always)]
     #[track_caller]
     fn index(&self, tenant: Option<&Tenant>, node: usize) -> usize {
@@ -133,10 +126,10 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     /// Puts an item on `tenant`'s list of this node, as the newest; `None` names the root. The
     /// kernel's `list_lru_add()`.
     ///
-    /// `false` if it is on a list already, of this lru or another; the reference is then dropped.
-    /// If the tenant has been deleted its nearest ancestor gets it. Some tens of nanoseconds: two
-    /// atomic read-modify-writes in a section. Allocates only for the first item of a list. May
-    /// wait for the list's lock, which is held only for such short steps.
+    /// Returns `false` if it is on a list already, of this lru or another; the reference is then
+    /// dropped. If the tenant has been deleted, its nearest ancestor gets the item. Takes some tens
+    /// of nanoseconds: two atomic read-modify-writes in a section. Allocates only for the first item
+    /// of a list. May wait for the list's lock, which is held only for such short steps.
     ///
     /// # Panics
     ///
@@ -166,11 +159,11 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         added
     }
 
-    /// Takes an item off whatever list of this lru it is on, and returns the list's reference to
-    /// it; `None` if it is on none. The kernel's `list_lru_del()`.
+    /// Takes an item off the list of this lru that it is on, and returns the list's reference to it;
+    /// `None` if it is on none. The kernel's `list_lru_del()`.
     ///
-    /// It is as fast as adding one. An item that another thread is adding at this moment may count as not
-    /// added yet.
+    /// Costs as much as [`ListLru::add`]. An item that another thread is adding at this moment may
+    /// count as not added yet.
     pub fn del(&self, item: &Entry<T>) -> Option<Arc<Entry<T>>> {
         let guard = global().read_lock();
         loop {
@@ -193,10 +186,10 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         }
     }
 
-    /// How many items `tenant` has on `node`. The kernel's `list_lru_count_one()`.
+    /// Returns the number of items that `tenant` has on `node`. The kernel's `list_lru_count_one()`.
     ///
     /// Takes no lock and writes nothing shared: a section and four loads, one or two nanoseconds
-    /// beyond the section. Exact at rest, else a recent value. A deleted tenant has none.
+    /// beyond the section. Exact at rest; otherwise a recent value. A deleted tenant has no items.
     ///
     /// # Panics
     ///
@@ -227,22 +220,17 @@ impl<T: Send + Sync + 'static> ListLru<T> {
             is_global(section),
             "stillpoint: LRU lists belong to the global domain; begin the section with stillpoint::read_lock()"
         );
-        // SAFETY: a section of the global domain is open, and `section` keeps it so.
-        let found = unsafe {
-            self.lists
-                .find_in_section(self.index(tenant.into(), node.0))
-        };
-        found.map_or(0, |one| one.list.count())
+        self.count_at(self.index(tenant.into(), node.0), section)
     }
 
     #[inline(always)]
-    fn count_at(&self, index: usize, guard: &Guard<'_>) -> usize {
+    fn count_at(&self, index: usize, section: &impl Section) -> usize {
         self.lists
-            .find(index, guard)
+            .find(index, section)
             .map_or(0, |one| one.list.count())
     }
 
-    /// How many items there are on `node`, of all tenants: looks at each. The kernel's
+    /// Returns the number of items on `node`, of all tenants: looks at each tenant. The kernel's
     /// `list_lru_count_node()`.
     #[must_use]
     pub fn count_node(&self, node: Node) -> usize {
@@ -252,19 +240,19 @@ impl<T: Send + Sync + 'static> ListLru<T> {
             .sum()
     }
 
-    /// How many items there are. The kernel's `list_lru_count()`.
+    /// Returns the number of all items. The kernel's `list_lru_count()`.
     #[must_use]
     pub fn count(&self) -> usize {
         Node::all().map(|node| self.count_node(node)).sum()
     }
 
     /// Looks at up to `budget` items of `tenant` on `node`, oldest first, and does with each what
-    /// `isolate` says. Returns how many it has taken off. The kernel's `list_lru_walk_one()`.
+    /// `isolate` returns. Returns the number of items taken off. The kernel's `list_lru_walk_one()`.
     ///
     /// `isolate` runs with no lock held: it may add, delete, walk, retire and wait, and the walk
     /// sees what it did to later items. Other threads may add and delete meanwhile. A walk looks at
-    /// no more items than there were at its beginning, so it ends whatever `isolate` does. If that
-    /// panics, the walk ends there and all lists are as they were left.
+    /// no more items than there were at its beginning, so it ends whatever `isolate` does. If
+    /// `isolate` panics, the walk ends, and all lists stay as they are at that moment.
     ///
     /// # Panics
     ///
@@ -274,10 +262,9 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         &self,
         tenant: impl Into<Option<&'t Tenant>>,
         node: Node,
-        budget: usize,
+        mut budget: usize,
         mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
-        let mut budget = budget;
         self.walk_at(self.index(tenant.into(), node.0), &mut budget, &mut isolate)
     }
 
@@ -286,16 +273,18 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     pub fn walk_node(
         &self,
         node: Node,
-        budget: usize,
+        mut budget: usize,
         mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
-        let mut budget = budget;
         self.walk_all(node, &mut budget, &mut isolate)
     }
 
     /// Like [`ListLru::walk_one`], over all lists. The kernel's `list_lru_walk()`.
-    pub fn walk(&self, budget: usize, mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate) -> usize {
-        let mut budget = budget;
+    pub fn walk(
+        &self,
+        mut budget: usize,
+        mut isolate: impl FnMut(&Arc<Entry<T>>) -> Isolate,
+    ) -> usize {
         Node::all()
             .map(|node| self.walk_all(node, &mut budget, &mut isolate))
             .sum()
@@ -307,15 +296,10 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         budget: &mut usize,
         isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
-        let lists = (0..self.lists.tenants()).map(|tenant| self.lists.index(tenant as u32, node.0));
-        let mut removed = 0;
-        for index in lists {
-            if *budget == 0 {
-                break;
-            }
-            removed += self.walk_at(index, budget, isolate);
-        }
-        removed
+        (0..self.lists.tenants())
+            .map(|tenant| self.lists.index(tenant as u32, node.0))
+            .map(|index| self.walk_at(index, budget, isolate))
+            .sum()
     }
 
     fn walk_at(
@@ -324,10 +308,28 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         budget: &mut usize,
         isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
+        if *budget == 0 {
+            return 0;
+        }
         let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
         one.map_or(0, |one| {
             walk_list(one, budget, isolate, |item| drop(self.del(item)))
         })
+    }
+}
+
+impl Registration {
+    /// Says that all the shrinker can free is on `lru`'s lists (and those of other such calls): it
+    /// is then not even asked if they are empty. The kernel's `list_lru_init_memcg()`. As there, a
+    /// lru tells one shrinker at a time.
+    ///
+    /// # Panics
+    ///
+    /// If `lru` is not one for the tenants of this hierarchy, or is covered by another registration
+    /// that has not ended.
+    #[track_caller]
+    pub fn covers<T: Send + Sync + 'static>(&self, lru: &ListLru<T>) {
+        self.covers_lists(&lru.lists);
     }
 }
 
@@ -341,7 +343,7 @@ impl<T: Send + Sync + 'static> Drop for ListLru<T> {
     fn drop(&mut self) {
         let tree = self.hierarchy.as_ref().map(Hierarchy::tree);
         if self.lists.is_lost() || tree.is_some_and(|tree| tree.has_lost_lock()) {
-            // Items name the lists that they are on.
+            // Leaked, because items name the lists that they are on.
             mem::forget(Arc::clone(&self.lists));
             return;
         }

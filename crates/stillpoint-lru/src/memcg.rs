@@ -105,13 +105,6 @@ pub(crate) trait Controller: Send + Sync {
     fn wake_background(&self, tenant: &Memcg);
 }
 
-#[derive(Debug)]
-struct Limits {
-    min: AtomicU64,
-    low: AtomicU64,
-    high: AtomicU64,
-}
-
 pub(crate) struct Memcg {
     /// Small, and used again once the last handle is gone.
     number: u32,
@@ -119,7 +112,10 @@ pub(crate) struct Memcg {
     handles: AtomicUsize,
     state: AtomicUsize,
     counter: Counter,
-    limits: Limits,
+    /// Limits in bytes; the max is the counter's.
+    min: AtomicU64,
+    low: AtomicU64,
+    high: AtomicU64,
     events: [AtomicU64; EVENTS],
     shrinker_map: ShrinkerMap,
     /// Where the next reclaim of this subtree begins, so that it is not always the same member that
@@ -145,11 +141,9 @@ impl Memcg {
             handles: AtomicUsize::new(1),
             state: AtomicUsize::new(0),
             counter: Counter::new(),
-            limits: Limits {
-                min: AtomicU64::new(0),
-                low: AtomicU64::new(0),
-                high: AtomicU64::new(u64::MAX),
-            },
+            min: AtomicU64::new(0),
+            low: AtomicU64::new(0),
+            high: AtomicU64::new(u64::MAX),
             events: Default::default(),
             shrinker_map: ShrinkerMap::new(numa::count()),
             turn: AtomicUsize::new(0),
@@ -167,10 +161,6 @@ impl Memcg {
         self.events[event as usize].fetch_add(times, Ordering::Relaxed);
     }
 
-    fn happened(&self, event: Event) -> u64 {
-        self.events[event as usize].load(Ordering::Relaxed)
-    }
-
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
         self.number
@@ -180,11 +170,6 @@ impl Memcg {
     /// of it lives.
     fn hierarchy(&self) -> usize {
         Arc::as_ptr(&self.stocks).addr()
-    }
-
-    #[inline]
-    pub(crate) fn stocks(&self) -> &Stocks<Memcg> {
-        &self.stocks
     }
 
     fn has_children(&self) -> bool {
@@ -205,10 +190,6 @@ impl Memcg {
         at
     }
 
-    pub(crate) fn shrinker_map(&self) -> &ShrinkerMap {
-        &self.shrinker_map
-    }
-
     /// Bytes charged to the tenant and its descendants, those in stock included.
     fn usage(&self) -> u64 {
         self.counter.usage()
@@ -219,11 +200,11 @@ impl Memcg {
     }
 
     fn low(&self) -> u64 {
-        self.limits.low.load(Ordering::Relaxed)
+        self.low.load(Ordering::Relaxed)
     }
 
     fn min(&self) -> u64 {
-        self.limits.min.load(Ordering::Relaxed)
+        self.min.load(Ordering::Relaxed)
     }
 
     /// Has the tenant reclaimed from in the background if it is above its high limit.
@@ -265,7 +246,7 @@ impl HasLevel for Memcg {
 
     #[inline]
     fn high(&self) -> u64 {
-        self.limits.high.load(Ordering::Relaxed)
+        self.high.load(Ordering::Relaxed)
     }
 }
 

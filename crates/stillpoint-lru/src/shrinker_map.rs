@@ -19,13 +19,13 @@
 use std::ptr;
 use stillpoint_platform::sync::{AtomicPtr, AtomicU64, Ordering};
 
-/// Shrinkers in a unit.
+/// Number of shrinkers in a unit.
 const UNIT: usize = 64;
 
-/// Units that a node may have.
+/// Number of units that a node may have.
 const UNITS: usize = 16;
 
-/// Shrinkers that a hierarchy may have.
+/// Number of shrinkers that a hierarchy may have.
 pub(crate) const MAX_SHRINKERS: usize = UNIT * UNITS;
 
 #[derive(Debug)]
@@ -34,11 +34,11 @@ struct Unit {
     deferred: [AtomicU64; UNIT],
 }
 
-/// Made unit by unit: a tenant without shrinkers has only the empty places.
+/// Units are allocated when they are first used: without shrinkers a tenant has only null pointers.
 #[derive(Debug)]
 pub(crate) struct ShrinkerMap(Box<[AtomicPtr<Unit>]>);
 
-/// Where a shrinker's entry for a node is.
+/// The place of a shrinker's entry for a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Index {
     unit: usize,
@@ -106,8 +106,8 @@ impl ShrinkerMap {
 
     /// Sets the bit; the caller has counted the item before. Returns true if the bit was clear.
     ///
-    /// Release, pairs with `clear_bit`: the count is seen by the look that follows that. Acquire:
-    /// no more than the other half of that.
+    /// Release, pairs with `clear_bit`: the look that follows it sees the count. Acquire: only the
+    /// other half of the read-modify-write.
     pub(crate) fn set_bit(&self, index: Index) -> bool {
         self.unit_or_make(index)
             .bits
@@ -116,10 +116,10 @@ impl ShrinkerMap {
             == 0
     }
 
-    /// Nothing was found; the caller looks once more after this.
+    /// Clears the bit after nothing was found; the caller looks once more after this.
     ///
     /// Acquire, pairs with `set_bit`: the look that follows sees what was counted before the bit
-    /// was set. Release: no more than the other half of that.
+    /// was set. Release: only the other half of the read-modify-write.
     pub(crate) fn clear_bit(&self, index: Index) {
         if let Some(unit) = self.unit(index) {
             unit.bits.fetch_and(!index.mask(), Ordering::AcqRel);
@@ -131,11 +131,11 @@ impl ShrinkerMap {
             .is_some_and(|unit| unit.bits.load(Ordering::Relaxed) & index.mask() != 0)
     }
 
-    /// Takes the deferred work.
+    /// Takes the deferred work, in objects.
     pub(crate) fn take_deferred(&self, index: Index) -> u64 {
         self.unit(index).map_or(0, |unit| {
             let deferred = &unit.deferred[index.bit];
-            // Without a write where there is nothing, which is usual.
+            // No write in the usual case, that there is none.
             if deferred.load(Ordering::Relaxed) == 0 {
                 0
             } else {
@@ -144,12 +144,12 @@ impl ShrinkerMap {
         })
     }
 
-    /// Defers work.
+    /// Defers work, in objects.
     pub(crate) fn defer(&self, index: Index, objects: u64) {
         if objects > 0 {
             let deferred = &self.unit_or_make(index).deferred[index.bit];
-            // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would lose a
-            // hint, nothing else.
+            // At most 2^62 each, and taken as a whole: see `scan_plan.rs`. Wrapping would only lose
+            // a hint.
             deferred.fetch_add(objects, Ordering::Relaxed);
         }
     }

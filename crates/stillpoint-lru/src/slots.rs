@@ -5,8 +5,8 @@
 //! when they are found.
 //!
 //! Changes are made under a lock of the owner's, one at a time; so nothing is put into an array
-//! while it is copied. What is taken out may still be in use by sections that have begun, and so
-//! may the old array: it is retired.
+//! while it is copied. Open sections may still use what is taken out, and the old array, which is
+//! therefore retired.
 
 #[cfg(not(stillpoint_loom))]
 pub(crate) mod sections;
@@ -45,7 +45,7 @@ impl<T> Array<T> {
         unsafe { std::slice::from_raw_parts((&raw const (*this).slots).cast(), (*this).len) }
     }
 
-    /// An array of `len` slots: what `old` has, and empty ones.
+    /// Creates an array of `len` slots: those of `old`, and empty ones.
     fn filled(old: &[AtomicPtr<T>], len: usize) -> Result<NonNull<Self>, OutOfMemory> {
         let layout = Self::layout(len).ok_or(OutOfMemory)?;
         // SAFETY: the head alone is larger than nothing.
@@ -86,7 +86,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
         }
     }
 
-    /// The present array. It stays for as long as the caller is in a section, or holds the owner's
+    /// Returns the present array. It stays as long as the caller is in a section or holds the owner's
     /// lock.
     #[inline(always)]
     fn slots(&self) -> &[AtomicPtr<T>] {
@@ -95,13 +95,13 @@ impl<T: Send + Sync + 'static> Slots<T> {
         if array.is_null() {
             &[]
         } else {
-            // SAFETY: arrays are retired, and so stay for those that are in a section; or the lock
-            // keeps it from being replaced.
+            // SAFETY: the array is retired after a grace period, so it stays for a section; or the
+            // lock keeps it from being replaced.
             unsafe { Array::slots(array) }
         }
     }
 
-    /// What is at `index`, outside of sections.
+    /// Returns what is at `index`, outside of sections.
     ///
     /// # Safety
     ///
@@ -112,23 +112,12 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { self.slots().get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// What is at `index`, for a section of whatever kind.
+    /// Returns what is at `index`; calls `meanwhile` between the loads of the array and of the slot.
     ///
     /// # Safety
     ///
     /// The calling thread is in a section of the global domain (or whatever `grow`'s caller waits
     /// for) that lasts longer than what is returned.
-    #[inline(always)]
-    pub(crate) unsafe fn find_in_section(&self, index: usize) -> Option<&T> {
-        // SAFETY: the caller's promise.
-        unsafe { self.find_after(index, || ()) }
-    }
-
-    /// Like [`Slots::find_in_section`], with `meanwhile` between the array and what is in it.
-    ///
-    /// # Safety
-    ///
-    /// See [`Slots::find_in_section`].
     #[inline(always)]
     pub(crate) unsafe fn find_after(&self, index: usize, meanwhile: impl FnOnce()) -> Option<&T> {
         let slots = self.slots();
@@ -138,11 +127,11 @@ impl<T: Send + Sync + 'static> Slots<T> {
         unsafe { slots.get(index)?.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Another reference to what is at `index`.
+    /// Returns a reference to what is at `index`.
     ///
     /// # Safety
     ///
-    /// See [`Slots::find_in_section`] or [`Slots::peek`].
+    /// See [`Slots::find_after`] or [`Slots::peek`].
     pub(crate) unsafe fn share(&self, index: usize) -> Option<Arc<T>> {
         // The pointer of `put`, and not one of a reference: the counts lie before the value.
         // Acquire, pairs with `put`: what is found is complete.
@@ -159,7 +148,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
         })
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     ///
     /// # Safety
     ///
@@ -168,8 +157,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
         self.slots().len()
     }
 
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock. `retire` frees the old
-    /// one when no section knows it any more.
+    /// Grows the array, if need be, to `len` slots. Called under the owner's lock. `retire` frees the
+    /// old array once no section knows it.
     pub(crate) fn grow(
         &self,
         len: usize,
@@ -193,7 +182,7 @@ impl<T: Send + Sync + 'static> Slots<T> {
         Ok(())
     }
 
-    /// Fills an empty slot. Under the owner's lock.
+    /// Fills an empty slot. Called under the owner's lock.
     pub(crate) fn put(&self, index: usize, value: Arc<T>) {
         let slot = &self.slots()[index];
         assert!(
@@ -205,8 +194,8 @@ impl<T: Send + Sync + 'static> Slots<T> {
         slot.store(Arc::into_raw(value).cast_mut(), Ordering::Release);
     }
 
-    /// Empties a slot. Under the owner's lock. What was in it must be kept until a grace period has
-    /// ended.
+    /// Empties a slot. Called under the owner's lock. The caller keeps what was in it until a grace
+    /// period has ended.
     #[must_use = "sections that have begun may still use it: drop it after a grace period"]
     pub(crate) fn take(&self, index: usize) -> Option<Arc<T>> {
         // Acquire, pairs with `put`: what is taken out is complete.

@@ -1,7 +1,7 @@
-//! Tenants and passes in numbers. C's structs are these, and their comments.
+//! Counts of tenants and passes. C's structs are these, with these comments.
 
-/// A tenant's usage, limits and event counts, in bytes and numbers, with all tenants below it
-/// included. Each field is read separately.
+/// A tenant's usage, limits (in bytes) and event counts, its descendants included. Each field is read
+/// separately.
 // C programs pass the size that they know: a new field is a u64 at the end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -9,8 +9,7 @@
 pub struct TenantStatistics {
     /// Bytes charged.
     pub usage: u64,
-    /// The most that has been charged at a time, what was in stock included; what was refused is
-    /// not.
+    /// Most bytes that have been charged at a time, bytes in stock included, refused charges not.
     pub peak: u64,
     /// The min limit.
     pub min: u64,
@@ -24,7 +23,7 @@ pub struct TenantStatistics {
     pub low_events: u64,
     /// Times that charges have passed the high limit.
     pub high_events: u64,
-    /// Charges that have met the max: those that failed, and those that reclaim freed memory for.
+    /// Charges that have met the max: those that failed, and those for which memory was reclaimed.
     pub max_events: u64,
     /// Charges that failed because of this tenant's max.
     pub failed_charges: u64,
@@ -40,7 +39,6 @@ pub struct TenantStatistics {
 pub struct Reclaimed {
     /// Objects that shrinkers have freed.
     pub objects: u64,
-    /// Bytes that the root's usage has fallen by; what is freed after a grace period may be
-    /// missing.
+    /// Bytes by which the root's usage has fallen; bytes freed after a grace period may be missing.
     pub bytes: u64,
 }

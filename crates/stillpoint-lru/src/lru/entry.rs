@@ -1,13 +1,13 @@
-//! What is on an LRU list: a value with a link.
+//! [`Entry`]: a value with a link, which can be on an LRU list.
 
 use crate::link::Link;
 use std::{fmt, ops::Deref, sync::Arc};
 
 /// A value that can be on an LRU list: put it into an [`Arc`] and [add](crate::ListLru::add) that.
 ///
-/// The link (three words) lies beside the value, so that a list needs no memory of its own for it.
-/// On one list at a time; a value that is to be on two has two layers, each in an [`Arc`] of its
-/// own: `Entry<Arc<Entry<T>>>`.
+/// The link (three words) lies beside the value, so that a list allocates nothing for it. An entry is
+/// on one list at a time; a value that is on two lists has two layers, each in an [`Arc`]:
+/// `Entry<Arc<Entry<T>>>`.
 ///
 /// ```
 /// use stillpoint_lru::{Entry, ListLru};
@@ -27,7 +27,7 @@ pub struct Entry<T> {
 }
 
 impl<T> Entry<T> {
-    /// An entry that is on no list.
+    /// Creates an entry that is on no list.
     pub fn new(value: T) -> Self {
         Self {
             link: Link::new(),
@@ -35,7 +35,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// The value. The caller owns the entry, so it is on no list.
+    /// Returns the value. The caller owns the entry, so it is on no list.
     #[must_use]
     pub fn into_inner(self) -> T {
         self.value
@@ -51,8 +51,8 @@ impl<T> Entry<T> {
         &self.link
     }
 
-    /// The entry that a link on one of `ListLru<T>`'s lists is part of, with the reference that the
-    /// list has to it.
+    /// Returns the entry that a link on one of `ListLru<T>`'s lists is part of, with the reference
+    /// that the list has to it.
     ///
     /// # Safety
     ///

@@ -1,12 +1,12 @@
-//! Walking a list while other threads, and the walk's own callback, change it.
+//! Walks a list while other threads, and the walk's own callback, change it.
 //!
 //! A walker takes references to a few items under the list's lock, leaves a bookmark behind the
-//! last of them, and releases the lock; then it calls `isolate` for each and does what that says.
+//! last of them, and releases the lock; then it calls `isolate` for each and does what it returns.
 //! So the lock is held for some tens of items at a time and never while user code runs.
 //!
 //! That code may fork. In the child the list may be one whose tenant has gone and which is in no
-//! slot any more, so that the fork has not looked at its lock (`lists.rs`). Such a list is dead, and
-//! has nothing for the walk, which does without the lock ([`Cursor::lock`]).
+//! slot any more, so that the fork has not reset its lock (`lists.rs`). Such a list is dead, and
+//! empty; the walk does not take its lock ([`Cursor::lock`]).
 
 use super::entry::Entry;
 use crate::{
@@ -16,24 +16,24 @@ use crate::{
 use std::{mem, sync::Arc};
 use stillpoint_platform::fork::{Process, process};
 
-/// Items that are looked at between two holds of the lock.
+/// Number of items that are looked at between two holds of the lock.
 const AT_A_TIME: usize = 32;
 
 /// What a walk does with an item. The kernel's `enum lru_status`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolate {
-    /// Takes it off, wherever it is by now. If the callback has done that already, that counts too.
-    /// The kernel's `LRU_REMOVED`.
+    /// Takes it off, wherever it is by now. Counts also if the callback has done that already. The
+    /// kernel's `LRU_REMOVED`.
     Removed,
-    /// The same, and begins again with the oldest item, because the callback has changed the list.
-    /// The kernel's `LRU_REMOVED_RETRY`.
+    /// Like `Removed`, and begins again with the oldest item, because the callback has changed the
+    /// list. The kernel's `LRU_REMOVED_RETRY`.
     RemovedRetry,
-    /// Makes it the newest one: it has been used. The kernel's `LRU_ROTATE`.
+    /// Makes it the newest item: it has been used. The kernel's `LRU_ROTATE`.
     Rotate,
     /// Leaves it where it is. The kernel's `LRU_SKIP`.
     Skip,
-    /// Leaves it where it is and begins again with the oldest item: its lock could not be had, say.
-    /// The kernel's `LRU_RETRY`.
+    /// Leaves it where it is and begins again with the oldest item: if its lock is taken, say. The
+    /// kernel's `LRU_RETRY`.
     Retry,
     /// Leaves it where it is and ends the walk. The kernel's `LRU_STOP`.
     Stop,
@@ -43,7 +43,7 @@ pub enum Isolate {
 struct Cursor<'a> {
     one: &'a One,
     bookmark: Option<Bookmark>,
-    /// Where the walk began.
+    /// The process in which the walk began.
     process: Process,
 }
 
@@ -74,21 +74,22 @@ impl<'a> Cursor<'a> {
 impl Drop for Cursor<'_> {
     fn drop(&mut self) {
         let bookmark = self.bookmark.take();
-        // Without the lock it is leaked, with the list's other links.
+        // Without the lock the bookmark is leaked, with the list's other links.
         if let (Some(bookmark), Some(locked)) = (bookmark, self.lock()) {
             bookmark.remove(&locked);
         }
     }
 }
 
-/// The walk over one list. `remove` takes an item off the list that it is on by then.
+/// Walks one list. `remove` takes an item off the list that it is on by then. Returns the number of
+/// items removed.
 pub(crate) fn walk_list<T: Send + Sync + 'static>(
     one: Arc<One>,
     budget: &mut usize,
     isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
     remove: impl Fn(&Entry<T>),
 ) -> usize {
-    // Each item once: what is rotated comes again at the end, and a callback may add for ever.
+    // Each item once: rotated items come again at the end, and a callback may add items for ever.
     let mut left = one.list.count().min(*budget);
     if left == 0 {
         return 0;
@@ -134,7 +135,7 @@ pub(crate) fn walk_list<T: Send + Sync + 'static>(
     removed
 }
 
-/// References to the next items, and the bookmark behind them.
+/// Puts references to the next items into `batch`, and the bookmark behind them.
 fn gather<T: Send + Sync + 'static>(
     cursor: &Cursor<'_>,
     batch: &mut Vec<Arc<Entry<T>>>,

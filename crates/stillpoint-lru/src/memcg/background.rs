@@ -12,7 +12,7 @@ use super::{
     resched::{Resched, is_reclaiming},
 };
 use crate::levels::HasLevel;
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 use stillpoint_platform::{
     event::EventCount,
     sync::{AtomicBool, Mutex, Ordering, lock},
@@ -39,19 +39,12 @@ enum State {
     Stopped,
 }
 
+#[derive(Debug)]
 pub(crate) struct Background {
     state: Mutex<State>,
     queue: Mutex<Vec<Arc<Memcg>>>,
     wake: EventCount,
     stop: AtomicBool,
-}
-
-impl fmt::Debug for Background {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Background")
-            .field("state", &*lock(&self.state))
-            .finish_non_exhaustive()
-    }
 }
 
 impl Background {

@@ -1,4 +1,4 @@
-//! Charging: from stock, from the counters, and reclaim when a limit is reached.
+//! [`Charge`]: charges from stock or from the counters, and reclaims if a limit is reached.
 
 use super::{
     Event, Memcg,
@@ -11,7 +11,6 @@ use crate::levels::{MAX_CHARGE, Refused};
 use std::{
     fmt,
     mem::{self, ManuallyDrop},
-    ptr,
     sync::Arc,
     thread,
     time::Duration,
@@ -22,19 +21,19 @@ use stillpoint::{
 };
 use stillpoint_platform::clock;
 
-/// Attempts of a charge that meets a limit; the first only gives back what is in stock.
+/// Number of attempts of a charge that meets a limit; the first only gives back what is in stock.
 const ATTEMPTS: u32 = 5;
 
-/// How long a charge waits, in all, for what has been reclaimed to be freed.
+/// How long a charge waits, in all, until what has been reclaimed is freed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often it looks meanwhile.
+/// The interval at which it looks meanwhile.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Bytes charged to a tenant; dropping it uncharges them.
 ///
 /// Keep it in the object that the bytes are for: then they are given back when the object is really
-/// freed, be that after a grace period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping
+/// freed, perhaps after a grace period. Made by [`Tenant::charge`](super::Tenant::charge). Dropping
 /// it costs some ten nanoseconds. It may outlive every handle of its tenant.
 #[must_use = "the bytes are given back as soon as the charge is dropped"]
 pub struct Charge {
@@ -72,13 +71,13 @@ impl Charge {
         self.bytes as usize
     }
 
-    /// Charges more, or gives some back, so that it is `bytes` afterwards. As
-    /// [`Tenant::charge`](super::Tenant::charge).
+    /// Charges more bytes, or gives some back, so that the charge is of `bytes`. See
+    /// [`Tenant::charge`](super::Tenant::charge) for the cost.
     ///
     /// # Errors
     ///
-    /// If more cannot be charged; the charge is then as before. Also if it is of 0 bytes, which
-    /// belong to no tenant.
+    /// If more cannot be charged; the charge is then as before. Also if the charge is of 0 bytes,
+    /// which belong to no tenant.
     pub fn resize(&mut self, bytes: usize) -> Result<(), ChargeError> {
         let bytes = bytes as u64;
         if self.bytes == 0 && bytes > 0 {
@@ -91,7 +90,7 @@ impl Charge {
             self.bytes = bytes;
         } else {
             let less = self.bytes - bytes;
-            // Before the rest is given back: it may be the tenant's end.
+            // Before the rest is given back, which may end the tenant.
             self.bytes = bytes;
             drop(Self {
                 tenant: self.tenant,
@@ -107,7 +106,7 @@ impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // SAFETY: there are bytes, so the tenant is alive.
-            let stocks = unsafe { ptr::from_ref((*self.tenant).stocks()) };
+            let stocks = unsafe { Arc::as_ptr(&(*self.tenant).stocks) };
             // SAFETY: the bytes are this charge's, and it ends.
             unsafe { Stocks::give(stocks, self.tenant, self.bytes) };
         }
@@ -148,11 +147,11 @@ fn charge(tenant: &Arc<Memcg>, bytes: u64) -> Result<(), ChargeError> {
 #[cold]
 #[inline(never)]
 fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<bool, ChargeError> {
-    // No tenant may use that much; refuse without draining the stocks.
+    // Too large even for an unused tenant; refuse without draining the stocks.
     if bytes > first.max {
         return Err(over(first, bytes));
     }
-    let stocks = tenant.stocks();
+    let stocks = &tenant.stocks;
     let deadline = clock::now() + clock::nanos(PATIENCE);
     for _ in 0..ATTEMPTS {
         let refused = match stocks.charge_exact(tenant, bytes) {
@@ -186,7 +185,7 @@ fn make_room(tenant: &Memcg, bytes: u64, first: &Refused<'_, Memcg>) -> Result<b
         .map_err(|refused| over(&refused, bytes))
 }
 
-/// Waits for what has been retired to be freed, until there is `enough`, nothing left, or no time.
+/// Waits until retired objects are freed: until there is `enough`, none is left, or time is up.
 fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     let waits = || {
         let statistics = global().statistics();
@@ -195,8 +194,8 @@ fn wait_for_frees(deadline: clock::Nanos, enough: impl Fn() -> bool) {
     if !waits() {
         return;
     }
-    // The usual delay; what another thread frees after it takes some milliseconds more. Whether it
-    // has ended or not, the usage is read again.
+    // The usual delay; objects that another thread frees afterwards take some milliseconds more.
+    // Whether the grace period has ended or not, the usage is read again.
     let _ = wait_until(global(), global().start_poll(), deadline);
     while !enough() && waits() && clock::now() < deadline {
         thread::sleep(LOOK);

@@ -3,7 +3,7 @@
 use crate::{levels::MAX_CHARGE, shrinker_map::MAX_SHRINKERS};
 use std::{error::Error, fmt};
 
-/// Why a tenant was not created.
+/// The reason why a tenant was not created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CreateError {
@@ -24,7 +24,7 @@ impl fmt::Display for CreateError {
 
 impl Error for CreateError {}
 
-/// Why a tenant was not deleted.
+/// The reason why a tenant was not deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeleteError {
@@ -49,30 +49,31 @@ impl fmt::Display for DeleteError {
 
 impl Error for DeleteError {}
 
-/// Why nothing was charged.
+/// The reason why nothing was charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChargeError {
-    /// It would pass a max, and not enough could be reclaimed: free something, or raise the limit.
+    /// The charge would pass a max, and not enough could be reclaimed: free something, or raise the
+    /// limit.
     OverLimit {
-        /// The bytes that were asked for.
+        /// Bytes of the charge.
         requested: u64,
-        /// What the tenant whose limit it is used when the charge was refused, all below it
-        /// included: with the bytes it is more than `max`.
+        /// Usage in bytes of the tenant whose limit it is, and of its descendants, when the charge
+        /// was refused.
         usage: u64,
-        /// That limit.
+        /// That limit in bytes, less than `usage + requested`.
         max: u64,
     },
-    /// It would pass a max, and the calling thread is inside a read-side critical section of the
-    /// global domain, or a callback: there nothing can be reclaimed. Charge before the section
+    /// The charge would pass a max, and the calling thread is inside a read-side critical section of
+    /// the global domain, or a callback, where nothing can be reclaimed. Charge before the section
     /// begins.
     InSection,
-    /// It would pass a max, and the calling thread is inside a shrinker, which must not make it
-    /// worse.
+    /// The charge would pass a max, and the calling thread is inside a shrinker, which cannot
+    /// reclaim.
     InShrinker,
     /// More bytes than any memory has.
     TooLarge,
-    /// A charge of 0 bytes cannot grow: it has no tenant any more. Make a new one.
+    /// A charge of 0 bytes cannot grow, because it has no tenant. Make a new one.
     NoTenant,
 }
 
@@ -96,7 +97,7 @@ impl fmt::Display for ChargeError {
 
 impl Error for ChargeError {}
 
-/// Why a shrinker was not registered.
+/// The reason why a shrinker was not registered: the hierarchy has as many as it can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooManyShrinkers;
 

@@ -1,20 +1,25 @@
 //! [`Hierarchy`]: a handle of a tree of tenants, and what a tenant asks of its tree.
 
-use super::{Controller, Memcg, Tenant, error::CreateError, reclaim, resched::Resched, tree::Tree};
+use super::{
+    CHILD, Controller, DELETED, Memcg, REPARENTED, Tenant, counter, error::CreateError,
+    lists::keep_for_readers, reclaim, resched::Resched, tree::Tree,
+};
 use crate::statistics::Reclaimed;
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+};
 
-/// How hard [`Hierarchy::reclaim`] tries at last where nothing is charged, so that there is no
-/// telling when it is enough. At the usual cost that round frees half of what the gentler ones have
-/// left: a quarter, an eighth and so on were theirs. Together they free 1 - 1/2 * 3/4 * 7/8 * ... =
-/// 71 %.
+/// The last priority of [`Hierarchy::reclaim`] if nothing is charged, so that no usage says when it
+/// is enough. At the usual cost that round frees half of what the gentler ones have left, which freed
+/// a quarter, an eighth and so on. Together they free 1 - 1/2 * 3/4 * 7/8 * ... = 71 %.
 const LAST_SWEEP_PRIORITY: u32 = 2;
 
 /// A tree of [`Tenant`]s, and the shrinkers and LRU lists that serve them: most programs have one.
 /// The kernel's control-group hierarchy.
 ///
-/// A handle: cloning it names the same tree, which lives for as long as any handle of it or of one
-/// of its tenants does.
+/// This is a handle; a clone names the same tree, which lives as long as any handle of it or of one
+/// of its tenants.
 ///
 /// ```
 /// use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node};
@@ -34,7 +39,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// A hierarchy with a root and nothing else. Starts no thread.
+    /// Creates a hierarchy that has only a root. Starts no thread.
     ///
     /// # Panics
     ///
@@ -44,7 +49,7 @@ impl Hierarchy {
         Self::try_new().expect("there is memory for a few hundred bytes")
     }
 
-    /// Like [`Hierarchy::new`]; `None` without memory for its arrays.
+    /// Like [`Hierarchy::new`]; returns `None` if there is no memory for its arrays.
     #[must_use]
     pub fn try_new() -> Option<Self> {
         let tree = Tree::new()?;
@@ -52,7 +57,7 @@ impl Hierarchy {
         Some(Self { root, tree })
     }
 
-    /// The tenant that all others are below.
+    /// Returns the tenant that is above all others.
     #[must_use]
     pub fn root(&self) -> &Tenant {
         &self.root
@@ -62,19 +67,19 @@ impl Hierarchy {
         &self.tree
     }
 
-    /// Frees memory: a quarter of what is charged, or, if nothing is, about 71 % of what each
-    /// shrinker of the usual cost has (42 % at twice that cost, nearly all at none:
-    /// [`Shrink::seeks`](super::Shrink::seeks)). What a [pressure watch](crate::PressureWatch) does
-    /// when it is told. The kernel's `drop_caches`, in part.
+    /// Frees memory: a quarter of what is charged or, if nothing is charged, about 71 % of the
+    /// objects of each shrinker of the usual cost (42 % at twice that cost, nearly all at no cost:
+    /// [`Shrink::seeks`](super::Shrink::seeks)). A [pressure watch](crate::PressureWatch) does this
+    /// at each notification. The kernel's `drop_caches`, in part.
     ///
     /// Runs on the calling thread, with a break after every 500 us; does not wait for grace
-    /// periods. Inside a shrinker it does nothing.
+    /// periods. Does nothing inside a shrinker.
     pub fn reclaim(&self) -> Reclaimed {
         let usage = self.root.memcg().usage();
         self.reclaim_to(usage - usage / 4)
     }
 
-    /// Like [`Hierarchy::reclaim`], until no more than `target` bytes are charged.
+    /// Like [`Hierarchy::reclaim`], until at most `target` bytes are charged.
     pub fn reclaim_to(&self, target: u64) -> Reclaimed {
         let root = self.root.memcg();
         let usage = || root.usage();
@@ -83,9 +88,9 @@ impl Hierarchy {
         let objects = if before == 0 {
             reclaim::sweep(&self.tree, root, LAST_SWEEP_PRIORITY, &mut resched)
         } else {
-            self.tree.stocks().drain(None);
+            root.stocks.drain(None);
             let objects = reclaim::reclaim(&self.tree, root, target, &mut resched);
-            self.tree.stocks().drain(None);
+            root.stocks.drain(None);
             objects
         };
         Reclaimed {
@@ -94,7 +99,7 @@ impl Hierarchy {
         }
     }
 
-    /// The number of tenants that have a handle, the root included.
+    /// Returns the number of tenants that have a handle, the root included.
     #[must_use]
     pub fn tenants(&self) -> usize {
         let mut tenants = 0;
@@ -129,15 +134,58 @@ impl fmt::Debug for Hierarchy {
 
 impl Controller for Tree {
     fn create(self: Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError> {
-        Tree::create(&self, parent)
+        let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
+        // Needs no partner: which of this and `delete` comes first, the word alone decides.
+        parent
+            .state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
+            .map_err(|_| CreateError::ParentDeleted)?;
+        let number = self.take_number().inspect_err(|_| {
+            // Needs no partner: there is no child, and the word alone tells `delete` that.
+            parent.state.fetch_sub(CHILD, Ordering::AcqRel);
+        })?;
+        // The child's: given back with its last handle.
+        parent.handles.fetch_add(1, Ordering::Relaxed);
+        Ok(self.new_tenant(number, Some(Arc::clone(parent))))
     }
 
+    /// The kernel's `mem_cgroup_css_offline()`.
     fn offline(&self, tenant: &Arc<Memcg>) {
-        self.offline(tenant);
+        let mut dead = Vec::new();
+        for lists in self.all_lists() {
+            lists.reparent(tenant, &mut dead);
+        }
+        keep_for_readers(dead);
+        tenant.stocks.drain(Some(tenant));
+        let parent = tenant.parent.as_ref().expect("the root is not deleted");
+        tenant
+            .shrinker_map
+            .reparent_deferred(&parent.live().shrinker_map);
+        // Release, pairs with `release`: what it had is the parent's for a thread that sees the
+        // mark.
+        tenant.state.fetch_or(REPARENTED, Ordering::AcqRel);
+        // Release, pairs with `delete`: the parent has what we leave before it can be deleted
+        // itself.
+        parent.state.fetch_sub(CHILD, Ordering::AcqRel);
     }
 
     fn release(&self, tenant: &Arc<Memcg>) {
-        self.release(tenant);
+        if self.has_lost_lock() {
+            return;
+        }
+        // In the child of a fork, the deleting thread may have been lost before it gave the lists
+        // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
+        // `is_deleted`.
+        let state = tenant.state.fetch_or(DELETED, Ordering::AcqRel);
+        if tenant.parent.is_none() {
+            // Nothing goes into stock any more.
+            tenant.stocks.drain(Some(tenant));
+        } else if state & REPARENTED == 0 {
+            self.offline(tenant);
+        }
+        self.release_number(tenant.number);
+        // SAFETY: once, by the last handle; `tenant` keeps it until this function returns.
+        unsafe { counter::put_handles(Arc::as_ptr(tenant)) };
     }
 
     fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched) {
@@ -145,7 +193,31 @@ impl Controller for Tree {
     }
 
     fn wake_background(&self, tenant: &Memcg) {
-        self.background()
+        self.background
             .tell(tenant, || Some(Arc::clone(self.handle_of(tenant)?.memcg())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Hierarchy, ListLru, Node};
+
+    /// This is the state in the child of a fork whose deleting thread was lost between the mark and
+    /// the rest.
+    #[test]
+    fn last_handle_completes_an_interrupted_delete() {
+        let hierarchy = Hierarchy::new();
+        let lru = ListLru::for_tenants(&hierarchy);
+        let tenant = hierarchy.root().create().unwrap();
+        assert!(lru.add(&tenant, Arc::new(Entry::new(1))));
+        tenant.memcg().state.fetch_or(DELETED, Ordering::AcqRel);
+        assert!(lru.add(&tenant, Arc::new(Entry::new(2))));
+        drop(tenant);
+        let items: usize = Node::all()
+            .map(|node| lru.count_one(hierarchy.root(), node))
+            .sum();
+        assert_eq!((items, lru.count()), (2, 2));
+        assert!(!hierarchy.root().memcg().has_children());
     }
 }

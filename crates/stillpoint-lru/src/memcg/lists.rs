@@ -2,15 +2,15 @@
 //! item there.
 //!
 //! They are found through an array of slots (`slots.rs`), `nodes` of them for each tenant's number;
-//! an empty slot is all that a list takes which is not there. The array grows when a tenant gets a
-//! number that it has no room for (`hierarchy.rs`), before that tenant is returned.
+//! a list that was never used takes one empty slot. The array grows when a tenant gets a number that
+//! it has no room for (`tree.rs`), before that tenant is returned.
 //!
 //! # A tenant that goes
 //!
-//! It is marked as deleted first, so that an addition from now on turns to its parent;
+//! The tenant is marked as deleted first, so that an addition from now on turns to its parent.
 //! [`Lists::reparent`] then moves its items over, some at a time, each under the locks of both
 //! lists (the child's first), and marks the list dead under its lock: a thread that had found it
-//! and waited for the lock looks again. A list is only made under `change`, where the mark is
+//! and waited for the lock looks again. A list is made only under `change`, where the mark is
 //! looked at; `reparent` takes `change` after the mark was set. So no list comes after the last
 //! look.
 
@@ -29,14 +29,14 @@ use std::{
     panic::{self, AssertUnwindSafe},
     thread,
 };
-use stillpoint::{Guard, global, internal::retire_shared, read_lock};
+use stillpoint::{Guard, Section, global, internal::retire_shared, read_lock};
 use stillpoint_platform::{
     fork::{AtForkHandle, ForkReset},
     fork_mutex::ForkMutex,
     numa,
 };
 
-/// Items that move under one hold of the locks.
+/// Number of items that move under one hold of the locks.
 const MOVED_AT_A_TIME: usize = 64;
 
 /// A list, and its tenant.
@@ -119,39 +119,28 @@ impl Lists {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// How many tenants' lists there is room for.
+    /// Returns the number of tenants for whose lists there is room.
     pub(crate) fn tenants(&self) -> usize {
         self.slots.len() / self.nodes
     }
 
-    /// Makes room for so many tenants. What is returned is dropped with no lock held.
+    /// Makes room for `tenants`. The caller drops what is returned with no lock held.
     pub(crate) fn reserve(&self, tenants: usize) -> Result<Replaced, OutOfMemory> {
         let _change = self.change.lock();
         self.slots
             .reserve(tenants.checked_mul(self.nodes).ok_or(OutOfMemory)?)
     }
 
-    /// Where tenant number `tenant`'s list of `node` is.
+    /// Returns the index of the list of `node` of tenant number `tenant`.
     #[inline(always)]
     pub(crate) fn index(&self, tenant: u32, node: usize) -> usize {
         tenant as usize * self.nodes + node
     }
 
-    /// The list at `index`, for as long as the section.
+    /// Returns the list at `index`, for as long as the section, which is one of the global domain.
     #[inline(always)]
-    pub(crate) fn find<'a>(&'a self, index: usize, section: &'a Guard<'_>) -> Option<&'a One> {
+    pub(crate) fn find<'a>(&'a self, index: usize, section: &'a impl Section) -> Option<&'a One> {
         self.slots.find(index, section)
-    }
-
-    /// Like [`Lists::find`], for a section of whatever kind.
-    ///
-    /// # Safety
-    ///
-    /// See [`Slots::find_in_section`].
-    #[inline(always)]
-    pub(crate) unsafe fn find_in_section(&self, index: usize) -> Option<&One> {
-        // SAFETY: the caller's promise.
-        unsafe { self.slots.find_in_section(index) }
     }
 
     /// Like [`Lists::find`], to keep.
@@ -160,11 +149,11 @@ impl Lists {
     }
 
     /// Puts a link on the list of `node` of `tenant`, whose number is `number`, or, if the tenant
-    /// has been deleted, on that of its nearest ancestor that has not. `false` if it is on a list
-    /// already.
+    /// has been deleted, on that of its nearest ancestor that has not. Returns `false` if it is on a
+    /// list already.
     ///
-    /// As long as the tenant has a list that is alive the tenant itself is not looked at: what
-    /// comes before the last look moves with the rest.
+    /// As long as the tenant has a list that is alive, the tenant itself is not looked at: an item
+    /// that comes before the last look moves with the rest.
     ///
     /// # Safety
     ///
@@ -214,7 +203,7 @@ impl Lists {
         }
     }
 
-    /// Makes the list, unless there is one by now or the tenant has been deleted: the caller looks
+    /// Makes the list, unless there is one by now or the tenant has been deleted. The caller looks
     /// again.
     #[cold]
     fn install(&self, tenant: Option<&Arc<Memcg>>, node: usize) {
@@ -224,7 +213,7 @@ impl Lists {
         }
     }
 
-    /// The list, made if need be. Under `change`.
+    /// Returns the list, and makes it if need be. Called under `change`.
     fn one(&self, tenant: Option<&Arc<Memcg>>, node: usize) -> &One {
         let index = self.index(tenant.map_or(0, |tenant| tenant.number()), node);
         // SAFETY: the lock is held.
@@ -304,7 +293,7 @@ impl Lists {
         }
     }
 
-    /// Takes all items off and leaves no lists. `take` is called, with nothing held, for each.
+    /// Takes all items off, calls `take` for each with no lock held, and leaves no lists.
     pub(crate) fn clear(&self, mut take: impl FnMut(*const Link)) {
         let mut dead = Vec::new();
         let mut panicked = None;
@@ -330,7 +319,7 @@ impl Lists {
                 }
                 drop(locked);
                 for &link in &taken[..count] {
-                    // Links that were left would name freed lists.
+                    // The rest must go, too: links that stay would name freed lists.
                     if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(|| take(link))) {
                         // The payload's own destructor may panic, too.
                         mem::forget(panicked.replace(payload));
@@ -349,8 +338,8 @@ impl Lists {
     }
 }
 
-/// A list that is in no slot is not looked at: it is dead, and only a walk whose callback forks still
-/// has it (`lru/walk.rs`).
+/// A list that is in no slot is not reset: it is dead, and only a walk whose callback forks still has
+/// it (`lru/walk.rs`).
 impl ForkReset for Lists {
     unsafe fn reset_in_child(&self) {
         // SAFETY: the caller's promise; no user code runs under these locks.
@@ -368,12 +357,10 @@ impl ForkReset for Lists {
 }
 
 impl One {
-    /// Sets the shrinker's bit (its number plus 1; 0 for none): there may be something here.
+    /// Sets the bit of `shrinker` (its number plus 1; 0 for none): there may be items here.
     fn tell(&self, shrinker: usize) {
         if let (Some(shrinker), Some(tenant)) = (shrinker.checked_sub(1), &self.tenant) {
-            tenant
-                .shrinker_map()
-                .set_bit(Index::of(self.node, shrinker));
+            tenant.shrinker_map.set_bit(Index::of(self.node, shrinker));
         }
     }
 }

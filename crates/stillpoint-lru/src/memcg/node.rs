@@ -5,18 +5,18 @@
 pub struct Node(pub(crate) usize);
 
 impl Node {
-    /// All nodes. A machine without NUMA has one.
+    /// Returns all nodes. A machine without NUMA has one.
     pub fn all() -> impl Iterator<Item = Node> {
         (0..stillpoint_platform::numa::count()).map(Node)
     }
 
-    /// The node of the processor that runs the calling thread at this moment.
+    /// Returns the node of the processor that runs the calling thread at this moment.
     #[must_use]
     pub fn current() -> Node {
         Node(stillpoint_platform::numa::current())
     }
 
-    /// Its number, from 0.
+    /// Returns its number, from 0.
     #[must_use]
     pub fn index(self) -> usize {
         self.0

@@ -160,30 +160,24 @@ impl PressureWatch {
     }
 
     /// What is written to the file once it is open, as it is.
-    pub fn payload(self, bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            payload: Some(bytes.into()),
-            ..self
-        }
+    pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.payload = Some(bytes.into());
+        self
     }
 
     /// Each pass goes on until the hierarchy uses no more than `bytes`; a quarter less than at its
     /// beginning, if this is not said.
-    pub fn target(self, bytes: u64) -> Self {
-        Self {
-            target: Some(bytes),
-            ..self
-        }
+    pub fn target(mut self, bytes: u64) -> Self {
+        self.target = Some(bytes);
+        self
     }
 
     /// Calls `after` on the watching thread after each pass, for example to give freed memory back
     /// to the system (`malloc_trim`). If it panics that is contained, and counted by
     /// [`Pressure::panics`]; so is a panic of its destructor, which runs there as well.
-    pub fn after_pass(self, after: impl FnMut(&Reclaimed) + Send + 'static) -> Self {
-        Self {
-            after: Some(Box::new(after)),
-            ..self
-        }
+    pub fn after_pass(mut self, after: impl FnMut(&Reclaimed) + Send + 'static) -> Self {
+        self.after = Some(Box::new(after));
+        self
     }
 
     /// Opens the file and starts a thread that waits. It watches until what is returned is dropped.
@@ -343,27 +337,20 @@ impl fmt::Debug for Pressure {
 
 impl Drop for Pressure {
     fn drop(&mut self) {
-        let Some(Running {
-            handle,
-            stop,
-            process,
-        }) = self.thread.take()
-        else {
+        let Some(running) = self.thread.take() else {
             return;
         };
-        if process != fork::process() {
-            // Of the parent, whose watch goes on: there is nothing to wait for, and nothing to
-            // detach.
-            std::mem::forget(handle);
-            return;
+        if running.process != fork::process() {
+            // The thread is the parent's, where the watch goes on: there is nothing to wait for or
+            // to detach.
+            return std::mem::forget(running.handle);
         }
         self.state.stop.store(true, Ordering::Relaxed);
-        // Not by closing: a child of a fork may have a copy. The thread has seen it even if this
-        // reports that the other end is closed.
-        let _ = stop.shutdown(Shutdown::Both);
-        let own = self.state.token.load(Ordering::Relaxed) == thread::token().get();
-        if !own {
-            handle.join();
+        // Not by closing: a child of a fork may have a copy. If this fails, the other end is closed,
+        // and the thread has ended.
+        let _ = running.stop.shutdown(Shutdown::Both);
+        if self.state.token.load(Ordering::Relaxed) != thread::token().get() {
+            running.handle.join();
         }
     }
 }
@@ -374,13 +361,6 @@ struct Watcher {
     state: Arc<State>,
     stopped: UnixStream,
     process: Process,
-}
-
-enum Heard {
-    Stop,
-    Pressure,
-    Nothing,
-    Gone,
 }
 
 impl Watcher {
@@ -400,15 +380,15 @@ impl Watcher {
         let (mut opened, mut retry, mut last_pass) = (clock::now(), FIRST_RETRY, None);
         loop {
             match self.listen(&mut source) {
-                Heard::Stop => return,
-                Heard::Pressure => {
+                None => return,
+                Some(Found::Pressure) => {
                     if !self.run_pass(&mut source, last_pass) {
                         return;
                     }
                     last_pass = Some(clock::now());
                 }
-                Heard::Nothing => {}
-                Heard::Gone => {
+                Some(Found::Nothing) => {}
+                Some(Found::Gone) => {
                     // Release, pairs with `is_watching`: a thread that sees it gone sees the passes
                     // before.
                     self.state.watching.store(false, Ordering::Release);
@@ -435,14 +415,14 @@ impl Watcher {
         }
     }
 
-    /// Waits, for so long at most. Whether the watch ends.
+    /// Waits for `nanos` at most. Returns whether the watch ends.
     fn pauses(&self, nanos: Nanos) -> bool {
         let mut fds = [PollFd::new(&self.stopped, PollFlags::IN)];
         self.polls(&mut fds, Some(nanos)) && !fds[0].revents().is_empty()
             || self.state.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the system can poll: else it has been waited for a moment, so that trying
+    /// Polls, and returns whether that succeeded. If not, it has slept for a moment, so that trying
     /// again keeps no processor busy.
     fn polls(&self, fds: &mut [PollFd<'_>], nanos: Option<Nanos>) -> bool {
         let timeout = nanos.map(|nanos| Timespec {
@@ -457,43 +437,31 @@ impl Watcher {
         polled
     }
 
-    fn listen(&self, source: &mut Source) -> Heard {
+    /// Waits for the source. Returns `None` if the watch ends.
+    fn listen(&self, source: &mut Source) -> Option<Found> {
         if source.is_others() {
-            return if self.pauses(LOOK) {
-                Heard::Stop
-            } else {
-                Heard::Nothing
-            };
+            return (!self.pauses(LOOK)).then_some(Found::Nothing);
         }
-        let (stop, heard) = {
+        let heard = {
             let fd = source.fd();
             let mut fds = [
                 PollFd::new(&self.stopped, PollFlags::IN),
                 PollFd::new(&fd, source.interest()),
             ];
             let polled = self.polls(&mut fds, None);
-            let stop =
-                polled && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed);
-            (
-                stop,
-                if polled {
-                    fds[1].revents()
-                } else {
-                    PollFlags::empty()
-                },
-            )
+            if polled && !fds[0].revents().is_empty() || self.state.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            if polled {
+                fds[1].revents()
+            } else {
+                PollFlags::empty()
+            }
         };
-        if stop {
-            return Heard::Stop;
-        }
-        match source.take_in(heard) {
-            Found::Pressure => Heard::Pressure,
-            Found::Nothing => Heard::Nothing,
-            Found::Gone => Heard::Gone,
-        }
+        Some(source.take_in(heard))
     }
 
-    /// A pass, not too soon after the last. Whether the watch goes on.
+    /// Runs a pass, not too soon after the last. Returns whether the watch goes on.
     fn run_pass(&mut self, source: &mut Source, last_pass: Option<Nanos>) -> bool {
         let wait = last_pass.map_or(0, |last| (last + GAP).saturating_sub(clock::now()));
         if wait > 0 {

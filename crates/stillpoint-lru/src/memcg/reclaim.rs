@@ -1,16 +1,16 @@
 //! Reclaim passes: which tenants are asked, in which order, how hard, and when it is enough.
 //!
-//! A pass goes over a subtree again and again, at first asking each shrinker for a 4,096th of what
-//! it has (priority 12), then for twice as much each time, until the target uses no more than the
-//! goal. So all give in proportion to what they have. Tenants that use no more than their min are
-//! left alone; those under their low are, unless all others have been asked for everything. Those
-//! above are asked for the part of their objects that their overage is of their usage, as by the
-//! kernel's `get_scan_count()`: so what is taken is in proportion to the overages, and protection
-//! does not begin all at once. At priority 0 they are asked for everything that they have: if the
-//! goal can be reached at all without passing a protection, it is, also where many objects are
-//! found in use and few of those looked at are freed.
+//! A pass goes over a subtree again and again, at first asking each shrinker for a 4,096th of its
+//! objects (priority 12), then for twice as many each time, until the target's usage is at the
+//! goal. So all give in proportion to what they have. Tenants whose usage is at most their min are
+//! left alone, and so are those under their low, unless all others have been asked for everything.
+//! Tenants above are asked for a part of their objects, the ratio of their overage to their usage,
+//! as by the kernel's `get_scan_count()`: so what is taken is in proportion to the overages, and
+//! protection does not begin all at once. At priority 0 they are asked for all their objects: if the
+//! goal can be reached without passing a protection, it is, even if many objects are found in use
+//! and few of those looked at are freed.
 //!
-//! It holds nothing while shrinkers run, and takes a break after each
+//! A pass holds no lock while shrinkers run, and takes a break after each
 //! [`SLICE`](super::resched::SLICE).
 
 use super::{
@@ -28,10 +28,10 @@ use stillpoint_platform::memory;
 /// The gentlest priority. The kernel's `DEF_PRIORITY`.
 const DEF_PRIORITY: u32 = 12;
 
-/// What the lists of a pass take for each tenant, at most.
+/// Bytes that the lists of a pass take for each tenant, at most.
 const MEMBER_BYTES: usize = 256;
 
-/// So many tenants at a time where there is no memory for that.
+/// Number of tenants in a list if there is no memory for a list of all.
 const CHUNK: usize = 64;
 
 /// Reclaims from `target` and its descendants until its usage is at most `goal`, or nothing more can
@@ -40,8 +40,8 @@ pub(crate) fn reclaim(tree: &Tree, target: &Memcg, goal: u64, resched: &mut Resc
     pass(tree, target, 0, resched, &|| target.usage() <= goal)
 }
 
-/// Asks all below `target` for some `1 / 2^last_priority` part of what they have, half of it at
-/// priority 2, whatever the usage.
+/// Asks `target` and its descendants, whatever the usage, for about `1 / 2^last_priority` of their
+/// objects at a time, and for half of them at priority 2. Returns the number of objects freed.
 pub(crate) fn sweep(tree: &Tree, target: &Memcg, last_priority: u32, resched: &mut Resched) -> u64 {
     pass(tree, target, last_priority, resched, &|| false)
 }
@@ -108,7 +108,7 @@ impl Pass<'_> {
     }
 
     fn run(&self, members: &[Member], resched: &mut Resched) -> u64 {
-        let shrinkers = self.tree.shrinkers();
+        let shrinkers = self.tree.shrinkers.load_cloned();
         let whole = self.target.parent().is_none();
         let mut freed = 0;
         for protect_low in [true, false] {
@@ -144,7 +144,7 @@ impl Pass<'_> {
                                     part,
                                     resched,
                                     &enough,
-                                    self.tree.lists(),
+                                    &self.tree.lists,
                                 );
                             }
                         }
@@ -155,7 +155,7 @@ impl Pass<'_> {
                     resched.cond_resched();
                 }
             }
-            // Looked at now, because many get down to it in the last round alone.
+            // Only now, because many get down to their low in the last round.
             let is_low = |member: &Member| matches!(member.protection(), Protection::Low);
             if !members.iter().any(is_low) {
                 break;
@@ -171,7 +171,7 @@ impl Pass<'_> {
     }
 }
 
-/// A tenant of the subtree, and how much of it is protected.
+/// A tenant of the subtree, and its protected bytes.
 struct Member {
     tenant: Tenant,
     min: u64,
@@ -193,7 +193,7 @@ impl Member {
         }
     }
 
-    /// What part of its usage is not protected.
+    /// Returns the part of its usage that is not protected.
     fn overage(&self, protect_low: bool) -> Unprotected {
         let protected = if protect_low {
             self.min.max(self.low)
@@ -212,8 +212,7 @@ impl Member {
     fn protection(&self) -> Protection {
         let usage = self.tenant.memcg().usage();
         match usage {
-            // Nothing is charged: then nothing is protected either, as a limit of 0 protects
-            // nothing.
+            // If nothing is charged, nothing is protected, as a limit of 0 protects nothing.
             0 => Protection::None,
             _ if usage <= self.min => Protection::Min,
             _ if usage <= self.low => Protection::Low,
@@ -237,7 +236,7 @@ fn subtree(tree: &Tree, target: &Memcg) -> Option<Vec<Member>> {
         if !memory::is_there_for(tree.tenant_numbers() * MEMBER_BYTES) {
             return None;
         }
-        tree.for_each_tenant_handle(|tenant| {
+        tree.for_tenant_handles(0..usize::MAX, |tenant| {
             if is_member(&tenant, target) {
                 tenants.push(tenant);
             }
@@ -256,7 +255,8 @@ fn subtree(tree: &Tree, target: &Memcg) -> Option<Vec<Member>> {
     )
 }
 
-/// What each of `tenants` (parents first) has of one kind of protection in a pass over `target`.
+/// Returns the bytes of each of `tenants` (parents first) that a pass over `target` protects, by one
+/// kind of `limit`.
 fn effective_protection(tenants: &[Tenant], target: &Memcg, limit: fn(&Memcg) -> u64) -> Vec<u64> {
     let claim = |tenant: &Tenant| limit(tenant.memcg()).min(tenant.memcg().usage());
     let parent = |tenant: &Tenant| tenant.memcg().parent().map(Memcg::number);

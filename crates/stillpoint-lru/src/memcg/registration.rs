@@ -1,9 +1,10 @@
-//! Registering and unregistering shrinkers.
+//! [`Registration`]: registers and unregisters shrinkers.
 
 use super::{
     Memcg,
     error::TooManyShrinkers,
     hierarchy::Hierarchy,
+    lists::Lists,
     node::Node,
     shrinker::{Registered, Shrink},
     tree::Tree,
@@ -15,7 +16,7 @@ impl Hierarchy {
     /// Registers a shrinker: from now on it is asked when memory is short. The kernel's
     /// `shrinker_register()`.
     ///
-    /// Does not wait for passes under way, which may not ask it yet.
+    /// Does not wait. Passes under way may not ask the shrinker yet.
     ///
     /// # Errors
     ///
@@ -33,13 +34,13 @@ impl Hierarchy {
     }
 }
 
-/// A registered shrinker. Dropping it ends that: no call begins afterwards, and it waits for those
-/// under way but, inside one, the calling thread's own, which is asked for nothing more. The
-/// kernel's `shrinker_free()`.
+/// A registered shrinker. Dropping it ends the registration: no call begins afterwards, and the drop
+/// waits for calls under way. If a call of the shrinker drops it, that call is not waited for, and
+/// asks the shrinker for nothing more. The kernel's `shrinker_free()`.
 ///
-/// The wait ends with the calls: drop it where nothing is held that they need. So not in a
-/// read-side critical section if they wait for a grace period, and not on a thread that a call
-/// joins; and two shrinkers that end each other's registrations at a time wait for each other.
+/// Drop it where nothing is held that the calls need: not in a read-side critical section if they
+/// wait for a grace period, and not on a thread that a call joins. Two shrinkers that end each
+/// other's registrations at the same time wait for each other.
 ///
 /// Made by [`Hierarchy::register`](super::Hierarchy::register).
 #[derive(Debug)]
@@ -50,21 +51,22 @@ pub struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn hierarchy(&self) -> usize {
-        self.tree.address()
-    }
-
-    pub(crate) fn number(&self) -> usize {
-        self.registered.number
-    }
-
-    /// From now on the shrinker is asked only where the tenants' shrinker maps say that there may
-    /// be something.
-    pub(crate) fn use_map(&self) {
+    /// See [`Registration::covers`].
+    #[track_caller]
+    pub(crate) fn covers_lists(&self, lists: &Lists) {
+        assert!(
+            lists.hierarchy() == self.tree.address(),
+            "stillpoint: the lists are not for the tenants of the hierarchy that the shrinker is registered with; make them with \
+             ListLru::for_tenants(&hierarchy)"
+        );
+        assert!(
+            lists.tell_shrinker(self.registered.number),
+            "stillpoint: the lists are covered by another registration; drop that first, or let one shrinker serve both purposes"
+        );
         self.registered.use_map();
     }
 
-    /// How often the shrinker has panicked.
+    /// Returns how often the shrinker has panicked.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.registered.panics()
@@ -74,7 +76,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if self.tree.has_lost_lock() {
-            // It stays registered, and is asked no more.
+            // It stays registered, and is not asked again.
             return self.registered.end_calls();
         }
         self.tree.remove_shrinker(&self.registered);
@@ -83,11 +85,11 @@ impl Drop for Registration {
             .all_lists()
             .iter()
             .for_each(|lists| lists.forget_shrinker(self.registered.number));
-        // It is asked no more; its number may be used again once nothing is remembered under it.
+        // Its number may be used again once nothing is remembered under it.
         self.tree.for_each_tenant(|tenant: &Memcg| {
             Node::all().for_each(|node| {
                 tenant
-                    .shrinker_map()
+                    .shrinker_map
                     .forget(Index::of(node.0, self.registered.number))
             });
         });

@@ -3,10 +3,10 @@
 use std::{cell::Cell, thread, time::Duration};
 use stillpoint_platform::clock::{self, Nanos};
 
-/// A pass runs for so long without a break.
+/// How long a pass runs without a break.
 pub(crate) const SLICE: Duration = Duration::from_micros(500);
 
-/// The break of a thread that no other thread waits for.
+/// Length of the break of a background thread.
 const BREAK: Duration = Duration::from_micros(100);
 
 thread_local! {
@@ -18,11 +18,11 @@ pub(crate) fn is_reclaiming() -> bool {
     RECLAIMING.get()
 }
 
-/// The calling thread is in a pass until this is dropped.
+/// Marks the calling thread as being in a pass, until it is dropped.
 pub(crate) struct Reclaiming(());
 
 impl Reclaiming {
-    /// `None` if it is in one already.
+    /// Returns `None` if the thread is in a pass already.
     pub(crate) fn begin() -> Option<Self> {
         (!RECLAIMING.replace(true)).then(|| Self(()))
     }
@@ -38,7 +38,7 @@ impl Drop for Reclaiming {
 #[derive(Debug)]
 pub(crate) struct Resched {
     began: Nanos,
-    /// In a thread whose charge waits the break is but a chance for others to run.
+    /// Length of the break. 0 for a thread whose charge waits: it only yields.
     rest: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Resched {
         }
     }
 
-    /// Takes a break if it is time.
+    /// Takes a break if the pass has run for [`SLICE`] since the last one.
     pub(crate) fn cond_resched(&mut self) {
         if clock::now().saturating_sub(self.began) < clock::nanos(SLICE) {
             return;

@@ -1,6 +1,6 @@
 //! How many objects a shrinker is asked to scan: the arithmetic of the kernel's `do_shrink_slab()`.
 
-/// A part of a tenant's objects: all but what is protected of its usage.
+/// The part of a tenant's objects that is not protected, by the ratio of its usage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unprotected {
     pub(super) protected: u64,
@@ -13,7 +13,7 @@ impl Unprotected {
         usage: 0,
     };
 
-    /// How many of `objects` that is; at least one, so that a small overage is asked for as well.
+    /// Returns how many of `objects` that is: at least one, so that a small overage is asked for, too.
     pub(crate) fn of(self, objects: u64) -> u64 {
         // The product fits; the quotient is less than `objects`.
         objects
@@ -22,22 +22,22 @@ impl Unprotected {
     }
 }
 
-/// A shrinker is taken to have no more objects than that, whatever it says.
+/// Number of objects that a shrinker is assumed to have at most, whatever it says.
 pub(super) const MAX_OBJECTS: u64 = 1 << 60;
 
-/// How much a shrinker is asked for.
+/// How many objects a shrinker is asked to scan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ScanPlan {
     /// Objects to scan.
     pub(super) total: u64,
-    /// All that there is to do, now or later.
+    /// Objects to scan now or later.
     due: u64,
     most: u64,
 }
 
 impl ScanPlan {
-    /// For `freeable` objects, of which so many are `unprotected`. What was deferred was counted of
-    /// those already.
+    /// Makes the plan for `freeable` objects, of which `unprotected` are not protected. `deferred`
+    /// is a part of the unprotected ones of earlier calls.
     pub(super) fn new(
         freeable: u64,
         unprotected: u64,
@@ -47,7 +47,7 @@ impl ScanPlan {
     ) -> Self {
         let most = freeable.saturating_mul(2);
         let delta = match seeks {
-            // Costs nothing to make again: half of it goes, whatever the pressure.
+            // Costs nothing to make again: half of the objects go, whatever the pressure.
             0 => unprotected / 2,
             seeks => (unprotected >> priority) * 4 / u64::from(seeks),
         };
@@ -58,7 +58,7 @@ impl ScanPlan {
         }
     }
 
-    /// What is deferred.
+    /// Returns the number of objects that are deferred once `scanned` have been scanned.
     pub(super) fn deferred_after(&self, scanned: u64) -> u64 {
         self.due.saturating_sub(scanned).min(self.most)
     }

@@ -1,4 +1,4 @@
-//! Shrinkers: the trait, and one call of one.
+//! Shrinkers: the trait, and a call of a registered one.
 
 use super::{
     Tenant,
@@ -21,28 +21,27 @@ use std::{
 use stillpoint::Rcu;
 use stillpoint_platform::user_code;
 
-/// What a shrinker is asked about.
+/// Whose memory a shrinker is asked about, and where.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Scope<'a> {
     /// The tenant whose memory is to be reclaimed.
     pub tenant: &'a Tenant,
-    /// Where.
+    /// The node whose memory is to be reclaimed.
     pub node: Node,
 }
 
 /// Frees memory on request. The kernel's `struct shrinker`.
 ///
-/// Called by any thread that reclaims, several at once, with nothing of this library held. It may
-/// add to lists and take from them, and drop charges, register shrinkers and end registrations, its
-/// own too; charges that would have to reclaim fail, and to reclaim does nothing. If it panics that
-/// ends the call, and is counted. What it says is not trusted: see [`Shrink::count`] and
-/// [`Shrink::scan`].
+/// Called by any thread that reclaims, several at once, with no lock of this library held. It may
+/// add items to lists and delete them, drop charges, register shrinkers and end registrations, even
+/// its own; charges that would have to reclaim fail, and reclaiming does nothing. A panic ends the
+/// call and is counted. Its answers are not trusted: see [`Shrink::count`] and [`Shrink::scan`].
 ///
-/// It is dropped once its registration has ended and no pass knows it any more, which may be on a
-/// thread that reclaims: a panic of its destructor is contained.
+/// It is dropped once its registration has ended and no pass knows it any more, perhaps on a thread
+/// that reclaims: a panic of its destructor is contained.
 pub trait Shrink: Send + Sync + 'static {
-    /// About how many objects could be freed; 0 if there is nothing to do. The kernel's
+    /// Returns about how many objects could be freed; 0 if there is nothing to do. The kernel's
     /// `count_objects`.
     ///
     /// Called far more often than `scan`, so it should be cheap:
@@ -50,35 +49,35 @@ pub trait Shrink: Send + Sync + 'static {
     /// at most about a million, whatever this says.
     fn count(&self, scope: &Scope<'_>) -> usize;
 
-    /// Looks at up to `objects` objects and frees what can be freed; how many it freed, or `None`
-    /// if it cannot work now (the kernel's `SHRINK_STOP`). The kernel's `scan_objects`. See
+    /// Looks at up to `objects` objects and frees what can be freed. Returns how many it freed, or
+    /// `None` if it cannot work now (the kernel's `SHRINK_STOP`). The kernel's `scan_objects`. See
     /// [`ListLru::walk_one`](crate::ListLru::walk_one).
     fn scan(&self, scope: &Scope<'_>, objects: usize) -> Option<usize>;
 
-    /// What it costs to make an object again: 2 is usual, more spares this shrinker, 0 means
-    /// nothing at all. The kernel's `seeks`.
+    /// Returns what it costs to make an object again: 2 is usual, more spares this shrinker, 0 is no
+    /// cost. The kernel's `seeks`.
     fn seeks(&self) -> u32 {
         2
     }
 
-    /// How many objects a `scan` should look at; less than that is put off until it has come
-    /// together. At least 1. The kernel's `SHRINK_BATCH`.
+    /// Returns how many objects a `scan` should look at, at least 1; fewer are deferred until there
+    /// are that many. The kernel's `SHRINK_BATCH`.
     fn batch(&self) -> usize {
         128
     }
 
-    /// Returns whether the memory belongs to tenants. If not, it is asked in passes over the whole
-    /// hierarchy alone, with the root as tenant.
+    /// Returns whether the memory belongs to tenants. If not, the shrinker is asked only in passes
+    /// over the whole hierarchy, with the root as tenant.
     ///
-    /// Called once, by [`Hierarchy::register`](super::Hierarchy::register), out of which it may
-    /// panic.
+    /// Called once, by [`Hierarchy::register`](super::Hierarchy::register), to whose caller a panic
+    /// of it goes.
     fn per_tenant(&self) -> bool {
         true
     }
 }
 
-/// Objects that a shrinker is asked about in one go, at most: so that one which lies about its
-/// count does not hold up a pass.
+/// Number of objects that a shrinker is asked to scan in one call, at most, so that a shrinker that
+/// lies about its count does not hold up a pass.
 const MAX_SCANNED: u64 = 1 << 20;
 
 pub(crate) struct Registered {
@@ -125,7 +124,7 @@ impl Drop for Registered {
 }
 
 impl Registered {
-    /// For a shrinker that has been asked whether its memory is `per_tenant`.
+    /// Registers a shrinker that has been asked whether its memory is `per_tenant`.
     pub(crate) fn new(shrinker: Arc<dyn Shrink>, per_tenant: bool, number: usize) -> Self {
         Self {
             shrinker: ManuallyDrop::new(shrinker),
@@ -171,7 +170,7 @@ impl Registered {
         self.calls.reset_in_child(self.is_calling());
     }
 
-    /// What `work` returns; `None` if it panics.
+    /// Runs `work` and returns its result; `None` if it panics, which is counted.
     fn catch_panic<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         let result = user_code::run(user_code::NO_DOMAIN, work);
         if result.is_none() {
@@ -180,14 +179,14 @@ impl Registered {
         result
     }
 
-    /// Like [`Registered::catch_panic`]; `None` as well if the registration has ended meanwhile, by
-    /// `work` itself, say: nothing more is asked then, nor remembered under a number that may be
+    /// Like [`Registered::catch_panic`]; also returns `None` if the registration has ended meanwhile,
+    /// by `work` itself, say: nothing more is asked then, nor remembered under a number that may be
     /// another's.
     fn call<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         self.catch_panic(work).filter(|_| !self.calls.is_ending())
     }
 
-    /// How many objects the shrinker has, and clears its bit if there are none.
+    /// Returns how many objects the shrinker has, and clears its bit if there are none.
     fn freeable(
         &self,
         scope: &Scope<'_>,
@@ -195,7 +194,7 @@ impl Registered {
         uses_map: bool,
         lists: &Rcu<Vec<Arc<Lists>>>,
     ) -> Option<u64> {
-        let shrinker_map = scope.tenant.memcg().shrinker_map();
+        let shrinker_map = &scope.tenant.memcg().shrinker_map;
         let count = || self.call(|| self.shrinker.count(scope) as u64);
         let mut freeable = count()?;
         if freeable == 0 && uses_map {
@@ -205,7 +204,7 @@ impl Registered {
             if self.calls.is_ending() {
                 return None;
             }
-            // It may have said 0, or panicked, for another reason than that there is nothing.
+            // It may have said 0, or panicked, although it has something.
             let has_some = |lists: &Arc<Lists>| {
                 lists.has_for(self.number, scope.tenant.number(), scope.node.0)
             };
@@ -217,8 +216,9 @@ impl Registered {
         Some(freeable.min(MAX_OBJECTS))
     }
 
-    /// Asks for a share of `part` of what can be freed: the smaller `priority`, the larger. Stops
-    /// early once there is `enough`. How many objects were freed. The kernel's `do_shrink_slab()`.
+    /// Asks for a share of `part` of what can be freed, which is larger for a smaller `priority`.
+    /// Stops early once there is `enough`. `lists` are the hierarchy's. Returns how many objects were
+    /// freed. The kernel's `do_shrink_slab()`.
     pub(crate) fn shrink(
         &self,
         scope: &Scope<'_>,
@@ -228,7 +228,7 @@ impl Registered {
         enough: &dyn Fn() -> bool,
         lists: &Rcu<Vec<Arc<Lists>>>,
     ) -> u64 {
-        let shrinker_map = scope.tenant.memcg().shrinker_map();
+        let shrinker_map = &scope.tenant.memcg().shrinker_map;
         let index = Index::of(scope.node.0, self.number);
         // Acquire, pairs with `use_map`: where a clear bit counts, the lists have been told to set
         // it.

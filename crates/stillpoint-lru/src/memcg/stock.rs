@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn waiter_for_a_stock_comes_first() {
         let hierarchy = Hierarchy::new();
-        let stock = &*hierarchy.root().memcg().stocks().per_cpu[0];
+        let stock = &*hierarchy.root().memcg().stocks.per_cpu[0];
         let taken = stock.try_take().expect("no other thread has it");
         let enough = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -480,7 +480,7 @@ mod tests {
     fn charges_bypass_emptied_stocks() {
         let hierarchy = Hierarchy::new();
         let tenant = hierarchy.root().create().unwrap();
-        let (memcg, stocks) = (tenant.memcg(), tenant.memcg().stocks());
+        let (memcg, stocks) = (tenant.memcg(), &tenant.memcg().stocks);
         let (first, second) = (tenant.charge(1_000).unwrap(), tenant.charge(2_000).unwrap());
         assert!(memcg.counter().usage() > 3_000, "there is none in stock");
         let third = stocks.with_stocks_empty(|| {
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn child_of_fork_has_free_stocks() {
         let hierarchy = Hierarchy::new();
-        let stocks = hierarchy.root().memcg().stocks();
+        let stocks = &hierarchy.root().memcg().stocks;
         let stock = &stocks.per_cpu[0];
         mem::forget(stock.try_take().expect("no other thread has it"));
         stock.waiting.fetch_add(1, Ordering::Relaxed);

@@ -16,10 +16,10 @@ use std::{
 /// A node of a tree whose memory use is accounted for and may be limited. The kernel's memory
 /// control group.
 ///
-/// A handle: cloning it names the same tenant. The tenant is deleted by [`Tenant::delete`] or with
-/// its last handle; a child keeps its parent. What a deleted tenant had on LRU lists goes to its
-/// nearest ancestor; what is still charged to it stays charged, to it and so to its ancestors,
-/// until it is given back.
+/// This is a handle; a clone names the same tenant. The tenant is deleted by [`Tenant::delete`] or
+/// with its last handle; a child keeps its parent. The items that a deleted tenant had on LRU lists
+/// go to its nearest ancestor; bytes charged to it stay charged, to it and so to its ancestors, until
+/// they are given back.
 ///
 /// | limit | what it does |
 /// |---|---|
@@ -28,10 +28,10 @@ use std::{
 /// | [high](Tenant::set_high) | past it, a background thread reclaims from the tenant |
 /// | [max](Tenant::set_max) | a charge that would pass it reclaims first, and fails if that does not help |
 ///
-/// Limits are bytes, may be changed at any time, and count for a tenant together with all that are
-/// below it. A child's protection (min, low) is worth what its parent's is: where children claim
-/// more together than the parent has, they get shares of it. One that is directly below the tenant
-/// that is reclaimed from has its own in full.
+/// Limits are in bytes, may be changed at any time, and apply to a tenant with its descendants. The
+/// protection (min, low) of children is limited by their parent's: if they claim more together than
+/// the parent has, they get shares of it. Children of the tenant that is reclaimed from have theirs
+/// in full.
 ///
 /// ```
 /// use stillpoint_lru::Hierarchy;
@@ -55,7 +55,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// For a handle that has been counted.
+    /// Makes a handle that has been counted.
     pub(super) fn new(memcg: Arc<Memcg>) -> Self {
         Self {
             number: memcg.number,
@@ -98,14 +98,14 @@ impl Tenant {
         controller.create(&self.memcg).map(Self::new)
     }
 
-    /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, later charges and
-    /// additions too. Handles stay valid.
+    /// Deletes the tenant: its items on LRU lists go to its nearest ancestor, and so do later charges
+    /// and additions. Handles stay valid.
     ///
     /// Takes about ten nanoseconds for each item that moves, and holds no list's lock for more than
     /// a microsecond. What the tenant leaves is freed after a grace period, and counts against the
     /// global domain's budget: a thread that deletes tenants faster than they are freed waits,
-    /// outside of sections, as in [`Domain::retire`](stillpoint::Domain::retire). The kernel's
-    /// `rmdir`. To delete it again does nothing.
+    /// outside of sections, as in [`Domain::retire`](stillpoint::Domain::retire). Deleting a tenant
+    /// again does nothing. The kernel's `rmdir`.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Tenant {
         self.memcg.is_deleted()
     }
 
-    /// The tenant above; `None` for the root.
+    /// Returns the tenant above; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Tenant> {
         Self::of(self.memcg.parent.as_ref()?)
@@ -143,37 +143,37 @@ impl Tenant {
     /// Charges `bytes` to this tenant and its ancestors, until the charge is dropped: keep it
     /// beside the memory that it is for, so that it is given back when that is freed.
     ///
-    /// Either all these tenants are charged or none is. It is refused only if at some instant of
-    /// the call the bytes in use by a tenant, its stock aside, left too little; never because of a
-    /// concurrent charge that is itself refused.
+    /// Either all these tenants are charged or none is. A charge is refused only if, at some instant
+    /// of the call, the bytes in use by a tenant, its stock not included, left too little room; never
+    /// because of a concurrent charge that is itself refused.
     ///
-    /// Some ten nanoseconds from the stock that each processor keeps. Where a max is in the way:
-    /// reclaims from the tenant whose max it is, waits for a grace period if that does not help
+    /// Takes some ten nanoseconds from the stock that each processor keeps. If a max is in the way,
+    /// it reclaims from the tenant whose max it is, waits for a grace period if that does not help
     /// (because what was reclaimed is freed after one), a tenth of a second at most in all, and
     /// tries again a few times. Inside a section of the global domain, a callback or a shrinker it
-    /// does neither. The kernel's `try_charge()`.
+    /// neither reclaims nor waits. The kernel's `try_charge()`.
     ///
     /// # Errors
     ///
-    /// If it cannot be met; nothing is charged then. Never waits for ever.
+    /// If there is no room, nothing is charged.
     #[inline]
     pub fn charge(&self, bytes: usize) -> Result<Charge, ChargeError> {
         Charge::new(&self.memcg, bytes)
     }
 
-    /// Bytes that are charged to this tenant and below it. Looks at every processor's stock; exact
-    /// at rest.
+    /// Returns the bytes that are charged to this tenant and its descendants. Looks at every
+    /// processor's stock; exact at rest.
     #[must_use]
     pub fn usage(&self) -> u64 {
         let in_stock = self.memcg.stocks.of_subtree(&self.memcg);
         self.memcg.usage().saturating_sub(in_stock)
     }
 
-    /// Tries to reclaim `bytes` from this tenant and below it, whatever it uses. Returns how many
-    /// bytes its usage has fallen by.
+    /// Tries to reclaim `bytes` from this tenant and its descendants, whatever their usage. Returns
+    /// by how many bytes its usage has fallen.
     ///
-    /// Calls shrinkers on this thread; does not wait. Inside a shrinker it does nothing. The
-    /// kernel's `memory.reclaim`.
+    /// Calls shrinkers on this thread; does not wait. Does nothing inside a shrinker. The kernel's
+    /// `memory.reclaim`.
     pub fn reclaim(&self, bytes: u64) -> u64 {
         let before = self.memcg.usage();
         self.reclaim_to(before.saturating_sub(bytes));
@@ -183,21 +183,21 @@ impl Tenant {
     /// Sets the min limit: while the tenant uses no more than this, it is never reclaimed from. 0
     /// by default. The kernel's `memory.min`.
     pub fn set_min(&self, bytes: u64) {
-        self.memcg.limits.min.store(bytes, Ordering::Relaxed);
+        self.memcg.min.store(bytes, Ordering::Relaxed);
     }
 
     /// Sets the low limit: while the tenant uses no more than this, it is reclaimed from only if
     /// nothing else is left. 0 by default. The kernel's `memory.low`.
     pub fn set_low(&self, bytes: u64) {
-        self.memcg.limits.low.store(bytes, Ordering::Relaxed);
+        self.memcg.low.store(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the high limit: past it the background reclaimer starts, and brings the usage down to a
-    /// 256th less; charges still succeed. `u64::MAX` (none) by default. The kernel's `memory.high`.
+    /// Sets the high limit: past it, charges still succeed, and the background reclaimer brings the
+    /// usage down to a 256th less. `u64::MAX` (none) by default. The kernel's `memory.high`.
     ///
-    /// Below the present usage, it does so at once.
+    /// If the usage is above the new limit, the reclaimer begins at once.
     pub fn set_high(&self, bytes: u64) {
-        self.memcg.limits.high.store(bytes, Ordering::Relaxed);
+        self.memcg.high.store(bytes, Ordering::Relaxed);
         self.memcg.wake_if_high();
     }
 
@@ -207,9 +207,8 @@ impl Tenant {
     /// Waits for charges under way, for some microseconds, and empties the stocks of all
     /// processors.
     ///
-    /// If the limit is below the present usage, this call reclaims on the calling thread and
-    /// returns the usage that is still above the limit: 0 if all is well. Until enough is
-    /// uncharged, charges fail.
+    /// If the limit is below the present usage, this call reclaims on the calling thread, and
+    /// returns by how many bytes the usage is still above the limit. Until that is 0, charges fail.
     pub fn set_max(&self, bytes: u64) -> u64 {
         self.memcg.stocks.set_max(&self.memcg, bytes);
         if self.memcg.usage() > bytes {
@@ -224,10 +223,10 @@ impl Tenant {
             .reclaim(&self.memcg, goal, &mut Resched::direct());
     }
 
-    /// The tenant's usage, limits and event counts.
+    /// Returns the tenant's usage, limits and event counts.
     #[must_use]
     pub fn statistics(&self) -> TenantStatistics {
-        let of = |event| self.memcg.happened(event);
+        let of = |event| self.memcg.events[event as usize].load(Ordering::Relaxed);
         TenantStatistics {
             usage: self.usage(),
             peak: self.memcg.counter.level().peak(),

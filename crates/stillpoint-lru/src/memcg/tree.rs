@@ -8,18 +8,17 @@
 //!
 //! # A tenant's number
 //!
-//! It is an index into the lists' arrays. All of them have space for it before the tenant is
+//! A number is an index into the lists' arrays. All of them have space for it before the tenant is
 //! returned: [`Tree::take_number`] grows them one after the other and, if there is no memory for
 //! one, gives the number back; those that have grown stay as they are. A number is used again when
-//! no handle of its tenant is left, and so nothing is looked up by it; by then the lists under it
+//! no handle of its tenant is left, so that nothing is looked up by it; by then the lists under it
 //! are gone.
 
 use super::{
-    CHILD, DELETED, Memcg, REPARENTED, Tenant,
+    Memcg, Tenant,
     background::Background,
-    counter,
     error::{CreateError, TooManyShrinkers},
-    lists::{Lists, keep_for_readers},
+    lists::Lists,
     shrinker::{Registered, Shrink},
     stock::Stocks,
 };
@@ -45,7 +44,7 @@ use stillpoint_platform::{
 /// Number of tenants that there is room for at first.
 const FIRST_ROOM: usize = 16;
 
-/// What a hierarchy's tenants share.
+/// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// First, because fields are dropped in order: no fork finds the others half dropped.
@@ -53,19 +52,19 @@ pub(crate) struct Tree {
     tenants: Slots<Memcg>,
     /// Number of tenants that all arrays have room for. Changed under `numbers`.
     room: AtomicUsize,
-    lists: Rcu<Vec<Arc<Lists>>>,
-    shrinkers: Rcu<Vec<Arc<Registered>>>,
+    pub(super) lists: Rcu<Vec<Arc<Lists>>>,
+    pub(super) shrinkers: Rcu<Vec<Arc<Registered>>>,
     numbers: ForkMutex<Numbers>,
     stocks: Arc<Stocks<Memcg>>,
-    background: Arc<Background>,
+    pub(super) background: Arc<Background>,
 }
 
 #[derive(Debug)]
 struct Numbers {
-    /// Tenants' numbers below `next` that are free.
+    /// Numbers of tenants below `next` that are free.
     free: Vec<u32>,
     next: u32,
-    /// Which shrinkers' numbers are taken.
+    /// A bit for each number of a shrinker that is taken.
     shrinkers: [u64; MAX_SHRINKERS / 64],
 }
 
@@ -105,23 +104,6 @@ impl Tree {
                 .read(|lists| lists.iter().any(|lists| lists.is_lost()))
     }
 
-    pub(crate) fn stocks(&self) -> &Stocks<Memcg> {
-        &self.stocks
-    }
-
-    pub(crate) fn background(&self) -> &Arc<Background> {
-        &self.background
-    }
-
-    pub(crate) fn lists(&self) -> &Rcu<Vec<Arc<Lists>>> {
-        &self.lists
-    }
-
-    /// Returns the shrinkers that there are at this moment.
-    pub(crate) fn shrinkers(&self) -> Vec<Arc<Registered>> {
-        self.shrinkers.load_cloned()
-    }
-
     /// Returns all lists except those made after this call, whose makers see what the caller did
     /// before it: reads under the lock that publishes them.
     pub(crate) fn all_lists(&self) -> Vec<Arc<Lists>> {
@@ -139,7 +121,7 @@ impl Tree {
         let number = numbers.next;
         self.make_room(&numbers, number as usize + 1, &mut replaced)
             .map_err(|OutOfMemory| CreateError::OutOfMemory)?;
-        // Room for it when it comes back, so that giving it back cannot fail.
+        // Room for the number when it comes back, so that giving it back cannot fail.
         let more = (number as usize + 1).saturating_sub(numbers.free.len());
         numbers
             .free
@@ -187,66 +169,8 @@ impl Tree {
         memcg
     }
 
-    /// See [`Controller::create`](super::Controller::create).
-    pub(super) fn create(self: &Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError> {
-        let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
-        // Needs no partner: which of this and `delete` comes first, the word alone decides.
-        parent
-            .state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
-            .map_err(|_| CreateError::ParentDeleted)?;
-        let number = self.take_number().inspect_err(|_| {
-            // Needs no partner: there is no child, and the word alone tells `delete` that.
-            parent.state.fetch_sub(CHILD, Ordering::AcqRel);
-        })?;
-        // The child's: given back with its last handle.
-        parent.handles.fetch_add(1, Ordering::Relaxed);
-        Ok(self.new_tenant(number, Some(Arc::clone(parent))))
-    }
-
-    /// Takes a tenant offline that the caller has marked as deleted: what it has goes to its nearest
-    /// ancestor that has not been deleted. The kernel's `mem_cgroup_css_offline()`.
-    pub(super) fn offline(&self, tenant: &Arc<Memcg>) {
-        let mut dead = Vec::new();
-        for lists in self.all_lists() {
-            lists.reparent(tenant, &mut dead);
-        }
-        keep_for_readers(dead);
-        self.stocks.drain(Some(tenant));
-        let parent = tenant.parent.as_ref().expect("the root is not deleted");
-        tenant
-            .shrinker_map
-            .reparent_deferred(&parent.live().shrinker_map);
-        // Release, pairs with `release`: what it had is the parent's for a thread that sees the
-        // mark.
-        tenant.state.fetch_or(REPARENTED, Ordering::AcqRel);
-        // Release, pairs with `delete`: the parent has what we leave before it can be deleted
-        // itself.
-        parent.state.fetch_sub(CHILD, Ordering::AcqRel);
-    }
-
-    /// Ends a tenant whose last handle is gone.
-    pub(super) fn release(&self, tenant: &Arc<Memcg>) {
-        if self.has_lost_lock() {
-            return;
-        }
-        // In the child of a fork, the deleting thread may have been lost before it gave the lists
-        // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
-        // `is_deleted`.
-        let state = tenant.state.fetch_or(DELETED, Ordering::AcqRel);
-        if tenant.parent.is_none() {
-            // Nothing goes into stock any more.
-            self.stocks.drain(Some(tenant));
-        } else if state & REPARENTED == 0 {
-            self.offline(tenant);
-        }
-        self.release_number(tenant.number);
-        // SAFETY: once, by the last handle; `tenant` keeps it until this function returns.
-        unsafe { counter::put_handles(Arc::as_ptr(tenant)) };
-    }
-
     /// Takes the number back of a tenant that has no handle, and no lists under that number.
-    fn release_number(&self, number: u32) {
+    pub(super) fn release_number(&self, number: u32) {
         let taken = {
             let mut numbers = self.numbers.lock();
             let taken = self.tenants.take(number as usize);
@@ -269,18 +193,13 @@ impl Tree {
         }
     }
 
-    /// Calls `each` with a handle of every tenant, outside of sections: dropping one may end its
-    /// tenant.
-    pub(crate) fn for_each_tenant_handle(&self, each: impl FnMut(Tenant)) {
-        self.for_tenant_handles(0..usize::MAX, each);
-    }
-
     /// Returns the bound of the numbers that tenants have, or have had.
     pub(crate) fn tenant_numbers(&self) -> usize {
         self.tenants.len()
     }
 
-    /// Like [`Tree::for_each_tenant_handle`], for the tenants with these numbers.
+    /// Calls `each` with a handle of every tenant with one of these numbers, outside of sections:
+    /// dropping a handle may end its tenant.
     pub(crate) fn for_tenant_handles(&self, numbers: Range<usize>, mut each: impl FnMut(Tenant)) {
         for index in numbers.start..numbers.end.min(self.tenants.len()) {
             let tenant = self.tenants.get(index, &read_lock());
@@ -396,29 +315,5 @@ impl ForkReset for Tree {
 impl Drop for Tree {
     fn drop(&mut self) {
         self.background.stop();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Entry, Hierarchy, ListLru, Node};
-
-    /// This is the state in the child of a fork whose deleting thread was lost between the mark and
-    /// the rest.
-    #[test]
-    fn last_handle_completes_an_interrupted_delete() {
-        let hierarchy = Hierarchy::new();
-        let lru = ListLru::for_tenants(&hierarchy);
-        let tenant = hierarchy.root().create().unwrap();
-        assert!(lru.add(&tenant, Arc::new(Entry::new(1))));
-        tenant.memcg().state.fetch_or(DELETED, Ordering::AcqRel);
-        assert!(lru.add(&tenant, Arc::new(Entry::new(2))));
-        drop(tenant);
-        let items: usize = Node::all()
-            .map(|node| lru.count_one(hierarchy.root(), node))
-            .sum();
-        assert_eq!((items, lru.count()), (2, 2));
-        assert!(!hierarchy.root().memcg().has_children());
     }
 }

@@ -1,5 +1,5 @@
-//! Look-ups in sections of the global domain, and arrays that are freed after its grace periods:
-//! what the model does not have.
+//! Look-ups in sections of the global domain, and arrays that are freed after its grace periods.
+//! The model does not have them.
 
 use super::{Array, OutOfMemory, Slots};
 use std::{
@@ -7,11 +7,11 @@ use std::{
     ptr::{self, NonNull},
     sync::Arc,
 };
-use stillpoint::{Guard, global, internal::try_call};
+use stillpoint::{Guard, Section, global, internal::try_call};
 use stillpoint_platform::sync::Ordering;
 
-/// An array that has been replaced. Sections that have begun may use it: it is retired when this is
-/// dropped, which may wait for them, so after the owner's lock.
+/// An array that has been replaced. Open sections may use it, so it is retired when this is dropped,
+/// after the owner's lock is released, as that may wait for them.
 #[derive(Debug)]
 #[must_use = "it is to be dropped after the lock"]
 pub(crate) struct Replaced(Option<(NonNull<u8>, Layout)>);
@@ -28,37 +28,36 @@ impl Drop for Replaced {
 
 /// Look-ups in sections: what they find stays until these end.
 impl<T: Send + Sync + 'static> Slots<T> {
-    /// What is at `index`, for as long as the section.
+    /// Returns what is at `index`, for as long as the section, which is one of the global domain.
     #[inline(always)]
-    pub(crate) fn find<'a>(&'a self, index: usize, _section: &'a Guard<'_>) -> Option<&'a T> {
-        // SAFETY: `_section` is one, and lasts as long as what is found.
-        unsafe { self.find_in_section(index) }
+    pub(crate) fn find<'a>(&'a self, index: usize, _section: &'a impl Section) -> Option<&'a T> {
+        // SAFETY: `_section` is open, and lasts as long as what is found.
+        unsafe { self.find_after(index, || ()) }
     }
 
-    /// Like [`Slots::find`], to keep.
+    /// Returns a reference to what is at `index`, which may be kept after the section.
     pub(crate) fn get(&self, index: usize, _section: &Guard<'_>) -> Option<Arc<T>> {
         // SAFETY: `_section` is one.
         unsafe { self.share(index) }
     }
 
-    /// How many slots there are.
-    ///
-    /// Not under a lock: a section's end may wait, and run destructors.
+    /// Returns the number of slots. Not called under a lock: a section's end may wait, and run
+    /// destructors.
     pub(crate) fn len(&self) -> usize {
         let _guard = global().read_lock();
         self.slots().len()
     }
 
-    /// Grows the array, if need be, to `len` slots. Under the owner's lock, and what is returned is
-    /// dropped after it.
+    /// Grows the array, if need be, to `len` slots. Called under the owner's lock; the caller drops
+    /// what is returned after it.
     pub(crate) fn reserve(&self, len: usize) -> Result<Replaced, OutOfMemory> {
         let mut replaced = Replaced(None);
         self.grow(len, |old, layout| replaced.0 = Some((old, layout)))?;
         Ok(replaced)
     }
 
-    /// Like [`Slots::reserve`], but the old array is emptied where it would be freed, and stays: for
-    /// tortures.
+    /// Like [`Slots::reserve`], but when the old array would be freed, it is emptied, and stays: for
+    /// torture tests.
     pub(crate) fn reserve_and_empty(&self, len: usize) -> Result<(), OutOfMemory> {
         self.grow(len, |old, _layout| {
             let address = old.as_ptr().expose_provenance();

@@ -12,7 +12,7 @@
 use super::{Arena, error::Error};
 use crate::{
     copy::{copy, copy_in, copy_overlapping},
-    span::{Extent, PAGE_BITS},
+    span::PAGE_BITS,
 };
 use std::{fmt, marker::PhantomData, ops::Range, ptr::NonNull};
 use stillpoint::Section;
@@ -165,10 +165,6 @@ impl Arena {
         }
     }
 
-    fn whole<'g>(&'g self, extent: Extent) -> Checked<'g> {
-        self.checked(extent.start, extent.len)
-    }
-
     /// Returns all of the live area that `addr` lies in. The kernel's `find_vmap_area()`, without its
     /// lock.
     ///
@@ -195,7 +191,8 @@ impl Arena {
     pub fn find<'g>(&'g self, addr: usize, section: &'g impl Section) -> Option<Checked<'g>> {
         self.assert_section(section);
         let offset = addr.wrapping_sub(self.state.base());
-        Some(self.whole(self.state.map.find_byte(offset)?))
+        let extent = self.state.map.find_byte(offset)?;
+        Some(self.checked(extent.start, extent.len))
     }
 
     /// Returns the live area that `addr` lies in, or else the next one above. The kernel's
@@ -219,7 +216,7 @@ impl Arena {
             let end = self.state.frontier.load(Ordering::Acquire);
             let extent = self.state.map.find_or_next(offset, end)?;
             if extent.end() > offset {
-                return Some(self.whole(extent));
+                return Some(self.checked(extent.start, extent.len));
             }
             // Behind the area's size, in its last page.
             offset = extent.end().next_multiple_of(1 << PAGE_BITS);

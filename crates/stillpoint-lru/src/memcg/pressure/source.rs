@@ -198,24 +198,18 @@ impl Source {
         }
     }
 
-    /// After a poll that has found something: reads and drops what there is. That there is
-    /// something is all that is told.
+    /// Returns what a poll has found, after reading and dropping the input: what it says does not
+    /// matter.
     pub(crate) fn take_in(&mut self, heard: PollFlags) -> Found {
         let gone = heard.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL);
         let told = heard.intersects(self.interest());
-        if self.kind == Kind::Stall {
-            // For a file whose group has gone the kernel sets both. What is told is over with the
-            // poll.
-            return if gone {
-                Found::Gone
-            } else if told {
-                Found::Pressure
-            } else {
-                Found::Nothing
+        // For a file whose group has gone the kernel sets both. There is nothing to read from it.
+        if self.kind == Kind::Stall || !told {
+            return match (gone, told) {
+                (true, _) => Found::Gone,
+                (false, true) => Found::Pressure,
+                (false, false) => Found::Nothing,
             };
-        }
-        if !told {
-            return if gone { Found::Gone } else { Found::Nothing };
         }
         let unread = self.unread.take();
         empty(

@@ -1,28 +1,26 @@
-//! An array of counts that grows as those of LRU lists do (`slots.rs`): for torture tests, which
+//! An array of counts that grows like the arrays of LRU lists (`slots.rs`): for torture tests, which
 //! read it while it grows.
 
 use crate::slots::{Slots, sections::Replaced};
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 use stillpoint::{Guard, internal::is_global};
 use stillpoint_platform::sync::{Mutex, lock};
 
 /// The array.
 ///
-/// `FREES`: whether what has been replaced is freed, as it is for lists. Off, it is emptied after
-/// the grace period and kept, so that a late reader detects the fault without harm.
+/// If `FREES`, an array that has been replaced is freed, as it is for lists. Otherwise it is emptied
+/// after the grace period and kept, so that a late reader detects the fault without harm.
+#[derive(Debug)]
 pub struct GrowingArray<const FREES: bool> {
     slots: Slots<AtomicUsize>,
     change: Mutex<()>,
 }
 
 impl<const FREES: bool> GrowingArray<FREES> {
-    /// An array of `len` counts, each its own index.
+    /// Creates an array of `len` counts, each its own index.
     pub fn new(len: usize) -> Self {
         let array = Self {
             slots: Slots::new(),
@@ -32,7 +30,7 @@ impl<const FREES: bool> GrowingArray<FREES> {
         array
     }
 
-    /// Grows it to `len` counts; those that come are their own indices.
+    /// Grows it to `len` counts; each new one is its index.
     ///
     /// # Panics
     ///
@@ -52,8 +50,8 @@ impl<const FREES: bool> GrowingArray<FREES> {
         (old..len).for_each(|index| self.slots.put(index, Arc::new(AtomicUsize::new(index))));
     }
 
-    /// The count at `index`, found as counting an LRU list finds it, with `meanwhile` run after the
-    /// array has been found. `None` for a slot that is empty or out of range.
+    /// Returns the count at `index`, found like the count of an LRU list; runs `meanwhile` after it
+    /// has found the array. `None` for a slot that is empty or out of range.
     ///
     /// # Panics
     ///
@@ -83,11 +81,5 @@ impl<const FREES: bool> GrowingArray<FREES> {
         // one.
         unsafe { self.slots.find_after(index, meanwhile) }
             .map(|count| count.load(Ordering::Relaxed))
-    }
-}
-
-impl<const FREES: bool> fmt::Debug for GrowingArray<FREES> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GrowingArray").finish_non_exhaustive()
     }
 }
