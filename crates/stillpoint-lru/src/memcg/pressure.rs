@@ -1,19 +1,19 @@
 //! Memory pressure: waits for notifications by systemd's protocol, and runs a reclaim pass for
 //! each.
 //!
-//! The protocol: `$MEMORY_PRESSURE_WATCH` is a path to a file, and `$MEMORY_PRESSURE_WRITE`, if
-//! set, what to write to it first, in base64. What kind of file it is says how to wait:
+//! In that protocol `$MEMORY_PRESSURE_WATCH` is a path to a file, and `$MEMORY_PRESSURE_WRITE`, if
+//! set, is what to write to it first, in base64. The kind of the file says how to wait:
 //!
 //! | | what is waited for | then |
 //! |---|---|---|
 //! | `memory.pressure` of a control group, or `/proc/pressure/memory` | `POLLPRI` | nothing is read |
-//! | a FIFO | `POLLIN` | what there is is read and dropped; see `source.rs` for the payload |
+//! | a FIFO | `POLLIN` | the input is read and dropped; see `source.rs` for the payload |
 //! | a socket (`AF_UNIX`, stream; connected to) | `POLLIN` | the same |
 //! | `/dev/null` | nothing: the program is told not to watch | |
 //!
-//! A file that goes away, or a peer that closes or takes no connection, is looked for again: at
-//! once, after a tenth of a second, and then more and more rarely, once a second at last. The
-//! thread blocks in `poll` alone, which the end of the watch wakes, and in user code.
+//! If a file goes away, or a peer closes or takes no connection, the watch tries again: at once,
+//! after a tenth of a second, and then more and more rarely, at last once a second. The thread
+//! blocks only in `poll`, which the end of the watch wakes, and in user code.
 
 mod error;
 mod source;
@@ -48,20 +48,20 @@ use stillpoint_platform::{
     thread, user_code,
 };
 
-/// Tasks have lost 200 ms out of 2 s, which is also the shortest window that the kernel allows
-/// unprivileged processes. The kernel takes the last byte for the end.
+/// The threshold of [`PressureWatch::system`]: tasks have lost 200 ms out of 2 s, the shortest window
+/// that the kernel allows unprivileged processes. The kernel takes the last byte for the end.
 const DEFAULT: &[u8] = b"some 200000 2000000\0";
 
 /// The system's own file.
 const SYSTEM: &str = "/proc/pressure/memory";
 
-/// How long until a file that has gone is looked for again: at first, doubled each time, and at
-/// most. One that has stayed for [`LAST_RETRY`] is looked for at once.
+/// The first wait, doubled each time, and the longest wait until a file that has gone is opened again,
+/// in nanoseconds. The first attempt comes at once if the file had been open for [`LAST_RETRY`].
 const FIRST_RETRY: Nanos = 100_000_000;
 const LAST_RETRY: Nanos = 1_000_000_000;
 
-/// From the end of a pass to the next one: a peer that writes without end must not keep a processor
-/// busy. The kernel tells twice a second at most.
+/// Shortest time from the end of a pass to the next one, in nanoseconds: a peer that writes without end
+/// must not keep a processor busy. The kernel notifies twice a second at most.
 const GAP: Nanos = 100_000_000;
 
 type After = Box<dyn FnMut(&Reclaimed) + Send>;
@@ -86,8 +86,8 @@ pub struct PressureWatch {
 }
 
 impl PressureWatch {
-    /// Watches `path`, one of those in [the protocol](https://systemd.io/MEMORY_PRESSURE), and
-    /// writes nothing to it.
+    /// Creates a watch of `path`, a file of a kind in [the
+    /// protocol](https://systemd.io/MEMORY_PRESSURE), to which nothing is written.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -97,13 +97,13 @@ impl PressureWatch {
         }
     }
 
-    /// What the service manager set in the environment. `None` if it set nothing, or `/dev/null` in
-    /// `$MEMORY_PRESSURE_WATCH`, which means not to watch: then do not use
-    /// [`PressureWatch::system`] either.
+    /// Creates the watch that the service manager asks for in the environment. Returns `None` if it
+    /// set nothing, or `/dev/null` in `$MEMORY_PRESSURE_WATCH`, which means not to watch: then do not
+    /// use [`PressureWatch::system`] either.
     ///
     /// # Errors
     ///
-    /// If `$MEMORY_PRESSURE_WRITE` is no base64.
+    /// If `$MEMORY_PRESSURE_WRITE` is not base64.
     pub fn from_env() -> Result<Option<Self>, PressureError> {
         let watch = env::var_os("MEMORY_PRESSURE_WATCH");
         Self::from_variables(
@@ -112,11 +112,11 @@ impl PressureWatch {
         )
     }
 
-    /// Like [`PressureWatch::from_env`], with the variables' values handed in.
+    /// Like [`PressureWatch::from_env`], with the values of the two variables.
     ///
     /// # Errors
     ///
-    /// If `write` is no base64.
+    /// If `write` is not base64.
     pub fn from_variables(
         watch: Option<&OsStr>,
         write: Option<&OsStr>,
@@ -138,8 +138,8 @@ impl PressureWatch {
         }))
     }
 
-    /// Watches this process's control group, or, where that cannot be, the whole system: 200 ms
-    /// lost in 2 s.
+    /// Creates a watch of this process's control group or, if that is not possible, of the whole
+    /// system, with a threshold of 200 ms lost in 2 s.
     ///
     /// [`PressureWatch::start`] reports whether it can be watched.
     pub fn system() -> Self {
@@ -159,40 +159,40 @@ impl PressureWatch {
         Self::new(own.unwrap_or_else(|| SYSTEM.into())).payload(DEFAULT)
     }
 
-    /// What is written to the file once it is open, as it is.
+    /// Sets the bytes that are written to the file once it is open.
     pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.payload = Some(bytes.into());
         self
     }
 
-    /// Each pass goes on until the hierarchy uses no more than `bytes`; a quarter less than at its
-    /// beginning, if this is not said.
+    /// Sets the usage of the hierarchy, in bytes, at which a pass ends. By default it is a quarter
+    /// less than at the beginning of the pass.
     pub fn target(mut self, bytes: u64) -> Self {
         self.target = Some(bytes);
         self
     }
 
     /// Calls `after` on the watching thread after each pass, for example to give freed memory back
-    /// to the system (`malloc_trim`). If it panics that is contained, and counted by
-    /// [`Pressure::panics`]; so is a panic of its destructor, which runs there as well.
+    /// to the system (`malloc_trim`). A panic of it is contained, and counted by
+    /// [`Pressure::panics`]. Its destructor runs on that thread, too, and its panic is contained.
     pub fn after_pass(mut self, after: impl FnMut(&Reclaimed) + Send + 'static) -> Self {
         self.after = Some(Box::new(after));
         self
     }
 
-    /// Opens the file and starts a thread that waits. It watches until what is returned is dropped.
-    /// Does not block.
+    /// Opens the file and starts a thread that watches it until the returned value is dropped. Does
+    /// not block. If the file is `/dev/null`, the program has been told not to watch, and nothing is
+    /// started.
     ///
     /// A payload for a FIFO that no process has open for reading is not written, as the program
-    /// would but read it itself.
+    /// would only read it itself.
     ///
     /// # Errors
     ///
-    /// If the file is not there, refuses to be opened or written to, or is none of those in the
-    /// protocol; if there is no thread. If it is a socket whose listener has as many connections
-    /// waiting as it takes ([`PressureError::Refused`] with
-    /// [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock)): try again later. If it is
-    /// `/dev/null` the program has been told not to watch: nothing is started, and all is well.
+    /// If the file does not exist, cannot be opened or written to, or is of no kind in the protocol;
+    /// if no thread can be started. If the file is a socket whose backlog is full, the error is
+    /// [`PressureError::Refused`] with [`ErrorKind::WouldBlock`](std::io::ErrorKind::WouldBlock): try
+    /// again later.
     pub fn start(self, hierarchy: &Hierarchy) -> Result<Pressure, PressureError> {
         let state = Arc::new(State::default());
         if is_null(&self.path) {
@@ -248,10 +248,10 @@ fn is_null(path: &Path) -> bool {
         || fs::metadata(path).is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == NULL)
 }
 
-/// A watch under way. Dropping it ends it: waits for a pass under way, unless it is dropped after
-/// one on that very thread.
+/// A running watch. Dropping it ends the watch and waits for a pass under way, unless the watching
+/// thread itself drops it.
 ///
-/// In the child of a fork no thread watches; start another one there.
+/// In the child of a fork no thread watches; start another watch there.
 #[must_use = "dropping it ends the watch"]
 pub struct Pressure {
     state: Arc<State>,
@@ -268,48 +268,48 @@ struct Running {
 #[derive(Default)]
 struct State {
     watching: AtomicBool,
-    /// For a thread that cannot poll.
+    /// Set at the end of the watch, for a thread that cannot poll.
     stop: AtomicBool,
     events: AtomicU64,
     coalesced: AtomicU64,
     panics: AtomicU64,
     objects: AtomicU64,
-    /// The token of the thread that watches.
+    /// Token of the thread that watches.
     token: AtomicU64,
 }
 
 impl Pressure {
-    /// The number of passes run because of memory pressure.
+    /// Returns the number of passes run because of memory pressure.
     #[must_use]
     pub fn events(&self) -> u64 {
         // Acquire, pairs with `run_pass`: what the passes that are counted did is seen.
         self.state.events.load(Ordering::Acquire)
     }
 
-    /// How often it was said again less than a tenth of a second after a pass. The next pass was
-    /// put off until then, and stands for all that had been said by then: so there are at most ten
-    /// in a second, however much a peer writes.
+    /// Returns the number of passes that were put off because a notification came less than a tenth
+    /// of a second after a pass. Such a pass stands for all notifications until it begins: so there
+    /// are at most ten passes in a second, however much a peer writes.
     #[must_use]
     pub fn coalesced(&self) -> u64 {
         self.state.coalesced.load(Ordering::Relaxed)
     }
 
-    /// How many objects shrinkers have freed in those passes.
+    /// Returns the number of objects that shrinkers have freed in those passes.
     #[must_use]
     pub fn objects(&self) -> u64 {
         self.state.objects.load(Ordering::Relaxed)
     }
 
-    /// How often a pass, or what is called [after](PressureWatch::after_pass) it, has panicked; the
-    /// watch goes on. Shrinkers' panics are [counted](super::Registration::panics) where they are
-    /// registered.
+    /// Returns how often a pass, or the function called [after](PressureWatch::after_pass) it, has
+    /// panicked; the watch goes on. [`Registration::panics`](super::Registration::panics) counts
+    /// panics of shrinkers.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.state.panics.load(Ordering::Relaxed)
     }
 
-    /// Returns whether there is a thread that watches, and the file is open: not, if it is
-    /// `/dev/null`, or has gone away and not come back yet; nor in the child of a fork.
+    /// Returns whether a thread watches and the file is open. False for `/dev/null`, while a file
+    /// that has gone away is not back yet, and in the child of a fork.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         let here = self
@@ -323,7 +323,7 @@ impl Pressure {
 }
 
 impl fmt::Debug for Pressure {
-    /// What the watch has seen and done so far.
+    /// Shows the counts of the watch.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pressure")
             .field("watching", &self.is_watching())
@@ -370,7 +370,7 @@ impl Watcher {
             .store(thread::token().get(), Ordering::Relaxed);
         let state = Arc::clone(&self.state);
         let _ = user_code::contained(|| self.watch(source));
-        // In whatever way it has ended.
+        // However the watch has ended.
         // Release, pairs with `is_watching`: a thread that sees its end sees what the watch did.
         state.watching.store(false, Ordering::Release);
         user_code::panics(user_code::NO_DOMAIN, move || drop(self));
@@ -469,8 +469,8 @@ impl Watcher {
             if self.pauses(wait) {
                 return false;
             }
-            // What has come meanwhile is answered as well. If the other end has gone, that is found
-            // at the next look.
+            // This pass also answers the input that has come meanwhile. If the other end has gone,
+            // the next look finds that.
             source.drop_input();
         }
         let mut reclaimed = Reclaimed::default();
@@ -491,7 +491,7 @@ impl Watcher {
         // Release, pairs with `events`: the pass, its counts included, is over for a thread that
         // sees it counted.
         self.state.events.fetch_add(1, Ordering::Release);
-        // User code may have forked, and the child must not read what the parent is told.
+        // User code may have forked, and the child must not read what is for the parent.
         self.process == fork::process()
     }
 }

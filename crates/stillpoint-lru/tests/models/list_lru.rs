@@ -1,22 +1,68 @@
 //! LRU lists of tenants that come and go, beside lists of numbers.
 
 use super::models::Steps;
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant};
 
-/// A tenant below the root, or the root itself, and what is on its list, oldest first.
+/// A tenant that has not been deleted: its parent, its handle, and its list, oldest first.
 struct Owner {
+    parent: usize,
     tenant: Tenant,
     list: VecDeque<usize>,
 }
 
 const ITEMS: usize = 64;
 
+const VERDICTS: [Isolate; 7] = [
+    Isolate::Removed,
+    Isolate::Rotate,
+    Isolate::Skip,
+    Isolate::RemovedRetry,
+    Isolate::Skip,
+    Isolate::Retry,
+    Isolate::Stop,
+];
+
+/// Does to `list` what a walk over `budget` items does; returns the items that it has looked at, and
+/// how many it has removed.
+fn walk(
+    list: &mut VecDeque<usize>,
+    budget: usize,
+    verdict: impl Fn(usize) -> Isolate,
+) -> (Vec<usize>, usize) {
+    let (mut seen, mut removed, mut at) = (Vec::new(), 0, 0);
+    let looks = budget.min(list.len());
+    while seen.len() < looks && at < list.len() {
+        let verdict = verdict(seen.len());
+        seen.push(list[at]);
+        match verdict {
+            Isolate::Removed | Isolate::RemovedRetry => {
+                list.remove(at);
+                removed += 1;
+                if verdict == Isolate::RemovedRetry {
+                    at = 0;
+                }
+            }
+            Isolate::Rotate => {
+                let item = list.remove(at).expect("it is there");
+                list.push_back(item);
+            }
+            Isolate::Skip => at += 1,
+            Isolate::Retry => at = 0,
+            Isolate::Stop => break,
+        }
+    }
+    (seen, removed)
+}
+
 /// # Panics
 ///
 /// If the lists are not as in the model.
 pub fn run(program: &[u8]) {
-    // Tests that depend on the order across nodes bind to none.
+    // The model has no order across nodes.
     if Node::all().count() != 1 {
         return;
     }
@@ -26,93 +72,110 @@ pub fn run(program: &[u8]) {
     let items: Vec<_> = (0..ITEMS)
         .map(|number| Arc::new(Entry::new(number)))
         .collect();
-    let mut owners = vec![Owner {
+    // By name; the root is 0.
+    let root = Owner {
+        parent: 0,
         tenant: hierarchy.root().clone(),
         list: VecDeque::new(),
-    }];
+    };
+    let mut owners = BTreeMap::from([(0, root)]);
+    // Deleted tenants with a handle: their parents, and the handles.
+    let mut deleted: BTreeMap<usize, (usize, Tenant)> = BTreeMap::new();
+    let mut names = 1..;
 
     while let Some(step) = steps.byte() {
         let Some(argument) = steps.byte().map(usize::from) else {
             break;
         };
-        let at = argument % owners.len();
+        let at = *owners
+            .keys()
+            .nth(argument % owners.len())
+            .expect("the root is there");
         let item = usize::from(step / 8) * 2 % ITEMS + argument % 2;
+        let is_new = !owners.values().any(|owner| owner.list.contains(&item));
         match step % 8 {
             0 if owners.len() < 200 => {
-                let tenant = hierarchy.root().create().expect("there is memory");
-                owners.push(Owner {
+                let tenant = owners[&at].tenant.create().expect("there is memory");
+                let owner = Owner {
+                    parent: at,
                     tenant,
                     list: VecDeque::new(),
-                });
+                };
+                owners.insert(names.next().expect("there are numbers"), owner);
             }
-            // Deleted, or its last handle dropped: its items are the root's newest.
-            1 if at > 0 => {
-                let gone = owners.swap_remove(at);
-                if argument % 2 == 0 {
-                    gone.tenant.delete().expect("it has no children");
+            1 => {
+                let has_children = owners
+                    .iter()
+                    .any(|(&name, owner)| name != 0 && owner.parent == at);
+                if at == 0 || has_children {
+                    assert!(owners[&at].tenant.delete().is_err());
+                    continue;
                 }
-                drop(gone.tenant);
-                owners[0].list.extend(gone.list);
+                // Its items are its parent's newest, whether it is deleted or drops its last handle.
+                let gone = owners.remove(&at).expect("it is there");
+                let parent = owners
+                    .get_mut(&gone.parent)
+                    .expect("a parent outlives its children");
+                parent.list.extend(&gone.list);
+                if step / 8 % 2 == 0 {
+                    gone.tenant.delete().expect("it has no children");
+                    deleted.insert(at, (gone.parent, gone.tenant));
+                } else {
+                    // A handle of a deleted descendant would keep it.
+                    deleted.clear();
+                }
             }
             2..=4 => {
-                let is_new = !owners.iter().any(|owner| owner.list.contains(&item));
-                assert_eq!(
-                    lru.add(&owners[at].tenant, Arc::clone(&items[item])),
-                    is_new
-                );
+                // For a deleted tenant, the nearest ancestor that is not gets the item.
+                let (mut owner, mut tenant) = (at, &owners[&at].tenant);
+                if step % 8 == 4
+                    && let Some((&name, (_, gone))) = deleted.first_key_value()
+                {
+                    (owner, tenant) = (name, gone);
+                    while let Some((parent, _)) = deleted.get(&owner) {
+                        owner = *parent;
+                    }
+                }
+                assert_eq!(lru.add(tenant, Arc::clone(&items[item])), is_new);
                 if is_new {
-                    owners[at].list.push_back(item);
+                    let owner = owners.get_mut(&owner).expect("an ancestor is there");
+                    owner.list.push_back(item);
                 }
             }
             5 => {
-                let found = owners.iter_mut().find_map(|owner| {
-                    let place = owner.list.iter().position(|&other| other == item)?;
-                    owner.list.remove(place)
-                });
-                assert_eq!(lru.del(&items[item]).map(|item| **item), found);
+                assert_eq!(lru.del(&items[item]).is_none(), is_new);
+                owners
+                    .values_mut()
+                    .for_each(|owner| owner.list.retain(|&other| other != item));
             }
             6 => {
-                let (mut looked, budget) = (0, usize::from(step / 8));
-                let verdict = |number: usize| {
-                    [Isolate::Removed, Isolate::Rotate, Isolate::Skip][(number + argument) % 3]
-                };
-                let removed = lru.walk_one(&owners[at].tenant, Node::current(), budget, |item| {
-                    looked += 1;
-                    verdict(***item)
+                let verdict = |look: usize| VERDICTS[(look * 3 + argument) % VERDICTS.len()];
+                let owner = owners.get_mut(&at).expect("it is there");
+                let (mut seen, budget) = (Vec::new(), usize::from(step / 8) * 2);
+                let removed = lru.walk_one(&owner.tenant, Node::current(), budget, |item| {
+                    seen.push(***item);
+                    verdict(seen.len() - 1)
                 });
-                let list = &mut owners[at].list;
-                let seen: Vec<_> = list.iter().copied().take(budget.min(list.len())).collect();
-                assert_eq!(looked, seen.len());
-                let is = |wanted: Isolate| {
-                    seen.iter()
-                        .copied()
-                        .filter(move |&number| verdict(number) == wanted)
-                };
-                list.retain(|number| !seen.contains(number) || verdict(*number) == Isolate::Skip);
-                list.extend(is(Isolate::Rotate));
-                assert_eq!(removed, is(Isolate::Removed).count());
+                assert_eq!((seen, removed), walk(&mut owner.list, budget, verdict));
             }
             _ => {}
         }
-        assert_eq!(
-            lru.count_one(&owners[at.min(owners.len() - 1)].tenant, Node::current()),
-            owners[at.min(owners.len() - 1)].list.len()
-        );
     }
-    for owner in &owners {
+    let mut linked = 0;
+    for Owner { tenant, list, .. } in owners.values() {
         let mut found = Vec::new();
-        lru.walk_one(&owner.tenant, Node::current(), usize::MAX, |item| {
+        lru.walk_one(tenant, Node::current(), usize::MAX, |item| {
             found.push(***item);
             Isolate::Skip
         });
-        assert!(
-            owner.list.iter().eq(&found),
-            "{found:?}, not {:?}",
-            owner.list
-        );
+        assert!(list.iter().eq(&found), "{found:?}, not {list:?}");
+        assert_eq!(lru.count_one(tenant, Node::current()), list.len());
+        linked += list.len();
     }
-    assert_eq!(
-        lru.count(),
-        owners.iter().map(|owner| owner.list.len()).sum()
-    );
+    assert_eq!(lru.count(), linked);
+    for item in &items {
+        assert_eq!(Arc::strong_count(item), 1 + usize::from(item.is_linked()));
+    }
+    drop(lru);
+    assert!(items.iter().all(|item| Arc::strong_count(item) == 1));
 }

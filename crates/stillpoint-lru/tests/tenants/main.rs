@@ -6,7 +6,6 @@ mod shrinkers;
 
 use common::{eventually, returns};
 use std::{
-    collections::VecDeque,
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex, OnceLock,
@@ -99,38 +98,6 @@ fn charge_and_uncharge() {
     assert!(hierarchy.root().statistics().peak >= 3 * all);
     assert_eq!(left.charge(usize::MAX).unwrap_err(), ChargeError::TooLarge);
     drop(left.charge(0).unwrap());
-}
-
-#[test]
-fn concurrent_charges() {
-    let hierarchy = Hierarchy::new();
-    let tenants: Vec<_> = (0..6).map(|_| hierarchy.root().create().unwrap()).collect();
-    let rounds = if cfg!(miri) { 20 } else { 20_000 };
-    thread::scope(|scope| {
-        for first in 0..4 {
-            let tenants = &tenants;
-            scope.spawn(move || {
-                let mut held = VecDeque::new();
-                for round in 0..rounds {
-                    held.push_back(
-                        tenants[(first + round) % tenants.len()]
-                            .charge(1 + round % 9_000)
-                            .unwrap(),
-                    );
-                    if held.len() > 20 {
-                        held.pop_front();
-                    }
-                }
-            });
-        }
-    });
-    assert_eq!(
-        (
-            hierarchy.root().usage(),
-            tenants.iter().map(Tenant::usage).sum::<u64>()
-        ),
-        (0, 0)
-    );
 }
 
 #[test]

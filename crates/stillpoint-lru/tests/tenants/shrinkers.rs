@@ -269,16 +269,6 @@ fn huge_charges_are_refused() {
     drop(charges);
 }
 
-#[test]
-fn last_charge_ends_its_tenant() {
-    let hierarchy = Hierarchy::new();
-    let tenant = hierarchy.root().create().unwrap();
-    let charge = tenant.charge(100_000).unwrap();
-    drop(tenant);
-    assert_eq!(hierarchy.root().usage(), 100_000);
-    drop(charge);
-}
-
 /// Says that it has nothing while it is busy.
 struct Busy {
     lru: ListLru<()>,

@@ -1,4 +1,4 @@
-//! Why a watch was not started.
+//! [`PressureError`]: why a watch was not started.
 
 use std::{
     error::Error,
@@ -7,22 +7,22 @@ use std::{
     path::PathBuf,
 };
 
-/// Why nothing is watched.
+/// The reason why a watch was not started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum PressureError {
-    /// `$MEMORY_PRESSURE_WRITE` is no base64.
+    /// `$MEMORY_PRESSURE_WRITE` is not base64.
     Payload,
-    /// The file is none that can be watched.
+    /// The file is of no kind that can be watched.
     Kind(PathBuf),
-    /// The file is not there, or refuses to be opened, or what is written to it.
+    /// The file does not exist, or cannot be opened or written to.
     Refused {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// There is no thread, or no file descriptor, to be had.
+    /// No thread could be started, or no file descriptor opened.
     Thread(io::Error),
 }
 
@@ -30,11 +30,11 @@ impl fmt::Display for PressureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Payload => f.write_str(
-                "$MEMORY_PRESSURE_WRITE is no base64; see https://systemd.io/MEMORY_PRESSURE",
+                "$MEMORY_PRESSURE_WRITE is not base64; see https://systemd.io/MEMORY_PRESSURE",
             ),
             Self::Kind(path) => write!(
                 f,
-                "{} is no pressure file of the kernel's, FIFO or socket; name one of these, or /dev/null to watch nothing",
+                "{} is neither a pressure file of the kernel nor a FIFO or socket; name one of these, or /dev/null to watch nothing",
                 path.display()
             ),
             Self::Refused { path, source } if source.kind() == ErrorKind::WouldBlock => write!(

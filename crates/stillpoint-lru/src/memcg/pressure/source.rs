@@ -1,16 +1,15 @@
-//! What is watched for memory pressure: a file, FIFO or socket, how it is opened, and what is read
-//! from it. Nothing here blocks.
+//! The source of a watch: a file, FIFO or socket, how it is opened, and what is read from it. No
+//! function here blocks.
 //!
-//! # A FIFO and what is written to it
+//! # A FIFO and its payload
 //!
-//! A FIFO is one queue for all processes that have it open: what we write for the other end we may
-//! read ourselves, before the other end does. So it is written through an end for writing alone,
-//! which is opened first and which the system refuses where no process reads: then the payload has
-//! no reader to go to, and is left out. Else it is the other end's: we read nothing until it has
-//! been taken, or something has been written behind it, or the other end has had [`PATIENCE`] to
-//! begin and [`READING`] to end; and what we then read is no pressure if it is the payload and
-//! nothing else. For reading it is opened for writing, too, so that it does not end when the last
-//! writer closes it.
+//! A FIFO is one queue for all processes that have it open: we may read what we write for the other
+//! end before the other end does. So the payload is written through a descriptor for writing only,
+//! which is opened first; the system refuses that if no process reads, and then the payload is left
+//! out. Otherwise we read nothing until the payload has been taken, or bytes have been written behind
+//! it, or the other end has had [`PATIENCE`] to begin and [`READING`] to finish reading it. If we
+//! then read the payload and nothing else, that is no pressure. The descriptor for reading is also
+//! open for writing, so that the FIFO does not end when the last writer closes it.
 
 use super::error::PressureError;
 use rustix::{
@@ -32,14 +31,14 @@ use std::{
 };
 use stillpoint_platform::clock::{self, Nanos};
 
-/// How long the other end of a FIFO may take until it reads the payload, and then, if it does so in
-/// pieces, while it does: what is there may be the rest of the payload, or already what it has to
-/// tell. We look as often as [`LOOK`].
+/// How long the other end of a FIFO may take until it begins to read the payload, and until it has
+/// read the last piece, in nanoseconds: meanwhile the bytes in the FIFO may be the rest of the
+/// payload, or a notification already. We look at intervals of [`LOOK`].
 const PATIENCE: Nanos = 10_000_000_000;
 const READING: Nanos = 100_000_000;
 pub(crate) const LOOK: Nanos = 20_000_000;
 
-/// By what is waited for.
+/// The kinds of files, which differ in what is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Stall,
@@ -61,10 +60,10 @@ pub(crate) struct Source {
     unread: Option<Unread>,
 }
 
-/// What a look at a source has found.
+/// The result of a look at a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Something that another process has written.
+    /// A notification.
     Pressure,
     Nothing,
     /// The other end has gone.
@@ -87,7 +86,7 @@ impl Source {
             let mut file = options(true, payload.is_some())
                 .open(path)
                 .map_err(refused)?;
-            // Others are always ready, or never.
+            // Files of other systems are always ready, or never.
             const PROC: i64 = 0x9fa0;
             const CGROUP2: i64 = 0x6367_7270;
             let system = rustix::fs::fstatfs(&file)
@@ -114,14 +113,13 @@ impl Source {
     }
 
     fn connect(path: &Path, payload: Option<&[u8]>) -> io::Result<Self> {
-        // A listener that has as many connections waiting as it takes would hold a blocking one up
-        // for as long as it likes.
+        // A listener with a full backlog would hold up a blocking socket without an end.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let mut left = payload.unwrap_or_default();
         while !left.is_empty() {
-            // A peer that has gone is an error, and no signal to the caller's process.
+            // A peer that has gone is an error, and sends the process no signal.
             match send(&socket, left, SendFlags::NOSIGNAL) {
                 Ok(sent) => left = &left[sent..],
                 Err(rustix::io::Errno::INTR) => {}
@@ -136,7 +134,7 @@ impl Source {
     }
 
     fn fifo(path: &Path, payload: Option<&[u8]>) -> io::Result<Self> {
-        // Before the end for reading, which would be a reader.
+        // Before the descriptor for reading, which would be a reader.
         let outward = payload.map(|payload| match options(false, true).open(path) {
             Ok(outward) => Ok(Some((outward, payload))),
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
@@ -173,7 +171,7 @@ impl Source {
         }
     }
 
-    /// Returns whether it is too early to look: what lies in a FIFO is still the other end's.
+    /// Returns whether it is too early to look: the bytes in the FIFO are still for the other end.
     pub(crate) fn is_others(&mut self) -> bool {
         let Some(unread) = &mut self.unread else {
             return false;
@@ -191,7 +189,7 @@ impl Source {
         now < unread.until
     }
 
-    /// Reads and drops what there is.
+    /// Reads and drops the input.
     pub(crate) fn drop_input(&mut self) {
         if self.kind != Kind::Stall {
             empty(&mut self.file, &[]);
@@ -228,14 +226,14 @@ fn options(read: bool, write: bool) -> OpenOptions {
     options
 }
 
-/// Reads and drops what there is, of which `payload`, if it comes first, is ours.
+/// Reads and drops the input. If `payload` comes first, that part is our own and no notification.
 fn empty(file: &mut File, mut payload: &[u8]) -> Found {
     let mut dropped = [0; 4096];
     let (mut some, mut told) = (false, false);
-    // Not for ever, if the other end writes for ever.
+    // A bound, in case that the other end writes for ever.
     for _ in 0..256 {
         match file.read(&mut dropped) {
-            // Who writes and goes has told something; that it has gone is found at the next look.
+            // A peer that writes and goes has notified us; the next look finds that it has gone.
             Ok(0) if some => break,
             Ok(0) => return Found::Gone,
             Ok(bytes) => {
@@ -250,8 +248,7 @@ fn empty(file: &mut File, mut payload: &[u8]) -> Found {
             Err(_) => return Found::Gone,
         }
     }
-    // A part of the payload is none: rather a pass too many than one that was asked for and is not
-    // made.
+    // A part of the payload counts as a notification: better one pass too many than one too few.
     if told || some && !payload.is_empty() {
         Found::Pressure
     } else {

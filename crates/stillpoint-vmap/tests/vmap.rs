@@ -1,14 +1,13 @@
 //! The address space: what is allocated is found, what is freed is not, and memory comes back.
 #![cfg(all(target_os = "linux", not(miri)))]
 
-#[path = "../../../stillpoint/tests/common/mod.rs"]
+#[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
-mod random;
 
 use common::{Reader, panic_message, returns};
-use std::{collections::BTreeMap, io::Read, thread};
+use std::{io::Read, thread};
 use stillpoint::Domain;
-use stillpoint_vmap::{Area, Arena, Description, Error};
+use stillpoint_vmap::{Arena, Description, Error};
 
 const PAGE: usize = 4096;
 
@@ -27,49 +26,6 @@ fn all_bytes(arena: &Arena, addr: usize, len: usize) -> Option<u8> {
         .iter()
         .all(|&byte| byte == bytes[0])
         .then_some(bytes[0])
-}
-
-#[test]
-fn find_by_any_address() {
-    let arena = arena();
-    for size in [
-        1,
-        PAGE - 1,
-        PAGE,
-        PAGE + 1,
-        10 * PAGE,
-        257 * PAGE,
-        (4 << 20) + 5,
-    ] {
-        let area = arena.alloc(size, 1).unwrap();
-        assert!(area.addr().is_multiple_of(PAGE));
-        let guard = arena.read_lock();
-        for at in [0, size / 3, size / 2, size - 1] {
-            let found = arena
-                .find(area.addr() + at, &guard)
-                .unwrap_or_else(|| panic!("{size} {at} {}", arena.describe(area.addr() + at)));
-            assert_eq!((found.addr(), found.len()), (area.addr(), size));
-        }
-        assert!(arena.find(area.addr() + size, &guard).is_none());
-        assert!(
-            arena
-                .find(area.addr() - 1, &guard)
-                .is_none_or(|other| other.addr() != area.addr())
-        );
-        assert_eq!(all_bytes(&arena, area.addr(), size), Some(0));
-    }
-    let guard = arena.read_lock();
-    let outside = [
-        0,
-        arena.addresses().start - 1,
-        arena.addresses().end,
-        usize::MAX,
-    ];
-    assert!(
-        outside
-            .iter()
-            .all(|&addr| arena.find(addr, &guard).is_none())
-    );
 }
 
 #[test]
@@ -709,7 +665,10 @@ fn checks_at_every_end() {
     let arena = Arena::builder().capacity(64 << 20).build().unwrap();
     for size in [1, PAGE - 1, PAGE, PAGE + 1, SLOT - 1, 3 * SLOT + 5] {
         let area = arena.alloc(size, 1).unwrap();
+        assert_eq!(all_bytes(&arena, area.addr(), size), Some(0));
         let guard = arena.read_lock();
+        let below = arena.find(area.addr() - 1, &guard);
+        assert!(below.is_none_or(|other| other.addr() != area.addr()));
         let ends = [0, 1, PAGE, SLOT, 2 * SLOT, size - 1, size, size + 1];
         for at in ends.into_iter().flat_map(|at| [at, at ^ 1, at + PAGE - 1]) {
             let addr = area.addr() + at;
@@ -740,6 +699,15 @@ fn checks_at_every_end() {
             }
         }
     }
+    let guard = arena.read_lock();
+    let all = arena.addresses();
+    let outside = [0, all.start - 1, all.end, usize::MAX];
+    assert!(
+        outside
+            .map(|addr| arena.find(addr, &guard))
+            .iter()
+            .all(Option::is_none)
+    );
 }
 
 #[test]
@@ -774,7 +742,7 @@ fn describe_and_dump() {
     assert!(
         matches!(live, Description::Live { offset: 4999, len: 5000, caller: Some(caller), .. } if caller.line() == line)
     );
-    assert!(live.to_string().contains("main.rs"), "{live}");
+    assert!(live.to_string().contains("vmap.rs"), "{live}");
     assert!(matches!(
         arena.describe(area.addr() + 5001),
         Description::PastEnd { by: 1, .. }
@@ -818,7 +786,7 @@ fn describe_and_dump() {
     assert_eq!(states, expected);
     let text = dump.to_string();
     assert!(
-        text.contains("5000 pages=2 ") && text.contains(" unpurged") && text.contains("main.rs:"),
+        text.contains("5000 pages=2 ") && text.contains(" unpurged") && text.contains("vmap.rs:"),
         "{text}"
     );
     arena.drain().unwrap();

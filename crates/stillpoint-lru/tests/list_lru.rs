@@ -1,13 +1,10 @@
-//! LRU lists: against an exact model, under threads, and in the hands of callbacks that do what
-//! they like.
+//! LRU lists under threads, and with callbacks and destructors that panic, add and delete.
 
-#[path = "../../../stillpoint/tests/common/mod.rs"]
+#[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
-mod model;
 
 use common::{Over, Tally, Tracked, eventually, panic_message};
 use std::{
-    collections::{BTreeMap, VecDeque},
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc, Mutex,
@@ -19,8 +16,7 @@ use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node, Tenant};
 
 type Item = Arc<Entry<Tracked>>;
 
-/// All items of a tenant, oldest first, whatever the node. (Tests that depend on the order across
-/// nodes bind to none: there is one list for each node, and a test's thread may move.)
+/// Returns all items of a tenant, oldest first, whatever the node.
 fn order(lru: &ListLru<Tracked>, tenant: &Tenant) -> Vec<u64> {
     let mut seen = Vec::new();
     for node in Node::all() {
@@ -30,14 +26,6 @@ fn order(lru: &ListLru<Tracked>, tenant: &Tenant) -> Vec<u64> {
         });
     }
     seen
-}
-
-fn count(lru: &ListLru<Tracked>, tenant: &Tenant) -> usize {
-    Node::all().map(|node| lru.count_one(tenant, node)).sum()
-}
-
-fn one_node() -> bool {
-    Node::all().count() == 1
 }
 
 fn fill(lru: &ListLru<Tracked>, tenant: &Tenant, tally: &Tally, items: u64) -> Vec<Item> {
@@ -398,29 +386,4 @@ fn panicking_destructor_while_an_lru_is_dropped() {
     assert!(other.del(&kept).is_none());
     assert!(other.add(None, Arc::clone(&kept)));
     assert!(other.del(&kept).is_some());
-}
-
-/// A removal finds the item on its list even while another thread rotates it or moves it to the
-/// parent's list.
-#[test]
-fn del_while_rotating() {
-    let lru = ListLru::<u64>::new();
-    let over = AtomicBool::new(false);
-    let items: Vec<_> = (0..50).map(|number| Arc::new(Entry::new(number))).collect();
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
-                lru.walk(usize::MAX, |_| Isolate::Rotate);
-            }
-        });
-        let _over = Over(&over);
-        for _ in 0..if cfg!(miri) { 2 } else { 2_000 } {
-            for item in &items {
-                assert!(lru.add(None, Arc::clone(item)));
-            }
-            for item in &items {
-                assert!(lru.del(item).is_some(), "item {} was on a list", ***item);
-            }
-        }
-    });
 }
