@@ -193,8 +193,8 @@ unsafe impl Policy for NoWait {
     const WAITS_FOR_READERS: bool = false;
 }
 
-/// What is found through the array, and the memory of the array that was replaced: loom reports who
-/// touches it too early, or too late.
+/// A value found through the array, and the memory of the array that was replaced: loom reports a
+/// thread that touches it too early, or too late.
 struct Watched(UnsafeCell<u32>);
 
 // SAFETY: loom checks each access to the cell.
@@ -220,7 +220,7 @@ struct Growing<P: Policy> {
     replaced: Watched,
 }
 
-/// A reader looks two things up, one of which was there before, while the array grows and the other
+/// A reader looks up two values, one of which was there before, while the array grows and the other
 /// one is put into it.
 fn find_while_growing<P: Policy>() {
     model(|| {
@@ -286,7 +286,7 @@ fn loom_slots_freed_without_a_grace_period() {
 /// A charge of `bytes` to the levels with these numbers, the root last.
 type Request = (&'static [usize], u64);
 
-/// What came of it: which requests were admitted, and then usage and peak of every level.
+/// Which requests were admitted, and then usage and peak of every level.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     admitted: Vec<bool>,
@@ -294,7 +294,7 @@ struct Outcome {
     peak: Vec<u64>,
 }
 
-/// The outcome of the requests one after the other, in this order.
+/// Returns the outcome of the requests one after the other, in this order.
 fn in_order(limits: &[u64], requests: &[Request], order: &[usize]) -> Outcome {
     let none = vec![0; limits.len()];
     let mut outcome = Outcome {
@@ -330,8 +330,8 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// Each request in a thread of its own. What comes of them comes of some order of them, one after
-/// the other. `locks`: which each takes.
+/// Makes each request in a separate thread, which takes the lock with its number in `locks`. The
+/// outcome must be that of some order of the requests, one after the other.
 fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: &'static [usize]) {
     model(move || {
         let levels: Arc<Vec<Level>> = Arc::new(limits.iter().map(|_| Level::new()).collect());
@@ -374,8 +374,8 @@ fn charge_together(limits: &'static [u64], requests: &'static [Request], locks: 
 /// 0 is the root, with a limit of 10; 1 is below it, with one of 6; 2 is below the root, without.
 const LIMITS: &[u64] = &[10, 6, u64::MAX];
 
-/// Of the first two one is refused, by the root or by the tenant of both; what is refused by the
-/// root is never in the third one's way.
+/// One of the first two is refused, by the root or by the tenant of both. A request that the root
+/// refuses is never in the third one's way.
 const REQUESTS: &[Request] = &[(&[1, 0], 5), (&[2, 0], 6), (&[1, 0], 4)];
 
 #[test]
@@ -383,8 +383,8 @@ fn loom_levels_refused_charges_are_not_seen() {
     charge_together(LIMITS, REQUESTS, &[0, 0, 0]);
 }
 
-/// Those with several limits in their way have one lock, or both fit beside what the other one is
-/// about to be.
+/// Charges with several limits in their way need a common lock: otherwise each may fit beside the
+/// usage before the other one.
 #[test]
 #[should_panic(expected = "no order of the charges explains it")]
 fn loom_levels_without_a_common_lock() {
@@ -421,7 +421,7 @@ fn loom_levels_counted_before_decided() {
     });
 }
 
-/// Calls of two threads, each with a cell that is its own while it is inside.
+/// Calls of two threads, each of which owns a cell while it is inside.
 struct Callers {
     calls: Calls,
     used: [UnsafeCell<u32>; 2],
@@ -441,7 +441,7 @@ impl Callers {
         }
     }
 
-    /// What calls have done is seen, and there are none any more.
+    /// Checks that no call is under way, and that what calls did is seen.
     fn is_over(&self) {
         // SAFETY: no call is under way, which is what the test is about.
         self.used
@@ -450,9 +450,9 @@ impl Callers {
     }
 }
 
-/// `enter` and `leave` with `end`. Time stands still in the model: an end that is not told of the
-/// last call is a deadlock, which loom reports. `inside` is an end inside a call of the ending
-/// thread's own, as of a registration that its shrinker drops.
+/// `enter` and `leave` with `end`. Time stands still in the model: an end that misses the last call's
+/// signal is a deadlock, which loom reports. If `inside`, the ending thread is in a call itself, like
+/// a shrinker that drops its registration.
 fn calls_end(inside: bool) {
     model(move || {
         let shared = Arc::new(Callers {

@@ -41,7 +41,7 @@ impl<T> Array<T> {
     /// `this` is an array that lives for `'a`.
     #[inline(always)]
     unsafe fn slots<'a>(this: *const Self) -> &'a [AtomicPtr<T>] {
-        // SAFETY: made by `filled` with so many.
+        // SAFETY: `filled` made it with that many slots.
         unsafe { std::slice::from_raw_parts((&raw const (*this).slots).cast(), (*this).len) }
     }
 

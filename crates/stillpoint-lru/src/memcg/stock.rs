@@ -429,8 +429,8 @@ mod tests {
     use super::*;
     use crate::Hierarchy;
 
-    /// To be seen by Miri with `-Zmiri-address-reuse-rate=1`: the pointer of an entry of no bytes
-    /// is one to memory that was freed.
+    /// Miri with `-Zmiri-address-reuse-rate=1` sees the fault: the pointer of an entry without bytes
+    /// leads to freed memory.
     #[test]
     fn empty_stock_entry_has_no_tenant() {
         let hierarchy = Hierarchy::new();
@@ -440,9 +440,9 @@ mod tests {
             assert_eq!(
                 tenant.usage(),
                 100,
-                "it looks at what is in stock, and whose that is"
+                "usage looks at the entries in stock"
             );
-            // What is left of the batch.
+            // The rest of the batch.
             charge.resize(BATCH as usize).unwrap();
             drop(tenant);
             drop(charge);
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(hierarchy.root().usage(), 0);
     }
 
-    /// Else, where threads charge all the time, it would get the flag by luck alone.
+    /// Otherwise, while threads charge all the time, it would get the flag only by luck.
     #[test]
     fn waiter_for_a_stock_comes_first() {
         let hierarchy = Hierarchy::new();
