@@ -9,7 +9,7 @@ use stillpoint_lru::{Entry, Hierarchy, Isolate, ListLru, Node};
 /// File and line of the last panic.
 static SEEN: Mutex<Option<(String, u32)>> = Mutex::new(None);
 
-/// Fails the test unless `misuse` panics on the line of the call of this.
+/// Fails the test unless `misuse` panics with the line that calls this function.
 #[track_caller]
 fn assert_told<R>(misuse: impl FnOnce() -> R) {
     assert!(
@@ -21,7 +21,7 @@ fn assert_told<R>(misuse: impl FnOnce() -> R) {
     assert_eq!(seen, Some((here.file().to_owned(), here.line())));
 }
 
-/// Alone in its program, because there is one hook.
+/// The only test of its program, because a program has one hook.
 #[test]
 fn misuse_is_told_of_with_the_line_of_the_caller() {
     let usual = panic::take_hook();

@@ -1,5 +1,5 @@
-//! What a person sees: each public type says in its Debug output what tells it from others of its
-//! kind, and each error what to do.
+//! Texts for people: the Debug output of each public type identifies the value, and each error says
+//! what to do.
 
 use std::{error::Error as _, io, sync::Arc};
 use stillpoint_lru::{
@@ -25,7 +25,7 @@ fn debug_of_values() {
     assert!(lru.add(None, Arc::clone(&entry)));
     assert_eq!(format!("{entry:?}"), "Entry { value: 7, linked: true }");
     assert!(format!("{lru:?}").contains("count: 1"), "{lru:?}");
-    // The list has one of the two references until it gives that up.
+    // The list has one of the two references until `del` returns it.
     assert_eq!(Arc::strong_count(&entry), 2);
     drop(lru.del(&entry));
     assert_eq!(Arc::into_inner(entry).map(Entry::into_inner), Some(7));

@@ -5,10 +5,10 @@ use stillpoint_lru::{Hierarchy, Tenant};
 
 const LEVELS: usize = if cfg!(miri) { 300 } else { 20_000 };
 
-/// Less than a frame of 16 bytes for each level.
+/// Stack size in bytes: less than a frame of 16 bytes for each level.
 const STACK: usize = 256 << 10;
 
-/// The lowest of so many tenants, each below the one before, of which there are no other handles.
+/// Returns the only handle of the lowest of a chain of tenants, each below the one before.
 fn deepest(hierarchy: &Hierarchy) -> Tenant {
     let mut tenant = hierarchy.root().create().unwrap();
     for _ in 1..LEVELS {

@@ -1,6 +1,6 @@
-//! Forking: what the child has of lists, tenants and shrinkers.
+//! Lists, tenants and shrinkers in the child of a fork.
 //!
-//! Every test forks in a process of its own.
+//! Every test forks in a separate process.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
@@ -87,7 +87,7 @@ impl Subject {
         }
     }
 
-    /// Changes everything that a lock guards.
+    /// Changes all that locks guard.
     fn change(&self, number: u64) {
         self.insert(&self.tenants[number as usize % 4], number);
         if number.is_multiple_of(64) {
@@ -106,7 +106,7 @@ impl Subject {
     }
 }
 
-/// Threads add, take off and walk, charge and reclaim, while another one forks: in the child the core
+/// Threads add, delete, walk, charge and reclaim, while another one forks: in the child the core
 /// works, counts can be read, and drops end.
 #[test]
 fn child_of_busy_threads_counts_and_drops() {
@@ -135,8 +135,8 @@ fn child_of_busy_threads_counts_and_drops() {
                     }
                     shared.change(number);
                     if number.is_multiple_of(64) {
-                        // What a deleted tenant leaves is freed by callbacks, for which no thread
-                        // waits: no more are queued than run.
+                        // Callbacks free what a deleted tenant leaves, and no thread waits for
+                        // them: this pause keeps their number down.
                         thread::sleep(Duration::from_millis(1));
                     }
                 }
@@ -157,14 +157,14 @@ fn child_of_busy_threads_counts_and_drops() {
             child.well();
         }
     });
-    // Now only the service thread may hold a lock, and seldom does.
+    // Now only the service thread may hold a lock, and it seldom does.
     assert!((0..10).any(|_| fork_muted(change_and_count).well_or_aborted()));
     // SAFETY: the threads have ended.
     drop(unsafe { Box::from_raw(subject) });
 }
 
-/// A shrinker forks while another thread is in a call of it: the child goes on with its pass,
-/// leaves, and has other shrinkers.
+/// A shrinker forks while another thread is in a call of it: the child goes on with its pass, ends
+/// the registration, and registers another shrinker.
 #[test]
 fn shrinker_that_forks() {
     if !is_apart("shrinker_that_forks") {

@@ -1,4 +1,4 @@
-//! Limits while many charge at once: no charge is refused for what was never charged.
+//! Limits while many threads charge at once: no charge is refused because of a refused charge.
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
@@ -15,7 +15,7 @@ const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 const TIB: usize = 1 << 40;
 
-/// Small charges in the scene below.
+/// Number of small charges in a test.
 const CHARGES: u32 = if cfg!(miri) { 1_000 } else { 200_000 };
 
 /// Runs `work` while another thread keeps asking `tenant` for `bytes`, which is refused each time.
@@ -64,7 +64,7 @@ fn charge_refused_by_the_root_blocks_no_other() {
     let team = root.create().unwrap();
     team.set_max(GIB as u64);
     let (greedy, modest) = (team.create().unwrap(), team.create().unwrap());
-    // 600 pass the root's limit and not the team's, in which they and 500 would.
+    // 600 MiB would pass the root's limit. They fit the team's, but not beside 500 MiB.
     let refused = beside_greed(&greedy, 600 * MIB, || {
         (0..CHARGES / 100)
             .filter(|_| modest.charge(500 * MIB).is_err())
@@ -78,8 +78,7 @@ fn charge_refused_by_the_root_blocks_no_other() {
     drop(held);
 }
 
-/// Each thread holds at most its part of a limit that is just what all parts are: whatever is in
-/// stock, none is refused.
+/// The limit is the sum of what the threads may hold: no charge is refused, whatever is in stock.
 #[test]
 fn stock_refuses_no_charge() {
     const THREADS: usize = 8;

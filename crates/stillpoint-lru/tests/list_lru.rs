@@ -122,15 +122,15 @@ fn callback_adds_and_deletes() {
     let lru = ListLru::for_tenants(&hierarchy);
     let tenant = hierarchy.root().create().unwrap();
     let items = fill(&lru, &tenant, &tally, 100);
-    // Each takes itself and its neighbour off, and puts the neighbour back; some count as removed
-    // although they are back on.
+    // Each call deletes its item and the neighbor, and adds the neighbor again; some items count as
+    // removed although they are on the list again.
     let mut calls = 0;
     let removed = lru.walk(usize::MAX, |item| {
         calls += 1;
-        let neighbour = &items[(item.get() as usize + 1) % items.len()];
-        drop(lru.del(neighbour));
+        let neighbor = &items[(item.get() as usize + 1) % items.len()];
+        drop(lru.del(neighbor));
         assert!(lru.del(item).is_some());
-        assert!(lru.add(&tenant, Arc::clone(neighbour)));
+        assert!(lru.add(&tenant, Arc::clone(neighbor)));
         assert_eq!(lru.walk(3, |_| Isolate::Skip), 0, "a walk within the walk");
         Isolate::Removed
     });
@@ -139,7 +139,7 @@ fn callback_adds_and_deletes() {
         lru.count(),
         items.iter().filter(|item| item.is_linked()).count()
     );
-    // One that adds for ever.
+    // A callback that adds an item at each call.
     let before = lru.count();
     let mut calls = 0;
     lru.walk(usize::MAX, |_| {
@@ -242,8 +242,8 @@ fn concurrent_add_and_del_of_one_item() {
     );
 }
 
-/// Tenants come and go while items are added, taken off and walked: no item is lost, none counted
-/// twice, none dropped before its time.
+/// Tenants come and go while items are added, deleted and walked: no item is lost, counted twice, or
+/// dropped too early.
 #[test]
 fn tenant_churn_under_load() {
     let tenants = if cfg!(miri) { 20 } else { 4000 };
@@ -306,7 +306,7 @@ fn tenant_churn_under_load() {
             .unwrap();
             let old = std::mem::replace(&mut current.lock().unwrap()[number % 8], new);
             if number % 2 == 0 {
-                // Refused where it has a child; then it goes with its last handle.
+                // Refused if it has a child; then it goes with its last handle.
                 let _ = old.delete();
             }
         }
@@ -363,7 +363,7 @@ fn hierarchy_leaks_nothing() {
     eventually(|| tally.all_dropped());
 }
 
-/// Its destructor panics if it is told to.
+/// A value whose destructor panics if the field is true.
 struct Bomb(bool);
 
 impl Drop for Bomb {

@@ -1,6 +1,6 @@
-//! Memory of the lists: what many tenants cost, and what happens where there is none.
+//! Memory of the lists: what many tenants cost, and what happens if there is none.
 //!
-//! The allocator of this program counts, and refuses arrays of a certain size when it is told to.
+//! The allocator of this program counts bytes, and can refuse blocks of one size.
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
@@ -21,7 +21,7 @@ use stillpoint_lru::{CreateError, Entry, Hierarchy, ListLru, Node, Tenant};
 struct Allocator;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
-/// The size that is refused, 0 for none, and how many of that size come before.
+/// The size that is refused (0: none), and the number of blocks of that size that are allocated first.
 static REFUSED: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: AtomicIsize = AtomicIsize::new(0);
 
@@ -48,13 +48,13 @@ unsafe impl GlobalAlloc for Allocator {
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// One test at a time: they share the allocator.
+/// Lets one test run at a time: they share the allocator.
 fn alone() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything that waits for a grace period has been freed.
+/// Returns the allocated bytes once all that waits for a grace period has been freed.
 fn live() -> isize {
     stillpoint::barrier();
     stillpoint::kvfree_barrier();
@@ -67,7 +67,7 @@ fn tenants(hierarchy: &Hierarchy, count: usize) -> Vec<Tenant> {
         .collect()
 }
 
-/// What `make` leaves behind, in bytes.
+/// Runs `make`, and returns by how many bytes the allocated memory has grown.
 fn cost<T>(make: impl FnOnce() -> T) -> (T, isize) {
     let before = live();
     let made = make();
@@ -106,7 +106,7 @@ fn memory_of_many_tenants() {
     };
     let ((), bytes) = cost(|| lrus.iter().for_each(touch));
     println!("{} bytes a list", bytes / (LRUS * TENANTS) as isize);
-    // One node's list each, or another's where the thread has moved.
+    // A list on one node each, or on several if the thread has moved.
     assert!(bytes <= 1024 * (LRUS * TENANTS) as isize * nodes);
     let ((), bytes) = cost(|| drop((tenants, lrus)));
     assert!(bytes < 0);
@@ -117,12 +117,12 @@ fn arrays_that_cannot_grow() {
     let _alone = alone();
     let nodes = Node::all().count();
     if nodes > 1 {
-        // The tenants' own array has another size then.
+        // The array of tenants has another size then.
         return;
     }
     let hierarchy = Hierarchy::new();
     let lrus: Vec<ListLru<u32>> = (0..3).map(|_| ListLru::for_tenants(&hierarchy)).collect();
-    // With the root: as many as there is room for at first.
+    // With the root: the number that there is room for at first.
     let first = tenants(&hierarchy, 15);
     let fill = |tenant: &Tenant| {
         lrus.iter()
@@ -156,7 +156,7 @@ fn arrays_that_cannot_grow() {
     assert_eq!(hierarchy.tenants(), 1);
 }
 
-/// Tenants that come, leave an item behind, and go.
+/// Creates tenants, each of which leaves an item behind, and deletes them.
 fn churn(hierarchy: &Hierarchy, lru: &ListLru<u32>, times: u32) {
     for number in 0..times {
         let tenant = hierarchy.root().create().unwrap();
@@ -187,9 +187,9 @@ fn deleted_tenants_count_as_unreclaimed() {
     drop(guard);
 }
 
-/// Who makes and deletes tenants faster than they are freed waits for that. Where the service
-/// thread keeps up this passes without it, too (on a loaded machine it did not, by far); that it is
-/// counted, the test above sees on any.
+/// A thread that makes and deletes tenants faster than they are freed waits. If the service thread
+/// keeps up, this test passes without that wait (on a loaded machine it did not, by far); the test
+/// above checks on every machine that deleted tenants are counted.
 #[test]
 #[cfg_attr(miri, ignore = "thousands of tenants")]
 fn tenant_churn_is_bounded() {
@@ -213,17 +213,17 @@ fn tenant_churn_is_bounded() {
     assert!(most < MOST, "{most} bytes");
 }
 
-/// What a page of retired objects takes.
+/// Bytes of a page of retired objects.
 const PAGE: usize = 4096;
 
-/// A tenant is made for which arrays have to grow. The old ones are retired, which waits for
-/// readers here; those may make tenants, too.
+/// A thread makes a tenant for which arrays have to grow, and retires the old ones, which waits for
+/// readers here. Such a reader may make a tenant, too.
 #[test]
 fn growing_arrays_holds_no_lock_of_readers() {
     let _alone = alone();
     let hierarchy = Hierarchy::new();
     let lru = ListLru::<u32>::for_tenants(&hierarchy);
-    // As many as there is space for at first, the root included.
+    // The number that there is room for at first, the root included.
     let tenants: Vec<Tenant> = (1..16)
         .map(|_| hierarchy.root().create().unwrap())
         .collect();
@@ -240,7 +240,7 @@ fn growing_arrays_holds_no_lock_of_readers() {
     inside.recv().unwrap();
     BEFORE.store(0, Ordering::SeqCst);
     REFUSED.store(PAGE, Ordering::SeqCst);
-    // In a thread of its own, which has no page yet.
+    // In another thread, which has no page yet.
     let maker = thread::spawn({
         let root = hierarchy.root().clone();
         move || root.create().unwrap()

@@ -61,7 +61,7 @@ impl World {
     fn new(name: &str) -> Self {
         let hierarchy = Hierarchy::new();
         let cache = Arc::new(Cache(ListLru::for_tenants(&hierarchy)));
-        // For ever: these are tests.
+        // Stays registered.
         let registration = hierarchy.register(Arc::clone(&cache)).unwrap();
         registration.covers(&cache.0);
         std::mem::forget(registration);
@@ -174,7 +174,7 @@ fn socket_that_closes_and_reopens() {
     assert_eq!(&payload, b"some 200000 2000000\0");
     peer.write_all(b"now").unwrap();
     world.wait_for_pass(&pressure, 1);
-    // The peer goes, and then everything does.
+    // The peer goes, and then the listener and the file.
     drop(peer);
     let (peer, _) = listener.accept().unwrap();
     drop((peer, listener));
@@ -197,7 +197,7 @@ fn psi_file() {
         println!("no /proc/pressure/memory here: left out");
         return;
     }
-    // There may be no pressure; the kernel's answers to what is written are real.
+    // There may be no pressure, but the kernel checks what is written.
     match world.start(PressureWatch::system()) {
         Ok(pressure) => {
             assert!(pressure.is_watching());
@@ -354,7 +354,7 @@ fn watch_ends_while_a_child_of_fork_lives() {
     );
 }
 
-/// Bytes that lie in a FIFO.
+/// Returns the number of bytes in a FIFO.
 fn queued(file: &fs::File) -> i32 {
     let mut bytes = 0;
     assert_eq!(
@@ -367,7 +367,7 @@ fn queued(file: &fs::File) -> i32 {
 
 const PAYLOAD: &[u8] = b"some 200000 2000000\0";
 
-/// No process reads it but the watch, which would hear itself.
+/// Only the watch reads the FIFO, and would read its own payload.
 #[test]
 fn fifo_without_reader_gets_no_payload() {
     let world = World::new("echo");
@@ -413,8 +413,7 @@ fn fifo_payload_is_left_to_the_reader() {
     assert_eq!(world.passes.load(Ordering::SeqCst), 1);
 }
 
-/// Fills the listener's backlog with connections, which are returned, by watches that are started
-/// until one is refused.
+/// Fills the listener's backlog by starting watches until one is refused, and returns them.
 fn fill_backlog(path: &Path) -> Vec<Pressure> {
     let path = path.to_owned();
     returns(move || {
@@ -448,15 +447,15 @@ fn full_backlog_does_not_block() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("start again"), "{error}");
-    // Their peers go, and they come to the same door.
+    // Their peers go, and the watches connect again.
     drop(peers);
     eventually(|| watches.iter().all(|watch| !watch.is_watching()));
-    // For some tries; how many does not matter.
+    // Time for some attempts; their number does not matter.
     thread::sleep(Duration::from_millis(1_500));
     let [first, second] = watches;
     returns(move || drop(first));
     assert!(!second.is_watching());
-    // There is a place again, and it is taken.
+    // The backlog has room again, and the watch takes it.
     let mut accepted: Vec<UnixStream> = waiting
         .iter()
         .map(|_| listener.accept().unwrap().0)
@@ -488,11 +487,11 @@ fn passes_are_rate_limited() {
             }
         });
         eventually(|| pressure.events() >= 4);
-        // Those that the first pass has not answered have been put off, each time.
+        // Each later pass has been put off.
         assert!(pressure.coalesced() >= 3, "{}", pressure.coalesced());
     });
     returns(move || drop(pressure));
-    // The first at once: more time would allow for more of them.
+    // The first pass came at once; the bound grows with the time.
     let (passes, most) = (
         world.passes.load(Ordering::SeqCst),
         began.elapsed().as_millis() / 100 + 1,
@@ -500,7 +499,8 @@ fn passes_are_rate_limited() {
     assert!(passes as u128 <= most, "{passes} of at most {most}");
 }
 
-/// A shrinker that leaves in its first call, and so ends with the pass, in a panic.
+/// A shrinker that ends its registration in its first call, and panics there and in its destructor,
+/// which the pass runs.
 struct Leaving(Mutex<Option<Registration>>);
 
 impl Shrink for Leaving {

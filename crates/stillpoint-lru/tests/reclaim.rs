@@ -1,4 +1,5 @@
-//! Reclaim: who gives how much, and shrinkers that panic, leave, and come back in.
+//! Reclaim: how much each tenant gives, and shrinkers that panic, end their registration, and call
+//! the library.
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
 mod common;
@@ -58,7 +59,7 @@ impl Cache {
         (cache, registration)
     }
 
-    /// Each too large for the stock: what is charged is what there is.
+    /// Adds objects that are too large for the stock: the charged bytes are those of the objects.
     fn fill(&self, tenant: &Tenant, objects: usize, used: bool) {
         for _ in 0..objects {
             let object = (
@@ -79,9 +80,9 @@ impl Cache {
 const BYTES: u64 = 100_000;
 const OBJECTS: usize = if cfg!(miri) { 100 } else { 1_000 };
 
-/// A hundred megabytes each, 90 of one protected, 20 to be had: by the overages, 100 and 10, that
-/// is 18.2 and 1.8 (and in equal parts 10 each, up to the protection). The last round may end
-/// before all have been asked.
+/// Two tenants use a hundred megabytes each, 90 of one are protected, and 20 are reclaimed. By the
+/// overages, 100 and 10, that is 18.2 and 1.8 (in equal parts it would be 10 each). The last round may
+/// end before both have been asked.
 #[test]
 fn siblings_are_reclaimed_by_overage() {
     let limits: [fn(&Tenant, u64); 2] = [Tenant::set_min, Tenant::set_low];
@@ -111,8 +112,8 @@ fn siblings_are_reclaimed_by_overage() {
     }
 }
 
-/// Some overage is left with protection for nearly all, and everything was in use at the first
-/// look: it goes nonetheless, in one pass.
+/// Nearly all is protected, and every object is in use at the first look: all of the overage goes in
+/// one pass.
 #[test]
 fn used_overage_is_reclaimed_at_priority_0() {
     let hierarchy = Hierarchy::new();
@@ -128,7 +129,7 @@ fn used_overage_is_reclaimed_at_priority_0() {
     );
 }
 
-/// It gets down to its low at the last priority alone, and the rest is still to be had.
+/// A tenant gets down to its low at the last priority, and a later pass reclaims the rest.
 #[test]
 fn low_is_overridden_at_last() {
     let hierarchy = Hierarchy::new();
@@ -140,7 +141,7 @@ fn low_is_overridden_at_last() {
     one.set_low(OBJECTS as u64 * BYTES * 9 / 10);
     cache.fill(&one, OBJECTS, true);
     cache.fill(&other, OBJECTS, false);
-    // All of the other's goes before what is below the low.
+    // All of the other's goes before anything below the low.
     hierarchy.root().reclaim(OBJECTS as u64 * BYTES * 11 / 10);
     assert_eq!(
         (
@@ -161,7 +162,7 @@ fn low_is_overridden_at_last() {
     assert_eq!((cache.objects(&one), cache.objects(&other)), (0, 0));
 }
 
-/// What a test does inside a shrinker's functions.
+/// A shrinker with which a test runs code inside its functions.
 #[derive(Default)]
 struct Odd {
     inside: OnceLock<Box<dyn Fn(&'static str) + Send + Sync>>,
@@ -221,7 +222,7 @@ impl Drop for Odd {
 fn per_tenant_is_asked_once_by_register() {
     let hierarchy = Hierarchy::new();
     let again = hierarchy.clone();
-    // It may come back in: nothing is locked meanwhile.
+    // It may call the library: no lock is held meanwhile.
     let odd = Odd::new(move |name| {
         if name == "per_tenant" {
             drop(again.register(Odd::new(|_| ())).unwrap());
@@ -285,7 +286,7 @@ fn unregistering_inside_a_call_ends_the_scan() {
     }
 }
 
-/// It waits for the others' calls, and not for the one that it is in.
+/// The end waits for the other threads' calls, and not for the one that it is in.
 #[test]
 fn unregistering_inside_a_call_waits_for_other_calls() {
     for _ in 0..if cfg!(miri) { 2 } else { 50 } {
@@ -331,8 +332,8 @@ fn unregistering_inside_a_call_waits_for_other_calls() {
     }
 }
 
-/// Whatever shrinkers do on the background thread, it goes on: panics everywhere, in the destructor
-/// too, which is run there.
+/// The background thread goes on whatever shrinkers do: they panic in every function, and in the
+/// destructor, which runs on that thread.
 #[test]
 fn background_survives_panicking_shrinkers() {
     let hierarchy = Hierarchy::new();
@@ -351,7 +352,7 @@ fn background_survives_panicking_shrinkers() {
         odd.explodes = leaves;
         let inside = move |name| {
             if leaves && name == "scan" {
-                // In again by every door, and out.
+                // Calls all functions that lead to reclaim, and ends the registration.
                 let other = within.register(Odd::new(|_| ())).unwrap();
                 let child = within.root().create().unwrap();
                 child.set_high(0);
@@ -362,7 +363,7 @@ fn background_survives_panicking_shrinkers() {
                     "a pass within the pass"
                 );
                 drop((other, child, own.lock().unwrap().take()));
-                // Until this pass is the last that knows it.
+                // Waits until this pass is the last that knows the shrinker.
                 stillpoint::global().kvfree_barrier();
                 tell.store(true, Ordering::SeqCst);
             } else if name == panics {

@@ -1,5 +1,5 @@
-//! What a person sees: each public type says in its Debug output what tells it from others of its
-//! kind, and each error what to do.
+//! Texts for people: the Debug output of each public type identifies the value, and each error says
+//! what to do.
 #![cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
 
 use stillpoint_vmap::{Arena, Builder, Error};

@@ -1,8 +1,8 @@
-//! The address space where things go wrong: memory that must fault, systems that refuse, forks,
-//! peers, and many allocations.
+//! The address space under faults: memory that must fault, system calls that fail, forks, peers, and
+//! many allocations.
 //!
-//! Detects drains without a grace period or a purge, drains that use refused ranges, and a child
-//! that forgets areas or touches its parent's file.
+//! Detects drains without a grace period or a purge, drains that reuse refused ranges, and a child
+//! that loses areas or touches its parent's file.
 #![cfg(all(target_os = "linux", not(miri)))]
 
 #[path = "../../stillpoint/tests/common/mod.rs"]
@@ -24,7 +24,7 @@ use stillpoint_vmap::{Area, Arena, Error};
 
 const PAGE: usize = 4096;
 
-/// What a child of a fork returns; it runs nothing else of this program.
+/// Runs `work` in the child of a fork, which ends with it, and returns the child's status.
 fn forked(work: impl FnOnce() -> bool) -> libc::c_int {
     // SAFETY: the child uses this library, and memory of its own, and ends without running
     // destructors.
@@ -42,7 +42,7 @@ fn forked(work: impl FnOnce() -> bool) -> libc::c_int {
 
 fn faults(addr: usize) -> bool {
     let status = forked(|| {
-        // SAFETY: what comes of it is the question; the process is of no other use.
+        // SAFETY: the process ends here, by a fault or not.
         let _ = unsafe { (addr as *const u8).read_volatile() };
         true
     });
@@ -101,7 +101,7 @@ fn poison() {
         reader.leave();
         arena.drain().unwrap();
         assert!(faults(addr) && faults(addr + 2 * PAGE));
-        // All there is, whichever pool it went to.
+        // All addresses, whichever pool the range went to.
         let whole = arena.alloc((16 << 20) - PAGE, 1).unwrap();
         assert!((whole.addr()..whole.addr() + whole.len()).contains(&addr));
         let mut bytes = [1; 3 * PAGE];
@@ -189,8 +189,8 @@ fn child_of_fork_has_a_private_copy() {
         areas.truncate(10);
         arena.drain().unwrap();
         areas.clear();
-        // Nothing is lost: what was freed before the fork, pools, what is freed since; but for what
-        // lies around the area that is kept.
+        // No addresses are lost: those freed before the fork, in pools, or freed since can all be
+        // allocated, except around the area that is kept.
         let rest = (16 << 20) - kept.addr().abs_diff(arena.addresses().start) - 10 * PAGE;
         arena.alloc(rest, 1).is_ok() && arena.statistics().areas == 1
     });
@@ -268,13 +268,13 @@ fn forks_at_any_moment() {
             child.well();
         }
     });
-    // Now only the service thread may hold a lock, and seldom does.
+    // Now only the service thread may hold a lock, and it seldom does.
     assert!((0..10).any(|_| fork_muted(change).well_or_aborted()));
     // SAFETY: the threads have ended.
     drop(unsafe { Box::from_raw(subject) });
 }
 
-/// Has system call `number` refused with `errno` in the calling thread from now on.
+/// Makes system calls `numbers` fail with `errno` in the calling thread from now on.
 fn deny(numbers: &[libc::c_long], errno: libc::c_int) {
     let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -366,7 +366,7 @@ fn unpurged_ranges_are_not_reused() {
     });
     arena.drain().expect("this thread may");
     assert_eq!(arena.statistics().lazy_bytes, 0);
-    // All there is, whichever pool it went to.
+    // All addresses, whichever pool the ranges went to.
     let again: Vec<_> = (0..5000).map_while(|_| arena.alloc(PAGE, 1).ok()).collect();
     for area in &again {
         let mut bytes = [1; PAGE];
@@ -438,8 +438,8 @@ fn fallback_without_process_madvise() {
     .unwrap();
 }
 
-/// The child has as many mappings as it may have: an arena goes on, and a new one says what is the
-/// matter.
+/// A process has as many mappings as it may have: an arena goes on, and building another one fails
+/// with advice.
 #[test]
 fn limit_of_mappings() {
     if !is_child() {
@@ -599,7 +599,7 @@ fn large_alignment_behind_holes() {
     assert!(area.addr().is_multiple_of(1 << 30));
 }
 
-/// The system refuses to purge locked memory, and nothing else waits for that.
+/// The system refuses to purge locked memory: the drain unlocks it, and nothing else waits.
 #[test]
 fn locked_memory_is_purged() {
     let arena = Arena::builder()
@@ -617,12 +617,12 @@ fn locked_memory_is_purged() {
     }
     drop(locked);
     arena.drain().expect("unlocked by the drain");
-    // More than the arena holds, were anything lost.
+    // More than the arena holds, if freed addresses did not come back.
     for _ in 0..200 {
         let area = arena.alloc(1 << 20, 1).expect("what was freed comes back");
         area.copy_from(0, &[1; 1024]).unwrap();
     }
-    // All there is: in whose pool the page lies depends on the processor that freed it.
+    // All pages: which pool has the one depends on the processor that freed it.
     let all: Vec<_> = std::iter::from_fn(|| arena.alloc(PAGE, 1).ok()).collect();
     let area = all
         .iter()

@@ -18,7 +18,7 @@ fn arena() -> Arena {
         .expect("address space")
 }
 
-/// What the area's bytes are all, if they are all the same.
+/// Returns the value of the area's bytes, if it is found and they are all the same.
 fn all_bytes(arena: &Arena, addr: usize, len: usize) -> Option<u8> {
     let mut bytes = vec![0; len];
     arena.copy_to(addr, &mut bytes).ok()?;
@@ -191,7 +191,7 @@ fn freed_area_is_not_found_and_reads_zero_when_reused() {
     assert_eq!(arena.describe(addr), Description::Free);
     // SAFETY: accessible, and not in use.
     assert_eq!(unsafe { (addr as *const u8).read_volatile() }, 0);
-    // All there is, whichever pool it went to.
+    // All addresses, whichever pool the range went to.
     let whole = arena.alloc((256 << 20) - PAGE, 1).unwrap();
     assert!((whole.addr()..whole.addr() + whole.len()).contains(&addr));
     assert_eq!(all_bytes(&arena, addr, 3 * PAGE), Some(0));
@@ -209,7 +209,7 @@ fn address_is_reused_after_readers_and_a_drain() {
     area.copy_from(0, &[9; PAGE]).unwrap();
     let reader = Reader::enter(arena.domain());
     drop(area);
-    // All that there is, many times the limit on what may wait.
+    // All addresses: many times the limit of what may wait.
     let mut held = Vec::new();
     let full = loop {
         let guard = arena.read_lock();
@@ -240,8 +240,8 @@ fn address_is_reused_after_readers_and_a_drain() {
     );
 }
 
-/// Two domains that wait for each other through two threads: an allocation is no wait for a grace
-/// period to its caller, so it gives up.
+/// Two domains wait for each other through two threads. The caller of an allocation does not expect a
+/// wait for a grace period, so the allocation gives up.
 #[test]
 fn alloc_in_a_section_of_another_domain_times_out() {
     let (arena, other) = (
@@ -392,7 +392,7 @@ fn address_space_exhaustion() {
     );
     assert!(full.to_string().contains("larger capacity"));
     held.clear();
-    // Of another size, and all of it: pools and freed ranges are made one again.
+    // One area of the whole size: pools and freed ranges are joined again.
     let whole = arena
         .alloc((512 - guard) * PAGE, 1)
         .expect("everything has been freed");
@@ -440,7 +440,7 @@ fn free_inside_a_section_does_not_wait() {
 
 #[test]
 fn drain_returns_memory() {
-    /// Resident bytes of a range, by the kernel's own word.
+    /// Returns the resident bytes of the arena, as the kernel reports them.
     fn resident(arena: &Arena) -> usize {
         let range = arena.addresses();
         let mut pages = vec![0_u8; range.len() / PAGE];
@@ -657,8 +657,7 @@ fn parts_of_a_checked_range() {
     assert_eq!(&bytes, b"789");
 }
 
-/// Every byte of areas of some sizes, behind them, and their large slots: `find` and `check` have
-/// the same answer as the sizes.
+/// At the ends of areas, pages and slots, `find` and `check` agree with the areas' sizes.
 #[test]
 fn checks_at_every_end() {
     const SLOT: usize = 2 << 20;

@@ -437,11 +437,7 @@ mod tests {
         for _ in 0..8 {
             let tenant = hierarchy.root().create().unwrap();
             let mut charge = tenant.charge(100).unwrap();
-            assert_eq!(
-                tenant.usage(),
-                100,
-                "usage looks at the entries in stock"
-            );
+            assert_eq!(tenant.usage(), 100, "usage looks at the entries in stock");
             // The rest of the batch.
             charge.resize(BATCH as usize).unwrap();
             drop(tenant);

@@ -1,4 +1,4 @@
-//! Tenants, their limits, and the shrinkers that keep them.
+//! Tenants, their limits, and the shrinkers that keep usage below them.
 
 #[path = "../../../stillpoint/tests/common/mod.rs"]
 mod common;
@@ -18,7 +18,7 @@ use stillpoint_lru::{
     Registration, Scope, Shrink, Tenant,
 };
 
-/// A cache of charged objects: what is on its lists, and nothing else.
+/// A cache of charged objects, which are all on its lists.
 struct Cache {
     lru: ListLru<Charge>,
     batch: usize,
@@ -214,14 +214,13 @@ fn min_protects_from_a_flood() {
     (0..if cfg!(miri) { 250 } else { 2_000 }).for_each(|_| cache.insert(&a, 1_000).unwrap());
     assert_eq!((cache.objects(&b), cache.objects(&c)), (90, 90));
     assert_eq!((b.usage(), b.statistics().objects_reclaimed), (90_000, 0));
-    // The whole machine is short of memory; and now nothing else can be had, so low gives way, and
-    // min does not.
+    // The whole hierarchy is reclaimed from, and nothing else is left: low gives way, min does not.
     a.set_max(0);
     assert_eq!(a.usage(), 0);
     hierarchy.reclaim_to(0);
     assert_eq!((cache.objects(&b), cache.objects(&c)), (90, 0));
     assert!(c.statistics().low_events > 0 && b.statistics().low_events == 0);
-    // Its own limit is no exception for itself.
+    // A tenant's min does not protect it from its own max.
     b.set_max(10_000);
     assert!(b.usage() <= 10_000);
 }
@@ -259,7 +258,7 @@ fn background_reclaims_past_high() {
     assert!(cache.objects(&tenant) < before);
 }
 
-/// It is asked once for several charges.
+/// The background reclaimer is woken once for several charges.
 #[test]
 fn background_reclaims_ahead_of_charges_past_high() {
     const BYTES: usize = 20_000;
@@ -277,7 +276,7 @@ fn background_reclaims_ahead_of_charges_past_high() {
     assert!((1..100).contains(&asked), "{asked}");
 }
 
-/// Who charges does what the background would.
+/// The charging thread does the background reclaimer's work.
 #[test]
 #[cfg(all(target_os = "linux", not(miri)))]
 fn charging_thread_reclaims_past_high_without_background() {
@@ -344,7 +343,7 @@ fn no_reclaim_inside_a_section() {
     drop(tenant.charge(1_000).unwrap());
 }
 
-/// What is reclaimed is freed only after a grace period: the charge waits for that.
+/// Reclaimed objects are freed only after a grace period: the charge waits for it.
 #[test]
 fn charge_waits_for_a_grace_period() {
     struct Deferring(ListLru<Mutex<Option<Charge>>>);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a test wants of a shrinker.
+/// A shrinker that answers what a test wants.
 #[derive(Default)]
 struct Odd {
     count: AtomicUsize,
@@ -75,8 +75,8 @@ fn scan_is_proportional_and_defers_small_batches() {
     let _registration = hierarchy.register(Arc::clone(&odd)).unwrap();
     odd.count.store(1000, Ordering::SeqCst);
     hierarchy.reclaim();
-    // Priorities 12 to 2: 0, 0, 2, 6, 14, 30, 62, 124, 250, ... by halves, and what was put off
-    // shifted likewise; in batches of 128.
+    // Priorities 12 to 2: 0, 0, 2, 6, 14, 30, 62, 124, 250, ..., and the deferred work, shifted by
+    // the priority; in batches of 128.
     let scanned = odd.scanned.load(Ordering::SeqCst);
     assert!(
         (500..=1500).contains(&scanned) && scanned % 128 == 0,
@@ -207,8 +207,7 @@ fn unregister_waits_for_calls() {
     });
 }
 
-/// Items of before and after the shrinker learnt of the lists, of tenants that have gone: the bits
-/// lead to all of them.
+/// The bits lead to all items: added before and after `covers`, and of deleted tenants.
 #[test]
 fn no_item_behind_a_clear_bit() {
     let hierarchy = Hierarchy::new();
@@ -255,7 +254,7 @@ fn too_many_shrinkers() {
 fn huge_charges_are_refused() {
     let hierarchy = Hierarchy::new();
     let tenant = hierarchy.root().create().unwrap();
-    // Refused, or 2^48 each; a count that wrapped would free the tenant under its charges.
+    // A count that wrapped would free the tenant under its charges.
     assert!(matches!(
         tenant.charge(1 << 52),
         Err(ChargeError::TooLarge | ChargeError::OverLimit { .. })
@@ -269,7 +268,7 @@ fn huge_charges_are_refused() {
     drop(charges);
 }
 
-/// Says that it has nothing while it is busy.
+/// A shrinker that says that it has nothing while it is busy.
 struct Busy {
     lru: ListLru<()>,
     busy: AtomicBool,
