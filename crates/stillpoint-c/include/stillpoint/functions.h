@@ -406,15 +406,14 @@ struct stillpoint_relieved {
    */
   uint64_t objects;
   /*
-   Bytes that the root's usage has fallen by; what is freed after a grace period may be
-   missing.
+   Bytes by which the root's usage has fallen; bytes freed after a grace period may be missing.
    */
   uint64_t bytes;
 };
 
 /*
- A tenant's usage, limits and event counts, in bytes and numbers, with all tenants below it
- included. Each field is read separately.
+ A tenant's usage, limits (in bytes) and event counts, its descendants included. Each field is read
+ separately.
  */
 struct stillpoint_tenant_statistics {
   /*
@@ -422,8 +421,7 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t usage;
   /*
-   The most that has been charged at a time, what was in stock included; what was refused is
-   not.
+   Most bytes that have been charged at a time, bytes in stock included, refused charges not.
    */
   uint64_t peak;
   /*
@@ -451,7 +449,7 @@ struct stillpoint_tenant_statistics {
    */
   uint64_t high_events;
   /*
-   Charges that have met the max: those that failed, and those that reclaim freed memory for.
+   Charges that have met the max: those that failed, and those for which memory was reclaimed.
    */
   uint64_t max_events;
   /*

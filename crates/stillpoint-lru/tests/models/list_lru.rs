@@ -129,7 +129,7 @@ pub fn run(program: &[u8]) {
                 // For a deleted tenant, the nearest ancestor that is not gets the item.
                 let (mut owner, mut tenant) = (at, &owners[&at].tenant);
                 if step % 8 == 4
-                    && let Some((&name, (_, gone))) = deleted.first_key_value()
+                    && let Some((&name, (_, gone))) = deleted.iter().nth(argument % 4)
                 {
                     (owner, tenant) = (name, gone);
                     while let Some((parent, _)) = deleted.get(&owner) {
