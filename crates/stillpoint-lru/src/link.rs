@@ -427,26 +427,26 @@ impl Bookmark {
 }
 
 /// The functions of [`watch_waits`].
-static WATCH: OnceLock<(fn(), fn())> = OnceLock::new();
+static WATCH: OnceLock<[fn(); 2]> = OnceLock::new();
 
 /// Calls `waiting` when a thread finds a list's lock held by another thread, and `waited` when it has
 /// got that lock, from now on. Only the first call has an effect. Taking a free lock costs nothing.
 /// `waited` runs with the lock held: neither may use lists, or fork.
 #[cfg_attr(stillpoint_loom, allow(dead_code, reason = "the lab's"))]
 pub fn watch_waits(waiting: fn(), waited: fn()) {
-    let _ = WATCH.set((waiting, waited));
+    let _ = WATCH.set([waiting, waited]);
 }
 
 #[cold]
 fn waiting() {
-    if let Some((waiting, _)) = WATCH.get() {
+    if let Some([waiting, _]) = WATCH.get() {
         waiting();
     }
 }
 
 #[cold]
 fn waited() {
-    if let Some((_, waited)) = WATCH.get() {
+    if let Some([_, waited]) = WATCH.get() {
         waited();
     }
 }
