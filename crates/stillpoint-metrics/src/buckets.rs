@@ -1,14 +1,14 @@
-//! The buckets of histograms as Prometheus gets them: coarser ones.
+//! The buckets of histograms for Prometheus, which are coarser than the library's.
 
 use std::time::Duration;
 
-/// The first bucket of a histogram ends at 256 ns, and each further one at four times as much: the
-/// last but one at 69 s.
+/// Ends of the buckets in nanoseconds: the first ends at 256 ns, each further one at four times as
+/// much, and the last but one at 69 s. The last has no end.
 const FIRST_END: u64 = 1 << 8;
 const LAST_END: u64 = 1 << 36;
 const FACTOR: u64 = 4;
 
-/// Coarser buckets: the upper ends in seconds, and how many are in each.
+/// Returns coarser buckets: the upper ends in seconds, and the number of durations in each.
 pub(crate) fn buckets(fine: impl Iterator<Item = (Duration, u64)>) -> Vec<(f64, u64)> {
     let ends = std::iter::successors(Some(FIRST_END), |end| Some(end * FACTOR));
     let mut fine = fine.peekable();

@@ -1,4 +1,4 @@
-//! What is exported, and how it is read.
+//! [`Exporter`]: what is exported, by name, and how it is read.
 
 use crate::{
     family::{CACHE, DOMAIN, DomainSample, MAP, Metric, TENANT, TenantSample},
@@ -19,10 +19,10 @@ use std::sync::Weak;
 #[cfg(target_os = "linux")]
 use stillpoint_lru::Pressure;
 
-/// The name that all tenants share that have no series of their own. No tenant can be added by it.
+/// The name that all tenants without separate series share. No tenant can be added by it.
 pub const OTHER: &str = "other";
 
-/// How many tenants have series of their own, unless the program says otherwise.
+/// Number of tenants with separate series, by default.
 const MOST_TENANTS: usize = 100;
 
 /// The name of the global domain.
@@ -32,9 +32,10 @@ type ReadCache = Box<dyn Fn() -> stillpoint_cache::Statistics + Send + Sync>;
 
 type ReadMap = Box<dyn Fn() -> usize + Send + Sync>;
 
-/// Exports statistics. A handle: clones are the same exporter.
+/// Exports statistics. This is a handle: clones are the same exporter.
 ///
-/// What is added is kept alive until it is removed (a deleted tenant: until the next scrape).
+/// The exporter keeps what is added alive until it is removed (a deleted tenant until the next
+/// scrape).
 #[derive(Clone)]
 pub struct Exporter {
     sources: Arc<Mutex<Sources>>,
@@ -49,8 +50,8 @@ struct Sources {
     caches: Vec<(String, ReadCache)>,
 }
 
-/// Something of the same kind is exported under that name already. Choose another one, or remove
-/// that.
+/// The error if something of the same kind is exported under that name already. Choose another name,
+/// or remove what has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameTaken(String);
 
@@ -79,8 +80,8 @@ impl Default for Exporter {
 }
 
 impl Exporter {
-    /// Exports the global domain, as `global`, and whatever will be added. 100 tenants have series
-    /// of their own.
+    /// Creates an exporter that has the global domain, as `global`, and separate series for up to 100
+    /// tenants.
     #[must_use]
     pub fn new() -> Self {
         let sources = Sources {
@@ -96,7 +97,7 @@ impl Exporter {
         }
     }
 
-    /// Like [`Exporter::new`]: so many tenants have series of their own. Each has eleven.
+    /// Like [`Exporter::new`], with separate series for up to `most` tenants, eleven for each.
     #[must_use]
     pub fn with_tenants(most: usize) -> Self {
         let exporter = Self::new();
@@ -104,7 +105,8 @@ impl Exporter {
         exporter
     }
 
-    /// Adds a domain. Its own name ([`Domain::name`]) is a good one. For sections across `await`:
+    /// Adds a domain, for example under its name ([`Domain::name`]). A domain for sections across
+    /// `await` is one, too:
     ///
     /// ```
     /// # use stillpoint::tasks_trace::TraceDomain;
@@ -122,16 +124,16 @@ impl Exporter {
         add(&mut self.lock().domains, name, || domain.clone())
     }
 
-    /// Exports the domain of that name no more. Returns whether there was one.
+    /// Removes the domain of that name. Returns whether there was one.
     pub fn remove_domain(&self, name: &str) -> bool {
         let removed = remove(&mut self.lock().domains, name);
-        // Outside of the lock: the end of a domain waits for its service thread.
+        // Dropped outside of the lock: the end of a domain waits for its service thread.
         removed.is_some()
     }
 
-    /// Adds a map, by a function that says how many entries it has: the `len` of any of Stillpoint's
-    /// maps and sets. It must not use the exporter. What the map has retired is in the figures of its
-    /// domain.
+    /// Adds a map, by a function that returns its number of entries: the `len` of any of Stillpoint's
+    /// maps and sets. The function must not use the exporter. The figures of the map's domain count
+    /// what the map has retired.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -155,19 +157,19 @@ impl Exporter {
         add(&mut self.lock().maps, name, || Box::new(entries))
     }
 
-    /// Exports the map of that name no more. Returns whether there was one.
+    /// Removes the map of that name. Returns whether there was one.
     pub fn remove_map(&self, name: &str) -> bool {
         let removed = remove(&mut self.lock().maps, name);
-        // Outside of the lock: it may own the map, whose values may call us.
+        // Dropped outside of the lock: the function may own the map, whose values may call us.
         removed.is_some()
     }
 
-    /// Adds a watch of memory pressure, which is exported until its last owner drops it: the exporter
-    /// is none.
+    /// Adds a watch of memory pressure. The exporter does not keep it: it is exported until its last
+    /// owner drops it.
     ///
     /// # Errors
     ///
-    /// If another one has the name.
+    /// If another watch has the name.
     #[cfg(target_os = "linux")]
     pub fn add_pressure(&self, name: &str, pressure: &Arc<Pressure>) -> Result<(), NameTaken> {
         let mut sources = self.lock();
@@ -177,15 +179,16 @@ impl Exporter {
         add(&mut sources.pressures, name, || Arc::downgrade(pressure))
     }
 
-    /// Exports the watch of that name no more. Returns whether there was one.
+    /// Removes the watch of that name. Returns whether there was one.
     #[cfg(target_os = "linux")]
     pub fn remove_pressure(&self, name: &str) -> bool {
         remove(&mut self.lock().pressures, name).is_some()
     }
 
-    /// Adds a tenant, if there are fewer than a hundred or so under its own name ([`OTHER`]), until
-    /// it is deleted. Its figures have those of all tenants below it, so do not add both a tenant
-    /// and its parent, or the sum of the others counts them twice.
+    /// Adds a tenant, until it is deleted: with separate series if there is room
+    /// ([`Exporter::with_tenants`]), otherwise to the sum of the others ([`OTHER`]). Its figures
+    /// include those of its descendants, so do not add both a tenant and its parent, or the sum counts
+    /// them twice.
     ///
     /// ```
     /// # use stillpoint_lru::Hierarchy;
@@ -199,7 +202,7 @@ impl Exporter {
     ///
     /// # Errors
     ///
-    /// If another tenant has the name, or it is [`OTHER`].
+    /// If another tenant has the name, or the name is [`OTHER`].
     pub fn add_tenant(&self, name: &str, tenant: &stillpoint_lru::Tenant) -> Result<(), NameTaken> {
         let mut sources = self.lock();
         if name == OTHER || sources.tenants.has(name) {
@@ -209,7 +212,7 @@ impl Exporter {
         Ok(())
     }
 
-    /// Exports the tenant of that name no more. Returns whether there was one.
+    /// Removes the tenant of that name. Returns whether there was one.
     pub fn remove_tenant(&self, name: &str) -> bool {
         self.lock().tenants.remove(name)
     }
@@ -244,14 +247,14 @@ impl Exporter {
         })
     }
 
-    /// Exports the cache of that name no more. Returns whether there was one.
+    /// Removes the cache of that name. Returns whether there was one.
     pub fn remove_cache(&self, name: &str) -> bool {
         let removed = remove(&mut self.lock().caches, name);
-        // Outside of the lock: it may be the last handle, and then drops entries, which may call us.
+        // Dropped outside of the lock: the last handle of a cache drops entries, which may call us.
         removed.is_some()
     }
 
-    /// Returns all metrics that there are.
+    /// Returns all metrics.
     ///
     /// ```
     /// for metric in stillpoint_metrics::Exporter::metrics() {
@@ -268,14 +271,14 @@ impl Exporter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sources> {
-        // Nothing that panics leaves it half changed.
+        // No panic leaves the sources half changed.
         self.sources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads everything.
     fn samples(&self) -> Samples {
-        // Dropped after the lock: the last owner of a watch, which may be us by then, waits for its
-        // thread, and that may call us.
+        // Dropped after the lock: we may be the last owner of a watch by then, and its drop waits for
+        // its thread, which may call us.
         #[cfg(target_os = "linux")]
         let mut watches: Vec<(String, Arc<Pressure>)> = Vec::new();
         let mut sources = self.lock();
@@ -317,7 +320,7 @@ impl Collector for Exporter {
     }
 }
 
-/// What has been read of each kind of thing, with names.
+/// The samples of each kind of thing, with names.
 struct Samples {
     domains: Vec<(String, DomainSample)>,
     maps: Vec<(String, usize)>,

@@ -1,4 +1,4 @@
-//! What there is to export: names, units, meanings, and how each is read.
+//! The metrics: their names, units and meanings, and how each is read.
 
 use crate::buckets::buckets;
 use prometheus_client::{
@@ -9,13 +9,13 @@ use prometheus_client::{
 use std::fmt;
 use stillpoint::Histogram;
 
-/// What kind of metric one is, in Prometheus's sense.
+/// The kind of a metric, in Prometheus's sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// It only rises, as long as what it is about is exported.
+    /// Only rises, as long as its subject is exported.
     Counter,
-    /// It rises and falls.
+    /// Rises and falls.
     Gauge,
     /// Durations in buckets.
     Histogram,
@@ -25,20 +25,21 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// The whole name, as queries have it: `stillpoint_unreclaimed_bytes`. That of a histogram has
-    /// `_bucket`, `_sum` and `_count` behind it in queries.
+    /// The whole name, as queries use it: `stillpoint_unreclaimed_bytes`. For a histogram, queries
+    /// append `_bucket`, `_sum` or `_count`.
     pub name: String,
-    /// What it says, in a sentence.
+    /// The meaning, as a phrase.
     pub help: &'static str,
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// Its base unit, which its name ends with, if it has one: `bytes` or `seconds`.
+    /// The base unit, `bytes` or `seconds`, if there is one. The name has it at the end, before
+    /// `_total`.
     pub unit: Option<&'static str>,
-    /// Its label.
+    /// The label.
     pub label: &'static str,
 }
 
-/// What all names begin with.
+/// Prefix of all names.
 const PREFIX: &str = "stillpoint_";
 
 /// A value that has been read.
@@ -49,13 +50,13 @@ pub(crate) enum Value<'a> {
     Times(&'a Histogram),
 }
 
-/// A metric of things of which there are samples `S`.
+/// A metric of things whose samples are `S`.
 struct Family<S> {
     name: &'static str,
     help: &'static str,
     kind: Kind,
     unit: Option<&'static str>,
-    /// `None` where the thing has no such value.
+    /// Reads the value; `None` if the thing has no such value.
     read: fn(&S) -> Option<Value<'_>>,
 }
 
@@ -76,7 +77,7 @@ impl<S> Family<S> {
         }
     }
 
-    /// The name without unit and `_total`.
+    /// Returns the name without unit and `_total`.
     fn stem(&self) -> String {
         format!("{PREFIX}{}", self.name)
     }
@@ -110,7 +111,7 @@ impl<S> Families<S> {
         self.all.iter().map(|family| family.metric(self.label))
     }
 
-    /// Encodes the samples, each of which has a name.
+    /// Encodes the samples, each with its name.
     pub(crate) fn encode(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -170,7 +171,7 @@ macro_rules! families {
 pub(crate) struct DomainSample {
     pub(crate) statistics: stillpoint::Statistics,
     pub(crate) budget: u64,
-    /// Nanoseconds.
+    /// How long readers have stalled the oldest grace period, in nanoseconds; 0 if they do not.
     pub(crate) stalled_for: u64,
 }
 
@@ -182,7 +183,7 @@ macro_rules! of_domain {
 
 pub(crate) const DOMAIN: Families<DomainSample> = families! { "domain":
     Gauge "unreclaimed_objects" "Retired objects that have not been freed", of_domain!(objects_pending);
-    Gauge ["bytes"] "unreclaimed" "What retired objects weigh that have not been freed", of_domain!(bytes_pending);
+    Gauge ["bytes"] "unreclaimed" "Weight of retired objects that have not been freed", of_domain!(bytes_pending);
     Gauge ["bytes"] "budget" "Unreclaimed bytes at which threads that retire wait",
         |sample| Some(Value::Number(sample.budget));
     Gauge "tracking_pages" "Pages of 4 KiB that track retired objects", of_domain!(pages);
@@ -213,12 +214,12 @@ pub(crate) const DOMAIN: Families<DomainSample> = families! { "domain":
         |sample| Some(Value::Times(&sample.statistics.reclaim_times));
 };
 
-/// How many entries a map has.
+/// The number of entries of a map.
 pub(crate) const MAP: Families<usize> = families! { "map":
     Gauge "map_entries" "Entries of a map", |&entries| Some(Value::Number(entries as u64));
 };
 
-/// What a watch of memory pressure has done.
+/// The counts of a watch of memory pressure.
 #[cfg(target_os = "linux")]
 pub(crate) struct PressureSample {
     watching: bool,
@@ -257,11 +258,11 @@ pub(crate) const PRESSURE: Families<PressureSample> = families! { "pressure":
     Counter "pressure_panics" "Passes, or what is called after them, that panicked", of_pressure!(panics);
 };
 
-/// A tenant's statistics, or those of all that have no series of their own.
+/// A tenant's statistics, or the sum of those of all tenants without separate series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TenantSample {
     pub(crate) usage: u64,
-    /// Not of a sum: peak, min, low, high, max.
+    /// Peak, min, low, high, max. `None` for a sum.
     pub(crate) limits: Option<[u64; 5]>,
     pub(crate) low_events: u64,
     pub(crate) high_events: u64,
@@ -289,7 +290,7 @@ macro_rules! of_tenant {
         |sample| Some(Value::Number(sample.$field))
     };
     ([$at:literal]) => {
-        // No limit is infinite, so that what is left of it is, too.
+        // No limit is infinite, so that a query's difference of limit and usage is, too.
         |sample| match sample.limits?[$at] {
             u64::MAX => Some(Value::Real(f64::INFINITY)),
             bytes => Some(Value::Number(bytes)),
@@ -298,12 +299,12 @@ macro_rules! of_tenant {
 }
 
 pub(crate) const TENANT: Families<TenantSample> = families! { "tenant":
-    Gauge ["bytes"] "tenant_usage" "Bytes charged to a tenant and those below it", of_tenant!(usage);
-    Gauge ["bytes"] "tenant_peak" "The most that has been charged at a time", of_tenant!([0]);
-    Gauge ["bytes"] "tenant_min" "What is never reclaimed of a tenant", of_tenant!([1]);
-    Gauge ["bytes"] "tenant_low" "What is reclaimed of a tenant last", of_tenant!([2]);
-    Gauge ["bytes"] "tenant_high" "What a tenant is reclaimed down to; infinite for no limit", of_tenant!([3]);
-    Gauge ["bytes"] "tenant_max" "What a tenant may not exceed; infinite for no limit", of_tenant!([4]);
+    Gauge ["bytes"] "tenant_usage" "Bytes charged to a tenant and its descendants", of_tenant!(usage);
+    Gauge ["bytes"] "tenant_peak" "Largest usage so far", of_tenant!([0]);
+    Gauge ["bytes"] "tenant_min" "Usage up to which a tenant is never reclaimed from", of_tenant!([1]);
+    Gauge ["bytes"] "tenant_low" "Usage up to which a tenant is reclaimed from last", of_tenant!([2]);
+    Gauge ["bytes"] "tenant_high" "Usage past which a tenant is reclaimed from in the background; infinite for no limit", of_tenant!([3]);
+    Gauge ["bytes"] "tenant_max" "Usage past which charges fail; infinite for no limit", of_tenant!([4]);
     Counter "tenant_low_events" "Passes that reclaimed below the low limit", of_tenant!(low_events);
     Counter "tenant_high_events" "Times that charges passed the high limit", of_tenant!(high_events);
     Counter "tenant_max_events" "Charges that met the max", of_tenant!(max_events);
@@ -319,13 +320,13 @@ macro_rules! of_cache {
 
 pub(crate) const CACHE: Families<stillpoint_cache::Statistics> = families! { "cache":
     Gauge "cache_entries" "Entries", of_cache!(entries);
-    Gauge ["bytes"] "cache_size" "What the entries weigh", of_cache!(bytes);
-    Gauge ["bytes"] "cache_pinned" "What is pinned of them", of_cache!(pinned_bytes);
+    Gauge ["bytes"] "cache_size" "Weight of the entries", of_cache!(bytes);
+    Gauge ["bytes"] "cache_pinned" "Weight of the pinned entries", of_cache!(pinned_bytes);
     Counter "cache_hits" "Look-ups that found an entry", of_cache!(hits);
-    Counter "cache_misses" "Look-ups that found none", of_cache!(misses);
+    Counter "cache_misses" "Look-ups that found no entry", of_cache!(misses);
     Counter "cache_inserts" "Entries inserted", of_cache!(inserts);
     Counter "cache_loads" "Loaders that have returned a value", of_cache!(loads);
-    Counter "cache_load_failures" "Loaders that have not", of_cache!(load_failures);
+    Counter "cache_load_failures" "Loaders that have failed", of_cache!(load_failures);
     Counter ["seconds"] "cache_load_duration" "Time spent in loaders",
         |sample| Some(Value::Real(sample.load_nanos as f64 / 1e9));
     Counter "cache_evictions" "Entries evicted to make space", of_cache!(evicted);

@@ -1,13 +1,13 @@
-//! Which tenants have series of their own.
+//! Decides which tenants have separate series, and adds up the others.
 //!
-//! A tenant that has its own keeps them until its end, and one that is in the sum of the others stays
-//! there, also after its end, when what it had counted is added to the sum for good. So no counter
-//! falls, whatever comes and goes.
+//! A tenant with separate series keeps them until its end. A tenant in the sum of the others stays
+//! there until its end, when its counts are added to the sum for good. So no counter falls, whichever
+//! tenants come and go.
 
 use crate::family::TenantSample;
 use std::collections::HashMap;
 
-/// What is asked of a tenant.
+/// A tenant, as far as its samples are concerned. Tests have others.
 pub(crate) trait Source {
     fn is_deleted(&self) -> bool;
     fn sample(&self) -> TenantSample;
@@ -23,7 +23,7 @@ impl Source for stillpoint_lru::Tenant {
     }
 }
 
-/// Fewer of the others are not worth a look at each.
+/// Number of the others below which a search for ended ones is not worth it.
 const FEWEST_OTHERS: usize = 64;
 
 #[derive(Debug)]
@@ -31,18 +31,18 @@ pub(crate) struct Tenants<T> {
     most: usize,
     own: Vec<(String, T)>,
     others: Vec<(String, T)>,
-    /// How many there may be before those are taken out that have ended: there may be no scrape.
+    /// Number of the others at which those that have ended are taken out, as there may be no scrape.
     others_full_at: usize,
-    /// The last tenant that was added by each name.
+    /// The tenant that was added last under each name.
     named: HashMap<String, T>,
-    /// What those have counted that were among the others.
+    /// Counts of tenants that have ended and were among the others.
     ended: TenantSample,
-    /// Whether there has ever been one among the others.
+    /// Whether any tenant has ever been among the others.
     has_others: bool,
 }
 
 impl<T: Source + Clone> Tenants<T> {
-    /// `most` tenants have series of their own.
+    /// Creates a set in which up to `most` tenants have separate series.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
@@ -79,7 +79,7 @@ impl<T: Source + Clone> Tenants<T> {
         }
     }
 
-    /// Returns whether there was one.
+    /// Removes the tenant of that name. Returns whether there was one.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let before = self.own.len() + self.others.len();
         self.forget(|other, _| other == name);
@@ -114,14 +114,15 @@ impl<T: Source + Clone> Tenants<T> {
         });
     }
 
-    /// Unless another tenant has it by now.
+    /// Frees the name, unless another tenant has it by now.
     fn forget_name(named: &mut HashMap<String, T>, name: &str, ends: impl Fn(&str, &T) -> bool) {
         if named.get(name).is_some_and(|last| ends(name, last)) {
             named.remove(name);
         }
     }
 
-    /// The tenants that have series of their own, and the sum of the others, if there ever were any.
+    /// Returns the samples of the tenants with separate series, and the sum of the others, if there
+    /// ever were any.
     pub(crate) fn samples(&mut self) -> (Vec<(String, TenantSample)>, Option<TenantSample>) {
         self.forget(|_, tenant| tenant.is_deleted());
         let own = self.own.iter();
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
     use std::{cell::Cell, collections::HashMap, rc::Rc};
 
-    /// Deleted if negative.
+    /// A tenant that is deleted if the number is negative.
     #[derive(Clone)]
     struct Fake(Rc<Cell<i64>>);
 
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Names of two letters from a few, so that they come again; more tenants than have their own.
+    /// The names are few, so that they come again, and there are more tenants than separate series.
     #[test]
     fn no_counter_falls_while_tenants_come_and_go() {
         let mut tenants = Tenants::new(3);

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value as Json, json};
 use stillpoint::{Histogram, internal};
 use stillpoint_platform::stats::{
@@ -9,10 +10,16 @@ use stillpoint_platform::stats::{
     read::{Thing, Value},
 };
 
-use super::find::{Found, Process};
+use super::find::{Found, Hidden, Process};
 
-/// Identifies a thing across looks: process ids and things' numbers are used again, so it includes
-/// the times when page and thing were made.
+/// Returns the time now, in nanoseconds of the clock that pages use.
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Identifies a thing across looks. Process ids and numbers of things are used again, so it includes
+/// the times when the page and the thing were made.
 type Key = (u32, u64, String, u64, u64);
 
 fn key(process: &Process, thing: &Thing) -> Key {
@@ -29,7 +36,7 @@ fn key(process: &Process, thing: &Thing) -> Key {
 /// All things at one moment.
 #[derive(Debug, Default)]
 pub struct Look {
-    /// When, in nanoseconds of the monotonic clock.
+    /// The time in nanoseconds of the monotonic clock.
     pub at: u64,
     things: HashMap<Key, Thing>,
 }
@@ -122,7 +129,8 @@ pub fn json(found: &Found, now: u64) -> Json {
             "things": page.things.iter().map(|thing| of_thing(thing, now)).collect::<Vec<_>>(),
         })
     };
-    let unreadable = |(pid, hidden): &(u32, super::find::Hidden)| json!({ "pid": pid, "reason": hidden.to_string() });
+    let unreadable =
+        |(pid, hidden): &(u32, Hidden)| json!({ "pid": pid, "reason": hidden.to_string() });
     json!({
         "processes": found.processes.iter().map(process).collect::<Vec<_>>(),
         "unreadable": found.unreadable.iter().map(unreadable).collect::<Vec<_>>(),

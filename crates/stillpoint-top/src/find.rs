@@ -42,7 +42,7 @@ pub enum Hidden {
     NoPage,
     /// It has a page that cannot be read.
     Unreadable(read::Error),
-    /// It has a descriptor of a page's name that is no page.
+    /// It has a descriptor with a page's name that is not a page.
     Impostor(&'static str),
     /// It has too many descriptors of that name.
     TooMany,
@@ -106,7 +106,7 @@ pub struct Process {
 pub struct Found {
     /// Processes that publish, in the order of their ids.
     pub processes: Vec<Process>,
-    /// Those whose page cannot be read.
+    /// Processes whose page cannot be read.
     pub unreadable: Vec<(u32, Hidden)>,
     /// Number of processes to which access is denied.
     pub denied: usize,
@@ -143,7 +143,7 @@ pub fn all() -> io::Result<Found> {
 ///
 /// # Errors
 ///
-/// Why it is not shown.
+/// Fails if the process is not shown; the error says why.
 pub fn one(pid: u32) -> Result<Process, Hidden> {
     let folder = format!("/proc/{pid}/fd");
     let (mut worst, mut files) = (Hidden::NoPage, 0);
@@ -191,7 +191,7 @@ pub fn one(pid: u32) -> Result<Process, Hidden> {
 fn checked(path: OwnedFd) -> Result<File, Hidden> {
     let in_memory = fstatfs(&path).is_ok_and(|system| system.f_type == TMPFS);
     if !in_memory {
-        return Err(Hidden::Impostor("it is no file in memory"));
+        return Err(Hidden::Impostor("it is not a file in memory"));
     }
     let file = File::from(path);
     let metadata = file.metadata()?;

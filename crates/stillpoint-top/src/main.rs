@@ -5,9 +5,10 @@
 //! | `find` | processes that publish, and their pages, which may be hostile |
 //! | `figures` | rates, quantiles, JSON |
 //! | `view` | the lines of the screen |
-//! | `screen` | a terminal, and its keys |
+//! | `screen` | the terminal and its keys |
 //!
-//! It changes nothing in the processes, and never maps their pages.
+//! Each imports only files above it. The program changes nothing in the processes, and never maps
+//! their pages.
 
 use std::{
     io::{self, Write},
@@ -15,9 +16,8 @@ use std::{
 };
 
 use clap::Parser;
-use figures::Look;
+use figures::{Look, now};
 use find::{Found, Hidden};
-use rustix::time::{ClockId, clock_gettime};
 use view::{Sort, View};
 
 mod figures;
@@ -29,15 +29,15 @@ mod view;
 
 /// The text below the options in the long help.
 const HELP: &str = "Processes publish their statistics with STILLPOINT_STATS=on in the environment, or by publish_statistics(); stillcache does by \
-itself. Shown are those of the same user, to root all. Where standard output is no terminal, or TERM is dumb, it prints once. The exit status is 0 if it \
-has shown something, or has found no process without being given one; 1 if the process does not exist, has exited meanwhile or publishes nothing; 2 if the \
-usage is bad; 3 if the process may not be looked at; 4 if its page has another version or cannot be read. NO_COLOR turns colours off.";
+itself. It shows those of the same user; root sees all. If standard output is not a terminal, or TERM is dumb, it prints once. The exit status is 0 if it \
+has shown something, or if no PID was given and no process publishes; 1 if the process does not exist, has exited meanwhile or publishes nothing; 2 if the \
+usage is bad; 3 if access to the process is denied; 4 if its page has another version or cannot be read. NO_COLOR turns colors off.";
 
 /// Shows what running processes publish: grace periods, unreclaimed memory, stalled readers.
 #[derive(Parser)]
 #[command(version, after_long_help = HELP)]
 struct Options {
-    /// Show this process alone
+    /// Show only this process
     #[arg(value_name = "PID")]
     pid: Option<u32>,
 
@@ -45,7 +45,7 @@ struct Options {
     #[arg(long)]
     once: bool,
 
-    /// Print JSON: all that the pages have
+    /// Print all values of the pages as JSON
     #[arg(long, requires = "once")]
     json: bool,
 }
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Shows what is asked for.
+/// Shows what the options ask for.
 ///
 /// # Errors
 ///
@@ -128,10 +128,4 @@ fn picture(found: &Found) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Returns the time now, by the clock that pages use.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

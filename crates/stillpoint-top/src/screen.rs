@@ -1,4 +1,4 @@
-//! The screen: draws again in each interval, and obeys keys.
+//! The screen: draws once per interval, and acts on keys.
 
 use std::{
     env,
@@ -12,7 +12,7 @@ use ratatui::{
 };
 
 use crate::{
-    figures::Look,
+    figures::{Look, now},
     find::{Found, Hidden},
     view::{self, Sort, View},
 };
@@ -31,12 +31,12 @@ pub fn is_there() -> bool {
     !is_dumb && io::stdout().is_terminal() && io::stdin().is_terminal()
 }
 
-/// Returns whether to use colours: see no-color.org.
-fn has_colours() -> bool {
+/// Returns whether to use colors: see no-color.org.
+fn has_colors() -> bool {
     env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// What a key asks for.
+/// The next step after a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Draw again.
@@ -47,14 +47,14 @@ pub enum Step {
     Leave,
 }
 
-/// What keys have set.
+/// What the user has set by keys.
 #[derive(Debug)]
 pub struct State {
-    /// By what domains are sorted.
+    /// The order of domains.
     pub sort: Sort,
     /// True for the reverse order.
     pub reverse: bool,
-    /// Seconds from look to look.
+    /// Seconds between looks.
     pub interval: f64,
     /// The first line that is shown.
     pub first: usize,
@@ -142,7 +142,7 @@ impl State {
     /// Returns the end of the second line.
     pub fn note(&self) -> String {
         match &self.typed {
-            Some(typed) => format!("; seconds from look to look: {typed}_"),
+            Some(typed) => format!("; seconds between looks: {typed}_"),
             None => format!(", every {} s; h for help, q to leave", self.interval),
         }
     }
@@ -164,14 +164,14 @@ fn show(
     terminal: &mut DefaultTerminal,
     look: impl Fn() -> Result<Found, Hidden>,
 ) -> io::Result<Result<(), Hidden>> {
-    let (mut state, colours) = (State::default(), has_colours());
+    let (mut state, colors) = (State::default(), has_colors());
     let mut before = Look::default();
     loop {
         let found = match look() {
             Ok(found) => found,
             Err(hidden) => return Ok(Err(hidden)),
         };
-        let (now, looked) = (super::now(), Instant::now());
+        let (now, looked) = (now(), Instant::now());
         loop {
             let view = View {
                 found: &found,
@@ -187,7 +187,7 @@ fn show(
                 if state.help {
                     view::draw_help(frame);
                 } else {
-                    view::draw(frame, &view, state.first, colours);
+                    view::draw(frame, &view, state.first, colors);
                 }
             })?;
             let left = Duration::from_secs_f64(state.interval).saturating_sub(looked.elapsed());

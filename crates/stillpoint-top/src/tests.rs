@@ -98,7 +98,7 @@ fn found() -> Found {
     }
 }
 
-fn screen(width: u16, height: u16, first: usize, colours: bool, sort: Sort) -> TestBackend {
+fn screen(width: u16, height: u16, first: usize, colors: bool, sort: Sort) -> TestBackend {
     let (found, before) = (found(), Look::default());
     let view = View {
         found: &found,
@@ -110,7 +110,7 @@ fn screen(width: u16, height: u16, first: usize, colours: bool, sort: Sort) -> T
     };
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("it is memory");
     terminal
-        .draw(|frame| view::draw(frame, &view, first, colours))
+        .draw(|frame| view::draw(frame, &view, first, colors))
         .expect("it is memory");
     terminal.backend().clone()
 }
@@ -158,13 +158,13 @@ impl Lines for TestBackend {
 
 #[test]
 fn no_line_needs_its_colour() {
-    for colours in [true, false] {
-        let screen = screen(80, 24, 0, colours, Sort::Process);
+    for colors in [true, false] {
+        let screen = screen(80, 24, 0, colors, Sort::Process);
         let buffer = screen.buffer();
         let is_red = |row: u16| buffer[(9, row)].fg == Color::Red;
-        assert_eq!((is_red(4), is_red(5)), (false, colours));
+        assert_eq!((is_red(4), is_red(5)), (false, colors));
         assert!(buffer[(9, 5)].modifier.contains(Modifier::BOLD));
-        if !colours {
+        if !colors {
             assert!(buffer.content.iter().all(|cell| cell.fg == Color::Reset));
         }
     }

@@ -1,5 +1,5 @@
-//! The lines of text, each with its meaning, which the terminal may show by a colour. A line can be
-//! understood without its colour.
+//! The lines of text, each with a mark, which the terminal may show by a color. A line can be
+//! understood without its color.
 
 use ratatui::{
     Frame,
@@ -15,7 +15,7 @@ use crate::{
     find::{Found, Process},
 };
 
-/// By what domains are sorted.
+/// The order of domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sort {
     /// Process, then number.
@@ -49,11 +49,11 @@ impl Sort {
 pub struct View<'a> {
     /// The processes that were found.
     pub found: &'a Found,
-    /// When, in nanoseconds of the monotonic clock.
+    /// The time in nanoseconds of the monotonic clock.
     pub now: u64,
     /// The look before.
     pub before: &'a Look,
-    /// By what domains are sorted.
+    /// The order of domains.
     pub sort: Sort,
     /// True for the reverse order.
     pub reverse: bool,
@@ -66,9 +66,9 @@ pub struct View<'a> {
 pub enum Mark {
     /// Names of columns.
     Heading,
-    /// As it should be.
+    /// All is well.
     Plain,
-    /// Something to look at.
+    /// Something needs attention.
     Alarm,
 }
 
@@ -84,7 +84,7 @@ Keys
   Space            look again now
   p u g m w n      sort by process, unreclaimed bytes, grace periods,
                    membarriers, waits, name
-  r                the other way round
+  r                reverse the order
 
 GP/s grace periods a second      MB/s membarriers a second
 P50, P99 how long they took      UNRECL unreclaimed, of BUDGET
@@ -283,15 +283,15 @@ fn wrapped(text: &str, width: usize) -> impl Iterator<Item = String> {
     lines.into_iter()
 }
 
-/// Draws the lines from `first` on. `colours` is whether the terminal may use them.
-pub fn draw(frame: &mut Frame, view: &View, first: usize, colours: bool) {
+/// Draws the lines from `first` on, in colors if `colors`.
+pub fn draw(frame: &mut Frame, view: &View, first: usize, colors: bool) {
     let [head, body] =
         Layout::vertical([Constraint::Length(3), Constraint::Min(0)]).areas(frame.area());
     let mut top: Vec<Line> = title(view).into_iter().map(Line::from).collect();
     top[0] = top[0].clone().style(Modifier::BOLD);
     frame.render_widget(Paragraph::new(top), head);
     let shown = lines(view).into_iter().skip(first).take(body.height.into());
-    let styled = shown.map(|(mark, text)| Line::styled(text, style(mark, colours)));
+    let styled = shown.map(|(mark, text)| Line::styled(text, style(mark, colors)));
     frame.render_widget(Paragraph::new(styled.collect::<Vec<_>>()), body);
 }
 
@@ -300,11 +300,11 @@ pub fn draw_help(frame: &mut Frame) {
     frame.render_widget(Paragraph::new(HELP), frame.area());
 }
 
-fn style(mark: Mark, colours: bool) -> Style {
+fn style(mark: Mark, colors: bool) -> Style {
     match mark {
         Mark::Heading => Style::new().add_modifier(Modifier::REVERSED),
         Mark::Plain => Style::new(),
-        Mark::Alarm if colours => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
+        Mark::Alarm if colors => Style::new().fg(Color::Red).add_modifier(Modifier::BOLD),
         Mark::Alarm => Style::new().add_modifier(Modifier::BOLD),
     }
 }

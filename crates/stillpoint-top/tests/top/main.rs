@@ -97,7 +97,7 @@ fn it_shows_domains_and_who_holds_them_up() {
         "{}",
         run.out
     );
-    assert!(!run.out.contains('\u{1b}'), "a pipe gets no colours");
+    assert!(!run.out.contains('\u{1b}'), "a pipe gets no colors");
 }
 
 #[test]
