@@ -497,25 +497,22 @@ mod tests {
 
     /// Adds a section's table of the manual.
     fn add<T: Section>(text: &mut String, title: &str) {
-        *text += &format!(
-            "{title}\n\n| key | command line | value | default | SIGHUP | |\n|---|---|---|---|---|---|\n"
-        );
-        let code = |text: &str| match text {
-            "" => String::new(),
-            text => format!("`{text}`"),
-        };
+        *text += &format!("{title}\n\n| setting | value (default) | |\n|---|---|---|\n");
         for setting in T::SETTINGS {
-            let signal = match (setting.key, setting.live) {
-                ("", _) => "",
-                (_, true) => "applies it",
-                (_, false) => "no",
+            let star = if setting.live { "*" } else { "" };
+            let names = [(setting.key, star), (setting.flag.0, "")]
+                .iter()
+                .filter(|name| !name.0.is_empty())
+                .map(|(name, star)| format!("`{name}`{star}"))
+                .collect::<Vec<_>>();
+            let default = match setting.default() {
+                default if default.is_empty() => default,
+                default => format!(" ({default})"),
             };
             *text += &format!(
-                "| {} | {} | {} | {} | {signal} | {} |\n",
-                code(setting.key),
-                code(setting.flag.0),
+                "| {} | {}{default} | {} |\n",
+                names.join(", "),
                 (setting.value)(&mut T::default()).kind(),
-                setting.default(),
                 setting.meaning
             );
         }
