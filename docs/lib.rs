@@ -19,7 +19,6 @@ mod chapters {
     chapter!(start, "src/start.md");
     chapter!(flavours, "src/flavours.md");
     chapter!(map, "src/map.md");
-    chapter!(rwlock_to_rcu, "src/rwlock-to-rcu.md");
     chapter!(sleepable, "src/sleepable.md");
     chapter!(tokio_and_axum, "src/async.md");
     chapter!(cache, "src/cache.md");
@@ -35,7 +34,6 @@ mod chapters {
     chapter!(from_liburcu, "src/from-liburcu.md");
     chapter!(from_kernel, "src/from-kernel.md");
     chapter!(c_and_cpp, "src/c-and-cpp.md");
-    chapter!(c_tools, "src/c-tools.md");
     chapter!(stability, "src/stability.md");
     chapter!(proofs, "src/proofs.md");
     chapter!(limits, "src/limits.md");

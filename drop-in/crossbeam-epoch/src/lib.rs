@@ -24,7 +24,7 @@
 //! * A panic of a deferred function is caught and counted, and does not unwind through `pin`.
 //! * When the process exits, functions that have not run are left alone.
 //!
-//! The manual's chapter "From crossbeam-epoch" has the whole list, and says what to check.
+//! The manual's chapter "From crossbeam-epoch" has the rest, and says what to check.
 //!
 //! # Features
 //!

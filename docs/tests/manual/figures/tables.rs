@@ -384,11 +384,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "kfree",
         label: "",
-        columns: &[
-            PER_OBJECT,
-            PEAK,
-            column("drained after, ms", "kfree", "", "drain_ms"),
-        ],
+        columns: &[PER_OBJECT, PEAK],
         rows: rows! {
             "Stillpoint, `retire`": "stillpoint" "per-page",
             "Stillpoint, one grace period for all": "stillpoint" "whole-batch",
@@ -433,30 +429,9 @@ pub const TABLES: &[Table] = &[
             mean("2 busy, on 2 CPUs", "busy-oversub"),
             mean("64 waiters", "herd64"),
             mean("callback", "callback"),
-            mean("barrier", "barrier"),
             mean("cookie, polled", "poll"),
         ],
         rows: WAITERS,
-    },
-    Table {
-        name: "trace-idle",
-        label: "",
-        columns: &[
-            column("read pair, ns", "trace", "idle", "read_ns"),
-            scaled("wait, no readers, us", "trace", "idle", "gp_mean_ms", 0.001),
-            column("wait, 8 sleepers, ms", "trace", "sleepers", "gp_mean_ms"),
-            column(
-                "after the last exit, us",
-                "trace",
-                "sleepers",
-                "exit_to_gp_us",
-            ),
-        ],
-        rows: rows! {
-            "membarrier": "stillpoint" "native",
-            "fences": "stillpoint" "read-mb",
-            "limit": "limit" "default",
-        },
     },
     Table {
         name: "trace-tasks",
@@ -536,29 +511,6 @@ pub const TABLES: &[Table] = &[
         },
     },
     Table {
-        name: "vmap-copy",
-        label: "copies of 4 KiB, millions per second",
-        columns: &[
-            scaled("16 threads", "vmap", "copy-4096", "requests_per_s", 1e6),
-            scaled(
-                "2 threads",
-                "vmap",
-                "copy-4096-2threads",
-                "requests_per_s",
-                1e6,
-            ),
-        ],
-        rows: rows! {
-            "Stillpoint": "stillpoint" "rcu",
-            "no check": "stillpoint" "unchecked",
-            "no check, buffers of `malloc`": "stillpoint" "heap",
-            "one tree per node, `RwLock`": "stillpoint" "node-rwlock",
-            "one tree per node, spinlock": "stillpoint" "node-spinlock",
-            "one tree, mutex": "stillpoint" "global-mutex",
-            "one tree, spinlock": "stillpoint" "global-lock",
-        },
-    },
-    Table {
         name: "map",
         label: "",
         columns: &[
@@ -597,12 +549,6 @@ pub const TABLES: &[Table] = &[
         columns: &[
             column("pin, ns", "epoch", "pin", "cpu_ns_per_op"),
             column("boxes, 2 threads, ns", "epoch", "box-2", "cpu_ns_per_op"),
-            column(
-                "skip list, get, ns",
-                "epoch",
-                "skiplist-get",
-                "cpu_ns_per_op",
-            ),
             column("deque, steal, ns", "epoch", "deque-steal", "cpu_ns_per_op"),
             column("moka, half writes, ns", "epoch", "moka-50", "cpu_ns_per_op"),
             column("flood, MiB at the peak", "epoch", "flood", "peak_mib"),
@@ -665,22 +611,6 @@ pub const TABLES: &[Table] = &[
         },
     },
     Table {
-        name: "c",
-        label: "a read pair in C, inlined unless it says calls",
-        columns: &[column("ns", "c", "", "ns_per_pair")],
-        rows: rows! {
-            "Stillpoint": "stillpoint" "default",
-            "Stillpoint, readers that sleep": "stillpoint" "trace",
-            "Stillpoint, a domain's reader (`stillpoint_domain_reader`)":
-                "stillpoint" "domain-inlined",
-            "Stillpoint, the global domain, two calls": "stillpoint" "global-call",
-            "Stillpoint, another domain, two calls": "stillpoint" "domain-call",
-            "Stillpoint, QSBR": "stillpoint" "qsbr",
-            "liburcu-memb": "liburcu-memb" "default",
-            "limit: the loop by itself": "limit" "default",
-        },
-    },
-    Table {
         name: "compat",
         label: "",
         columns: &[
@@ -692,37 +622,10 @@ pub const TABLES: &[Table] = &[
         rows: rows! {
             "read pair, memb, inlined": "pair memb inlined" "default",
             "read pair, memb, calls": "pair memb calls" "default",
-            "read pair, bp, inlined": "pair bp inlined" "default",
-            "read pair, bp, calls": "pair bp calls" "default",
             "read pair, qsbr, inlined": "pair qsbr inlined" "default",
             "read pair, qsbr, calls": "pair qsbr calls" "default",
             "`call_rcu`, memb": "call_rcu memb calls" "default",
             "peak memory of the last": "memory at most" "default",
-        },
-    },
-    Table {
-        name: "torture",
-        label: "left out | found by",
-        columns: &[
-            column("median, s", "torture", "", "median_s"),
-            column("longest, s", "torture", "", "longest_s"),
-        ],
-        rows: rows! {
-            "waiting for readers at all (`busted`) | torture, loom, real threads":
-                "busted" "default",
-            "the barrier before the scan (`busted-membarrier`) | torture, loom, spin, real threads":
-                "busted-membarrier" "default",
-            "a cookie one grace period too old (`busted-cookie`) | torture, spin":
-                "busted-cookie" "default",
-            "a page's cookie one too old (`busted-kvfree`) | torture": "busted-kvfree" "default",
-            "sections around LRU arrays (`busted-lru`) | torture, loom": "busted-lru" "default",
-            "the grace period before a purge (`busted-vmap`) | torture": "busted-vmap" "default",
-            "one holdout of a scan (`busted-trace`) | torture": "busted-trace" "default",
-            "waiting in a barrier (`busted-barrier`) | torture": "busted-barrier" "default",
-            "the second barrier before sleeping (`busted-wake`) | torture, loom, spin":
-                "busted-wake" "default",
-            "the promise that a cookie of `start_poll` completes unasked (`busted-poll`) | torture":
-                "busted-poll" "default",
         },
     },
 ];
