@@ -28,8 +28,8 @@ pub type RelievedFunction =
 pub struct PressureOptions {
     /// The file, FIFO or socket; NULL for $MEMORY_PRESSURE_WATCH, which the service manager sets.
     pub path: *const c_char,
-    /// Whether to watch this process's control group, or the whole system, if there is no path and
-    /// the service manager has set nothing.
+    /// Whether to watch this process's control group if there is no path and the service manager has
+    /// set nothing; the whole system only if the process is in the root group and that has no file.
     pub or_system: bool,
     /// The bytes to write to the file once it is open; with a path only.
     pub payload: *const c_void,

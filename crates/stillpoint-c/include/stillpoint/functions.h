@@ -370,8 +370,8 @@ struct stillpoint_pressure_options {
    */
   const char *path;
   /*
-   Whether to watch this process's control group, or the whole system, if there is no path and
-   the service manager has set nothing.
+   Whether to watch this process's control group if there is no path and the service manager has
+   set nothing; the whole system only if the process is in the root group and that has no file.
    */
   bool or_system;
   /*

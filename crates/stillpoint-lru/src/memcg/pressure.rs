@@ -28,8 +28,7 @@ use source::{Found, LOOK, Source};
 use std::{
     env,
     ffi::OsStr,
-    fmt,
-    fs::{self, OpenOptions},
+    fmt, fs,
     net::Shutdown,
     os::unix::{
         fs::{FileTypeExt, MetadataExt},
@@ -138,25 +137,28 @@ impl PressureWatch {
         }))
     }
 
-    /// Creates a watch of this process's control group or, if that is not possible, of the whole
-    /// system, with a threshold of 200 ms lost in 2 s.
+    /// Creates a watch of this process's control group, with a threshold of 200 ms lost in 2 s. Watches
+    /// the whole system only if the process is in the root group and that has no file: another group's
+    /// stalls are no reason to free memory here.
     ///
-    /// [`PressureWatch::start`] reports whether it can be watched.
+    /// [`PressureWatch::start`] reports whether the file can be watched.
     pub fn system() -> Self {
-        let own = fs::read_to_string("/proc/self/cgroup")
-            .ok()
-            .and_then(|groups| {
-                let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-                let path = Path::new("/sys/fs/cgroup")
-                    .join(group)
-                    .join("memory.pressure");
-                OpenOptions::new()
-                    .write(true)
-                    .open(&path)
-                    .is_ok()
-                    .then_some(path)
-            });
-        Self::new(own.unwrap_or_else(|| SYSTEM.into())).payload(DEFAULT)
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Self::new(file_of(&groups, Path::exists)).payload(DEFAULT)
+    }
+
+    /// Returns the file that is watched.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use stillpoint_lru::PressureWatch;
+    ///
+    /// let watch = PressureWatch::new("/run/pressure");
+    /// assert_eq!(watch.path(), Path::new("/run/pressure"));
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Sets the bytes that are written to the file once it is open.
@@ -238,6 +240,19 @@ impl fmt::Debug for PressureWatch {
             .field("payload", &self.payload)
             .field("target", &self.target)
             .finish_non_exhaustive()
+    }
+}
+
+/// Returns the pressure file of a process whose `/proc/self/cgroup` has the text `groups`. A container
+/// may see its own group as the root: then that has a file.
+fn file_of(groups: &str, exists: fn(&Path) -> bool) -> PathBuf {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
+    let own = Path::new("/sys/fs/cgroup")
+        .join(group.unwrap_or_default())
+        .join("memory.pressure");
+    match group {
+        Some("") if !exists(&own) => SYSTEM.into(),
+        _ => own,
     }
 }
 
@@ -493,5 +508,29 @@ impl Watcher {
         self.state.events.fetch_add(1, Ordering::Release);
         // User code may have forked, and the child must not read what is for the parent.
         self.process == fork::process()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_is_watched_only_from_a_root_group_without_a_file() {
+        let service = "1:cpu:/\n0::/system.slice/a.service\n";
+        let own = "/sys/fs/cgroup/system.slice/a.service/memory.pressure";
+        let root = "/sys/fs/cgroup/memory.pressure";
+        for (groups, exists, file) in [
+            (service, true, own),
+            (service, false, own),
+            ("0::/\n", true, root),
+            ("0::/\n", false, SYSTEM),
+            // No unified hierarchy.
+            ("1:cpu:/a\n", false, root),
+            ("", false, root),
+        ] {
+            let exists: fn(&Path) -> bool = if exists { |_| true } else { |_| false };
+            assert_eq!(file_of(groups, exists), Path::new(file), "{groups}");
+        }
     }
 }
