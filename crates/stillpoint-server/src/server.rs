@@ -180,9 +180,10 @@ impl Server {
             shared.settings.users.clone(),
         );
         apply(&shared, &tenants, users).map_err(io::Error::other)?;
-        let pressure = shared.settings.memory_pressure.as_deref();
-        let pressure = pressure.map(|setting| pressure::watch(setting, shared.store.hierarchy()));
-        let pressure = pressure.transpose()?;
+        let pressure = match &shared.settings.memory_pressure {
+            Some(setting) => pressure::watch(setting, &shared)?,
+            None => None,
+        };
         let mut inboxes = Vec::new();
         let mut workers = Vec::new();
         for index in 0..shared.settings.threads {

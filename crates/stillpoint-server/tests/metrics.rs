@@ -5,7 +5,7 @@ mod common;
 
 use common::{Client, Running, until};
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
@@ -178,12 +178,29 @@ fn those_that_say_nothing_hold_up_no_other() {
         stream.read_to_string(&mut text).unwrap();
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     }
-    // Of too many, the first one goes.
+    // Of too many, the first one goes: at once, and not when it has had its time.
     let mut many: Vec<_> = (0..40).map(|_| connect(address)).collect();
     scrape(address);
-    assert!(matches!(many[0].read(&mut [0]), Ok(0) | Err(_)));
+    many[0].set_nonblocking(true).unwrap();
+    let closed = many[0].read(&mut [0]);
+    assert!(
+        !matches!(&closed, Err(error) if error.kind() == ErrorKind::WouldBlock),
+        "{closed:?}"
+    );
+    let last = many.last_mut().unwrap();
+    last.write_all(b"HEAD /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    last.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
     drop(running);
     until(|| TcpStream::connect(address).is_err());
+}
+
+/// A gauge that stays 0 would be an alert.
+#[test]
+fn what_is_not_watched_is_not_exported() {
+    let (_running, address) = start(|settings| settings.memory_pressure = Some("/dev/null".into()));
+    assert!(!scrape(address).contains("stillpoint_pressure_watching{"));
 }
 
 /// Alert rules, their tests and the dashboard name no series of stillcache that is not exported.

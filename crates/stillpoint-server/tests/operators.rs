@@ -72,16 +72,20 @@ fn the_search_for_expired_items_is_switched_by_admins() {
     assert!(!server.handle.store().search().on);
 }
 
-/// Detects a server that is told and evicts nothing.
+fn with_pressure(file: &std::path::Path) -> Settings {
+    Settings {
+        memory_pressure: Some(file.to_str().unwrap().into()),
+        ..Settings::default()
+    }
+}
+
+/// Detects a server that is told and evicts nothing, or everything.
 #[test]
-fn a_server_evicts_when_the_system_is_short_of_memory() {
+fn a_server_evicts_a_part_when_the_system_is_short_of_memory() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
     let path = common::socket_path("pressure");
     mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-    let server = start(Settings {
-        memory_pressure: Some(path.to_str().unwrap().into()),
-        ..Settings::default()
-    });
+    let server = start(with_pressure(&path));
     let mut client = server.client();
     for key in 0..16 {
         let value = "x".repeat(1 << 19);
@@ -93,7 +97,39 @@ fn a_server_evicts_when_the_system_is_short_of_memory() {
     assert_eq!(client.stat("", "evictions"), "0");
     std::fs::write(&path, "short").unwrap();
     until(|| client.stat("", "evictions") != "0");
+    let handle = server.handle.clone();
+    // It waits for the end of the pass.
     drop(server);
+    let items = handle.store().statistics().all.items;
+    assert!((8..16).contains(&items), "{items}");
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Every file of procfs counts as a pressure file. The name of a thread can be written to, and read.
+#[test]
+fn the_kernel_is_told_what_to_tell_of() {
+    let file = "/proc/thread-self/comm";
+    let name = std::fs::read(file).unwrap();
+    let server = start(with_pressure(file.as_ref()));
+    assert_eq!(std::fs::read(file).unwrap(), b"some 200000 200\n");
+    std::fs::write(file, name).unwrap();
+    drop(server);
+}
+
+#[test]
+fn a_named_file_that_cannot_be_watched_keeps_the_server_from_starting() {
+    let path = common::socket_path("missing");
+    let start = || {
+        let mut settings = with_pressure(&path);
+        settings.listeners = vec![common::listener(common::socket_path("s"), "", false)];
+        settings.log = false;
+        let error = stillpoint_server::server::Server::start(settings).map(drop);
+        error.unwrap_err().to_string()
+    };
+    let named = format!("memory-pressure: cannot watch {}: ", path.display());
+    assert!(start().starts_with(&named), "{}", start());
+    std::fs::write(&path, "").unwrap();
+    assert!(start().contains("neither a pressure file"), "{}", start());
     std::fs::remove_file(path).unwrap();
 }
 

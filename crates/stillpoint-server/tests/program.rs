@@ -195,6 +195,41 @@ fn it_serves_and_ends() {
     program.end();
 }
 
+/// Detects a server that does not start where memory pressure cannot be watched, as under a unit whose
+/// control group is read-only.
+#[test]
+fn without_a_file_of_memory_pressure_it_goes_on() {
+    let fifo = common::socket_path("pressure");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let with = |named: &str, payload: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stillcache"));
+        command.env("MEMORY_PRESSURE_WATCH", named);
+        command.env("MEMORY_PRESSURE_WRITE", payload);
+        let program = Program::start_by(command, &["--memory-pressure", "auto"]);
+        until(|| program.says("threads\n"));
+        let log = program.log.lock().unwrap().clone();
+        program.end();
+        let line = log.lines().find(|line| line.contains("memory-pressure: "));
+        line.expect("a line").to_owned()
+    };
+    let watches = format!("stillcache: memory-pressure: watches {}", fifo.display());
+    assert_eq!(with(fifo.to_str().unwrap(), ""), watches);
+    let refused = with("/nonexistent/file", "");
+    let why = "stillcache: memory-pressure: /nonexistent/file: ";
+    assert!(refused.starts_with(why), "{refused}");
+    assert!(refused.ends_with("; goes on without it"), "{refused}");
+    let wrong = with(fifo.to_str().unwrap(), "?");
+    assert!(wrong.ends_with("; goes on without it"), "{wrong}");
+    let nothing = with("/dev/null", "");
+    assert!(nothing.ends_with("so nothing is watched"), "{nothing}");
+    // The control group's file, if there is one.
+    let own = with("", "");
+    let tried = own.contains("pressure: watches /") || own.ends_with("; goes on without it");
+    assert!(tried, "{own}");
+    fs::remove_file(fifo).unwrap();
+}
+
 /// Whoever has its standard error does not read it.
 #[test]
 fn a_log_that_is_not_read_keeps_no_client() {

@@ -265,7 +265,7 @@ section! {
         auth_file: Option<PathBuf> = None, "auth-file", "-Y --auth-file FILE", live;
         /// Address at which GET /metrics is answered with OpenMetrics; the port is 9150 if none is given
         metrics_name: Option<String> = None, "metrics", "--metrics ADDRESS";
-        /// Where the system says that it is short of memory, for which a quarter of it is evicted: a pressure file, FIFO or socket; auto: what the service manager names, or the control group's or system's file
+        /// Where the system says that it is short of memory, for which a quarter of it is evicted: a pressure file, FIFO or socket, or /dev/null for none; auto: what the service manager names, or the control group's file, if it can be watched
         memory_pressure: Option<String> = None, "memory-pressure", "--memory-pressure FILE";
         /// Whether `stillpoint-top` shows the process
         statistics: bool = true, "statistics", "";
