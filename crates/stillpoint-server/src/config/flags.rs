@@ -90,6 +90,8 @@ pub(super) fn command() -> Command {
         .version(PROGRAM)
         .disable_version_flag(true)
         .allow_negative_numbers(true)
+        // As with memcached, the last one counts: some scripts add flags behind those of a package.
+        .args_override_self(true)
         .args(settings)
         .args(ignored)
         .arg(version)
@@ -500,6 +502,20 @@ mod tests {
             .map(|listener| listener.address.to_string())
             .collect();
         assert_eq!(addresses, ["127.0.0.1:5", "[::1]:6"]);
+    }
+
+    #[test]
+    fn the_last_of_a_flag_counts_and_lists_collect() {
+        let (all, _) =
+            settings("-m 64 -m 128 -M -M -v -v -k -k -f 1 -f 2 --threads 2 -t 3").unwrap();
+        assert_eq!((all.limit, all.threads, all.evict), (128 << 20, 3, false));
+        assert_eq!(all.verbosity, 2);
+        let lists = "-l 127.0.0.1:5 -l 127.0.0.1:6 -o idle_timeout=3 -o idle_timeout=4,no_modern";
+        let (all, _) = settings(lists).unwrap();
+        let ports = all.listeners.iter().map(|one| one.address.to_string());
+        let ports: Vec<_> = ports.collect();
+        assert_eq!(ports, ["127.0.0.1:5", "127.0.0.1:6"]);
+        assert!(all.idle_timeout == 4 && !all.lru_crawler);
     }
 
     #[test]
