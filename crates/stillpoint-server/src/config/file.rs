@@ -1,6 +1,9 @@
 //! The TOML file, and the file with passwords.
 
-use super::{Listen, Settings, Tenant, check_names, table::Section};
+use super::{
+    Listen, Settings, Tenant, check_names,
+    table::{Section, Setting},
+};
 use crate::users::User;
 use std::{
     collections::{HashMap, HashSet},
@@ -14,6 +17,9 @@ use toml::{
     Spanned,
     de::{DeTable, DeValue},
 };
+
+/// The kind of a switch, as [`table::Value::kind`](super::table::Value::kind) says.
+const SWITCH: &str = "true, false";
 
 /// The file, for the lines of what is wrong.
 struct Text<'a>(&'a str);
@@ -32,29 +38,31 @@ impl Text<'_> {
         key: &str,
         value: &Spanned<DeValue<'_>>,
     ) -> Result<(), String> {
-        let keys = T::SETTINGS.iter().map(|setting| setting.key);
-        let keys: Vec<_> = keys.filter(|key| !key.is_empty()).collect();
+        let has_key = |setting: &&Setting<T>| !setting.key.is_empty();
+        let mut settings = T::SETTINGS.iter().filter(has_key);
+        let keys: Vec<_> = settings.clone().map(|setting| setting.key).collect();
         let wrong = |what: String| self.wrong(value, format_args!("{key}: {what}"));
         let unknown = || wrong(format!("there is no such key, but {}", keys.join(", ")));
-        let mut settings = T::SETTINGS.iter();
         let setting = settings.find(|setting| setting.key == key);
-        let field = (setting.ok_or_else(unknown)?.value)(section);
+        let setting = setting.ok_or_else(unknown)?;
+        let (field, kind) = ((setting.value)(section), setting.kind());
         let values = match value.get_ref() {
             DeValue::Array(values) if field.clear() => values,
             _ => slice::from_ref(value),
         };
         for value in values {
-            let text = match value.get_ref() {
-                DeValue::String(text) => text.to_string(),
-                DeValue::Integer(number) => number.to_string(),
-                DeValue::Boolean(switch) => switch.to_string(),
-                other => {
-                    return Err(wrong(format!(
-                        "is {}, not {}",
-                        other.type_str(),
-                        field.kind()
-                    )));
+            let wrong = |what: String| self.wrong(value, format_args!("{key}: {what}"));
+            let text = match (value.get_ref(), &*kind) {
+                (DeValue::Integer(number), "number" | "size") => {
+                    let decimal = i128::from_str_radix(number.as_str(), number.radix());
+                    decimal.map_or_else(|_| number.to_string(), |decimal| decimal.to_string())
                 }
+                (DeValue::Boolean(switch), SWITCH) => switch.to_string(),
+                (DeValue::String(text), kind) if !["number", SWITCH].contains(&kind) => {
+                    text.to_string()
+                }
+                (other, "list") => return Err(wrong(format!("is {}, not text", other.type_str()))),
+                (other, kind) => return Err(wrong(format!("is {}, not {kind}", other.type_str()))),
             };
             field.read(&text).map_err(wrong)?;
         }
@@ -281,13 +289,49 @@ mod tests {
     }
 
     #[test]
+    fn numbers_may_be_written_as_toml_allows() {
+        let mut settings = Settings::default();
+        let text = "memory-limit = 0x40000000\nmax-item-size = 0o4_000\nthreads = 0b11\n\
+            conn-limit = 1_000\nbuffer-limit = \"2m\"\n";
+        parse(text, &mut settings).unwrap();
+        assert_eq!((settings.limit, settings.item_max), (1 << 30, 2048));
+        assert_eq!((settings.threads, settings.max_connections), (3, 1000));
+        assert_eq!(settings.buffer_max, 2 << 20);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         for (text, says) in [
             ("threads = 1\nbogus = 1", "line 2: bogus"),
             ("threads = \"two\"", "threads"),
             ("memory-limit = \"1x\"", "memory-limit"),
             ("memory-limit = -1", "memory-limit"),
-            ("threads = 1.5", "line 1: threads: is float, not size"),
+            ("threads = 1.5", "line 1: threads: is float, not number"),
+            ("threads = \"2\"", "threads: is string, not number"),
+            ("conn-limit = \"1k\"", "conn-limit: is string, not number"),
+            (
+                "idle-timeout = \"9\"",
+                "idle-timeout: is string, not number",
+            ),
+            ("evict = \"false\"", "evict: is string, not true, false"),
+            ("evict = 0", "evict: is integer, not true, false"),
+            (
+                "\n[[listen]]\naddress = 11211",
+                "line 3: address: is integer, not text",
+            ),
+            ("[[listen]]\npath = true", "path: is boolean, not file"),
+            ("[[listen]]\nmode = 0o770", "mode: is integer, not octal"),
+            ("[[tenant]]\nname = 1", "name: is integer, not text"),
+            (
+                "[[tenant]]\nprefix = [\n\"a\",\n5]",
+                "line 4: prefix: is integer, not text",
+            ),
+            ("[[tenant]]\nprefix = {}", "prefix: is table, not text"),
+            (
+                "\"\" = 5",
+                "line 1: : there is no such key, but memory-limit",
+            ),
+            ("[tls]\n\"\" = 5", "there is no such key, but chain"),
             ("[tenant]\nname = \"a\"", "write [[tenant]]"),
             ("[[user]]\nadmin = true", "give it a name"),
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),

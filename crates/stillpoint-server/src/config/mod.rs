@@ -512,7 +512,7 @@ mod tests {
             *text += &format!(
                 "| {} | {}{default} | {} |\n",
                 names.join(", "),
-                (setting.value)(&mut T::default()).kind(),
+                setting.kind(),
                 setting.meaning
             );
         }

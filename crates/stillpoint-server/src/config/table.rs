@@ -11,7 +11,7 @@ pub(crate) trait Value {
     fn read(&mut self, text: &str) -> Result<(), String>;
     /// Returns the text of the value; empty if there is none.
     fn show(&self) -> String;
-    /// Returns what kind of value it is, for the manual.
+    /// Returns what kind of value it is.
     fn kind(&self) -> String;
     /// Forgets the values that were read before, if there can be several. Returns whether that is so.
     fn clear(&mut self) -> bool {
@@ -40,9 +40,24 @@ pub(crate) trait Section: Default + 'static {
 impl<T: Section> Setting<T> {
     /// Returns the text of the default; empty if there is none.
     pub fn default(&self) -> String {
+        let shown = (self.value)(&mut T::default()).show();
         match self.key {
             "threads" => "one for each processor".into(),
-            _ => (self.value)(&mut T::default()).show(),
+            _ if self.counts() => parse_bytes(&shown).map_or(shown, |number| number.to_string()),
+            _ => shown,
+        }
+    }
+
+    /// Returns whether it is a number of things, for which the units of sizes make no sense.
+    fn counts(&self) -> bool {
+        self.flag.value() == Some("NUMBER")
+    }
+
+    /// Returns what kind of value it has, for the manual and for what is wrong in the file.
+    pub fn kind(&self) -> String {
+        match self.counts() {
+            true => "number".into(),
+            false => (self.value)(&mut T::default()).kind(),
         }
     }
 
@@ -210,6 +225,7 @@ fn show_number(number: u64) -> String {
     match number {
         u64::MAX => "none".into(),
         bytes if bytes > 0 && bytes % (1 << 20) == 0 => format!("{}m", bytes >> 20),
+        bytes if bytes > 0 && bytes % (1 << 10) == 0 => format!("{}k", bytes >> 10),
         number => number.to_string(),
     }
 }
