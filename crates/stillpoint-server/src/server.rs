@@ -7,7 +7,7 @@ use crate::{
     log::Log,
     net::{
         listen::{Acceptor, Open, Told, notify},
-        tls::Certificate,
+        tls::{self, Certificate},
         wake::Waker,
         worker::{Inbox, Worker},
     },
@@ -196,6 +196,9 @@ impl Server {
             let text = open.description();
             shared.log.note(format_args!("listens on {text}"));
         }
+        if let Some(line) = note_of_tls(&shared.settings, shared.buffer_limit()) {
+            shared.log.note(format_args!("{line}"));
+        }
         #[cfg(not(feature = "metrics"))]
         if shared.settings.metrics.is_some() {
             let error =
@@ -327,6 +330,19 @@ impl Server {
     }
 }
 
+/// Returns a line for the log if idle clients by TLS, which are ended for no other, may take more than
+/// all `buffers`.
+fn note_of_tls(settings: &Settings, buffers: usize) -> Option<String> {
+    let most = settings.max_connections;
+    let idle = most.saturating_mul(tls::IDLE);
+    (settings.tls.is_some() && idle > buffers).then(|| {
+        format!(
+            "-c allows {most} clients, which by TLS keep {} MiB when idle: raise buffer-limit, or one tenant's may leave no buffers to others",
+            idle.div_ceil(1 << 20)
+        )
+    })
+}
+
 fn start_worker(
     shared: &Arc<Shared>,
     index: usize,
@@ -454,6 +470,26 @@ impl Signals {
 mod tests {
     use super::*;
     use crate::users::Users;
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn the_log_says_if_idle_clients_by_tls_may_take_all_buffers() {
+        let note = |max_connections, tls| {
+            let settings = Settings {
+                max_connections,
+                tls,
+                ..Settings::default()
+            };
+            note_of_tls(&settings, settings.buffer_max)
+        };
+        let tls = || Some(crate::config::Tls::default());
+        assert_eq!((note(1638, tls()), note(9999, None)), (None, None));
+        let line = note(1639, tls()).unwrap();
+        assert!(
+            line.contains("1639 clients") && line.contains(" 65 MiB"),
+            "{line}"
+        );
+    }
 
     /// It is told nothing of what happens after that, and closed at the next event.
     #[test]

@@ -145,6 +145,14 @@ impl Shared {
         }
     }
 
+    /// Returns the most bytes that the buffers of all connections may take.
+    pub(crate) fn buffer_limit(&self) -> usize {
+        match self.settings.buffer_max {
+            0 => usize::MAX,
+            most => most,
+        }
+    }
+
     /// Seconds since the epoch.
     pub(crate) fn unix_now(&self) -> i64 {
         match &self.debug_clock {

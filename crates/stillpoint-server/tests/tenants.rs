@@ -236,6 +236,48 @@ fn tenants_by_socket_and_by_prefix() {
     a.ask("get p:k\r\n", "VALUE p:k 0 1\r\na\r\nEND\r\n");
 }
 
+/// A library that cannot log in comes by the address of its tenant, and reaches nothing else.
+#[test]
+fn a_listener_of_a_tenant_asks_for_no_login() {
+    let own = socket_path("own");
+    let mut settings = users();
+    settings.listeners = vec![listener(own.clone(), "b", false)];
+    settings.admin_clients = true;
+    let server = start(settings);
+    let (mut ann, mut b) = (server.client(), Client::connect(&own));
+    login(&mut ann, "ann");
+    ann.ask("set k 0 0 5\r\nann's\r\n", "STORED\r\n");
+    b.ask("get k\r\n", "END\r\n");
+    // A login is a value here, of ann and of an admin.
+    for name in ["ann", "root"] {
+        login(&mut b, name);
+        let token = format!(
+            "VALUE auth 0 {}\r\n{name} {name}'s\r\nEND\r\n",
+            2 * name.len() + 3
+        );
+        b.ask("get auth\r\n", token);
+        b.ask("get k\r\n", "END\r\n");
+        b.ask(
+            "tenant list\r\n",
+            "CLIENT_ERROR only an admin may do that\r\n",
+        );
+    }
+    // The user of that tenant sees the same keys.
+    let mut bob = server.client();
+    login(&mut bob, "bob");
+    bob.ask("delete auth\r\n", "DELETED\r\n");
+    // By binary too.
+    let mut binary = Client::connect(&own);
+    let mut noop = [0; 24];
+    (noop[0], noop[1]) = (0x80, 0x0a);
+    binary.send(noop);
+    noop[0] = 0x81;
+    binary.expect(noop);
+    // The other address asks.
+    let mut other = server.client();
+    other.ask("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+}
+
 /// A request that would make an item where none fits is answered.
 #[test]
 fn an_item_that_cannot_be_made_is_refused() {

@@ -334,14 +334,14 @@ fn listen(settings: &mut Settings) -> Result<(), String> {
             }
         }));
     }
-    for (path, admin) in [
-        (&settings.unix_socket, false),
-        (&settings.admin_socket, true),
+    for (path, mode, admin) in [
+        (&settings.unix_socket, settings.unix_mask, false),
+        (&settings.admin_socket, Listen::default().mode, true),
     ] {
         if path.is_some() {
             all.push(Listen {
                 path: path.clone(),
-                mode: settings.unix_mask,
+                mode,
                 admin,
                 ..Listen::default()
             });
@@ -431,11 +431,15 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
     for listener in &settings.listeners {
         if let Address::Tcp(address) = listener.address
             && !address.ip().is_loopback()
-            && !settings.authenticates()
+            && !(settings.authenticates() && listener.tenant.is_empty() && !listener.admin)
             && !(listener.tls && shown)
         {
+            let remedy = match settings.authenticates() {
+                false => "use -Y FILE, or -l 127.0.0.1",
+                true => "a [[listen]] with tenant or admin asks for no login",
+            };
             notes.push(format!(
-                "listens on {address} without authentication: all who reach it read and write; use -Y FILE, or -l 127.0.0.1"
+                "listens on {address} without authentication: all who reach it read and write; {remedy}"
             ));
         }
     }
@@ -622,6 +626,23 @@ mod tests {
             (1, 0, 1)
         );
         assert!(settings("-U 5").unwrap().1[0].contains("UDP"));
+        // A listener of a tenant, or of admins, asks for no login.
+        let (mut all, _) = settings("-l 0.0.0.0").unwrap();
+        all.users = Some(Vec::new());
+        for (tenant, admin, lines) in [("", false, 0), ("shop", false, 1), ("", true, 1)] {
+            let listener = &mut all.listeners[0];
+            (listener.tenant, listener.admin) = (tenant.into(), admin);
+            let mut notes = Vec::new();
+            warn(&all, &mut notes);
+            assert_eq!(notes.len(), lines, "{tenant:?} {admin}");
+        }
+    }
+
+    #[test]
+    fn the_mask_of_the_clients_socket_does_not_open_the_admins() {
+        let (all, _) = settings("-s /s -a 0777 --admin-socket /admin").unwrap();
+        let sockets = all.listeners.iter().map(|one| (one.admin, one.mode));
+        assert_eq!(sockets.collect::<Vec<_>>(), [(false, 0o777), (true, 0o700)]);
     }
 
     #[test]

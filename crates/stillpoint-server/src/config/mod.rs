@@ -206,7 +206,7 @@ section! {
         path: Option<PathBuf> = None, "path", "";
         /// Permissions of the Unix socket
         mode: Mode = Mode(0o700), "mode", "";
-        /// Tenant of its clients; without one they have that of their user, or the default one
+        /// Tenant of its clients, who need not log in; without one they have that of their user, or the default one
         tenant: String = String::new(), "tenant", "";
         /// Whether its clients are admins, and need not log in
         admin: bool = false, "admin", "";
@@ -229,7 +229,7 @@ section! {
         addresses: Vec<String> = Vec::new(), "", "-l --listen ADDRESSES";
         /// Unix socket to listen on, instead of TCP
         unix_socket: Option<PathBuf> = None, "", "-s --unix-socket FILE";
-        /// Permissions of the Unix socket, in octal
+        /// Permissions of the socket of -s, in octal
         unix_mask: Mode = Mode(0o700), "", "-a --unix-mask OCTAL";
         /// Unix socket whose clients are admins: tenants, limits, shutdown
         admin_socket: Option<PathBuf> = None, "", "--admin-socket FILE";
@@ -255,7 +255,7 @@ section! {
         dump: bool = true, "", "-X --disable-dumping";
         /// Whether watch is allowed
         watch: bool = true, "", "-W --disable-watch";
-        /// Whether admins may use shutdown; with the flag, clients that need not log in are admins
+        /// Whether admins may use shutdown; with the flag, and without users, all clients are admins
         shutdown: bool = false, "shutdown", "-A --enable-shutdown";
         /// Protocol of clients; auto: the one that a connection's first byte is of
         binding: Binding = Binding::Auto, "", "-B --protocol PROTOCOL";
@@ -271,9 +271,9 @@ section! {
         statistics: bool = true, "statistics", "";
         /// Seconds after which a silent client is dropped; 0: never
         idle_timeout: u32 = 0, "idle-timeout", "-o idle_timeout SECONDS";
-        /// Seconds after which a client is dropped that does not take an answer, finish a value or log in
+        /// Seconds after which a client is dropped that does not take an answer, finish a value or log in; 0: never
         send_timeout: u32 = 30, "send-timeout", "-o send_timeout SECONDS";
-        /// Bytes of all connections' buffers, beyond which clients are dropped
+        /// Bytes of all connections' buffers, beyond which clients are dropped; 0: no limit
         buffer_max: usize = 64 << 20, "buffer-limit", "";
         /// Bytes that all connections' buffers could take, reserved beforehand and divided among the threads; 0: no limit
         reserved_max: usize = 0, "", "-o read_buf_mem_limit MIB";
@@ -311,7 +311,7 @@ section! {
         limit_given: bool = false;
         /// Whether anything is logged.
         log: bool = true;
-        /// Whether clients that need not authenticate are admins.
+        /// Whether all clients are admins, if none has to authenticate.
         admin_clients: bool = false;
         /// For tests: clients move the clock.
         debug: bool = false;

@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 
+/// A logged-in client's connection that keeps fewer bytes is ended only after all others: that would
+/// free next to nothing.
+pub(crate) const LITTLE: usize = 4 << 10;
+
 /// What a client has to do so that its connection keeps no buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
@@ -10,8 +14,10 @@ pub(crate) enum Rank {
     Enters,
     /// Read an answer, or finish a request.
     Known,
-    /// Read the log. It loses lines if it does not, and so comes last.
+    /// Read the log. It loses lines if it does not, and so comes after them.
     Watches,
+    /// What those of [`Rank::Known`] and [`Rank::Watches`] do, for fewer than [`LITTLE`] bytes.
+    KeepsLittle,
 }
 
 /// The place of a connection in the order in which they are ended.
@@ -43,7 +49,7 @@ pub(crate) struct Buffers {
     /// Bytes of all.
     pub(crate) bytes: usize,
     /// Bytes of those that can be ended, for each [`Rank`].
-    endable: [usize; 3],
+    endable: [usize; 4],
     order: BTreeMap<Due, usize>,
 }
 

@@ -1,7 +1,7 @@
 //! A connection: its state between events.
 
 use super::{
-    buffers::{Due, Kept, Rank},
+    buffers::{Due, Kept, LITTLE, Rank},
     tls,
 };
 use crate::{
@@ -21,6 +21,8 @@ use std::{io::IoSlice, sync::atomic::Ordering};
 const COPY_LEFT: usize = 64 << 10;
 /// Rate in bytes a second at which a long answer or value extends its deadline.
 const LEAST_RATE: usize = 256 << 10;
+/// A client that has taken this number of bytes reads: what it leaves is as new as what others keep.
+const TAKEN: usize = 64 << 10;
 /// Number of pieces that one call sends.
 const SLICES: usize = 64;
 
@@ -47,7 +49,7 @@ pub(crate) struct Connection {
     /// Whether the socket may have something at which a read stops: the end of what the client sends,
     /// or a byte out of band.
     pub(crate) is_marked: bool,
-    /// [`Session::requests`] when the deadline and `since` were last cleared.
+    /// [`Session::requests`] when the deadline was last cleared.
     requests: u32,
     /// Whether the deadline is that of its handshake and login.
     enters: bool,
@@ -55,6 +57,8 @@ pub(crate) struct Connection {
     charged: Charged,
     /// Number of the charge since which its client has made it keep buffers.
     since: Option<u64>,
+    /// Bytes of `pending` that the socket has taken since then.
+    taken: usize,
     /// Its buffers as they were charged last.
     pub(crate) kept: Kept,
     /// Whether it counts as one in the middle of a request.
@@ -168,6 +172,7 @@ impl Connection {
             requests: 0,
             charged: Charged::default(),
             since: None,
+            taken: 0,
             kept: Kept::default(),
             is_counted: false,
             turn_left: 0,
@@ -225,6 +230,10 @@ impl Connection {
         let mut pending = std::mem::take(&mut self.pending);
         let sent = self.send(&mut pending);
         self.pending = pending;
+        self.taken += *sent.as_ref().unwrap_or(&0);
+        if self.taken >= TAKEN && !self.enters {
+            self.renew_since();
+        }
         sent
     }
 
@@ -281,9 +290,12 @@ impl Connection {
             (Some(tls), false) => tls.idle_footprint(),
             _ => 0,
         };
-        self.since = (takes.bytes > idle).then_some(self.since.unwrap_or(number));
+        let keeps = takes.bytes - idle;
+        self.since = (keeps > 0).then_some(self.since.unwrap_or(number));
         let rank = if self.enters {
             Rank::Enters
+        } else if keeps < LITTLE {
+            Rank::KeepsLittle
         } else if self.deadline == 0 && self.session.watcher().is_some() {
             Rank::Watches
         } else {
@@ -321,15 +333,22 @@ impl Connection {
     /// Ends the time of what the client was to do: what comes next has its own.
     fn renew(&mut self) {
         self.deadline = 0;
+        self.renew_since();
+    }
+
+    fn renew_since(&mut self) {
         self.since = None;
+        self.taken = 0;
     }
 
     /// Sets or clears the second until which the client has to take what is sent to it, to send what it
-    /// has announced, or to finish its handshake and log in.
+    /// has announced, or to finish its handshake and log in. If `timeout` is 0, it has no deadline.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
         let handshakes = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
         let enters = handshakes || self.session.access.known.is_none();
-        let bytes = if enters {
+        let bytes = if timeout == 0 {
+            None
+        } else if enters {
             Some(0)
         } else if !self.is_sending() {
             self.session.expects()
@@ -351,7 +370,7 @@ impl Connection {
             Some(_) if self.deadline != 0 => {}
             Some(bytes) => {
                 let extra = u32::try_from(bytes / LEAST_RATE).unwrap_or(u32::MAX);
-                self.deadline = now.saturating_add(timeout.max(1)).saturating_add(extra);
+                self.deadline = now.saturating_add(timeout).saturating_add(extra);
             }
         }
     }
@@ -361,6 +380,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::fuzz;
+    use std::{io::Read, os::unix::net::UnixStream};
 
     /// Returns a connection of a client that came at the second `now`, and may need no login.
     fn connection(shared: &Shared, needs_no_login: bool, now: u32) -> Connection {
@@ -426,6 +446,46 @@ mod tests {
         assert_eq!(keeps(b"2", 24), Some(20));
         assert_eq!(keeps(&[b'3'; 1998], 26), Some(20));
         assert_eq!(keeps(b"\r\n", 28), None);
+    }
+
+    /// Detects a client that reads a long answer and is ended before those that came later and read
+    /// nothing.
+    #[test]
+    fn what_is_kept_is_new_after_each_64_kib_that_the_client_has_taken() {
+        let shared = fuzz::new_shared(|_| {});
+        let mut connection = connection(&shared, true, 0);
+        let (mut client, server) = UnixStream::pair().unwrap();
+        connection.fd = server.into();
+        connection.set_deadline(0, 30);
+        connection.pending.bytes = vec![b'v'; 500_000];
+        let mut sends = |most, number| {
+            connection.turn_left = most;
+            assert_eq!(connection.send_pending(), Ok(most));
+            client.read_exact(&mut vec![0; most]).unwrap();
+            connection.set_deadline(5, 30);
+            connection.charge(&shared, number);
+            let due = connection.kept.due.unwrap();
+            assert_eq!((due.rank, connection.deadline), (Rank::Known, 36));
+            due.since
+        };
+        assert_eq!(sends(TAKEN / 2, 3), 3);
+        assert_eq!(sends(TAKEN / 2 - 1, 4), 3);
+        assert_eq!(sends(1, 5), 5);
+        assert_eq!(sends(TAKEN - 1, 6), 5);
+        assert_eq!(sends(1, 7), 7);
+    }
+
+    #[test]
+    fn without_a_timeout_nothing_has_a_deadline() {
+        let shared = fuzz::new_shared(|_| {});
+        for needs_no_login in [true, false] {
+            let mut connection = connection(&shared, needs_no_login, 0);
+            fed(&mut connection, &shared, b"set k 0 0 3\r\n");
+            for (timeout, deadline) in [(1, 6), (0, 0)] {
+                connection.set_deadline(5, timeout);
+                assert_eq!(connection.deadline, deadline);
+            }
+        }
     }
 
     /// Whatever it says meanwhile, right or wrong: nothing but a login ends it.

@@ -398,13 +398,15 @@ impl Acceptor {
         let most = settings.max_connections;
         // Admins get in even if everything else is full.
         let is_admin = open.setting.admin;
-        let has_to_log_in = !is_admin && settings.authenticates();
+        // Clients that have not logged in leave their places to others.
+        let may_replace = !is_admin && settings.authenticates();
+        let has_to_log_in = may_replace && open.setting.tenant.is_empty();
         let mut is_full = false;
         let place = Place::take(&totals.connections, |all| {
             is_full = all >= most;
-            is_admin || !is_full || (has_to_log_in && all < most + OVER)
+            is_admin || !is_full || (may_replace && all < most + OVER)
         });
-        let replaces = is_full && has_to_log_in;
+        let replaces = is_full && may_replace;
         let thread = match replaces {
             // The thread ends the client that has taken longest to log in.
             true => oldest_unknown(&self.workers, self.next),
@@ -468,8 +470,9 @@ impl Acceptor {
             access,
             card: Arc::new(card),
             version: directory.version,
+            replaces,
         };
-        self.workers[thread].push(arrival, replaces);
+        self.workers[thread].push(arrival);
         self.next = (thread + 1) % self.workers.len();
     }
 
@@ -683,6 +686,41 @@ mod tests {
         assert_eq!((come(1).len(), count()), (0, (12, 2)));
         drop(known);
         assert_eq!(come(1).len(), 1);
+        acceptor.remove_sockets();
+    }
+
+    /// Clients of a tenant's own listener need no login, and so cannot wait for places as others do.
+    #[test]
+    fn those_that_have_not_logged_in_leave_their_places_to_clients_of_a_tenants_listener() {
+        let shared = fuzz::new_shared(|settings| {
+            settings.max_connections = 4;
+            settings.users = Some(Vec::new());
+            settings.admin_clients = true;
+        });
+        shared.store.create_tenant("shop").unwrap();
+        shared.change(|directory| directory.follow(&shared.store, 1));
+        let setting = Listener {
+            tenant: "shop".into(),
+            ..unix("shop")
+        };
+        let listeners = [unix("any"), setting].map(|setting| Open::bind(setting, 8).unwrap());
+        let waker = Waker::new().unwrap();
+        let inbox = Arc::new(Inbox::new().unwrap());
+        let workers = vec![Arc::clone(&inbox)];
+        let mut acceptor =
+            Acceptor::new(Arc::clone(&shared), listeners.into(), workers, &waker).unwrap();
+        let mut come = |listener| {
+            let (server, _) = UnixStream::pair().unwrap();
+            acceptor.admit(listener, server.into(), "unix:".into());
+            inbox.waiting().pop()
+        };
+        let unknown: Vec<_> = (0..4).map(|_| come(0).unwrap()).collect();
+        let is_unknown = |one: &Arrival| one.access.known.is_none() && !one.replaces;
+        assert!(unknown.iter().all(is_unknown));
+        let known = come(1).unwrap();
+        assert!(known.replaces && known.access.known.is_some() && !known.access.admin);
+        assert_eq!(&*known.access.home.name, "shop");
+        drop((unknown, known));
         acceptor.remove_sockets();
     }
 

@@ -4,6 +4,8 @@
 use crate::{config::Tls, output::Output};
 use rustix::{fd::OwnedFd, io::Errno};
 
+pub(crate) const IDLE: usize = 0;
+
 #[derive(Clone)]
 pub(crate) enum Certificate {}
 

@@ -41,6 +41,9 @@ const SILENT: usize = 20 << 10;
 const HANDSHAKE: usize = 64 << 10;
 /// Bytes that a connection takes for its keys and states, beside its buffers.
 const KEYS: usize = 8 << 10;
+/// Bytes that a connection takes after its handshake, whatever its client does. Input is in a vector,
+/// which doubles.
+pub(crate) const IDLE: usize = KEYS + SILENT.next_power_of_two();
 const SLICES: usize = 16;
 /// Most bytes of a file with certificates or a key.
 const FILE_MAX: u64 = 1 << 20;

@@ -71,6 +71,8 @@ pub(crate) struct Arrival {
     pub(crate) access: Access,
     pub(crate) card: Arc<Card>,
     pub(crate) version: u64,
+    /// Whether the client that has taken longest to log in ends for it.
+    pub(crate) replaces: bool,
 }
 
 /// The part of a worker that other threads use.
@@ -100,14 +102,14 @@ impl Inbox {
         std::mem::take(&mut *lock(&self.arrivals))
     }
 
-    /// Hands a connection to the thread. If it `replaces` the client that has taken longest to log in,
+    /// Hands a connection to the thread. If it replaces the client that has taken longest to log in,
     /// later ones go to other threads until this one tells which client is next.
-    pub(crate) fn push(&self, arrival: Arrival, replaces: bool) {
+    pub(crate) fn push(&self, arrival: Arrival) {
         let mut arrivals = lock(&self.arrivals);
-        arrivals.push(arrival);
-        if replaces {
+        if arrival.replaces {
             self.oldest.store(u64::MAX, Ordering::Relaxed);
         }
+        arrivals.push(arrival);
         drop(arrivals);
         self.waker.wake();
     }
@@ -342,11 +344,11 @@ impl Worker {
     /// Returns the number of bytes that connections of this thread have to give up. It is 0 if the
     /// connections of all threads keep within the limit, or those of this one within an equal part.
     fn excess(&self) -> usize {
-        let settings = &self.shared.settings;
+        let most = self.shared.buffer_limit();
         let all = self.shared.totals.buffer_bytes.load(Ordering::Relaxed);
-        let share = settings.buffer_max / settings.threads;
+        let share = most / self.shared.settings.threads;
         let own = self.buffers.bytes.saturating_sub(share);
-        all.saturating_sub(settings.buffer_max).min(own)
+        all.saturating_sub(most).min(own)
     }
 
     /// Ends connections while there is an [excess](Self::excess). If other threads may have one, wakes
@@ -355,7 +357,7 @@ impl Worker {
     /// `grown` is a connection that keeps more than before. If ending others would not make enough room,
     /// as where idle TLS connections have most of it, only `grown` is ended.
     fn make_buffer_room(&mut self, grown: Option<usize>) {
-        let most = self.shared.settings.buffer_max;
+        let most = self.shared.buffer_limit();
         let is_over = |shared: &Shared| shared.totals.buffer_bytes.load(Ordering::Relaxed) > most;
         if !is_over(&self.shared) {
             return;
@@ -403,7 +405,7 @@ impl Worker {
 
     fn admit(&mut self, arrival: Arrival, now: u32) {
         let is_known = arrival.access.known.is_some();
-        if !is_known && !self.make_room() {
+        if arrival.replaces && !self.make_room() {
             let totals = &self.shared.totals;
             totals.connections_rejected.fetch_add(1, Ordering::Relaxed);
             return;
@@ -418,6 +420,7 @@ impl Worker {
             access,
             card,
             version,
+            ..
         } = arrival;
         card.last.store(self.shared.store.now(), Ordering::Relaxed);
         lock(&self.shared.cards).insert(id, Arc::clone(&card));

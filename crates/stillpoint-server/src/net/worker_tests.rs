@@ -73,6 +73,7 @@ impl Stepped {
             access: session.access,
             card: session.card,
             version: directory.version,
+            replaces: !known,
         }
     }
 
@@ -326,8 +327,9 @@ fn a_client_that_will_end_is_not_told_as_the_oldest() {
     let pairs = [0; 4].map(|_| UnixStream::pair().unwrap());
     let (mut clients, servers): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let arrive = |stepped: &Stepped, server: UnixStream, replaces| {
-        let arrival = stepped.arrival(server.into(), None, false);
-        stepped.worker.inbox.push(arrival, replaces);
+        let mut arrival = stepped.arrival(server.into(), None, false);
+        arrival.replaces = replaces;
+        stepped.worker.inbox.push(arrival);
     };
     let mut servers = servers.into_iter();
     for server in servers.by_ref().take(2) {
@@ -433,6 +435,74 @@ fn a_client_that_reads_a_long_answer_outlives_those_that_come_later_and_do_not_r
     }
 }
 
+/// Detects a client that is ended for a few bytes, which make no room.
+#[test]
+fn a_client_that_keeps_little_outlives_those_that_keep_much() {
+    const MOST: usize = 512 << 10;
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = MOST);
+    let mut stepped = Stepped::new(&shared);
+    store_value(&shared);
+    let mut slow = stepped.client();
+    slow.write_all(b"touch ").unwrap();
+    stepped.run();
+    let hogs: Vec<_> = (0..40).map(|_| stuck(&mut stepped)).collect();
+    stepped.run();
+    assert!(!is_open(&hogs[0]) && is_open(&hogs[39]));
+    slow.write_all(b"k 0\r\n").unwrap();
+    stepped.run();
+    assert_eq!(arrived(&mut slow), b"TOUCHED\r\n");
+    // Where all keep little, the limit holds all the same.
+    drop(hogs);
+    let mut many = Vec::new();
+    for number in 0..150 {
+        let mut client = stepped.client();
+        let request = format!("set {number} 0 0 4000\r\n{}", "v".repeat(3900));
+        client.write_all(request.as_bytes()).unwrap();
+        many.push(client);
+        stepped.run();
+        let buffered = shared.totals.buffer_bytes.load(Ordering::Relaxed);
+        assert!(buffered <= MOST, "{buffered}");
+    }
+    assert!(!is_open(&many[0]) && is_open(&many[149]));
+}
+
+#[test]
+fn buffers_without_a_limit_end_no_client() {
+    let shared = fuzz::new_shared(|settings| settings.buffer_max = 0);
+    let mut stepped = Stepped::new(&shared);
+    store_value(&shared);
+    let hogs: Vec<_> = (0..20).map(|_| stuck(&mut stepped)).collect();
+    stepped.run();
+    assert!(hogs.iter().all(is_open));
+    let buffered = shared.totals.buffer_bytes.load(Ordering::Relaxed);
+    assert!(buffered > 512 << 10, "{buffered}");
+}
+
+/// The place of a client that has not logged in goes to one that need not, and not only to one that
+/// has to.
+#[test]
+fn a_client_that_needs_no_login_takes_the_place_of_one_that_has_not_logged_in() {
+    let shared = fuzz::new_shared(|settings| settings.max_connections = 2);
+    let mut stepped = Stepped::new(&shared);
+    let mut come = |known, replaces| {
+        let (client, server) = UnixStream::pair().unwrap();
+        let mut arrival = stepped.arrival(server.into(), None, known);
+        arrival.replaces = replaces;
+        stepped.worker.admit(arrival, 0);
+        client
+    };
+    let clients = [(false, false), (false, false), (true, true), (true, true)]
+        .map(|(known, replaces)| come(known, replaces));
+    assert_eq!(
+        clients.each_ref().map(is_open),
+        [false, false, true, true],
+        "the first two leave"
+    );
+    // None is left that would.
+    assert!(!is_open(&come(true, true)));
+    assert_eq!(shared.totals.connections.load(Ordering::Relaxed), 2);
+}
+
 /// Detects one that makes the server wait for it, and reads what that keeps just in time.
 #[test]
 fn what_is_answered_before_a_login_does_not_extend_its_time() {
@@ -483,7 +553,8 @@ fn a_longer_answer_that_is_not_read_protects_no_client() {
     let stored = tenant.set(b"big", 0, 0, &[b'b'; LONG], Mode::Set, Condition::default());
     stored.unwrap();
     let mut first = stepped.client();
-    let request = ["get", &" big".repeat(10), "\r\n"].concat();
+    // The last of them are copied, and so keep buffers.
+    let request = ["get", &" big".repeat(10), &" k".repeat(5), "\r\n"].concat();
     first.write_all(request.as_bytes()).unwrap();
     stepped.run();
     let (_, connection) = stepped.worker.connections.iter().next().unwrap();

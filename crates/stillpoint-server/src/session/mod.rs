@@ -488,7 +488,7 @@ fn reserve(close: &mut Option<Close>, cx: &mut Context<'_>) -> bool {
 /// that reads the answer keeps none of it, and otherwise clients that have kept theirs longer are ended.
 #[cold]
 fn reserve_copy(len: usize, cx: &mut Context<'_>) -> bool {
-    len <= cx.shared.settings.buffer_max && cx.out.reserve_copy(len)
+    len <= cx.shared.buffer_limit() && cx.out.reserve_copy(len)
 }
 
 /// A word of a line of keys.
