@@ -39,7 +39,7 @@ pub struct StallReport {
     /// [`Statistics::bytes_pending`](crate::Statistics::bytes_pending) counts them, but without
     /// what is in pages that are not full.
     pub bytes_pending: u64,
-    /// How many of them have come since it began to be held up; 0 if there are fewer than then.
+    /// How many of them have come since the wait for it began; 0 if there are fewer than then.
     pub bytes_grown: u64,
     /// The readers that hold the grace period up, those that began first: 16 at most. Empty if it
     /// is the service thread that is late.

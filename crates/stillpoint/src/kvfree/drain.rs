@@ -276,7 +276,7 @@ impl Heap {
             // destructors run here.
             self.note_nested(retired, || unsafe { self.free_unasked(engine, page) });
             self.line.reserve.put(page);
-            engine.service_came();
+            engine.service_advanced();
             has_freed = true;
             if is_large {
                 break;

@@ -123,7 +123,7 @@ impl Domain {
         Self::of(Core::fencing_from(first))
     }
 
-    /// Makes a domain from whether its readers fence, where its sequence starts, and its name.
+    /// Returns the handle of a domain that is being made.
     pub(super) fn of(core: Core<Sound>) -> Self {
         Self { core }
     }
@@ -254,8 +254,8 @@ impl Domain {
 
     /// Sets how long a grace period (or the service thread) may be held up before that counts as a
     /// stall. The default is 10 seconds, or `STILLPOINT_STALL` in the environment, in seconds,
-    /// which a call of this overrides. The service thread is held up while it finishes no callback,
-    /// and no page of up to 253 retired objects.
+    /// which a call of this overrides. The service thread is held up while it has work, and
+    /// finishes no callback and no page of up to 253 retired objects.
     ///
     /// Zero means never, as does any time that is too long to elapse: nothing is reported, or
     /// counted as a stall, and writers past the budget wait for a reader that never leaves each

@@ -148,7 +148,7 @@ impl<P: Policy> Engine<P> {
     pub(crate) fn run_callbacks(&self) -> Outlook {
         let has_ended = |cookie| self.has_ended(cookie);
         self.callbacks
-            .run(self.domain, has_ended, || self.service_came())
+            .run(self.domain, has_ended, || self.service_advanced())
     }
 
     pub(crate) fn callbacks_pending(&self) -> u64 {

@@ -223,10 +223,17 @@ impl<P: Policy> Engine<P> {
         Nanos::MAX
     }
 
-    /// Called when the service thread comes to its work, and after each callback and each page of
-    /// objects: a slow thread is not stuck.
-    pub(crate) fn service_came(&self) {
-        if self.stalls.service.stop() != 0 {
+    /// Called when a round of the service thread begins: it comes to all work that it was kicked for.
+    pub(super) fn service_came(&self) {
+        self.stalls.service.stop();
+        self.publish_stalls();
+    }
+
+    /// Called after each callback and each page of objects: a slow thread is not stuck. The watch goes
+    /// on, because it runs for a kick since the round began: another kick is not made before the next
+    /// round, however long the next callback takes.
+    pub(crate) fn service_advanced(&self) {
+        if self.stalls.service.advance(clock::now) {
             self.publish_stalls();
         }
     }
@@ -376,8 +383,8 @@ impl<P: Policy> Engine<P> {
         self.stalls.grace_period.is_reported()
     }
 
-    /// Returns true if there is a service thread, and its work has not been reported as stalled since it
-    /// last came to that.
+    /// Returns true if there is a service thread, and it has made progress since a stall was last
+    /// reported.
     pub(crate) fn is_served(&self) -> bool {
         self.service_runs() && !self.stalls.service.is_reported()
     }

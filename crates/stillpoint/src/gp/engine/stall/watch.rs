@@ -14,8 +14,8 @@ pub(in crate::gp) struct Watch {
     /// and the next stall would count as reported.
     pub(in crate::gp) since: AtomicU64,
     pub(super) count: AtomicU64,
-    /// How many bytes were unreclaimed when it began to be held up. Written after `since`, so a
-    /// thread that reads both in between sees the count of the stall before.
+    /// How many bytes were unreclaimed when it was started. Written after `since`, so a thread that
+    /// reads both in between sees the count of the stall before.
     bytes: AtomicU64,
 }
 
@@ -73,6 +73,16 @@ impl Watch {
     fn stop_slow(&self) -> Nanos {
         // Two threads that stop it at once do not both count what it timed.
         self.since.swap(0, Ordering::Relaxed) & !REPORTED
+    }
+
+    /// Times it from `now` on, if it is being timed: it makes progress. Returns whether it had been
+    /// reported as stalled.
+    pub(super) fn advance(&self, now: impl Fn() -> Nanos) -> bool {
+        self.since
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |since| {
+                (since != 0).then(&now)
+            })
+            .is_ok_and(|before| before & REPORTED != 0)
     }
 
     /// Since when it has been stalled, if that has been reported and it still is; else 0.
@@ -152,5 +162,21 @@ mod tests {
             (watch.is_reported(), watch.count.load(Ordering::Relaxed)),
             (false, 1)
         );
+    }
+
+    #[test]
+    fn progress_ends_a_stall_and_the_watch_goes_on() {
+        let watch = Watch::new();
+        assert!(!watch.advance(|| 1_000));
+        assert_eq!(watch.start(2_000, || 10), 2_000, "it was not running");
+        assert!(!watch.advance(|| 3_000), "it had not been reported");
+        let verdict = |now| watch.verdict(watch.start(now, || 20), now, 1_000);
+        assert_eq!(verdict(3_500), Verdict::Early(4_000));
+        let a_second = Duration::from_nanos(1_000);
+        assert_eq!(verdict(4_000), Verdict::Due(a_second));
+        assert!(watch.advance(|| 5_000));
+        assert!(!watch.is_reported());
+        assert_eq!(verdict(6_000), Verdict::Due(a_second));
+        assert_eq!(watch.grown_to(50), 40, "since it was started");
     }
 }
