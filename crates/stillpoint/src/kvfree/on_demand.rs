@@ -70,12 +70,11 @@ impl Heap {
             return Left::Nothing;
         };
         let _ = engine.note_service(clock::now());
-        let (Some((oldest, youngest)), queued) = buffer.queued() else {
-            return Left::Nothing;
-        };
+        let (sealed, queued) = buffer.queued();
         let past_budget = self.is_over_budget(buffer, 0);
         let over = past_budget || queued >= self.thread_share();
-        if !engine.has_ended(oldest)
+        if let Some((oldest, youngest)) = sealed
+            && !engine.has_ended(oldest)
             && engine.assist(oldest, youngest, thread::token(), true) != Progress::Ended
         {
             return match (past_budget, over) {
@@ -90,11 +89,10 @@ impl Heap {
         } else {
             PAGES_PER_SEAL
         };
-        if !self.free_own(engine, buffer, pages) {
-            return Left::Nothing;
-        }
+        self.free_own(engine, buffer, pages);
         if over {
-            self.free_pending(engine, buffer, 1);
+            // Among them may be the thread's own, which the service thread has adopted.
+            self.free_pending(engine, buffer, 1, |cookie| engine.has_ended(cookie));
         }
         let oldest = lock(&buffer.queue).sealed.front().map(Page::cookie);
         if oldest.is_some_and(|oldest| engine.has_ended(oldest)) {
@@ -120,10 +118,11 @@ impl Heap {
         if self.frees_whole_batches() {
             return;
         }
-        let newest = {
+        let (newest, pages) = {
             let mut queue = lock(&buffer.queue);
             let marked = self.mark_open(engine, buffer, &mut queue);
-            marked.or_else(|| queue.sealed.back().map(Page::cookie))
+            let newest = marked.or_else(|| queue.sealed.back().map(Page::cookie));
+            (newest, queue.sealed.pages())
         };
         let Some(_reclaiming) = buffer.begin_reclaiming() else {
             return;
@@ -131,8 +130,11 @@ impl Heap {
         if let Some(cookie) = newest {
             // However far this comes: the cookies of pages and marks say which are due.
             let _ = engine.recheck(cookie, thread::token());
-            // A few at a time: a flush of the domain waits for those that are being freed.
-            while self.free_own(engine, buffer, PAGES_PER_SEAL) {}
+            // A few at a time: a flush of the domain waits for those that are being freed. No more than
+            // there were: destructors may retire again.
+            let _ = (0..pages)
+                .step_by(PAGES_PER_SEAL)
+                .all(|_| self.free_own(engine, buffer, PAGES_PER_SEAL));
             self.free_marked(engine, buffer);
         } else if self.frees_on_demand() {
             let cookie = {
@@ -140,9 +142,11 @@ impl Heap {
                 pending.sort();
                 pending.pages.youngest()
             };
-            if let Some(cookie) = cookie {
-                let _ = engine.recheck(cookie, thread::token()); // The same.
-                self.free_pending(engine, buffer, usize::MAX);
+            if let Some(youngest) = cookie {
+                let _ = engine.recheck(youngest, thread::token()); // The same.
+                self.free_pending(engine, buffer, usize::MAX, |cookie| {
+                    youngest.at_least(cookie) && engine.has_ended(cookie)
+                });
             }
         }
     }
@@ -206,11 +210,17 @@ impl Heap {
         }
     }
 
-    /// Frees up to `pages` pages that are due and wait for the service thread.
-    fn free_pending<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer, pages: usize) {
+    /// Frees up to `pages` pages that wait for the service thread, and whose cookie `is_due`.
+    fn free_pending<P: Policy>(
+        &self,
+        engine: &Engine<P>,
+        buffer: &ThreadBuffer,
+        pages: usize,
+        is_due: impl Fn(Cookie) -> bool,
+    ) {
         let process = fork::process();
         for _ in 0..pages {
-            let taken = lock(&self.line.pending).take_due(|cookie| engine.has_ended(cookie));
+            let taken = lock(&self.line.pending).take_due(&is_due);
             let Some((page, generation)) = taken else {
                 return;
             };
@@ -271,7 +281,11 @@ mod tests {
     use super::*;
     use crate::{
         gp::{BarrierMode, Flavour, Record, Seq, Sequence, policy::Sound},
-        kvfree::{Destructor, OnNoPage, RetireRequest, Retirer, buffer::Pushed, page::PAGE_BYTES},
+        kvfree::{
+            Destructor, OnNoPage, RetireRequest, Retirer,
+            buffer::{OPEN_BYTES, Pushed},
+            page::PAGE_BYTES,
+        },
         platform::sync::Arc,
     };
     use std::{
@@ -375,6 +389,84 @@ mod tests {
     unsafe fn count(freed: *mut u8) {
         // SAFETY: the test's own counter.
         unsafe { &*freed.cast::<AtomicUsize>() }.fetch_add(1, SeqCst);
+    }
+
+    /// A thread that comes back late: the service thread has adopted what it had.
+    #[test]
+    fn past_the_budget_a_thread_frees_what_waits_for_the_service_thread() {
+        let domain = Passive::new();
+        let (engine, heap) = (&domain.engine, &domain.heap);
+        let leaver = heap.join().expect("memory");
+        let object = RetireRequest::boxed(NonNull::from(Box::leak(Box::new(1_u64))));
+        domain.retire(&leaver, object);
+        heap.leave(engine, &leaver);
+        lock(&heap.line.pending).sort();
+        let _ = engine.recheck(engine.start(), thread::token());
+        let nothing_of_its_own = ThreadBuffer::new();
+        let left_within = |budget: usize| {
+            heap.set_budget(budget);
+            assert_eq!(heap.free_some(engine, &nothing_of_its_own), Left::Nothing);
+            heap.waiting().objects
+        };
+        let left = [8 << 20, 0].map(left_within);
+        let _ = heap.free_all(engine);
+        assert_eq!(left, [1, 0]);
+    }
+
+    /// An object that its destructor retires again, by a page that is due at once.
+    struct Again<'a> {
+        domain: &'a Passive,
+        /// Where it is retired; if there is none, the service thread adopts the page.
+        buffer: Option<Arc<ThreadBuffer>>,
+        runs: AtomicUsize,
+    }
+
+    /// Otherwise a test that fails would not end.
+    const MOST_RUNS: usize = 100;
+
+    impl Again<'_> {
+        fn retire(&self) {
+            static AGAIN: Destructor = Destructor::new(retire_again, OPEN_BYTES);
+            let Passive { engine, heap } = self.domain;
+            let object = RetireRequest::with_plain((&raw const *self).cast_mut().cast(), &AGAIN);
+            match &self.buffer {
+                Some(buffer) => self.domain.retire(buffer, object),
+                None => {
+                    let leaver = heap.join().expect("memory");
+                    self.domain.retire(&leaver, object);
+                    heap.leave(engine, &leaver);
+                    lock(&heap.line.pending).sort();
+                }
+            }
+            let _ = engine.recheck(engine.start(), thread::token());
+        }
+    }
+
+    unsafe fn retire_again(again: *mut u8) {
+        // SAFETY: the test's own, which outlives the domain's pages.
+        let again = unsafe { &*again.cast::<Again<'_>>() };
+        if again.runs.fetch_add(1, SeqCst) < MOST_RUNS {
+            again.retire();
+        }
+    }
+
+    #[test]
+    fn a_flush_frees_nothing_that_destructors_retire_meanwhile() {
+        for is_adopted in [false, true] {
+            let domain = Passive::new();
+            let heap = &domain.heap;
+            let buffer = heap.join().expect("memory");
+            let again = Again {
+                domain: &domain,
+                buffer: (!is_adopted).then(|| Arc::clone(&buffer)),
+                runs: AtomicUsize::new(0),
+            };
+            again.retire();
+            heap.flush_own(&domain.engine, &buffer);
+            let runs = again.runs.swap(MOST_RUNS, SeqCst);
+            assert!(heap.free_all(&domain.engine), "the object is there again");
+            assert_eq!(runs, 1);
+        }
     }
 
     /// What a flush has marked is due when the sections are over that it found, also if it is the
