@@ -289,8 +289,8 @@ impl Heap {
         };
         let section = record.filter(|record| record.is_reading());
         let is_held_back = self.hold_back(engine, buffer, section, added);
-        // A page inside a section tells only about its own channel.
-        if is_held_back || section.is_none() {
+        // In a section a page tells only about its own channel.
+        if is_held_back || section.is_none() || !self.is_under_pressure(buffer) {
             buffer.set_throttled(is_held_back);
         }
         self.free_own(engine, buffer, PAGES_PER_SEAL);

@@ -28,9 +28,9 @@
 //!
 //! The thread does not wait if it can end a grace period: then no reader is there to be waited for.
 //! Past the budget, a thread whose objects the service thread frees waits for that one instead, and
-//! first frees what is due in its own queue, for as long as it may wait. It waits for no service thread
-//! that the system refuses or that has been reported as stuck: the thread may hold the lock that a
-//! destructor waits for. What remains then is the bound on its own queue.
+//! first frees what is due in its own queue: the time that this takes counts as a wait. It waits for no
+//! service thread that the system refuses or that has been reported as stuck: the thread may hold the
+//! lock that a destructor waits for. What remains then is the bound on its own queue.
 //!
 //! The budget is compared without what the thread adds, before the wait and during it: a table of any
 //! size waits only for what came before it. Threads signal when the budget is no longer used up; one that
@@ -42,7 +42,8 @@
 //! A section's wait is proportional to what the section has retired. To know that, a section is charged
 //! for each of its objects while the thread is *throttled*, that is, held back for longer than one wait.
 //! Objects that the section retired before the page that triggered throttling are not charged. A page
-//! of the section triggers throttling; only the section's end, which pays the charge, ends it.
+//! of the section triggers throttling, and one that finds neither the budget used up nor the queue too
+//! long ends it. The section's end pays the charge.
 
 use super::{
     buffer::{Added, OPEN_BYTES, ThreadBuffer},
@@ -160,6 +161,13 @@ impl Heap {
         sealed.saturating_add(self.callbacks.bytes()) >= self.limit()
     }
 
+    /// Returns whether the budget is used up, or the queue of `buffer` is so long that its owner is held
+    /// back.
+    pub(super) fn is_under_pressure(&self, buffer: &ThreadBuffer) -> bool {
+        let (_, queued) = buffer.queued();
+        queued >= THROTTLE_FACTOR * self.thread_share() || self.is_over_budget(buffer, 0)
+    }
+
     /// Returns whether the calling thread may wait for a grace period: not in user code that the
     /// library runs, nor in a section of any kind. Looks at all records.
     pub(super) fn may_wait<P: Policy>(&self, engine: &Engine<P>) -> bool {
@@ -260,17 +268,19 @@ impl Heap {
             None => self.is_over_budget(buffer, added.counted),
         };
         if waits && longest > 0 && is_held_back() && self.may_wait(engine) {
-            let end = clock::now() + longest;
+            let (begun, mut left) = (clock::now(), longest);
             // Its own pages may be what fills the budget.
             while for_service
                 && is_held_back()
-                && clock::now() < end
+                && left > 0
                 && self.free_own(engine, buffer, PAGES_PER_SEAL)
-            {}
-            if is_held_back() {
+            {
+                left = longest.saturating_sub(clock::now().saturating_sub(begun));
+            }
+            if is_held_back() && left > 0 {
                 // The threads that end the wait compare published numbers.
                 self.publish_own(engine, buffer);
-                self.wait(engine, awaited, longest, is_held_back);
+                self.wait(engine, awaited, left, is_held_back);
             }
         }
         waits && is_held_back()
@@ -349,7 +359,7 @@ mod tests {
             request::{Channel, RetireRequest},
             retire::Reclaimer,
         },
-        platform::sync::{Arc, AtomicUsize},
+        platform::sync::{Arc, AtomicBool, AtomicUsize},
     };
     use std::{
         io,
@@ -433,6 +443,13 @@ mod tests {
         RetireRequest::boxed(NonNull::from(Box::leak(Box::new(String::new()))))
     }
 
+    /// Returns an object for which a thread may wait a second, so that a test does not depend on how long
+    /// the thread takes to free what is due.
+    fn heaviest() -> RetireRequest {
+        let object = NonNull::from(Box::leak(Box::new(String::new())));
+        RetireRequest::weighed(object, LONGEST_WAIT_PAGES * OPEN_BYTES)
+    }
+
     /// The budget is used up by what other threads keep or the service thread has not freed yet. A
     /// thread that comes then is held back by a reader, and by the service thread if that is to free
     /// what it adds.
@@ -481,8 +498,32 @@ mod tests {
         reader.unlock();
         retires.end_grace_period();
         assert_eq!(retires.heap.waiting().objects, 1);
-        retires.retire(retirer, dropped());
+        retires.retire(retirer, heaviest());
         assert_eq!(retires.heap.waiting().objects, 1, "the last one");
+        assert_eq!(retires.waits(), 0);
+    }
+
+    #[test]
+    fn a_thread_that_frees_for_as_long_as_it_may_wait_does_not_wait() {
+        unsafe fn take_long(_: *mut u8) {
+            let end = clock::now() + LONGEST_WAIT;
+            while clock::now() < end {
+                std::thread::sleep(Duration::from_nanos(LONGEST_WAIT));
+            }
+        }
+        static TAKES_LONG: Destructor = Destructor::new(take_long, OPEN_BYTES);
+        let retires = Retires::new(8 << 20, true);
+        let (reader, retirer) = (retires.reader(), retires.retirer());
+        reader.lock();
+        let object = NonNull::dangling().as_ptr();
+        retires.retire(retirer, RetireRequest::with_plain(object, &TAKES_LONG));
+        reader.unlock();
+        retires.end_grace_period();
+        retires.heap.set_budget(0);
+        // Another thread's.
+        retires.heap.callbacks.note_queued(1 << 20);
+        retires.retire(retirer, dropped());
+        assert_eq!(retires.heap.waiting().objects, 2, "without the thread's");
         assert_eq!(retires.waits(), 0);
     }
 
@@ -503,7 +544,7 @@ mod tests {
             if !may_wait {
                 owned.lock();
             }
-            retires.retire(retirer, dropped());
+            retires.retire(retirer, heaviest());
             if !may_wait {
                 owned.unlock();
             }
@@ -529,12 +570,46 @@ mod tests {
         // Another thread's.
         retires.heap.callbacks.note_queued(1 << 20);
         retirer.record.lock();
-        retires.retire(retirer, dropped());
+        retires.retire(retirer, heaviest());
         retires.retire(retirer, weighing(OPEN_BYTES));
         assert_eq!(retires.waits(), 0, "inside the section");
         retirer.record.unlock();
-        retires.heap.reclaim_after_section(&retires.engine, retirer);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while retires.waits() == 0 && !is_over.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                retires.heap.callbacks.note_gone(1 << 20);
+            });
+            retires.heap.reclaim_after_section(&retires.engine, retirer);
+            is_over.store(true, Ordering::Relaxed);
+        });
         assert_eq!(retires.waits(), 1);
+    }
+
+    /// Otherwise each object would take the slow path up to the end of the section.
+    #[test]
+    fn a_section_is_throttled_only_while_there_is_pressure() {
+        let retires = Retires::new(8 << 20, true);
+        let retirer = retires.retirer();
+        // Another thread's.
+        let others = &retires.heap.callbacks;
+        others.note_queued(8 << 20);
+        retirer.record.lock();
+        retires.retire(retirer, dropped());
+        assert!(retires.buffer.is_throttled());
+        retires.retire(retirer, weighing(OPEN_BYTES));
+        assert!(retires.buffer.is_throttled(), "the budget is used up");
+        others.note_gone(8 << 20);
+        retires.retire(retirer, weighing(OPEN_BYTES));
+        assert!(!retires.buffer.is_throttled());
+        retirer.record.unlock();
+        let charge = retires.buffer.take_charge();
+        assert!(
+            charge.weight > OPEN_BYTES,
+            "it pays for what it has retired"
+        );
     }
 
     /// Plain objects are the thread's own to free, and a reader holds them up.
@@ -578,6 +653,7 @@ mod tests {
         retires.engine.set_stall_timeout(Duration::from_nanos(1));
         retires.heap.drain(&retires.engine, &|| None);
         assert_eq!(retires.heap.waiting().objects, 0);
+        assert_eq!(retires.heap.counts().panicked, 0);
         assert_eq!(slow.1.load(Ordering::Relaxed), PAGES, "after each page");
         assert!(retires.engine.is_served());
     }

@@ -456,7 +456,9 @@ mod tests {
         retire_some(&domain, SLOTS);
         assert_eq!(waits(&domain).0, 0, "this page can be freed");
         retire_block(&domain, 3 * BUDGET);
-        assert_eq!(waits(&domain), (1, A_SECOND), "for the one before");
+        let (count, granted) = waits(&domain);
+        assert_eq!(count, 1, "for the one before");
+        assert!((1..=A_SECOND).contains(&granted), "less what freeing takes");
         drop(end);
         domain.kvfree_barrier();
     }
