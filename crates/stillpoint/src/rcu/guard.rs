@@ -160,8 +160,6 @@ impl fmt::Debug for StaticGuard {
     }
 }
 
-/// An open read-side critical section of any kind: what [`Rcu::load`](crate::Rcu::load) relies on.
-///
 impl<P: Policy> Core<P> {
     /// See [`Domain::read_lock`](super::Domain::read_lock).
     #[inline]
@@ -219,6 +217,8 @@ impl<P: Policy> Core<P> {
     }
 }
 
+/// An open read-side critical section of any kind: what [`Rcu::load`](crate::Rcu::load) relies on.
+///
 /// A [`Guard`], a [`StaticGuard`], a [`tasks_trace::Guard`](crate::tasks_trace::Guard), an
 /// [`OwnedGuard`](crate::tasks_trace::OwnedGuard), or an online
 /// [`QsbrReader`](crate::QsbrReader). Sealed: no other type can be one.
