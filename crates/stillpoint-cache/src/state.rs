@@ -115,8 +115,6 @@ pub struct Tenant {
     victim: limits::Victim,
     /// Number of the tenant with which the next comparison below its limit begins.
     cursor: u32,
-    /// Number of the tenant with which the next second look below its limit begins.
-    doubted: u32,
     /// Number of the last search for a victim that has passed it over.
     passed: u64,
     /// Whether `high` has it.
@@ -126,8 +124,8 @@ pub struct Tenant {
     /// Usage above which the service thread tries again to bring it below its high limit: a little more than
     /// at the last try, which has found nothing to take.
     stuck_at: u64,
-    /// Weight of its next entry to go, when a search looked last, if none of its entries has come or gone since;
-    /// otherwise 1. Another entry may go next once that one has been used or replaced.
+    /// Least weight of its oldest entries, when a search looked last and found none that it may take, if none of
+    /// its entries has come or gone since; otherwise 1.
     next_weight: u64,
 }
 
@@ -151,8 +149,6 @@ pub struct State {
     entries: u64,
     /// Number of searches for a victim so far.
     searches: u64,
-    /// Whether a search has passed over a tenant whose next entry was too large.
-    has_passed_over: bool,
     /// The inserts that have not made all their room yet.
     waiting: Vec<waiting::Waiting>,
     next_ticket: NonZeroU64,
@@ -179,7 +175,6 @@ impl State {
             inserts: 0,
             entries: 0,
             searches: 0,
-            has_passed_over: false,
             waiting: Vec::new(),
             next_ticket: NonZeroU64::MIN,
             path_to: RefCell::default(),
@@ -425,7 +420,6 @@ impl Tenant {
             worth: Default::default(),
             victim: Default::default(),
             cursor: ROOT,
-            doubted: ROOT,
             passed: 0,
             next_weight: 1,
         }

@@ -32,7 +32,7 @@ pub const MOST: u8 = 3;
 
 /// Upper bound on the used entries that one search for a victim moves. Readers mark entries without a lock,
 /// as fast as a search clears them: without a bound it might not end, and other threads wait for it.
-const TURNS: usize = 64;
+pub const TURNS: usize = 64;
 
 /// See [`Policy::is_close_one_due`].
 const CLOSE: u8 = 16;
@@ -332,40 +332,41 @@ impl<I: Copy + Eq + Debug> Policy<I> {
         least.map(|(_, id)| id)
     }
 
-    /// Returns the entry that [`candidate`](Self::candidate) would return, if readers mark none meanwhile, but
-    /// moves and counts nothing: for a search that may not take it.
-    pub fn peek(&self, nodes: &impl Nodes<Id = I>) -> Option<I> {
-        let newer = |id| nodes.links(id).prev;
-        let (mut next, mut weight, mut moved) = (self.small.oldest(), self.small.weight(), 0);
-        let wanted = self.small_wanted();
-        while weight > wanted || self.main.entries() + moved == 0 {
-            let id = next?;
-            if nodes.frequency(id) < 2 || self.is_outdated(nodes, id) {
-                return Some(id);
+    /// Returns an entry of at most `most`, of the `looks` oldest of each queue; if there is none, the least
+    /// weight of these. Moves and counts nothing: it is for a search that may take nothing.
+    pub fn light(&self, nodes: &impl Nodes<Id = I>, most: u64, looks: usize) -> Result<I, u64> {
+        let oldest = |queue: &Queue<I>| {
+            std::iter::successors(queue.oldest(), |&id| nodes.links(id).prev).take(looks)
+        };
+        let mut least = u64::MAX;
+        for id in oldest(&self.small).chain(oldest(&self.main)) {
+            let weight = nodes.weight(id);
+            if weight <= most {
+                return Ok(id);
             }
-            if moved == TURNS {
-                break;
-            }
-            (next, weight, moved) = (newer(id), weight - nodes.weight(id), moved + 1);
+            least = least.min(weight);
         }
-        next = self.main.oldest();
-        let mut least: Option<(u8, I)> = None;
-        for _ in 0..TURNS {
-            let Some(id) = next else {
-                // What would come from the small queue counts as not used.
-                let first = self.small.oldest().filter(|_| moved > 0);
-                return first.or(least.map(|(_, id)| id));
-            };
-            let frequency = nodes.frequency(id);
-            if frequency == 0 || self.is_outdated(nodes, id) {
-                return Some(id);
+        Err(least)
+    }
+
+    /// Moves the [`TURNS`] oldest of each longer queue behind the others, as they are, so that
+    /// [`light`](Self::light) looks at others next. Outdated ones stay the oldest.
+    pub fn rotate(&mut self, nodes: &mut impl Nodes<Id = I>) {
+        let is_odd = self.round();
+        for queue in [&mut self.small, &mut self.main] {
+            if queue.entries() <= TURNS {
+                continue;
             }
-            if least.is_none_or(|(other, _)| frequency < other) {
-                least = Some((frequency, id));
+            for _ in 0..TURNS {
+                match queue.oldest() {
+                    Some(id) if nodes.round(id) == is_odd => {
+                        queue.remove(nodes, id);
+                        queue.push(nodes, id);
+                    }
+                    _ => break,
+                }
             }
-            next = newer(id);
         }
-        least.map(|(_, id)| id)
     }
 
     /// Evicts an entry, which leaves a ghost.

@@ -6,7 +6,7 @@ mod tests;
 use super::{NoRoom, ROOT, State, Tenant, account};
 use crate::{
     node::{Id, Locked},
-    policy::Nodes,
+    policy::{Nodes, TURNS},
     removal::InsertError,
 };
 use std::sync::Arc;
@@ -155,7 +155,7 @@ pub struct Search {
     /// Whether the guarantees of `above` itself count.
     spares_own: bool,
     pub protect: Protect,
-    /// Whether it looks again at tenants whose next entry was too large when a search looked last.
+    /// Whether it looks at more entries of tenants whose oldest were too large when a search looked last.
     pub looks_again: bool,
 }
 
@@ -175,6 +175,10 @@ impl Search {
 
 /// Number of tenants that a search tries by what their memory earns, before it takes any.
 const TRIES: usize = 4;
+
+/// Number of the oldest entries of each queue of a tenant near its guarantee among which a search finds one that
+/// is not too large. Before an insert is refused it looks at [`TURNS`].
+const LOOKS: usize = 4;
 
 /// Number of evictions for which a choice stays.
 const STAYS: u32 = 16;
@@ -450,6 +454,13 @@ impl State {
 
     /// Returns whether `weight` may be taken from a tenant to make room below `above`.
     fn may_take(&self, number: u32, weight: u64, search: Search) -> bool {
+        self.spare(number, search)
+            .is_some_and(|spare| weight <= spare)
+    }
+
+    /// Returns the most that may be taken from a tenant to make room below `above`: `u64::MAX` if nothing is
+    /// guaranteed, `None` if it has less than is.
+    fn spare(&self, number: u32, search: Search) -> Option<u64> {
         // Guarantees from there up do not count.
         let end = search.above;
         let end = (!search.spares_own || end == ROOT).then_some(end);
@@ -463,20 +474,23 @@ impl State {
             kinds.iter().any(|kind| kind.of(&limits) > 0)
         };
         let mut below_end = self.path(number).take_while(|&level| Some(level) != end);
+        let mut spare = Some(u64::MAX);
         // Most have no guarantees.
         if !below_end.any(|level| is_guaranteed(&level)) {
-            return true;
+            return spare;
         }
-        kinds.iter().all(|&kind| {
-            let (mut counts, mut may_take) = (end == Some(ROOT), true);
+        for &kind in kinds {
+            let mut counts = end == Some(ROOT);
             self.protections(number, kind, search.inserter, |level, protection| {
                 counts |= level == search.above && end.is_none();
-                let left = self.tenant(level).usage.saturating_sub(weight);
-                may_take &= !counts || left >= protection;
+                if counts && protection > 0 {
+                    let left = self.tenant(level).usage.checked_sub(protection);
+                    spare = spare.min(left);
+                }
                 counts |= Some(level) == end;
             });
-            may_take
-        })
+        }
+        spare
     }
 
     /// Chooses the entry that goes next below a limit, and returns whose it is.
@@ -576,9 +590,6 @@ impl State {
     fn choose_with(&mut self, locked: &mut Locked, search: Search) -> Option<(u32, Id)> {
         self.searches += 1;
         let mut standing = self.standing_victim(search);
-        if standing.is_none() && self.has_passed_over {
-            self.look_again(locked, search);
-        }
         for _ in 0..TRIES {
             let chosen = standing.take().or_else(|| self.choose_tenant(search));
             let Some(number) = chosen else {
@@ -589,14 +600,14 @@ impl State {
                 victim.left = victim.left.saturating_sub(1);
                 return Some((number, id));
             }
-            // The entry is larger than what is not protected: another tenant is to give way.
+            // Its entries are larger than what is not protected: another tenant is to give way.
             self.tenant_mut(search.above).victim = Victim::default();
             self.tenant_mut(number).passed = self.searches;
         }
         // Many are so: any that is not. Each is looked at once.
         let mut next = Some(search.above);
         while let Some(number) = next {
-            // If its entry is too large, it comes into another list.
+            // If its entries are too large, it comes into another list.
             next = self.next_giving(number, search);
             if self.gives_next(number, search) {
                 if let Some(id) = self.candidate_of(locked, number, search) {
@@ -608,57 +619,33 @@ impl State {
         None
     }
 
-    /// Looks again at a few tenants whose next entry was too large, at the next ones each time. Once that
-    /// entry has been used or replaced, another one goes next.
-    fn look_again(&mut self, locked: &mut Locked, mut search: Search) {
-        search.looks_again = true;
-        let mut number = self.tenant(search.above).doubted;
-        if !self.meets(search, number) {
-            number = search.above;
-        }
-        for _ in 0..TRIES {
-            let next = self.next_giving(number, search);
-            if self.tenant(number).next_weight > 1 {
-                self.look_at(locked, number);
-            }
-            number = next.unwrap_or(search.above);
-            if next.is_none() {
-                break;
-            }
-        }
-        self.tenant_mut(search.above).doubted = number;
-    }
-
-    /// Returns the entry of a tenant that goes next, if the search may take it.
+    /// Returns the entry of a tenant that goes next among those that the search may take. If there is none, the
+    /// entries keep their frequencies, and count nothing.
     fn candidate_of(&mut self, locked: &mut Locked, number: u32, search: Search) -> Option<Id> {
-        let mut most = u64::MAX;
-        if !self.may_take(number, most, search) {
-            most = self.look_at(locked, number)?;
-            if !self.may_take(number, most, search) {
-                self.has_passed_over = true;
-                return None;
-            }
-        }
+        let spare = self.spare(number, search)?;
         let (now, half_life) = (self.inserts, self.half_life());
         let tenant = self.tenant_mut(number);
-        let id = tenant.policy.candidate(locked)?;
+        let mut light = None;
+        if spare < u64::MAX {
+            let looks = if search.looks_again { TURNS } else { LOOKS };
+            match tenant.policy.light(locked, spare, looks) {
+                Ok(id) => light = Some(id),
+                Err(least) => {
+                    tenant.next_weight = least;
+                    if search.looks_again {
+                        tenant.policy.rotate(locked);
+                    }
+                    self.sort_in(number);
+                    return None;
+                }
+            }
+        }
+        let next = tenant.policy.candidate(locked)?;
         let passed = tenant.policy.take_passed();
         if passed > 0 {
             tenant.worth.earn(passed, now, half_life);
         }
-        // It is another one if readers have used that one since.
-        let weight = locked.weight(id);
-        (weight <= most || self.may_take(number, weight, search)).then_some(id)
-    }
-
-    /// Returns the weight of the entry of a tenant that goes next, and notes it. Moves nothing in the tenant's
-    /// queues, and counts nothing: the entry may stay.
-    fn look_at(&mut self, locked: &Locked, number: u32) -> Option<u64> {
-        let tenant = self.tenant_mut(number);
-        let weight = locked.weight(tenant.policy.peek(locked)?);
-        tenant.next_weight = weight;
-        self.sort_in(number);
-        Some(weight)
+        light.filter(|_| locked.weight(next) > spare).or(Some(next))
     }
 
     /// Returns the tenant that was chosen before, if that is to stay, and may give way.
@@ -709,8 +696,8 @@ impl State {
         Some(best)
     }
 
-    /// Returns whether the entry of a tenant that goes next may be taken, as far as its weight is known, and
-    /// was not passed over in this search.
+    /// Returns whether an entry of a tenant may be taken, as far as their weights are known, and the tenant was
+    /// not passed over in this search.
     fn gives_next(&self, number: u32, search: Search) -> bool {
         let tenant = self.tenant(number);
         let weight = if search.looks_again {

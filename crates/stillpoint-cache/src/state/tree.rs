@@ -11,11 +11,11 @@ use super::{
 /// is not pinned, or reserved room. In the order in which they came into the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Giving {
-    /// The next entry to go leaves the child with its low and its min, as far as is known.
+    /// An entry may go that leaves the child with its low and its min, as far as is known.
     Spare,
-    /// The next entry to go takes the child below its low.
+    /// Each entry that a search looked at takes the child below its low.
     Low,
-    /// The next entry to go takes the child below its min.
+    /// Each entry that a search looked at takes the child below its min.
     Min,
 }
 
@@ -289,7 +289,7 @@ impl Tenant {
     /// Returns the list in which it belongs.
     #[inline]
     fn list(&self) -> Option<Giving> {
-        // The entry that goes next may belong to a tenant below it.
+        // What may go may belong to a tenant below it.
         let least = if self.place.has_children() {
             1
         } else {
