@@ -13,7 +13,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, Weak, atomic::Ordering},
 };
@@ -214,8 +214,8 @@ struct Last {
     /// Keeps the address from others.
     _space: Weak<Space>,
     counters: Counters,
-    /// Whether it has series: to its end, or never.
-    own: bool,
+    /// What its series count from, if it has series: its counters when it got them.
+    base: Option<Counters>,
 }
 
 /// The tenants of the last scrape.
@@ -223,9 +223,11 @@ struct Last {
 struct Seen {
     /// By the address of each, which is no other's while there is a handle of it.
     tenants: HashMap<usize, Last>,
+    /// The names of those that have series, [`MOST`] at most.
+    series: HashSet<Arc<str>>,
     /// Counts of tenants that are gone.
     gone: Counters,
-    /// Those of tenants without series.
+    /// Those of tenants without series, and of others until they got series.
     gone_others: Counters,
     /// Whether there was ever a tenant without series.
     has_others: bool,
@@ -260,7 +262,9 @@ impl Figures {
         let (mut now, mut samples) = (TenantStatistics::default(), Vec::new());
         let spaces = directory.spaces.values();
         let key = |space: &Arc<Space>| Arc::as_ptr(space).addr();
-        let mut own = before.values().filter(|last| last.own).count();
+        // A tenant that was deleted and created again keeps its place.
+        let is_there = |name: &Arc<str>| directory.spaces.get(name).is_some();
+        seen.series.retain(is_there);
         let mut others = Sample {
             label: OTHERS.into(),
             counters: seen.gone_others,
@@ -282,21 +286,29 @@ impl Figures {
                 "" => DEFAULT,
                 name => name,
             };
-            let known = before.remove(&key(space)).map(|last| last.own);
+            let known = before.remove(&key(space));
             if known.is_none() {
                 // The memory of a deleted one of that name may still be on its way back.
                 self.exporter.remove_tenant(label);
                 // One with the name that the sum of others has is in no series.
                 let _ = self.exporter.add_tenant(label, space.tenant.memory());
             }
-            let is_own = known.unwrap_or(own < MOST);
             let clients = space.clients.load(Ordering::Relaxed);
             let fill = |limit: u64| figures.segment_bytes as f64 / limit.max(1) as f64;
-            if is_own {
-                own += usize::from(known.is_none());
+            let mut base = known.as_ref().and_then(|last| last.base);
+            let has_place = seen.series.len() < MOST || seen.series.contains(&space.name);
+            if base.is_none() && has_place {
+                // One of the others leaves there what it has counted: no sum falls.
+                let start = known.map_or([0; COUNTERS], |_| counters);
+                add(&mut seen.gone_others, &start);
+                add(&mut others.counters, &start);
+                seen.series.insert(Arc::clone(&space.name));
+                base = Some(start);
+            }
+            if let Some(base) = &base {
                 samples.push(Sample {
                     label: label.into(),
-                    counters,
+                    counters: std::array::from_fn(|at| counters[at].saturating_sub(base[at])),
                     clients,
                     fill: fill(space.tenant.limits().max.min(limit)),
                 });
@@ -309,14 +321,14 @@ impl Figures {
             let last = Last {
                 _space: Arc::downgrade(space),
                 counters,
-                own: is_own,
+                base,
             };
             seen.tenants.insert(key(space), last);
         }
         for last in before.into_values() {
             add(&mut seen.gone, &last.counters);
             add(&mut all, &last.counters);
-            if !last.own {
+            if last.base.is_none() {
                 add(&mut seen.gone_others, &last.counters);
                 add(&mut others.counters, &last.counters);
             }
@@ -588,6 +600,47 @@ mod tests {
         });
         assert_eq!(sets(), (7, 7, MOST + 1));
         assert_eq!(sets(), (7, 7, MOST + 1));
+    }
+
+    /// Detects a place that no tenant gets, or another one than before; a sum that falls when a tenant gets
+    /// series, or counts it twice.
+    #[test]
+    fn a_place_is_kept_for_the_name_and_given_to_others_when_it_is_free() {
+        let shared = shared_with(Store::new(Config::default()).unwrap());
+        let figures = Figures {
+            shared: Arc::clone(&shared),
+            exporter: Exporter::new(),
+            seen: Mutex::default(),
+        };
+        let store = &shared.store;
+        // With the default one.
+        for number in 1..MOST {
+            store.create_tenant(&format!("t{number}")).unwrap();
+        }
+        let follow = || shared.change(|directory| directory.follow(store, 1));
+        let of = |label: &str| {
+            let (.., samples) = figures.sum();
+            assert!(samples.len() <= MOST + 1);
+            let found = samples.iter().find(|sample| sample.label == label);
+            found.map(|sample| sample.counters[Count::Set as usize])
+        };
+        follow();
+        assert_eq!(of("t1"), Some(0));
+        store.create_tenant("late").unwrap();
+        store.delete_tenant("t1").unwrap();
+        shared.change(|directory| directory.spaces.remove("t1"));
+        store.create_tenant("t1").unwrap();
+        follow();
+        assert_eq!(of("t1"), Some(0));
+        let late = Arc::clone(&shared.directory().spaces["late"]);
+        late.counts(0).add(Count::Set, 7);
+        assert_eq!((of("late"), of(OTHERS)), (None, Some(7)));
+        shared.change(|directory| directory.spaces.remove("t1"));
+        late.counts(0).add(Count::Set, 2);
+        assert_eq!((of("late"), of(OTHERS)), (Some(0), Some(9)));
+        late.counts(0).add(Count::Set, 1);
+        assert_eq!((of("late"), of(OTHERS)), (Some(1), Some(9)));
+        assert_eq!(figures.sum().0[Count::Set as usize], 10);
     }
 
     #[test]
