@@ -117,6 +117,7 @@ fn run(settings: Settings, shared: &Weak<Shared>, asked: &Receiver<()>, stage: &
 /// The limits that the files gave last. Others have been set by an admin since.
 struct Last {
     limit: u64,
+    limit_given: bool,
     tenants: Vec<Tenant>,
     /// Whether the files have had tenants or users: if they have them no longer, users who had a tenant
     /// do not get the default one.
@@ -127,6 +128,7 @@ impl Last {
     fn of(settings: &Settings) -> Self {
         Self {
             limit: settings.limit,
+            limit_given: settings.limit_given,
             tenants: settings.tenants.clone(),
             sections: settings.sections,
         }
@@ -176,8 +178,9 @@ impl Files {
         apply(shared, &settings.tenants, settings.users)?;
         // From here on nothing fails.
         *last = next;
-        if let (Some(files), Some(certificate)) = (&settings.tls, self.certificate) {
-            shared.show_certificate(files, certificate);
+        if let (Some(files), Some(certificate)) = (&settings.tls, self.certificate)
+            && shared.show_certificate(files, certificate)
+        {
             changes.made.push("the certificate is read again".into());
         }
         // A limit that is given nowhere stays as an admin has set it.
@@ -219,6 +222,10 @@ impl Changes {
             if now != last.limit {
                 self.undone.push(format!("memory limit {now} bytes"));
             }
+        }
+        if last.limit_given && !new.limit_given {
+            self.made
+                .push("memory-limit is in no file, and stays".into());
         }
         for tenant in &new.tenants {
             let name = &tenant.name;
@@ -418,6 +425,11 @@ mod tests {
         );
         let gone = "reloaded: tenant t is in no file, and stays";
         assert_eq!(again(&other), [gone]);
+        let without = other.replace("memory-limit = \"24m\"\n", "");
+        let gone = "reloaded: memory-limit is in no file, and stays";
+        assert_eq!(again(&without), [gone]);
+        assert_eq!(again(&without), ["reloaded: nothing has changed"]);
+        assert_eq!(store.limit(), 24 << 20);
         drop(server);
         for path in [toml, passwords] {
             fs::remove_file(path).unwrap();

@@ -11,6 +11,8 @@ use crate::{
 use crossbeam_utils::CachePadded;
 use std::{
     collections::BTreeMap,
+    fs::{self, Metadata},
+    os::unix::fs::MetadataExt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -106,6 +108,8 @@ pub(crate) struct Shared {
     unix_zero: i64,
     /// What new clients by TLS are shown, and where it was read; none without TLS.
     pub(crate) certificate: Mutex<Option<(Tls, Certificate)>>,
+    /// The versions of its files, as they were then.
+    certificate_versions: Mutex<Vec<Option<Version>>>,
     directory: Mutex<Arc<Directory>>,
     version: AtomicU64,
     stopping: AtomicBool,
@@ -138,6 +142,7 @@ impl Shared {
             debug_clock,
             unix_zero,
             certificate: Mutex::default(),
+            certificate_versions: Mutex::default(),
             directory: Mutex::default(),
             version: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -187,11 +192,21 @@ impl Shared {
         result
     }
 
-    /// Shows a certificate, read from those files, to clients that come from now on.
-    pub(crate) fn show_certificate(&self, files: &Tls, certificate: Certificate) {
-        *lock(&self.certificate) = Some((files.clone(), certificate));
+    /// Shows a certificate, read from those files, to clients that come from now on. Returns whether the
+    /// files were written or replaced since the last call, or the settings changed.
+    pub(crate) fn show_certificate(&self, files: &Tls, certificate: Certificate) -> bool {
+        // Not by what is in them: one may be a pipe.
+        let versions = files
+            .files()
+            .map(|path| Some(version(&fs::metadata(path).ok()?)));
+        let versions: Vec<_> = versions.collect();
+        let before = lock(&self.certificate).replace((files.clone(), certificate));
+        let is_same = versions == *lock(&self.certificate_versions)
+            && before.is_some_and(|(before, _)| before == *files);
+        *lock(&self.certificate_versions) = versions;
         let now = self.store.now();
         self.totals.certificate_read.store(now, Ordering::Relaxed);
+        !is_same
     }
 
     /// Asks all threads to stop.
@@ -205,6 +220,14 @@ impl Shared {
         // Acquire: pairs with the release in `stop`.
         self.stopping.load(Ordering::Acquire)
     }
+}
+
+/// Device, number, size and last change of a file.
+type Version = (u64, u64, u64, i64, i64);
+
+fn version(file: &Metadata) -> Version {
+    let (seconds, nanos) = (file.ctime(), file.ctime_nsec());
+    (file.dev(), file.ino(), file.size(), seconds, nanos)
 }
 
 /// Seconds since the epoch, by the system's clock.

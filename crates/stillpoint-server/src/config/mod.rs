@@ -13,7 +13,14 @@ pub(crate) mod table;
 
 pub use crate::store::Limits;
 pub use crate::users::User;
-use std::{collections::HashSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    thread,
+    time::Duration,
+};
 pub(crate) use table::section;
 use table::{Choice, Section, Setting};
 
@@ -240,7 +247,7 @@ section! {
         /// Length of the longest value, at most half of the memory
         item_max: usize = 1 << 20, "max-item-size", "-I --max-item-size BYTES";
         /// Threads that serve clients
-        threads: usize = std::thread::available_parallelism().map_or(4, usize::from), "threads", "-t --threads NUMBER";
+        threads: usize = default_threads(), "threads", "-t --threads NUMBER";
         /// Clients at a time
         max_connections: usize = 1024, "conn-limit", "-c --conn-limit NUMBER";
         /// Connections that may wait to be accepted
@@ -326,6 +333,14 @@ section! {
         /// The command line that they were made of, and are again on SIGHUP; without one there is nothing to read again.
         flags: Option<Arc<flags::Flags>> = None;
     }
+}
+
+/// Returns the default of `threads`. It stays, or a server whose processors have become fewer would say on
+/// SIGHUP that the setting was changed.
+fn default_threads() -> usize {
+    static AT_FIRST: LazyLock<usize> =
+        LazyLock::new(|| thread::available_parallelism().map_or(4, usize::from));
+    *AT_FIRST
 }
 
 /// The longest rest of the search for expired items, in microseconds.
@@ -538,6 +553,23 @@ mod tests {
             there == text,
             "write between the marks in {path}:\n\n{text}"
         );
+    }
+
+    /// As if the container's processors had become fewer.
+    #[test]
+    fn the_default_number_of_threads_stays() {
+        let before = Settings::default();
+        let after = std::thread::spawn(|| {
+            // SAFETY: an all-zero set is empty, and the calls only read and write it.
+            unsafe {
+                let mut one: libc::cpu_set_t = std::mem::zeroed();
+                libc::CPU_SET(libc::sched_getcpu().cast_unsigned() as usize, &mut one);
+                libc::sched_setaffinity(0, size_of_val(&one), &raw const one);
+            }
+            Settings::default()
+        });
+        let after = after.join().unwrap();
+        assert_eq!(before.later(&after), Vec::<&str>::new());
     }
 
     #[test]
