@@ -296,10 +296,15 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         budget: &mut usize,
         isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
-        (0..self.lists.tenants())
-            .map(|tenant| self.lists.index(tenant as u32, node.0))
-            .map(|index| self.walk_at(index, budget, isolate))
-            .sum()
+        let mut removed = 0;
+        for tenant in 0..self.lists.tenants() {
+            if *budget == 0 {
+                break;
+            }
+            let index = self.lists.index(tenant as u32, node.0);
+            removed += self.walk_at(index, budget, isolate);
+        }
+        removed
     }
 
     fn walk_at(
@@ -308,14 +313,19 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         budget: &mut usize,
         isolate: &mut impl FnMut(&Arc<Entry<T>>) -> Isolate,
     ) -> usize {
-        if *budget == 0 {
-            return 0;
-        }
+        #[cfg(test)]
+        WALKED.set(WALKED.get() + 1);
         let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
         one.map_or(0, |one| {
             walk_list(one, budget, isolate, |item| drop(self.del(item)))
         })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Number of lists that this thread has walked.
+    static WALKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Registration {
@@ -413,6 +423,27 @@ mod tests {
         BEFORE_THE_LOCK.set(Some(Box::new(move || goes.delete().unwrap())));
         assert!(lru.del(&item).is_some());
         assert_eq!(lru.count(), 0);
+    }
+
+    #[test]
+    fn a_walk_looks_at_no_tenant_once_its_budget_is_used_up() {
+        let hierarchy = Hierarchy::new();
+        let lru = ListLru::<u32>::for_tenants(&hierarchy);
+        let tenants: Vec<_> = (0..20)
+            .map(|_| hierarchy.root().create().unwrap())
+            .collect();
+        for tenant in [hierarchy.root()].into_iter().chain(&tenants) {
+            assert!(lru.add(tenant, Arc::new(Entry::new(0))));
+        }
+        let lists = lru.lists.tenants() * Node::all().count();
+        for (budget, most) in [(0, 0), (1, lists - 19), (usize::MAX, lists)] {
+            WALKED.set(0);
+            lru.walk(budget, |_| Isolate::Skip);
+            assert!(WALKED.get() <= most, "{} with {budget}", WALKED.get());
+        }
+        WALKED.set(0);
+        lru.walk_node(Node::current(), 0, |_| Isolate::Skip);
+        assert_eq!(WALKED.get(), 0);
     }
 
     /// A walk's callback forks after the tenant has gone, while another thread holds the lock of the

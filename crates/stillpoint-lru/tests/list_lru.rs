@@ -242,6 +242,30 @@ fn concurrent_add_and_del_of_one_item() {
     );
 }
 
+/// A removal finds its item wherever a walk has moved it.
+#[test]
+fn del_while_rotating() {
+    let lru = ListLru::<u64>::new();
+    let over = AtomicBool::new(false);
+    let items: Vec<_> = (0..50).map(|number| Arc::new(Entry::new(number))).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                lru.walk(usize::MAX, |_| Isolate::Rotate);
+            }
+        });
+        let _over = Over(&over);
+        for _ in 0..if cfg!(miri) { 2 } else { 2_000 } {
+            for item in &items {
+                assert!(lru.add(None, Arc::clone(item)));
+            }
+            for item in &items {
+                assert!(lru.del(item).is_some(), "item {} was on a list", ***item);
+            }
+        }
+    });
+}
+
 /// Tenants come and go while items are added, deleted and walked: no item is lost, counted twice, or
 /// dropped too early.
 #[test]
