@@ -157,7 +157,8 @@ impl<K, V, S, W: InBytes> Builder<K, V, S, W> {
     ///
     /// An entry counts with the sizes of key and value, the bytes that they own ([`Weigh`], or a
     /// [weigher](Self::weigher)), and 112 bytes for its head and its part of the map and of the ghosts and
-    /// counts that choose victims; 32 more if it expires.
+    /// counts that choose victims; 32 more if it expires. Tenants count against no limit, only their entries do:
+    /// see [`Cache`](crate::Cache).
     ///
     /// By default half of what the container may use (the least `memory.max` or `memory.high` of the
     /// process's control group, version 2, and those above it), or a quarter of the machine's memory

@@ -84,8 +84,8 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// | [`insert`](Self::insert) | one allocation, the lock of a bucket, and once the lock of the queues, of which there is one (twice where some have expired); evicts one by one what it needs the room of. Waits for readers only past the budget of unreclaimed memory |
 /// | an entry | 64 bytes beside key and value, the map's 17 to 32, and 20 to 40 for ghosts and counts: 112 are charged, if the limit is in bytes |
 /// | an entry that expires | 32 bytes more |
-/// | a tenant | some 900 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor once several threads look up through its views. They count against no limit, and are freed once it is deleted and its last view is gone |
-/// | an empty cache | some 2 KiB |
+/// | a tenant | some 900 bytes beside its entries, 300 more once look-ups are counted, and 256 for each processor, up to 4 KiB, once several threads look up through its views. They count against no limit, and are freed once it is deleted and its last view is gone |
+/// | an empty cache | some 2 KiB, and 256 bytes for each processor, up to 4 KiB, once several threads look up |
 ///
 /// One lock guards the queues. Most holds are short. These look at each tenant below the one concerned:
 /// [`statistics`](Self::statistics), [`entry_count`](Self::entry_count) and, if there is no room, an insert

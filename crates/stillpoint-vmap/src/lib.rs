@@ -21,9 +21,9 @@
 //! Freeing is lazy. A freed area leaves the map at once. A later **drain** gathers freed areas,
 //! waits for a grace period, returns their memory in one system call, and then lets their addresses
 //! be reused. A drain begins in a free that reaches half of [`Builder::lazy_limit`], in an
-//! allocation that finds the address space exhausted, and in [`Arena::drain`]. Where the kernel has
-//! guard pages (6.13), one follows each area; otherwise only the end of the accessible part is
-//! guarded.
+//! allocation that finds the address space exhausted, and in [`Arena::drain`] and [`Arena::shrink`].
+//! Where the kernel has guard pages (6.13), one follows each area; otherwise only the end of the
+//! accessible part is guarded.
 //!
 //! # Forking
 //!
