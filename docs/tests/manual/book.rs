@@ -16,6 +16,8 @@ pub struct Page {
     pub anchors: Vec<String>,
     /// Code spans, with their lines.
     pub spans: Vec<(usize, String)>,
+    /// Lines of rows that no table has, such as those behind an empty line.
+    pub stray_rows: Vec<usize>,
 }
 
 /// A fenced block.
@@ -88,6 +90,7 @@ impl Page {
             links: Vec::new(),
             anchors: Vec::new(),
             spans: Vec::new(),
+            stray_rows: Vec::new(),
         };
         let line = |at: usize| 1 + text[..at].matches('\n').count();
         let mut heading: Option<String> = None;
@@ -127,6 +130,9 @@ impl Page {
                 }
                 Event::Text(piece) | Event::Code(piece) if heading.is_some() => {
                     heading.as_mut().expect("just looked").push_str(&piece);
+                }
+                Event::Start(Tag::Paragraph) if text[range.start..].starts_with('|') => {
+                    page.stray_rows.push(line(range.start));
                 }
                 Event::Code(code) => page.spans.push((line(range.start), code.to_string())),
                 _ => {}
@@ -169,4 +175,22 @@ fn a_page_is_taken_apart() {
         (block.line, block.info.as_str(), block.code.as_str()),
         (5, "rust,no_run", "let [x](y);\n")
     );
+}
+
+#[test]
+fn tables_are_whole() {
+    let torn = Page::parse(
+        "x.md",
+        "| a |\n|---|\n| b |\n\n| c |\n\n```text\n| d |\n```\n",
+    );
+    assert_eq!(torn.stray_rows, [5]);
+
+    let place = |page: &Page| {
+        page.stray_rows
+            .iter()
+            .map(|&line| page.place(line))
+            .collect::<Vec<_>>()
+    };
+    let strays: Vec<String> = pages().iter().flat_map(place).collect();
+    crate::assert_none(&strays);
 }
