@@ -33,7 +33,11 @@ pub enum InsertError {
         weight: u64,
     },
     /// All that could make room below the tenant's max is pinned, or protected by the min of other
-    /// tenants, or is in entries so large that a tenant would fall below its min by one.
+    /// tenants, or is in entries so large that a tenant would fall below its min by one. Of a tenant near its
+    /// min, a try looks at the oldest entries, 128 or more, and the next try at others.
+    ///
+    /// Mostly nothing has been evicted. What may go has gone if only the sizes of entries, or pins in a tenant
+    /// together with minima below it, keep the rest.
     #[non_exhaustive]
     Full {
         /// Name of the tenant whose limit it is; empty for the whole cache.

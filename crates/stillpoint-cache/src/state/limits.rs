@@ -38,6 +38,7 @@ pub struct Claims {
     min: u128,
     low: u128,
     /// Bytes that no insert takes from them: what they use of their min, or what is pinned if that is more.
+    /// Pins in one of them and minima below it may keep more together.
     kept: u64,
 }
 
@@ -382,7 +383,9 @@ impl State {
     }
 
     /// Returns whether an entry could be let in if all went that is not pinned, and that no min keeps from
-    /// it. Looks at single tenants only where sums leave that open.
+    /// it. Looks at single tenants only where sums leave that open. Of a tenant beside its way it counts the
+    /// larger of pins and min, so an insert that passes may evict what it can and be refused then: if pins in
+    /// one tenant and minima below it keep more together, or if entries are too large.
     pub(super) fn may_fit(&self, inserter: Inserter) -> Result<(), NoRoom> {
         let Inserter { number, weight } = inserter;
         let too_large = |&level: &u32| weight > self.tenant(level).limits.max;
@@ -419,7 +422,8 @@ impl State {
         tenant.claims_used.kept - own + tenant.pinned.weight()
     }
 
-    /// Returns the bytes that pins and minima keep from an insert that makes room below `above`. Looks at the
+    /// Returns the bytes that pins and minima keep from an insert that makes room below `above`, as
+    /// [`Claims::kept`] counts them. Looks at the
     /// siblings of all between the two only where minima are more than there is.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
         let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {

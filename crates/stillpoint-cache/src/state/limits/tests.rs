@@ -71,7 +71,7 @@ fn one_that_has_less_than_its_share_gets_it_from_siblings() {
 
 /// Pins and minima together leave too little, and neither alone.
 #[test]
-fn an_insert_that_is_refused_evicts_nothing() {
+fn an_insert_that_pins_and_minima_of_siblings_refuse_evicts_nothing() {
     for pins_above in [false, true] {
         let cache = Cache::builder()
             .max_weight(100, |_, &weight| weight)
@@ -346,7 +346,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_protected_from_an_insert_is_the_sum_of_what_each_tenant_keeps(
+    fn what_is_protected_from_an_insert_is_the_sum_of_what_siblings_on_its_way_keep(
         tree in tree(),
         max in 1..1000_u64,
         (above, number) in any::<(prop::sample::Index, prop::sample::Index)>(),
