@@ -111,6 +111,7 @@ impl LocalHandle {
         Self { local }
     }
 
+    #[cfg(feature = "std")]
     pub(crate) fn as_ptr(&self) -> *const Local {
         self.local
     }
