@@ -212,7 +212,7 @@ fn kvfree(found: &Found, cpus: usize) -> System {
             kernel.line("after: a cookie for each page", "after"),
             here.line("before: whole-batch", "whole-batch"),
             here.line("after: per-page", "per-page"),
-            limit.line("no grace periods: the lower bound", "default"),
+            limit.line("no grace periods: no reclamation", "default"),
         ],
         about: "kernel: rcuscale, 16 threads on 64 CPUs, medians of five runs. here: 16 threads allocate and retire 320,000 objects of \
              32 bytes each; the mean is rcuscale's formula.",
