@@ -334,7 +334,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
 
     /// Returns an entry of at most `most`, of the `looks` oldest of each queue; if there is none, the least
     /// weight of these. Moves and counts nothing: it is for a search that may take nothing.
-    pub fn light(&self, nodes: &impl Nodes<Id = I>, most: u64, looks: usize) -> Result<I, u64> {
+    pub fn fitting(&self, nodes: &impl Nodes<Id = I>, most: u64, looks: usize) -> Result<I, u64> {
         let oldest = |queue: &Queue<I>| {
             std::iter::successors(queue.oldest(), |&id| nodes.links(id).prev).take(looks)
         };
@@ -350,7 +350,7 @@ impl<I: Copy + Eq + Debug> Policy<I> {
     }
 
     /// Moves the [`TURNS`] oldest of each longer queue behind the others, as they are, so that
-    /// [`light`](Self::light) looks at others next. Outdated ones stay the oldest.
+    /// [`fitting`](Self::fitting) looks at others next. Outdated ones stay the oldest.
     pub fn rotate(&mut self, nodes: &mut impl Nodes<Id = I>) {
         let is_odd = self.round();
         for queue in [&mut self.small, &mut self.main] {

@@ -562,7 +562,23 @@ impl State {
             chosen = self.choose_on(locked, &path, search, kinds);
         }
         self.own_path = path;
+        if chosen.is_none() {
+            self.rotate_below(locked, search);
+        }
         chosen
+    }
+
+    /// Lets the next try look at other entries of the tenants that had none light enough. Once a refusal: each
+    /// of its searches has to look at the same ones, because one may take what another may not.
+    fn rotate_below(&mut self, locked: &mut Locked, search: Search) {
+        let mut next = Some(search.above);
+        while let Some(number) = next {
+            next = self.next_giving(number, search);
+            let tenant = self.tenant_mut(number);
+            if tenant.next_weight > 1 {
+                tenant.policy.rotate(locked);
+            }
+        }
     }
 
     /// Chooses an entry that the search may take below one of the tenants of a path, from its end on.
@@ -632,13 +648,10 @@ impl State {
         let mut light = None;
         if spare < u64::MAX {
             let looks = if search.looks_again { TURNS } else { LOOKS };
-            match tenant.policy.light(locked, spare, looks) {
+            match tenant.policy.fitting(locked, spare, looks) {
                 Ok(id) => light = Some(id),
                 Err(least) => {
                     tenant.next_weight = least;
-                    if search.looks_again {
-                        tenant.policy.rotate(locked);
-                    }
                     self.sort_in(number);
                     return None;
                 }
