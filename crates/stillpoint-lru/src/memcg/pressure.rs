@@ -138,8 +138,9 @@ impl PressureWatch {
     }
 
     /// Creates a watch of this process's control group, with a threshold of 200 ms lost in 2 s. Watches
-    /// the whole system only if the process is in the root group and that has no file: another group's
-    /// stalls are no reason to free memory here.
+    /// the whole system only if the process is in the system's root group and that has no file: another
+    /// group's stalls are no reason to free memory here. If version 1 of control groups manages memory,
+    /// the process must be in the root group there, too.
     ///
     /// [`PressureWatch::start`] reports whether the file can be watched.
     pub fn system() -> Self {
@@ -244,16 +245,27 @@ impl fmt::Debug for PressureWatch {
 }
 
 /// Returns the pressure file of a process whose `/proc/self/cgroup` has the text `groups`. A container
-/// may see its own group as the root: then that has a file.
-fn file_of(groups: &str, exists: fn(&Path) -> bool) -> PathBuf {
+/// may see its own group as the root: unlike the system's root, that has the file `cgroup.type`.
+fn file_of(groups: &str, exists: impl Fn(&Path) -> bool) -> PathBuf {
+    let root = Path::new("/sys/fs/cgroup");
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/"));
-    let own = Path::new("/sys/fs/cgroup")
-        .join(group.unwrap_or_default())
-        .join("memory.pressure");
-    match group {
-        Some("") if !exists(&own) => SYSTEM.into(),
-        _ => own,
+    let own = root.join(group.unwrap_or_default()).join("memory.pressure");
+    let is_in_root = group == Some("")
+        && !groups.lines().any(is_memory_below_root)
+        && !exists(&root.join("cgroup.type"));
+    if is_in_root && !exists(&own) {
+        SYSTEM.into()
+    } else {
+        own
     }
+}
+
+/// Returns whether a line of `/proc/self/cgroup` is that of the memory controller of version 1, and
+/// names another group than the root.
+fn is_memory_below_root(line: &str) -> bool {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let controllers = fields.next().unwrap_or_default();
+    controllers.split(',').any(|it| it == "memory") && fields.next() != Some("/")
 }
 
 /// Returns whether a path names the device that is never ready.
@@ -520,17 +532,32 @@ mod tests {
         let service = "1:cpu:/\n0::/system.slice/a.service\n";
         let own = "/sys/fs/cgroup/system.slice/a.service/memory.pressure";
         let root = "/sys/fs/cgroup/memory.pressure";
-        for (groups, exists, file) in [
-            (service, true, own),
-            (service, false, own),
-            ("0::/\n", true, root),
-            ("0::/\n", false, SYSTEM),
+        let group_type = "/sys/fs/cgroup/cgroup.type";
+        let [none, has_pressure, has_type, has_both]: [&[&str]; 4] =
+            [&[], &[root], &[group_type], &[root, group_type]];
+        for (groups, files, file) in [
+            (service, &[own][..], own),
+            (service, none, own),
+            ("0::/\n", has_pressure, root),
+            ("0::/\n", none, SYSTEM),
+            // The root of a container, where the kernel has pressure files, or not.
+            ("0::/\n", has_both, root),
+            ("0::/\n", has_type, root),
+            // Version 1 manages memory.
+            ("4:memory:/some/group\n0::/\n", none, root),
+            ("4:cpu,memory:/a:b\n0::/\n", none, root),
+            ("4:memory:/\n0::/\n", none, SYSTEM),
+            ("5:name=memory:/a\n3:cpu:/a\n0::/\n", none, SYSTEM),
             // No unified hierarchy.
-            ("1:cpu:/a\n", false, root),
-            ("", false, root),
+            ("1:cpu:/a\n", none, root),
+            ("", none, root),
         ] {
-            let exists: fn(&Path) -> bool = if exists { |_| true } else { |_| false };
-            assert_eq!(file_of(groups, exists), Path::new(file), "{groups}");
+            let exists = |path: &Path| files.iter().any(|it| path == Path::new(it));
+            assert_eq!(
+                file_of(groups, exists),
+                Path::new(file),
+                "{groups}{files:?}"
+            );
         }
     }
 }
