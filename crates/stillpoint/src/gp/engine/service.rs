@@ -622,7 +622,6 @@ impl<P: Policy> Engine<P> {
             return Round::Ended(Served::Stopped);
         }
         refused::retry();
-        self.service_came();
         P::service_comes();
         let outlook = self.pass(work);
         let cookie = self.due(Cookie::oldest(outlook.cookie, self.wake_futures()));
@@ -660,9 +659,11 @@ impl<P: Policy> Engine<P> {
         Round::Rest { cookie, until }
     }
 
-    /// One pass, after those of others.
+    /// Makes a pass, after those of others, on the service thread or on one that waits for what passes
+    /// do.
     pub(crate) fn pass(&self, work: &impl Work) -> Outlook {
         let _turn = self.take_turn();
+        self.service_came();
         work.pass()
     }
 
@@ -754,5 +755,70 @@ mod tests {
         let counts = [served, stuck].map(|count| count.load(Ordering::Relaxed));
         assert_eq!(counts, [3, 3]);
         assert!(engine.run_all_callbacks());
+    }
+
+    struct Callbacks(Arc<Engine<Sound>>);
+
+    impl Work for Callbacks {
+        fn pass(&self) -> Outlook {
+            self.0.run_callbacks()
+        }
+    }
+
+    /// Returns an engine whose service thread the system refuses.
+    fn refused() -> Arc<Engine<Sound>> {
+        let engine = Engine::<Sound>::new(
+            1,
+            BarrierMode::Membarrier,
+            Sequence::new(Cookie::from_raw(0).seq()),
+        );
+        engine.set_service(|_| Err(io::Error::from_raw_os_error(libc::EAGAIN)));
+        engine.set_refused(refused::Place::new(Weak::<Gone>::new()));
+        engine.set_stall_handler(Some(Arc::new(|_| ())));
+        Arc::new(engine)
+    }
+
+    /// The thread is refused, and the work is done: there is nothing that it could be late for. Work
+    /// that follows is timed again.
+    #[test]
+    fn callers_that_make_the_passes_leave_no_stall() {
+        let engine = refused();
+        for stalls in 0..3 {
+            engine.call(|| ());
+            assert_eq!(
+                engine.barrier(&Callbacks(Arc::clone(&engine)), None),
+                Ok(())
+            );
+            assert_eq!(engine.callbacks_pending(), 0);
+            let _ = engine.note_service(Nanos::MAX);
+            assert_eq!(engine.service_stalls(), stalls);
+            engine.call(|| ());
+            let _ = engine.note_service(Nanos::MAX);
+            assert_eq!(engine.service_stalls(), stalls + 1);
+        }
+        assert!(engine.run_all_callbacks());
+    }
+
+    /// A caller that waits for its turn has not come to the work: the pass before it may be stuck.
+    #[test]
+    #[cfg(all(target_os = "linux", not(miri)))]
+    fn a_pass_that_is_stuck_is_reported_while_others_wait_for_their_turn() {
+        let engine = refused();
+        engine.call(|| ());
+        let turn = engine.take_turn();
+        let (tell, told) = std::sync::mpsc::channel();
+        let theirs = Arc::clone(&engine);
+        let waits = std::thread::spawn(move || {
+            tell.send(thread::tid()).expect("the test waits");
+            theirs.barrier(&Callbacks(Arc::clone(&theirs)), None)
+        });
+        let tid = told.recv().expect("it begins");
+        while thread::blocked_in(tid).is_none() && !waits.is_finished() {
+            std::thread::yield_now();
+        }
+        let _ = engine.note_service(Nanos::MAX);
+        assert_eq!(engine.service_stalls(), 1);
+        drop(turn);
+        assert_eq!(waits.join().expect("no panic"), Ok(()));
     }
 }

@@ -223,15 +223,16 @@ impl<P: Policy> Engine<P> {
         Nanos::MAX
     }
 
-    /// Called when a round of the service thread begins: it comes to all work that it was kicked for.
+    /// Called when a pass begins, in its turn: it comes to all work that the service thread was kicked
+    /// for. Not while the thread waits for its turn, since the pass before it may be stuck.
     pub(super) fn service_came(&self) {
         self.stalls.service.stop();
         self.publish_stalls();
     }
 
     /// Called after each callback and each page of objects: a slow thread is not stuck. The watch goes
-    /// on, because it runs for a kick since the round began: another kick is not made before the next
-    /// round, however long the next callback takes.
+    /// on, because it runs for a kick since the pass began: another kick is not made before the next
+    /// pass, however long the next callback takes.
     pub(crate) fn service_advanced(&self) {
         if self.stalls.service.advance(clock::now) {
             self.publish_stalls();
