@@ -56,6 +56,7 @@ pub(crate) fn new_shared(change: impl FnOnce(&mut Settings)) -> Arc<Shared> {
             mode: 0o700,
             tenant: String::new(),
             admin: false,
+            login: true,
             tls: false,
         }],
         threads: 1,

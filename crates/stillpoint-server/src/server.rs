@@ -516,6 +516,7 @@ mod tests {
                 mode: 0o700,
                 tenant: String::new(),
                 admin: false,
+                login: true,
                 tls: false,
             }],
             threads: 1,

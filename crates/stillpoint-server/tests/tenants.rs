@@ -236,12 +236,16 @@ fn tenants_by_socket_and_by_prefix() {
     a.ask("get p:k\r\n", "VALUE p:k 0 1\r\na\r\nEND\r\n");
 }
 
-/// A library that cannot log in comes by the address of its tenant, and reaches nothing else.
+/// A library that cannot log in comes by an address of its tenant that asks for none, and reaches
+/// nothing else.
 #[test]
-fn a_listener_of_a_tenant_asks_for_no_login() {
-    let own = socket_path("own");
+fn a_listener_of_a_tenant_asks_for_a_login_unless_it_says_otherwise() {
+    let (own, asks) = (socket_path("own"), socket_path("asks"));
     let mut settings = users();
-    settings.listeners = vec![listener(own.clone(), "b", false)];
+    settings.listeners = [&own, &asks]
+        .map(|path| listener(path.clone(), "b", false))
+        .into();
+    settings.listeners[0].login = false;
     settings.admin_clients = true;
     let server = start(settings);
     let (mut ann, mut b) = (server.client(), Client::connect(&own));
@@ -273,9 +277,12 @@ fn a_listener_of_a_tenant_asks_for_no_login() {
     binary.send(noop);
     noop[0] = 0x81;
     binary.expect(noop);
-    // The other address asks.
-    let mut other = server.client();
-    other.ask("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    // The other addresses ask, that of the tenant too.
+    for mut other in [server.client(), Client::connect(&asks)] {
+        other.ask("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+        login(&mut other, "ann");
+        other.ask("get k auth\r\n", "VALUE k 0 5\r\nann's\r\nEND\r\n");
+    }
 }
 
 /// A request that would make an item where none fits is answered.

@@ -241,6 +241,7 @@ mod tests {
         path = "/run/a.sock"
         mode = "0770"
         tenant = "a"
+        login = false
         [[listen]]
         address = "127.0.0.1:12"
         admin = true
@@ -274,6 +275,7 @@ mod tests {
             ("/run/a.sock".into(), 0o770, "a", false)
         );
         assert_eq!((tcp.place(), tcp.admin), ("127.0.0.1:12".into(), true));
+        assert!(!unix.login && tcp.login);
         let tenant = &settings.tenants[0];
         assert_eq!(
             (

@@ -374,6 +374,7 @@ impl Listen {
             mode: self.mode.0,
             tenant: self.tenant.clone(),
             admin: self.admin,
+            login: self.login,
             tls: self.tls.unwrap_or(tls),
         };
         if let Some(path) = &self.path {
@@ -431,12 +432,12 @@ fn warn(settings: &Settings, notes: &mut Vec<String>) {
     for listener in &settings.listeners {
         if let Address::Tcp(address) = listener.address
             && !address.ip().is_loopback()
-            && !(settings.authenticates() && listener.tenant.is_empty() && !listener.admin)
+            && !(settings.authenticates() && listener.login && !listener.admin)
             && !(listener.tls && shown)
         {
             let remedy = match settings.authenticates() {
                 false => "use -Y FILE, or -l 127.0.0.1",
-                true => "a [[listen]] with tenant or admin asks for no login",
+                true => "a [[listen]] with admin, or with login = false, asks for no login",
             };
             notes.push(format!(
                 "listens on {address} without authentication: all who reach it read and write; {remedy}"
@@ -626,15 +627,16 @@ mod tests {
             (1, 0, 1)
         );
         assert!(settings("-U 5").unwrap().1[0].contains("UDP"));
-        // A listener of a tenant, or of admins, asks for no login.
+        // A listener of admins, or with `login = false`, asks for no login.
         let (mut all, _) = settings("-l 0.0.0.0").unwrap();
         all.users = Some(Vec::new());
-        for (tenant, admin, lines) in [("", false, 0), ("shop", false, 1), ("", true, 1)] {
+        for (login, admin, lines) in [(true, false, 0), (false, false, 1), (true, true, 1)] {
             let listener = &mut all.listeners[0];
-            (listener.tenant, listener.admin) = (tenant.into(), admin);
+            listener.tenant = "shop".into();
+            (listener.login, listener.admin) = (login, admin);
             let mut notes = Vec::new();
             warn(&all, &mut notes);
-            assert_eq!(notes.len(), lines, "{tenant:?} {admin}");
+            assert_eq!(notes.len(), lines, "{login} {admin}");
         }
     }
 

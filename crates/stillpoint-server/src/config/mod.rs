@@ -53,6 +53,8 @@ pub struct Listener {
     pub tenant: String,
     /// Whether its clients are admins, and need not authenticate.
     pub admin: bool,
+    /// Whether its clients have to authenticate, if there are users. They come in as `tenant` if not.
+    pub login: bool,
     /// Whether its clients speak TLS.
     pub tls: bool,
 }
@@ -213,10 +215,12 @@ section! {
         path: Option<PathBuf> = None, "path", "";
         /// Permissions of the Unix socket
         mode: Mode = Mode(0o700), "mode", "";
-        /// Tenant of its clients, who need not log in; without one they have that of their user, or the default one
+        /// Tenant of its clients; those who log in have that of their user, others without one the default one
         tenant: String = String::new(), "tenant", "";
         /// Whether its clients are admins, and need not log in
         admin: bool = false, "admin", "";
+        /// Whether its clients have to log in, if there are users; false only with a tenant
+        login: bool = true, "login", "";
         /// Whether its clients speak TLS; by default at addresses, where there is `[tls]`
         tls: Option<bool> = None, "tls", "";
         /// The setting that has it, for messages.
@@ -428,13 +432,15 @@ impl Settings {
         check_names(users)?;
         let users = users
             .iter()
-            .map(|one| (format!("user {}", one.name), &one.tenant));
+            .map(|one| (format!("user {}", one.name), &one.tenant, true));
         let listeners = self
             .listeners
             .iter()
-            .map(|one| (one.address.to_string(), &one.tenant));
-        let listens = self.listen.iter().map(|one| (one.place(), &one.tenant));
-        for (what, name) in listeners.chain(listens).chain(users) {
+            .map(|one| (one.address.to_string(), &one.tenant, one.login));
+        let listens = self.listen.iter();
+        let listens = listens.map(|one| (one.place(), &one.tenant, one.login));
+        for (what, name, login) in listeners.chain(listens).chain(users) {
+            ensure! { login || !name.is_empty(), "{what}: login = false lets in all who reach it, as clients of a tenant: give tenant" }
             let tenant = self.tenants.iter().find(|tenant| tenant.name == *name);
             ensure! { name.is_empty() || tenant.is_some(), "{what}: there is no tenant {name:?}" }
             // By its prefix its keys are seen whole, by a door of its own they would be seen again, and written without it.
@@ -597,6 +603,7 @@ mod tests {
                 mode: 0o700,
                 tenant: String::new(),
                 admin: false,
+                login: true,
                 tls: false,
             }],
             tenants: vec![tenant("a", &["a:"]), tenant("b", &["b:"])],
@@ -621,6 +628,7 @@ mod tests {
         wrong(|s| s.tenants[1].prefixes[0].clear(), "empty prefix");
         wrong(|s| s.tenants[0].max = 1, "");
         wrong(|s| s.listeners[0].tenant = "a".into(), "make two tenants");
+        wrong(|s| s.listeners[0].login = false, "give tenant");
         wrong(
             |s| {
                 s.users = Some(vec![User {

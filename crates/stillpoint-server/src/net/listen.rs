@@ -138,6 +138,7 @@ impl Open {
             mode: 0o700,
             tenant: String::new(),
             admin: false,
+            login: true,
             tls: tls && matches!(socket, Socket::Tcp(_)),
         };
         Self::of(socket, setting, false)
@@ -166,7 +167,11 @@ impl Open {
     /// Returns its address and the rights of its clients, for the log.
     pub(crate) fn description(&self) -> String {
         let Listener {
-            tls, admin, tenant, ..
+            tls,
+            admin,
+            login,
+            tenant,
+            ..
         } = &self.setting;
         let mut text = self.name.clone();
         if *tls {
@@ -178,6 +183,9 @@ impl Open {
         if !tenant.is_empty() {
             text += ", for tenant ";
             text += tenant;
+        }
+        if !login {
+            text += ", without a login";
         }
         text
     }
@@ -400,7 +408,7 @@ impl Acceptor {
         let is_admin = open.setting.admin;
         // Clients that have not logged in leave their places to others.
         let may_replace = !is_admin && settings.authenticates();
-        let has_to_log_in = may_replace && open.setting.tenant.is_empty();
+        let has_to_log_in = may_replace && open.setting.login;
         let mut is_full = false;
         let place = Place::take(&totals.connections, |all| {
             is_full = all >= most;
@@ -563,6 +571,7 @@ mod tests {
             mode: 0o700,
             tenant: String::new(),
             admin: false,
+            login: true,
             tls: false,
         }
     }
@@ -572,13 +581,14 @@ mod tests {
         let setting = Listener {
             tls: true,
             admin: true,
+            login: false,
             tenant: "shop".into(),
             ..unix("described")
         };
         let open = Open::bind(setting, 8).unwrap();
         let text = open.description();
         assert!(
-            text.ends_with("-described, with TLS, for admins, for tenant shop"),
+            text.ends_with("-described, with TLS, for admins, for tenant shop, without a login"),
             "{text}"
         );
         let open = Open::bind(unix("plain"), 8).unwrap();
@@ -689,9 +699,9 @@ mod tests {
         acceptor.remove_sockets();
     }
 
-    /// Clients of a tenant's own listener need no login, and so cannot wait for places as others do.
+    /// Clients that need no login come in at once, and so cannot wait for places as others do.
     #[test]
-    fn those_that_have_not_logged_in_leave_their_places_to_clients_of_a_tenants_listener() {
+    fn those_that_have_not_logged_in_leave_their_places_to_those_that_need_no_login() {
         let shared = fuzz::new_shared(|settings| {
             settings.max_connections = 4;
             settings.users = Some(Vec::new());
@@ -701,6 +711,7 @@ mod tests {
         shared.change(|directory| directory.follow(&shared.store, 1));
         let setting = Listener {
             tenant: "shop".into(),
+            login: false,
             ..unix("shop")
         };
         let listeners = [unix("any"), setting].map(|setting| Open::bind(setting, 8).unwrap());

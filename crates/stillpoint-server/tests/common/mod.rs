@@ -41,6 +41,7 @@ pub fn listener(path: PathBuf, tenant: &str, admin: bool) -> Listener {
         mode: 0o700,
         tenant: tenant.into(),
         admin,
+        login: true,
         tls: false,
     }
 }

@@ -107,6 +107,7 @@ pub fn start(authority: &Authority, change: impl FnOnce(&mut Settings)) -> (Runn
             mode: 0,
             tenant: String::new(),
             admin: false,
+            login: true,
             tls: true,
         }],
         tls: Some(authority.files.clone()),
