@@ -282,7 +282,7 @@ section! {
         statistics: bool = true, "statistics", "";
         /// Seconds after which a silent client is dropped; 0: never
         idle_timeout: u32 = 0, "idle-timeout", "-o idle_timeout SECONDS";
-        /// Seconds after which a client is dropped that does not take an answer, finish a value or log in; 0: never
+        /// Seconds after which a client is dropped that does not take an answer, finish a value or log in; 0: never, but 30 for a login or handshake
         send_timeout: u32 = 30, "send-timeout", "-o send_timeout SECONDS";
         /// Bytes of all connections' buffers, beyond which clients are dropped; 0: no limit
         buffer_max: usize = 64 << 20, "buffer-limit", "";

@@ -21,6 +21,9 @@ use std::{io::IoSlice, sync::atomic::Ordering};
 const COPY_LEFT: usize = 64 << 10;
 /// Rate in bytes a second at which a long answer or value extends its deadline.
 const LEAST_RATE: usize = 256 << 10;
+/// Seconds for a handshake and a login where `send-timeout` is 0: otherwise clients that finish neither
+/// would keep their places and buffers forever.
+const ENTER_TIMEOUT: u32 = 30;
 /// A client that has taken this number of bytes reads: what it leaves is as new as what others keep.
 const TAKEN: usize = 64 << 10;
 /// Number of pieces that one call sends.
@@ -342,10 +345,14 @@ impl Connection {
     }
 
     /// Sets or clears the second until which the client has to take what is sent to it, to send what it
-    /// has announced, or to finish its handshake and log in. If `timeout` is 0, it has no deadline.
+    /// has announced, or to finish its handshake and log in. If `timeout` is 0, only the last has a deadline.
     pub(crate) fn set_deadline(&mut self, now: u32, timeout: u32) {
         let handshakes = self.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
         let enters = handshakes || self.session.access.known.is_none();
+        let timeout = match timeout {
+            0 if enters => ENTER_TIMEOUT,
+            timeout => timeout,
+        };
         let bytes = if timeout == 0 {
             None
         } else if enters {
@@ -475,17 +482,27 @@ mod tests {
         assert_eq!(sends(1, 7), 7);
     }
 
+    /// Detects clients that never log in, and keep their places.
     #[test]
-    fn without_a_timeout_nothing_has_a_deadline() {
+    fn without_a_timeout_only_a_login_has_a_deadline() {
         let shared = fuzz::new_shared(|_| {});
-        for needs_no_login in [true, false] {
-            let mut connection = connection(&shared, needs_no_login, 0);
-            fed(&mut connection, &shared, b"set k 0 0 3\r\n");
-            for (timeout, deadline) in [(1, 6), (0, 0)] {
+        for (needs_no_login, without) in [(true, 0), (false, 5 + ENTER_TIMEOUT)] {
+            for (timeout, deadline) in [(1, 6), (0, without)] {
+                let mut connection = connection(&shared, needs_no_login, 0);
+                fed(&mut connection, &shared, b"set k 0 0 3\r\n");
                 connection.set_deadline(5, timeout);
-                assert_eq!(connection.deadline, deadline);
+                assert_eq!(connection.deadline, deadline, "{needs_no_login}");
             }
         }
+        let mut connection = connection(&shared, false, 0);
+        connection.set_deadline(5, 0);
+        fed(
+            &mut connection,
+            &shared,
+            b"set k 0 0 3\r\nu p\r\nset k 0 0 3\r\n",
+        );
+        connection.set_deadline(6, 0);
+        assert_eq!(connection.deadline, 0);
     }
 
     /// Whatever it says meanwhile, right or wrong: nothing but a login ends it.
