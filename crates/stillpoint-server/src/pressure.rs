@@ -8,6 +8,9 @@ use std::{
 };
 use stillpoint_lru::{Pressure, PressureError, PressureWatch, Reclaimed};
 
+/// The file that says to watch nothing.
+const NOTHING: &str = "/dev/null";
+
 /// What the kernel is asked to tell of: tasks have waited for memory for 200 ms of 2 s.
 const TRIGGER: &[u8] = b"some 200000 2000000\0";
 
@@ -16,8 +19,8 @@ const BETWEEN_LINES: Duration = Duration::from_secs(1);
 
 /// Starts the watch that the setting asks for, until what is returned is dropped. Each time that the
 /// system is short of memory, a quarter of what the store uses is evicted, minima spared. Returns `None`
-/// if the setting or the service manager says not to watch, and if `auto` finds nothing that can be
-/// watched. Logs which of these it is.
+/// if the setting or the service manager says not to watch. If `auto` finds nothing that can be watched,
+/// returns a watch of nothing, so that the metrics say that none watches. Logs which of these it is.
 ///
 /// # Errors
 ///
@@ -27,7 +30,7 @@ pub(crate) fn watch(setting: &str, shared: &Arc<Shared>) -> io::Result<Option<Ar
     let started = find(setting).and_then(|watch| {
         let Some(watch) = watch else {
             log.note(format_args!(
-                "memory-pressure: /dev/null is named, so nothing is watched"
+                "memory-pressure: {NOTHING} is named, so nothing is watched"
             ));
             return Ok(None);
         };
@@ -45,14 +48,15 @@ pub(crate) fn watch(setting: &str, shared: &Arc<Shared>) -> io::Result<Option<Ar
             other => other.to_string(),
         };
         log.note(format_args!("memory-pressure: {why}; goes on without it"));
-        Ok(None)
+        let nothing = start(PressureWatch::new(NOTHING), shared);
+        Ok(nothing.ok().map(Arc::new))
     })
 }
 
 /// Returns what the setting says to watch; `None` for nothing.
 fn find(setting: &str) -> Result<Option<PressureWatch>, PressureError> {
     Ok(match setting {
-        "/dev/null" => None,
+        NOTHING => None,
         "auto" => {
             let by_manager = PressureWatch::from_env()?;
             // Set, but no file to watch: that is the null device.

@@ -196,9 +196,9 @@ fn those_that_say_nothing_hold_up_no_other() {
     until(|| TcpStream::connect(address).is_err());
 }
 
-/// A gauge that stays 0 would be an alert.
+/// A gauge that stays 0 would be an alert. (It is one if a watch was asked for and there is none.)
 #[test]
-fn what_is_not_watched_is_not_exported() {
+fn what_is_not_to_be_watched_is_not_exported() {
     let (_running, address) = start(|settings| settings.memory_pressure = Some("/dev/null".into()));
     assert!(!scrape(address).contains("stillpoint_pressure_watching{"));
 }

@@ -6,7 +6,7 @@ use common::until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
     os::unix::process::ExitStatusExt,
     process::{Child, Command, Stdio},
@@ -106,7 +106,7 @@ impl Drop for Program {
 mod tls {
     use super::*;
     use common::tls::{Authority, ask, connect, write};
-    use std::{io::Read, time::Duration};
+    use std::time::Duration;
 
     fn start(authority: &Authority) -> Program {
         let files = format!(
@@ -204,29 +204,53 @@ fn without_a_file_of_memory_pressure_it_goes_on() {
     let fifo = common::socket_path("pressure");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    // Returns the line about it, and what the metrics say of the watch.
     let with = |named: &str, payload: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stillcache"));
         command.env("MEMORY_PRESSURE_WATCH", named);
         command.env("MEMORY_PRESSURE_WRITE", payload);
-        let program = Program::start_by(command, &["--memory-pressure", "auto"]);
+        let mut arguments = vec!["--memory-pressure", "auto"];
+        if cfg!(feature = "metrics") {
+            arguments.extend(["--metrics", "127.0.0.1:0"]);
+        }
+        let program = Program::start_by(command, &arguments);
         until(|| program.says("threads\n"));
         let log = program.log.lock().unwrap().clone();
+        let watching = log.split_once("metrics at http://").map(|(_, rest)| {
+            let address = rest.split('/').next().unwrap();
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            let mut page = String::new();
+            stream.read_to_string(&mut page).unwrap();
+            let start = "stillpoint_pressure_watching{";
+            let line = page.lines().find(|line| line.starts_with(start));
+            line.map(|line| line.rsplit(' ').next().unwrap().to_owned())
+        });
         program.end();
         let line = log.lines().find(|line| line.contains("memory-pressure: "));
-        line.expect("a line").to_owned()
+        (line.expect("a line").to_owned(), watching)
     };
+    let exports =
+        |watching: Option<&str>| cfg!(feature = "metrics").then(|| watching.map(str::to_owned));
     let watches = format!("stillcache: memory-pressure: watches {}", fifo.display());
-    assert_eq!(with(fifo.to_str().unwrap(), ""), watches);
-    let refused = with("/nonexistent/file", "");
+    assert_eq!(
+        with(fifo.to_str().unwrap(), ""),
+        (watches, exports(Some("1")))
+    );
+    // It was asked for, so an alert may fire.
+    let (refused, watching) = with("/nonexistent/file", "");
+    assert_eq!(watching, exports(Some("0")));
     let why = "stillcache: memory-pressure: /nonexistent/file: ";
     assert!(refused.starts_with(why), "{refused}");
     assert!(refused.ends_with("; goes on without it"), "{refused}");
-    let wrong = with(fifo.to_str().unwrap(), "?");
+    let (wrong, watching) = with(fifo.to_str().unwrap(), "?");
     assert!(wrong.ends_with("; goes on without it"), "{wrong}");
-    let nothing = with("/dev/null", "");
+    assert_eq!(watching, exports(Some("0")));
+    let (nothing, watching) = with("/dev/null", "");
+    assert_eq!(watching, exports(None));
     assert!(nothing.ends_with("so nothing is watched"), "{nothing}");
     // The control group's file, if there is one.
-    let own = with("", "");
+    let (own, _) = with("", "");
     let tried = own.contains("pressure: watches /") || own.ends_with("; goes on without it");
     assert!(tried, "{own}");
     fs::remove_file(fifo).unwrap();
