@@ -418,6 +418,9 @@ fn look_up(what: &str, name: (&str, u16)) -> Result<Vec<SocketAddr>, String> {
 }
 
 fn warn(settings: &Settings, notes: &mut Vec<String>) {
+    if settings.admin_socket.is_some() && settings.unix_mask != Settings::default().unix_mask {
+        notes.push("-a: the admins' socket has mode 0700; for another give [[listen]] with path, mode and admin".into());
+    }
     if let Some(address) = settings.metrics
         && !address.ip().is_loopback()
     {
@@ -642,7 +645,14 @@ mod tests {
 
     #[test]
     fn the_mask_of_the_clients_socket_does_not_open_the_admins() {
-        let (all, _) = settings("-s /s -a 0777 --admin-socket /admin").unwrap();
+        let (all, notes) = settings("-s /s -a 0777 --admin-socket /admin").unwrap();
+        assert!(
+            matches!(&notes[..], [note] if note.contains("the admins' socket has mode 0700")),
+            "{notes:?}"
+        );
+        for line in ["-s /s -a 0777", "--admin-socket /admin"] {
+            assert!(settings(line).unwrap().1.is_empty(), "{line}");
+        }
         let sockets = all.listeners.iter().map(|one| (one.admin, one.mode));
         assert_eq!(sockets.collect::<Vec<_>>(), [(false, 0o777), (true, 0o700)]);
     }
