@@ -100,7 +100,7 @@ impl Lines {
         self.last = Some(now);
         let (passes, segments) = (mem::take(&mut self.passes), mem::take(&mut self.segments));
         Some(format!(
-            "memory-pressure: memory was short; passes: {passes}, segments evicted: {segments}"
+            "memory-pressure: memory was short; passes since the last line: {passes}, segments evicted: {segments}"
         ))
     }
 }
@@ -113,14 +113,15 @@ mod tests {
     fn there_is_one_line_a_second_and_it_counts_all_passes() {
         let (mut lines, start) = (Lines::default(), Instant::now());
         let mut pass = |millis| lines.pass(4, start + Duration::from_millis(millis));
-        assert!(pass(0).unwrap().ends_with("passes: 1, segments evicted: 4"));
+        let first = pass(0).unwrap();
+        assert!(first.ends_with("passes since the last line: 1, segments evicted: 4"));
         for millis in (100..1000).step_by(100) {
             assert_eq!(pass(millis), None);
         }
         assert!(
             pass(1000)
                 .unwrap()
-                .ends_with("passes: 10, segments evicted: 40")
+                .ends_with("passes since the last line: 10, segments evicted: 40")
         );
         assert_eq!(pass(1001), None);
     }
