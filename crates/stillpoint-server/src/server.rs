@@ -38,7 +38,7 @@ pub use crate::process::main;
 /// use stillpoint_server::{config::{Address, Listener, Settings}, server::Server};
 ///
 /// let path = std::env::temp_dir().join(format!("stillcache-doc-{}", std::process::id()));
-/// let listener = Listener { address: Address::Unix(path.clone()), mode: 0o700, tenant: String::new(), admin: false, tls: false };
+/// let listener = Listener { address: Address::Unix(path.clone()), mode: 0o700, tenant: String::new(), login: true, admin: false, tls: false };
 /// let server = Server::start(Settings { listeners: vec![listener], threads: 1, log: false, ..Settings::default() })?;
 /// let handle = server.handle();
 /// let thread = std::thread::spawn(move || server.run(None));
