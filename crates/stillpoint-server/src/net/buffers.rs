@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// A logged-in client's connection that keeps fewer bytes is ended only after all others: that would
-/// free next to nothing.
+/// A logged-in client's connection that keeps fewer bytes is ended only after all others, unless there are
+/// very many: that would free next to nothing.
 pub(crate) const LITTLE: usize = 4 << 10;
 
 /// What a client has to do so that its connection keeps no buffers.
@@ -77,23 +77,26 @@ impl Buffers {
     }
 
     /// Returns the connection that is ended first: that of the client that has made it keep buffers for
-    /// longest. While clients that have not logged in have more than `most_of_unknown` bytes, it is one
-    /// of theirs, so that they do not end clients that have, however fast others take their place.
-    pub(crate) fn first(&self, most_of_unknown: usize) -> Option<usize> {
-        let known = Due {
-            rank: Rank::Known,
-            since: 0,
+    /// longest, before those that only read the log, and those that keep little. While clients that have not
+    /// logged in, or those that keep little, have more than `most` bytes, it is one of theirs: a client of
+    /// either kind costs next to nothing, and however fast they come, they end no others.
+    pub(crate) fn first(&self, most: usize) -> Option<usize> {
+        let oldest = |rank| {
+            let next = self.order.range(Due { rank, since: 0 }..).next();
+            next.filter(|(due, _)| due.rank == rank)
         };
-        let first = self.order.first_key_value();
-        let known = self.order.range(known..).next();
-        let unknown = self.endable[Rank::Enters as usize];
-        let (_, &index) = first
-            .zip(known)
-            .filter(|((first, _), (known, _))| {
-                unknown <= most_of_unknown && known.rank == Rank::Known && known.since < first.since
-            })
-            .map(|(_, known)| known)
-            .or(first)?;
-        Some(index)
+        let too_many = [Rank::Enters, Rank::KeepsLittle]
+            .into_iter()
+            .find(|&rank| self.endable[rank as usize] > most);
+        let first = if let Some(rank) = too_many {
+            oldest(rank)
+        } else {
+            [oldest(Rank::Enters), oldest(Rank::Known)]
+                .into_iter()
+                .flatten()
+                .min_by_key(|(due, _)| due.since)
+                .or_else(|| self.order.first_key_value())
+        };
+        first.map(|(_, &index)| index)
     }
 }

@@ -451,8 +451,12 @@ fn a_client_that_keeps_little_outlives_those_that_keep_much() {
     slow.write_all(b"k 0\r\n").unwrap();
     stepped.run();
     assert_eq!(arrived(&mut slow), b"TOUCHED\r\n");
-    // Where all keep little, the limit holds all the same.
+    // Where all keep little, the limit holds all the same, and they end each other.
     drop(hogs);
+    let mut uploads = stepped.client();
+    let request = format!("set upload 0 0 20000\r\n{}", "v".repeat(10_000));
+    uploads.write_all(request.as_bytes()).unwrap();
+    stepped.run();
     let mut many = Vec::new();
     for number in 0..150 {
         let mut client = stepped.client();
@@ -464,6 +468,10 @@ fn a_client_that_keeps_little_outlives_those_that_keep_much() {
         assert!(buffered <= MOST, "{buffered}");
     }
     assert!(!is_open(&many[0]) && is_open(&many[149]));
+    let rest = format!("{}\r\n", "v".repeat(10_000));
+    uploads.write_all(rest.as_bytes()).unwrap();
+    stepped.run();
+    assert_eq!(arrived(&mut uploads), b"STORED\r\n");
 }
 
 #[test]
