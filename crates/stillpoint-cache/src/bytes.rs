@@ -65,8 +65,8 @@ where
     ///
     /// # Errors
     ///
-    /// As for [`try_insert`](Self::try_insert). If there is no memory for the bytes, an older entry
-    /// with the key stays.
+    /// As for [`try_insert`](Self::try_insert). Without memory for the bytes, the key keeps its older
+    /// entry.
     ///
     /// ```
     /// use stillpoint_cache::{Bytes, Cache};

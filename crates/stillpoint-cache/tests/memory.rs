@@ -32,7 +32,7 @@ fn a_cache_takes_as_much_memory_as_its_limit_says() {
     // SAFETY: it changes a flag of this process.
     let disabled = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     assert_eq!(disabled, 0);
-    // Of what waits for the service thread no more than this is measured.
+    // At most this much waits for the service thread and is measured with the rest.
     stillpoint::global().set_budget(1 << 20);
     // The service thread, and memory that is used once.
     fill(&Cache::builder().max_bytes(1 << 20).build(), |_| {

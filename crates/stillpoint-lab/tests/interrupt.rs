@@ -218,7 +218,7 @@ wait
 fn an_interrupted_report_ends_a_build_and_does_not_wait_for_what_that_has_started() {
     let folder = TempDir::new().expect("a folder for temporary files");
     let at = |name: &str| folder.path().join(name);
-    // Written by a process that ends, so that no fork of this one has it open when it is started.
+    // Another process writes it: a fork of this one could still have it open when it is started.
     let write = "printf %s \"$1\" > \"$0\"; chmod +x \"$0\"";
     let mut shell = Command::new("sh");
     shell

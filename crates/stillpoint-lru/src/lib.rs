@@ -60,8 +60,8 @@ pub use {
     },
 };
 
-/// What the lab needs beyond the interface, to torture arrays and to measure locks. It tests the code
-/// that a program gets, so this is behind no feature. Not part of the stable interface.
+/// Hooks with which the lab tortures arrays and measures locks. It tests the code that a program gets, so
+/// they are behind no feature. Not part of the stable interface.
 #[cfg(not(stillpoint_loom))]
 #[doc(hidden)]
 pub mod lab {

@@ -453,6 +453,6 @@ fn waited() {
 
 #[cfg(all(test, not(stillpoint_loom)))]
 thread_local! {
-    /// What the calling thread does, once, when it is about to take a list's lock.
+    /// The calling thread runs this once, just before it takes a list's lock.
     pub(crate) static BEFORE_THE_LOCK: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }

@@ -86,8 +86,8 @@ pub(crate) enum Event {
 /// Number of kinds of [`Event`].
 const EVENTS: usize = Event::Reclaimed as usize + 1;
 
-/// What a tenant asks of its hierarchy: `hierarchy.rs` implements it, above all that a tenant, its
-/// charges and the background reclaimer know.
+/// The hierarchy as its tenants see it. `hierarchy.rs` implements it, so that tenants, charges and the
+/// background reclaimer need not import it.
 pub(crate) trait Controller: Send + Sync {
     /// Creates a tenant below `parent`, for which the caller makes the handle.
     fn create(self: Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError>;
@@ -101,7 +101,7 @@ pub(crate) trait Controller: Send + Sync {
     /// Reclaims from `target` and its descendants until its usage is at most `goal`.
     fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched);
 
-    /// Has a tenant that is above its high limit reclaimed from in the background.
+    /// Makes the background reclaimer shrink a tenant that is above its high limit.
     fn wake_background(&self, tenant: &Memcg);
 }
 
@@ -207,7 +207,7 @@ impl Memcg {
         self.min.load(Ordering::Relaxed)
     }
 
-    /// Has the tenant reclaimed from in the background if it is above its high limit.
+    /// Makes the background reclaimer shrink the tenant if it is above its high limit.
     #[inline]
     fn wake_if_high(&self) {
         if self.usage() > self.high() {

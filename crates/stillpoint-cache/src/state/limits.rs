@@ -568,8 +568,9 @@ impl State {
         chosen
     }
 
-    /// Lets the next try look at other entries of the tenants that had none light enough. Once a refusal: each
-    /// of its searches has to look at the same ones, because one may take what another may not.
+    /// Moves on the entries of each tenant that had none light enough, so that the next try looks at others.
+    /// Called once for each refusal: all searches of one insert must look at the same entries, because one
+    /// search may take what another may not.
     fn rotate_below(&mut self, locked: &mut Locked, search: Search) {
         let mut next = Some(search.above);
         while let Some(number) = next {

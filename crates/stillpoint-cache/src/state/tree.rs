@@ -289,7 +289,7 @@ impl Tenant {
     /// Returns the list in which it belongs.
     #[inline]
     fn list(&self) -> Option<Giving> {
-        // What may go may belong to a tenant below it.
+        // The next entry may belong to a tenant below it.
         let least = if self.place.has_children() {
             1
         } else {

@@ -14,7 +14,7 @@ const PACKAGES: &str = include_str!(concat!(env!("OUT_DIR"), "/versions.txt"));
 /// The machine, and what ran on it.
 #[derive(Serialize, Deserialize)]
 pub struct Host {
-    /// What every run's JSON says of it.
+    /// The facts that each run's JSON states.
     #[serde(flatten)]
     pub machine: Machine,
     /// The CPUs' model name.

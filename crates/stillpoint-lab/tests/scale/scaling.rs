@@ -1,4 +1,4 @@
-//! What more threads gain.
+//! The command `scaling`.
 
 use std::fs;
 

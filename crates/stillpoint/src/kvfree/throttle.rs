@@ -505,6 +505,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_frees_for_as_long_as_it_may_wait_does_not_wait() {
+        // The rule is about time, so no event can stand for it. It may take longer.
         unsafe fn take_long(_: *mut u8) {
             let end = clock::now() + LONGEST_WAIT;
             while clock::now() < end {
