@@ -30,8 +30,9 @@ use std::fmt::Debug;
 /// The largest frequency of an entry: hits beyond it write nothing.
 pub const MOST: u8 = 3;
 
-/// Upper bound on the used entries that one search for a victim moves. Readers mark entries without a lock,
-/// as fast as a search clears them: without a bound it might not end, and other threads wait for it.
+/// Upper bound on the entries of a queue that one search for a victim moves, or looks at before it finds
+/// nothing. Readers mark entries without a lock, as fast as a search clears them: without a bound it might
+/// not end, and other threads wait for it.
 pub const TURNS: usize = 64;
 
 /// See [`Policy::is_close_one_due`].

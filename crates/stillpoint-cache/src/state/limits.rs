@@ -178,7 +178,7 @@ impl Search {
 const TRIES: usize = 4;
 
 /// Number of the oldest entries of each queue of a tenant near its guarantee among which a search finds one that
-/// is not too large. Before an insert is refused it looks at [`TURNS`].
+/// is not too large. Before a search finds nothing it looks at [`TURNS`].
 const LOOKS: usize = 4;
 
 /// Number of evictions for which a choice stays.
@@ -423,8 +423,8 @@ impl State {
     }
 
     /// Returns the bytes that pins and minima keep from an insert that makes room below `above`, as
-    /// [`Claims::kept`] counts them. Looks at the
-    /// siblings of all between the two only where minima are more than there is.
+    /// [`Claims::kept`] counts them. Looks at the siblings of all between the two only where minima are more
+    /// than there is.
     fn protected_from(&self, inserter: Inserter, above: u32) -> u64 {
         let kept = |other: u32, available, sharing: Option<(Inserter, u32)>| {
             let protection = self.protection_below(available, other, Protect::Min, || sharing);
@@ -569,8 +569,8 @@ impl State {
     }
 
     /// Moves on the entries of each tenant that had none light enough, so that the next try looks at others.
-    /// Called once for each refusal: all searches of one insert must look at the same entries, because one
-    /// search may take what another may not.
+    /// Called once, after all searches for one insert or under one pressure have found nothing: they must look
+    /// at the same entries, because one search may take what another may not.
     fn rotate_below(&mut self, locked: &mut Locked, search: Search) {
         let mut next = Some(search.above);
         while let Some(number) = next {

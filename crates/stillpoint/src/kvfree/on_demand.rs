@@ -33,8 +33,9 @@ use crate::{
 };
 use std::{mem::MaybeUninit, ptr::NonNull};
 
-/// How many pages a thread frees for each one that it fills, once the domain is past its budget.
-const PAGES_PAST_BUDGET: usize = 8;
+/// How many pages a thread frees for each one that it fills, once it is past its share, or the domain past
+/// its budget.
+const PAGES_PAST_SHARE: usize = 8;
 
 /// What a call of `free_some` leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,8 @@ impl Heap {
         self.on_demand.get().is_some()
     }
 
-    /// Frees a few pages of the calling thread that are due, and past the budget others' as well.
+    /// Frees a few pages of the calling thread that are due; past its share or the budget, more of them and one
+    /// page that waits for the service thread.
     /// Tries to end the grace period of its oldest page, once. A call from within a destructor does
     /// nothing.
     pub(crate) fn free_some<P: Policy>(&self, engine: &Engine<P>, buffer: &ThreadBuffer) -> Left {
@@ -85,7 +87,7 @@ impl Heap {
             };
         }
         let pages = if over {
-            PAGES_PAST_BUDGET
+            PAGES_PAST_SHARE
         } else {
             PAGES_PER_SEAL
         };

@@ -19,8 +19,8 @@
 //!
 //! At every seal a thread frees up to [`PAGES_PER_SEAL`] of its oldest pages, if their grace
 //! periods have ended: on its own thread, where the allocator's cache is warm, and a few at a time.
-//! Back-pressure (`throttle.rs`) comes first: if none has, and, past the budget, before the thread
-//! waits for the service thread.
+//! Back-pressure (`throttle.rs`) comes before that. Past the budget, a thread that is to wait for the
+//! service thread first frees its own pages there.
 
 use super::{
     buffer::{Added, Pushed, ThreadBuffer},

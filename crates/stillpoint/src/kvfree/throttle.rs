@@ -1,7 +1,7 @@
 //! Back-pressure: when a retiring thread ends a grace period itself, or waits for one.
 //!
-//! One rule, which `README.md` in this folder explains: a thread that opens or fills a page frees a few
-//! of its pages that are due. If none is, and its queue has reached its *quota*, it drives a grace
+//! One rule, which `README.md` in this folder explains: a thread that fills a page, or past the budget
+//! opens one, frees a few of its pages that are due. If none is, and its queue has reached its *quota*, it drives a grace
 //! period. If that does not help, and its queue has reached twice its *share* or the domain is past its
 //! budget, it waits for whoever frees what it adds, at most [`LONGEST_WAIT`] for each [`OPEN_BYTES`].
 //! Inside a section it does not drive or wait before the end.
@@ -28,7 +28,7 @@
 //!
 //! The thread does not wait if it can end a grace period: then no reader is there to be waited for.
 //! Past the budget, a thread whose objects the service thread frees waits for that one instead, and
-//! first frees what is due in its own queue: the time that this takes counts as a wait. It waits for no
+//! first frees what is due in its own queue: the time that this takes is taken off the wait. It waits for no
 //! service thread that the system refuses or that has been reported as stuck: the thread may hold the
 //! lock that a destructor waits for. What remains then is the bound on its own queue.
 //!

@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Times one thing.
 #[derive(Debug)]
 pub(in crate::gp) struct Watch {
-    /// The time at which it stalled, and whether that has been reported ([`REPORTED`]); 0 while it
-    /// makes progress. One word, so that no thread marks a stall that is over: the mark would stay,
+    /// The time from which it is timed, its start or its last progress since, and whether a stall has been
+    /// reported ([`REPORTED`]); 0 while it is not timed. One word, so that no thread marks a stall that is over: the mark would stay,
     /// and the next stall would count as reported.
     pub(in crate::gp) since: AtomicU64,
     pub(super) count: AtomicU64,
