@@ -43,11 +43,7 @@ pub(crate) fn watch(setting: &str, shared: &Arc<Shared>) -> io::Result<Option<Ar
         if setting != "auto" {
             return Err(io::Error::other(format!("memory-pressure: {error}")));
         }
-        let why = match error {
-            PressureError::Refused { path, source } => format!("{}: {source}", path.display()),
-            other => other.to_string(),
-        };
-        log.note(format_args!("memory-pressure: {why}; goes on without it"));
+        log.note(format_args!("memory-pressure: goes on without it: {error}"));
         let nothing = start(PressureWatch::new(NOTHING), shared);
         Ok(nothing.ok().map(Arc::new))
     })

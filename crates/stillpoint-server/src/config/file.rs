@@ -117,6 +117,14 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
                 .extend(text.sections::<Tenant>("[[tenant]]", value)?),
             // Their passwords come from the other file.
             "user" => settings.users = Some(text.sections("[[user]]", value)?),
+            key if is_section(value.get_ref()) => {
+                return Err(text.wrong(
+                    value,
+                    format_args!(
+                        "{key}: is no section; there are [tls], [[listen]], [[tenant]] and [[user]]"
+                    ),
+                ));
+            }
             key => {
                 text.set(settings, key, value)?;
                 settings.limit_given |= key == "memory-limit";
@@ -125,6 +133,12 @@ fn parse(text: &str, settings: &mut Settings) -> Result<(), String> {
     }
     // Here, as two could not have a password each.
     check_names(settings.users.as_deref().unwrap_or_default())
+}
+
+/// Returns whether a value has a name in brackets: it is a table, or several.
+fn is_section(value: &DeValue<'_>) -> bool {
+    let first = value.as_array().and_then(|all| all.first());
+    first.map_or(value, Spanned::get_ref).is_table()
 }
 
 /// Reads names and passwords, and joins them with the users of the TOML file. Where that has tenants
@@ -335,6 +349,12 @@ mod tests {
             ),
             ("[tls]\n\"\" = 5", "there is no such key, but chain"),
             ("[tenant]\nname = \"a\"", "write [[tenant]]"),
+            (
+                "threads = 1\n[[tenants]]\nname = \"a\"",
+                "line 2: tenants: is no section",
+            ),
+            ("[listener]", "line 1: listener: is no section"),
+            ("threads = [1]", "line 1: threads: is array, not number"),
             ("[[user]]\nadmin = true", "give it a name"),
             ("[[listen]]\npath = \"/s\"\nmode = \"9\"", "octal"),
             (

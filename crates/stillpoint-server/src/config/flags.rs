@@ -315,14 +315,15 @@ fn listen(settings: &mut Settings) -> Result<(), String> {
     };
     let port: u16 =
         port.map_err(|_| "-p: a port is a number up to 65535; -1 is any that is free")?;
-    let hosts = &mut settings.addresses;
+    let local = ["127.0.0.1".to_owned()];
+    let hosts = match &settings.addresses[..] {
+        [] => &local[..],
+        given => given,
+    };
     let tcp = settings.port.is_some()
-        || !hosts.is_empty()
+        || !settings.addresses.is_empty()
         || (settings.unix_socket.is_none() && all.is_empty());
     if tcp && settings.port.as_deref() != Some("0") {
-        if hosts.is_empty() {
-            hosts.push("127.0.0.1".into());
-        }
         all.extend(hosts.iter().map(|host| {
             let plain = host.strip_prefix("notls:");
             Listen {
@@ -535,6 +536,7 @@ mod tests {
             "-t -1",
             "-c 0",
             "-c -1",
+            "-c 1k",
             "-I 1000",
             "-I 256m",
             "-I x",
@@ -641,6 +643,23 @@ mod tests {
             warn(&all, &mut notes);
             assert_eq!(notes.len(), lines, "{login} {admin}");
         }
+    }
+
+    /// Detects an address that the server adds by itself, and reports as a setting without a name.
+    #[test]
+    fn a_listen_section_that_comes_or_goes_is_for_a_restart() {
+        let name = format!("stillcache-{}-listen.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listen = "[[listen]]\naddress = \"127.0.0.1:7\"\n";
+        for (before, after) in [("", listen), (listen, "")] {
+            std::fs::write(&path, before).unwrap();
+            let (now, _) = settings(&format!("--config {}", path.display())).unwrap();
+            std::fs::write(&path, after).unwrap();
+            let flags = now.flags.clone().unwrap();
+            let (.., later) = flags.again(&now, now.limit, false).unwrap();
+            assert_eq!(later, ["[[listen]]"], "{before:?} to {after:?}");
+        }
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -369,7 +369,8 @@ impl Settings {
         let listens = !covers(self, new) || !covers(new, self);
         let (mut now, mut new) = (self.clone(), new.clone());
         let mut differs = |setting: &&Setting<Self>| {
-            !setting.live && (setting.value)(&mut now).show() != (setting.value)(&mut new).show()
+            let show = |of| (setting.value)(of).show();
+            !setting.key.is_empty() && !setting.live && show(&mut now) != show(&mut new)
         };
         let names = Self::SETTINGS.iter().filter(&mut differs);
         let names = names.map(|setting| setting.key);

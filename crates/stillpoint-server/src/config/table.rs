@@ -81,7 +81,11 @@ impl<T: Section> Setting<T> {
     /// Reads a value of the command line.
     pub fn read(&self, section: &mut T, text: &str) -> Result<(), String> {
         let text = self.flag.with_unit(text);
-        let read = (self.value)(section).read(&text);
+        let allowed = match self.counts() {
+            true => count(&text).map(drop),
+            false => Ok(()),
+        };
+        let read = allowed.and_then(|()| (self.value)(section).read(&text));
         read.map_err(|error| format!("{}: {error}", self.flag.name()))
     }
 }

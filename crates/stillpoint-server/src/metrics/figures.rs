@@ -445,7 +445,7 @@ impl Collector for Figures {
             ),
             (
                 "stillcache_rejected_connections",
-                "Connections beyond -c",
+                "Connections and logins for which -c, or the tenant's part of it, had no place",
                 &totals.connections_rejected,
             ),
             (
