@@ -3,9 +3,8 @@
 
 use crate::{
     config::{Settings, Tenant},
-    net::tls::Certificate,
     server::{StopOnPanic, apply},
-    shared::{Shared, lock},
+    shared::{Shared, Shown, lock},
     users::User,
 };
 use std::{
@@ -139,7 +138,7 @@ impl Last {
 struct Files {
     settings: Settings,
     notes: Vec<String>,
-    certificate: Option<Certificate>,
+    certificate: Option<Shown>,
     /// Settings that take effect after a restart.
     later: Vec<&'static str>,
 }
@@ -158,7 +157,7 @@ impl Files {
         if now.tls.is_some() != settings.tls.is_some() {
             return Err("TLS cannot be switched on or off without a restart".into());
         }
-        let certificate = settings.tls.as_ref().map(Certificate::load).transpose()?;
+        let certificate = settings.tls.as_ref().map(Shown::load).transpose()?;
         Ok(Self {
             settings,
             notes,
@@ -178,8 +177,8 @@ impl Files {
         apply(shared, &settings.tenants, settings.users)?;
         // From here on nothing fails.
         *last = next;
-        if let (Some(files), Some(certificate)) = (&settings.tls, self.certificate)
-            && shared.show_certificate(files, certificate)
+        if let Some(certificate) = self.certificate
+            && shared.show_certificate(certificate)
         {
             changes.made.push("the certificate is read again".into());
         }

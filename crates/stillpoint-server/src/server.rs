@@ -7,13 +7,13 @@ use crate::{
     log::Log,
     net::{
         listen::{Acceptor, Open, Told, notify},
-        tls::{self, Certificate},
+        tls,
         wake::Waker,
         worker::{Inbox, Worker},
     },
     pressure,
     reload::Reloads,
-    shared::Shared,
+    shared::{Shared, Shown},
     space::Directory,
     store::{self, Clock, ManualClock, OnEvict, Store, TenantError},
     users::User,
@@ -172,8 +172,7 @@ impl Server {
             watchers,
         ));
         if let Some(files) = &shared.settings.tls {
-            let certificate = Certificate::load(files).map_err(io::Error::other)?;
-            shared.show_certificate(files, certificate);
+            shared.show_certificate(Shown::load(files).map_err(io::Error::other)?);
         }
         let (tenants, users) = (
             shared.settings.tenants.clone(),

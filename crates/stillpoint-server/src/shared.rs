@@ -106,10 +106,8 @@ pub(crate) struct Shared {
     /// For tests: a clock that clients move, and the system's time when it stood at 0.
     pub(crate) debug_clock: Option<ManualClock>,
     unix_zero: i64,
-    /// What new clients by TLS are shown, and where it was read; none without TLS.
-    pub(crate) certificate: Mutex<Option<(Tls, Certificate)>>,
-    /// The versions of its files, as they were then.
-    certificate_versions: Mutex<Vec<Option<Version>>>,
+    /// What new clients by TLS are shown; `None` without TLS.
+    pub(crate) certificate: Mutex<Option<Shown>>,
     directory: Mutex<Arc<Directory>>,
     version: AtomicU64,
     stopping: AtomicBool,
@@ -142,7 +140,6 @@ impl Shared {
             debug_clock,
             unix_zero,
             certificate: Mutex::default(),
-            certificate_versions: Mutex::default(),
             directory: Mutex::default(),
             version: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
@@ -192,18 +189,15 @@ impl Shared {
         result
     }
 
-    /// Shows a certificate, read from those files, to clients that come from now on. Returns whether the
-    /// files were written or replaced since the last call, or the settings changed.
-    pub(crate) fn show_certificate(&self, files: &Tls, certificate: Certificate) -> bool {
-        // Not by what is in them: one may be a pipe.
-        let versions = files
-            .files()
-            .map(|path| Some(version(&fs::metadata(path).ok()?)));
-        let versions: Vec<_> = versions.collect();
-        let before = lock(&self.certificate).replace((files.clone(), certificate));
-        let is_same = versions == *lock(&self.certificate_versions)
-            && before.is_some_and(|(before, _)| before == *files);
-        *lock(&self.certificate_versions) = versions;
+    /// Shows a certificate to clients that come from now on. Returns whether its files were written or
+    /// replaced since the one before was read, or the settings changed.
+    pub(crate) fn show_certificate(&self, shown: Shown) -> bool {
+        let mut current = lock(&self.certificate);
+        let is_same = current
+            .as_ref()
+            .is_some_and(|before| before.files == shown.files && before.versions == shown.versions);
+        *current = Some(shown);
+        drop(current);
         let now = self.store.now();
         self.totals.certificate_read.store(now, Ordering::Relaxed);
         !is_same
@@ -222,6 +216,32 @@ impl Shared {
     }
 }
 
+/// A certificate, and where it was read.
+pub(crate) struct Shown {
+    pub(crate) files: Tls,
+    pub(crate) certificate: Certificate,
+    /// The versions of the files, not newer than what was read.
+    versions: Vec<Option<Version>>,
+}
+
+impl Shown {
+    /// Reads the certificate.
+    pub(crate) fn load(files: &Tls) -> Result<Self, String> {
+        // Not by what is in them: one may be a pipe. Before they are read: one that is replaced meanwhile
+        // has another version at the next call.
+        let versions = files
+            .files()
+            .map(|path| Some(version(&fs::metadata(path).ok()?)))
+            .collect();
+        let certificate = Certificate::load(files)?;
+        Ok(Self {
+            files: files.clone(),
+            certificate,
+            versions,
+        })
+    }
+}
+
 /// Device, number, size and last change of a file.
 type Version = (u64, u64, u64, i64, i64);
 
@@ -236,4 +256,50 @@ fn unix_now() -> i64 {
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use std::{env, io, process, thread};
+
+    /// Detects a version that is newer than what was read: SIGHUP would not show that the file has changed.
+    #[test]
+    fn a_file_that_is_replaced_while_they_are_read_has_its_version_before() {
+        let directory = env::temp_dir().join(format!("stillcache-{}-shown", process::id()));
+        fs::create_dir(&directory).unwrap();
+        let (chain, key) = (directory.join("chain"), directory.join("key"));
+        let pair = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let certificate = params.self_signed(&pair).unwrap().pem();
+        let write_key = |path: &std::path::Path| {
+            fs::write(path, pair.serialize_pem()).unwrap();
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            fs::set_permissions(path, private).unwrap();
+        };
+        write_key(&key);
+        let before = version(&fs::metadata(&key).unwrap());
+        // Reading the chain waits until the other thread writes it.
+        mknodat(CWD, &chain, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let files = Tls {
+            chain: chain.clone(),
+            key: key.clone(),
+            ..Tls::default()
+        };
+        let loaded = thread::scope(|scope| {
+            let loading = scope.spawn(|| Shown::load(&files));
+            let mut pipe = fs::OpenOptions::new().write(true).open(&chain).unwrap();
+            let new = directory.join("new");
+            write_key(&new);
+            fs::rename(&new, &key).unwrap();
+            io::Write::write_all(&mut pipe, certificate.as_bytes()).unwrap();
+            drop(pipe);
+            loading.join().unwrap()
+        });
+        let loaded = loaded.unwrap();
+        assert_ne!(before, version(&fs::metadata(&key).unwrap()));
+        assert_eq!(loaded.versions[1], Some(before));
+        fs::remove_dir_all(directory).unwrap();
+    }
 }

@@ -60,10 +60,9 @@ pub struct Listener {
 }
 
 /// Whether clients by TLS have to show a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientCertificates {
     /// None is asked for.
-    #[default]
     None,
     /// One is asked for, and has to be good if there is one.
     Optional,
@@ -138,10 +137,9 @@ impl Tls {
 }
 
 /// Which protocol is spoken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
     /// The one that a connection's first byte is of.
-    #[default]
     Auto,
     /// Text.
     Ascii,
@@ -308,7 +306,7 @@ section! {
         enable_ssl: bool = false, "", "-Z --enable-ssl";
         /// With -Y only: SASL is not spoken, clients log in by the text protocol
         enable_sasl: bool = false, "", "-S --enable-sasl";
-        /// Only 0: UDP is not spoken
+        /// No effect: UDP is not spoken
         udp_port: String = "0".into(), "", "-U --udp-port PORT";
         /// Options, divided by commas
         options: Vec<String> = Vec::new(), "", "-o --extended OPTIONS";
@@ -627,7 +625,7 @@ mod tests {
         wrong(|s| s.tenants[1].name = "a b".into(), "letters");
         wrong(|s| s.tenants[1].prefixes[0] = "a:".into(), "already");
         wrong(|s| s.tenants[1].prefixes[0].clear(), "empty prefix");
-        wrong(|s| s.tenants[0].max = 1, "");
+        wrong(|s| s.tenants[0].max = 1, "tenant a: min=2");
         wrong(|s| s.listeners[0].tenant = "a".into(), "make two tenants");
         wrong(|s| s.listeners[0].login = false, "give tenant");
         wrong(

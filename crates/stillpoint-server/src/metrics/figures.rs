@@ -84,25 +84,22 @@ const REFUSED: [(&str, Count); 2] = [
 
 /// Counts of the store for a tenant, beside those of commands.
 type Event = (&'static str, &'static str, fn(&TenantStatistics) -> u64);
+/// The events that tenants have series of.
+const EVICTED: &str = "stillcache_evicted_items";
+const EXPIRED: &str = "stillcache_expired_items";
 const EVENTS: [Event; 7] = [
     ("stillcache_stored_items", "Items that were stored", |all| {
         all.stored
     }),
-    (
-        "stillcache_evicted_items",
-        "Items that were evicted",
-        |all| all.evicted,
-    ),
+    (EVICTED, "Items that were evicted", |all| all.evicted),
     (
         "stillcache_evicted_unfetched_items",
         "Items that were evicted and never read",
         |all| all.evicted_unfetched,
     ),
-    (
-        "stillcache_expired_items",
-        "Items that have expired and were removed",
-        |all| all.expired,
-    ),
+    (EXPIRED, "Items that have expired and were removed", |all| {
+        all.expired
+    }),
     (
         "stillcache_expired_unfetched_items",
         "Items that have expired and were never read",
@@ -188,17 +185,21 @@ const OF_TENANTS: [OfTenant; 6] = [
     (
         "stillcache_tenant_evicted_items",
         "Items that were evicted",
-        |all| all[EVICTED],
+        |all| event(all, EVICTED),
     ),
     (
         "stillcache_tenant_expired_items",
         "Items that have expired and were removed",
-        |all| all[EXPIRED],
+        |all| event(all, EXPIRED),
     ),
 ];
-/// The places of two events among the counters.
-const EVICTED: usize = Count::ALL.len() + 1;
-const EXPIRED: usize = Count::ALL.len() + 3;
+
+/// Returns the counter of the event `name` of [`EVENTS`]; 0 if there is none.
+fn event(all: &Counters, name: &str) -> u64 {
+    let mut events = EVENTS.iter().zip(&all[Count::ALL.len()..]);
+    let found = events.find(|((event, ..), _)| *event == name);
+    found.map_or(0, |(_, count)| *count)
+}
 
 /// What a scrape says of a tenant.
 struct Sample {
@@ -529,6 +530,15 @@ mod tests {
         log::Log,
         store::{Config, LOOKS, Store},
     };
+
+    #[test]
+    fn the_events_of_tenants_are_events() {
+        let counters = std::array::from_fn(|at| at as u64);
+        for name in [EVICTED, EXPIRED] {
+            let at = event(&counters, name) as usize - Count::ALL.len();
+            assert_eq!(EVENTS[at].0, name);
+        }
+    }
 
     fn store_with_a_shop() -> Store {
         let store = Store::new(Config::default()).unwrap();

@@ -29,14 +29,12 @@ pub(super) struct Client {
     pub(super) stream: TcpStream,
     /// When it has had its time.
     pub(super) until: Instant,
-    /// What has come of its request.
-    head: Vec<u8>,
     stage: Stage,
 }
 
 enum Stage {
-    /// Its request comes.
-    Reads,
+    /// Its request comes; this is what has come of it.
+    Reads(Vec<u8>),
     /// The rest of the answer is sent.
     Writes(Vec<u8>),
     /// What comes behind the request is dropped: closing a socket with unread input would discard the
@@ -50,8 +48,7 @@ impl Client {
         Ok(Self {
             stream,
             until: Instant::now() + TIME,
-            head: Vec::new(),
-            stage: Stage::Reads,
+            stage: Stage::Reads(Vec::new()),
         })
     }
 
@@ -72,20 +69,19 @@ impl Client {
         let mut buffer = [0; HEAD_MAX];
         loop {
             match &mut self.stage {
-                Stage::Reads => {
+                Stage::Reads(head) => {
                     let read = self.stream.read(&mut buffer)?;
                     if read == 0 {
                         return Ok(());
                     }
-                    self.head.extend_from_slice(&buffer[..read]);
-                    let end = memchr::memmem::find(&self.head, b"\r\n\r\n");
+                    head.extend_from_slice(&buffer[..read]);
+                    let end = memchr::memmem::find(head, b"\r\n\r\n");
                     let request = match end {
-                        Some(_) => parse(&self.head),
-                        None if self.head.len() >= HEAD_MAX => TOO_LARGE,
+                        Some(_) => parse(head),
+                        None if head.len() >= HEAD_MAX => TOO_LARGE,
                         None => continue,
                     };
                     self.stage = Stage::Writes(answer(request, &page));
-                    self.head = Vec::new();
                 }
                 Stage::Writes(rest) => {
                     let sent = self.stream.write(rest)?;

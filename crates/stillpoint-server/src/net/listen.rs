@@ -444,9 +444,10 @@ impl Acceptor {
         let tls = match open.setting.tls {
             false => None,
             true => {
-                let certificate = lock(&self.shared.certificate).clone();
-                let stream =
-                    certificate.and_then(|(_, certificate)| tls::Stream::new(&certificate));
+                let shown = lock(&self.shared.certificate);
+                let certificate = shown.as_ref().map(|shown| shown.certificate.clone());
+                drop(shown);
+                let stream = certificate.and_then(|certificate| tls::Stream::new(&certificate));
                 let Some(stream) = stream else {
                     totals.dropped_memory.fetch_add(1, Ordering::Relaxed);
                     return;

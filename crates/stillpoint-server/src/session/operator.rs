@@ -3,14 +3,13 @@
 use super::{Context, Session, State, stats, text::NOT_ADMIN, text::reply};
 use crate::{
     config::MAX_REST_US,
-    net::tls::Certificate,
     privileges::misbehave,
     protocol::{
         escape,
         number::{parse_i32, parse_u32, push_u64},
         text::{BAD_FORMAT, Operator, Words},
     },
-    shared::lock,
+    shared::{Shown, lock},
     space::Directory,
     store::{Cursor, Item, Limits, Search},
     watch,
@@ -200,16 +199,16 @@ impl Session {
     pub(super) fn refresh_certificates(&self, cx: &mut Context<'_>) {
         let files = lock(&cx.shared.certificate)
             .as_ref()
-            .map(|(files, _)| files.clone());
+            .map(|shown| shown.files.clone());
         let Some(files) = files else {
             return cx.out.line("ERROR");
         };
         if !self.access.admin {
             return cx.out.line(NOT_ADMIN);
         }
-        match Certificate::load(&files) {
-            Ok(certificate) => {
-                cx.shared.show_certificate(&files, certificate);
+        match Shown::load(&files) {
+            Ok(shown) => {
+                cx.shared.show_certificate(shown);
                 cx.out.line("OK");
             }
             Err(error) => {

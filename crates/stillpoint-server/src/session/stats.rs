@@ -4,7 +4,7 @@ use super::{Context, Session, operator};
 use crate::{
     config::{Address, ClientCertificates},
     protocol::{escape, number},
-    shared::{Card, STATES, lock},
+    shared::{Card, STATES, Shown, lock},
     space::{Count, Space},
     store::{Cursor, Limits, TenantStatistics},
 };
@@ -417,7 +417,7 @@ fn settings(cx: &Context<'_>) -> Lines {
         line("ssl_enabled", yes(settings.tls.is_some())),
     ];
     // Those that were read last.
-    if let Some((tls, _)) = &*lock(&cx.shared.certificate) {
+    if let Some(Shown { files: tls, .. }) = &*lock(&cx.shared.certificate) {
         let mode = match tls.clients {
             ClientCertificates::None => 0,
             ClientCertificates::Optional => 1,
