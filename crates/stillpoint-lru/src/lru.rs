@@ -23,6 +23,7 @@ use crate::{
         Hierarchy, Node, Registration, Tenant,
         lists::{Lists, One},
     },
+    slots::sections::Global,
 };
 use std::{
     alloc::{Layout, handle_alloc_error},
@@ -31,7 +32,7 @@ use std::{
     mem,
     sync::Arc,
 };
-use stillpoint::{Section, global, internal::is_global, read_lock};
+use stillpoint::{Section, read_lock};
 use walk::walk_list;
 
 /// LRU lists: one for each (tenant, node), oldest first. The kernel's `struct list_lru`.
@@ -165,7 +166,7 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     /// Costs as much as [`ListLru::add`]. An item that another thread is adding at this moment may
     /// count as not added yet.
     pub fn del(&self, item: &Entry<T>) -> Option<Arc<Entry<T>>> {
-        let guard = global().read_lock();
+        let guard = read_lock();
         loop {
             let list = item.link().owner()?;
             // SAFETY: found in a link inside this section, so not freed before its end: see
@@ -198,7 +199,7 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     #[must_use]
     #[track_caller]
     pub fn count_one<'t>(&self, tenant: impl Into<Option<&'t Tenant>>, node: Node) -> usize {
-        let guard = read_lock();
+        let guard = Global::begin();
         self.count_at(self.index(tenant.into(), node.0), &guard)
     }
 
@@ -216,15 +217,14 @@ impl<T: Send + Sync + 'static> ListLru<T> {
         node: Node,
         section: &impl Section,
     ) -> usize {
-        assert!(
-            is_global(section),
-            "stillpoint: LRU lists belong to the global domain; begin the section with stillpoint::read_lock()"
+        let section = Global::of(section).expect(
+            "stillpoint: LRU lists belong to the global domain; begin the section with stillpoint::read_lock()",
         );
-        self.count_at(self.index(tenant.into(), node.0), section)
+        self.count_at(self.index(tenant.into(), node.0), &section)
     }
 
     #[inline(always)]
-    fn count_at(&self, index: usize, section: &impl Section) -> usize {
+    fn count_at<S>(&self, index: usize, section: &Global<S>) -> usize {
         self.lists
             .find(index, section)
             .map_or(0, |one| one.list.count())
@@ -234,7 +234,7 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     /// `list_lru_count_node()`.
     #[must_use]
     pub fn count_node(&self, node: Node) -> usize {
-        let guard = read_lock();
+        let guard = Global::begin();
         (0..self.lists.tenants())
             .map(|tenant| self.count_at(self.lists.index(tenant as u32, node.0), &guard))
             .sum()
@@ -315,7 +315,7 @@ impl<T: Send + Sync + 'static> ListLru<T> {
     ) -> usize {
         #[cfg(test)]
         WALKED.set(WALKED.get() + 1);
-        let one: Option<Arc<One>> = self.lists.get(index, &global().read_lock());
+        let one: Option<Arc<One>> = self.lists.get(index, &Global::begin());
         one.map_or(0, |one| {
             walk_list(one, budget, isolate, |item| drop(self.del(item)))
         })
@@ -466,7 +466,7 @@ mod tests {
             (0..2).for_each(|number| assert!(lru.add(&tenant, Arc::new(Entry::new(number)))));
             let list_of = |node: Node| {
                 lru.lists
-                    .get(lru.index(Some(&tenant), node.0), &read_lock())
+                    .get(lru.index(Some(&tenant), node.0), &Global::begin())
             };
             let one = Node::all().find_map(list_of).unwrap();
             let mut child = None;

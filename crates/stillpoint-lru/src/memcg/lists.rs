@@ -18,7 +18,10 @@ use super::{Memcg, counter::Account};
 use crate::{
     link::{Link, List, Refused},
     shrinker_map::Index,
-    slots::{OutOfMemory, Slots, sections::Replaced},
+    slots::{
+        OutOfMemory, Slots,
+        sections::{Global, Replaced},
+    },
 };
 use std::sync::{
     Arc,
@@ -29,7 +32,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     thread,
 };
-use stillpoint::{Guard, Section, global, internal::retire_shared, read_lock};
+use stillpoint::{global, internal::retire_shared};
 use stillpoint_platform::{
     fork::{AtForkHandle, ForkReset},
     fork_mutex::ForkMutex,
@@ -137,14 +140,14 @@ impl Lists {
         tenant as usize * self.nodes + node
     }
 
-    /// Returns the list at `index`, for as long as the section, which is one of the global domain.
+    /// Returns the list at `index`, for as long as the section.
     #[inline(always)]
-    pub(crate) fn find<'a>(&'a self, index: usize, section: &'a impl Section) -> Option<&'a One> {
+    pub(crate) fn find<'a, S>(&'a self, index: usize, section: &'a Global<S>) -> Option<&'a One> {
         self.slots.find(index, section)
     }
 
     /// Like [`Lists::find`], to keep.
-    pub(crate) fn get(&self, index: usize, section: &Guard<'_>) -> Option<Arc<One>> {
+    pub(crate) fn get<S>(&self, index: usize, section: &Global<S>) -> Option<Arc<One>> {
         self.slots.get(index, section)
     }
 
@@ -168,7 +171,7 @@ impl Lists {
     ) -> bool {
         let mut number = number;
         loop {
-            let guard = global().read_lock();
+            let guard = Global::begin();
             match self.find(self.index(number, node), &guard) {
                 Some(one) if !one.list.looks_dead() => {
                     let locked = one.list.lock();
@@ -257,7 +260,7 @@ impl Lists {
     pub(crate) fn has_for(&self, shrinker: usize, tenant: u32, node: usize) -> bool {
         self.shrinker.load(Ordering::Relaxed) == shrinker + 1
             && self
-                .find(self.index(tenant, node), &read_lock())
+                .find(self.index(tenant, node), &Global::begin())
                 .is_some_and(|one| one.list.count() > 0)
     }
 

@@ -24,7 +24,10 @@ use super::{
 };
 use crate::{
     shrinker_map::MAX_SHRINKERS,
-    slots::{OutOfMemory, Slots, sections::Replaced},
+    slots::{
+        OutOfMemory, Slots,
+        sections::{Global, Replaced},
+    },
 };
 use std::{
     ops::Range,
@@ -34,7 +37,7 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
-use stillpoint::{Rcu, global, internal::retire_shared, read_lock};
+use stillpoint::{Rcu, global, internal::retire_shared};
 use stillpoint_platform::{
     fork::{AtForkHandle, ForkReset},
     fork_mutex::ForkMutex,
@@ -185,7 +188,7 @@ impl Tree {
 
     /// Calls `each` for every tenant that has a handle, inside a section.
     pub(crate) fn for_each_tenant(&self, mut each: impl FnMut(&Memcg)) {
-        let guard = read_lock();
+        let guard = Global::begin();
         for index in 0..self.tenants.len() {
             if let Some(tenant) = self.tenants.find(index, &guard) {
                 each(tenant);
@@ -202,7 +205,7 @@ impl Tree {
     /// dropping a handle may end its tenant.
     pub(crate) fn for_tenant_handles(&self, numbers: Range<usize>, mut each: impl FnMut(Tenant)) {
         for index in numbers.start..numbers.end.min(self.tenants.len()) {
-            let tenant = self.tenants.get(index, &read_lock());
+            let tenant = self.tenants.get(index, &Global::begin());
             if let Some(handle) = tenant.as_ref().and_then(Tenant::of) {
                 each(handle);
             }
@@ -211,7 +214,9 @@ impl Tree {
 
     /// Makes a handle of `tenant`, unless the last one has been dropped.
     pub(crate) fn handle_of(&self, tenant: &Memcg) -> Option<Tenant> {
-        let found = self.tenants.get(tenant.number() as usize, &read_lock())?;
+        let found = self
+            .tenants
+            .get(tenant.number() as usize, &Global::begin())?;
         Tenant::of(Some(&found).filter(|found| ptr::eq(&***found, tenant))?)
     }
 

@@ -7,8 +7,31 @@ use std::{
     ptr::{self, NonNull},
     sync::Arc,
 };
-use stillpoint::{Guard, Section, global, internal::try_call};
+use stillpoint::{
+    Guard, Section, global,
+    internal::{is_global, try_call},
+    read_lock,
+};
 use stillpoint_platform::sync::Ordering;
+
+/// A section of the global domain, in which arrays and what is in them are retired.
+pub(crate) struct Global<S>(S);
+
+impl Global<Guard<'static>> {
+    /// Begins a section.
+    #[inline(always)]
+    pub(crate) fn begin() -> Self {
+        Self(read_lock())
+    }
+}
+
+impl<S: Section> Global<S> {
+    /// Returns `None` if `section` is not one of the global domain.
+    #[inline(always)]
+    pub(crate) fn of(section: S) -> Option<Self> {
+        is_global(&section).then_some(Self(section))
+    }
+}
 
 /// An array that has been replaced. Open sections may use it, so it is retired when this is dropped,
 /// after the owner's lock is released, as that may wait for them.
@@ -28,16 +51,16 @@ impl Drop for Replaced {
 
 /// Look-ups in sections: what they find stays until these end.
 impl<T: Send + Sync + 'static> Slots<T> {
-    /// Returns what is at `index`, for as long as the section, which is one of the global domain.
+    /// Returns what is at `index`, for as long as the section.
     #[inline(always)]
-    pub(crate) fn find<'a>(&'a self, index: usize, _section: &'a impl Section) -> Option<&'a T> {
-        // SAFETY: `_section` is open, and lasts as long as what is found.
+    pub(crate) fn find<'a, S>(&'a self, index: usize, _section: &'a Global<S>) -> Option<&'a T> {
+        // SAFETY: `_section` is open, is one of the global domain, and lasts as long as what is found.
         unsafe { self.find_after(index, || ()) }
     }
 
     /// Returns a reference to what is at `index`, which may be kept after the section.
-    pub(crate) fn get(&self, index: usize, _section: &Guard<'_>) -> Option<Arc<T>> {
-        // SAFETY: `_section` is one.
+    pub(crate) fn get<S>(&self, index: usize, _section: &Global<S>) -> Option<Arc<T>> {
+        // SAFETY: `_section` is open, and one of the global domain.
         unsafe { self.share(index) }
     }
 
@@ -86,7 +109,7 @@ mod tests {
         drop(slots.reserve(1).unwrap());
         assert_eq!(slots.len(), 2, "it does not shrink");
         drop(slots.reserve(100).unwrap());
-        let guard = global().read_lock();
+        let guard = Global::begin();
         assert_eq!(
             (
                 slots.find(1, &guard),
