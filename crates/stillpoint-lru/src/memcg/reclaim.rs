@@ -108,7 +108,7 @@ impl Pass<'_> {
     }
 
     fn run(&self, members: &[Member], resched: &mut Resched) -> u64 {
-        let shrinkers = self.tree.shrinkers.load_cloned();
+        let shrinkers = self.tree.present_shrinkers();
         let whole = self.target.parent().is_none();
         let mut freed = 0;
         for protect_low in [true, false] {
@@ -144,7 +144,7 @@ impl Pass<'_> {
                                     part,
                                     resched,
                                     &enough,
-                                    &self.tree.lists,
+                                    &|| self.tree.present_lists(),
                                 );
                             }
                         }

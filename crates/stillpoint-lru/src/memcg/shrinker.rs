@@ -18,7 +18,6 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use stillpoint::Rcu;
 use stillpoint_platform::user_code;
 
 /// Whose memory a shrinker is asked about, and where.
@@ -192,7 +191,7 @@ impl Registered {
         scope: &Scope<'_>,
         index: Index,
         uses_map: bool,
-        lists: &Rcu<Vec<Arc<Lists>>>,
+        lists: &dyn Fn() -> Vec<Arc<Lists>>,
     ) -> Option<u64> {
         let shrinker_map = &scope.tenant.memcg().shrinker_map;
         let count = || self.call(|| self.shrinker.count(scope) as u64);
@@ -208,7 +207,7 @@ impl Registered {
             let has_some = |lists: &Arc<Lists>| {
                 lists.has_for(self.number, scope.tenant.number(), scope.node.0)
             };
-            if again != Some(0) || lists.load_cloned().iter().any(has_some) {
+            if again != Some(0) || lists().iter().any(has_some) {
                 shrinker_map.set_bit(index);
             }
             freeable = again?;
@@ -217,8 +216,8 @@ impl Registered {
     }
 
     /// Asks for a share of `part` of what can be freed, which is larger for a smaller `priority`.
-    /// Stops early once there is `enough`. `lists` are the hierarchy's. Returns how many objects were
-    /// freed. The kernel's `do_shrink_slab()`.
+    /// Stops early once there is `enough`. `lists` returns the hierarchy's. Returns how many objects
+    /// were freed. The kernel's `do_shrink_slab()`.
     pub(crate) fn shrink(
         &self,
         scope: &Scope<'_>,
@@ -226,7 +225,7 @@ impl Registered {
         part: Unprotected,
         resched: &mut Resched,
         enough: &dyn Fn() -> bool,
-        lists: &Rcu<Vec<Arc<Lists>>>,
+        lists: &dyn Fn() -> Vec<Arc<Lists>>,
     ) -> u64 {
         let shrinker_map = &scope.tenant.memcg().shrinker_map;
         let index = Index::of(scope.node.0, self.number);

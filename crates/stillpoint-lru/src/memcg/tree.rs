@@ -55,8 +55,8 @@ pub(crate) struct Tree {
     tenants: Slots<Memcg>,
     /// Number of tenants that all arrays have room for. Changed under `numbers`.
     room: AtomicUsize,
-    pub(super) lists: Rcu<Vec<Arc<Lists>>>,
-    pub(super) shrinkers: Rcu<Vec<Arc<Registered>>>,
+    lists: Rcu<Vec<Arc<Lists>>>,
+    shrinkers: Rcu<Vec<Arc<Registered>>>,
     numbers: ForkMutex<Numbers>,
     stocks: Arc<Stocks<Memcg>>,
     pub(super) background: Arc<Background>,
@@ -111,6 +111,16 @@ impl Tree {
     /// before it: reads under the lock that publishes them.
     pub(crate) fn all_lists(&self) -> Vec<Arc<Lists>> {
         at_rest(&self.lists, &self.numbers.lock()).clone()
+    }
+
+    /// Returns the lists that there are at some instant of the call. Takes no lock.
+    pub(super) fn present_lists(&self) -> Vec<Arc<Lists>> {
+        self.lists.load_cloned()
+    }
+
+    /// Returns the shrinkers that are registered at some instant of the call. Takes no lock.
+    pub(super) fn present_shrinkers(&self) -> Vec<Arc<Registered>> {
+        self.shrinkers.load_cloned()
     }
 
     /// Returns a number for a new tenant, for which all arrays have room.
@@ -272,7 +282,7 @@ fn at_rest<'a, T>(
 where
     Vec<Arc<T>>: Send + Sync + 'static,
 {
-    // SAFETY: the cells of a tree are replaced under the lock.
+    // SAFETY: the cells are private to this file, which replaces them under the lock only.
     unsafe { cell.peek() }
 }
 
