@@ -95,8 +95,10 @@ pub(crate) trait Controller: Send + Sync {
     /// Gives what a tenant has, which has been marked as deleted, to its parent.
     fn offline(&self, tenant: &Arc<Memcg>);
 
-    /// Ends a tenant whose last handle is gone.
-    fn release(&self, tenant: &Arc<Memcg>);
+    /// Ends a tenant whose last handle is gone, but for the handles' hold on it. Returns false if a
+    /// fork has removed a thread that held a lock: then the tenant stays in memory.
+    #[must_use]
+    fn release(&self, tenant: &Arc<Memcg>) -> bool;
 
     /// Reclaims from `target` and its descendants until its usage is at most `goal`.
     fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched);
@@ -136,7 +138,7 @@ impl Memcg {
         stocks: Arc<Stocks<Memcg>>,
         parent: Option<Arc<Memcg>>,
     ) -> Arc<Self> {
-        let memcg = Arc::new(Self {
+        counter::new_account(Self {
             number,
             handles: AtomicUsize::new(1),
             state: AtomicUsize::new(0),
@@ -151,9 +153,7 @@ impl Memcg {
             stocks,
             controller,
             parent,
-        });
-        Account::keep(&memcg);
-        memcg
+        })
     }
 
     /// Counts an event, `times` times.
@@ -232,7 +232,11 @@ impl Memcg {
         while let Some(tenant) =
             at.filter(|tenant| tenant.handles.fetch_sub(1, Ordering::AcqRel) == 1)
         {
-            tenant.controller.release(tenant);
+            if tenant.controller.release(tenant) {
+                // SAFETY: made by `Memcg::new`, and `self` keeps it. Its handles have come to 0, from
+                // which nothing raises them, so this is the only time.
+                unsafe { counter::put_handles(Arc::as_ptr(tenant)) };
+            }
             at = tenant.parent.as_ref();
         }
     }
@@ -250,7 +254,8 @@ impl HasLevel for Memcg {
     }
 }
 
-impl Account for Memcg {
+// SAFETY: the counter is a field, and `Memcg::new` alone makes a `Memcg`.
+unsafe impl Account for Memcg {
     #[inline]
     fn counter(&self) -> &Counter {
         &self.counter

@@ -54,7 +54,12 @@ impl Counter {
 }
 
 /// A tenant, as charges see it. Charges refer to it by the pointer of its [`Arc`].
-pub(crate) trait Account: HasLevel + Sized {
+///
+/// # Safety
+///
+/// Each `Arc` of the type comes from [`new_account`], and `counter` always returns the same counter,
+/// which no other account has.
+pub(crate) unsafe trait Account: HasLevel + Sized {
     fn counter(&self) -> &Counter;
 
     fn parent(&self) -> Option<&Self>;
@@ -71,11 +76,14 @@ pub(crate) trait Account: HasLevel + Sized {
     fn is_within(&self, other: &Self) -> bool {
         self.and_ancestors().any(|account| ptr::eq(account, other))
     }
+}
 
-    /// Leaves a reference to `account`, which is new, to its charges and handles.
-    fn keep(account: &Arc<Self>) {
-        mem::forget(Arc::clone(account));
-    }
+/// Shares `account`, whose counter is new, and leaves one more reference to its charges and handles:
+/// [`put`] drops that.
+pub(crate) fn new_account<T: Account>(account: T) -> Arc<T> {
+    let account = Arc::new(account);
+    mem::forget(Arc::clone(&account));
+    account
 }
 
 /// Charges `account` and its ancestors, all or none: [`levels::charge`]. Returns whether one of
@@ -147,12 +155,12 @@ pub(crate) unsafe fn put_handles<T: Account>(account: *const T) {
 ///
 /// See [`uncharge`]. `amount` is part of what `own` counts, and no other call gives it back.
 unsafe fn put<T: Account>(account: *const T, amount: u64) {
-    // SAFETY: `own` is not 0, so the reference of `keep` is still held.
+    // SAFETY: `own` is not 0, so the reference of `new_account` is still held.
     let own = &unsafe { &*account }.counter().0.own;
     // Release and acquire, pairs with `put` of other threads: whatever was done for other charges
     // and handles is done before the end.
     if own.fetch_sub(amount, Ordering::AcqRel) == amount {
-        // SAFETY: the pointer is the `Arc`'s. `keep` left this reference to what `own` counts, and
+        // SAFETY: the pointer is the `Arc`'s. `new_account` left this reference to what `own` counts, and
         // that was the last of it.
         drop(unsafe { Arc::from_raw(account) });
     }

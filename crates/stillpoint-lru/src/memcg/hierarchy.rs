@@ -1,7 +1,7 @@
 //! [`Hierarchy`]: a handle of a tree of tenants, and what a tenant asks of its tree.
 
 use super::{
-    CHILD, Controller, DELETED, Memcg, REPARENTED, Tenant, counter, error::CreateError,
+    CHILD, Controller, DELETED, Memcg, REPARENTED, Tenant, error::CreateError,
     lists::keep_for_readers, reclaim, resched::Resched, tree::Tree,
 };
 use crate::statistics::Reclaimed;
@@ -169,9 +169,9 @@ impl Controller for Tree {
         parent.state.fetch_sub(CHILD, Ordering::AcqRel);
     }
 
-    fn release(&self, tenant: &Arc<Memcg>) {
+    fn release(&self, tenant: &Arc<Memcg>) -> bool {
         if self.has_lost_lock() {
-            return;
+            return false;
         }
         // In the child of a fork, the deleting thread may have been lost before it gave the lists
         // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
@@ -184,8 +184,7 @@ impl Controller for Tree {
             self.offline(tenant);
         }
         self.release_number(tenant.number);
-        // SAFETY: once, by the last handle; `tenant` keeps it until this function returns.
-        unsafe { counter::put_handles(Arc::as_ptr(tenant)) };
+        true
     }
 
     fn reclaim(&self, target: &Memcg, goal: u64, resched: &mut Resched) {
