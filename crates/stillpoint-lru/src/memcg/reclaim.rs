@@ -109,6 +109,7 @@ impl Pass<'_> {
 
     fn run(&self, members: &[Member], resched: &mut Resched) -> u64 {
         let shrinkers = self.tree.present_shrinkers();
+        let lists = || self.tree.present_lists();
         let whole = self.target.parent().is_none();
         let mut freed = 0;
         for protect_low in [true, false] {
@@ -138,14 +139,8 @@ impl Pass<'_> {
                                 } else {
                                     member.overage(protect_low)
                                 };
-                                freed += shrinker.shrink(
-                                    &scope,
-                                    priority,
-                                    part,
-                                    resched,
-                                    &enough,
-                                    &|| self.tree.present_lists(),
-                                );
+                                freed += shrinker
+                                    .shrink(&scope, priority, part, resched, &enough, &lists);
                             }
                         }
                     }

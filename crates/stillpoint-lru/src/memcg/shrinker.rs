@@ -191,7 +191,7 @@ impl Registered {
         scope: &Scope<'_>,
         index: Index,
         uses_map: bool,
-        lists: &dyn Fn() -> Vec<Arc<Lists>>,
+        lists: &impl Fn() -> Vec<Arc<Lists>>,
     ) -> Option<u64> {
         let shrinker_map = &scope.tenant.memcg().shrinker_map;
         let count = || self.call(|| self.shrinker.count(scope) as u64);
@@ -225,7 +225,7 @@ impl Registered {
         part: Unprotected,
         resched: &mut Resched,
         enough: &dyn Fn() -> bool,
-        lists: &dyn Fn() -> Vec<Arc<Lists>>,
+        lists: &impl Fn() -> Vec<Arc<Lists>>,
     ) -> u64 {
         let shrinker_map = &scope.tenant.memcg().shrinker_map;
         let index = Index::of(scope.node.0, self.number);
