@@ -66,9 +66,9 @@ impl Background {
     ) {
         tenant.count(Event::High, 1);
         // A thread that reclaims must not wait for itself, and its work brings the usage down.
-        // Release, pairs with `run`: the usage that we have seen is seen by the reclaim that takes
-        // the tenant off the queue.
-        if is_reclaiming() || tenant.queued.swap(true, Ordering::AcqRel) {
+        // Release, pairs with `run` and the swap below: the usage that we have seen is seen by the
+        // reclaim that follows the clearing of the mark.
+        if is_reclaiming() || tenant.queued.swap(true, Ordering::Release) {
             return;
         }
         let Some(kept) = keep() else {
@@ -78,9 +78,9 @@ impl Background {
             lock(&self.queue).push(kept);
             self.wake.signal();
         } else {
-            // Release, pairs with `tell`: the next thread that queues a tenant comes after this
-            // attempt.
-            tenant.queued.store(false, Ordering::Release);
+            // Acquire, pairs with `tell`, as in `run`: the reclaim sees the usage that other tellers
+            // have seen, who leave it to us.
+            tenant.queued.swap(false, Ordering::Acquire);
             if stillpoint::internal::can_wait() {
                 reclaim(tenant, &mut Resched::direct());
             }
@@ -118,7 +118,7 @@ impl Background {
                 let _ = user_code::contained(move || {
                     // Acquire, pairs with `tell`: it reads the teller's `true`, and so sees the
                     // usage that the teller has seen.
-                    tenant.queued.swap(false, Ordering::AcqRel);
+                    tenant.queued.swap(false, Ordering::Acquire);
                     tenant.stocks.drain(None);
                     reclaim(&tenant, &mut Resched::background());
                 });

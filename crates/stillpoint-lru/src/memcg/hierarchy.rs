@@ -135,14 +135,14 @@ impl fmt::Debug for Hierarchy {
 impl Controller for Tree {
     fn create(self: Arc<Self>, parent: &Arc<Memcg>) -> Result<Arc<Memcg>, CreateError> {
         let count = |state: usize| (state & DELETED == 0).then_some(state + CHILD);
-        // Needs no partner: which of this and `delete` comes first, the word alone decides.
+        // Relaxed: the word alone decides which of this and `delete` comes first.
         parent
             .state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, count)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count)
             .map_err(|_| CreateError::ParentDeleted)?;
         let number = self.take_number().inspect_err(|_| {
-            // Needs no partner: there is no child, and the word alone tells `delete` that.
-            parent.state.fetch_sub(CHILD, Ordering::AcqRel);
+            // Relaxed: there is no child that left anything.
+            parent.state.fetch_sub(CHILD, Ordering::Relaxed);
         })?;
         // The child's: given back with its last handle.
         parent.handles.fetch_add(1, Ordering::Relaxed);
@@ -163,10 +163,10 @@ impl Controller for Tree {
             .reparent_deferred(&parent.live().shrinker_map);
         // Release, pairs with `release`: what it had is the parent's for a thread that sees the
         // mark.
-        tenant.state.fetch_or(REPARENTED, Ordering::AcqRel);
+        tenant.state.fetch_or(REPARENTED, Ordering::Release);
         // Release, pairs with `delete`: the parent has what we leave before it can be deleted
         // itself.
-        parent.state.fetch_sub(CHILD, Ordering::AcqRel);
+        parent.state.fetch_sub(CHILD, Ordering::Release);
     }
 
     fn release(&self, tenant: &Arc<Memcg>) -> bool {
@@ -174,8 +174,8 @@ impl Controller for Tree {
             return false;
         }
         // In the child of a fork, the deleting thread may have been lost before it gave the lists
-        // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, with
-        // `is_deleted`.
+        // to the parent. Acquire, pairs with `offline`: what it had is its parent's. Release, pairs
+        // with `is_deleted`.
         let state = tenant.state.fetch_or(DELETED, Ordering::AcqRel);
         if tenant.parent.is_none() {
             // Nothing goes into stock any more.

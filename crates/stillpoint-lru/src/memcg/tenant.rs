@@ -114,12 +114,12 @@ impl Tenant {
         if self.memcg.parent.is_none() {
             return Err(DeleteError::Root);
         }
-        // Acquire, pairs with `offline`: what deleted children left has come here. Release, with
-        // `is_deleted`.
+        // Acquire, pairs with `offline`: what deleted children left has come here. Release, pairs
+        // with `is_deleted`. Relaxed where it fails: nothing else is read.
         match self
             .memcg
             .state
-            .compare_exchange(0, DELETED, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(0, DELETED, Ordering::AcqRel, Ordering::Relaxed)
         {
             Ok(_) => self.memcg.controller.offline(&self.memcg),
             Err(state) if state & DELETED != 0 => {}
