@@ -1,7 +1,8 @@
 //! A tenant's state, and in the files below all that refers to tenants: the kernel's memory control
 //! group, `struct mem_cgroup`.
 //!
-//! Each file imports only files that are above it in this table. [`Memcg`] is what all handles of
+//! The files are in the order of their imports: a file imports files above it, of which the last
+//! column has the nearest; only `memcg.rs` re-exports others. [`Memcg`] is what all handles of
 //! one tenant share, and [`Tree`](tree::Tree) what all tenants of one hierarchy share. A tenant
 //! reaches its tree only as a [`Controller`], which is all that it, its charges and the background
 //! reclaimer know of it.
@@ -169,7 +170,7 @@ impl Memcg {
     /// Returns the address that all tenants of a hierarchy share, and no other one's while a tenant
     /// of it lives.
     fn hierarchy(&self) -> usize {
-        Arc::as_ptr(&self.stocks).addr()
+        self.stocks.address()
     }
 
     fn has_children(&self) -> bool {

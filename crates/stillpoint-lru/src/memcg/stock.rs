@@ -193,15 +193,16 @@ impl<T: Account> StockGuard<T> {
 impl<T> Drop for StockGuard<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: the per-CPU stock stays until the flag is free. Release, pairs with `try_take`:
-        // what we did with the entries happens before the next taker's.
+        // SAFETY: the per-CPU stock stays until the flag is free. Release, pairs with
+        // `try_take_now`: what we did with the entries happens before the next taker's.
         unsafe { (*self.0).taken.store(false, Ordering::Release) };
     }
 }
 
 /// Bytes that did not fit in a per-CPU stock. They are no longer counted as usage: a thread that
-/// has emptied all per-CPU stocks must not meet them. They still keep their tenant, which is let go
-/// with nothing held, as it may end.
+/// has emptied all per-CPU stocks must not meet them. They still keep their tenant, which may be freed
+/// when they are [released](Surplus::release), and the stocks with it: the flag of their stock is free
+/// by then. `with_stocks_empty` holds others meanwhile, in stocks that its caller keeps.
 #[must_use]
 struct Surplus<T>(CachedCharge<T>);
 
@@ -236,6 +237,11 @@ pub(crate) struct Stocks<T> {
 }
 
 impl<T: Account> Stocks<T> {
+    /// Returns the address by which a hierarchy is told from others as long as a tenant of it lives.
+    pub(crate) fn address(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self).addr()
+    }
+
     /// Returns `None` if there is no memory.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
@@ -321,7 +327,8 @@ impl<T: Account> Stocks<T> {
     }
 
     /// Gives back what is in stock, and keeps all per-CPU stocks empty and taken while `work` runs:
-    /// other threads charge without them, under `exact`.
+    /// other threads charge without them, under `exact`. The caller keeps the stocks. `work` does not
+    /// unwind: the flags would stay taken, and other threads would wait for them forever.
     fn with_stocks_empty<R>(&self, work: impl FnOnce() -> R) -> R {
         let _all = self.all.lock();
         for stock in &self.per_cpu {
@@ -333,6 +340,7 @@ impl<T: Account> Stocks<T> {
         }
         let result = work();
         for stock in &self.per_cpu {
+            // The flag is ours: taken above, by the guard that was not dropped.
             let mut taken = StockGuard(&raw const **stock);
             let drained = mem::replace(taken.entries(), [CachedCharge::EMPTY; ENTRIES]);
             drop(taken);

@@ -95,7 +95,7 @@ impl Tree {
 
     /// Returns the address that the hierarchy's tenants have ([`Tenant::hierarchy`]).
     pub(crate) fn address(&self) -> usize {
-        Arc::as_ptr(&self.stocks).addr()
+        self.stocks.address()
     }
 
     /// Returns whether a fork has removed a thread that held a lock of the hierarchy: drops then leak
