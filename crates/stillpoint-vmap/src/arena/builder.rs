@@ -231,7 +231,8 @@ impl Builder {
         }
         if self.huge {
             let all = memory.pages(0, (self.pages()? as usize) << PAGE_BITS);
-            // A kernel without huge pages ignores this advice. SAFETY: it changes no bytes.
+            // A kernel without huge pages refuses this advice, and the arena has small ones.
+            // SAFETY: it changes no bytes.
             let _ = unsafe { advise(&[all], Advice::HugePages, false) };
         }
         Ok(Settings {
