@@ -1,11 +1,11 @@
 //! A tenant's state, and in the files below all that refers to tenants: the kernel's memory control
 //! group, `struct mem_cgroup`.
 //!
-//! The files are in the order of their imports: a file imports files above it, of which the last
-//! column has the nearest; only `memcg.rs` re-exports others. [`Memcg`] is what all handles of
-//! one tenant share, and [`Tree`](tree::Tree) what all tenants of one hierarchy share. A tenant
-//! reaches its tree only as a [`Controller`], which is all that it, its charges and the background
-//! reclaimer know of it.
+//! The files are in the order of their imports: a file imports files above it, and the last column
+//! names the nearest (`tests/imports.rs` of `stillpoint`). Only `memcg.rs` re-exports others.
+//! [`Memcg`] is what all handles of one tenant share, and [`Tree`](tree::Tree) what all tenants of
+//! one hierarchy share. A tenant reaches its tree only as a [`Controller`], which is all that it, its
+//! charges and the background reclaimer know of it.
 //!
 //! | file | subject | imports |
 //! |---|---|---|
@@ -22,8 +22,8 @@
 //! | `shrinker.rs` | [`Shrink`], and one call of a shrinker | `tenant`, `lists`, `scan_plan` |
 //! | `tree.rs` | tenants by number, their beginning and end, lists, shrinkers | `tenant`, `lists`, `shrinker`, `background` |
 //! | `reclaim.rs` | a reclaim pass over a subtree | `tree`, `shrinker` |
-//! | `hierarchy.rs`, `registration.rs` | [`Hierarchy`], [`Registration`] | `tree`, `reclaim` |
-//! | `pressure.rs` | passes when the system reports memory pressure | `hierarchy` |
+//! | `hierarchy.rs` | [`Hierarchy`] | `tree`, `reclaim` |
+//! | `registration.rs`, `pressure.rs` | [`Registration`]; passes when the system reports memory pressure | `hierarchy` |
 
 mod background;
 mod charge;

@@ -1,4 +1,5 @@
 //! No circle of imports in `gp` and `kvfree`, and none between the layers: see `docs/design/001-layers.md`.
+//! The files of `memcg` in stillpoint-lru import in the order of the table in `memcg.rs`.
 //!
 //! Read are the sources as text, without what only tests have. A file imports another where it
 //! names that by `use` or by a path from `crate` or `super`; that a child imports what its parents
@@ -227,6 +228,81 @@ fn upward(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<String> {
 #[test]
 fn layers_import_downwards() {
     assert_eq!(upward(&imports(&sources(&LAYERS))), Vec::<String>::new());
+}
+
+/// Returns the files that the table in `memcg.rs` names, with their rows' numbers.
+fn rows(memcg: &str) -> BTreeMap<String, usize> {
+    let table = memcg
+        .lines()
+        .filter(|line| line.starts_with("//! | `"))
+        .enumerate();
+    let files = table.flat_map(|(row, line)| {
+        let names = line.split('|').nth(1).unwrap_or("").split(',');
+        names.map(move |name| (name.trim().trim_matches('`').replace(".rs", ""), row))
+    });
+    files.collect()
+}
+
+/// Imports between the files of `memcg` that are not upward in its table, as "importer: imported".
+/// `memcg.rs` itself has a row, but what it re-exports belongs to the row of the file that has it.
+fn out_of_order(memcg: &str, sources: &[(Module, String)]) -> Vec<String> {
+    let rows = rows(memcg);
+    let known: BTreeSet<_> = sources.iter().map(|(module, _)| module.clone()).collect();
+    let top = module("memcg");
+    let exported = memcg.split("pub use ").skip(1);
+    let exports: BTreeMap<_, _> = exported
+        .flat_map(|text| paths(text.split(';').next().unwrap_or("")))
+        .filter_map(|path| {
+            let (file, name) = path.split_once("::")?;
+            Some((name.to_owned(), file.to_owned()))
+        })
+        .collect();
+    let mut faults = Vec::new();
+    for (at, text) in sources {
+        // A folder belongs to its file.
+        let own = at.get(1).map_or("memcg", String::as_str);
+        for path in named(&code(text)) {
+            let Some(found) = resolve(at, &path, &known).filter(|found| found.starts_with(&top))
+            else {
+                continue;
+            };
+            let other = match found.get(1) {
+                Some(file) => file,
+                None => path
+                    .rsplit("::")
+                    .next()
+                    .and_then(|name| exports.get(name))
+                    .map_or("memcg", String::as_str),
+            };
+            if own != other
+                && (own != "memcg" || !path.starts_with(other))
+                && rows[other] >= rows[own]
+            {
+                faults.push(format!("{own}: {other}"));
+            }
+        }
+    }
+    faults
+}
+
+#[test]
+fn files_of_memcg_import_upwards() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../stillpoint-lru/src");
+    let memcg = fs::read_to_string(folder.join("memcg.rs")).unwrap();
+    let mut sources = vec![(module("memcg"), memcg.clone())];
+    read(&folder.join("memcg"), &module("memcg"), &mut sources);
+    assert_eq!(out_of_order(&memcg, &sources), Vec::<String>::new());
+
+    for (file, line, fault) in [
+        ("stock", "use super::Memcg;", "stock: memcg"),
+        ("lists", "use super::{Memcg, Tenant};", "lists: tenant"),
+        ("charge", "use super::tree::Tree;", "charge: tree"),
+    ] {
+        let mut sources = sources.clone();
+        let at = module(&format!("memcg::{file}"));
+        sources.push((at, line.to_owned()));
+        assert_eq!(out_of_order(&memcg, &sources), [fault]);
+    }
 }
 
 #[test]
