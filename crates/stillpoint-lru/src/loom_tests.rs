@@ -1,12 +1,16 @@
-//! Model-checked tests of the protocols in `link.rs`, `shrinker_map.rs`, `levels.rs`, `slots.rs`
-//! and `calls.rs`.
+//! Model-checked tests of the protocols in `link.rs`, `shrinker_map.rs`, `levels.rs`, `slots.rs`,
+//! `calls.rs`, `memcg/counter.rs` and `memcg/stock.rs`.
 //!
 //! Detects arrays of lists and charges whose orderings are weakened.
 
 use crate::{
     calls::Calls,
-    levels::{self, Level},
+    levels::{self, HasLevel, Level},
     link::{Link, List, Refused},
+    memcg::{
+        counter::{self, Account, Counter},
+        stock::Stocks,
+    },
     shrinker_map::{Index, ShrinkerMap},
     slots::Slots,
 };
@@ -14,7 +18,7 @@ use stillpoint::internal::{GracePeriods, Policy, Sound};
 use stillpoint_platform::{
     fork_mutex::ForkMutex,
     model::{self as loom, thread},
-    sync::{Arc, AtomicUsize, Ordering, UnsafeCell},
+    sync::{Arc, AtomicBool, AtomicUsize, Ordering, UnsafeCell},
 };
 
 fn model(test: impl Fn() + Sync + Send + 'static) {
@@ -488,4 +492,189 @@ fn loom_calls_end() {
 #[test]
 fn loom_calls_end_inside_one() {
     calls_end(true);
+}
+
+/// A tenant, whose end writes a cell that its users read.
+struct Owner {
+    counter: Counter,
+    is_deleted: AtomicBool,
+    used: Arc<Watched>,
+    ends: Arc<AtomicUsize>,
+}
+
+impl HasLevel for Owner {
+    fn level(&self) -> &Level {
+        self.counter.level()
+    }
+
+    fn high(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+// SAFETY: the counter is a field, and `Tenancy::new` alone makes an `Owner`.
+unsafe impl Account for Owner {
+    fn counter(&self) -> &Counter {
+        &self.counter
+    }
+
+    fn parent(&self) -> Option<&Self> {
+        None
+    }
+
+    fn is_deleted(&self) -> bool {
+        self.is_deleted.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.used.write(1);
+        self.ends.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A tenant, and what is left when it has ended. Its pointer, as a charge has it, is passed to another
+/// thread.
+#[derive(Clone)]
+struct Tenancy {
+    account: *const Owner,
+    used: Arc<Watched>,
+    ends: Arc<AtomicUsize>,
+}
+
+// SAFETY: the account is kept by its charges and handles.
+unsafe impl Send for Tenancy {}
+
+impl Tenancy {
+    /// Makes a tenant that has only its handles.
+    fn new() -> Self {
+        let used = Arc::new(Watched(UnsafeCell::new(0)));
+        let ends = Arc::new(AtomicUsize::new(0));
+        let account = counter::new_account(Owner {
+            counter: Counter::new(),
+            is_deleted: AtomicBool::new(false),
+            used: Arc::clone(&used),
+            ends: Arc::clone(&ends),
+        });
+        // The handles' hold keeps it, of which the model knows the ordering, unlike of this `Arc`.
+        let account = std::sync::Arc::as_ptr(&account);
+        Self {
+            account,
+            used,
+            ends,
+        }
+    }
+
+    fn account(&self) -> &Owner {
+        // SAFETY: the caller has a charge or the handles.
+        unsafe { &*self.account }
+    }
+
+    /// Ends what one thread has of the tenant by `end`, after a use or, to see that the model finds
+    /// it, before.
+    fn leave(&self, late: bool, end: impl FnOnce(*const Owner)) {
+        if !late {
+            self.used.read();
+        }
+        end(self.account);
+        if late {
+            self.used.read();
+        }
+    }
+
+    fn assert_ended(&self) {
+        assert_eq!(self.ends.load(Ordering::Relaxed), 1, "the tenant stays");
+    }
+}
+
+/// `put` with `put`: the tenant of a charge and of handles is freed once, after all uses by either.
+fn counter_end(late: bool) {
+    model(move || {
+        let tenancy = Tenancy::new();
+        let charged = counter::charge(tenancy.account(), 1, true, &ForkMutex::new(()));
+        assert!(matches!(charged, Ok(false)));
+        let theirs = tenancy.clone();
+        let other = thread::spawn(move || {
+            // SAFETY: charged above.
+            theirs.leave(late, |account| unsafe { counter::uncharge(account, 1) });
+        });
+        // SAFETY: once.
+        tenancy.leave(false, |account| unsafe { counter::put_handles(account) });
+        other.join().unwrap();
+        tenancy.assert_ended();
+    });
+}
+
+#[test]
+fn loom_counter_end() {
+    counter_end(false);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_counter_use_after_the_charge() {
+    counter_end(true);
+}
+
+/// `try_take_now` with `drop`, and the mark of a tenant that goes: bytes that are given back while it
+/// goes do not stay in stock, and it is freed after all uses.
+fn stock_of_a_tenant_that_goes(late: bool) {
+    model(move || {
+        let tenancy = Tenancy::new();
+        let stocks = Arc::new(Stocks::new().unwrap());
+        let charged = counter::charge(tenancy.account(), 8, true, &ForkMutex::new(()));
+        assert!(matches!(charged, Ok(false)));
+        let (theirs, their_stocks) = (tenancy.clone(), Arc::clone(&stocks));
+        let other = thread::spawn(move || {
+            // SAFETY: charged above, and all accounts have these stocks.
+            theirs.leave(late, |account| unsafe {
+                Stocks::give(&raw const *their_stocks, account, 8)
+            });
+        });
+        tenancy.account().is_deleted.store(true, Ordering::Relaxed);
+        stocks.drain(Some(tenancy.account()));
+        // SAFETY: once.
+        tenancy.leave(false, |account| unsafe { counter::put_handles(account) });
+        other.join().unwrap();
+        tenancy.assert_ended();
+    });
+}
+
+#[test]
+fn loom_stock_of_a_tenant_that_goes() {
+    stock_of_a_tenant_that_goes(false);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_stock_use_after_the_bytes() {
+    stock_of_a_tenant_that_goes(true);
+}
+
+/// Two threads take from one processor's stock, which has room for one of them: its entries are as
+/// the last taker left them.
+#[test]
+fn loom_stock_two_takers() {
+    model(|| {
+        let tenancy = Tenancy::new();
+        let stocks = Arc::new(Stocks::new().unwrap());
+        let charged = counter::charge(tenancy.account(), 8, true, &ForkMutex::new(()));
+        assert!(matches!(charged, Ok(false)));
+        // SAFETY: charged just now, and all accounts have these stocks.
+        unsafe { Stocks::give(&raw const *stocks, tenancy.account, 8) };
+        let (theirs, their_stocks) = (tenancy.clone(), Arc::clone(&stocks));
+        let other = thread::spawn(move || their_stocks.take(theirs.account(), 5));
+        let takers = u64::from(stocks.take(tenancy.account(), 5));
+        let takers = takers + u64::from(other.join().unwrap());
+        assert_eq!(takers, 1, "the first to come takes it, the other must not");
+        assert_eq!(stocks.of_subtree(tenancy.account()), 3);
+        stocks.drain(None);
+        // SAFETY: what was taken from stock, and the handles.
+        unsafe {
+            counter::uncharge(tenancy.account, 5);
+            counter::put_handles(tenancy.account);
+        }
+        tenancy.assert_ended();
+    });
 }

@@ -10,14 +10,11 @@
 
 use crate::levels::{self, HasLevel, Level, Refused};
 use crossbeam_utils::CachePadded;
-use std::{
-    iter, mem, ptr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+use std::{iter, mem, ptr, sync::Arc};
+use stillpoint_platform::{
+    fork_mutex::ForkMutex,
+    sync::{AtomicU64, Ordering},
 };
-use stillpoint_platform::fork_mutex::ForkMutex;
 
 /// The part of `own` that stands for the handles. Bytes are counted twice over.
 const HANDLES: u64 = 1;

@@ -29,17 +29,17 @@ use super::{
 use crate::levels::Refused;
 use crossbeam_utils::CachePadded;
 use std::{
-    cell::UnsafeCell,
     mem::{self, ManuallyDrop},
     ptr,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    thread,
+    sync::Arc,
     time::Duration,
 };
-use stillpoint_platform::{cpu, fork_mutex::ForkMutex, memory};
+use stillpoint_platform::{
+    cpu,
+    fork_mutex::ForkMutex,
+    memory,
+    sync::{AtomicBool, AtomicUsize, Ordering, UnsafeCell},
+};
 
 /// Bytes that are charged at a time, where a limit allows.
 const BATCH: u64 = 16 << 10;
@@ -50,8 +50,7 @@ const MAX: u64 = 2 * BATCH;
 /// Tenants in a per-CPU stock.
 const ENTRIES: usize = 4;
 
-/// Number of times that a waiter for a per-CPU stock yields before it sleeps, and for how long it
-/// sleeps.
+/// Number of times that a waiter for a per-CPU stock yields before it sleeps, and how long it sleeps.
 const YIELDS: u32 = 64;
 const PAUSE: Duration = Duration::from_micros(50);
 
@@ -106,8 +105,12 @@ impl<T> PerCpuStock<T> {
 
     #[inline]
     fn try_take_now(&self) -> Option<StockGuard<T>> {
-        // Acquire, pairs with `drop`: the entries are as the last taker left them.
-        (!self.taken.swap(true, Ordering::Acquire)).then(|| StockGuard(self))
+        // Acquire, pairs with `drop`: the entries are as the last taker left them. Not a swap: loom
+        // cannot order the writes of failed ones.
+        let taken = self
+            .taken
+            .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then(|| StockGuard(self))
     }
 
     /// Takes the flag, for a caller that cannot do without.
@@ -122,21 +125,32 @@ impl<T> PerCpuStock<T> {
     #[cold]
     fn wait(&self) -> StockGuard<T> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut yields = 0;
+        let mut tries = 0;
         let taken = loop {
             if let Some(taken) = self.try_take_now() {
                 break taken;
             }
-            if yields < YIELDS {
-                yields += 1;
-                thread::yield_now();
-            } else {
-                thread::sleep(PAUSE);
-            }
+            make_way(tries);
+            tries = tries.saturating_add(1);
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         taken
     }
+}
+
+/// Gives the processor away: after `tries` failed attempts, for a while.
+#[cfg(not(stillpoint_loom))]
+fn make_way(tries: u32) {
+    if tries < YIELDS {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(stillpoint_loom)]
+fn make_way(_: u32) {
+    stillpoint_platform::model::thread::yield_now();
 }
 
 /// The flag, taken. Not a reference: once the flag is free, another thread may take off what lies
@@ -148,7 +162,7 @@ impl<T> StockGuard<T> {
     #[inline]
     fn entries(&mut self) -> &mut [CachedCharge<T>; ENTRIES] {
         // SAFETY: the flag is ours.
-        unsafe { &mut *(*self.0).entries.get() }
+        unsafe { (*self.0).entries.with_mut(|entries| &mut *entries) }
     }
 
     #[inline]
@@ -424,18 +438,18 @@ impl<T: Account> Stocks<T> {
         for stock in &self.per_cpu {
             stock.waiting.store(0, Ordering::Relaxed);
             if stock.taken.load(Ordering::Relaxed) {
-                // SAFETY: the caller's promise.
-                unsafe { *stock.entries.get() = [CachedCharge::EMPTY; ENTRIES] };
-                stock.taken.store(false, Ordering::Relaxed);
+                // The flag is ours: its thread is gone.
+                *StockGuard(&raw const **stock).entries() = [CachedCharge::EMPTY; ENTRIES];
             }
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
     use crate::Hierarchy;
+    use std::thread;
 
     /// Miri with `-Zmiri-address-reuse-rate=1` sees the fault: the pointer of an entry without bytes
     /// leads to freed memory.
