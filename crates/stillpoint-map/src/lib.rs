@@ -36,7 +36,8 @@
 //! * [`map.pin_owned()`](HashMap::pin_owned): a section that async tasks may hold across an
 //!   `.await`.
 //!
-//! The map itself has `len`, the constructors, and what takes the map by value.
+//! The map itself has `len`, the constructors, and what takes the map by value or by `&mut`, as std's
+//! maps have it: `get_mut`, `iter_mut`, `retain`, `drain`, and a `remove` that returns the value.
 //!
 //! [`HashMap`]'s page has all that a user needs: sections and guards, a table of what papaya,
 //! dashmap and a locked map have, guarantees, costs, memory, async tasks, signals, forks and
@@ -73,7 +74,7 @@
 // parts of a table have had entries), `resize` (moving one table to another), `count`, `driving` (the service thread's part of moving), `core` (a map
 // without types), `adding` (an insert that compares keys), `chain` and `walk` (entries one after
 // the other). The interface: `store` (with the entries' types), `domain` and `pinned` (the domain of a
-// map, and a map in a section of it), on them `map` with `make`, `change` and `traits`, `iter` and `set`;
+// map, and a map in a section of it), on them `map` with `make`, `change`, `exclusive` and `traits`, `iter` and `set`;
 // and `nodes`, for C. `tree` has the
 // ordered map. Imports lead from the later ones to the earlier ones. Models are about the
 // machine. `copy` has the map of copies, from its buckets to its interface.
@@ -96,6 +97,8 @@ mod driving;
 mod entries;
 #[cfg(not(stillpoint_loom))]
 mod entry;
+#[cfg(not(stillpoint_loom))]
+mod exclusive;
 mod floor;
 mod growth;
 #[cfg(not(stillpoint_loom))]
@@ -151,6 +154,7 @@ pub use {
 #[cfg(not(stillpoint_loom))]
 pub use {
     copy::{CopyCompute, CopyIntoIter, CopyIter, CopyMap, PinnedCopyMap},
+    exclusive::IterMut,
     iter::{IntoIter, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},
     outcome::{Compute, OccupiedError, Operation, TryReserveError},

@@ -403,7 +403,7 @@ impl<K: Hash + Eq, V, S: BuildHasher> PinnedHashMap<K, V, S> {
     }
 
     #[inline(always)]
-    fn find<Q>(&self, key: &Q) -> Option<Found<'_, K, V>>
+    pub(crate) fn find<Q>(&self, key: &Q) -> Option<Found<'_, K, V>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {

@@ -12,7 +12,7 @@ use crate::{
     owned::OwnedEntries,
     pinned::view,
     reclaim::To,
-    table::{Kind, References, Seen, Table},
+    table::{FEWEST_BITS, Kind, References, Seen, Table},
     walk::Walk,
 };
 pub use change::{Inserted, Occupied};
@@ -334,6 +334,17 @@ impl<K, V, P: Policy> Store<K, V, P> {
     pub fn take(&mut self) -> OwnedEntries<K, V> {
         let shared = std::mem::replace(self.shared.get_mut(), ptr::null_mut());
         OwnedEntries::of(NonNull::new(shared))
+    }
+
+    /// Takes out all entries at once. The table that is left has the capacity that was asked for, if there
+    /// is memory for it.
+    pub fn drain(&mut self) -> OwnedEntries<K, V> {
+        let floor = self.core().map(|core| core.floor.state().bits());
+        let entries = self.take();
+        if let Some(bits) = floor.filter(|bits| *bits > FEWEST_BITS) {
+            let _ = self.core_for(References::capacity(bits), true);
+        }
+        entries
     }
 }
 

@@ -27,6 +27,23 @@ pub struct Occupied<'g, K, V> {
     pub new: NewEntry<K, V>,
 }
 
+impl<K, V, P: Policy> PinnedStore<K, V, P> {
+    /// Takes `entry` out, and leaves it to the caller, which retires or owns it. Returns whether it was in
+    /// this map.
+    #[inline]
+    pub(crate) fn unlink(&self, entry: Found<'_, K, V>) -> bool {
+        let Some(core) = self.core() else {
+            return false;
+        };
+        // SAFETY: inside the section in which it was found.
+        let removed = unsafe { core.remove(entry.head(), &self.to()) };
+        if removed {
+            self.queue_driver();
+        }
+        removed
+    }
+}
+
 impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     /// Puts an entry in, and returns it, and the one with its key that it has replaced.
     ///
@@ -233,15 +250,10 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
 
     #[inline]
     fn remove_weighed(&self, entry: Found<'_, K, V>, heap_bytes: Option<usize>) -> bool {
-        let Some(core) = self.core() else {
-            return false;
-        };
-        // SAFETY: inside the section in which it was found.
-        let removed = unsafe { core.remove(entry.head(), &self.to()) };
+        let removed = self.unlink(entry);
         if removed {
             // SAFETY: taken out just now, by this thread.
             unsafe { self.retire(entry.pointer(), heap_bytes) };
-            self.queue_driver();
         }
         removed
     }
@@ -253,10 +265,7 @@ impl<K: Send + 'static, V: Send + 'static, P: Policy> PinnedStore<K, V, P> {
     ///
     /// No reader uses what the drop does not leave.
     pub unsafe fn drop_at_once(&self, entry: Found<'_, K, V>) {
-        if let Some(core) = self.core()
-            // SAFETY: inside the section in which it was found.
-            && unsafe { core.remove(entry.head(), &self.to()) }
-        {
+        if self.unlink(entry) {
             // SAFETY: taken out just now, by this thread; the rest is the caller's promise.
             unsafe { entry.pointer().as_ptr().drop_in_place() };
         }

@@ -1,0 +1,331 @@
+//! What the maps' methods do that take `&mut self`, beside std's maps: also while the service thread moves
+//! the table, with leaked iterators and guards, and with user code that panics.
+//!
+//! Detects an entry that is visited twice or not at all, a change of a value that is lost in a move, a value
+//! that is dropped twice or leaked, and references to one entry at a time.
+
+#[path = "../../stillpoint/tests/common/mod.rs"]
+mod common;
+#[path = "models/hashers.rs"]
+mod hashers;
+
+use common::{Tally, Tracked, expected_panic, quietly};
+use hashers::{Hashers, KINDS};
+use std::{
+    collections::BTreeMap as Std,
+    mem::forget,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+use stillpoint::{Domain, tasks_trace::TraceDomain};
+use stillpoint_map::{HashMap, HashSet};
+
+/// Random numbers, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) % end
+    }
+}
+
+/// A value that is a number. Those of maps that own them are boxes, so that Miri sees one that is used after
+/// its drop.
+trait Number {
+    fn of(number: u64) -> Self;
+    fn number(&mut self) -> &mut u64;
+}
+
+impl Number for u64 {
+    fn of(number: u64) -> Self {
+        number
+    }
+
+    fn number(&mut self) -> &mut u64 {
+        self
+    }
+}
+
+impl Number for Box<u64> {
+    fn of(number: u64) -> Self {
+        Box::new(number)
+    }
+
+    fn number(&mut self) -> &mut u64 {
+        self
+    }
+}
+
+const STEPS: usize = if cfg!(miri) { 40 } else { 500 };
+const KEYS: u64 = if cfg!(miri) { 40 } else { 600 };
+
+/// Runs random steps of a map whose keys `$key` makes, and the same of a model; `$more` does other steps, of
+/// these numbers on.
+macro_rules! program {
+    (
+        $run:ident: $map:ty, $key:expr,
+        |$one:ident, $model:ident, $random:ident, $step:ident| $more:expr
+    ) => {
+        fn $run(mut map: $map, seed: u64) {
+            let (mut random, mut model) = (Random(seed), Std::new());
+            let key = $key;
+            for _ in 0..STEPS {
+                let number = random.below(KEYS);
+                match random.below(16) {
+                    // Runs of keys, so that tables grow and shrink.
+                    step @ 0..=4 => {
+                        for number in number..(number + random.below(KEYS / 2)).min(KEYS) {
+                            if step > 2 {
+                                assert_eq!(
+                                    map.pin().remove(&key(number)).is_some(),
+                                    model.remove(&key(number)).is_some()
+                                );
+                            } else {
+                                map.pin().insert(key(number), Number::of(number));
+                                model.insert(key(number), number);
+                            }
+                        }
+                    }
+                    5 => {
+                        let found = map.get_mut(&key(number)).map(|value| {
+                            *value.number() += 1;
+                            *value.number()
+                        });
+                        let expected = model.get_mut(&key(number)).map(|value| {
+                            *value += 1;
+                            *value
+                        });
+                        assert_eq!(found, expected);
+                    }
+                    6 => {
+                        // All at a time: no two refer to the same value.
+                        let mut all: Vec<_> = map.iter_mut().collect();
+                        assert_eq!(all.len(), model.len());
+                        for (key, value) in &mut all {
+                            *value.number() += 3;
+                            *model.get_mut(&**key).expect("it has the key") += 3;
+                        }
+                    }
+                    7 => {
+                        map.values_mut().for_each(|value| *value.number() *= 2);
+                        model.values_mut().for_each(|value| *value *= 2);
+                        // They must not overflow.
+                        map.values_mut().for_each(|value| *value.number() %= 1000);
+                        model.values_mut().for_each(|value| *value %= 1000);
+                    }
+                    8 => {
+                        let divisor = random.below(4) + 2;
+                        map.retain(|_, value| {
+                            *value.number() += 1;
+                            value.number().is_multiple_of(divisor)
+                        });
+                        model.retain(|_, value| {
+                            *value += 1;
+                            value.is_multiple_of(divisor)
+                        });
+                    }
+                    9 => {
+                        let taken = map.drain();
+                        assert_eq!(map.len(), 0);
+                        let taken: Std<_, _> = taken
+                            .map(|(key, mut value)| (key, *value.number()))
+                            .collect();
+                        assert_eq!(taken, std::mem::take(&mut model));
+                    }
+                    $step => {
+                        let ($one, $model, $random) = (&mut map, &mut model, &mut random);
+                        let _ = (&$one, &$model, &$random, $step);
+                        $more;
+                    }
+                }
+                assert_eq!(map.len(), model.len());
+            }
+            let left: Std<_, _> = map
+                .into_iter()
+                .map(|(key, mut value)| (key, *value.number()))
+                .collect();
+            assert_eq!(left, model);
+        }
+    };
+}
+
+program! {
+    hashed: HashMap<u64, Box<u64>, Hashers>, |number: u64| number,
+    |map, model, random, step| {
+        let key = random.below(KEYS);
+        if step % 2 == 0 {
+            assert_eq!(map.remove(&key).map(|value| *value), model.remove(&key));
+        } else {
+            let entry = map.remove_entry(&key).map(|(key, value)| (key, *value));
+            assert_eq!(entry, model.remove_entry(&key));
+        }
+    }
+}
+
+#[test]
+fn random_programs_of_a_hash_map() {
+    for kind in KINDS {
+        hashed(
+            HashMap::with_hasher(Hashers::of(kind)),
+            0x2545_f491_4f6c_dd1d,
+        );
+    }
+    hashed(
+        HashMap::with_hasher_in(Hashers::of(KINDS[0]), &TraceDomain::new()),
+        0x9e37_79b9_7f4a_7c15,
+    );
+}
+
+#[test]
+fn a_set_that_is_borrowed_mutably() {
+    let mut set: HashSet<String> = (0..100).map(|number| number.to_string()).collect();
+    assert_eq!(set.take("7"), Some("7".to_owned()));
+    assert_eq!(set.take("7"), None);
+    set.retain(|value| value.len() == 1);
+    let mut left: Vec<_> = set.drain().collect();
+    left.sort();
+    assert_eq!(left, ["0", "1", "2", "3", "4", "5", "6", "8", "9"]);
+    assert!(set.is_empty() && set.pin().insert("7".to_owned()));
+}
+
+const MANY: u64 = if cfg!(miri) { 300 } else { 6_000 };
+
+/// The service thread moves the table to a larger one, and to a smaller one.
+#[test]
+fn values_are_changed_while_the_table_moves() {
+    let mut map: HashMap<u64, u64> = (0..MANY).map(|key| (key, 0)).collect();
+    for round in 0..4_u64 {
+        if round % 2 == 0 {
+            map.pin().reserve(16 * MANY as usize);
+        } else {
+            map.pin().shrink_to_fit();
+        }
+        for (key, value) in &mut map {
+            assert_eq!(*value, round * (key + 2));
+            *value += 1;
+        }
+        for key in 0..MANY {
+            *map.get_mut(&key).expect("it is there") += key;
+        }
+        map.values_mut().for_each(|value| *value += 1);
+        map.retain(|key, value| *value == (round + 1) * (key + 2));
+        assert_eq!(map.len(), MANY as usize);
+    }
+    map.pin().reserve(64 * MANY as usize);
+    for key in 0..MANY / 2 {
+        assert_eq!(map.remove(&key), Some(4 * (key + 2)));
+    }
+    map.retain(|key, _| key % 2 == 1);
+    assert_eq!(map.drain().map(|(key, _)| key % 2).sum::<u64>(), MANY / 4);
+}
+
+/// Of a map with these entries, whose values a tally counts.
+fn tracked(tally: &Tally, entries: u64) -> HashMap<u64, Tracked> {
+    (0..entries).map(|key| (key, tally.value(key))).collect()
+}
+
+#[test]
+fn leaked_iterators_and_guards() {
+    let tally = Tally::new();
+    let mut map = tracked(&tally, 200);
+    let mut entries = map.iter_mut();
+    assert!(entries.next().is_some());
+    forget(entries);
+    assert_eq!(map.len(), 200);
+    let mut entries = map.drain();
+    assert!(entries.next().is_some());
+    assert_eq!(tally.dropped(), 1);
+    forget(entries);
+    assert!(map.is_empty());
+    map.pin().insert(1, tally.value(1));
+    assert_eq!(map.get_mut(&1).map(|value| value.get()), Some(1));
+    drop(map);
+    assert_eq!(tally.dropped(), 2);
+}
+
+/// A section that stays open keeps what was removed before it from being freed; what is removed by `&mut`
+/// is the caller's all the same.
+#[test]
+fn entries_are_owned_while_sections_are_open() {
+    let domain = TraceDomain::new();
+    let mut map = HashMap::new_in(&domain);
+    let tally = Tally::new();
+    for key in 0..100 {
+        map.pin().insert(key, tally.value(key));
+    }
+    let (section, owned) = (domain.read_lock(), domain.read_lock_owned());
+    map.pin().remove(&99);
+    map.pin().insert(98, tally.value(98));
+    let value = map.remove(&7).expect("it is there");
+    assert_eq!((value.get(), tally.dropped()), (7, 0));
+    drop(value);
+    map.retain(|key, _| *key >= 50);
+    assert_eq!(tally.dropped(), 50);
+    assert_eq!(
+        map.drain().map(|(_, value)| value.get()).sum::<u64>(),
+        (50..99).sum()
+    );
+    assert_eq!(tally.dropped(), 99);
+    drop((section, owned));
+    drop(map);
+    domain.kvfree_barrier_nested();
+    assert!(tally.all_dropped());
+}
+
+/// A value whose drop panics, if it says so.
+struct Fails(bool, #[allow(dead_code, reason = "it counts")] Tracked);
+
+impl Drop for Fails {
+    fn drop(&mut self) {
+        if self.0 {
+            expected_panic();
+        }
+    }
+}
+
+#[test]
+fn user_code_that_panics() {
+    let tally = Tally::new();
+    let mut map: HashMap<u64, Fails> = (0..100)
+        .map(|key| (key, Fails(key == 50, tally.value(key))))
+        .collect();
+    // What the closure had refused before is gone, and the rest is there.
+    let mut visited = 0;
+    let stopped = quietly(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            map.retain(|key, _| {
+                visited += 1;
+                if visited == 40 {
+                    expected_panic();
+                }
+                *key == 50
+            });
+        }))
+    });
+    assert!(stopped.is_err());
+    assert!((61..=62).contains(&map.len()));
+    assert_eq!(tally.dropped() + map.len(), 100);
+    // One whose drop panics is removed.
+    let stopped = quietly(|| catch_unwind(AssertUnwindSafe(|| map.retain(|key, _| *key != 50))));
+    assert!(stopped.is_err() && map.get_mut(&50).is_none());
+    assert_eq!(tally.dropped() + map.len(), 100);
+    // The others of a drain are dropped all the same.
+    map.pin().insert(50, Fails(true, tally.value(50)));
+    let stopped = quietly(|| catch_unwind(AssertUnwindSafe(|| drop(map.drain()))));
+    assert!(stopped.is_err() && map.is_empty() && tally.all_dropped());
+}
+
+/// A drain leaves the capacity that was asked for.
+#[test]
+fn a_drained_map_keeps_its_capacity() {
+    let mut map: HashMap<u32, u32> = HashMap::with_capacity_in(1000, &Domain::new());
+    let capacity = map.pin().capacity();
+    map.pin().insert(1, 1);
+    assert_eq!(map.drain().count(), 1);
+    assert_eq!(map.pin().capacity(), capacity);
+    let mut grown: HashMap<u32, u32> = (0..1000).map(|key| (key, key)).collect();
+    assert_eq!(grown.drain().count(), 1000);
+    assert!(grown.pin().capacity() < 100);
+}
