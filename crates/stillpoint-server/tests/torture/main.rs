@@ -101,8 +101,9 @@ fn a_run_that_hardly_evicts_is_seen() {
     }
 }
 
-/// By this number of commands the keys are stored that later commands hit.
-const ENOUGH: u64 = 20_000;
+/// By this number of commands the keys are stored that later commands hit, and the store has been full
+/// for half of them.
+const ENOUGH: u64 = 40_000;
 
 /// Says how to repeat a run when it fails.
 struct Repeat(u64, u64, Option<String>);
