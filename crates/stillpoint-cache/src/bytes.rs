@@ -53,7 +53,7 @@ where
     /// use stillpoint_cache::{Bytes, Cache};
     ///
     /// let pages: Cache<u64, Bytes> = Cache::with_bytes(1 << 20);
-    /// let page = pages.try_get_with(1, || pages.bytes(b"one"));
+    /// let page = pages.try_get_with(&1, || pages.bytes(b"one"));
     /// assert_eq!(&*page?, b"one");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

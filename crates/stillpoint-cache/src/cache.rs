@@ -24,11 +24,12 @@ use std::{
     marker::PhantomData,
     ops::Deref,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
+    time::Duration,
 };
 use stillpoint::Guard;
 use stillpoint_map::{
     DefaultHashBuilder, Equivalent,
-    internal::{Found, PinnedStore, Sound, Store, mix, spread},
+    internal::{Entry, Found, PinnedStore, Sound, Store, mix, spread},
 };
 use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 
@@ -42,7 +43,7 @@ use stillpoint_platform::{fork::AtForkHandle, sync::MutexGuard};
 /// let cache: Cache<u64, String> = Cache::with_bytes(1 << 20);
 /// cache.insert(1, "one".to_owned());
 /// assert_eq!(cache.get(&1).as_deref(), Some("one"));
-/// assert_eq!(cache.get_with(2, || "two".to_owned()), "two"); // loads, once for all callers
+/// assert_eq!(cache.get_with(&2, || "two".to_owned()), "two"); // loads, once for all callers
 /// assert_eq!(cache.get_ref(&2).unwrap().len(), 3);           // no clone
 /// ```
 ///
@@ -424,24 +425,40 @@ where
     {
         let section = Section::begin();
         let id = Id::of(self.look_up(key, section.entries(&self.inner))?);
-        Some(Ref {
-            id,
-            _section: section,
-            entry: PhantomData,
-        })
+        Some(self.reference(id, section))
     }
 
-    /// As [`get`](Self::get), without counting and marking.
-    pub(crate) fn peek<Q>(&self, key: &Q) -> Option<V>
+    /// Returns a reference to the entry of a key, as [`get_ref`](Self::get_ref) does, and is no use of it: the
+    /// entry is evicted, and expires, as if it had not been looked at, and no look-up is counted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(100);
+    /// cache.insert_with_ttl(1, 2, Duration::from_secs(60));
+    /// let entry = cache.peek(&1).unwrap();
+    /// assert_eq!((*entry, cache.statistics().hits), (2, 0));
+    /// assert!(entry.time_left().unwrap() <= Duration::from_secs(60));
+    /// ```
+    pub fn peek<Q>(&self, key: &Q) -> Option<Ref<'_, K, V>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
-        V: Clone,
     {
         let section = Section::begin();
         let found = self.find_to_read(key, section.entries(&self.inner))?;
-        self.inner
-            .is_found(found)
-            .then(|| found.get().value.value.clone())
+        let id = self.inner.is_found(found).then(|| Id::of(found))?;
+        Some(self.reference(id, section))
+    }
+
+    /// Makes a reference to an entry that was found in the section.
+    fn reference(&self, id: Id, _section: Section) -> Ref<'_, K, V> {
+        Ref {
+            id,
+            _section,
+            clock: &self.inner.clock,
+            entry: PhantomData,
+        }
     }
 
     /// Returns whether there is an entry. Neither counts as a use.
@@ -539,17 +556,31 @@ impl<K, V, S> fmt::Debug for Cache<K, V, S> {
 pub struct Ref<'c, K, V> {
     id: Id,
     _section: Section,
+    clock: &'c Clock,
     entry: PhantomData<&'c (K, V)>,
 }
 
 impl<K, V> Ref<'_, K, V> {
-    /// Returns the key of the entry.
-    #[must_use]
-    pub fn key(&self) -> &K {
+    fn entry(&self) -> &Entry<K, Node<V>> {
         // SAFETY: found in the section that this keeps open; the cache, which is borrowed, has not
         // been dropped.
         let found: Found<'_, K, Node<V>> = unsafe { self.id.found() };
-        &found.get().key
+        found.get()
+    }
+
+    /// Returns the key of the entry.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.entry().key
+    }
+
+    /// Returns the time until the entry expires if it is not used; `None` if it never expires. Zero if it has
+    /// expired, or has been removed, since it was found.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        let expires = self.entry().value.meta.expires.load(Ordering::Relaxed);
+        let left = || Duration::from_nanos(expires.saturating_sub(self.clock.now()));
+        (expires != NEVER).then(left)
     }
 }
 
@@ -557,9 +588,7 @@ impl<K, V> Deref for Ref<'_, K, V> {
     type Target = V;
 
     fn deref(&self) -> &V {
-        // SAFETY: as in `key`.
-        let found: Found<'_, K, Node<V>> = unsafe { self.id.found() };
-        &found.get().value.value
+        &self.entry().value.value
     }
 }
 

@@ -11,8 +11,7 @@ use std::{
         Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Wake, Waker},
-    thread::{self, Thread},
+    task::{Context, Poll, Waker},
 };
 use stillpoint_map::HashMap;
 use stillpoint_platform::{
@@ -108,25 +107,6 @@ impl<V> Flight<V> {
         for waker in waiting.into_iter().flatten() {
             // A waker is user code, and this may be called while a loader's panic unwinds.
             let _ = user_code::contained(|| waker.wake());
-        }
-    }
-
-    /// Blocks the thread until the flight has ended.
-    pub fn wait<R>(&self, then: impl FnOnce(Option<&Outcome<V>>) -> R) -> R {
-        struct Unpark(Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut context = Context::from_waker(&waker);
-        let mut waiter = Waiter::of(self);
-        loop {
-            match waiter.poll(&mut context) {
-                Poll::Ready(outcome) => return then(outcome),
-                Poll::Pending => thread::park(),
-            }
         }
     }
 }

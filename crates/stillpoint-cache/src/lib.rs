@@ -7,7 +7,7 @@
 //! use stillpoint_cache::Cache;
 //!
 //! let pages: Cache<String, String> = Cache::builder().max_bytes(64 << 20).build();
-//! let page = pages.get_with("/help".to_owned(), || "how to".to_owned());
+//! let page = pages.get_with("/help", || "how to".to_owned());
 //! assert_eq!(page, "how to");
 //!
 //! let customer = pages.tenant("acme"); // the same cache, with separate limits
@@ -31,10 +31,10 @@
 //!
 //! | to | call |
 //! |---|---|
-//! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it |
-//! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with); in a task [`get_with_async`](Cache::get_with_async), [`try_get_with_async`](Cache::try_get_with_async) |
+//! | look up | [`get`](Cache::get) clones the value, [`get_ref`](Cache::get_ref) borrows it, [`peek`](Cache::peek) is no use of it |
+//! | load | [`get_with`](Cache::get_with), [`try_get_with`](Cache::try_get_with), [`optionally_get_with`](Cache::optionally_get_with), [`try_get_with_ttl`](Cache::try_get_with_ttl); in a task these with `_async` |
 //! | insert | [`insert`](Cache::insert), [`try_insert`](Cache::try_insert) if a refusal matters, [`insert_with_ttl`](Cache::insert_with_ttl) |
-//! | remove | [`remove`](Cache::remove), [`invalidate`](Cache::invalidate), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
+//! | remove | [`remove`](Cache::remove), [`take`](Cache::take), [`invalidate_all`](Cache::invalidate_all), [`invalidate_entries_if`](Cache::invalidate_entries_if) |
 //! | protect from eviction | [`pin`](Cache::pin), [`unpin`](Cache::unpin) |
 //! | see all | [`iter`](Cache::iter), [`for_each`](Cache::for_each), [`statistics`](Cache::statistics) |
 //! | give way when memory is short | [`shrinker`](Cache::shrinker); the memory of [`Bytes`] leaves the process |
@@ -47,7 +47,9 @@
 //! | `Cache::new(1000)`, `max_capacity` | [`Cache::with_entries`], [`max_entries`](Builder::max_entries) |
 //! | `max_capacity` and a `weigher` of `u32` | [`max_bytes`](Builder::max_bytes), which counts keys, values and the cache's own memory; for another unit [`max_weight`](Builder::max_weight) |
 //! | `Expiry` | [`expire_after`](Builder::expire_after), [`insert_with_ttl`](Cache::insert_with_ttl) |
-//! | `try_get_with`: `Arc<E>` | the same |
+//! | `get_with(key, ...)`, `get_with_by_ref(&key, ...)` | [`get_with`](Cache::get_with)`(&key, ...)`; so the others |
+//! | `try_get_with`: `Arc<E>`; `optionally_get_with` | the same |
+//! | `invalidate`, `remove` | [`remove`](Cache::remove), [`take`](Cache::take) |
 //! | `invalidate_entries_if`, later | at once; it returns how many |
 //! | `run_pending_tasks` | [`run_pending`](Cache::run_pending), for expiry alone, and needed by tests at most |
 //! | a mocked clock, `weighted_size` | [`ManualClock`]; [`weighted_bytes`](Cache::weighted_bytes), exact |
@@ -59,7 +61,8 @@
 //! | `Cache::new(1000)` | [`Cache::with_entries`] |
 //! | `with_weighter` | [`max_weight`](Builder::max_weight); for bytes [`max_bytes`](Builder::max_bytes) |
 //! | `get_or_insert_with`, `get_or_insert_async` | [`try_get_with`](Cache::try_get_with), [`try_get_with_async`](Cache::try_get_with_async): callers that have waited get the error as well |
-//! | `remove`, which returns the value | [`remove`](Cache::remove), which clones it; [`invalidate`](Cache::invalidate) needs no clone |
+//! | `peek` | [`peek`](Cache::peek), which borrows the value, and knows the time that the entry has left |
+//! | `remove`, which returns the value | [`take`](Cache::take), which clones it; [`remove`](Cache::remove) needs no clone |
 //! | `retain` | [`invalidate_entries_if`](Cache::invalidate_entries_if), with the condition reversed |
 //! | `clear`, `set_capacity` | [`invalidate_all`](Cache::invalidate_all), [`set_max_bytes`](Cache::set_max_bytes) |
 //! | `Lifecycle` | [`eviction_listener`](Builder::eviction_listener), [`is_pinned`](Builder::is_pinned) |

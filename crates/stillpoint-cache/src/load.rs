@@ -31,6 +31,9 @@ use std::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::Duration,
 };
 use stillpoint_map::Equivalent;
 use stillpoint_platform::{clock, thread::token, user_code};
@@ -45,7 +48,10 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    fn forget_flight(&self, key: &K, flight: &Weak<Flight<V>>) {
+    fn forget_flight<Q>(&self, key: &Q, flight: &Weak<Flight<V>>)
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
         let flights = self.inner().flights.pin();
         let _ = flights.remove_if(key, |_, other| other.flight.ptr_eq(flight));
     }
@@ -77,14 +83,15 @@ where
 }
 
 /// The caller that loads. Its flight ends with it.
-struct Leader<'c, K, V, S>
+struct Leader<'a, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
 {
-    cache: &'c Cache<K, V, S>,
-    key: K,
+    cache: &'a Cache<K, V, S>,
+    key: &'a Q,
     flight: Arc<Flight<V>>,
     /// `None` until it loads.
     began: Option<u64>,
@@ -95,11 +102,12 @@ where
     outcome: Outcome<V>,
 }
 
-impl<K, V, S> Drop for Leader<'_, K, V, S>
+impl<K, V, S, Q> Drop for Leader<'_, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
 {
     fn drop(&mut self) {
         // A future's, which is dropped between two polls.
@@ -125,17 +133,29 @@ where
     }
 }
 
-impl<K, V, S> Leader<'_, K, V, S>
+impl<K, V, S, Q> Leader<'_, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
 {
     /// Takes the flight out of the map: no later caller finds it.
     fn leave_map(&mut self) {
         let flight = Arc::downgrade(&self.flight);
-        self.cache.forget_flight(&self.key, &flight);
+        self.cache.forget_flight(self.key, &flight);
         self.is_shown = false;
+    }
+
+    /// Runs user code of the flight, which may ask for the same key: the thread that polls it must not wait for
+    /// itself.
+    async fn run<F: Future>(&self, work: F) -> F::Output {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            let _running = Running::on(&self.flight.running);
+            work.as_mut().poll(context)
+        })
+        .await
     }
 }
 
@@ -156,26 +176,34 @@ impl Drop for Running<'_> {
 }
 
 /// The next step of a caller that has missed.
-enum Role<'c, K, V, S>
+enum Role<'a, K, V, S, Q>
 where
     K: Hash + Eq + Send + Sync + 'static,
     V: Send + Sync + 'static,
     S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
 {
-    Found(V),
-    Lead(Leader<'c, K, V, S>),
+    Lead(Leader<'a, K, V, S, Q>),
     Wait(Arc<Flight<V>>),
     /// Loads without a flight, and inserts nothing: the loader has asked for its own key.
     Alone,
 }
 
+/// What a loader returns: a value, and its time to live unless that is the cache's.
+type Timed<V> = (V, Option<Duration>);
+
+/// The error of a loader that finds nothing.
+struct Nothing;
+
 impl<K, V, S> Cache<K, V, S>
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
 {
     /// Returns the value of a key; where there is none, what `load` returns, which is inserted.
+    ///
+    /// The key is borrowed, and cloned only for a load.
     ///
     /// An entry that is inserted for the key during the load stays, and the loaded value does not replace
     /// it. If the key is removed or invalidated during the load, alone or with others, the load is outdated:
@@ -188,11 +216,19 @@ where
     /// ever, and so does a call on a thread for a load that a suspended future of the same thread
     /// has begun. Hold no [`Ref`](crate::Ref) meanwhile: its section would stay
     /// open.
-    pub fn get_with(&self, key: K, load: impl FnOnce() -> V) -> V {
-        match self.try_get_with(key, || Ok::<_, Infallible>(load())) {
-            Ok(value) => value,
-            Err(never) => match *never {},
-        }
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let pages: Cache<String, usize> = Cache::with_entries(100);
+    /// assert_eq!(pages.get_with("/help", || 4), 4);
+    /// assert_eq!(pages.get_with("/help", || unreachable!()), 4);
+    /// ```
+    pub fn get_with<Q>(&self, key: &Q, load: impl FnOnce() -> V) -> V
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        sure(self.get_or_load(key, || Ok((load(), None))))
     }
 
     /// As [`get_with`](Self::get_with), with a loader that may fail.
@@ -201,77 +237,202 @@ where
     ///
     /// That of `load`, which all callers get that have waited for it. (One that has waited with
     /// another type of errors loads itself.)
-    pub fn try_get_with<E: Send + Sync + 'static>(
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let numbers: Cache<String, u32> = Cache::with_entries(100);
+    /// assert_eq!(numbers.try_get_with("7", || "7".parse::<u32>()), Ok(7));
+    /// assert!(numbers.try_get_with("x", || "x".parse::<u32>()).is_err());
+    /// ```
+    pub fn try_get_with<Q, E>(
         &self,
-        key: K,
+        key: &Q,
         load: impl FnOnce() -> Result<V, E>,
-    ) -> Result<V, Arc<E>> {
-        if let Some(value) = self.get(&key) {
-            return Ok(value);
-        }
-        loop {
-            match self.role(&key) {
-                Role::Found(value) => return Ok(value),
-                Role::Lead(leader) => {
-                    let loaded = load();
-                    return leader.finish(loaded);
-                }
-                Role::Alone => {
-                    // Not inserted: what the outer load returns is.
-                    return load().map_err(Arc::new);
-                }
-                Role::Wait(flight) => {
-                    if let Some(result) = flight.wait(shared) {
-                        return result;
-                    }
-                }
-            }
-        }
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        self.get_or_load(key, || load().map(|value| (value, None)))
+    }
+
+    /// As [`try_get_with`](Self::try_get_with), with a loader that also says how long the entry lasts, as
+    /// [`insert_with_ttl`](Self::insert_with_ttl) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get_with`](Self::try_get_with).
+    ///
+    /// ```
+    /// use std::{convert::Infallible, time::Duration};
+    /// use stillpoint_cache::{Cache, ManualClock};
+    ///
+    /// let clock = ManualClock::default();
+    /// let names: Cache<String, u32> = Cache::builder().max_entries(100).clock(clock.clone()).build();
+    /// let resolve = || Ok::<_, Infallible>((7, Duration::from_secs(60)));
+    /// assert_eq!(names.try_get_with_ttl("localhost", resolve), Ok(7));
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(names.get("localhost"), None);
+    /// ```
+    pub fn try_get_with_ttl<Q, E>(
+        &self,
+        key: &Q,
+        load: impl FnOnce() -> Result<(V, Duration), E>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        self.get_or_load(key, || load().map(|(value, ttl)| (value, Some(ttl))))
+    }
+
+    /// As [`get_with`](Self::get_with), with a loader that may find nothing. That is not kept: callers
+    /// that have waited get `None` as well, and later ones load anew. It counts as a failure.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let users: Cache<String, u32> = Cache::with_entries(100);
+    /// assert_eq!(users.optionally_get_with("nobody", || None), None);
+    /// assert_eq!(users.optionally_get_with("root", || Some(0)), Some(0));
+    /// ```
+    pub fn optionally_get_with<Q>(&self, key: &Q, load: impl FnOnce() -> Option<V>) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        let load = || load().map(|value| (value, None)).ok_or(Nothing);
+        self.get_or_load(key, load).ok()
     }
 
     /// As [`get_with`](Self::get_with), with a future as loader. Needs no particular runtime.
     ///
     /// If the future that this returns is dropped while it loads, another caller loads.
-    pub async fn get_with_async(&self, key: K, load: impl Future<Output = V>) -> V {
-        match self
-            .try_get_with_async(key, async { Ok::<_, Infallible>(load.await) })
-            .await
-        {
-            Ok(value) => value,
-            Err(never) => match *never {},
-        }
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// async fn page(pages: &Cache<String, usize>, path: &str) -> usize {
+    ///     pages.get_with_async(path, async { path.len() }).await
+    /// }
+    /// ```
+    pub async fn get_with_async<Q>(&self, key: &Q, load: impl Future<Output = V>) -> V
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        let load = async { Ok((load.await, None)) };
+        sure(self.get_or_load_async(key, load).await)
     }
 
-    /// As [`try_get_with`](Self::try_get_with), with a future as loader.
+    /// As [`try_get_with`](Self::try_get_with), with a future as loader: see
+    /// [`get_with_async`](Self::get_with_async).
     ///
     /// # Errors
     ///
     /// As [`try_get_with`](Self::try_get_with).
-    pub async fn try_get_with_async<E: Send + Sync + 'static>(
+    pub async fn try_get_with_async<Q, E>(
         &self,
-        key: K,
+        key: &Q,
         load: impl Future<Output = Result<V, E>>,
-    ) -> Result<V, Arc<E>> {
-        if let Some(value) = self.get(&key) {
-            return Ok(value);
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        let load = async { load.await.map(|value| (value, None)) };
+        self.get_or_load_async(key, load).await
+    }
+
+    /// As [`try_get_with_ttl`](Self::try_get_with_ttl), with a future as loader: see
+    /// [`get_with_async`](Self::get_with_async).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_get_with`](Self::try_get_with).
+    pub async fn try_get_with_ttl_async<Q, E>(
+        &self,
+        key: &Q,
+        load: impl Future<Output = Result<(V, Duration), E>>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        let load = async { load.await.map(|(value, ttl)| (value, Some(ttl))) };
+        self.get_or_load_async(key, load).await
+    }
+
+    /// As [`optionally_get_with`](Self::optionally_get_with), with a future as loader: see
+    /// [`get_with_async`](Self::get_with_async).
+    pub async fn optionally_get_with_async<Q>(
+        &self,
+        key: &Q,
+        load: impl Future<Output = Option<V>>,
+    ) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        let load = async { load.await.map(|value| (value, None)).ok_or(Nothing) };
+        self.get_or_load_async(key, load).await.ok()
+    }
+
+    /// Returns the value of a key, and loads it if there is none.
+    fn get_or_load<Q, E>(
+        &self,
+        key: &Q,
+        load: impl FnOnce() -> Result<Timed<V>, E>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        match self.get(key) {
+            Some(value) => Ok(value),
+            None => block_on(self.load(key, async { load() })),
         }
+    }
+
+    async fn get_or_load_async<Q, E>(
+        &self,
+        key: &Q,
+        load: impl Future<Output = Result<Timed<V>, E>>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
+        match self.get(key) {
+            Some(value) => Ok(value),
+            None => self.load(key, load).await,
+        }
+    }
+
+    /// Loads a key that a look-up has missed, unless another caller does.
+    pub(crate) async fn load<Q, E>(
+        &self,
+        key: &Q,
+        load: impl Future<Output = Result<Timed<V>, E>>,
+    ) -> Result<V, Arc<E>>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+        E: Send + Sync + 'static,
+    {
         loop {
-            match self.role(&key) {
-                Role::Found(value) => return Ok(value),
-                Role::Lead(leader) => {
-                    let mut load = pin!(load);
-                    let flight = Arc::clone(&leader.flight);
-                    let loaded = poll_fn(|context| {
-                        let _running = Running::on(&flight.running);
-                        load.as_mut().poll(context)
-                    });
-                    let loaded = loaded.await;
-                    // The leader counts who else waits.
-                    drop(flight);
+            match self.role(key) {
+                Role::Lead(mut leader) => {
+                    // A load may have ended since the miss. It is not for those that wait: the key may have
+                    // been invalidated before they came.
+                    if let Some(value) = self.peek(key).map(|found| V::clone(&found)) {
+                        return Ok(value);
+                    }
+                    leader.began = Some(clock::now());
+                    let loaded = leader.run(load).await;
                     return leader.finish(loaded);
                 }
                 Role::Alone => {
-                    return load.await.map_err(Arc::new);
+                    // Not inserted: what the outer load returns is.
+                    let (value, _) = load.await.map_err(Arc::new)?;
+                    return Ok(value);
                 }
                 Role::Wait(flight) => {
                     let mut waiter = Waiter::of(&flight);
@@ -284,15 +445,25 @@ where
         }
     }
 
-    fn role(&self, key: &K) -> Role<'_, K, V, S> {
+    fn role<'a, Q>(&'a self, key: &'a Q) -> Role<'a, K, V, S, Q>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
         for _ in 0..STALE_FLIGHTS {
-            // Clones may panic: both before there is a flight, which the leader alone ends.
-            let (key_of_flight, key_of_leader) = (key.clone(), key.clone());
-            let new = Flight::of(Arc::clone(self.handle()));
+            // The clone may panic: before there is a flight, which the leader alone ends.
+            let key_of_flight = key.to_owned();
+            let flight = Flight::of(Arc::clone(self.handle()));
             let flights = self.inner().flights.pin();
-            let Err(occupied) = flights.try_insert(key_of_flight, new.shown()) else {
-                drop(flights);
-                return self.lead(key, key_of_leader, new);
+            let Err(occupied) = flights.try_insert(key_of_flight, flight.shown()) else {
+                return Role::Lead(Leader {
+                    cache: self,
+                    key,
+                    flight,
+                    began: None,
+                    has_loaded: false,
+                    is_shown: true,
+                    outcome: Outcome::Abandoned,
+                });
             };
             let seen = Weak::clone(&occupied.current.flight);
             drop(flights);
@@ -312,43 +483,27 @@ where
         }
         Role::Alone
     }
-
-    /// Returns the role of the caller whose flight is in the map.
-    fn lead(&self, key: &K, key_of_leader: K, flight: Arc<Flight<V>>) -> Role<'_, K, V, S> {
-        let mut leader = Leader {
-            cache: self,
-            key: key_of_leader,
-            flight,
-            began: None,
-            has_loaded: false,
-            is_shown: true,
-            outcome: Outcome::Abandoned,
-        };
-        // A load may have ended since the miss. It is not for those that wait: the key may have been
-        // invalidated before they came.
-        if let Some(value) = self.peek(key) {
-            return Role::Found(value);
-        }
-        leader.began = Some(clock::now());
-        Role::Lead(leader)
-    }
 }
 
-impl<K, V, S> Leader<'_, K, V, S>
+impl<K, V, S, Q> Leader<'_, K, V, S, Q>
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
+    K: Hash + Eq + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
     S: BuildHasher,
+    Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
 {
-    fn finish<E: Send + Sync + 'static>(mut self, loaded: Result<V, E>) -> Result<V, Arc<E>> {
+    fn finish<E: Send + Sync + 'static>(
+        mut self,
+        loaded: Result<Timed<V>, E>,
+    ) -> Result<V, Arc<E>> {
         match loaded {
-            Ok(value) => {
+            Ok((value, ttl)) => {
                 // Clones and what an insert calls are user code, too.
                 self.flight.running.store(token().get(), Ordering::Relaxed);
                 let ours = value.clone();
                 self.has_loaded = true;
-                self.cache
-                    .insert_loaded(self.key.clone(), value, &self.flight.load);
+                let key = self.key.to_owned();
+                self.cache.insert_loaded(key, value, ttl, &self.flight.load);
                 self.leave_map();
                 // Who is about to wait begins anew, and finds the entry.
                 if Arc::strong_count(&self.flight) > 1 {
@@ -373,6 +528,35 @@ fn shared<V: Clone, E: Send + Sync + 'static>(
         Outcome::Value(value) => Some(Ok(value.clone())),
         Outcome::Error(error) => Some(Err(Arc::clone(error).downcast().ok()?)),
         Outcome::Abandoned => None,
+    }
+}
+
+/// Returns the value of a load that cannot fail.
+pub fn sure<T>(loaded: Result<T, Arc<Infallible>>) -> T {
+    loaded.unwrap_or_else(|never| match *never {})
+}
+
+/// Polls a future of this crate on the calling thread, which is parked while it waits for a flight.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let mut future = pin!(future);
+    // A caller that leads does not wait, and needs no waker.
+    let mut context = Context::from_waker(Waker::noop());
+    if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+        return output;
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
     }
 }
 
@@ -404,10 +588,10 @@ mod tests {
         let cache = builder.build();
         cache.insert(0, Cloned(Arc::default()));
         thread::scope(|scope| {
-            let load = scope.spawn(|| drop(cache.get_with(1, || Cloned(Arc::clone(&clones)))));
+            let load = scope.spawn(|| drop(cache.get_with(&1, || Cloned(Arc::clone(&clones)))));
             step.wait();
             let held = cache.inner().shared.lock();
-            let invalidate = || scope.spawn(|| cache.invalidate(&1));
+            let invalidate = || scope.spawn(|| cache.remove(&1));
             let invalidation = cache.inner().shared.until_asked(invalidate);
             step.wait();
             load.join().expect("it loads");

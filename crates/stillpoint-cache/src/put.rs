@@ -75,8 +75,8 @@ where
     }
 
     /// As [`insert`](Self::insert), of what was loaded, unless there is an entry with that key by now.
-    pub(crate) fn insert_loaded(&self, key: K, value: V, load: &Load) {
-        let _ = self.put(key, value, None, Origin::Load(load));
+    pub(crate) fn insert_loaded(&self, key: K, value: V, ttl: Option<Duration>, load: &Load) {
+        let _ = self.put(key, value, ttl, Origin::Load(load));
     }
 
     /// As [`insert`](Self::insert), of an entry that expires after `ttl`.

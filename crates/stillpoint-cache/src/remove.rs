@@ -21,23 +21,41 @@ where
     V: Send + Sync + 'static,
     S: BuildHasher,
 {
-    /// Removes an entry, and returns a clone of its value. What a load of the key that is under way
+    /// Removes an entry. Returns whether there was one. What a load of the key that is under way
     /// returns is not kept: see [`get_with`](Self::get_with).
-    pub fn remove<Q>(&self, key: &Q) -> Option<V>
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// struct Page(usize); // no `Clone`
+    ///
+    /// let pages = Cache::builder().max_entries(100).build();
+    /// pages.insert("/".to_owned(), Page(3));
+    /// assert!(pages.remove("/") && !pages.remove("/"));
+    /// ```
+    #[doc(alias = "invalidate")]
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.remove_with(key, |_| ()).is_some()
+    }
+
+    /// As [`remove`](Self::remove), and returns a clone of the value: readers may have the value itself.
+    ///
+    /// ```
+    /// use stillpoint_cache::Cache;
+    ///
+    /// let cache: Cache<u64, u64> = Cache::with_entries(100);
+    /// cache.insert(1, 2);
+    /// assert_eq!((cache.take(&1), cache.take(&1)), (Some(2), None));
+    /// ```
+    pub fn take<Q>(&self, key: &Q) -> Option<V>
     where
         Q: Hash + Equivalent<K> + ?Sized,
         V: Clone,
     {
         self.remove_with(key, V::clone)
-    }
-
-    /// Removes an entry. Returns whether there was one. What a load of the key that is under way
-    /// returns is not kept: see [`get_with`](Self::get_with).
-    pub fn invalidate<Q>(&self, key: &Q) -> bool
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        self.remove_with(key, |_| ()).is_some()
     }
 
     fn remove_with<Q, R>(&self, key: &Q, of: impl FnOnce(&V) -> R) -> Option<R>
@@ -51,7 +69,7 @@ where
         let store = section.entries(self.inner());
         loop {
             let found = self.find(key, store)?;
-            if let Some(presence) = self.take(found, store, &mut notes) {
+            if let Some(presence) = self.take_found(found, store, &mut notes) {
                 return (presence == Presence::Found).then(|| of(&found.get().value.value));
             }
         }
@@ -121,7 +139,7 @@ where
 
     /// Claims an entry and takes it out of the map. Returns whether look-ups found it until then. Returns
     /// `None` if the map did not have it any more.
-    fn take(
+    fn take_found(
         &self,
         found: Found<'_, K, Node<V>>,
         store: &Pinned<K, V>,
@@ -265,7 +283,7 @@ where
                     if self.inner().presence(&entry.value.meta) != Presence::Hidden
                         && self.has_itself(found, store)
                         && condition(&entry.key, &entry.value.value)
-                        && self.take(found, store, &mut notes).is_some()
+                        && self.take_found(found, store, &mut notes).is_some()
                     {
                         removed += 1;
                     }
@@ -316,7 +334,7 @@ where
     }
 }
 
-/// As [`Cache::invalidate`], but the entry is dropped without a grace period, and its memory is never
+/// As [`Cache::remove`], but the entry is dropped without a grace period, and its memory is never
 /// freed: broken on purpose, to see that torture detects it.
 ///
 /// # Safety

@@ -24,11 +24,11 @@ fn entries_come_and_go() {
     assert_eq!(cache.get(&1), Some(11));
     let reference = cache.get_ref(&1).unwrap();
     assert_eq!((*reference.key(), *reference), (1, 11));
-    assert_eq!(cache.remove(&1), Some(11));
+    assert_eq!(cache.take(&1), Some(11));
     assert_eq!(*reference, 11, "the section keeps it");
     drop(reference);
-    assert_eq!(cache.remove(&1), None);
-    assert!(!cache.contains_key(&1) && !cache.invalidate(&1));
+    assert_eq!(cache.take(&1), None);
+    assert!(!cache.contains_key(&1) && !cache.remove(&1));
     let statistics = cache.statistics();
     assert_eq!(
         (statistics.hits, statistics.misses, statistics.inserts),
@@ -176,7 +176,7 @@ fn a_listener_hears_each_entry_once_and_may_use_the_cache() {
     *slot.lock().unwrap() = Some(cache.clone());
     cache.insert(1, 10);
     cache.insert(1, 11);
-    cache.remove(&1);
+    cache.take(&1);
     let of_one = heard.lock().unwrap().clone();
     let of_one: Vec<_> = of_one.into_iter().filter(|heard| heard.0 == 1).collect();
     assert_eq!(of_one, [(1, 10, Cause::Replaced), (1, 11, Cause::Removed)]);
@@ -279,7 +279,7 @@ fn a_listener_is_told_of_all_that_its_own_call_removes() {
     let cache = Arc::new(cache);
     *slot.lock().unwrap() = Arc::downgrade(&cache);
     (0..1000).for_each(|key| cache.insert(key, key));
-    cache.invalidate(&0);
+    cache.remove(&0);
     assert_eq!(heard.load(Ordering::Relaxed), 1000);
 }
 
@@ -488,7 +488,7 @@ fn a_function_says_how_long_a_new_entry_lasts() {
             if seconds == 0 { 100 } else { seconds },
         );
     }
-    assert_eq!(cache.get_with(4, || 7), 7);
+    assert_eq!(cache.get_with(&4, || 7), 7);
     lasts(&cache, &clock, 4, 7);
     assert_eq!(calls.load(Ordering::Relaxed), 4, "once for each insert");
     // The caller's own word counts.

@@ -12,10 +12,10 @@ fn use_it(view: &Cache<u64, u64>) {
     view.insert(1, 1);
     assert_eq!((view.get(&1), view.get(&1)), (Some(1), Some(1)));
     assert_eq!(view.get(&2), None);
-    assert_eq!(view.get_with(3, || 1), 1);
-    assert!(view.try_get_with(4, || Err::<u64, _>("no")).is_err());
+    assert_eq!(view.get_with(&3, || 1), 1);
+    assert!(view.try_get_with(&4, || Err::<u64, _>("no")).is_err());
     assert!(view.try_insert(5, 101).is_err());
-    assert!(view.invalidate(&1) && view.invalidate(&3));
+    assert!(view.remove(&1) && view.remove(&3));
 }
 
 /// What is counted in handles.

@@ -37,7 +37,7 @@ impl Subject {
         cache.insert(key, key);
         cache.insert_with_ttl(key + 1, key + 1, Duration::from_millis(number % 16));
         tenant.insert(key + 2, key + 2);
-        cache.get_with(key + 3, || key + 3);
+        cache.get_with(&(key + 3), || key + 3);
         pages
             .insert_bytes(key, &key.to_le_bytes().repeat(100))
             .expect("memory");

@@ -95,7 +95,7 @@ fn takes_its_limit<V: Send + Sync + 'static>(
         // Another size in its place, and gaps.
         cache.insert(name(key - full / 4), value(key + 1));
         if key % 8 == 0 {
-            cache.invalidate(&name(key - full / 2));
+            cache.remove(&name(key - full / 2));
         }
     }
     let churned = ratio();

@@ -126,22 +126,22 @@ fn user_code_that_a_load_calls_may_ask_for_its_key() {
         let cache = Cache::builder()
             .max_weight(100, move |&key: &u64, _: &u64| {
                 if !asked.swap(true, Ordering::Relaxed) {
-                    assert_eq!(own.get().unwrap().get_with(key, || 5), 5);
+                    assert_eq!(own.get().unwrap().get_with(&key, || 5), 5);
                 }
                 1
             })
             .build();
         assert!(slot.set(cache.clone()).is_ok());
-        cache.get_with(1, || 4)
+        cache.get_with(&1, || 4)
     });
     assert_eq!(value, 4);
     // A listener, which is told of the entry itself: it is refused.
     let value = ends(|| {
         let cache = with_listener(10, |cache| {
-            assert_eq!(cache.get_with(1, || 20), 20, "refused as well");
+            assert_eq!(cache.get_with(&1, || 20), 20, "refused as well");
         });
         cache.insert(2, 10);
-        let loaded = cache.get_with_async(1, async { 10 });
+        let loaded = cache.get_with_async(&1, async { 10 });
         let mut loaded = pin!(loaded);
         loaded
             .as_mut()
@@ -313,10 +313,10 @@ fn a_clone_that_panics_leaves_no_load_behind() {
         let value = ends(move || {
             let cache: Cache<Key, u64> = Cache::with_entries(1000);
             *CLONES_LEFT.lock().unwrap() = Some(clones);
-            let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(Key(1), || 1)));
+            let _ = catch_unwind(AssertUnwindSafe(|| cache.get_with(&Key(1), || 1)));
             *CLONES_LEFT.lock().unwrap() = None;
-            cache.invalidate(&Key(1));
-            cache.get_with(Key(1), || 2)
+            cache.remove(&Key(1));
+            cache.get_with(&Key(1), || 2)
         });
         assert_eq!(value, 2, "{clones}");
     }
@@ -351,7 +351,7 @@ fn the_tasks_that_wait_are_woken_and_those_that_were_dropped_are_forgotten() {
     thread::scope(|scope| {
         let cache = &cache;
         scope.spawn(move || {
-            cache.get_with(1, || {
+            cache.get_with(&1, || {
                 began.send(()).unwrap();
                 ended.recv().unwrap();
                 7
@@ -360,7 +360,7 @@ fn the_tasks_that_wait_are_woken_and_those_that_were_dropped_are_forgotten() {
         begin.recv().unwrap();
         let mut waiters: Vec<_> = tasks
             .iter()
-            .map(|_| Box::pin(cache.get_with_async(1, async { 8 })))
+            .map(|_| Box::pin(cache.get_with_async(&1, async { 8 })))
             .collect();
         for (waiter, wakes) in waiters.iter_mut().zip(&tasks) {
             assert!(poll_with(waiter.as_mut(), wakes).is_pending());
@@ -391,7 +391,7 @@ fn a_cancelled_or_panicking_load_wakes_those_that_wait() {
     let cache = weighed(100);
     for panics in [false, true] {
         let wakes = Arc::<Wakes>::default();
-        let mut first = Box::pin(cache.get_with_async(1, async move {
+        let mut first = Box::pin(cache.get_with_async(&1, async move {
             let mut polled = false;
             std::future::poll_fn(|_| {
                 if std::mem::replace(&mut polled, true) && panics {
@@ -403,7 +403,7 @@ fn a_cancelled_or_panicking_load_wakes_those_that_wait() {
         }));
         assert!(poll_with(first.as_mut(), &wakes).is_pending());
         let second_wakes = Arc::<Wakes>::default();
-        let mut second = Box::pin(cache.get_with_async(1, async { 9 }));
+        let mut second = Box::pin(cache.get_with_async(&1, async { 9 }));
         assert!(poll_with(second.as_mut(), &second_wakes).is_pending());
         if panics {
             let polled = catch_unwind(AssertUnwindSafe(|| poll_with(first.as_mut(), &wakes)));
@@ -419,7 +419,7 @@ fn a_cancelled_or_panicking_load_wakes_those_that_wait() {
 #[test]
 fn a_load_does_not_replace_what_was_inserted_meanwhile() {
     let cache = weighed(100);
-    let loaded = cache.get_with(1, || {
+    let loaded = cache.get_with(&1, || {
         cache.insert(1, 2);
         1
     });

@@ -59,7 +59,7 @@ fn insert_that_finds_nothing_but_pinned_entries_is_refused_with_the_tenants_name
     (100..1000).for_each(|key| cache.try_insert(key, key).unwrap());
     assert_eq!((cache.weighted_bytes(), tenant.weighted_bytes()), (100, 10));
     // All that goes by another way than eviction does.
-    assert_eq!(tenant.remove(&0), Some(0));
+    assert_eq!(tenant.take(&0), Some(0));
     tenant.insert(1, 11);
     assert_eq!(
         cache.statistics().pinned_bytes,

@@ -72,8 +72,8 @@ fn all_operations_at_a_time() {
                             thread::yield_now();
                             assert_eq!((value.key, *value.key()), (key, key));
                         })),
-                        7 => drop(cache.remove(&key)),
-                        8 => drop(view.get_with(key, || Value::new(key, there))),
+                        7 => drop(cache.take(&key)),
+                        8 => drop(view.get_with(&key, || Value::new(key, there))),
                         9 if round % 64 == 0 => view.invalidate_all(),
                         10 if round % 32 == 0 => view.set_max(random / 7 % 100 + 50),
                         11 if round % 128 == 0 => drop(view.delete()),

@@ -63,7 +63,7 @@ fn counts_what_it_owns(values: &Values, large: usize) {
     values.insert(1, vec![0; large]);
     values.insert(1, vec![0; large]);
     values.insert(2, vec![0; large]);
-    values.invalidate(&2);
+    values.remove(&2);
     values.set_max_bytes(0);
     let (three, least) = (pending(), 3 * large as u64);
     assert!(three >= least, "{three} of {least}");

@@ -48,7 +48,7 @@ impl Customer {
 
     fn page(&self, page: u64) -> Box<[u8]> {
         let key = (self.number, page);
-        self.pages.get_with(key, || render(key))
+        self.pages.get_with(&key, || render(key))
     }
 }
 

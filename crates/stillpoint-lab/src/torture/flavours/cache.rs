@@ -89,7 +89,7 @@ impl Test {
                 let cache = slot.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 if let Some(cache) = cache {
                     drop(cache.get(&(key + 1)));
-                    cache.invalidate(&(KEYS + key % 16));
+                    cache.remove(&(KEYS + key % 16));
                 }
                 INSIDE.set(false);
             })
@@ -149,13 +149,13 @@ impl Test {
             60..70 => self.put(session, &self.cache, key % PINNED, None),
             70..80 => {
                 let load = || self.value(session, key).ok_or(());
-                if let Ok(value) = view.try_get_with(key, load) {
+                if let Ok(value) = view.try_get_with(&key, load) {
                     check(session, key, &value);
                 }
             }
-            80..86 => drop(self.cache.invalidate(&key)),
+            80..86 => drop(self.cache.remove(&key)),
             86..92 => {
-                if let Some(value) = self.cache.remove(&key) {
+                if let Some(value) = self.cache.take(&key) {
                     check(session, key, &value);
                 }
             }

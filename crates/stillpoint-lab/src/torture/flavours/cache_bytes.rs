@@ -84,14 +84,14 @@ impl Test {
         let key = ctx.random.u64(0..KEYS);
         match ctx.random.u32(0..100) {
             0..60 => self.put(ctx, key),
-            60..80 => drop(self.cache.invalidate(&key)),
+            60..80 => drop(self.cache.remove(&key)),
             80..85 => {
                 if let Some(value) = self.cache.get(&key) {
                     self.keep(ctx.session, key, value);
                 }
             }
             85..90 => {
-                if let Some(value) = self.cache.remove(&key) {
+                if let Some(value) = self.cache.take(&key) {
                     check(ctx.session, key, &value);
                 }
             }
