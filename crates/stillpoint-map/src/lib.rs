@@ -161,7 +161,8 @@ pub use {
     pinned::{MapGuard, OwnedMapGuard},
     set::{HashSet, PinnedHashSet},
     tree::{
-        BTreeMap, IntoIter as BTreeIntoIter, Iter as BTreeIter, PinnedBTreeMap, Range as BTreeRange,
+        BTreeMap, IntoIter as BTreeIntoIter, Iter as BTreeIter, IterMut as BTreeIterMut,
+        OccupiedEntry as BTreeOccupiedEntry, PinnedBTreeMap, Range as BTreeRange,
     },
 };
 

@@ -17,7 +17,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 use stillpoint::{Domain, tasks_trace::TraceDomain};
-use stillpoint_map::{HashMap, HashSet};
+use stillpoint_map::{BTreeMap, HashMap, HashSet};
 
 /// Random numbers, the same each time.
 struct Random(u64);
@@ -176,6 +176,240 @@ fn random_programs_of_a_hash_map() {
         HashMap::with_hasher_in(Hashers::of(KINDS[0]), &TraceDomain::new()),
         0x9e37_79b9_7f4a_7c15,
     );
+}
+
+/// A key that the tree's hints say nothing of, so that fences are entries.
+type Opaque = (u64, String);
+
+fn opaque(number: u64) -> Opaque {
+    (number, number.to_string())
+}
+
+/// A step that maps in order have besides, of keys that `key` makes.
+macro_rules! in_order {
+    ($map:ident, $model:ident, $random:ident, $step:ident, $key:expr) => {{
+        let (key, entry) = ($key, |(key, value): (_, Box<u64>)| (key, *value));
+        let number = $random.below(KEYS);
+        match $step {
+            10 => {
+                let end = number + $random.below(KEYS);
+                let mut mutable: Vec<_> = $map.range_mut(key(number)..key(end)).rev().collect();
+                mutable.iter_mut().for_each(|(_, value)| ***value += 1);
+                let mut expected: Vec<_> = $model.range_mut(key(number)..key(end)).rev().collect();
+                expected.iter_mut().for_each(|(_, value)| **value += 1);
+                assert!(
+                    mutable
+                        .iter()
+                        .map(|(key, value)| (*key, &***value))
+                        .eq(expected.iter().map(|(key, value)| (*key, &**value)))
+                );
+            }
+            11 => {
+                // From both ends, in turn.
+                let mut all = $map.iter_mut();
+                let mut found = Vec::new();
+                while let Some(entry) = if $random.below(2) == 0 {
+                    all.next()
+                } else {
+                    all.next_back()
+                } {
+                    found.push(entry);
+                }
+                assert!(all.next().is_none() && all.next_back().is_none());
+                found.iter_mut().for_each(|(_, value)| ***value += 1);
+                $model.values_mut().for_each(|value| *value += 1);
+                assert_eq!(found.len(), $model.len());
+            }
+            12 => {
+                for _ in 0..$random.below(KEYS / 3) {
+                    match $random.below(3) {
+                        0 => assert_eq!($map.pop_first().map(entry), $model.pop_first()),
+                        1 => assert_eq!($map.pop_last().map(entry), $model.pop_last()),
+                        _ => {
+                            let key = key($random.below(KEYS));
+                            assert_eq!($map.remove(&key).map(|value| *value), $model.remove(&key));
+                        }
+                    }
+                }
+            }
+            13 => {
+                // Leaves, one after the other, in part or whole.
+                for number in number..number + $random.below(KEYS / 2) {
+                    let key = key(number);
+                    assert_eq!(
+                        $map.remove_entry(&key).map(entry),
+                        $model.remove_entry(&key)
+                    );
+                }
+            }
+            14 => {
+                let (first, expected) = ($map.first_entry(), $model.first_entry());
+                assert_eq!(first.is_some(), expected.is_some());
+                if let (Some(mut first), Some(mut expected)) = (first, expected) {
+                    assert_eq!(
+                        (first.key(), &**first.get()),
+                        (expected.key(), expected.get())
+                    );
+                    assert_eq!(*first.insert(Box::new(number)), expected.insert(number));
+                    **first.get_mut() += 1;
+                    *expected.get_mut() += 1;
+                    **first.into_mut() += 1;
+                    *expected.into_mut() += 1;
+                }
+            }
+            _ => {
+                let last = $map.last_entry().map(|last| *last.remove());
+                assert_eq!(last, $model.last_entry().map(|last| last.remove()));
+            }
+        }
+    }};
+}
+
+program! {
+    ordered: BTreeMap<Opaque, Box<u64>>, opaque,
+    |map, model, random, step| in_order!(map, model, random, step, opaque)
+}
+
+program! {
+    ordered_by_hints: BTreeMap<u64, Box<u64>>, |number: u64| number,
+    |map, model, random, step| in_order!(map, model, random, step, |number: u64| number)
+}
+
+#[test]
+fn random_programs_of_an_ordered_map() {
+    let seeds = if cfg!(miri) { 1 } else { 8 };
+    for seed in 1..=seeds {
+        ordered(
+            BTreeMap::new(),
+            0x2545_f491_4f6c_dd1d_u64.wrapping_mul(seed),
+        );
+        ordered_by_hints(
+            BTreeMap::new(),
+            0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed),
+        );
+    }
+}
+
+/// Large enough for three levels, emptied by removals whose keys are fences: from both ends, from the middle,
+/// and all but the first entries of leaves.
+#[test]
+fn keys_that_are_fences_are_taken_out() {
+    const ENTRIES: u64 = if cfg!(miri) { 600 } else { 9000 };
+    let middle = (ENTRIES / 2..ENTRIES).chain(0..ENTRIES / 2);
+    let sparse = |rest: u64| (0..ENTRIES).filter(move |number| number % 7 == rest);
+    let orders: [Box<dyn Iterator<Item = u64>>; 4] = [
+        Box::new(0..ENTRIES),
+        Box::new((0..ENTRIES).rev()),
+        Box::new(middle),
+        Box::new((0..7).flat_map(sparse)),
+    ];
+    for (order, numbers) in orders.into_iter().enumerate() {
+        let tally = Tally::new();
+        let mut map: BTreeMap<Opaque, Tracked> = BTreeMap::new();
+        for number in 0..ENTRIES {
+            map.pin().insert(opaque(number), tally.value(number));
+        }
+        for (removed, number) in numbers.enumerate() {
+            let (key, value) = match order {
+                0 => map.pop_first().expect("it is there"),
+                1 => map.pop_last().expect("it is there"),
+                _ => map.remove_entry(&opaque(number)).expect("it is there"),
+            };
+            assert_eq!((key, value.get()), (opaque(number), number));
+            drop(value);
+            assert_eq!(tally.dropped(), removed + 1);
+        }
+        assert!(map.is_empty() && map.first_entry().is_none() && map.iter_mut().next().is_none());
+        map.pin().insert(opaque(1), tally.value(1));
+        assert_eq!(map.drain().count(), 1);
+    }
+}
+
+/// Keys in no order: each entry is visited once all the same, and taken once.
+#[test]
+fn an_order_that_lies() {
+    #[derive(Debug)]
+    struct Liar(u64);
+    impl PartialEq for Liar {
+        fn eq(&self, _: &Self) -> bool {
+            false
+        }
+    }
+    impl Eq for Liar {}
+    impl PartialOrd for Liar {
+        fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+    impl Ord for Liar {
+        fn cmp(&self, _: &Self) -> std::cmp::Ordering {
+            let mut random = Random(CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+            [std::cmp::Ordering::Less, std::cmp::Ordering::Greater][random.below(2) as usize]
+        }
+    }
+    static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    for _ in 0..20 {
+        let tally = Tally::new();
+        let mut map = BTreeMap::new();
+        for number in 0..200 {
+            map.pin().insert(Liar(number), tally.value(number));
+        }
+        let entries = map.len();
+        let ranges = [
+            map.range_mut(Liar(1)..).count(),
+            map.range_mut(..Liar(1)).count(),
+        ];
+        assert!(ranges.iter().all(|count| *count <= entries));
+        let mut range = map.iter_mut();
+        let mut found = std::collections::HashSet::new();
+        while let Some((_, value)) = range.next() {
+            assert!(found.insert(std::ptr::from_mut(value)));
+            found.extend(
+                range
+                    .next_back()
+                    .map(|(_, value)| std::ptr::from_mut(value)),
+            );
+        }
+        assert_eq!(found.len(), entries);
+        map.retain(|key, _| key.0 % 3 > 0);
+        map.pop_first();
+        map.last_entry().map(|last| last.remove());
+        let mut left = map.into_iter();
+        while left.next().is_some() {
+            left.next_back();
+        }
+        drop(left);
+        assert!(tally.all_dropped());
+    }
+}
+
+#[test]
+fn an_ordered_map_is_taken_apart_from_both_ends() {
+    let tally = Tally::new();
+    let map: BTreeMap<Opaque, Tracked> = (0..100)
+        .map(|number| (opaque(number), tally.value(number)))
+        .collect();
+    let mut entries = map.into_iter();
+    assert_eq!(entries.next_back().expect("it has some").0, opaque(99));
+    assert_eq!(entries.next().expect("it has some").0, opaque(0));
+    assert_eq!(
+        (
+            entries.len(),
+            format!("{entries:?}").matches("Tracked").count()
+        ),
+        (98, 98)
+    );
+    assert!(
+        entries
+            .by_ref()
+            .rev()
+            .take(50)
+            .map(|(key, _)| key.0)
+            .eq((49..99).rev())
+    );
+    assert!(entries.by_ref().take(40).map(|(key, _)| key.0).eq(1..41));
+    drop(entries);
+    assert!(tally.all_dropped());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{
     hint,
     merge::FEW,
     node::{Head, Inner, Leaf, Node},
+    search::Place,
     spare::Spares,
     store::{At, PinnedOrdered, sought},
 };
@@ -246,11 +247,19 @@ impl<K: Ord + Send + 'static, V: Send + 'static, P: Policy> PinnedOrdered<K, V, 
         // Before user code, which may panic.
         // SAFETY: taken out just now, by this thread.
         unsafe { self.retire(found.pointer(), stays) };
-        if at.place.order.len() <= FEW + 1 && !tree.is_root(at.place.leaf) {
-            // SAFETY: the key stays for the section; entries are of these types.
-            unsafe { tree.shrink(&mut sought::<K, V, K>(found.key()), &self.to()) };
-        }
+        self.merge_behind(&at.place, found.key());
         true
+    }
+
+    /// Merges what has become small with the removal of the entry of a place, which had this key.
+    pub(super) fn merge_behind(&self, place: &Place<'_>, key: &K) {
+        if let Some(tree) = self.tree()
+            && place.order.len() <= FEW + 1
+            && !tree.is_root(place.leaf)
+        {
+            // SAFETY: inside a section of the map's domain; entries are of these types.
+            unsafe { tree.shrink(&mut sought::<K, V, K>(key), &self.to()) };
+        }
     }
 
     /// Makes an entry for this map. Ends the process without memory.

@@ -169,7 +169,7 @@ impl Draft {
 impl Tree {
     /// The tree has so many entries more, as a change has published, whose locks are free.
     #[inline]
-    fn note(&self, more: u64) {
+    pub(super) fn note(&self, more: u64) {
         self.count.add(more);
         fence_change();
     }
@@ -307,7 +307,7 @@ impl Tree {
     }
 
     /// The fence before an entry.
-    fn fence_of(&self, item: Item) -> Fence {
+    pub(super) fn fence_of(&self, item: Item) -> Fence {
         Fence {
             hint: item.hint,
             entry: if self.hints_tell_keys {
@@ -448,7 +448,7 @@ impl Tree {
         !leaf.gate.is_dead() && Self::is_unchanged(place) && leaf.replace_locked(slot, old, new)
     }
 
-    fn is_fence(place: &Place<'_>) -> bool {
+    pub(super) fn is_fence(place: &Place<'_>) -> bool {
         place
             .entry
             .is_some_and(|entry| entry.as_ptr() == place.leaf.lower)

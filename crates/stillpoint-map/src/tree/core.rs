@@ -144,15 +144,15 @@ impl Tree {
         self.root() == Node::leaf(leaf.pointer())
     }
 
-    /// The place of the first entry, or of the last one. `None` if there is none.
+    /// The place of the first entry, or of the last one. `None` if there is none. The path, which is
+    /// empty, then leads there.
     ///
     /// # Safety
     ///
     /// As for `locate`.
-    pub unsafe fn outermost<'t>(&'t self, is_last: bool) -> Option<Place<'t>> {
+    pub unsafe fn outermost<'t>(&'t self, is_last: bool, path: &mut Path<'t>) -> Option<Place<'t>> {
         let generation = fork::process().generation();
         let root = self.root();
-        let mut path = Path::new();
         // SAFETY: the caller's promise, here and below.
         let mut leaf = unsafe { path.outermost(root, is_last) };
         loop {

@@ -69,7 +69,7 @@ impl<K, V> Entry<K, V> {
     /// # Safety
     ///
     /// The value is there, and not used any more. The key is dropped by another call.
-    unsafe fn drop_value(entry: *mut u8) {
+    pub unsafe fn drop_value(entry: *mut u8) {
         let entry = entry.cast::<Self>();
         // SAFETY: the caller's promise.
         unsafe {
@@ -316,19 +316,19 @@ impl<'g, K, V> Found<'g, K, V> {
 
     #[inline(always)]
     pub fn key(self) -> &'g K {
-        self.pair().0
+        // SAFETY: found in a section that lasts for `'g`, before whose end nothing of it is dropped.
+        unsafe { Entry::<K, V>::key_of(self.entry.cast()) }
     }
 
     #[inline(always)]
     pub fn value(self) -> &'g V {
-        self.pair().1
+        // SAFETY: as in `key`.
+        unsafe { &(*self.entry.as_ptr()).value }
     }
 
     /// Key and value.
     #[inline(always)]
     pub fn pair(self) -> (&'g K, &'g V) {
-        // SAFETY: found in a section that lasts for `'g`, before whose end nothing of it is dropped.
-        let entry = unsafe { self.entry.as_ref() };
-        (&entry.key, &entry.value)
+        (self.key(), self.value())
     }
 }

@@ -96,6 +96,12 @@ impl<K, V> Iterator for IntoIter<K, V> {
     }
 }
 
+impl<K, V> DoubleEndedIterator for IntoIter<K, V> {
+    fn next_back(&mut self) -> Option<(K, V)> {
+        self.0.next_back()
+    }
+}
+
 impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for IntoIter<K, V> {
     /// Shows the entries that are left.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -334,19 +334,7 @@ impl<K: Ord, V> PinnedBTreeMap<K, V> {
         Q: Ord + ?Sized,
         R: RangeBounds<Q>,
     {
-        let (low, high) = (range.start_bound(), range.end_bound());
-        if let (
-            Bound::Included(from) | Bound::Excluded(from),
-            Bound::Included(to) | Bound::Excluded(to),
-        ) = (low, high)
-        {
-            let is_empty = matches!((low, high), (Bound::Excluded(_), Bound::Excluded(_)));
-            match from.cmp(to) {
-                Is::Greater => panic!("the range begins behind its end"),
-                Is::Equal if is_empty => panic!("the range begins and ends at an excluded key"),
-                _ => {}
-            }
-        }
+        let (low, high) = bounds(&range);
         let mut cursor = self.between(low, high);
         cursor.read_ahead();
         Range(cursor)
@@ -415,4 +403,23 @@ impl<K: Ord, V> PinnedBTreeMap<K, V> {
         let found = self.between(Bound::Unbounded, bound).next_back()?;
         Some(found.pair())
     }
+}
+
+/// Returns the bounds of a range. Panics as std's map, if it begins behind its end.
+#[track_caller]
+pub(super) fn bounds<Q: Ord + ?Sized>(range: &impl RangeBounds<Q>) -> (Bound<&Q>, Bound<&Q>) {
+    let (low, high) = (range.start_bound(), range.end_bound());
+    if let (
+        Bound::Included(from) | Bound::Excluded(from),
+        Bound::Included(to) | Bound::Excluded(to),
+    ) = (low, high)
+    {
+        let is_empty = matches!((low, high), (Bound::Excluded(_), Bound::Excluded(_)));
+        match from.cmp(to) {
+            Is::Greater => panic!("the range begins behind its end"),
+            Is::Equal if is_empty => panic!("the range begins and ends at an excluded key"),
+            _ => {}
+        }
+    }
+    (low, high)
 }

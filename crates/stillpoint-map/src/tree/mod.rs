@@ -15,7 +15,7 @@
 //! | `store`, `alter` | a tree with types, in a domain, and its changes |
 //! | `owned` | the entries of a map that was given up |
 //! | `walk`, `cursor` | walks, without types and with them |
-//! | `map`, `edit`, `compute`, `iter`, `traits`, `with_rayon` | the interface |
+//! | `map`, `edit`, `compute`, `exclusive`, `iter`, `traits`, `with_rayon` | the interface |
 //!
 //! Reasons are in `docs/design/026-ordered-map.md`.
 
@@ -31,6 +31,8 @@ mod cursor;
 mod edit;
 #[cfg(not(stillpoint_loom))]
 mod entry;
+#[cfg(not(stillpoint_loom))]
+mod exclusive;
 mod gate;
 #[cfg(not(stillpoint_loom))]
 mod hint;
@@ -63,6 +65,7 @@ mod with_rayon;
 pub use with_rayon::ParRange;
 #[cfg(not(stillpoint_loom))]
 pub use {
+    exclusive::{IterMut, OccupiedEntry},
     iter::{IntoIter, Iter, Range},
     map::{BTreeMap, PinnedBTreeMap},
 };

@@ -268,6 +268,25 @@ impl Inner {
         Node(self.children[at].load(Ordering::Acquire))
     }
 
+    /// Replaces a fence, for a caller that is alone with the tree.
+    pub fn set_fence(&mut self, at: usize, fence: Fence) {
+        (self.hints[at], self.entries[at]) = (fence.hint, fence.entry);
+    }
+
+    /// Takes a child out that has a neighbour, and the fence before it, or behind it if it is the first.
+    /// Returns the fence. For a caller that is alone with the tree.
+    pub fn take_child(&mut self, at: usize) -> Fence {
+        let (taken, len) = (at.saturating_sub(1), self.len);
+        let fence = self.fence(taken);
+        self.hints.copy_within(taken + 1..len, taken);
+        self.entries.copy_within(taken + 1..len, taken);
+        for at in at..len {
+            self.set_child(at, self.child(at + 1));
+        }
+        self.len -= 1;
+        fence
+    }
+
     /// Replaces a child. Under the lock.
     pub fn set_child(&self, at: usize, child: Node) {
         // Release, pairs with `child`: it is complete.

@@ -3,7 +3,7 @@
 use super::{
     core::Tree,
     entry::{Entry, Found},
-    node::{Head, Shared},
+    node::{Head, Item, Shared},
     walk::Walk,
 };
 use std::{
@@ -51,7 +51,7 @@ impl<K, V> OwnedEntries<K, V> {
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let mut walk = self.walk.clone();
         iter::from_fn(move || {
-            let item = walk.next()?;
+            let item = walk.next_alone()?;
             // SAFETY: this owns the entries that its walk has not come to, which are of these types, and
             // takes none while it is borrowed.
             let found = unsafe { Found::<K, V>::of(item.entry) };
@@ -65,15 +65,29 @@ impl<K, V> OwnedEntries<K, V> {
     }
 }
 
+impl<K, V> OwnedEntries<K, V> {
+    fn take_item(&self, item: Option<Item>) -> Option<(K, V)> {
+        let entry = item?.entry.cast();
+        self.tree()?.count.add(1_u64.wrapping_neg());
+        // SAFETY: of this map alone, which no longer exists; neither end of the walk comes back to it, and
+        // fences are not read any more.
+        Some(unsafe { Entry::take(entry) })
+    }
+}
+
 impl<K, V> Iterator for OwnedEntries<K, V> {
     type Item = (K, V);
 
     fn next(&mut self) -> Option<(K, V)> {
-        let item = self.walk.next()?;
-        self.tree()?.count.add(1_u64.wrapping_neg());
-        // SAFETY: of this map alone, which no longer exists; the walk does not come back to it, and
-        // fences are not read any more.
-        Some(unsafe { Entry::take(item.entry.cast()) })
+        let item = self.walk.next_alone();
+        self.take_item(item)
+    }
+}
+
+impl<K, V> DoubleEndedIterator for OwnedEntries<K, V> {
+    fn next_back(&mut self) -> Option<(K, V)> {
+        let item = self.walk.next_back_alone();
+        self.take_item(item)
     }
 }
 

@@ -155,17 +155,23 @@ impl<K, V, P: Policy> Ordered<K, V, P> {
 }
 
 impl<K, V, P: Policy> PinnedOrdered<K, V, P> {
+    /// A walk over all entries, without their types.
+    pub(super) fn walk(&self) -> Walk<'_> {
+        // SAFETY: inside a section of the map's domain for as long as this is borrowed.
+        unsafe { Walk::of(self.shared()) }
+    }
+
     /// A walk over all entries.
     pub fn cursor(&self) -> Cursor<'_, K, V> {
         // SAFETY: inside a section of the map's domain for as long as this is borrowed; its entries are
         // of these types.
-        unsafe { Cursor::of(Walk::of(self.shared())) }
+        unsafe { Cursor::of(self.walk()) }
     }
 
     /// The place of the first entry, or of the last one.
     pub fn outermost(&self, is_last: bool) -> Option<At<'_, K, V>> {
         // SAFETY: inside a section of the map's domain for as long as this is borrowed.
-        let place = unsafe { self.tree()?.outermost(is_last) }?;
+        let place = unsafe { self.tree()?.outermost(is_last, &mut Path::new()) }?;
         // SAFETY: the same.
         Some(unsafe { At::of(place) })
     }

@@ -128,7 +128,49 @@ impl<'g> Walk<'g> {
     }
 }
 
+impl Walk<'_> {
+    /// As [`next`](Self::next), for a caller that is alone with the tree: the two ends stop where they meet,
+    /// whatever keys say. So each entry is returned once.
+    pub fn next_alone(&mut self) -> Option<Item> {
+        let tree = self.tree?;
+        let front = self
+            .front
+            .get_or_insert_with(|| End::outermost(tree, false));
+        while !front.has_met(&self.back) {
+            if front.at < front.order.len() {
+                front.at += 1;
+                return Some(front.item(front.at - 1));
+            }
+            front.move_on(true)?;
+        }
+        None
+    }
+
+    /// As [`next_alone`](Self::next_alone), from the back.
+    pub fn next_back_alone(&mut self) -> Option<Item> {
+        let tree = self.tree?;
+        let back = self.back.get_or_insert_with(|| End::outermost(tree, true));
+        while !back.has_met(&self.front) {
+            if back.at > 0 {
+                back.at -= 1;
+                return Some(back.item(back.at));
+            }
+            back.move_on(false)?;
+        }
+        None
+    }
+}
+
 impl<'g> End<'g> {
+    /// Returns whether it is where the other end is, in a tree that no thread changes. The two come to each
+    /// other leaf by leaf, so neither passes the other.
+    fn has_met(&self, other: &Option<Self>) -> bool {
+        let is_here = |other: &Self| self.leaf.pointer() == other.leaf.pointer();
+        other
+            .as_ref()
+            .is_some_and(|other| is_here(other) && self.at == other.at)
+    }
+
     fn at(path: Path<'g>, place: &Place<'g>) -> Self {
         Self {
             path,

@@ -281,7 +281,10 @@ impl World {
         loop {
             // SAFETY: the model keeps nodes and entries.
             unsafe {
-                let place = self.tree.outermost(false).expect("there are enough");
+                let place = self
+                    .tree
+                    .outermost(false, &mut Path::new())
+                    .expect("there are enough");
                 let key = key(place.entry.unwrap());
                 if let Ok(stays) = self.tree.remove(&place) {
                     self.take(&place, stays);

@@ -1,0 +1,497 @@
+//! The methods of a `BTreeMap` that is borrowed mutably.
+//!
+//! No reader is left then, as [`crate::exclusive`] says, and the service thread does not touch the tree: what
+//! it frees was retired before, and is not found from the root. So nothing of the tree changes or goes but by
+//! the borrower. It needs no lock, and no section but for what it retires itself. `&mut V` of an entry is
+//! unique, as long as the borrower makes no reference to the whole entry: searches and walks read keys alone.
+//!
+//! An entry that is taken out belongs to the borrower, with its key: if that is a fence, another one takes
+//! its place.
+
+use super::{
+    core::Tree,
+    entry::Entry,
+    iter::IntoIter,
+    map::{BTreeMap, bounds},
+    node::{Fence, Node},
+    search::{Path, Place},
+    store::{Ordered, PinnedOrdered},
+    walk::Walk,
+};
+use crate::{iter::Values, store::Sound};
+use std::{
+    borrow::Borrow,
+    fmt,
+    iter::FusedIterator,
+    marker::PhantomData,
+    mem,
+    ops::{Bound, RangeBounds},
+    ptr::NonNull,
+};
+
+/// The entries of a map or of a range, in order, with mutable values: what [`BTreeMap::iter_mut`] and
+/// [`BTreeMap::range_mut`] return.
+#[must_use = "iterators are lazy"]
+pub struct IterMut<'m, K, V> {
+    walk: Walk<'m>,
+    entries: PhantomData<&'m mut Entry<K, V>>,
+}
+
+impl<'m, K, V> IterMut<'m, K, V> {
+    /// The halves of an entry.
+    ///
+    /// # Safety
+    ///
+    /// It is in a map that is borrowed mutably for `'m`, in which it stays. There is no other reference to
+    /// its value, nor to all of it.
+    unsafe fn pair(entry: NonNull<Entry<K, V>>) -> (&'m K, &'m mut V) {
+        let entry = entry.as_ptr();
+        // SAFETY: the caller's promise.
+        unsafe { (&(*entry).key, &mut (*entry).value) }
+    }
+}
+
+impl<'m, K, V> Iterator for IterMut<'m, K, V> {
+    type Item = (&'m K, &'m mut V);
+
+    #[inline]
+    fn next(&mut self) -> Option<(&'m K, &'m mut V)> {
+        let item = self.walk.next_alone()?;
+        // SAFETY: this borrows the map mutably. The walk returns each entry once, whatever `Ord` says.
+        Some(unsafe { Self::pair(item.entry.cast()) })
+    }
+}
+
+impl<'m, K, V> DoubleEndedIterator for IterMut<'m, K, V> {
+    #[inline]
+    fn next_back(&mut self) -> Option<(&'m K, &'m mut V)> {
+        let item = self.walk.next_back_alone()?;
+        // SAFETY: this borrows the map mutably. The walk returns each entry once, whatever `Ord` says.
+        Some(unsafe { Self::pair(item.entry.cast()) })
+    }
+}
+
+impl<K, V> FusedIterator for IterMut<'_, K, V> {}
+
+impl<K, V> fmt::Debug for IterMut<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IterMut").finish_non_exhaustive()
+    }
+}
+
+impl<'m, K, V> IntoIterator for &'m mut BTreeMap<K, V> {
+    type Item = (&'m K, &'m mut V);
+    type IntoIter = IterMut<'m, K, V>;
+
+    fn into_iter(self) -> IterMut<'m, K, V> {
+        self.iter_mut()
+    }
+}
+
+/// An entry of a map that is borrowed mutably: what [`BTreeMap::first_entry`] and [`BTreeMap::last_entry`]
+/// return.
+pub struct OccupiedEntry<'m, K, V> {
+    store: &'m Ordered<K, V>,
+    path: Path<'m>,
+    place: Place<'m>,
+    entry: NonNull<Entry<K, V>>,
+    borrows: PhantomData<&'m mut Entry<K, V>>,
+}
+
+impl<'m, K, V> OccupiedEntry<'m, K, V> {
+    /// The entry of a place that was found in the map now; `None` if it has none.
+    fn of(alone: &'m PinnedOrdered<K, V, Sound>, path: Path<'m>, place: Place<'m>) -> Option<Self> {
+        Some(Self {
+            store: alone,
+            path,
+            entry: place.entry?.cast(),
+            place,
+            borrows: PhantomData,
+        })
+    }
+
+    /// Returns the key.
+    pub fn key(&self) -> &K {
+        // SAFETY: of a map that is borrowed mutably for `'m`, which this stands for; so below.
+        unsafe { &(*self.entry.as_ptr()).key }
+    }
+
+    /// Returns the value.
+    pub fn get(&self) -> &V {
+        // SAFETY: as in `key`.
+        unsafe { &(*self.entry.as_ptr()).value }
+    }
+
+    /// Returns the value, mutably.
+    pub fn get_mut(&mut self) -> &mut V {
+        // SAFETY: as in `key`.
+        unsafe { &mut (*self.entry.as_ptr()).value }
+    }
+
+    /// Returns the value, mutably, for as long as the map is borrowed.
+    pub fn into_mut(self) -> &'m mut V {
+        // SAFETY: as in `key`.
+        unsafe { &mut (*self.entry.as_ptr()).value }
+    }
+
+    /// Replaces the value, and returns the old one.
+    pub fn insert(&mut self, value: V) -> V {
+        mem::replace(self.get_mut(), value)
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static> OccupiedEntry<'_, K, V> {
+    /// Removes the entry, and returns its value.
+    pub fn remove(self) -> V {
+        self.remove_entry().1
+    }
+
+    /// Removes the entry, and returns its key and value.
+    pub fn remove_entry(self) -> (K, V) {
+        let section = self.store.read_lock();
+        let pinned = self.store.with_guard(&section);
+        if let Some(tree) = pinned.tree() {
+            // SAFETY: found in the map, which is borrowed mutably, and has not changed since.
+            unsafe { tree.take(&self.path, &self.place) };
+        }
+        // SAFETY: taken out just now, by the thread that borrows the map mutably; its key is no fence.
+        let (key, value) = unsafe { Entry::take(self.entry) };
+        pinned.merge_behind(&self.place, &key);
+        (key, value)
+    }
+}
+
+impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for OccupiedEntry<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OccupiedEntry")
+            .field("key", self.key())
+            .field("value", self.get())
+            .finish()
+    }
+}
+
+impl Tree {
+    /// Takes the entry of a place out, whose key is no fence then.
+    ///
+    /// # Safety
+    ///
+    /// The caller is alone with the tree; the path leads to the place, which is as it was found, and has an
+    /// entry.
+    unsafe fn take(&self, path: &Path<'_>, place: &Place<'_>) {
+        let leaf = place.leaf;
+        leaf.take(place.at);
+        self.note(1_u64.wrapping_neg());
+        if !Self::is_fence(place) {
+            return;
+        }
+        // It is in the last node that the path does not leave by its first child.
+        let turn = (0..path.len()).rev().find(|level| path.step(*level).at > 0);
+        let turn = turn.expect("a leaf with a fence has leaves before it");
+        let first = leaf.items().next().map(|item| self.fence_of(item));
+        // SAFETY: the caller's promise.
+        unsafe {
+            if let Some(fence) = first {
+                Self::set_fence_before(path, turn, fence);
+                (*leaf.pointer().as_ptr()).lower = fence.entry;
+            } else {
+                self.take_leaf(path, place, turn);
+            }
+        }
+    }
+
+    /// Replaces the fence before a child of the path's node at that level.
+    ///
+    /// # Safety
+    ///
+    /// The caller is alone with the tree, in which the path was found. The child is not the first one.
+    unsafe fn set_fence_before(path: &Path<'_>, level: usize, fence: Fence) {
+        let step = path.step(level);
+        // SAFETY: the caller's promise.
+        unsafe { (*step.node.pointer().as_ptr()).set_fence(step.at - 1, fence) };
+    }
+
+    /// Frees an empty leaf, and nodes above that have no other, and takes its fence away, which is that
+    /// before the child of the path's node at level `turn`.
+    ///
+    /// # Safety
+    ///
+    /// As for `take`.
+    unsafe fn take_leaf(&self, path: &Path<'_>, place: &Place<'_>, turn: usize) {
+        // The lowest one that stays.
+        let has_others = |level: &usize| path.step(*level).node.len() > 0;
+        let cut = (turn..path.len()).rev().find(has_others).unwrap_or(turn);
+        let step = path.step(cut);
+        // SAFETY: the caller's promise: no thread reads what is freed.
+        unsafe {
+            let fence = (*step.node.pointer().as_ptr()).take_child(step.at);
+            if cut > turn {
+                // What was the second child begins where the first one did.
+                Self::set_fence_before(path, turn, fence);
+            }
+            Node::leaf(place.leaf.pointer()).free();
+            for level in cut + 1..path.len() {
+                Node::inner(path.step(level).node.pointer()).free();
+            }
+            if cut == 0 && step.node.len() == 0 {
+                self.set_root(step.node.child(0));
+                Node::inner(step.node.pointer()).free();
+            }
+        }
+    }
+}
+
+impl<K, V> BTreeMap<K, V> {
+    /// Returns the map for searches and walks.
+    ///
+    /// # Safety
+    ///
+    /// Nothing that was found by the result is used once an entry has been removed.
+    unsafe fn alone(&mut self) -> &PinnedOrdered<K, V, Sound> {
+        // SAFETY: the map is borrowed mutably for as long as the result. So nothing that a section would keep
+        // is retired meanwhile, but by the caller.
+        unsafe { PinnedOrdered::of(&self.store) }
+    }
+
+    /// Visits the entries in order, with mutable values, from both ends. Blocks nowhere, and allocates
+    /// nothing.
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(1, "a".to_owned()), (2, "b".to_owned())]);
+    /// for (number, letters) in &mut map {
+    ///     *letters = letters.repeat(*number);
+    /// }
+    /// assert_eq!(map.iter_mut().next_back().unwrap().1, "bb");
+    /// ```
+    pub fn iter_mut(&mut self) -> IterMut<'_, K, V> {
+        IterMut {
+            // SAFETY: nothing is removed while the iterator is used.
+            walk: unsafe { self.alone() }.walk(),
+            entries: PhantomData,
+        }
+    }
+
+    /// Visits the values, mutably, in the order of their keys, as [`iter_mut`](Self::iter_mut) does.
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(1, 10), (2, 20)]);
+    /// map.values_mut().rev().for_each(|value| *value += 1);
+    /// assert!(map.into_values().eq([11, 21]));
+    /// ```
+    pub fn values_mut(&mut self) -> Values<IterMut<'_, K, V>> {
+        Values(self.iter_mut())
+    }
+
+    /// Empties the map, and returns its entries, in order. Those that are not taken are dropped with the
+    /// iterator, or leaked with it; the map has none of them from now on.
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert!(map.drain().eq([(1, "a"), (2, "b")]));
+    /// assert!(map.is_empty());
+    /// ```
+    pub fn drain(&mut self) -> IntoIter<K, V> {
+        IntoIter(self.store.take())
+    }
+}
+
+impl<K: Ord, V> BTreeMap<K, V> {
+    /// Returns the value of a key, mutably. Otherwise as [`PinnedBTreeMap::get`](crate::PinnedBTreeMap::get).
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
+    /// *map.get_mut("a").unwrap() += 1;
+    /// assert_eq!(map.pin().get("a"), Some(&2));
+    /// ```
+    pub fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        // SAFETY: nothing is removed while the references are used, and there is no other to the value.
+        unsafe { Some(IterMut::pair(self.alone().find(key)?.pointer()).1) }
+    }
+
+    /// Visits the entries of a range of keys, with mutable values, as [`iter_mut`](Self::iter_mut) does.
+    ///
+    /// ```
+    /// let mut map: stillpoint_map::BTreeMap<u32, u32> = (0..10).map(|key| (key, key)).collect();
+    /// map.range_mut(3..6).for_each(|(_, value)| *value = 0);
+    /// assert_eq!(map.into_values().sum::<u32>(), 45 - 3 - 4 - 5);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// As std's map, if the range begins behind its end, or begins and ends at the same excluded key.
+    #[track_caller]
+    pub fn range_mut<Q, R>(&mut self, range: R) -> IterMut<'_, K, V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+        R: RangeBounds<Q>,
+    {
+        let (low, high) = bounds(&range);
+        // SAFETY: nothing is removed while the iterator is used.
+        let alone = unsafe { self.alone() };
+        let mut walk = alone.walk();
+        let is_found = |place: &Place<'_>| usize::from(place.entry.is_some());
+        if let Bound::Included(key) | Bound::Excluded(key) = low
+            && let Some((path, mut place)) = alone.locate_by(key)
+        {
+            let is_behind = matches!(low, Bound::Excluded(_));
+            place.at += usize::from(is_behind) * is_found(&place);
+            walk.begin_at(path, &place);
+        }
+        if let Bound::Included(key) | Bound::Excluded(key) = high
+            && let Some((path, mut place)) = alone.locate_by(key)
+        {
+            let is_behind = matches!(high, Bound::Included(_));
+            place.at += usize::from(is_behind) * is_found(&place);
+            walk.end_at(path, &place);
+        }
+        IterMut {
+            walk,
+            entries: PhantomData,
+        }
+    }
+
+    /// Returns the first entry: that with the least key.
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// *map.first_entry().unwrap().get_mut() = "A";
+    /// assert_eq!(map.first_entry().unwrap().remove_entry(), (1, "A"));
+    /// assert_eq!(map.len(), 1);
+    /// ```
+    pub fn first_entry(&mut self) -> Option<OccupiedEntry<'_, K, V>> {
+        self.outermost(false)
+    }
+
+    /// Returns the last entry: that with the greatest key.
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert_eq!(map.last_entry().unwrap().insert("B"), "b");
+    /// assert_eq!(map.pin().last_key_value(), Some((&2, &"B")));
+    /// ```
+    pub fn last_entry(&mut self) -> Option<OccupiedEntry<'_, K, V>> {
+        self.outermost(true)
+    }
+
+    fn outermost(&mut self, is_last: bool) -> Option<OccupiedEntry<'_, K, V>> {
+        let mut path = Path::new();
+        // SAFETY: nothing is removed while the references are used.
+        let alone = unsafe { self.alone() };
+        // SAFETY: the map is borrowed mutably for as long as the result.
+        let place = unsafe { alone.tree()?.outermost(is_last, &mut path) }?;
+        OccupiedEntry::of(alone, path, place)
+    }
+}
+
+impl<K: Ord + Send + 'static, V: Send + 'static> BTreeMap<K, V> {
+    /// Removes an entry, and returns its value: the value itself, as no other thread has the map.
+    /// [`PinnedBTreeMap::remove`](crate::PinnedBTreeMap::remove) returns a reference. Drops the key. Does not
+    /// block.
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(1, "one".to_owned())]);
+    /// let value: Option<String> = map.remove(&1);
+    /// assert_eq!(value.as_deref(), Some("one"));
+    /// assert_eq!(map.remove(&1), None);
+    /// ```
+    pub fn remove<Q>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        Some(self.remove_entry(key)?.1)
+    }
+
+    /// Removes an entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
+    /// assert_eq!(map.remove_entry("a"), Some(("a".to_owned(), 1)));
+    /// ```
+    pub fn remove_entry<Q>(&mut self, key: &Q) -> Option<(K, V)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        // SAFETY: nothing is removed while the reference is used.
+        let alone = unsafe { self.alone() };
+        let (path, place) = alone.locate_by(key)?;
+        Some(OccupiedEntry::of(alone, path, place)?.remove_entry())
+    }
+
+    /// Removes the first entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert_eq!(map.pop_first(), Some((1, "a")));
+    /// assert_eq!(map.pop_last(), Some((2, "b")));
+    /// assert_eq!(map.pop_first(), None);
+    /// ```
+    pub fn pop_first(&mut self) -> Option<(K, V)> {
+        Some(self.first_entry()?.remove_entry())
+    }
+
+    /// Removes the last entry, and returns its key and value. Otherwise as [`remove`](Self::remove).
+    ///
+    /// ```
+    /// let mut map = stillpoint_map::BTreeMap::from([(2, "b"), (1, "a")]);
+    /// assert_eq!(map.pop_last(), Some((2, "b")));
+    /// ```
+    pub fn pop_last(&mut self) -> Option<(K, V)> {
+        Some(self.last_entry()?.remove_entry())
+    }
+
+    /// Removes the entries for which `keep` returns false, and drops them at once; but for keys that
+    /// [are kept](Self#your-code-and-locks).
+    /// [`PinnedBTreeMap::retain`](crate::PinnedBTreeMap::retain) does so while other threads use the map.
+    ///
+    /// If `keep` or a drop panics, the entries that have not been visited stay. A section is open until this
+    /// returns.
+    ///
+    /// ```
+    /// let mut map: stillpoint_map::BTreeMap<u32, u32> = (0..10).map(|key| (key, key)).collect();
+    /// map.retain(|key, value| {
+    ///     *value += 1;
+    ///     key % 5 == 0
+    /// });
+    /// assert_eq!(map, [(0, 1), (5, 6)].into());
+    /// ```
+    pub fn retain(&mut self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        // Removals retire nodes that the walk is at.
+        let pinned = self.pin();
+        let store = pinned.store();
+        let mut entries = store.cursor();
+        while let Some(found) = entries.next_of_all() {
+            let entry = found.pointer();
+            // SAFETY: of the map that is borrowed mutably; `keep` has the only references, until it returns.
+            if unsafe {
+                let (key, value) = IterMut::pair(entry);
+                keep(key, value)
+            } {
+                continue;
+            }
+            let (Some(tree), Some(at)) = (store.tree(), store.locate_again(found)) else {
+                continue;
+            };
+            // SAFETY: found in this section.
+            let Ok(stays) = (unsafe { tree.remove(&at.place) }) else {
+                continue;
+            };
+            if stays {
+                // SAFETY: taken out just now, by the thread that borrows the map mutably. The key stays, as
+                // a fence.
+                unsafe { Entry::<K, V>::drop_value(entry.as_ptr().cast()) };
+                store.merge_behind(&at.place, found.key());
+            } else {
+                // SAFETY: the same. The walk does not come back to it.
+                let (key, value) = unsafe { Entry::take(entry) };
+                drop(value);
+                store.merge_behind(&at.place, &key);
+            }
+        }
+    }
+}
