@@ -78,10 +78,35 @@ impl Driving {
 
     /// Ends the callback's work for good. Waits for a slice, if one is under way.
     pub fn close(&self) {
+        self.wait_to_begin();
+        self.driving.store(CLOSED, Ordering::Relaxed);
+    }
+
+    /// Keeps callbacks from moving tables until the result is dropped. Waits for a slice, if one is under
+    /// way.
+    #[cfg(not(stillpoint_loom))]
+    pub fn exclude(&self) -> Excluded<'_> {
+        self.wait_to_begin();
+        Excluded(self)
+    }
+
+    fn wait_to_begin(&self) {
         let mut backoff = Backoff::new();
         while !self.begin() {
             backoff.wait();
         }
-        self.driving.store(CLOSED, Ordering::Relaxed);
+    }
+}
+
+/// Keeps callbacks from moving tables.
+#[cfg(not(stillpoint_loom))]
+pub struct Excluded<'a>(&'a Driving);
+
+#[cfg(not(stillpoint_loom))]
+impl Drop for Excluded<'_> {
+    fn drop(&mut self) {
+        // A callback that has come meanwhile has gone again.
+        self.0.end_queue();
+        self.0.end();
     }
 }

@@ -153,7 +153,7 @@ pub use {
 };
 #[cfg(not(stillpoint_loom))]
 pub use {
-    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyMap, PinnedCopyMap},
+    copy::{CopyCompute, CopyIntoIter, CopyIter, CopyIterMut, CopyMap, PinnedCopyMap},
     exclusive::IterMut,
     iter::{IntoIter, Iter, Keys, Values},
     map::{Cursor, DefaultHashBuilder, HashMap, PinnedHashMap},

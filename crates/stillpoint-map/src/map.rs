@@ -100,11 +100,12 @@ pub type DefaultHashBuilder = foldhash::fast::RandomState;
 /// | papaya: `Collector`, `shared_collector` | a [`Domain`](stillpoint::Domain). All maps share the global one, unless you say otherwise |
 /// | papaya: `ResizeMode` | none: tables always move a few buckets at a time |
 /// | dashmap: `map.get(&key)`, a `Ref` | `map.pin().get(&key)`, a reference. It locks nothing, so it can be held while the thread changes the map |
-/// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](PinnedHashMap::update), [`compute`](PinnedHashMap::compute), or an atomic in the value |
+/// | dashmap: `get_mut`, `alter`, `entry().and_modify()` | [`update`](PinnedHashMap::update), [`compute`](PinnedHashMap::compute), or an atomic in the value; [`get_mut`](Self::get_mut) of a map that is borrowed mutably |
 /// | dashmap: `entry().or_insert_with()` | [`get_or_insert_with`](PinnedHashMap::get_or_insert_with) |
-/// | dashmap: `remove(&key)`, an owned entry | [`remove`](PinnedHashMap::remove), a reference: readers may still hold the value. Clone it, or keep an `Arc` in the map |
+/// | dashmap: `remove(&key)`, an owned entry | [`remove`](PinnedHashMap::remove), a reference: readers may still hold the value. Clone it, or keep an `Arc` in the map; or [`remove`](Self::remove) from a map that is borrowed mutably |
 /// | `map.read().unwrap().get(&key)` | `map.pin().get(&key)` |
 /// | `map.write().unwrap().insert(key, value)` | `map.pin().insert(key, value)` |
+/// | `map.get_mut().unwrap().values_mut()` | [`map.values_mut()`](Self::values_mut): what takes `&mut self` is as std's |
 /// | a `RwLock` that is held over several keys | keep the lock, or an [`Rcu<HashMap>`](stillpoint::Rcu) of std's map: here each key changes by itself |
 ///
 /// # Guarantees

@@ -9,7 +9,7 @@ mod common;
 #[path = "models/hashers.rs"]
 mod hashers;
 
-use common::{Tally, Tracked, expected_panic, quietly};
+use common::{Tally, Tracked, eventually, expected_panic, quietly};
 use hashers::{Hashers, KINDS};
 use std::{
     collections::BTreeMap as Std,
@@ -17,7 +17,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 use stillpoint::{Domain, tasks_trace::TraceDomain};
-use stillpoint_map::{BTreeMap, HashMap, HashSet};
+use stillpoint_map::{BTreeMap, CopyMap, HashMap, HashSet};
 
 /// Random numbers, the same each time.
 struct Random(u64);
@@ -178,6 +178,58 @@ fn random_programs_of_a_hash_map() {
     );
 }
 
+program! {
+    copied: CopyMap<u64, u64, Hashers>, |number: u64| number,
+    |map, model, random, step| {}
+}
+
+#[test]
+fn random_programs_of_a_copy_map() {
+    for kind in KINDS {
+        copied(
+            CopyMap::with_hasher(Hashers::of(kind)),
+            0x2545_f491_4f6c_dd1d,
+        );
+    }
+    copied(
+        CopyMap::with_hasher_in(Hashers::of(KINDS[0]), &TraceDomain::new()),
+        0x9e37_79b9_7f4a_7c15,
+    );
+}
+
+/// The service thread moves the table to smaller ones meanwhile, which takes entries along.
+#[test]
+fn copies_are_changed_while_the_table_moves() {
+    for _ in 0..if cfg!(miri) { 2 } else { 10 } {
+        let mut map: CopyMap<u64, u64> = (0..MANY).map(|key| (key, 0)).collect();
+        for key in MANY / 16..MANY {
+            map.pin().remove(&key);
+        }
+        map.pin().shrink_to_fit();
+        for round in 0..4 {
+            for (key, value) in &mut map {
+                assert_eq!(*value, round * (key + 3));
+                *value += 1;
+            }
+            map.values_mut().for_each(|value| *value += 1);
+            for key in 0..MANY / 16 {
+                *map.get_mut(&key).expect("it is there") += key;
+            }
+            map.retain(|key, value| {
+                *value += 1;
+                *value == (round + 1) * (key + 3)
+            });
+            assert_eq!(map.len() as u64, MANY / 16);
+        }
+        // Without another change the service thread goes on with the next move.
+        for key in 8..MANY / 16 {
+            map.pin().remove(&key);
+        }
+        eventually(|| map.pin().capacity() < 100);
+        assert_eq!(map.drain().count(), 8);
+    }
+}
+
 /// A key that the tree's hints say nothing of, so that fences are entries.
 type Opaque = (u64, String);
 
@@ -277,7 +329,7 @@ program! {
 
 #[test]
 fn random_programs_of_an_ordered_map() {
-    let seeds = if cfg!(miri) { 1 } else { 8 };
+    let seeds = if cfg!(miri) { 1 } else { 3 };
     for seed in 1..=seeds {
         ordered(
             BTreeMap::new(),
@@ -468,6 +520,12 @@ fn leaked_iterators_and_guards() {
     assert!(entries.next().is_some());
     forget(entries);
     assert_eq!(map.len(), 200);
+    let mut copies: CopyMap<u64, u64> = (0..200).map(|key| (key, key)).collect();
+    forget(copies.drain());
+    assert!(copies.is_empty() && copies.pin().insert(1, 1).is_none());
+    let mut ordered: BTreeMap<u64, String> = (0..200).map(|key| (key, key.to_string())).collect();
+    forget(ordered.drain());
+    assert!(ordered.is_empty() && ordered.pin().insert(1, String::new()).is_none());
     let mut entries = map.drain();
     assert!(entries.next().is_some());
     assert_eq!(tally.dropped(), 1);
@@ -551,15 +609,58 @@ fn user_code_that_panics() {
     assert!(stopped.is_err() && map.is_empty() && tally.all_dropped());
 }
 
+#[test]
+fn user_code_that_panics_in_the_other_maps() {
+    let tally = Tally::new();
+    let mut ordered: BTreeMap<u64, Fails> = (0..100)
+        .map(|key| (key, Fails(key == 50, tally.value(key))))
+        .collect();
+    let stopped = quietly(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            ordered.retain(|key, _| *key != 50 && (*key != 60 || expected_panic()));
+        }))
+    });
+    assert!(stopped.is_err() && ordered.get_mut(&50).is_none());
+    assert_eq!((ordered.len(), tally.dropped()), (99, 1));
+    ordered.retain(|_, _| false);
+    assert_eq!(tally.dropped(), 100);
+    let mut copies: CopyMap<u64, u64> = (0..100).map(|key| (key, key)).collect();
+    let mut visited = 0;
+    let stopped = quietly(|| {
+        catch_unwind(AssertUnwindSafe(|| {
+            copies.retain(|_, value| {
+                *value += 1000;
+                visited += 1;
+                visited != 40 || expected_panic()
+            });
+        }))
+    });
+    assert!(stopped.is_err());
+    assert_eq!(
+        (
+            copies.len(),
+            copies.pin().values().filter(|value| *value >= 1000).count()
+        ),
+        (100, 40)
+    );
+}
+
 /// A drain leaves the capacity that was asked for.
 #[test]
 fn a_drained_map_keeps_its_capacity() {
-    let mut map: HashMap<u32, u32> = HashMap::with_capacity_in(1000, &Domain::new());
+    const CAPACITY: u32 = if cfg!(miri) { 50 } else { 1000 };
+    let mut map: HashMap<u32, u32> = HashMap::with_capacity_in(CAPACITY as usize, &Domain::new());
     let capacity = map.pin().capacity();
     map.pin().insert(1, 1);
     assert_eq!(map.drain().count(), 1);
     assert_eq!(map.pin().capacity(), capacity);
-    let mut grown: HashMap<u32, u32> = (0..1000).map(|key| (key, key)).collect();
-    assert_eq!(grown.drain().count(), 1000);
-    assert!(grown.pin().capacity() < 100);
+    let mut copies: CopyMap<u32, u32> =
+        CopyMap::with_capacity_in(CAPACITY as usize, &Domain::new());
+    let capacity = copies.pin().capacity();
+    copies.pin().insert(1, 1);
+    assert_eq!(copies.drain().count(), 1);
+    assert_eq!(copies.pin().capacity(), capacity);
+    let mut grown: HashMap<u32, u32> = (0..CAPACITY).map(|key| (key, key)).collect();
+    assert_eq!(grown.drain().count(), CAPACITY as usize);
+    assert!(grown.pin().capacity() < 50);
 }

@@ -322,6 +322,27 @@ impl<'t, K: Copy, V: Copy> Bucket<'t, K, V> {
         self.slots.0[slot].with(|pair| unsafe { (*pair).assume_init_read() })
     }
 
+    /// The key of the entry in a slot.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Bucket::pair`], but for changes of the value.
+    #[inline(always)]
+    pub unsafe fn key(&self, slot: usize) -> K {
+        // SAFETY: as in `pair`, of the key alone.
+        self.slots.0[slot].with(|pair| unsafe { (*pair.cast::<(K, V)>()).0 })
+    }
+
+    /// Where the key and the value of a slot's entry are.
+    #[cfg(not(stillpoint_loom))]
+    pub fn halves(&self, slot: usize) -> (*const K, *mut V) {
+        self.slots.0[slot].with_mut(|pair| {
+            let pair = pair.cast::<(K, V)>();
+            // SAFETY: of a slot, which may have no entry; no reference is made.
+            unsafe { (&raw const (*pair).0, &raw mut (*pair).1) }
+        })
+    }
+
     /// # Safety
     ///
     /// The caller has the lock, or the bucket is of a table that no other thread knows; the slot is

@@ -37,7 +37,7 @@ where
     S: BuildHasher,
 {
     /// For a map that has a table.
-    fn world(&self) -> In<'_, K, V> {
+    pub(super) fn world(&self) -> In<'_, K, V> {
         In {
             domain: self.domain(),
             shared: self.shared_pointer(),

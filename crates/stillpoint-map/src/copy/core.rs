@@ -66,6 +66,21 @@ impl<'t, K: Copy, V: Copy> Look<'t, K, V> {
     pub fn pair(&self) -> Option<(K, V)> {
         Some(self.found?.1)
     }
+
+    /// Where the value is.
+    ///
+    /// # Safety
+    ///
+    /// Inside the section of the look.
+    #[cfg(not(stillpoint_loom))]
+    pub unsafe fn value(&self) -> Option<*mut V> {
+        let (_, value) = match self.place()? {
+            Place::Slot(slot) => self.table.at(self.index).halves(slot),
+            // SAFETY: the caller's promise.
+            Place::Spilled(found) => unsafe { found.node.halves() },
+        };
+        Some(value)
+    }
 }
 
 /// A map without its hasher and its domain.

@@ -504,9 +504,10 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
     }
 }
 
-impl<K, V, S> Drop for CopyMap<K, V, S> {
-    fn drop(&mut self) {
-        let shared = *self.shared.get_mut();
+impl<K, V, S> CopyMap<K, V, S> {
+    /// Frees the entries and the table.
+    pub(super) fn end(&mut self) {
+        let shared = std::mem::replace(self.shared.get_mut(), ptr::null_mut());
         if !shared.is_null() {
             // SAFETY: of an `Arc`, which this owns; no other thread has the map but the callback.
             unsafe {
@@ -515,5 +516,11 @@ impl<K, V, S> Drop for CopyMap<K, V, S> {
                 shared.free();
             }
         }
+    }
+}
+
+impl<K, V, S> Drop for CopyMap<K, V, S> {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -3,7 +3,7 @@
 //! The machine: `spill` (entries that have no slot), `epochs` (when a slot may be written again),
 //! `bucket`, `locked` (changes of one), `table`, `moving` (one table to another), `core` (a map without
 //! its hasher and its domain) with `fast` (changes of one bucket) and `growth`, and `walk` (all of its
-//! entries). The interface: `map` with `change` and `traits`, `world` (its domain, and the callback on
+//! entries). The interface: `map` with `change`, `exclusive` and `traits`, `world` (its domain, and the callback on
 //! the service thread) and `iter`. `torture` is for the torture program. What does not depend
 //! on where entries lie comes from the parent.
 
@@ -12,6 +12,8 @@ mod bucket;
 mod change;
 mod core;
 mod epochs;
+#[cfg(not(stillpoint_loom))]
+mod exclusive;
 mod fast;
 mod growth;
 #[cfg(not(stillpoint_loom))]
@@ -41,6 +43,7 @@ pub use with_rayon::CopyParIter;
 #[cfg(not(stillpoint_loom))]
 pub use {
     change::CopyCompute,
+    exclusive::CopyIterMut,
     iter::{CopyIntoIter, CopyIter},
     map::{CopyMap, PinnedCopyMap},
     torture::Copies,

@@ -199,6 +199,36 @@ impl<K: Copy, V: Copy> Spill<K, V> {
         unsafe { (*self.0.as_ptr()).entry.with(|entry| *entry) }
     }
 
+    /// The key of the node's entry, and its tag.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`].
+    #[inline]
+    pub unsafe fn key(self) -> (K, u8) {
+        // SAFETY: as in `entry`.
+        unsafe {
+            (*self.0.as_ptr())
+                .entry
+                .with(|entry| ((*entry).key, (*entry).tag))
+        }
+    }
+
+    /// Where the key and the value of the node's entry are.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Spill::next`].
+    #[cfg(not(stillpoint_loom))]
+    pub unsafe fn halves(self) -> (*const K, *mut V) {
+        // SAFETY: the caller's promise; no reference to the entry is made.
+        unsafe {
+            (*self.0.as_ptr())
+                .entry
+                .with_mut(|entry| (&raw const (*entry).key, &raw mut (*entry).value))
+        }
+    }
+
     /// The first node whose entry has that tag and a key that `is_it` accepts.
     ///
     /// # Safety

@@ -42,6 +42,12 @@ unsafe impl<K: Send + Sync, V: Send + Sync, C> Send for Walk<'_, K, V, C> {}
 // SAFETY: a reference to it gives access to nothing but copies of it.
 unsafe impl<K: Send + Sync, V: Send + Sync, C> Sync for Walk<'_, K, V, C> {}
 
+/// Where a walk has found an entry.
+enum At<'g, K, V> {
+    Slot(Bucket<'g, K, V>, usize),
+    Node(Spill<K, V>),
+}
+
 impl<K, V, C> Clone for Walk<'_, K, V, C> {
     fn clone(&self) -> Self {
         Self { ..*self }
@@ -103,26 +109,52 @@ impl<'g, K: Copy + Eq, V: Copy, C: Copy> Walk<'g, K, V, C> {
 
     /// The next entry of the bucket that is being visited.
     pub fn next_here(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(K, V)> {
+        match self.find_next(hash_of)? {
+            // SAFETY: found just now; that of `from`.
+            At::Slot(bucket, slot) => Some(unsafe { bucket.pair(slot) }),
+            At::Node(node) => {
+                // SAFETY: the same.
+                let entry = unsafe { node.entry() };
+                Some((entry.key, entry.value))
+            }
+        }
+    }
+
+    /// Where the key and the value of the next entry are.
+    #[cfg(not(stillpoint_loom))]
+    pub fn next_place(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<(*const K, *mut V)> {
+        loop {
+            match self.find_next(hash_of) {
+                Some(At::Slot(bucket, slot)) => return Some(bucket.halves(slot)),
+                // SAFETY: found just now; that of `from`.
+                Some(At::Node(node)) => return Some(unsafe { node.halves() }),
+                None => self.step()?,
+            }
+        }
+    }
+
+    /// The next entry of the bucket that is being visited. Reads keys, and no values.
+    #[inline]
+    fn find_next(&mut self, hash_of: &impl Fn(&K) -> u64) -> Option<At<'g, K, V>> {
         let bucket = self.bucket?;
         for slot in self.slots.by_ref() {
             // SAFETY: it has a tag in the word; that of `from`.
-            let pair = unsafe { bucket.pair(slot) };
-            if self.from == 0 || hash_of(&pair.0) >= self.from {
-                return Some(pair);
+            if self.from == 0 || hash_of(&unsafe { bucket.key(slot) }) >= self.from {
+                return Some(At::Slot(bucket, slot));
             }
         }
         while let Some(node) = self.spilled {
             // SAFETY: found in the section of `from`.
-            let entry = unsafe {
+            let (key, tag) = unsafe {
                 self.spilled = node.next();
-                node.entry()
+                node.key()
             };
-            let is_in_slot = self.word.with_tag(entry.tag).any(|slot| {
+            let is_in_slot = self.word.with_tag(tag).any(|slot| {
                 // SAFETY: as above.
-                unsafe { bucket.pair(slot) }.0 == entry.key
+                unsafe { bucket.key(slot) == key }
             });
-            if !is_in_slot && (self.from == 0 || hash_of(&entry.key) >= self.from) {
-                return Some((entry.key, entry.value));
+            if !is_in_slot && (self.from == 0 || hash_of(&key) >= self.from) {
+                return Some(At::Node(node));
             }
         }
         self.bucket = None;
