@@ -83,7 +83,7 @@ where
         match self.bytes(bytes) {
             Ok(value) => self.try_insert(key, value),
             Err(NoMemory { bytes, .. }) => {
-                self.handle().count(Event::Refused, 1);
+                self.handle().counters.add(Event::Refused, 1);
                 let weight = bytes as u64;
                 Err(InsertError::NoMemory { weight })
             }

@@ -265,23 +265,22 @@ impl<K, V, S> Inner<K, V, S> {
     pub fn presence(&self, meta: &Meta) -> Presence {
         match meta.expires.load(Ordering::Relaxed) {
             HIDDEN => Presence::Hidden,
-            at if at != NEVER && self.clock.is_over(at) => Presence::Expired,
+            at if at != NEVER && self.clock.before(at).is_none() => Presence::Expired,
             _ => Presence::Found,
         }
     }
 
-    /// Notes that an entry was found that expires, unless it has expired. Returns whether it is
-    /// there.
+    /// Notes that an entry was found that expires, unless it has expired. Returns whether it is there.
     #[inline(never)]
     fn mark_expiring(&self, meta: &Meta) -> bool {
-        let is_there = self.presence(meta) == Presence::Found;
-        if is_there {
-            meta.mark();
-            if let Some(idle) = self.expiry.idle {
-                meta.touch(self.clock.now(), idle);
-            }
+        let Some(now) = self.clock.before(meta.expires.load(Ordering::Relaxed)) else {
+            return false;
+        };
+        meta.mark();
+        if let Some(idle) = self.expiry.idle {
+            meta.touch(now, idle, || self.clock.now());
         }
-        is_there
+        true
     }
 }
 
@@ -369,33 +368,23 @@ where
         store.find(hash, |other| key.equivalent(other))
     }
 
-    /// As [`find`](Self::find), for what only reads the entry: a hit looks at nothing that it need
-    /// not.
-    #[inline(always)]
-    fn find_to_read<'g, Q>(&self, key: &Q, store: &'g Pinned<K, V>) -> Option<Found<'g, K, Node<V>>>
-    where
-        Q: Hash + Equivalent<K> + ?Sized,
-    {
-        let hash = mix(self.inner.hasher.hash_one(key));
-        store.look_up(hash, |other| key.equivalent(other))
-    }
-
     /// Finds the entry of a key unless it has expired. Counts the look-up, and notes the use in the entry.
     #[inline(always)]
     fn look_up<'g, Q>(&self, key: &Q, store: &'g Pinned<K, V>) -> Option<Found<'g, K, Node<V>>>
     where
         Q: Hash + Equivalent<K> + ?Sized,
     {
-        let is_there = |found: &Found<'_, K, Node<V>>| {
+        // The entry is only read, so the hash need not be compared as in `find`.
+        let hash = mix(self.inner.hasher.hash_one(key));
+        if let Some(found) = store.look_up(hash, |other| key.equivalent(other)) {
             let meta = &found.get().value.meta;
-            meta.mark_lasting() || self.inner.mark_expiring(meta)
-        };
-        let Some(found) = self.find_to_read(key, store).filter(is_there) else {
-            self.handle.count_miss();
-            return None;
-        };
-        self.handle.count(Event::Hit, 1);
-        Some(found)
+            if meta.mark_lasting() || self.inner.mark_expiring(meta) {
+                self.handle.counters.add(Event::Hit, 1);
+                return Some(found);
+            }
+        }
+        self.handle.count_miss();
+        None
     }
 
     /// Returns a clone of the value of a key, and counts as a use.
@@ -446,7 +435,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let section = Section::begin();
-        let found = self.find_to_read(key, section.entries(&self.inner))?;
+        let found = self.find(key, section.entries(&self.inner))?;
         let id = self.inner.is_found(found).then(|| Id::of(found))?;
         Some(self.reference(id, section))
     }
@@ -467,7 +456,7 @@ where
         Q: Hash + Equivalent<K> + ?Sized,
     {
         let section = Section::begin();
-        let found = self.find_to_read(key, section.entries(&self.inner));
+        let found = self.find(key, section.entries(&self.inner));
         found.is_some_and(|found| self.inner.is_found(found))
     }
 

@@ -1,13 +1,11 @@
 //! What time it is: the monotonic clock, or in tests one that is set by hand.
 
+use crate::node::COARSE;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 use stillpoint_platform::clock;
-
-/// A coarse clock is never further behind than this, in nanoseconds: a tick of 100 Hz, twice.
-const COARSE: u64 = 20_000_000;
 
 #[derive(Debug, Clone)]
 pub enum Clock {
@@ -61,13 +59,16 @@ impl Clock {
         }
     }
 
-    /// Returns whether `expires` is over. The precise clock is read where it is near alone.
-    pub fn is_over(&self, expires: u64) -> bool {
-        match self {
-            Self::Monotonic => {
-                expires.saturating_sub(clock::coarse()) <= COARSE && expires <= clock::now()
-            }
-            Self::Manual(_) => expires <= self.now(),
+    /// Returns a time that is at most [`COARSE`] ago if `expires` is not over, otherwise `None`. Reads the precise
+    /// clock only where the two are that near.
+    pub fn before(&self, expires: u64) -> Option<u64> {
+        let mut now = match self {
+            Self::Monotonic => clock::coarse(),
+            Self::Manual(_) => self.now(),
+        };
+        if expires.saturating_sub(now) <= COARSE {
+            now = self.now();
         }
+        (now < expires).then_some(now)
     }
 }

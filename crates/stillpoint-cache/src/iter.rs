@@ -53,7 +53,9 @@ where
         let mut entries = store.iter_from(*position);
         for _ in 0..HOMES {
             for found in entries.next_home() {
-                if self.inner().is_found(found) && self.has(found, store) {
+                if self.inner().is_found(found)
+                    && self.has(found, store, |handle| Some(handle.number()))
+                {
                     let entry = found.get();
                     visit(&entry.key, &entry.value.value);
                 }

@@ -1,6 +1,6 @@
 //! Limits and tenants, as a program sets them.
 
-use crate::{cache::Cache, node::NEVER, state::State};
+use crate::{cache::Cache, node::NEVER, removal::Cause, state::State};
 use std::{
     hash::{BuildHasher, Hash},
     sync::{
@@ -50,7 +50,11 @@ where
     /// [statistics](Self::statistics) of the one above.
     pub fn delete(&self) -> bool {
         let doomed = self.with_own(State::begin_delete).flatten();
-        doomed.map(|doomed| self.end_delete(doomed)).is_some()
+        doomed.is_some_and(|doomed| {
+            !self.in_batches(usize::MAX, Cause::Removed, |state, locked, claimed| {
+                state.drain(locked, doomed, claimed)
+            })
+        })
     }
 
     /// Sets the bytes that are never taken from the tenant for others. 0 by default.

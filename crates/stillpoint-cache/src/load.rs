@@ -114,13 +114,15 @@ where
         self.flight.running.store(token().get(), Ordering::Relaxed);
         if let Some(began) = self.began {
             let handle = self.cache.handle();
-            handle.count(Event::LoadNanos, clock::now().saturating_sub(began));
+            handle
+                .counters
+                .add(Event::LoadNanos, clock::now().saturating_sub(began));
             let ended = if self.has_loaded {
                 Event::Load
             } else {
                 Event::LoadFailure
             };
-            handle.count(ended, 1);
+            handle.counters.add(ended, 1);
         }
         // `Hash` and `Eq` may panic: the flight ends all the same, and `role` takes it out.
         if self.is_shown {

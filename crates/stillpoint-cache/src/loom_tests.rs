@@ -224,7 +224,8 @@ impl<P: Policy> World<P> {
         let (mut state, mut locked) = self.lock();
         state.shrink(&mut locked, ROOT, 0, &mut claimed);
         drop(state);
-        let is_claimed = claimed.iter().any(|id| id == self.id());
+        // SAFETY: claimed in the section.
+        let is_claimed = unsafe { claimed.iter() }.any(|id| id == self.id());
         if is_claimed {
             // SAFETY: whether it has not been freed is what loom checks.
             self.entry()
@@ -248,7 +249,8 @@ impl<P: Policy> World<P> {
         let (mut state, mut locked) = self.lock();
         claim(&mut state, &mut locked, &mut claimed);
         drop(state);
-        let removed = claimed.iter().filter(|id| {
+        // SAFETY: the model's memory outlives its readers.
+        let removed = unsafe { claimed.iter() }.filter(|id| {
             assert_eq!(*id, self.id());
             self.remove_from_map(thread)
         });
@@ -439,7 +441,7 @@ fn loom_a_use_that_is_noted_while_the_entry_is_hidden() {
             let user = thread::spawn(move || {
                 if !other.mark_lasting() {
                     other.mark();
-                    other.touch(0, 2 * EXPIRES);
+                    other.touch(0, 2 * EXPIRES, || 0);
                 }
             });
             meta.hide();

@@ -161,6 +161,9 @@ pub const TICK: u32 = 24;
 /// Longest lifetime of an entry with a time to idle, in nanoseconds: 2.28 years.
 pub const LONGEST: u64 = (u32::MAX as u64 - 16) << TICK;
 
+/// Upper bound on how far the coarse clock is behind, in nanoseconds: two ticks of 100 Hz.
+pub const COARSE: u64 = 20_000_000;
+
 /// No timer.
 pub const NO_TIMER: u32 = u32::MAX;
 
@@ -303,27 +306,38 @@ impl Meta {
         self.set_marks(marks & EXPIRES | frequency);
     }
 
-    /// Notes a use at `now`, after which the entry lasts for `idle` nanoseconds. Writes once in a
-    /// sixteenth of these.
-    pub fn touch(&self, now: u64, idle: u64) {
+    /// Notes a use, after which the entry lasts for `idle` nanoseconds. Writes once in a sixteenth of these, and
+    /// reads the precise clock only then: the time `now` is at most [`COARSE`] ago.
+    #[inline]
+    pub fn touch(&self, now: u64, idle: u64, precise: impl FnOnce() -> u64) {
         let before = self.expires.load(Ordering::Relaxed);
-        let tick = now >> TICK;
-        let latest = match self.latest {
-            u32::MAX => NEVER,
-            latest => (tick + u64::from(latest.wrapping_sub(tick as u32))) << TICK,
-        };
-        if now >= before || latest != NEVER && latest.saturating_sub(now) > LONGEST {
-            // Its time has ended between the look-up and this, or is about to.
+        let is_worth_it = |expires: u64| expires.saturating_sub(before) > idle / 16;
+        if !is_worth_it(self.expiry_at(now + COARSE, idle)) {
             return;
         }
-        let expires = now.saturating_add(idle).min(latest);
-        if expires.saturating_sub(before) > idle / 16 {
+        let now = precise();
+        let expires = self.expiry_at(now, idle);
+        // Otherwise its time has ended since the look-up.
+        if now < before && is_worth_it(expires) {
             // If it is another one by now, the entry was hidden, or another use noted.
             let relaxed = Ordering::Relaxed;
             let _ = self
                 .expires
                 .compare_exchange(before, expires, relaxed, relaxed);
         }
+    }
+
+    /// Returns the time at which the entry expires after a use at `now`; 0 if that is too late.
+    fn expiry_at(&self, now: u64, idle: u64) -> u64 {
+        let tick = now >> TICK;
+        let latest = match self.latest {
+            u32::MAX => NEVER,
+            latest => (tick + u64::from(latest.wrapping_sub(tick as u32))) << TICK,
+        };
+        if latest != NEVER && latest.saturating_sub(now) > LONGEST {
+            return 0;
+        }
+        now.saturating_add(idle).min(latest)
     }
 }
 
@@ -419,6 +433,16 @@ impl Id {
         }
     }
 
+    /// Returns the entry that its thread has claimed after this one in a batch.
+    ///
+    /// # Safety
+    ///
+    /// It is in a batch of the calling thread, whose section keeps it.
+    pub unsafe fn claimed_after(self) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        Neighbours::get(unsafe { &self.meta().neighbours.next })
+    }
+
     /// # Safety
     ///
     /// The entry is kept by a section that lasts for `'g`, or is in a queue whose lock is held.
@@ -493,6 +517,20 @@ mod tests {
             (ones, zeros) = (ones | fingerprint, zeros | !fingerprint);
         }
         assert_eq!((ones, zeros), (u32::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn a_use_reads_the_precise_clock_only_where_it_extends_the_entry() {
+        let idle = 3_600_000_000_000;
+        let meta = Meta::new(Weight::of(1), 7, idle, NEVER, false);
+        let unread = || panic!("nothing is to be extended");
+        meta.touch(0, idle, unread);
+        meta.touch(idle / 16 - COARSE, idle, unread);
+        // The coarse clock leaves it open.
+        meta.touch(idle / 16 - COARSE + 1, idle, || idle / 16);
+        assert_eq!(meta.expires.load(Ordering::Relaxed), idle);
+        meta.touch(idle / 8 - COARSE, idle, || idle / 8);
+        assert_eq!(meta.expires.load(Ordering::Relaxed), idle + idle / 8);
     }
 
     #[test]

@@ -25,8 +25,10 @@ mod tests;
 struct Published<'g, K, V> {
     new: Found<'g, K, Node<V>>,
     /// The entry that it has replaced there, and why. That one is still in its queue, and has to be retired.
-    old: Option<(Found<'g, K, Node<V>>, Cause)>,
+    old: Option<Replaced<'g, K, V>>,
 }
+
+type Replaced<'g, K, V> = (Found<'g, K, Node<V>>, Cause);
 
 /// Returns what an entry owns beside its block, in bytes: the domain counts it so while it is
 /// unreclaimed.
@@ -49,6 +51,29 @@ impl Origin<'_> {
     /// Returns whether its load is outdated; for certain only where the lock of the queues is held.
     fn is_outdated(self) -> bool {
         matches!(self, Self::Load(load) if load.is_outdated.load(Ordering::Relaxed))
+    }
+
+    /// Makes room for a new entry, `reserved` of which it has, and links it: see [`State::admit`]. Claims it if
+    /// its load is outdated. Returns also the cause if the entry is not kept.
+    #[inline(always)]
+    fn admit(
+        self,
+        state: &mut State,
+        locked: &mut Locked,
+        (id, entrant, reserved): (Id, Entrant, u64),
+        claimed: &mut Claimed,
+    ) -> (Result<Option<Ticket>, InsertError>, Option<Cause>) {
+        let is_outdated = self.is_outdated() && state.claim(locked, id, Some(Cause::Removed));
+        let admitted = state.admit(locked, id, entrant, reserved, claimed);
+        if matches!(self, Self::Load(_)) && locked.of(id).stage == Stage::Linked {
+            // SAFETY: it is in a queue, and the lock is held.
+            unsafe { id.meta() }.appear(entrant.expires);
+        }
+        let gone = match admitted {
+            Err(_) => Some(Cause::Refused),
+            Ok(_) => is_outdated.then_some(Cause::Removed),
+        };
+        (admitted, gone)
     }
 }
 
@@ -102,43 +127,41 @@ where
         origin: Origin<'_>,
     ) -> Result<(), InsertError> {
         let inner = self.inner();
+        // User code, before the section.
         let (expires, latest) = self.lifetime(&key, &value, ttl);
         let weighed = inner.scale.weigh(&key, &value, expires != NEVER);
         let pinned = inner.is_pinned.as_ref().is_some_and(|is| is(&key, &value));
         let hash = self.hash(&key);
-        // Told after the section: declared before it.
-        let mut notes = inner.notes();
-        let section = Section::begin();
-        let store = section.entries(inner);
-        // Most inserts replace, and a look costs less than to find the place taken.
-        let there = store.find(hash, |other| *other == key);
-        let meta = Meta::new(weighed, hash, expires, latest, pinned);
-        let new = store.new_entry(hash, key, Node { value, meta });
-        if matches!(origin, Origin::Load(_)) {
-            new.value.meta.hide();
-        }
-        let published = match self.publish(new, there, origin, store) {
-            Ok(published) => published,
-            Err(_not_replacing) => {
-                // The destructors of what is not put in are user code: outside of the section.
-                drop(section);
-                notes.tell();
-                return Ok(());
+        let mut linked = {
+            // Told after the section: declared before it.
+            let mut notes = inner.notes();
+            let section = Section::begin();
+            let store = section.entries(inner);
+            // Most inserts replace, and a look costs less than to find the place taken.
+            let there = store.find(hash, |other| *other == key);
+            let meta = Meta::new(weighed, hash, expires, latest, pinned);
+            let new = store.new_entry(hash, key, Node { value, meta });
+            if matches!(origin, Origin::Load(_)) {
+                new.value.meta.hide();
+            }
+            match self.publish(new, there, origin, store) {
+                Ok(published) => self.link(published, origin, expires, store, &mut notes),
+                Err(not_replacing) => {
+                    // Its destructors are user code: outside of the section.
+                    drop(section);
+                    drop(not_replacing);
+                    return Ok(());
+                }
             }
         };
-        let mut linked = self.link(published, origin, expires, store, &mut notes);
-        drop(section);
-        notes.tell();
-        if let Ok(Some(ticket)) = linked {
-            linked = self.link_in_batches(ticket, origin);
+        // The rest of the room is made in batches with a section each.
+        while let Ok(Some(ticket)) = linked {
+            linked = self.link_in_more_room(ticket, origin);
         }
-        match linked {
-            Ok(_) => Ok(()),
-            Err(refused) => {
-                self.handle().count(Event::Refused, 1);
-                Err(refused)
-            }
+        if linked.is_err() {
+            self.handle().counters.add(Event::Refused, 1);
         }
+        linked.map(drop)
     }
 
     /// Returns the time at which an entry expires unless it is used, and the time at which it expires in any
@@ -207,13 +230,12 @@ where
     /// or where it makes room. Returns a ticket if that was not all the room.
     fn link(
         &self,
-        published: Published<'_, K, V>,
+        Published { new, old }: Published<'_, K, V>,
         origin: Origin<'_>,
         expires: u64,
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
-        let Published { new, old } = published;
         if let Some((old, _)) = old {
             // SAFETY: it was found in the section.
             unsafe { Id::of(old).fetch_neighbours() };
@@ -227,75 +249,66 @@ where
             None => Inheritance::default(),
         };
         if !inherited.is_linked {
-            let (held, at) = ((state, locked), (inherited, expires));
-            return self.link_in_room(published, origin, held, at, store, notes);
+            let entrant = Entrant {
+                number: inherited.tenant.unwrap_or_else(|| self.handle().number()),
+                expires,
+                standing: inherited.standing,
+            };
+            let entry = (new, entrant, 0);
+            let replaced = (old, inherited);
+            return self.link_in_room(entry, replaced, origin, (state, locked), store, notes);
         }
-        let (due, visit) = self.outlook(&state, expires);
-        drop(state);
-        self.retire_replaced(old, visit);
-        self.note_replaced(old, inherited, notes);
+        let due = state.next_due();
+        self.inner().unlock(state, expires);
+        self.retire_replaced(old);
+        if let Some((old, cause)) = old {
+            notes.add(old, cause);
+        }
         self.expire_if_due(due, store, notes);
         Ok(None)
     }
 
-    /// Makes room for an entry that is in the map, and links it: or a batch of that. `held` is the lock of
-    /// the queues.
+    /// Makes a batch of room for an entry that is in the map, `reserved` of which it has, and links it if that is
+    /// all. Retires what it has replaced. `held` is the lock of the queues.
     #[inline(never)]
     fn link_in_room(
         &self,
-        Published { new, mut old }: Published<'_, K, V>,
+        (new, entrant, reserved): (Found<'_, K, Node<V>>, Entrant, u64),
+        (mut old, inherited): (Option<Replaced<'_, K, V>>, Inheritance),
         origin: Origin<'_>,
         (mut state, mut locked): (MutexGuard<'_, State>, Locked),
-        (inherited, expires): (Inheritance, u64),
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) -> Result<Option<Ticket>, InsertError> {
-        let entrant = Entrant {
-            number: inherited.tenant.unwrap_or_else(|| self.handle().number()),
-            expires,
-            standing: inherited.standing,
-        };
         let mut claimed = Claimed::default();
-        let id = Id::of(new);
-        let at = (id, entrant, 0);
-        let (admitted, gone) = admit(&mut state, &mut locked, at, origin, &mut claimed);
+        let at = (Id::of(new), entrant, reserved);
+        let (admitted, gone) = origin.admit(&mut state, &mut locked, at, &mut claimed);
         if admitted.is_err()
             && let Some((_, cause @ Cause::Replaced)) = &mut old
         {
             *cause = Cause::Removed;
             state.recount_replaced(inherited);
         }
-        let (due, visit) = self.outlook(&state, expires);
-        drop(state);
-        self.retire_replaced(old, visit);
+        let due = state.next_due();
+        self.inner().unlock(state, entrant.expires);
+        self.retire_replaced(old);
         if gone.is_some() {
             // Before user code runs: what is refused is not to be found.
             store.remove_owning(new, owned(new));
         }
-        self.take_out(&mut claimed, Cause::Evicted, store, notes);
-        self.note_replaced(old, inherited, notes);
-        if let Some(cause) = gone {
-            notes.add(new, cause);
+        self.take_out(&claimed, Cause::Evicted, store, notes);
+        // Only if it was claimed for this one.
+        let old = old.filter(|_| inherited.counted.is_some());
+        for (entry, cause) in old.into_iter().chain(gone.map(|cause| (new, cause))) {
+            notes.add(entry, cause);
         }
         self.expire_if_due(due, store, notes);
         admitted
     }
 
-    /// Makes the rest of the room for an entry, in batches with a section each.
+    /// Makes another batch of room, in a section. Returns the next ticket; `None` if the entry is linked, or was
+    /// taken out meanwhile.
     #[cold]
-    fn link_in_batches(
-        &self,
-        mut ticket: Ticket,
-        origin: Origin<'_>,
-    ) -> Result<Option<Ticket>, InsertError> {
-        while let Some(next) = self.link_in_more_room(ticket, origin)? {
-            ticket = next;
-        }
-        Ok(None)
-    }
-
-    /// Makes a batch of room. Returns the next ticket; `None` if the entry is linked, or was taken out
-    /// meanwhile.
     fn link_in_more_room(
         &self,
         ticket: Ticket,
@@ -304,106 +317,75 @@ where
         let mut notes = self.inner().notes();
         let section = Section::begin();
         let store = section.entries(self.inner());
-        let (mut state, mut locked) = self.inner().lock(store);
+        let (mut state, locked) = self.inner().lock(store);
         let Some((id, entrant, reserved)) = state.resume(ticket) else {
             return Ok(None);
         };
-        let mut claimed = Claimed::default();
-        let at = (id, entrant, reserved);
-        let (admitted, gone) = admit(&mut state, &mut locked, at, origin, &mut claimed);
-        let (due, visit) = self.outlook(&state, entrant.expires);
-        drop(state);
-        self.inner().ask_for_visit(visit);
-        // SAFETY: of this cache. It had not been claimed under the lock just now, so it was not retired
-        // before this section began.
-        let gone = gone.map(|cause| (unsafe { id.found() }, cause));
-        if let Some((entry, _)) = gone {
-            store.remove_owning(entry, owned(entry));
-        }
-        self.take_out(&mut claimed, Cause::Evicted, store, &mut notes);
-        if let Some((entry, cause)) = gone {
-            notes.add(entry, cause);
-        }
-        self.expire_if_due(due, store, &mut notes);
-        admitted
+        // SAFETY: of this cache. It has not been claimed, as the lock says, so it was not retired before this
+        // section began.
+        let entry = (unsafe { id.found() }, entrant, reserved);
+        let replaced = (None, Inheritance::default());
+        self.link_in_room(entry, replaced, origin, (state, locked), store, &mut notes)
     }
 
-    /// Returns the time at which the wheel has work, and the time of the visit that the change makes necessary.
-    #[inline]
-    fn outlook(&self, state: &State, expires: u64) -> (Option<u64>, Option<u64>) {
-        (state.next_due(), self.inner().next_visit(state, expires))
-    }
-
-    /// Retires what an entry has replaced, which no queue has from now on, and asks for the service
-    /// thread. Once the lock has been released.
-    #[inline]
-    fn retire_replaced(&self, old: Option<(Found<'_, K, Node<V>>, Cause)>, visit: Option<u64>) {
-        let inner = self.inner();
+    /// Retires what an entry has replaced, which no queue has from now on. Once the lock has been released.
+    #[inline(always)]
+    fn retire_replaced(&self, old: Option<Replaced<'_, K, V>>) {
         if let Some((old, _)) = old {
             // SAFETY: this thread has taken it out, and no queue has it from now on.
-            unsafe { inner.store.retire_swapped(old, owned(old)) };
-        }
-        inner.ask_for_visit(visit);
-    }
-
-    /// Notes what an entry has replaced, if it was claimed for that.
-    #[inline]
-    fn note_replaced(
-        &self,
-        old: Option<(Found<'_, K, Node<V>>, Cause)>,
-        inherited: Inheritance,
-        notes: &mut Notes<'_, K, V>,
-    ) {
-        // Its clone is user code, too.
-        if let Some((old, cause)) = old.filter(|_| inherited.counted.is_some()) {
-            notes.add(old, cause);
+            unsafe { self.inner().store.retire_swapped(old, owned(old)) };
         }
     }
 
     /// Takes out what has expired if the wheel has work at `due`, and that is over.
-    #[inline]
+    #[inline(always)]
     fn expire_if_due(&self, due: Option<u64>, store: &Pinned<K, V>, notes: &mut Notes<'_, K, V>) {
         let Some(due) = due else { return };
         // In whole ticks: at each time anew, all timers would move through the lowest levels of the wheel.
         let now = self.inner().clock.now() >> TICK << TICK;
         if due <= now {
-            self.expire(now, store, notes);
+            self.batch(Cause::Expired, store, notes, |state, locked, claimed| {
+                state.expire(locked, now, claimed)
+            });
         }
     }
 
-    /// Takes out what has expired by `now`: a batch.
+    /// Takes a batch out of the map that `claim` claims, in a section. Returns what `claim` does: whether there
+    /// may be more.
     #[inline(never)]
-    fn expire(&self, now: u64, store: &Pinned<K, V>, notes: &mut Notes<'_, K, V>) {
+    pub(crate) fn batch(
+        &self,
+        cause: Cause,
+        store: &Pinned<K, V>,
+        notes: &mut Notes<'_, K, V>,
+        claim: impl FnOnce(&mut State, &mut Locked, &mut Claimed) -> bool,
+    ) -> bool {
         let mut claimed = Claimed::default();
         let (mut state, mut locked) = self.inner().lock(store);
-        state.expire(&mut locked, now, &mut claimed);
-        let visit = self.inner().next_visit(&state, NEVER);
-        drop(state);
-        self.take_out(&mut claimed, Cause::Expired, store, notes);
-        self.inner().ask_for_visit(visit);
+        let more = claim(&mut state, &mut locked, &mut claimed);
+        self.inner().unlock(state, NEVER);
+        self.take_out(&claimed, cause, store, notes);
+        more
     }
 
-    /// Takes entries out of the map that this thread has claimed.
+    /// Takes entries out of the map that this thread has claimed in the section.
+    #[inline]
     pub(crate) fn take_out(
         &self,
-        claimed: &mut Claimed,
+        claimed: &Claimed,
         cause: Cause,
         store: &Pinned<K, V>,
         notes: &mut Notes<'_, K, V>,
     ) {
-        for id in claimed.iter() {
-            // SAFETY: claimed in the section; of this cache.
-            let entry = unsafe { id.found() };
+        // SAFETY: claimed in the section; of this cache.
+        let entries = || unsafe { claimed.iter().map(|id| id.found()) };
+        for entry in entries() {
             store.remove_owning(entry, owned(entry));
         }
         // Clones run user code: all are out of the map by then.
         if notes.are_wanted() {
-            for id in claimed.iter() {
-                // SAFETY: as above.
-                notes.add(unsafe { id.found() }, cause);
-            }
+            entries().for_each(|entry| notes.add(entry, cause));
         }
-        claimed.clear();
     }
 
     /// Claims an entry. Returns whether look-ups found it until then, and whether it was not claimed before.
@@ -417,32 +399,7 @@ where
         let presence = self.inner().presence(&entry.get().value.meta);
         let cause = presence.cause(Cause::Removed);
         let claimed = state.claim(&mut locked, Id::of(entry), Some(cause));
-        let visit = self.inner().next_visit(&state, NEVER);
-        drop(state);
-        self.inner().ask_for_visit(visit);
+        self.inner().unlock(state, NEVER);
         (presence, claimed)
     }
-}
-
-/// Makes room for a new entry, `reserved` of which it has, and links it: see [`State::admit`]. Claims it if
-/// its load is outdated. Returns also the cause if the entry is not kept.
-#[inline(always)]
-fn admit(
-    state: &mut State,
-    locked: &mut Locked,
-    (id, entrant, reserved): (Id, Entrant, u64),
-    origin: Origin<'_>,
-    claimed: &mut Claimed,
-) -> (Result<Option<Ticket>, InsertError>, Option<Cause>) {
-    let is_outdated = origin.is_outdated() && state.claim(locked, id, Some(Cause::Removed));
-    let admitted = state.admit(locked, id, entrant, reserved, claimed);
-    if matches!(origin, Origin::Load(_)) && locked.of(id).stage == Stage::Linked {
-        // SAFETY: it is in a queue, and the lock is held.
-        unsafe { id.meta() }.appear(entrant.expires);
-    }
-    let gone = match admitted {
-        Err(_) => Some(Cause::Refused),
-        Ok(_) => is_outdated.then_some(Cause::Removed),
-    };
-    (admitted, gone)
 }

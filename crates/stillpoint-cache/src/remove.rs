@@ -122,17 +122,14 @@ where
         let id = Id::of(found);
         let done = self.inner().is_found(found) && state.pin(&mut locked, id, pinned);
         let number = locked.of(id).tenant;
-        let visit = self.inner().next_visit(&state, NEVER);
         let is_above_max = done && !pinned && state.is_above_max(number);
-        drop(state);
+        self.inner().unlock(state, NEVER);
         drop(section);
-        self.inner().ask_for_visit(visit);
         if is_above_max {
             // The number may be another tenant's by now: its limit holds, too.
-            self.in_batches(
-                |state, locked, claimed| state.keep_max(locked, number, claimed),
-                Cause::Evicted,
-            );
+            self.in_batches(usize::MAX, Cause::Evicted, |state, locked, claimed| {
+                state.keep_max(locked, number, claimed)
+            });
         }
         done
     }
@@ -174,93 +171,57 @@ where
     /// Removes all entries of one tenant, as long as it is there.
     fn invalidate_tenant(&self, handle: &Arc<Handle>) {
         let mut until = None;
-        self.in_batches(
-            |state, locked, claimed| {
-                handle.own_number().is_some_and(|number| {
-                    let next = state.tenant(number).policy.rounds() + 1;
-                    let until = *until.get_or_insert(next);
-                    state.invalidate(locked, number, until, claimed)
-                })
-            },
-            Cause::Removed,
-        );
-    }
-
-    /// Removes what a tenant has left whose deletion has begun, and ends that.
-    pub(crate) fn end_delete(&self, doomed: u32) {
-        self.in_batches(
-            |state, locked, claimed| state.drain(locked, doomed, claimed),
-            Cause::Removed,
-        );
+        self.in_batches(usize::MAX, Cause::Removed, |state, locked, claimed| {
+            handle.own_number().is_some_and(|number| {
+                let next = state.tenant(number).policy.rounds() + 1;
+                let until = *until.get_or_insert(next);
+                state.invalidate(locked, number, until, claimed)
+            })
+        });
     }
 
     /// Evicts until the tenant uses no more than that.
     pub(crate) fn shrink_to(&self, bytes: u64) {
         let handle = self.handle();
-        self.in_batches(
-            |state, locked, claimed| {
-                handle
-                    .own_number()
-                    .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
-            },
-            Cause::Evicted,
-        );
+        self.in_batches(usize::MAX, Cause::Evicted, |state, locked, claimed| {
+            handle
+                .own_number()
+                .is_some_and(|number| state.shrink(locked, number, bytes, claimed))
+        });
     }
 
     /// Evicts up to `entries` entries that no min protects. Returns how many.
     pub(crate) fn evict_some(&self, entries: usize) -> usize {
         let (handle, mut evicted) = (self.handle(), 0);
-        self.in_batches(
-            |state, locked, claimed| {
-                let Some(number) = handle.own_number() else {
+        self.in_batches(usize::MAX, Cause::Evicted, |state, locked, claimed| {
+            let Some(number) = handle.own_number() else {
+                return false;
+            };
+            while evicted < entries && !claimed.is_full() {
+                if !state.give_back(locked, number, claimed) {
                     return false;
-                };
-                while evicted < entries && !claimed.is_full() {
-                    if !state.give_back(locked, number, claimed) {
-                        return false;
-                    }
-                    evicted += 1;
                 }
-                evicted < entries
-            },
-            Cause::Evicted,
-        );
+                evicted += 1;
+            }
+            evicted < entries
+        });
         evicted
     }
 
-    /// Claims batches while `claim` returns true, each in a section.
+    /// Takes out up to `most` batches, each in a section, while `claim` returns true. Returns whether there may
+    /// be more.
     pub(crate) fn in_batches(
         &self,
-        claim: impl FnMut(&mut State, &mut Locked, &mut Claimed) -> bool,
-        cause: Cause,
-    ) {
-        self.in_some_batches(usize::MAX, claim, cause);
-    }
-
-    /// As [`in_batches`](Self::in_batches), so many at most. Returns whether there may be more.
-    pub(crate) fn in_some_batches(
-        &self,
         most: usize,
-        mut claim: impl FnMut(&mut State, &mut Locked, &mut Claimed) -> bool,
         cause: Cause,
+        mut claim: impl FnMut(&mut State, &mut Locked, &mut Claimed) -> bool,
     ) -> bool {
-        let mut again = true;
-        for _ in 0..most {
+        (0..most).all(|_| {
             let mut notes = self.inner().notes();
             let section = Section::begin();
             let store = section.entries(self.inner());
-            let mut claimed = Claimed::default();
-            let (mut state, mut locked) = self.inner().lock(store);
-            again = claim(&mut state, &mut locked, &mut claimed);
-            let visit = self.inner().next_visit(&state, NEVER);
-            drop(state);
-            self.inner().ask_for_visit(visit);
-            self.take_out(&mut claimed, cause, store, &mut notes);
-            if !again {
-                break;
-            }
-        }
-        again
+            self.batch(cause, store, &mut notes, &mut claim)
+        })
     }
 
     /// Removes the entries of the tenant and all below it for which `condition` returns true.
@@ -281,7 +242,7 @@ where
                     let entry = found.get();
                     // A hidden one has not been inserted yet, or is removed already.
                     if self.inner().presence(&entry.value.meta) != Presence::Hidden
-                        && self.has_itself(found, store)
+                        && self.has(found, store, Handle::own_number)
                         && condition(&entry.key, &entry.value.value)
                         && self.take_found(found, store, &mut notes).is_some()
                     {
@@ -294,24 +255,15 @@ where
         removed
     }
 
-    /// Returns whether the tenant or one below it has the entry; where it has been deleted, the one above.
-    pub(crate) fn has(&self, found: Found<'_, K, Node<V>>, store: &Pinned<K, V>) -> bool {
-        self.has_below(found, store, |handle| Some(handle.number()))
-    }
-
-    /// As [`has`](Self::has), but a tenant that has been deleted has nothing.
-    fn has_itself(&self, found: Found<'_, K, Node<V>>, store: &Pinned<K, V>) -> bool {
-        self.has_below(found, store, Handle::own_number)
-    }
-
-    fn has_below(
+    /// Returns whether the tenant or one below it has the entry. `number` says for which tenant a view stands
+    /// that has been deleted: for the one above ([`Handle::number`]), or for none ([`Handle::own_number`]).
+    pub(crate) fn has(
         &self,
         found: Found<'_, K, Node<V>>,
         store: &Pinned<K, V>,
         number: impl FnOnce(&Arc<Handle>) -> Option<u32>,
     ) -> bool {
-        let whole = self.handle().parent.is_none();
-        whole || {
+        self.handle().parent.is_none() || {
             let (state, mut locked) = self.inner().lock(store);
             let of = state.owner(&mut locked, Id::of(found));
             of.zip(number(self.handle())).is_some_and(|(of, above)| {
@@ -327,10 +279,9 @@ where
     /// no section is open. What expires meanwhile is left for the next call.
     pub fn run_pending(&self) {
         let now = self.inner().clock.now();
-        self.in_batches(
-            |state, locked, claimed| state.expire(locked, now, claimed),
-            Cause::Expired,
-        );
+        self.in_batches(usize::MAX, Cause::Expired, |state, locked, claimed| {
+            state.expire(locked, now, claimed)
+        });
     }
 }
 

@@ -53,10 +53,12 @@ pub const BATCH: usize = 32;
 /// it moves down before it is due, so that inserts keep up.
 const STEPS: usize = 4 * BATCH;
 
-/// Entries that were claimed, to be taken out of the map.
+/// Entries that a thread has claimed in a section, to be taken out of the map: a list through the links that
+/// their queue has used.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    ids: [Option<Id>; BATCH],
+    /// The first and the last.
+    ends: Option<(Id, Id)>,
     len: usize,
 }
 
@@ -65,17 +67,25 @@ impl Claimed {
         self.len == BATCH
     }
 
-    fn push(&mut self, id: Id) {
-        self.ids[self.len] = Some(id);
+    fn push(&mut self, locked: &mut Locked, id: Id) {
+        locked.set_next(id, None);
+        let first = self.ends.map_or(id, |(first, last)| {
+            locked.set_next(last, Some(id));
+            first
+        });
+        self.ends = Some((first, id));
         self.len += 1;
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Id> + use<'_> {
-        self.ids[..self.len].iter().flatten().copied()
-    }
-
-    pub fn clear(&mut self) {
-        self.len = 0;
+    /// Returns the entries in the order in which they were claimed.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread has claimed them, in the section that it is in.
+    pub unsafe fn iter(&self) -> impl Iterator<Item = Id> + use<'_> {
+        // SAFETY: the caller's promise.
+        let after = |id: &Id| unsafe { id.claimed_after() };
+        std::iter::successors(self.ends.map(|(first, _)| first), after)
     }
 }
 
@@ -367,7 +377,7 @@ impl State {
             };
             locked.of(id).timer = NO_TIMER;
             self.claim(locked, id, Some(Cause::Expired));
-            claimed.push(id);
+            claimed.push(locked, id);
         }
         true
     }

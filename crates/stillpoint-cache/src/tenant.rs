@@ -22,17 +22,11 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Counts an event without a lock.
-    #[inline(always)]
-    pub fn count(&self, event: Event, times: u64) {
-        self.counters.add(event, times);
-    }
-
     /// Counts a look-up that has found nothing. Out of line, so that a hit, beside it, takes few
     /// instructions.
     #[inline(never)]
     pub fn count_miss(&self) {
-        self.count(Event::Miss, 1);
+        self.counters.add(Event::Miss, 1);
     }
 
     /// Makes the handle of a whole cache.

@@ -18,7 +18,10 @@ use std::{
     thread,
     time::Duration,
 };
-use stillpoint_platform::clock::{self, Nanos};
+use stillpoint_platform::{
+    clock::{self, Nanos},
+    sync::MutexGuard,
+};
 
 /// Number of batches of each kind in a visit, for which other caches wait.
 const BATCHES: usize = 64;
@@ -33,6 +36,14 @@ pub fn give_way() {
 }
 
 impl<K, V, S> Inner<K, V, S> {
+    /// Releases the lock of the queues after a change, and asks for the visit that the change makes necessary.
+    #[inline(always)]
+    pub fn unlock(&self, state: MutexGuard<'_, State>, expires: u64) {
+        let visit = self.next_visit(&state, expires);
+        drop(state);
+        self.ask_for_visit(visit);
+    }
+
     /// Returns the time of the visit that a change makes necessary, if any: an entry that expires, or a
     /// tenant that is above its high limit or has tables that are too large. Under the lock of the queues.
     pub fn next_visit(&self, state: &State, expires: u64) -> Option<Nanos> {
@@ -117,17 +128,11 @@ where
         let mut again = false;
         if matches!(inner.clock, Clock::Monotonic) {
             let now = inner.clock.now();
-            again |= self.in_some_batches(
-                BATCHES,
-                |state, locked, claimed| state.expire(locked, now, claimed),
-                Cause::Expired,
-            );
+            again |= self.in_batches(BATCHES, Cause::Expired, |state, locked, claimed| {
+                state.expire(locked, now, claimed)
+            });
         }
-        again |= self.in_some_batches(
-            BATCHES,
-            |state, locked, claimed| state.reclaim_high(locked, claimed),
-            Cause::Evicted,
-        );
+        again |= self.in_batches(BATCHES, Cause::Evicted, State::reclaim_high);
         let (looks, more) = self.follow_container(watcher);
         again |= more;
         again |= self.trim_oversized(BATCHES);
@@ -207,17 +212,13 @@ where
     /// Evicts what is above the limit, and above the goal: some batches. Returns whether there is more.
     fn shrink_for_container(&self, container: &Container, goal: u64) -> bool {
         // Whatever it is by now: the program may have set one.
-        let mut again = self.in_some_batches(
-            BATCHES,
-            |state, locked, claimed| state.shrink(locked, ROOT, state.max(), claimed),
-            Cause::Evicted,
-        );
+        let mut again = self.in_batches(BATCHES, Cause::Evicted, |state, locked, claimed| {
+            state.shrink(locked, ROOT, state.max(), claimed)
+        });
         if goal != u64::MAX {
-            let more = self.in_some_batches(
-                BATCHES,
-                |state, locked, claimed| state.shed(locked, goal, claimed),
-                Cause::Evicted,
-            );
+            let more = self.in_batches(BATCHES, Cause::Evicted, |state, locked, claimed| {
+                state.shed(locked, goal, claimed)
+            });
             if !more {
                 container.goal.store(u64::MAX, Ordering::Relaxed);
             }

@@ -154,7 +154,7 @@ fn what_was_claimed_before_an_invalidation_is_not_found_after_it() {
     found.get().value.meta.note_use(0);
     assert_eq!(cache.get(&9), None);
     let mut notes = cache.inner().notes();
-    cache.take_out(&mut claimed, Cause::Evicted, store, &mut notes);
+    cache.take_out(&claimed, Cause::Evicted, store, &mut notes);
     assert!(cache.find(&9, store).is_none());
 }
 
@@ -177,7 +177,7 @@ fn what_has_appeared_before_it_is_removed_is_returned() {
         };
         let at = (Id::of(published.new), entrant, 0);
         let (load, claimed) = (Origin::Load(&load), &mut Claimed::default());
-        let admitted = admit(&mut state, &mut locked, at, load, claimed);
+        let admitted = load.admit(&mut state, &mut locked, at, claimed);
         assert_eq!((admitted, cache.get(&9)), ((Ok(None), None), Some(1)));
         drop(state);
         assert_eq!(removal.join().expect("it removes"), Some(1));
@@ -319,7 +319,7 @@ fn walks_of_a_tenant_meet_an_entry_that_is_being_replaced() {
     assert_eq!(there(), [(5000, 1), (5001, 3), (5002, 1)]);
     let seen = cache.find(&5001, store).expect("it is there");
     assert_eq!(tenant.invalidate_entries_if(|key, _| *key == 5001), 1);
-    assert!(!cache.contains_key(&5001) && tenant.has(seen, store));
+    assert!(!cache.contains_key(&5001) && tenant.has(seen, store, |view| Some(view.number())));
     for published in [first, second] {
         assert!(link(&cache, published, Origin::Insert, NEVER, store).is_none());
     }

@@ -157,7 +157,7 @@ impl State {
             }
             if let Some(id) = tenant.outdated(locked) {
                 self.claim(locked, id, Some(Cause::Removed));
-                claimed.push(id);
+                claimed.push(locked, id);
             } else if rounds < until {
                 tenant.policy.begin_round();
             } else {
@@ -174,7 +174,7 @@ impl State {
                 return false;
             };
             self.claim(locked, id, Some(Cause::Removed));
-            claimed.push(id);
+            claimed.push(locked, id);
         }
         true
     }
@@ -183,7 +183,6 @@ impl State {
 #[cfg(all(test, not(stillpoint_loom)))]
 mod tests {
     use super::*;
-    use crate::cache::Section;
     use crate::{
         Cache,
         state::{BATCH, ROOT},
@@ -191,19 +190,9 @@ mod tests {
 
     /// Makes a batch of an invalidation of the whole cache, up to a round.
     fn invalidate_some(cache: &Cache<u64, u64>, until: u64) -> bool {
-        let section = Section::begin();
-        let store = section.entries(cache.inner());
-        let mut claimed = Claimed::default();
-        let (mut state, mut locked) = cache.inner().lock(store);
-        let more = state.invalidate(&mut locked, ROOT, until, &mut claimed);
-        drop(state);
-        cache.take_out(
-            &mut claimed,
-            Cause::Removed,
-            store,
-            &mut cache.inner().notes(),
-        );
-        more
+        cache.in_batches(1, Cause::Removed, |state, locked, claimed| {
+            state.invalidate(locked, ROOT, until, claimed)
+        })
     }
 
     #[test]

@@ -167,7 +167,7 @@ impl State {
         self.entries -= 1;
         self.uncharge(number, weight, false);
         self.consider_trim(number);
-        claimed.push(id);
+        claimed.push(locked, id);
         Some(weight)
     }
 }
