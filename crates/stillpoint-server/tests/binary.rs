@@ -54,6 +54,8 @@ fn commands() {
     for (bytes, status) in [
         (set(1, b"k", b"x", cas + 7), 2),
         (set(2, b"k", b"x", 0), 2),
+        (set(2, b"k", b"x", cas + 7), 2),
+        (set(2, b"none", b"x", 5), 1),
         (set(3, b"none", b"x", 0), 1),
         (set(1, b"none", b"x", 5), 1),
         (request(0x0e, &[], b"none", b"x", 0), 5),
@@ -69,7 +71,11 @@ fn commands() {
         assert_eq!(response(&mut client).1, status, "{bytes:?}");
     }
     client.send(request(0x00, &[], b"k", &[], 0));
-    assert_eq!(response(&mut client).2, b"\0\0\0\x09value+");
+    let (_, _, body, cas) = response(&mut client);
+    assert_eq!(body, b"\0\0\0\x09value+");
+    // With a CAS value, an `add` stores in its item's place, as in memcached.
+    client.send(set(2, b"k", b"value+", cas));
+    assert_eq!(response(&mut client).1, 0);
     let delta = |delta: u64, initial: u64, exptime: u32| {
         [
             &delta.to_be_bytes()[..],

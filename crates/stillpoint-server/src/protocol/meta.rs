@@ -136,7 +136,7 @@ pub(super) fn parse<'a>(letter: u8, words: &Words<'a>) -> Result<Command<'a>, Re
     };
     let key = words.at(1);
     if key.is_empty() {
-        return Err(ERROR);
+        return Err(if letter == b'e' { BAD_FORMAT } else { ERROR });
     }
     let (kind, skip) = match kind {
         Kind::Set(_) => match parse_i32(words.at(2)).and_then(|len| usize::try_from(len).ok()) {
@@ -199,7 +199,11 @@ fn flags(mut request: Request<'_>) -> Result<Request<'_>, Refusal> {
                 request.decoded = Some(key.ok_or(refusal("CLIENT_ERROR error decoding key"))?);
             }
             b'N' => request.vivify = time()?,
-            b'T' => request.exptime = time()?,
+            b'T' => {
+                request.exptime = time()?;
+                // Of the two, the last one counts for an item that is created.
+                request.vivify = request.vivify.and(request.exptime);
+            }
             b'R' => request.recache = time()?,
             b'O' if word.len() > MAX_OPAQUE => {
                 return Err(refusal("CLIENT_ERROR opaque token too long"));

@@ -67,7 +67,7 @@ impl Session {
                 deadline,
             };
             let show = |item: &Item<'_>| show(request, item, &about, now, out);
-            let found = if request.untouched || created {
+            let found = if request.untouched {
                 space.tenant.peek(key, show)
             } else {
                 space.tenant.get(key, show)
@@ -109,7 +109,7 @@ impl Session {
         // Set the expiry after building the answer: a time in the past affects later requests only.
         let refused = match (found, deadline) {
             (Some(Shown::NoRoom(_)), _) => Some(text::NO_MEMORY),
-            (Some(Shown::Whole), Some(deadline)) => {
+            (Some(Shown::Whole), Some(deadline)) if !created => {
                 text::refused(&space.tenant.touch(key, deadline))
             }
             _ => None,
@@ -178,7 +178,8 @@ impl Session {
                 .map(|exptime| (request.initial, deadline(exptime))),
             exptime: request.exptime.map(deadline),
             condition: Condition {
-                compare: request.cas,
+                // 0 compares nothing here.
+                compare: request.cas.filter(|&cas| cas != 0),
                 ..Condition::default()
             },
         };
@@ -296,8 +297,9 @@ fn show(
         return Shown::NoRoom(item.value().len());
     }
     let bytes = &mut out.bytes;
-    // The time that is left is the one before or after `T`, as they stand in the request.
-    let mut exptime = item.exptime();
+    // The time that is left is the one before or after `N` and `T`, as they stand in the request.
+    let mut due = false;
+    let mut exptime = if about.created { 0 } else { item.exptime() };
     if request.value {
         bytes.extend_from_slice(b"VA ");
         push_u64(bytes, item.value().len() as u64);
@@ -306,7 +308,13 @@ fn show(
     }
     for (letter, token) in request.tokens() {
         match letter {
+            b'R' => {
+                due = about
+                    .recache
+                    .is_some_and(|recache| exptime != 0 && exptime < recache);
+            }
             b's' => push_flag(bytes, b's', item.value().len() as u64),
+            b'N' if about.created => exptime = item.exptime(),
             b'T' => exptime = about.deadline.unwrap_or(exptime),
             b't' => push_ttl(bytes, (exptime != 0).then(|| exptime.saturating_sub(now))),
             b'c' => push_flag(bytes, b'c', item.cas()),
@@ -316,14 +324,11 @@ fn show(
             _ => request.push_if_reflected(bytes, letter, token),
         }
     }
-    let About {
-        created, recache, ..
-    } = *about;
+    let created = about.created;
     let mut won = created;
     if item.has_win() && !created {
         bytes.extend_from_slice(b" Z");
     } else if !created {
-        let due = recache.is_some_and(|recache| item.exptime() != 0 && item.exptime() < recache);
         won = (due || item.is_stale()) && item.win();
     }
     if item.is_stale() {

@@ -433,7 +433,7 @@ fn what_is_made_in_the_second_of_a_flush_goes_with_it() {
     let now = shared.store.now();
     let mut at = |bytes: &str, now| turn_at(&mut session, &shared, bytes.as_bytes(), now).0;
     let made = b"VA 0 t30 W\r\n\r\n";
-    let ask = "mg k v t N30\r\n";
+    let ask = "mg k v N30 t\r\n";
     assert_eq!(at(ask, now), made);
     assert_eq!(at("flush_all\r\n", now), b"OK\r\n");
     for _ in 0..2 {
@@ -444,6 +444,46 @@ fn what_is_made_in_the_second_of_a_flush_goes_with_it() {
     assert_eq!(at("ma n N30 v\r\nmg n v\r\n", now), b"VA 1\r\n0\r\nEN\r\n");
     assert_eq!(at(ask, now + 1), made);
     assert_eq!(at("mg k v\r\n", now + 1), b"VA 0 Z\r\n\r\n");
+}
+
+/// As in memcached. `scripts/stillcache-differential` compares such requests, at random.
+#[test]
+fn meta_commands_do_what_they_do_in_memcached() {
+    let shared = fuzz::new_shared(|_| {});
+    let mut session = fuzz::new_session(&shared.directory(), false, true);
+    for (requests, answers) in [
+        // Of times, the one counts that the flag finds.
+        ("mg k t N30\r\n", "HD t-1 W\r\n"),
+        ("mg k N30 t\r\n", "HD t30 W\r\n"),
+        ("mg k N30 T60\r\nmg k t\r\n", "HD W\r\nHD t60 Z\r\n"),
+        ("mg k T60 N30\r\nmg k t\r\n", "HD W\r\nHD t30 Z\r\n"),
+        ("ma k T60 N30\r\nmg k t\r\n", "HD\r\nHD t30\r\n"),
+        ("ma k N30 T60\r\nmg k t\r\n", "HD\r\nHD t60\r\n"),
+        ("ms k 0\r\n\r\nmg k R30 T20\r\n", "HD\r\nHD\r\n"),
+        ("ms k 0\r\n\r\nmg k T20 R30\r\n", "HD\r\nHD W\r\n"),
+        // What makes an item, or touches it, has used it.
+        ("mg k N30\r\nmg k h\r\n", "HD W\r\nHD h1 Z\r\n"),
+        ("mg k N30 u\r\nmg k h\r\n", "HD W\r\nHD h0 Z\r\n"),
+        (
+            "ms k 0\r\n\r\ntouch k 9\r\nmg k h\r\n",
+            "HD\r\nTOUCHED\r\nHD h1\r\n",
+        ),
+        ("touch k 9\r\n", "NOT_FOUND\r\n"),
+        // CAS values of what is not there, or is no number.
+        ("ms k 0 C5 MA\r\n\r\nms k 0 C5 MP\r\n\r\n", "NS\r\nNS\r\n"),
+        ("ms k 0 C5 MR\r\n\r\nms k 0 C5\r\n\r\n", "NF\r\nNF\r\n"),
+        ("ms k 1\r\n5\r\nma k C0 v\r\n", "HD\r\nVA 1\r\n6\r\n"),
+        (
+            "ms k 0\r\n\r\nma k C5\r\n",
+            "HD\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+        ),
+        ("ms k 1\r\nx\r\nma k C5\r\n", "HD\r\nEX\r\n"),
+        ("me\r\n", "CLIENT_ERROR bad command line format\r\n"),
+    ] {
+        let answer = feed(&mut session, &shared, requests.as_bytes());
+        assert_eq!(feed(&mut session, &shared, b"flush_all\r\n"), b"OK\r\n");
+        assert_eq!(String::from_utf8_lossy(&answer), answers, "{requests}");
+    }
 }
 
 /// What one admin sets is not lost to what another one sets at the same time.

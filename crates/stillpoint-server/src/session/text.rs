@@ -329,7 +329,11 @@ impl Session {
 
     fn touch(&self, key: &[u8], exptime: i64, cx: &Context<'_>) -> Result<(), Outcome> {
         let space = cx.directory.route(&self.access.home, key);
-        let touched = space.tenant.touch(key, cx.deadline(exptime));
+        // It counts as a use, as in memcached.
+        let touched = match space.tenant.get(key, |_| ()) {
+            Some(()) => space.tenant.touch(key, cx.deadline(exptime)),
+            None => Err(Outcome::NotFound),
+        };
         cx.count_get(space, touched.is_ok(), true);
         touched
     }

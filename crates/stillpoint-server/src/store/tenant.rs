@@ -360,6 +360,10 @@ impl Tenant {
                     (exptime, flags, marks, len) = (expires, 0, 0, 0);
                 }
                 Some(old) => {
+                    // As in memcached, before the CAS value is compared.
+                    if old.value().is_empty() {
+                        return Err(Outcome::NotANumber);
+                    }
                     if what.condition.compare.is_some_and(|cas| cas != old.cas()) {
                         return Err(Outcome::Exists);
                     }
@@ -573,8 +577,9 @@ pub(super) fn may_store(
 ) -> Result<bool, Outcome> {
     match (mode, item) {
         (Mode::Add, Some(_)) => Err(Outcome::NotStored),
+        (Mode::Append | Mode::Prepend, None) => Err(Outcome::NotStored),
         (_, None) if condition.compare.is_some() => Err(Outcome::NotFound),
-        (Mode::Replace | Mode::Append | Mode::Prepend, None) => Err(Outcome::NotStored),
+        (Mode::Replace, None) => Err(Outcome::NotStored),
         (_, Some(old)) => compare(condition, old.cas()),
         (_, None) => Ok(false),
     }
