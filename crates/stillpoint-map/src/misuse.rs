@@ -48,6 +48,25 @@ mod variance {}
 /// let of_tasks = stillpoint_map::HashMap::<u32, u32>::new_in(stillpoint::tasks_trace::global());
 /// assert_eq!(of_tasks.pin_owned().get(&1), None);
 /// ```
+/// ```compile_fail,E0502
+/// let mut map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let guard = stillpoint::read_lock();
+/// let found = map.with_guard(&guard).get(&1);
+/// map.remove(&1);
+/// assert_eq!(found, Some(&2));
+/// ```
+/// ```compile_fail,E0502
+/// let mut map = stillpoint_map::HashMap::from([(1, 2)]);
+/// let pinned = map.pin();
+/// map.get_mut(&1);
+/// assert_eq!(pinned.get(&1), Some(&2));
+/// ```
+/// ```compile_fail,E0499
+/// let mut map = stillpoint_map::BTreeMap::from([(1, 2)]);
+/// let mut entries = map.iter_mut();
+/// map.get_mut(&1);
+/// assert_eq!(entries.next(), Some((&1, &mut 2)));
+/// ```
 /// ```compile_fail,E0505
 /// let map = stillpoint_map::HashMap::from([(1, 2)]);
 /// let guard = stillpoint::read_lock();

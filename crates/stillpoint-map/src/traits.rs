@@ -4,9 +4,11 @@ use crate::{
     iter::{IntoIter, Iter, Keys, Values},
     map::{HashMap, PinnedHashMap},
 };
+use equivalent::Equivalent;
 use std::{
     fmt,
     hash::{BuildHasher, Hash},
+    ops::Index,
 };
 
 impl<K, V, S: Default> Default for HashMap<K, V, S> {
@@ -34,6 +36,31 @@ impl<'g, K, V, S> IntoIterator for &'g PinnedHashMap<K, V, S> {
 
     fn into_iter(self) -> Iter<'g, K, V> {
         self.iter()
+    }
+}
+
+impl<K, V, S, Q> Index<&Q> for PinnedHashMap<K, V, S>
+where
+    K: Hash + Eq,
+    S: BuildHasher,
+    Q: Hash + Equivalent<K> + ?Sized,
+{
+    type Output = V;
+
+    /// Returns the value of a key, as [`get`](Self::get) does. Sound because the map is in a section for as
+    /// long as the result; the map itself, which is in none, has no `Index`.
+    ///
+    /// ```
+    /// let map = stillpoint_map::HashMap::from([("a".to_owned(), 1)]);
+    /// assert_eq!(map.pin()["a"], 1);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the map has no such key.
+    #[track_caller]
+    fn index(&self, key: &Q) -> &V {
+        self.get(key).expect("no entry found for key")
     }
 }
 

@@ -346,7 +346,7 @@ fn random_programs_of_an_ordered_map() {
 /// and all but the first entries of leaves.
 #[test]
 fn keys_that_are_fences_are_taken_out() {
-    const ENTRIES: u64 = if cfg!(miri) { 600 } else { 9000 };
+    const ENTRIES: u64 = if cfg!(miri) { 470 } else { 9000 };
     let middle = (ENTRIES / 2..ENTRIES).chain(0..ENTRIES / 2);
     let sparse = |rest: u64| (0..ENTRIES).filter(move |number| number % 7 == rest);
     let orders: [Box<dyn Iterator<Item = u64>>; 4] = [
@@ -355,7 +355,12 @@ fn keys_that_are_fences_are_taken_out() {
         Box::new(middle),
         Box::new((0..7).flat_map(sparse)),
     ];
+    // From the middle on, leaves that are first children go, too.
+    let chosen = if cfg!(miri) { 2..3 } else { 0..4 };
     for (order, numbers) in orders.into_iter().enumerate() {
+        if !chosen.contains(&order) {
+            continue;
+        }
         let tally = Tally::new();
         let mut map: BTreeMap<Opaque, Tracked> = BTreeMap::new();
         for number in 0..ENTRIES {
@@ -400,10 +405,10 @@ fn an_order_that_lies() {
         }
     }
     static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    for _ in 0..20 {
+    for _ in 0..if cfg!(miri) { 1 } else { 20 } {
         let tally = Tally::new();
         let mut map = BTreeMap::new();
-        for number in 0..200 {
+        for number in 0..if cfg!(miri) { 60 } else { 200 } {
             map.pin().insert(Liar(number), tally.value(number));
         }
         let entries = map.len();
@@ -476,7 +481,7 @@ fn a_set_that_is_borrowed_mutably() {
     assert!(set.is_empty() && set.pin().insert("7".to_owned()));
 }
 
-const MANY: u64 = if cfg!(miri) { 300 } else { 6_000 };
+const MANY: u64 = if cfg!(miri) { 200 } else { 6_000 };
 
 /// The service thread moves the table to a larger one, and to a smaller one.
 #[test]

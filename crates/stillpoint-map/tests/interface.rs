@@ -82,6 +82,24 @@ fn without_bounds<K, V, S: Default>() -> usize {
     std::mem::take(&mut map).into_keys().count() + map.into_values().count() + count
 }
 
+/// As std's maps: the same message, too.
+#[test]
+fn pinned_maps_are_indexed() {
+    let map = HashMap::from([("a".to_owned(), 1)]);
+    let ordered = BTreeMap::from([("a".to_owned(), 1)]);
+    let found: &i32 = &map.pin()["a"];
+    assert_eq!((*found, ordered.pin()["a"]), (1, 1));
+    for lacks in [
+        catch_unwind(|| map.pin()["b"]),
+        catch_unwind(|| ordered.pin()["b"]),
+        catch_unwind(|| StdMap::from([("a", 1)])["b"]),
+    ] {
+        let message = lacks.expect_err("it has no such key");
+        let message: Option<&String> = message.downcast_ref();
+        assert_eq!(message.map(String::as_str), Some("no entry found for key"));
+    }
+}
+
 #[test]
 fn a_scan_of_nothing_ends() {
     let map: HashMap<u32, u32> = HashMap::new();

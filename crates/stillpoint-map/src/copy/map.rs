@@ -459,7 +459,8 @@ impl<K: Copy + Hash + Eq, V: Copy, S: BuildHasher> PinnedCopyMap<K, V, S> {
     /// one ([`Equivalent`]).
     ///
     /// Never blocks and never allocates; async-signal-safe as
-    /// [the map says](CopyMap#signals-and-forks).
+    /// [the map says](CopyMap#signals-and-forks). There is no `Index`, which would have to return a
+    /// reference.
     #[inline]
     pub fn get<Q>(&self, key: &Q) -> Option<V>
     where

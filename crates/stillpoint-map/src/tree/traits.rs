@@ -9,9 +9,11 @@ use crate::{
     traits::extend,
 };
 use std::{
+    borrow::Borrow,
     cmp::Ordering,
     fmt,
     hash::{Hash, Hasher},
+    ops::Index,
 };
 
 impl<K, V> Default for BTreeMap<K, V> {
@@ -38,6 +40,29 @@ impl<'g, K: Ord, V> IntoIterator for &'g PinnedBTreeMap<K, V> {
 
     fn into_iter(self) -> Iter<'g, K, V> {
         self.iter()
+    }
+}
+
+impl<K, V, Q> Index<&Q> for PinnedBTreeMap<K, V>
+where
+    K: Borrow<Q> + Ord,
+    Q: Ord + ?Sized,
+{
+    type Output = V;
+
+    /// Returns the value of a key, as [`get`](Self::get) does.
+    ///
+    /// ```
+    /// let map = stillpoint_map::BTreeMap::from([("a".to_owned(), 1)]);
+    /// assert_eq!(map.pin()["a"], 1);
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the map has no such key.
+    #[track_caller]
+    fn index(&self, key: &Q) -> &V {
+        self.get(key).expect("no entry found for key")
     }
 }
 
