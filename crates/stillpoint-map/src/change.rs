@@ -1,9 +1,9 @@
 //! The methods that change a `HashMap`, in a section.
 
 use crate::{
-    entry::Found,
     map::PinnedHashMap,
     outcome::{Compute, OccupiedError, Operation, TryReserveError},
+    sought::Sought,
     store::{Inserted, Occupied, no_room},
 };
 use equivalent::Equivalent;
@@ -101,12 +101,6 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
         self.store().put(hash, key, value, replace, is_same)
     }
 
-    /// Returns the entry of a key, which has that hash, for a change.
-    #[inline(always)]
-    fn find_to_change(&self, hash: u64, key: &K) -> Option<Found<'_, K, V>> {
-        self.store().find(hash, |other| key == other)
-    }
-
     /// Inserts an entry. Returns the value that it has replaced, if there was one with that key.
     ///
     /// The old value stays valid for the section, and is then dropped. The old key is replaced,
@@ -181,7 +175,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// As [`insert`](Self::insert).
     pub fn try_insert_with(&self, key: K, make: impl FnOnce() -> V) -> Result<&V, &V> {
         let hash = self.hash(&key);
-        if let Some(found) = self.find_to_change(hash, &key) {
+        if let Some(found) = self.store().find(hash, |other| *other == key) {
             return Err(&found.get().value);
         }
         match self.put(hash, key, make(), false) {
@@ -216,7 +210,8 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
     /// if there is no such key. Otherwise as [`insert`](Self::insert).
     ///
-    /// `update` is called again if another thread has changed the entry meanwhile.
+    /// The new entry has a clone of the key. `update` is called again if another thread has changed the entry
+    /// meanwhile.
     ///
     /// ```
     /// let map = stillpoint_map::HashMap::from([("a", 1)]);
@@ -229,16 +224,19 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     ///
     /// As [`insert`](Self::insert).
     #[doc(alias("alter", "and_modify", "get_mut", "modify"))]
-    pub fn update(&self, key: K, mut update: impl FnMut(&V) -> V) -> Option<&V> {
-        let operation = |entry: Option<(&K, &V)>| match entry {
-            Some((_, value)) => Operation::Insert(update(value)),
-            None => Operation::Abort(()),
-        };
-        match self.compute(key, operation) {
-            Compute::Updated {
-                new: (_, value), ..
-            } => Some(value),
-            _ => None,
+    pub fn update<Q>(&self, key: &Q, mut update: impl FnMut(&V) -> V) -> Option<&V>
+    where
+        K: Clone,
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        let hash = self.hash(key);
+        loop {
+            let old = self.store().find(hash, |other| key.equivalent(other))?;
+            let value = update(&old.value);
+            let new = self.store().new_entry(hash, old.key.clone(), value);
+            if let Ok(new) = self.store().replace(old, new) {
+                return Some(&new.get().value);
+            }
         }
     }
 
@@ -286,7 +284,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
                     .expect("what was made and not inserted is refused"),
             })
         };
-        match self.compute_again(key, operation) {
+        match self.compute_again(Some(key), operation) {
             Compute::Updated {
                 new: (_, value), ..
             }
@@ -300,19 +298,19 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
     ///
     /// All of it is one atomic operation: `compute` is called again if another thread has changed
-    /// the entry meanwhile.
+    /// the entry meanwhile. A new entry has an owned copy of `key`, which is made when it is needed.
     ///
     /// ```
     /// use stillpoint_map::{Compute, HashMap, Operation};
     ///
-    /// let stock = HashMap::from([("apple", 1)]);
+    /// let stock = HashMap::from([("apple".to_owned(), 1)]);
     /// let stock = stock.pin();
-    /// let take = |entry: Option<(&&str, &u32)>| match entry {
+    /// let take = |entry: Option<(&String, &u32)>| match entry {
     ///     None => Operation::Abort("sold out"),
     ///     Some((_, 1)) => Operation::Remove,
     ///     Some((_, number)) => Operation::Insert(number - 1),
     /// };
-    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple", &1));
+    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple".to_owned(), &1));
     /// assert_eq!(stock.compute("apple", take), Compute::Aborted("sold out"));
     /// ```
     ///
@@ -321,11 +319,14 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     /// As [`insert`](Self::insert), and if `compute` returns [`Operation::Remove`] for `None`.
     #[doc(alias("entry", "alter"))]
     #[track_caller]
-    pub fn compute<'g, T>(
+    pub fn compute<'g, Q, T>(
         &'g self,
-        key: K,
+        key: &Q,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-    ) -> Compute<'g, K, V, T> {
+    ) -> Compute<'g, K, V, T>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
         self.compute_again(key, |entry, _| compute(entry))
     }
 
@@ -334,13 +335,14 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
     #[track_caller]
     fn compute_again<'g, T>(
         &'g self,
-        mut key: K,
+        mut sought: impl Sought<K, Key: Hash + Equivalent<K>>,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
     ) -> Compute<'g, K, V, T> {
-        let hash = self.hash(&key);
+        let hash = self.hash(sought.key());
         let mut not_inserted = None;
         loop {
-            let found = self.find_to_change(hash, &key);
+            let is_it = |other: &K| sought.key().equivalent(other);
+            let found = self.store().find(hash, is_it);
             let pair = found.map(|found| found.get().pair());
             match (compute(pair, not_inserted.take()), found) {
                 (Operation::Abort(with), _) => return Compute::Aborted(with),
@@ -354,7 +356,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
                     }
                 }
                 (Operation::Insert(value), Some(old)) => {
-                    let new = self.store().new_entry(hash, key, value);
+                    let new = self.store().new_entry(hash, sought.own(), value);
                     match self.store().replace(old, new) {
                         Ok(new) => {
                             return Compute::Updated {
@@ -362,19 +364,22 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static, S: BuildHasher> PinnedHas
                                 new: new.get().pair(),
                             };
                         }
-                        Err(refused) => key = refused.into_entry().key,
+                        Err(refused) => sought.take_back(refused.into_entry().key),
                     }
                 }
-                (Operation::Insert(value), None) => match self.put(hash, key, value, false) {
-                    Ok(inserted) => {
-                        let (key, value) = inserted.new.get().pair();
-                        return Compute::Inserted(key, value);
+                (Operation::Insert(value), None) => {
+                    match self.put(hash, sought.own(), value, false) {
+                        Ok(inserted) => {
+                            let (key, value) = inserted.new.get().pair();
+                            return Compute::Inserted(key, value);
+                        }
+                        Err(occupied) => {
+                            let refused = occupied.new.into_entry();
+                            sought.take_back(refused.key);
+                            not_inserted = Some(refused.value);
+                        }
                     }
-                    Err(occupied) => {
-                        let refused = occupied.new.into_entry();
-                        (key, not_inserted) = (refused.key, Some(refused.value));
-                    }
-                },
+                }
             }
         }
     }

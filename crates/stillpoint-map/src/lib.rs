@@ -128,6 +128,8 @@ mod resize;
 mod set;
 mod slab;
 mod slot;
+#[cfg(not(stillpoint_loom))]
+mod sought;
 mod split;
 #[cfg(not(stillpoint_loom))]
 mod store;

@@ -101,7 +101,7 @@ fn changes_wait_for_no_reader() {
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 1..=MANY {
-                assert_eq!(map.pin().update(1, |value| value + 1), Some(number));
+                assert_eq!(map.pin().update(&1, |value| value + 1), Some(number));
                 assert_eq!(map.pin().insert(2 + number % 10, number), None);
                 assert_eq!(map.pin().remove(&(2 + number % 10)), Some(number));
             }
@@ -163,7 +163,7 @@ fn update_in_one_section(map: &CopyMap<u64, u64>, entries: u64, times: u64) {
     let map = map.pin();
     for _ in 0..times {
         for key in 0..entries {
-            assert!(map.update(key, |value| value + 1).is_some());
+            assert!(map.update(&key, |value| value + 1).is_some());
         }
     }
 }
@@ -178,7 +178,7 @@ fn entries_come_back_into_slots() {
     update_in_one_section(&map, ENTRIES, 5);
     let update_each = || {
         for key in 0..ENTRIES {
-            assert!(map.pin().update(key, |value| value + 1).is_some());
+            assert!(map.pin().update(&key, |value| value + 1).is_some());
             domain.synchronize();
         }
     };
@@ -409,7 +409,7 @@ fn a_hash_may_use_the_map_again() {
     RUNS.set(Some(|| {
         let _ = REENTERED.pin().insert(u64::MAX, 1);
         REENTERED.pin().remove(&u64::MAX);
-        REENTERED.pin().update(0, |value| value);
+        REENTERED.pin().update(&0, |value| value);
     }));
     // Each hash of another key is three changes more.
     let keys = if cfg!(miri) { 16 } else { 200 };
@@ -500,9 +500,9 @@ fn hashes_that_lie_lose_entries_and_nothing_else() {
 fn closures_may_panic_and_use_the_map_again() {
     let map = CopyMap::from([(1, 1)]);
     let pinned = map.pin();
-    let panics = AssertUnwindSafe(|| pinned.update(1, |_| panic!("as asked for")));
+    let panics = AssertUnwindSafe(|| pinned.update(&1, |_| panic!("as asked for")));
     assert!(catch_unwind(panics).is_err());
-    let updated = pinned.update(1, |value| {
+    let updated = pinned.update(&1, |value| {
         // The first time it changes what is updated, and is called again.
         if value == 1 {
             pinned.insert(1, 5);
@@ -510,7 +510,7 @@ fn closures_may_panic_and_use_the_map_again() {
         value + 1
     });
     assert_eq!(updated, Some(6));
-    let removed = pinned.compute(1, |_| {
+    let removed = pinned.compute(&1, |_| {
         pinned.insert(2, 2);
         Operation::<i32, ()>::Remove
     });
@@ -544,7 +544,7 @@ fn an_empty_map_is_small_and_has_no_table() {
     let map: CopyMap<u64, u64> = CopyMap::new();
     assert_eq!(map.pin().get(&1), None);
     assert_eq!(map.pin().remove(&1), None);
-    assert_eq!(map.pin().update(1, |value| value), None);
+    assert_eq!(map.pin().update(&1, |value| value), None);
     assert_eq!(map.pin().iter().count(), 0);
     map.pin().shrink_to_fit();
     assert_eq!(map.pin().capacity(), 0);

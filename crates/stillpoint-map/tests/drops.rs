@@ -25,7 +25,13 @@ const MANY: u64 = if cfg!(miri) { 60 } else { 3000 };
 fn values_are_dropped_once_under_churn() {
     let (keys, values) = (Tally::new(), Tally::new());
     // A key that counts its drops too.
-    struct Key(u64, #[allow(dead_code, reason = "it counts")] Tracked);
+    struct Key(u64, Tracked, Tally);
+    impl Clone for Key {
+        fn clone(&self) -> Self {
+            let counted = self.2.value(self.1.get());
+            Self(self.0, counted, self.2.clone())
+        }
+    }
     impl PartialEq for Key {
         fn eq(&self, other: &Self) -> bool {
             self.0 == other.0
@@ -43,19 +49,19 @@ fn values_are_dropped_once_under_churn() {
             let (map, keys, values) = (&map, &keys, &values);
             scope.spawn(move || {
                 for number in 0..MANY {
-                    let key = |number| Key(number % (MANY / 4), keys.value(number));
+                    let key = |number| Key(number % (MANY / 4), keys.value(number), keys.clone());
                     let value = || values.value(number);
                     let map = map.pin();
                     match (number + thread) % 6 {
                         0 => drop(map.insert(key(number), value()).map(Tracked::get)),
                         1 => drop(map.try_insert(key(number), value())),
                         2 => drop(map.remove(&key(number / 2)).map(Tracked::get)),
-                        3 => drop(map.update(key(number), |old| {
+                        3 => drop(map.update(&key(number), |old| {
                             old.get();
                             value()
                         })),
                         4 => {
-                            let done = map.compute(key(number), |entry| match entry {
+                            let done = map.compute(&key(number), |entry| match entry {
                                 Some(_) => Operation::<_, Tracked>::Remove,
                                 None if number % 2 == 0 => Operation::Abort(value()),
                                 None => Operation::Insert(value()),

@@ -292,7 +292,7 @@ fn child_goes_on_with_a_change_that_forks() {
         }
         for _ in 0..100 {
             let (last, mut forked) = (STAYING - 1, None);
-            map.pin().update((last,), |value| {
+            map.pin().update(&(last,), |value| {
                 forked.get_or_insert_with(fork_here);
                 Box::new(**value + 1)
             });
@@ -301,7 +301,7 @@ fn child_goes_on_with_a_change_that_forks() {
                 end_after(|| {
                     let count = map.value(last).expect("it stays");
                     let pinned = map.pin();
-                    pinned.update((last,), |value| Box::new(**value + 1));
+                    pinned.update(&(last,), |value| Box::new(**value + 1));
                     assert_eq!(map.value(last), Some(count + 1));
                     pinned.retain(|key, _| key.0 < STAYING);
                     assert!((0..last).all(|key| map.value(key) == Some(key)));

@@ -145,7 +145,7 @@ macro_rules! act {
             Kind::Insert(value) => map.insert(key, value).copied(),
             Kind::TryInsert(value) => map.try_insert(key, value).err().map(|error| *error.current),
             Kind::Update(value) => {
-                map.update(key, |old| {
+                map.update(&key, |old| {
                     seen = Some(*old);
                     value
                 })?;
@@ -153,7 +153,7 @@ macro_rules! act {
             }
             Kind::Remove => map.remove(&key).copied(),
             Kind::Compute(value) => {
-                match map.compute(key, |entry| flip::<()>(entry.is_some(), value)) {
+                match map.compute(&key, |entry| flip::<()>(entry.is_some(), value)) {
                     Compute::Removed(_, old) => Some(*old),
                     _ => None,
                 }
@@ -214,7 +214,7 @@ impl Map for CopyMap<u64, u64> {
             Kind::Insert(value) => map.insert(key, value),
             Kind::TryInsert(value) => map.try_insert(key, value).err(),
             Kind::Update(value) => {
-                map.update(key, |old| {
+                map.update(&key, |old| {
                     seen = Some(old);
                     value
                 })?;
@@ -222,7 +222,7 @@ impl Map for CopyMap<u64, u64> {
             }
             Kind::Remove => map.remove(&key),
             Kind::Compute(value) => {
-                match map.compute(key, |entry| flip::<()>(entry.is_some(), value)) {
+                match map.compute(&key, |entry| flip::<()>(entry.is_some(), value)) {
                     CopyCompute::Removed(_, old) => Some(old),
                     _ => None,
                 }

@@ -82,6 +82,58 @@ fn without_bounds<K, V, S: Default>() -> usize {
     std::mem::take(&mut map).into_keys().count() + map.into_values().count() + count
 }
 
+/// A key is made only for an entry.
+#[test]
+fn values_are_updated_and_computed_by_borrowed_keys() {
+    thread_local!(static CLONES: Cell<u32> = const { Cell::new(0) });
+    #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    struct Key(&'static str);
+    impl Clone for Key {
+        fn clone(&self) -> Self {
+            CLONES.set(CLONES.get() + 1);
+            Self(self.0)
+        }
+    }
+    macro_rules! check {
+        ($map:expr) => {{
+            let map = $map;
+            let map = map.pin();
+            let (there, missing) = (Key("there"), Key("missing"));
+            map.insert(Key("there"), 1);
+            CLONES.set(0);
+            assert_eq!(map.update(&missing, |_| unreachable!()), None);
+            assert_eq!(
+                map.compute(&missing, |_| Operation::Abort(7)),
+                Compute::Aborted(7)
+            );
+            assert_eq!(CLONES.get(), 0);
+            assert_eq!(map.update(&there, |value| value + 1), Some(&2));
+            assert_eq!(CLONES.get(), 1);
+            let add = |entry: Option<(&Key, &u32)>| {
+                Operation::<u32, ()>::Insert(entry.map_or(10, |(_, value)| value + 1))
+            };
+            assert_eq!(map.compute(&missing, add), Compute::Inserted(&missing, &10));
+            let updated = Compute::Updated {
+                old: (&there, &2),
+                new: (&there, &3),
+            };
+            assert_eq!(map.compute(&there, add), updated);
+            assert_eq!(CLONES.get(), 3);
+            let removed = map.compute(&there, |_| Operation::<u32, ()>::Remove);
+            assert_eq!(removed, Compute::Removed(&there, &3));
+            assert_eq!(CLONES.get(), 3);
+        }};
+    }
+    check!(HashMap::new());
+    check!(BTreeMap::new());
+    let map = HashMap::from([("a".to_owned(), 1)]);
+    assert_eq!(map.pin().update("a", |value| value + 1), Some(&2));
+    let ordered = BTreeMap::from([("a".to_owned(), 1)]);
+    assert_eq!(ordered.pin().update("a", |value| value + 1), Some(&2));
+    let letters = HashMap::from([("a", 1)]);
+    assert_eq!(letters.pin().update("a", |value| value + 1), Some(&2));
+}
+
 /// As std's maps: the same message, too.
 #[test]
 fn pinned_maps_are_indexed() {
@@ -168,19 +220,19 @@ fn compute_inserts_updates_removes_and_aborts() {
         Some((_, 3)) => Operation::Remove,
         Some((_, value)) => Operation::<u32, ()>::Insert(value + 1),
     };
-    assert_eq!(map.compute(7, next), Compute::Inserted(&7, &1));
+    assert_eq!(map.compute(&7, next), Compute::Inserted(&7, &1));
     let updated = Compute::Updated {
         old: (&7, &1),
         new: (&7, &2),
     };
-    assert_eq!(map.compute(7, next), updated);
-    map.compute(7, next);
-    assert_eq!(map.compute(7, next), Compute::Removed(&7, &3));
+    assert_eq!(map.compute(&7, next), updated);
+    map.compute(&7, next);
+    assert_eq!(map.compute(&7, next), Compute::Removed(&7, &3));
     assert_eq!(
-        map.compute(7, |_| Operation::Abort("no")),
+        map.compute(&7, |_| Operation::Abort("no")),
         Compute::Aborted("no")
     );
-    let panics = || map.compute(7, |_| Operation::<u32, ()>::Remove);
+    let panics = || map.compute(&7, |_| Operation::<u32, ()>::Remove);
     std::panic::set_hook(Box::new(|_| ()));
     let message = catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
     drop(std::panic::take_hook());

@@ -22,7 +22,7 @@ use stillpoint::{Domain, tasks_trace::TraceDomain};
 use stillpoint_map::{BTreeMap, Compute, Operation};
 
 /// A key that calls a closure of its thread whenever it is compared.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Key(u64);
 
 type Hook = Box<dyn FnMut()>;
@@ -105,7 +105,7 @@ fn panics_leave_the_map_usable() {
                 map.pin().insert(Key(key), tally.value(key));
             }));
             panics += usize::from(fails(comparison, || {
-                map.pin().update(Key(key), |_| tally.value(key));
+                map.pin().update(&Key(key), |_| tally.value(key));
             }));
         }
         length = map.len();
@@ -163,7 +163,7 @@ fn closures_are_called_again_for_their_entry_alone() {
             change(&calls);
             value + 1
         };
-        assert_eq!(map.pin().update(Key(last), update), Some(&MANY));
+        assert_eq!(map.pin().update(&Key(last), update), Some(&MANY));
         assert_eq!(calls.get(), expected);
 
         let calls = Cell::new(0);
@@ -185,7 +185,7 @@ fn closures_are_called_again_for_their_entry_alone() {
             Operation::<u64, ()>::Remove
         };
         assert!(matches!(
-            map.pin().compute(Key(last), compute),
+            map.pin().compute(&Key(last), compute),
             Compute::Removed(_, _)
         ));
         assert_eq!(calls.get(), expected);

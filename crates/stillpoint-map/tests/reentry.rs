@@ -162,7 +162,7 @@ fn what_is_removed_of_copies_is_what_was_agreed_to() {
         // An update puts its entry where the other one is at that time.
         pinned.insert(KEY, 1);
         let mut is_first = true;
-        let updated = pinned.update(KEY, |value| {
+        let updated = pinned.update(&KEY, |value| {
             if std::mem::take(&mut is_first) {
                 change(&map);
             }

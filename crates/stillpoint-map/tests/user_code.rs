@@ -38,7 +38,7 @@ fn fails<R>(what: &'static str, call: impl FnOnce() -> R) -> bool {
     result.is_err()
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Key(u64);
 
 impl Hash for Key {
@@ -82,11 +82,14 @@ fn panics_leave_the_map_usable() {
         assert!(fails(what, || map.pin().remove(&Key(3)).is_some()));
         assert!(fails(what, || map
             .pin()
-            .update(Key(3), |_| tally.value(0))
+            .update(&Key(3), |_| tally.value(0))
             .is_some()));
     }
     let fail = || -> Tracked { panic!("as told") };
-    assert!(fails("", || map.pin().update(Key(3), |_| fail()).is_some()));
+    assert!(fails("", || map
+        .pin()
+        .update(&Key(3), |_| fail())
+        .is_some()));
     assert!(fails("", || map
         .pin()
         .get_or_insert_with(Key(77), fail)
@@ -101,12 +104,12 @@ fn panics_leave_the_map_usable() {
         .is_ok()));
     let compute = |_: Option<(&Key, &Tracked)>| -> Operation<Tracked, ()> { panic!("as told") };
     assert!(fails("", || {
-        map.pin().compute(Key(3), compute);
+        map.pin().compute(&Key(3), compute);
     }));
     // An operation that makes no sense is a panic too.
     let remove = |_: Option<(&Key, &Tracked)>| Operation::<Tracked, ()>::Remove;
     assert!(fails("", || {
-        map.pin().compute(Key(88), remove);
+        map.pin().compute(&Key(88), remove);
     }));
 
     // No lock is held, nothing is lost, and what was not inserted has been dropped.
@@ -123,6 +126,7 @@ fn panics_leave_the_map_usable() {
 #[test]
 fn eq_and_hash_that_lie() {
     static TICK: AtomicU64 = AtomicU64::new(0);
+    #[derive(Clone)]
     struct Liar(u64);
     impl Hash for Liar {
         fn hash<H: Hasher>(&self, state: &mut H) {
@@ -149,7 +153,7 @@ fn eq_and_hash_that_lie() {
                     for number in 0..if cfg!(miri) { 20 } else { 300 } {
                         let map = map.pin();
                         map.insert(Liar(how), tally.value(number));
-                        drop(map.update(Liar(how), |old| tally.value(old.get())));
+                        drop(map.update(&Liar(how), |old| tally.value(old.get())));
                         drop(map.try_insert(Liar(how), tally.value(number)));
                         drop(map.get(&Liar(how)).map(Tracked::get));
                         if number % 3 == 0 {
@@ -181,7 +185,7 @@ fn user_code_re_enters() {
         let inner = &*map;
         let pinned = map.pin();
         let mut rounds = 0;
-        let done = pinned.compute(1, |entry| {
+        let done = pinned.compute(&1, |entry| {
             let value = *entry.expect("it is there").1;
             rounds += 1;
             if rounds < 4 {
@@ -325,7 +329,10 @@ fn a_key_with_two_hashes_is_two_keys() {
     }
     for (salt, value) in [(1, 1), (other, 2)] {
         SALT.set(salt);
-        assert_eq!(map.update(Fickle(7), |value| value + 2), Some(&(value + 2)));
+        assert_eq!(
+            map.update(&Fickle(7), |value| value + 2),
+            Some(&(value + 2))
+        );
         assert_eq!(map.remove(&Fickle(7)), Some(&(value + 2)));
     }
     assert_eq!(map.len(), 100);

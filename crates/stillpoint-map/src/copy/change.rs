@@ -232,13 +232,16 @@ where
     /// ```
     /// let map = stillpoint_map::CopyMap::from([(7, 1)]);
     /// let map = map.pin();
-    /// assert_eq!(map.update(7, |number| number + 1), Some(2));
-    /// assert_eq!(map.update(8, |number| number + 1), None);
+    /// assert_eq!(map.update(&7, |number| number + 1), Some(2));
+    /// assert_eq!(map.update(&8, |number| number + 1), None);
     /// ```
     #[doc(alias("alter", "and_modify", "get_mut", "modify"))]
-    pub fn update(&self, key: K, mut update: impl FnMut(V) -> V) -> Option<V> {
-        self.act(&key, |found| match found {
-            Some((_, value)) => {
+    pub fn update<Q>(&self, key: &Q, mut update: impl FnMut(V) -> V) -> Option<V>
+    where
+        Q: Hash + Equivalent<K> + ?Sized,
+    {
+        self.act(key, |found| match found {
+            Some((key, value)) => {
                 let new = update(value);
                 Act::Put((key, new), Some(new))
             }
@@ -285,8 +288,8 @@ where
     ///     Some((_, 1)) => Operation::Remove,
     ///     Some((_, number)) => Operation::Insert(number - 1),
     /// };
-    /// assert_eq!(stock.compute('a', take), CopyCompute::Removed('a', 1));
-    /// assert_eq!(stock.compute('a', take), CopyCompute::Aborted("sold out"));
+    /// assert_eq!(stock.compute(&'a', take), CopyCompute::Removed('a', 1));
+    /// assert_eq!(stock.compute(&'a', take), CopyCompute::Aborted("sold out"));
     /// ```
     ///
     /// # Panics
@@ -294,22 +297,26 @@ where
     /// If `compute` returns [`Operation::Remove`] for `None`.
     #[doc(alias("entry", "alter"))]
     #[track_caller]
-    pub fn compute<T>(
+    pub fn compute<Q, T>(
         &self,
-        key: K,
+        key: &Q,
         mut compute: impl FnMut(Option<(K, V)>) -> Operation<V, T>,
-    ) -> CopyCompute<K, V, T> {
-        self.act(&key, |found| match (compute(found), found) {
+    ) -> CopyCompute<K, V, T>
+    where
+        Q: Hash + Equivalent<K> + ToOwned<Owned = K> + ?Sized,
+    {
+        self.act(key, |found| match (compute(found), found) {
             (Operation::Abort(with), _) => Act::Leave(CopyCompute::Aborted(with)),
             (Operation::Remove, Some((key, value))) => Act::Take(CopyCompute::Removed(key, value)),
             (Operation::Remove, None) => {
                 panic!("`Operation::Remove` for a key that is not there: return `Abort` for `None`")
             }
             (Operation::Insert(value), Some(old)) => {
-                let new = (key, value);
+                let new = (key.to_owned(), value);
                 Act::Put(new, CopyCompute::Updated { old, new })
             }
             (Operation::Insert(value), None) => {
+                let key = key.to_owned();
                 Act::Put((key, value), CopyCompute::Inserted(key, value))
             }
         })

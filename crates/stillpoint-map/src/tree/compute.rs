@@ -1,14 +1,18 @@
 //! The methods of a `BTreeMap` in a section that change what they find.
 
 use super::map::PinnedBTreeMap;
-use crate::outcome::{Compute, Operation};
-use std::convert::Infallible;
+use crate::{
+    outcome::{Compute, Operation},
+    sought::Sought,
+};
+use std::{borrow::Borrow, convert::Infallible};
 
 impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
     /// Replaces the value of a key by what `update` makes of it. Returns the new value, or `None`
     /// if there is no such key. Otherwise as [`insert`](Self::insert).
     ///
-    /// `update` is called again if another thread has changed the entry meanwhile.
+    /// The new entry has a clone of the key. `update` is called again if another thread has changed the entry
+    /// meanwhile.
     ///
     /// ```
     /// let map = stillpoint_map::BTreeMap::from([("a", 1)]);
@@ -17,16 +21,18 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
     /// assert_eq!(map.update("b", |number| number + 1), None);
     /// ```
     #[doc(alias("alter", "and_modify", "get_mut", "modify"))]
-    pub fn update(&self, key: K, mut update: impl FnMut(&V) -> V) -> Option<&V> {
-        let operation = |entry: Option<(&K, &V)>| match entry {
-            Some((_, value)) => Operation::Insert(update(value)),
-            None => Operation::Abort(()),
-        };
-        match self.compute(key, operation) {
-            Compute::Updated {
-                new: (_, value), ..
-            } => Some(value),
-            _ => None,
+    pub fn update<Q>(&self, key: &Q, mut update: impl FnMut(&V) -> V) -> Option<&V>
+    where
+        K: Clone + Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        loop {
+            let at = self.store().locate(key)?;
+            let (key, value) = at.found()?.pair();
+            let new = self.store().new_entry(key.clone(), update(value));
+            if let Ok(new) = self.store().replace(at, new) {
+                return Some(new.value());
+            }
         }
     }
 
@@ -74,7 +80,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
                     .expect("what was made and not inserted is refused"),
             })
         };
-        match self.compute_again(key, operation) {
+        match self.compute_again(Some(key), operation) {
             Compute::Updated {
                 new: (_, value), ..
             }
@@ -88,19 +94,19 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
     /// present one. Returns what it has done. Otherwise as [`insert`](Self::insert).
     ///
     /// All of it is one atomic operation: `compute` is called again if another thread has changed
-    /// the entry meanwhile.
+    /// the entry meanwhile. A new entry has an owned copy of `key`, which is made when it is needed.
     ///
     /// ```
     /// use stillpoint_map::{BTreeMap, Compute, Operation};
     ///
-    /// let stock = BTreeMap::from([("apple", 1)]);
+    /// let stock = BTreeMap::from([("apple".to_owned(), 1)]);
     /// let stock = stock.pin();
-    /// let take = |entry: Option<(&&str, &u32)>| match entry {
+    /// let take = |entry: Option<(&String, &u32)>| match entry {
     ///     None => Operation::Abort("sold out"),
     ///     Some((_, 1)) => Operation::Remove,
     ///     Some((_, number)) => Operation::Insert(number - 1),
     /// };
-    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple", &1));
+    /// assert_eq!(stock.compute("apple", take), Compute::Removed(&"apple".to_owned(), &1));
     /// assert_eq!(stock.compute("apple", take), Compute::Aborted("sold out"));
     /// ```
     ///
@@ -109,25 +115,33 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
     /// If `compute` returns [`Operation::Remove`] for `None`.
     #[doc(alias("entry", "alter"))]
     #[track_caller]
-    pub fn compute<'g, T>(
+    pub fn compute<'g, Q, T>(
         &'g self,
-        key: K,
+        key: &Q,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>) -> Operation<V, T>,
-    ) -> Compute<'g, K, V, T> {
+    ) -> Compute<'g, K, V, T>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ToOwned<Owned = K> + ?Sized,
+    {
         self.compute_again(key, |entry, _| compute(entry))
     }
 
     /// [`compute`](Self::compute), whose closure also gets the value whose insertion was refused
     /// since the last call, because another thread had inserted the key.
     #[track_caller]
-    fn compute_again<'g, T>(
+    fn compute_again<'g, N, T>(
         &'g self,
-        mut key: K,
+        mut sought: N,
         mut compute: impl FnMut(Option<(&'g K, &'g V)>, Option<V>) -> Operation<V, T>,
-    ) -> Compute<'g, K, V, T> {
+    ) -> Compute<'g, K, V, T>
+    where
+        N: Sought<K, Key: Ord>,
+        K: Borrow<N::Key>,
+    {
         let mut not_inserted = None;
         loop {
-            let at = self.store().locate(&key);
+            let at = self.store().locate(sought.key());
             let found = at.as_ref().and_then(|at| at.found());
             let pair = found.map(|found| found.pair());
             match (compute(pair, not_inserted.take()), at, found) {
@@ -142,7 +156,7 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
                     "`Operation::Remove` for a key that is not there: return `Abort` for `None`"
                 ),
                 (Operation::Insert(value), Some(at), Some(old)) => {
-                    let new = self.store().new_entry(key, value);
+                    let new = self.store().new_entry(sought.own(), value);
                     match self.store().replace(at, new) {
                         Ok(new) => {
                             return Compute::Updated {
@@ -150,11 +164,11 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
                                 new: new.pair(),
                             };
                         }
-                        Err(refused) => key = refused.into_pair().0,
+                        Err(refused) => sought.take_back(refused.into_pair().0),
                     }
                 }
                 (Operation::Insert(value), ..) => {
-                    let new = self.store().new_entry(key, value);
+                    let new = self.store().new_entry(sought.own(), value);
                     match self.store().insert(new, false) {
                         Ok(inserted) => {
                             let (key, value) = inserted.new.pair();
@@ -162,7 +176,8 @@ impl<K: Ord + Send + 'static, V: Send + 'static> PinnedBTreeMap<K, V> {
                         }
                         Err(occupied) => {
                             let refused = occupied.new.into_pair();
-                            (key, not_inserted) = (refused.0, Some(refused.1));
+                            sought.take_back(refused.0);
+                            not_inserted = Some(refused.1);
                         }
                     }
                 }

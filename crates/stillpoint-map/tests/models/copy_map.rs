@@ -67,7 +67,7 @@ fn section(
                         *value += 1;
                         *value
                     });
-                    assert_eq!(map.update(key, |old| old + 1), expected);
+                    assert_eq!(map.update(&key, |old| old + 1), expected);
                 }
             }
             5 => match map.try_insert(key, new) {
@@ -174,7 +174,7 @@ fn change_while_walking(
 
 fn compute(map: &PinnedCopyMap<u64, u64, Hashers>, model: &mut Model, key: u64, new: u64) {
     let present = model.get(&key).copied();
-    let done = map.compute(key, |entry| {
+    let done = map.compute(&key, |entry| {
         assert_eq!(entry, present.map(|value| (key, value)));
         match (entry, new % 3) {
             (_, 0) => Operation::Abort(new),

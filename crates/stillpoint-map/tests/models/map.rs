@@ -68,7 +68,7 @@ fn section<'g>(
             ),
             3 => assert_eq!(map.remove(&key).map(|old| **old), model.remove(&key)),
             4 => {
-                let updated = map.update(key, |old| Box::new(**old + 1)).map(|new| **new);
+                let updated = map.update(&key, |old| Box::new(**old + 1)).map(|new| **new);
                 let expected = model.get_mut(&key).map(|value| {
                     *value += 1;
                     *value
@@ -151,7 +151,7 @@ fn section<'g>(
 
 fn compute(map: &PinnedHashMap<u64, Box<u64>, Hashers>, model: &mut Model, key: u64, new: u64) {
     let present = model.get(&key).copied();
-    let done = map.compute(key, |entry| {
+    let done = map.compute(&key, |entry| {
         assert_eq!(
             entry.map(|(key, value)| (*key, **value)),
             present.map(|value| (key, value))

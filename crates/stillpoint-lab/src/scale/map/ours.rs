@@ -51,7 +51,7 @@ impl<V: MapValue> MapHandle<V> for &Hash<V> {
     #[inline]
     fn update(&mut self, key: u64) -> bool {
         let next = |value: &V| V::new(value.number() + 1);
-        self.0.pin().update(key, next).is_some()
+        self.0.pin().update(&key, next).is_some()
     }
 
     fn count_and_sum(&self) -> (u64, u64) {
@@ -95,7 +95,7 @@ impl MapHandle<u64> for &Inline {
 
     #[inline]
     fn update(&mut self, key: u64) -> bool {
-        self.0.pin().update(key, |value| value + 1).is_some()
+        self.0.pin().update(&key, |value| value + 1).is_some()
     }
 
     fn count_and_sum(&self) -> (u64, u64) {

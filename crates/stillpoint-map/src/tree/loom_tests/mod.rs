@@ -13,7 +13,7 @@ use super::{
     core::{Reclaim, Tree},
     merge::FEW,
     node::{Fence, Head, Item, Kind, Leaf, Node, Shared, room},
-    search::{Hints, Place, Sought},
+    search::{Hints, Path, Place, Sought},
     spare::{Arenas, Spares},
     walk::Walk,
 };
