@@ -49,6 +49,18 @@ pub fn request(cache: &mut impl CacheHandle, key: u64, value: u64) -> bool {
     is_hit
 }
 
+/// A cache of strings.
+pub trait StringCache: Send + Sync + Sized + 'static {
+    /// An empty cache of so many entries, each of which weighs one.
+    fn with_entries(entries: usize) -> Self;
+
+    /// Adds an entry, or replaces its value.
+    fn insert(&self, key: String, value: String);
+
+    /// Returns whether there is an entry, which has been used now. Reads it where it lies, if the subject can.
+    fn finds(&self, key: &str) -> bool;
+}
+
 /// A cache of bytes that can be told to be of another size while it is used.
 pub trait ByteCache: Send + Sync + Sized + 'static {
     /// An empty cache of so many bytes.

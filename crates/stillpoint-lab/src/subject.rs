@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-pub use crate::cache::{ByteCache, Cache};
+pub use crate::cache::{ByteCache, Cache, StringCache};
 pub use crate::map::Counted;
 pub use crate::map::{Map, OrderedMap};
 pub use crate::object::Object;
@@ -266,6 +266,9 @@ pub trait Registry {
 
     /// The peer is a [`Cache`].
     fn caches<C: Cache>(&mut self, _peer: Peer) {}
+
+    /// The peer has a [`StringCache`].
+    fn strings<C: StringCache>(&mut self, _peer: Peer) {}
 
     /// The peer has a [`ByteCache`].
     fn shrinks<C: ByteCache>(&mut self, _peer: Peer) {}

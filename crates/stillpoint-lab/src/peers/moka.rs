@@ -1,11 +1,13 @@
 //! moka's `sync::Cache`.
 
-use crate::cache::{BuildHasher, Cache, CacheHandle, weight_of};
+use crate::cache::{BuildHasher, Cache, CacheHandle, StringCache, weight_of};
 use crate::subject::{Peer, Registry};
 
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
-    to.caches::<Moka>(Peer::new("moka"));
+    let peer = Peer::new("moka");
+    to.caches::<Moka>(peer);
+    to.strings::<MokaStrings>(peer);
 }
 
 /// moka's cache. Its maintenance runs on the threads that use it, now and then.
@@ -44,5 +46,23 @@ impl CacheHandle for &Moka {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) {
         self.0.insert(key, value);
+    }
+}
+
+/// The cache of strings. A hit clones the value.
+pub struct MokaStrings(moka::sync::Cache<String, String, BuildHasher>);
+
+impl StringCache for MokaStrings {
+    fn with_entries(entries: usize) -> Self {
+        let builder = moka::sync::Cache::builder().max_capacity(entries as u64);
+        Self(builder.build_with_hasher(BuildHasher::default()))
+    }
+
+    fn insert(&self, key: String, value: String) {
+        self.0.insert(key, value);
+    }
+
+    fn finds(&self, key: &str) -> bool {
+        self.0.get(key).is_some()
     }
 }

@@ -1,14 +1,15 @@
 //! quick_cache's `sync::Cache`, with as many shards as it takes by itself.
 
-use quick_cache::{Weighter, sync};
+use quick_cache::{UnitWeighter, Weighter, sync};
 
-use crate::cache::{BuildHasher, ByteCache, Cache, CacheHandle, weight_of};
+use crate::cache::{BuildHasher, ByteCache, Cache, CacheHandle, StringCache, weight_of};
 use crate::subject::{Peer, Registry};
 
 /// What it takes part in.
 pub fn register(to: &mut impl Registry) {
     let peer = Peer::new("quick_cache");
     to.caches::<QuickCache>(peer);
+    to.strings::<QuickStrings>(peer);
     to.shrinks::<QuickBytes>(peer);
 }
 
@@ -70,6 +71,30 @@ impl CacheHandle for &QuickCache {
     #[inline]
     fn insert(&mut self, key: u64, value: u64) {
         self.0.insert(key, value);
+    }
+}
+
+/// The cache of strings. A hit clones the value: there are no references.
+pub struct QuickStrings(sync::Cache<String, String, UnitWeighter, BuildHasher>);
+
+impl StringCache for QuickStrings {
+    fn with_entries(entries: usize) -> Self {
+        let hasher = BuildHasher::default();
+        Self(sync::Cache::with(
+            entries,
+            entries as u64,
+            UnitWeighter,
+            hasher,
+            Default::default(),
+        ))
+    }
+
+    fn insert(&self, key: String, value: String) {
+        self.0.insert(key, value);
+    }
+
+    fn finds(&self, key: &str) -> bool {
+        self.0.get(key).is_some()
     }
 }
 

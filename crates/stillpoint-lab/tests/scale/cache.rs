@@ -22,7 +22,7 @@ pub fn traces() -> TempDir {
 #[test]
 fn cache_measures_every_subject() {
     let folder = traces();
-    let scenarios = "read-n,mixed-2,oltp-1000,oltp-2000-6,p3-20000-6,memory,isolation,isolation-static,mix,mix-static,pressure,many-tenants";
+    let scenarios = "read-n,mixed-2,read-200k,insert-200k,mixed-200k,oltp-1000,oltp-2000-6,p3-20000-6,memory,isolation,isolation-static,mix,mix-static,pressure,many-tenants";
     let (run, json) = measured(&format!(
         "scale cache --rounds 1 --threads 3 --divide 1000 --scenarios {scenarios} --traces {}",
         folder.path().display()
@@ -39,6 +39,8 @@ fn cache_measures_every_subject() {
         );
         let (least, figures) = match scenario {
             "read-n" | "mixed-2" => (4, "ns_per_op* ops_per_s*"),
+            "read-200k" => (3, "ns_per_op* ops_per_s*"),
+            "insert-200k" | "mixed-200k" => (3, "ns_per_op* ops_per_s* p999_ns*"),
             "memory" => (4, "bytes_per_entry*"),
             "isolation" | "isolation-static" => (4, "hit_ratio* hits_lost*"),
             "pressure" => (2, "rss_ratio* rss_ms?"),

@@ -1,4 +1,4 @@
-//! `stillpoint scale cache`: caches from `u64` to `u64` that threads share.
+//! `stillpoint scale cache`: caches that threads share, from `u64` to `u64` where nothing else is said.
 //!
 //! Caches hash with `foldhash::fast` where they can be told, and allocate from the system's
 //! allocator. The limit is hashbrown with neither synchronization nor eviction, a table for each
@@ -7,6 +7,7 @@
 //! | scenarios | figures | |
 //! |---|---|---|
 //! | `read-N`, `mixed-N` | `ns_per_op`, `ops_per_s` | [`read`]: on N threads; N is a number, or `n` for `--threads` |
+//! | `read-200k`, `insert-200k`, `mixed-200k` | `ns_per_op`, `ops_per_s`, `p999_ns` | [`strings`]: keys and values are strings, on one thread |
 //! | `read-N` with `--count` | `shared_rmw_per_op`, `shared_stores_per_op` | [`lines`]: what a hit writes of cache lines that two threads share |
 //! | `oltp-N`, `p3-N`, `p6-N` | `hit_ratio` | [`replay`]: over a trace, in a cache of N entries; with the suffix `-6` by six clients, of p3 and p6 with Stillpoint only, as they take long, and `hit_ratio_one` of one client with the requests in the same order |
 //! | `memory` | `bytes_per_entry` | [`weight`]: resident memory beyond key and value |
@@ -20,7 +21,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::Benchmarks;
-use crate::cache::{ByteCache, Cache};
+use crate::cache::{ByteCache, Cache, StringCache};
 use crate::choice::{Explained, Family, explained, families, scenarios};
 use crate::output::{Metric, metrics};
 use crate::peers;
@@ -36,6 +37,7 @@ mod ours;
 mod pressure;
 mod read;
 mod replay;
+mod strings;
 mod tenants;
 pub mod trace;
 mod twitter;
@@ -45,6 +47,7 @@ mod weight;
 const SCENARIOS: &[Family] = families! {
     "read-1", "read-2", "read-n" => "Reads, all of which hit, on 1, 2 or --threads threads.";
     "mixed-2", "mixed-n" => "One insert for three reads; the cache evicts.";
+    "read-200k", "insert-200k", "mixed-200k" => "Reads, inserts, or three reads for an insert, in a full cache of 200,000 strings, on one thread.";
     "oltp-1000", "oltp-2000", "oltp-5000" => "One client replays the trace OLTP in a cache of so many entries.", once;
     "p3-20000", "p3-40000", "p3-80000" => "The same of the trace P3.", once;
     "p6-20000", "p6-40000", "p6-80000" => "The same of the trace P6.", once;
@@ -114,6 +117,7 @@ impl super::Work for Work {
     const METRICS: &'static [Metric] = metrics! {
         "ns_per_op" 1 "time of a thread for an operation";
         "ops_per_s" 0 "operations of all threads in a second";
+        "p999_ns" 0 "time of the slowest but one in a thousand of all inserts";
         "shared_rmw_per_op" 2 "atomic read-modify-writes of shared cache lines for a hit (with --count)";
         "shared_stores_per_op" 2 "plain stores to shared cache lines for a hit (with --count)";
         "hit_ratio" 4 "hits of all requests, 0 to 1";
@@ -182,6 +186,16 @@ impl Registry for Benchmarks<Work> {
         self.add(peer, "mix", mix::of_one_cache::<C>);
         self.add(peer, "mix-static", mix::of_a_cache_each::<C>);
         self.add(peer, "many-tenants", tenants::of_a_cache_each::<C>);
+    }
+
+    fn strings<C: StringCache>(&mut self, peer: Peer) {
+        for scenario in scenarios(SCENARIOS) {
+            if let Some(plan) = strings::Plan::of(scenario) {
+                self.add(peer, scenario, move |work| {
+                    strings::measure::<C>(work, plan)
+                });
+            }
+        }
     }
 
     fn shrinks<C: ByteCache>(&mut self, peer: Peer) {

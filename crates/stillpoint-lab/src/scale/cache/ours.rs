@@ -5,7 +5,7 @@ use anyhow::Result;
 use stillpoint_cache::Cache;
 
 use super::{Benchmarks, Work, cgroup, isolation, mix, tenants};
-use crate::cache::{self, BuildHasher, ByteCache, CacheHandle, weight_of};
+use crate::cache::{self, BuildHasher, ByteCache, CacheHandle, StringCache, weight_of};
 use crate::run::Sample;
 use crate::subject::{Peer, Registry};
 
@@ -13,6 +13,7 @@ use crate::subject::{Peer, Registry};
 pub fn register(to: &mut Benchmarks<Work>) {
     let ours = Peer::new("stillpoint");
     to.everywhere::<Ours>(ours, |_| true);
+    to.strings::<Strings>(ours);
     to.shrinks::<Bytes>(ours);
     to.add(ours, "isolation", beside_a_neighbour);
     to.add(ours, "isolation-static", apart_from_a_neighbour);
@@ -129,6 +130,24 @@ fn many_tenants(number: usize) -> Vec<View> {
         tenant
     };
     (0..number).map(tenant).collect()
+}
+
+/// The cache of strings.
+struct Strings(Cache<String, String, BuildHasher>);
+
+impl StringCache for Strings {
+    fn with_entries(entries: usize) -> Self {
+        let builder = Cache::builder().max_entries(entries as u64);
+        Self(builder.hasher(BuildHasher::default()).build())
+    }
+
+    fn insert(&self, key: String, value: String) {
+        self.0.insert(key, value);
+    }
+
+    fn finds(&self, key: &str) -> bool {
+        self.0.get_ref(key).is_some()
+    }
 }
 
 /// The cache of bytes. An entry weighs what the library says.

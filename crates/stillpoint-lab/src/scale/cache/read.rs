@@ -75,7 +75,10 @@ impl Plan {
     pub fn of(scenario: &str) -> Option<Self> {
         let (name, threads) = scenario.split_once('-')?;
         Some(Self {
-            threads: threads.parse().ok(),
+            threads: match threads {
+                "n" => None,
+                number => Some(number.parse().ok()?),
+            },
             kind: KINDS.into_iter().find(|kind| kind.name == name)?,
         })
     }

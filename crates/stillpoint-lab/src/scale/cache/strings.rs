@@ -1,0 +1,98 @@
+//! A full cache of [`ENTRIES`] entries whose keys and values are `String`s, on one thread: reads of the keys that it
+//! has, inserts of keys that it has not had, each of which evicts, and three reads for an insert. Each key is read as
+//! often as another.
+//!
+//! `ns_per_op` is the best of [`SLICES`] slices. `p999_ns` is the time of the slowest but one in a thousand of
+//! all inserts.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::Work;
+use crate::cache::StringCache;
+use crate::run::Sample;
+
+const ENTRIES: usize = 200_000;
+
+const SLICES: usize = 5;
+
+/// Operations in a slice.
+const OPERATIONS: usize = 200_000;
+
+/// What a scenario does: of four operations so many insert.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    inserts: usize,
+}
+
+impl Plan {
+    /// The plan of a scenario of this name, if it is one of these.
+    pub fn of(scenario: &str) -> Option<Self> {
+        let inserts = match scenario {
+            "read-200k" => 0,
+            "insert-200k" => 4,
+            "mixed-200k" => 1,
+            _ => return None,
+        };
+        Some(Self { inserts })
+    }
+}
+
+/// The string of a number: no two are alike, and neighbours differ everywhere.
+fn string(number: usize) -> String {
+    format!(
+        "user:{:016x}",
+        (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    )
+}
+
+/// Measures a scenario.
+pub fn measure<C: StringCache>(work: &Work, Plan { inserts }: Plan) -> Result<Sample> {
+    let (entries, operations) = (work.divided(ENTRIES), work.divided(OPERATIONS));
+    let cache: &C = Box::leak(Box::new(C::with_entries(entries)));
+    let mut keys = (0..).map(string);
+    let mut insert = |key: String| {
+        let value = key.clone();
+        let begun = Instant::now();
+        cache.insert(key, value);
+        begun.elapsed()
+    };
+    let filled: Vec<String> = keys.by_ref().take(entries + entries / 2).collect();
+    for key in &filled {
+        insert(key.clone());
+    }
+    // In an order that is not that of their inserts.
+    let mut there: Vec<&String> = filled.iter().filter(|key| cache.finds(key)).collect();
+    there.sort_unstable();
+    ensure!(
+        there.len() > entries / 2,
+        "it has only {} entries",
+        there.len()
+    );
+    let (mut best, mut times, mut read) = (f64::INFINITY, Vec::new(), 0);
+    for _ in 0..SLICES {
+        let mut fresh: Vec<String> = keys.by_ref().take(operations * inserts / 4 + 4).collect();
+        let begun = Instant::now();
+        for number in 0..operations {
+            if number % 4 < inserts {
+                times.extend(fresh.pop().map(&mut insert));
+            } else {
+                read = (read + 1) % there.len();
+                black_box(cache.finds(there[read]));
+            }
+        }
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    let mut figures = vec![
+        ("ns_per_op", best * 1e9 / operations as f64),
+        ("ops_per_s", operations as f64 / best),
+    ];
+    if !times.is_empty() {
+        times.sort_unstable();
+        let slow = times[times.len() - 1 - times.len() / 1000];
+        figures.push(("p999_ns", slow.as_secs_f64() * 1e9));
+    }
+    Ok(Sample::of(figures))
+}
